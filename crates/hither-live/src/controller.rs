@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 
-/// Something that a controller hears of, and when.
+/// An input of a controller, and when it happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TimedInput<I> {
     /// CLOCK_MONOTONIC in nanoseconds, less the start of the run.
@@ -19,21 +19,27 @@ pub(crate) struct TimedInput<I> {
     pub(crate) input: I,
 }
 
-/// What decides for a running program: a controller that the same inputs lead to the same
-/// decisions.
-pub(crate) trait Controller: Sized {
-    /// The header's key, which names the kind of run, and the version of the lines.
+/// What decides for a running program.
+pub(crate) trait Controller: Sized + Send {
+    /// Whose lines these are, where a log has those of several controllers.
+    const NAME: &'static str;
+    /// The key of a log's first line, which names the kind of run, and the version of the lines.
     const FORMAT: (&'static str, u32);
     /// What it starts from.
     type Config: Serialize + DeserializeOwned;
-    /// What it hears; an object with the key `input`.
-    type Input: Serialize + DeserializeOwned;
-    /// What it decides; an object with the key `decision`.
+    /// An input; an object with the key `input`.
+    type Input: Serialize + DeserializeOwned + Send;
+    /// A decision; an object with the key `decision`.
     type Decision: Serialize + DeserializeOwned + PartialEq + Debug + Send;
 
     /// A controller at its start.
     fn new(config: &Self::Config) -> Result<Self>;
 
-    /// Takes in what happened, and adds what is to be done.
-    fn input(&mut self, at: &TimedInput<Self::Input>, out: &mut Vec<Self::Decision>);
+    /// Takes an input in, and adds what it decides.
+    fn step(&mut self, at: &TimedInput<Self::Input>, decisions: &mut Vec<Self::Decision>);
+
+    /// When it must be stepped even if nothing happens until then.
+    fn next_deadline_ns(&self) -> Option<u64> {
+        None
+    }
 }

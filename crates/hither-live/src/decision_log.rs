@@ -1,15 +1,17 @@
-//! The log of a live run: JSON lines, one for each thing that the controller heard and each that it
-//! decided, in order.
+//! The log of a run: JSON lines, one for each input of a controller and each of its decisions, in
+//! order.
 //!
-//! The first line is what the controller started from, so that the rest can be replayed: the same
-//! inputs must give the same decisions ([`replay`]). Names of call sites and the end's figures
-//! follow last; finding names takes too long to do while a program runs.
+//! A controller's first line is what it started from, so that the rest can be replayed: equal
+//! inputs must give equal decisions ([`replay`]). Names of call sites and the final figures follow
+//! last, since finding names takes too long while a program runs. Where a run has several
+//! controllers they share the file, and each line says whose it is by the key `controller`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use hither_trace::schema::SiteRow;
 use serde::Serialize;
@@ -26,65 +28,126 @@ struct Header<'a, S> {
     config: &'a S,
 }
 
-/// A log that is written.
+/// The key of [`Tagged`] lines.
+const CONTROLLER: &str = "controller";
+
+/// A line of a file that several controllers share.
+#[derive(Serialize)]
+struct Tagged<'a, L> {
+    controller: &'static str,
+    #[serde(flatten)]
+    line: &'a L,
+}
+
+/// The file of a log, which all controllers of a run write to.
 #[derive(Debug)]
-pub(crate) struct DecisionLog<C> {
+pub(crate) struct LogFile {
     path: PathBuf,
+    /// Each line says whose it is.
+    is_shared: bool,
+    writer: Mutex<LogWriter>,
+}
+
+#[derive(Debug)]
+struct LogWriter {
     /// Nothing once writing has failed.
     file: Option<BufWriter<File>>,
     failure: Option<io::Error>,
-    of: PhantomData<fn(C)>,
 }
 
-impl<C: Controller> DecisionLog<C> {
+impl LogFile {
     /// Makes the file, and replaces one that is there.
-    pub(crate) fn create(path: &Path, config: &C::Config) -> Result<Self> {
+    pub(crate) fn create(path: &Path, is_shared: bool) -> Result<Arc<LogFile>> {
         let file = File::create(path).map_err(|source| Error::File {
             path: path.to_owned(),
             source,
         })?;
-        let mut log = DecisionLog {
+        Ok(Arc::new(LogFile {
             path: path.to_owned(),
-            file: Some(BufWriter::new(file)),
-            failure: None,
+            is_shared,
+            writer: Mutex::new(LogWriter {
+                file: Some(BufWriter::new(file)),
+                failure: None,
+            }),
+        }))
+    }
+
+    /// The program runs on without a log that cannot be written: the first failure is reported at
+    /// the end.
+    fn write(&self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(file) = &mut writer.file else {
+            return;
+        };
+        if let Err(failure) = write(file) {
+            writer.failure = Some(failure);
+            writer.file = None;
+        }
+    }
+
+    fn line(&self, line: &impl Serialize) {
+        self.write(|file| {
+            serde_json::to_writer(&mut *file, line)?;
+            file.write_all(b"\n")
+        });
+    }
+
+    /// Writes out what is buffered, and says whether all could be written. A failure is reported
+    /// once.
+    fn flush(&self) -> Result<()> {
+        self.write(Write::flush);
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        match writer.failure.take() {
+            None => Ok(()),
+            Some(source) => Err(Error::File {
+                path: self.path.clone(),
+                source,
+            }),
+        }
+    }
+}
+
+/// A controller's part of a log.
+#[derive(Debug)]
+pub(crate) struct DecisionLog<C> {
+    file: Arc<LogFile>,
+    of: PhantomData<fn(C)>,
+}
+
+impl<C: Controller> DecisionLog<C> {
+    /// Writes the first line.
+    pub(crate) fn begin(file: &Arc<LogFile>, config: &C::Config) -> Self {
+        let log = DecisionLog {
+            file: Arc::clone(file),
             of: PhantomData,
         };
         log.line(&Header {
             format: BTreeMap::from([C::FORMAT]),
             config,
         });
-        Ok(log)
+        log
     }
 
-    fn line(&mut self, line: &impl Serialize) {
-        let Some(file) = &mut self.file else {
-            return;
-        };
-        let written = serde_json::to_writer(&mut *file, line)
-            .map_err(io::Error::from)
-            .and_then(|()| file.write_all(b"\n"));
-        self.note(written);
-    }
-
-    /// The program runs on without a log that cannot be written; the first failure is told at the
-    /// end.
-    fn note(&mut self, written: io::Result<()>) {
-        if let Err(failure) = written {
-            self.failure = Some(failure);
-            self.file = None;
+    fn line(&self, line: &impl Serialize) {
+        match self.file.is_shared {
+            false => self.file.line(line),
+            true => self.file.line(&Tagged {
+                controller: C::NAME,
+                line,
+            }),
         }
     }
 
-    pub(crate) fn input(&mut self, at: &TimedInput<C::Input>) {
+    pub(crate) fn input(&self, at: &TimedInput<C::Input>) {
         self.line(at);
     }
 
-    pub(crate) fn decision(&mut self, decision: &C::Decision) {
+    pub(crate) fn decision(&self, decision: &C::Decision) {
         self.line(decision);
     }
 
     /// What is known by name of a call site.
-    pub(crate) fn site(&mut self, site: &SiteRow) {
+    pub(crate) fn site(&self, site: &SiteRow) {
         let frames = site.frames.iter().map(|frame| {
             json!({
                 "module": frame.module,
@@ -104,18 +167,14 @@ impl<C: Controller> DecisionLog<C> {
         }));
     }
 
-    /// Completes the file, and says whether all of it could be written.
-    pub(crate) fn finish(mut self, end: &Value) -> Result<(), Error> {
-        self.line(&json!({ "end": end }));
-        let flushed = self.file.as_mut().map_or(Ok(()), Write::flush);
-        self.note(flushed);
-        match self.failure.take() {
-            None => Ok(()),
-            Some(source) => Err(Error::File {
-                path: std::mem::take(&mut self.path),
-                source,
-            }),
+    /// Writes the last line, and says whether all of the file could be written.
+    pub(crate) fn finish(self, end: &impl Serialize) -> Result<()> {
+        #[derive(Serialize)]
+        struct End<'a, E> {
+            end: &'a E,
         }
+        self.line(&End { end });
+        self.file.flush()
     }
 }
 
@@ -150,6 +209,12 @@ pub(crate) fn replay<C: Controller>(path: &Path) -> Result<std::result::Result<u
         let line = line.map_err(failed)?;
         let value: Value =
             serde_json::from_str(&line).map_err(|error| wrong(number, error.to_string()))?;
+        if value
+            .get(CONTROLLER)
+            .is_some_and(|controller| *controller != json!(C::NAME))
+        {
+            continue;
+        }
         let mismatch = |logged: &str, decided: Option<C::Decision>| Mismatch {
             line: number + 1,
             logged: logged.to_owned(),
@@ -183,7 +248,7 @@ pub(crate) fn replay<C: Controller>(path: &Path) -> Result<std::result::Result<u
                     .as_mut()
                     .ok_or_else(|| wrong(number, "it does not begin with a header".to_owned()))?;
                 let mut out = Vec::new();
-                controller.input(&at, &mut out);
+                controller.step(&at, &mut out);
                 decided = out.into_iter();
             }
         }

@@ -5,6 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
+use crate::run::Conflict;
+
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -49,6 +51,9 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// Two mechanisms do not go together.
+    #[error("{0}")]
+    Conflict(Conflict),
     /// The machine does not show its memory nodes.
     #[error("this machine does not show its memory nodes (/sys/devices/system/node): {0}")]
     Nodes(String),

@@ -1,108 +1,98 @@
-//! Runs a program with the pages of files that it reads in placed on nodes: on one, or on several
-//! in turn.
+//! Pages of files that a program reads in are placed on nodes: on one, or on several in turn.
 //!
-//! The program's library does it (`placed` in hither-preload), since where a page goes is decided
-//! in the thread that reads it; the agent says which nodes, and looks on. If it dies, pages go on
-//! being placed.
+//! The program's library does it (`read_placement` in hither-preload), since where a page goes is
+//! decided in the thread that reads it; the agent says which nodes. If it dies, pages go on being
+//! placed.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::process::ExitStatus;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use hither_sys::machine::{Machine, ThisMachine};
 use hither_sys::record::{Bind, BindMode};
-use hither_sys::session::{FileReads, Session, SessionOptions};
+use hither_sys::session::FileReads;
 use hither_sys::syscalls;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
+use crate::agent::{RunState, SessionNeeds};
 use crate::error::{Error, Result};
-use crate::run::launch::{self, Instrumentation, Supervised};
 
-/// What to run, and where its files' pages go.
-#[derive(Clone, Debug)]
+/// Where pages of files go.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct FilePlacementOptions {
-    /// The program and its arguments.
-    pub command: Vec<OsString>,
-    /// Path of the recorder's library, which the program loads.
-    pub preload: PathBuf,
     /// The one node, by the kernel's number; all of them in turn where there is none.
     pub node: Option<u32>,
 }
 
-/// A run that has ended.
-#[derive(Debug)]
-pub struct Ran {
-    /// How the program ended.
-    pub exit: ExitStatus,
+/// What was done about the pages that a program read in.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct FilePlacementReport {
     /// The nodes that pages went to, by the kernel's numbers.
     pub nodes: Vec<u32>,
     /// Nothing was placed, since there is one node only.
+    #[serde(skip)]
     pub one_node: bool,
-    /// How it read its files.
-    pub reads: FileReads,
+    /// Reads that might bring pages in, and had them placed.
+    pub reads_placed: u64,
+    /// Reads that might, by threads with a memory policy of their own.
+    pub reads_left_alone: u64,
 }
 
-impl Ran {
+impl FilePlacementReport {
     /// All of it as JSON.
     pub fn to_json(&self) -> Value {
-        json!({
-            "nodes": self.nodes,
-            "reads_placed": self.reads.placed,
-            "reads_left_alone": self.reads.left,
-        })
+        serde_json::to_value(self).unwrap_or_default()
     }
 }
 
-/// Runs the program to its end. It has this process's standard streams and process group.
-///
-/// # Errors
-/// The node has no memory, or none that this process may have; the kernel refuses memory policies;
-/// or the program cannot be started.
-pub fn run(options: &FilePlacementOptions) -> Result<Ran> {
-    launch::check_preload(&options.preload)?;
-    let nodes = allowed_nodes().map_err(Error::Nodes)?;
-    let nodes = match options.node {
-        None => nodes,
-        Some(node) if nodes.contains(&node) => vec![node],
-        Some(node) => {
-            let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
-            return Err(Error::NoNode {
-                node,
-                nodes: nodes.join(", "),
-            });
+/// Placement that is set up for a run.
+#[derive(Debug)]
+pub(crate) struct FilePlacement {
+    nodes: Vec<u32>,
+    /// There is a choice of nodes: one that all pages go to anyway is nothing to place them on.
+    is_choice: bool,
+}
+
+impl FilePlacement {
+    /// Sets it up.
+    ///
+    /// # Errors
+    /// The node has no memory, or none that this process may have; or the kernel refuses memory
+    /// policies.
+    pub(crate) fn set_up(options: &FilePlacementOptions) -> Result<FilePlacement> {
+        let nodes = allowed_nodes().map_err(Error::Nodes)?;
+        let nodes = match options.node {
+            None => nodes,
+            Some(node) if nodes.contains(&node) => vec![node],
+            Some(node) => {
+                let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
+                return Err(Error::NoNode {
+                    node,
+                    nodes: nodes.join(", "),
+                });
+            }
+        };
+        let is_choice = nodes.len() > 1 || options.node.is_some();
+        Ok(FilePlacement { nodes, is_choice })
+    }
+
+    pub(crate) fn session(&self) -> SessionNeeds {
+        let file_nodes = self.nodes.iter().map(|node| 1 << node).sum();
+        SessionNeeds {
+            file_nodes: if self.is_choice { file_nodes } else { 0 },
+            ..SessionNeeds::default()
         }
-    };
-    // One node that all pages go to anyway is nothing to place them on.
-    let is_choice = nodes.len() > 1 || options.node.is_some();
-    let file_nodes = nodes.iter().map(|node| 1 << node).sum();
-    let session = Session::create(SessionOptions {
-        files: false,
-        file_nodes: if is_choice { file_nodes } else { 0 },
-        ..SessionOptions::default()
-    });
-    let mut session = session.map_err(Error::Session)?;
-    let path = session.path().to_owned();
-    let tools = Instrumentation {
-        preload: &options.preload,
-        session: &path,
-    };
-    let attend = |_, (), ended: &AtomicBool| {
-        while !ended.load(Ordering::Acquire) {
-            thread::park();
+    }
+
+    /// What came of it.
+    pub(crate) fn finish(self, run: &RunState) -> FilePlacementReport {
+        let FileReads { placed, left } = run.session.file_reads();
+        FilePlacementReport {
+            nodes: self.nodes,
+            one_node: !self.is_choice,
+            reads_placed: placed,
+            reads_left_alone: left,
         }
-        session.close();
-        session.file_reads()
-    };
-    let attended = launch::supervise("files", &options.command, tools, || (), attend)?;
-    let Supervised { exit, made, .. } = attended;
-    Ok(Ran {
-        exit,
-        nodes,
-        one_node: !is_choice,
-        reads: made,
-    })
+    }
 }
 
 /// The nodes that a thread of ours may have its memory from, of those that a policy can name.
@@ -148,12 +138,8 @@ mod tests {
             Err(why) => return skip_on_this_machine(why),
         };
         assert!(!nodes.is_empty() && !nodes.contains(&63), "{nodes:?}");
-        let options = FilePlacementOptions {
-            command: vec!["true".into()],
-            preload: "/bin/sh".into(),
-            node: Some(63),
-        };
-        let error = run(&options).expect_err("there is no such node");
+        let options = FilePlacementOptions { node: Some(63) };
+        let error = FilePlacement::set_up(&options).expect_err("there is no such node");
         assert!(
             error.to_string().starts_with("node 63 has no memory"),
             "{error}"

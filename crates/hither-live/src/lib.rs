@@ -15,12 +15,14 @@
 //! agent dies, or cannot keep up, the program goes on as if hither were not there.
 #![forbid(unsafe_code)]
 
+mod agent;
 mod controller;
 mod decision_log;
 mod error;
 pub mod file_migration;
 pub mod file_placement;
 pub mod iterations;
+mod launch;
 pub mod memory;
 pub mod numa;
 pub mod observe;
@@ -40,5 +42,5 @@ pub use decision_log::Mismatch;
 pub use error::{Error, Result};
 pub use hither_sys::process::outlive_file_size_limit;
 pub use hither_sys::session::SessionOptions;
-pub use run::RunOptions;
-pub use run::launch::{has_one_node, run_uninstrumented};
+pub use launch::{has_one_node, run_uninstrumented};
+pub use run::{Conflict, Mechanisms, RunOptions, RunReport, System, run, run_on};

@@ -1,267 +1,488 @@
-//! What every agent has, whatever it is for: rings to empty, a controller that decides, a log of
-//! both, and those who look on.
+//! Runs a program under one mechanism or several.
 //!
-//! What one agent does that no other does is a controller, which never touches the world, and a
-//! [`Actuator`], which hears what the controller has use for and does what it decides. The agent of
-//! memory pages hears of more than records and is woken by its controller, so it has a loop of its
-//! own.
+//! One thread, the agent, feeds all controllers from one drain of the program's rings: records, page
+//! samples and timers come in, decisions go out. If it dies nobody empties the rings, and the
+//! program runs on as the kernel has it.
 
-pub(crate) mod launch;
-
-use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
+use std::fmt;
+use std::io;
 use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant};
 
-use hither_sys::process::{cpu_ns, monotonic_ns};
+use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
+use hither_sys::page_cache::{PageCache, ThisPageCache};
 use hither_sys::record::Record;
 use hither_sys::session::{RingInfo, Session, SessionOptions};
-use serde_json::Value;
 
-use self::launch::{Instrumentation, Supervised};
-use crate::controller::{Controller, TimedInput};
-use crate::decision_log::DecisionLog;
+use crate::agent::{Agent, AnyAgent, Poll, RecordSource, RunState, SessionNeeds};
+use crate::decision_log::LogFile;
 use crate::error::{Error, Result};
-use crate::observe::{Definitions, Streams, sites};
+use crate::file_migration::{self, FileMigrationOptions, FileMigrationReport};
+use crate::file_placement::{FilePlacement, FilePlacementOptions, FilePlacementReport};
+use crate::launch::{self, Instrumentation, Supervised};
+use crate::memory::{self, MemoryOptions, MemoryReport};
+use crate::page_cache::{self, PageCacheOptions, PageCacheReport};
 use crate::polling::Periodic;
+use crate::replication::{self, ReplicationOptions, ReplicationReport};
 use crate::status::{Status, StatusFile};
-use crate::symbolise::Symboliser;
 
 /// How often the rings of threads that died without a word are looked for.
-pub(crate) const REAP_NS: u64 = 500_000_000;
+const REAP_PERIOD_NS: u64 = 500_000_000;
 
-/// What to run, whatever its agent is for.
+/// How often the status is published.
+const STATUS_PERIOD_NS: u64 = 1_000_000_000;
+
+/// What to run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Path of the library that the program loads: the recorder's, or for memory pages the one that
-    /// tells of regions.
+    /// Path of the library that the program loads: the recorder's, or, where its memory is placed,
+    /// the one that reports regions, too.
     pub preload: PathBuf,
     /// Decide, and carry nothing out.
     pub dry_run: bool,
-    /// Where to log what was heard and decided.
+    /// Where to log what was seen and decided.
     pub log: Option<PathBuf>,
+    /// How many rings, their size, and how far call stacks are followed. The rest is up to the
+    /// mechanisms.
+    pub session: SessionOptions,
 }
 
-/// See the module.
-pub(crate) struct Agent<C: Controller> {
-    pub(crate) controller: C,
-    /// Decided and not yet carried out, the oldest first.
-    pub(crate) decisions: VecDeque<C::Decision>,
-    /// What the controller decides on one input: moved to `decisions` once it is logged.
-    decided: Vec<C::Decision>,
-    pub(crate) session: Session,
-    pub(crate) streams: Streams,
-    pub(crate) definitions: Definitions,
-    /// Call sites that the log is to name.
-    pub(crate) sites: BTreeSet<u64>,
-    pub(crate) start_ns: u64,
-    /// What those who look on are told.
-    pub(crate) status: Status,
-    log: Option<DecisionLog<C>>,
-    status_file: Option<StatusFile>,
-    wall: SystemTime,
-    cpu_before_ns: u64,
+/// The mechanisms of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Mechanisms {
+    /// A replacement policy says what the page cache keeps of the program's files.
+    pub page_cache: Option<PageCacheOptions>,
+    /// Blocks of files are copied to where they are read.
+    pub replication: Option<ReplicationOptions>,
+    /// Pages of files come into memory on these nodes.
+    pub file_placement: Option<FilePlacementOptions>,
+    /// Pages of files move to where they are read.
+    pub file_migration: Option<FileMigrationOptions>,
+    /// A placement policy says where the program's memory is.
+    pub memory: Option<MemoryOptions>,
 }
 
-/// What was found when the rings were emptied.
-pub(crate) struct Poll<I> {
-    pub(crate) now_ns: u64,
-    /// In order of time.
-    pub(crate) events: Vec<TimedInput<I>>,
-    /// How much there was to read, events or not.
-    pub(crate) records: usize,
-    /// The program has ended.
-    pub(crate) last: bool,
+/// Two mechanisms that one run cannot have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conflict {
+    /// Replicas hide accesses from the page cache's policy.
+    ReplicationHidesPageCache,
+    /// Replicas hide accesses from whoever places pages of files, and are copies of them.
+    ReplicationHidesFiles,
+    /// One moves what the other has placed.
+    PlacementAgainstMigration,
 }
 
-/// What an agent does for its controller.
-pub(crate) trait Actuator {
-    /// What decides.
-    type Controller: Controller;
-
-    /// What a record says that the controller is to hear, and when that was.
-    fn on_record(
-        &mut self,
-        streams: &mut Streams,
-        ring: &RingInfo,
-        record: &Record<'_>,
-    ) -> Option<(u64, InputOf<Self>)>;
-
-    /// Has the controller hear of what came, and does what it decides.
-    fn step(&mut self, agent: &mut Agent<Self::Controller>, poll: Poll<InputOf<Self>>);
-
-    /// How long to wait after a look that found so many records.
-    fn pause(&mut self, records: usize) -> Duration;
-}
-
-/// What a actuator's controller hears.
-pub(crate) type InputOf<M> = <<M as Actuator>::Controller as Controller>::Input;
-
-impl<C: Controller> Agent<C> {
-    /// A controller at its start, and a session for the program. The policy is given with its
-    /// parameters.
-    pub(crate) fn new(
-        options: &RunOptions,
-        policy: String,
-        config: &C::Config,
-        session: SessionOptions,
-    ) -> Result<Agent<C>> {
-        let controller = C::new(config)?;
-        let log = options
-            .log
-            .as_deref()
-            .map(|path| DecisionLog::create(path, config))
-            .transpose()?;
-        let session = Session::create(session).map_err(Error::Session)?;
-        let words = options.command.iter();
-        let shown = words.map(|word| word.to_string_lossy().into_owned());
-        Ok(Agent {
-            controller,
-            decisions: VecDeque::new(),
-            decided: Vec::new(),
-            session,
-            streams: Streams::default(),
-            definitions: Definitions::default(),
-            sites: BTreeSet::new(),
-            start_ns: monotonic_ns(),
-            status: Status {
-                agent: std::process::id(),
-                command: shown.collect(),
-                policy,
-                dry_run: options.dry_run,
-                ..Status::default()
-            },
-            log,
-            status_file: StatusFile::new(std::process::id()),
-            wall: SystemTime::now(),
-            cpu_before_ns: cpu_ns(),
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Conflict::ReplicationHidesPageCache => {
+                "of the reads that replicas serve only one in 16 is reported, \
+                 so what the page cache should keep could not be judged"
+            }
+            Conflict::ReplicationHidesFiles => {
+                "replicas are made of pages where the kernel has put them, \
+                 and reads of replicas are not reported one by one"
+            }
+            Conflict::PlacementAgainstMigration => {
+                "pages would be moved from where they were placed"
+            }
         })
     }
+}
 
-    pub(crate) fn now_ns(&self) -> u64 {
-        monotonic_ns() - self.start_ns
-    }
-
-    /// Processor time of this process since the agent was made.
-    pub(crate) fn cpu(&self) -> Duration {
-        Duration::from_nanos(cpu_ns() - self.cpu_before_ns)
-    }
-
-    /// Has the controller hear of something. What it decides is added to `decisions`.
-    pub(crate) fn input(&mut self, time_ns: u64, input: C::Input) {
-        let at = TimedInput { time_ns, input };
-        self.controller.input(&at, &mut self.decided);
-        if let Some(log) = &mut self.log {
-            log.input(&at);
-            self.decided
-                .iter()
-                .for_each(|decision| log.decision(decision));
+impl Mechanisms {
+    /// The first two that do not go together.
+    pub fn conflict(&self) -> Option<Conflict> {
+        let replication = self.replication.is_some();
+        let files = self.file_placement.is_some() || self.file_migration.is_some();
+        if replication && self.page_cache.is_some() {
+            return Some(Conflict::ReplicationHidesPageCache);
         }
-        self.decisions.extend(self.decided.drain(..));
+        if replication && files {
+            return Some(Conflict::ReplicationHidesFiles);
+        }
+        let both = self.file_placement.is_some() && self.file_migration.is_some();
+        both.then_some(Conflict::PlacementAgainstMigration)
     }
+}
 
-    /// Says what goes on, for those who look on.
-    pub(crate) fn publish(&mut self, now_ns: u64, figures: Value) {
-        let agent_ns = self.cpu().as_nanos() as u64;
-        if let Some(status_file) = &self.status_file {
-            self.status.ran_ns = now_ns;
-            self.status.agent_ns = agent_ns;
-            self.status.figures = figures;
-            status_file.publish(&self.status);
+/// A run that has ended. A mechanism that was not asked for, or stepped aside, has no report.
+#[derive(Debug)]
+pub struct RunReport {
+    /// How the program ended.
+    pub exit: ExitStatus,
+    /// How long it ran.
+    pub ran: Duration,
+    /// Processor time of the agent.
+    pub agent: Duration,
+    /// What the page cache's policy came to.
+    pub page_cache: Option<PageCacheReport>,
+    /// What replication came to.
+    pub replication: Option<ReplicationReport>,
+    /// What placing pages of files came to.
+    pub file_placement: Option<FilePlacementReport>,
+    /// What moving pages of files came to. Nothing on a machine of one node.
+    pub file_migration: Option<FileMigrationReport>,
+    /// What placing memory came to. Nothing on a machine of one node.
+    pub memory: Option<MemoryReport>,
+}
+
+/// What a run takes place on.
+#[derive(Clone)]
+pub struct System {
+    /// The machine.
+    pub machine: Arc<dyn Machine>,
+    /// Its page cache.
+    pub page_cache: Arc<dyn PageCache>,
+}
+
+impl Default for System {
+    fn default() -> System {
+        System {
+            machine: Arc::new(ThisMachine),
+            page_cache: Arc::new(ThisPageCache),
         }
     }
+}
 
-    /// Names the call sites and completes the log; why it is not whole, if it is not.
-    pub(crate) fn finish(self, figures: &Value) -> Option<Error> {
-        let mut log = self.log?;
-        let signatures: Vec<u64> = self.sites.into_iter().collect();
-        for site in sites::rows(&signatures, &self.definitions, &Symboliser::new(self.wall)) {
-            log.site(&site);
-        }
-        log.finish(figures).err()
+/// Runs the program to its end on this machine. It has this process's standard streams and process
+/// group. While it runs, SIGINT and SIGQUIT are left to it, and SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2
+/// are passed on to it.
+///
+/// On a machine of one node nothing is moved: memory and file migration step aside, unless it is a
+/// dry run.
+///
+/// # Errors
+/// Two mechanisms do not go together, one cannot be set up, or the program cannot be started.
+pub fn run(options: &RunOptions, mechanisms: &Mechanisms) -> Result<RunReport> {
+    run_on(&System::default(), options, mechanisms)
+}
+
+/// The same on a system that may answer otherwise.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_on(system: &System, options: &RunOptions, mechanisms: &Mechanisms) -> Result<RunReport> {
+    launch::check_preload(&options.preload)?;
+    if let Some(conflict) = mechanisms.conflict() {
+        return Err(Error::Conflict(conflict));
     }
+    let (agents, needs) = Agents::set_up(system, options, mechanisms)?;
+    if agents.is_empty() {
+        let start = Instant::now();
+        return Ok(RunReport {
+            exit: launch::run_uninstrumented(&options.command)?,
+            ran: start.elapsed(),
+            agent: Duration::ZERO,
+            page_cache: None,
+            replication: None,
+            file_placement: None,
+            file_migration: None,
+            memory: None,
+        });
+    }
+    agents.run(options, needs)
+}
 
-    /// Runs the program to its end, with the agent at work on a thread of this name.
-    pub(crate) fn run<M: Actuator<Controller = C> + Send>(
-        mut self,
-        name: &str,
+/// The nodes that pages can be moved between; none on a machine of one node, where there is nothing
+/// to move, unless nothing would be moved anyway.
+fn nodes_to_move_between(machine: &dyn Machine, dry_run: bool) -> Result<Option<Vec<NodeMemory>>> {
+    let hidden = |error: io::Error| Error::Nodes(error.to_string());
+    let nodes = machine.nodes().map_err(hidden)?;
+    Ok((dry_run || !launch::is_alone(&nodes)).then_some(nodes))
+}
+
+/// The agents of a run, and the mechanism that needs none.
+struct Agents {
+    page_cache: Option<Agent<page_cache::PageCacheActuator>>,
+    replication: Option<Agent<replication::ReplicationActuator>>,
+    file_placement: Option<FilePlacement>,
+    file_migration: Option<Agent<file_migration::FileMigrationActuator>>,
+    memory: Option<Agent<memory::PlacementActuator>>,
+}
+
+impl Agents {
+    /// Sets up those that are asked for, but for those that have nothing to do here; with what they
+    /// need of the session.
+    fn set_up(
+        system: &System,
         options: &RunOptions,
-        mut actuator: M,
-    ) -> Result<Supervised<(Self, M)>>
-    where
-        C: Send,
-    {
-        let path = self.session.path().to_owned();
-        let tools = Instrumentation {
+        mechanisms: &Mechanisms,
+    ) -> Result<(Agents, Vec<SessionNeeds>)> {
+        let (dry_run, machine) = (options.dry_run, &system.machine);
+        let nodes = match mechanisms.memory.is_some() || mechanisms.file_migration.is_some() {
+            true => nodes_to_move_between(&**machine, dry_run)?,
+            false => None,
+        };
+        let page_cache = mechanisms.page_cache.as_ref().map(|options| {
+            let cache = Arc::clone(&system.page_cache);
+            page_cache::set_up(options, dry_run, cache)
+        });
+        let replication = mechanisms.replication.as_ref();
+        let replication = replication
+            .map(|options| replication::set_up(options, dry_run))
+            .transpose()?;
+        let file_placement = mechanisms.file_placement.as_ref();
+        let file_placement = file_placement.map(FilePlacement::set_up).transpose()?;
+        let file_migration = mechanisms.file_migration.as_ref().zip(nodes.as_ref());
+        let file_migration = file_migration
+            .map(|(options, nodes)| file_migration::set_up(options, dry_run, machine, nodes))
+            .transpose()?;
+        let memory = mechanisms.memory.as_ref().zip(nodes.as_ref());
+        let memory = memory
+            .map(|(options, nodes)| memory::set_up(options, dry_run, machine, nodes))
+            .transpose()?;
+
+        let needs = [
+            page_cache.as_ref().map(|setup| setup.session),
+            replication.as_ref().map(|setup| setup.session),
+            file_placement.as_ref().map(FilePlacement::session),
+            file_migration.as_ref().map(|setup| setup.session),
+            memory.as_ref().map(|setup| setup.session),
+        ];
+        let controllers = [
+            page_cache.is_some(),
+            replication.is_some(),
+            file_migration.is_some(),
+            memory.is_some(),
+        ];
+        let controllers = controllers.into_iter().filter(|is_there| *is_there).count();
+        let log = options.log.as_deref().filter(|_| controllers > 0);
+        let log = log
+            .map(|path| LogFile::create(path, controllers > 1))
+            .transpose()?;
+        let log = log.as_ref();
+        let agents = Agents {
+            page_cache: page_cache.map(|setup| Agent::new(setup, log)).transpose()?,
+            replication: replication
+                .map(|setup| Agent::new(setup, log))
+                .transpose()?,
+            file_placement,
+            file_migration: file_migration
+                .map(|setup| Agent::new(setup, log))
+                .transpose()?,
+            memory: memory.map(|setup| Agent::new(setup, log)).transpose()?,
+        };
+        Ok((agents, needs.into_iter().flatten().collect()))
+    }
+
+    /// Nothing is to be done.
+    fn is_empty(&self) -> bool {
+        self.page_cache.is_none()
+            && self.replication.is_none()
+            && self.file_placement.is_none()
+            && self.file_migration.is_none()
+            && self.memory.is_none()
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut dyn AnyAgent> {
+        fn any<A: AnyAgent>(agent: &mut Option<A>) -> Option<&mut dyn AnyAgent> {
+            agent.as_mut().map(|agent| agent as &mut dyn AnyAgent)
+        }
+        let agents = [
+            any(&mut self.page_cache),
+            any(&mut self.replication),
+            any(&mut self.file_migration),
+            any(&mut self.memory),
+        ];
+        agents.into_iter().flatten()
+    }
+
+    /// Runs the program to its end, with the agents at work on a thread of their own.
+    fn run(mut self, options: &RunOptions, needs: Vec<SessionNeeds>) -> Result<RunReport> {
+        let file_mechanisms = needs.iter().filter(|of| of.block_bytes.is_some()).count();
+        let needs = needs.into_iter().reduce(SessionNeeds::and);
+        let session = needs.unwrap_or_default().options(options.session);
+        let session = Session::create(session).map_err(Error::Session)?;
+        let mut state = RunState::new(session, file_mechanisms);
+        for agent in self.all() {
+            agent.attach(&mut state.session);
+        }
+        let path = state.session.path().to_owned();
+        let instrumentation = Instrumentation {
             preload: &options.preload,
             session: &path,
         };
-        let run_loop = |_, (), ended: &AtomicBool| {
-            self.run_loop(&mut actuator, ended);
-            (self, actuator)
+        let words = options.command.iter();
+        let status = Status {
+            agent: std::process::id(),
+            command: words
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
+            dry_run: options.dry_run,
+            ..Status::default()
         };
-        launch::supervise(name, &options.command, tools, || (), run_loop)
+        let prepare = move || {
+            self.all().for_each(AnyAgent::prepare);
+            self
+        };
+        let work = |_, agents: Agents, ended: &AtomicBool| {
+            let mut run_loop = RunLoop {
+                agents,
+                state,
+                status_file: StatusFile::new(status.agent),
+                status,
+            };
+            run_loop.run(ended)?;
+            Ok((run_loop.agents, run_loop.state))
+        };
+        let supervised =
+            launch::supervise("agent", &options.command, instrumentation, prepare, work)?;
+        let Supervised { exit, ran, made } = supervised;
+        let (agents, mut state) = made.map_err(Error::Session)?;
+        Ok(agents.finish(exit, &mut state, ran))
     }
 
+    /// What came of it all.
+    fn finish(self, exit: ExitStatus, state: &mut RunState, ran: Duration) -> RunReport {
+        RunReport {
+            exit,
+            ran,
+            agent: state.cpu(),
+            page_cache: self.page_cache.map(|agent| agent.finish(state, ran)),
+            replication: self.replication.map(|agent| agent.finish(state, ran)),
+            file_placement: self.file_placement.map(|placement| placement.finish(state)),
+            file_migration: self.file_migration.map(|agent| agent.finish(state, ran)),
+            memory: self.memory.map(|agent| agent.finish(state, ran)),
+        }
+    }
+}
+
+/// The loop of the agent's thread.
+struct RunLoop {
+    agents: Agents,
+    state: RunState,
+    status: Status,
+    status_file: Option<StatusFile>,
+}
+
+impl RunLoop {
     /// Takes everything in until `ended` is set, and then once more.
-    fn run_loop<M: Actuator<Controller = C>>(&mut self, actuator: &mut M, ended: &AtomicBool) {
-        let mut reap = Periodic::after(REAP_NS);
+    fn run(&mut self, ended: &AtomicBool) -> io::Result<()> {
+        for agent in self.agents.all() {
+            agent.start()?;
+        }
+        let mut reap = Periodic::after(REAP_PERIOD_NS);
+        let mut publish = Periodic::after(STATUS_PERIOD_NS);
         loop {
-            // Read first: what the program did before it ended is seen by the look after.
+            // Read first: what the program did before it ended is found by the drain after.
             let last = ended.load(Ordering::Acquire);
-            let now_ns = self.now_ns();
-            let (events, records) = self.drain(actuator, reap.is_due(now_ns));
-            let poll = Poll {
-                now_ns,
-                events,
-                records,
-                last,
-            };
-            actuator.step(self, poll);
-            if last {
-                self.session.close();
-                return;
+            let now_ns = self.state.now_ns();
+            let reaped = reap.is_due(now_ns);
+            let records = self.drain(reaped);
+            for agent in self.agents.all() {
+                let poll = Poll {
+                    now_ns,
+                    inputs: Vec::new(),
+                    records,
+                    reaped,
+                    last,
+                };
+                agent.step(&mut self.state, poll);
             }
-            thread::park_timeout(actuator.pause(records));
+            if publish.is_due(now_ns) {
+                self.publish(now_ns);
+            }
+            if last {
+                self.state.session.close();
+                return Ok(());
+            }
+            let now_ns = self.state.now_ns();
+            let waits = self.agents.all().map(|agent| agent.wait(now_ns, records));
+            match waits.min() {
+                Some(wait) => thread::park_timeout(wait),
+                // Until the program has ended.
+                None => thread::park(),
+            }
         }
     }
 
-    /// Empties the rings: events in order of time, and how many records there were.
-    fn drain<M: Actuator<Controller = C>>(
-        &mut self,
-        actuator: &mut M,
-        reap: bool,
-    ) -> (Vec<TimedInput<C::Input>>, usize) {
-        let Agent {
+    /// Empties the rings, with `reap` those of threads that are gone, too; how many records there
+    /// were.
+    fn drain(&mut self, reap: bool) -> usize {
+        let RunLoop { agents, state, .. } = self;
+        let start_ns = state.start_ns;
+        let mut agents: Vec<&mut dyn AnyAgent> = agents.all().collect();
+        for agent in &mut agents {
+            agent.take_samples(start_ns);
+        }
+        let RunState {
             session,
             streams,
             definitions,
-            start_ns,
             ..
-        } = self;
-        let mut events = Vec::new();
-        let mut hear = |ring: &RingInfo, record: Record<'_>| match record {
-            Record::Process {
-                parent, exe, args, ..
-            } => drop(streams.announced(ring, parent, exe, args)),
-            Record::Site { .. } | Record::Module { .. } => definitions.on_record(&record),
-            _ => {
-                let heard = actuator.on_record(streams, ring, &record);
-                events.extend(heard.map(|(time_ns, input)| TimedInput {
-                    time_ns: time_ns.saturating_sub(*start_ns),
-                    input,
-                }));
+        } = state;
+        let mut take = |ring: &RingInfo, record: Record<'_>| {
+            let is_new_image = match record {
+                Record::Process {
+                    parent, exe, args, ..
+                } => streams.announced(ring, parent, exe, args).is_some(),
+                Record::Site { .. } | Record::Module { .. } => {
+                    return definitions.on_record(&record);
+                }
+                _ => false,
+            };
+            let mut source = RecordSource {
+                ring,
+                streams: &mut *streams,
+                is_new_image,
+            };
+            for agent in &mut agents {
+                agent.on_record(start_ns, &mut source, &record);
             }
         };
-        let mut records = session.drain(&mut hear);
+        let mut records = session.drain(&mut take);
         if reap {
-            records += session.reap(&mut hear);
+            records += session.reap(&mut take);
         }
-        events.sort_by_key(|at| at.time_ns);
-        (events, records)
+        records
+    }
+
+    /// Says what goes on, for whoever watches.
+    fn publish(&mut self, now_ns: u64) {
+        let RunLoop {
+            agents,
+            state,
+            status,
+            status_file,
+        } = self;
+        let Some(file) = status_file else {
+            return;
+        };
+        status.mechanisms = agents.all().map(|agent| agent.status(state)).collect();
+        status.ran_ns = now_ns;
+        status.agent_ns = state.cpu().as_nanos() as u64;
+        file.publish(status);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_go_with_memory_alone() {
+        let replication = Some(ReplicationOptions {
+            policy: "dual-layer".to_owned(),
+            scope: replication::Scope::Far,
+            node_bytes: None,
+        });
+        let mut mechanisms = Mechanisms {
+            replication,
+            file_placement: Some(FilePlacementOptions::default()),
+            ..Mechanisms::default()
+        };
+        let conflict = mechanisms.conflict();
+        assert_eq!(conflict, Some(Conflict::ReplicationHidesFiles));
+        mechanisms.file_placement = None;
+        assert_eq!(mechanisms.conflict(), None);
     }
 }

@@ -14,7 +14,7 @@ use hither_sys::private_folder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::run::launch;
+use crate::launch;
 
 /// What programs do is their user's business.
 const MODE: u32 = 0o700;
@@ -26,17 +26,41 @@ pub struct Status {
     pub agent: u32,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// The policy, with its parameters.
-    pub policy: String,
     /// Nothing is carried out.
     pub dry_run: bool,
     /// How long the program has run.
     pub ran_ns: u64,
     /// Of the agent, processor time.
     pub agent_ns: u64,
+    /// What each mechanism does.
+    pub mechanisms: Vec<MechanismStatus>,
+}
+
+/// Which mechanism a status is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MechanismTag {
+    /// [`crate::page_cache`].
+    #[default]
+    PageCache,
+    /// [`crate::replication`].
+    Replication,
+    /// [`crate::file_migration`].
+    FileMigration,
+    /// [`crate::memory`].
+    Memory,
+}
+
+/// What a mechanism does at a moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MechanismStatus {
+    /// Which one.
+    pub mechanism: MechanismTag,
+    /// Its policy, with its parameters.
+    pub policy: String,
     /// The kernel's numbers of the nodes, in the order of [`RegionStatus::pages`].
     pub nodes: Vec<u32>,
-    /// Regions that are there now.
+    /// Regions of memory that there are now.
     pub regions: u64,
     /// The largest of them.
     pub largest: Vec<RegionStatus>,
@@ -153,10 +177,14 @@ mod tests {
         let status = Status {
             agent,
             command: vec!["a \"b\"\n".to_owned()],
-            largest: vec![RegionStatus {
-                signature: u64::MAX,
-                pages: vec![1, 2],
-                ..RegionStatus::default()
+            mechanisms: vec![MechanismStatus {
+                mechanism: MechanismTag::Memory,
+                largest: vec![RegionStatus {
+                    signature: u64::MAX,
+                    pages: vec![1, 2],
+                    ..RegionStatus::default()
+                }],
+                ..MechanismStatus::default()
             }],
             ..Status::default()
         };

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use hither_core::placement::RegionTier;
-use hither_live::memory::{MemoryOptions, MemoryReport, Ran, Runner, replay};
-use hither_live::{RunOptions, SessionOptions};
+use hither_live::memory::{MemoryOptions, MemoryReport, replay};
+use hither_live::page_cache::{self, Budget, PageCacheOptions};
+use hither_live::{Mechanisms, RunOptions, RunReport, SessionOptions, System, run, run_on};
 use hither_sys::machine::{Machine, MoveError, NodeMemory, PageState, ThisMachine};
 use hither_sys::page_faults::{PageFaults, WatchError};
 use hither_sys::samplers::SamplerCandidate;
@@ -94,6 +95,33 @@ struct Lab {
     program: PathBuf,
 }
 
+/// A run with memory alone.
+struct Options {
+    run: RunOptions,
+    memory: MemoryOptions,
+}
+
+impl Options {
+    fn mechanisms(&self) -> Mechanisms {
+        Mechanisms {
+            memory: Some(self.memory.clone()),
+            ..Mechanisms::default()
+        }
+    }
+
+    fn run(&self) -> RunReport {
+        run(&self.run, &self.mechanisms()).expect("it ran")
+    }
+
+    fn run_on(&self, machine: Arc<dyn Machine>) -> RunReport {
+        let system = System {
+            machine,
+            ..System::default()
+        };
+        run_on(&system, &self.run, &self.mechanisms()).expect("it ran")
+    }
+}
+
 impl Lab {
     fn new() -> Lab {
         Lab::of(PROGRAM)
@@ -111,30 +139,29 @@ impl Lab {
     }
 
     /// Of the program, its output into a file; what it prints is known.
-    fn options(&self) -> MemoryOptions {
+    fn options(&self) -> Options {
         let command = format!(
             "exec {} > {}",
             self.program.display(),
             self.output().display()
         );
-        MemoryOptions {
+        Options {
             run: RunOptions {
                 command: ["sh", "-c", &command].map(Into::into).into(),
                 preload: support::pages_preload(),
                 dry_run: false,
                 log: Some(self.log()),
+                session: SessionOptions::default(),
             },
-            placement: "cache-aware".parse().expect("a policy"),
-            initial: None,
-            sites: Vec::new(),
-            saved_placements: Vec::new(),
-            cache: None,
-            counters: None,
-            cpu_permille: 10,
-            session: SessionOptions {
+            memory: MemoryOptions {
+                placement: "cache-aware".parse().expect("a policy"),
+                initial: None,
+                sites: Vec::new(),
+                saved_placements: Vec::new(),
+                cache: None,
+                counters: None,
+                cpu_permille: 10,
                 region_min: 1 << 20,
-                files: false,
-                ..SessionOptions::default()
             },
         }
     }
@@ -144,7 +171,7 @@ impl Lab {
     }
 
     /// What the program did is what it does alone.
-    fn check(&self, ran: Ran) -> MemoryReport {
+    fn check(&self, ran: RunReport) -> MemoryReport {
         let alone = std::process::Command::new(&self.program)
             .output()
             .expect("it runs");
@@ -152,7 +179,7 @@ impl Lab {
         assert_eq!(output, alone.stdout);
         assert!(!output.is_empty());
         assert_eq!(ran.exit.code(), Some(7));
-        ran.pages.expect("it was looked at")
+        ran.memory.expect("it was looked at")
     }
 }
 
@@ -187,7 +214,7 @@ fn the_log_of_a_dry_run_says_what_streams() {
     let lab = Lab::new();
     let mut options = lab.options();
     options.run.dry_run = true;
-    let pages = lab.check(Runner::new(options).run().expect("it ran"));
+    let pages = lab.check(options.run());
     if let Some(reason) = pages.unwatched {
         skip_on_this_machine(reason);
         return;
@@ -207,8 +234,8 @@ fn the_log_of_a_dry_run_says_what_streams() {
     assert_eq!(sites.len(), 2);
     options = lab.options();
     options.run.dry_run = true;
-    options.sites.clone_from(&sites);
-    let pages = lab.check(Runner::new(options).run().expect("it ran"));
+    options.memory.sites.clone_from(&sites);
+    let pages = lab.check(options.run());
     assert_eq!(pages.summary.known, 4);
     assert_eq!(pages.sites, sites);
 }
@@ -292,8 +319,7 @@ impl Machine for Pretended {
 #[test]
 fn what_cannot_be_bound_is_moved_and_the_program_does_not_notice() {
     let lab = Lab::new();
-    let runner = Runner::on(lab.options(), Arc::new(Pretended::new()));
-    let pages = lab.check(runner.run().expect("it ran"));
+    let pages = lab.check(lab.options().run_on(Arc::new(Pretended::new())));
     if let Some(reason) = pages.unwatched {
         skip_on_this_machine(reason);
         return;
@@ -316,8 +342,7 @@ fn a_mover_that_is_refused_stops_and_the_program_does_not_notice() {
             refusal: Some(refusal),
             ..Pretended::new()
         };
-        let runner = Runner::on(lab.options(), Arc::new(machine));
-        let pages = lab.check(runner.run().expect("it ran"));
+        let pages = lab.check(lab.options().run_on(Arc::new(machine)));
         assert_eq!(pages.summary.pages_moved, 0, "{refusal:?}");
         assert!(replay(&lab.log()).expect("a sound log").is_ok());
     }
@@ -333,7 +358,7 @@ fn without_faults_known_sites_are_placed_and_the_reason_is_told() {
             ..Pretended::new()
         })
     };
-    let pages = lab.check(Runner::on(lab.options(), machine()).run().expect("it ran"));
+    let pages = lab.check(lab.options().run_on(machine()));
     assert_eq!(pages.unwatched, Some(refused));
     assert_eq!((pages.summary.regions, pages.summary.far), (4, 0));
     let lines = lines(&lab.log());
@@ -346,11 +371,9 @@ fn without_faults_known_sites_are_placed_and_the_reason_is_told() {
         .and_then(|line| line["site"].as_str())
         .expect("the site");
     let signature = u64::from_str_radix(&signature[2..], 16).expect("hexadecimal");
-    let options = MemoryOptions {
-        sites: vec![(signature, RegionTier::Remote)],
-        ..lab.options()
-    };
-    let pages = lab.check(Runner::on(options, machine()).run().expect("it ran"));
+    let mut options = lab.options();
+    options.memory.sites = vec![(signature, RegionTier::Remote)];
+    let pages = lab.check(options.run_on(machine()));
     assert_eq!((pages.summary.far, pages.summary.known), (2, 2));
     assert!(pages.summary.pages_moved > 0);
 }
@@ -366,9 +389,9 @@ fn on_one_node_the_program_runs_as_it_is() {
     let mut options = lab.options();
     let command = ["sh", "-c", "test -z \"$LD_PRELOAD$HITHER_SESSION\""];
     options.run.command = command.map(Into::into).into();
-    let ran = Runner::new(options).run().expect("it ran");
+    let ran = options.run();
     assert!(ran.exit.success(), "nothing is preloaded");
-    assert!(ran.pages.is_none());
+    assert!(ran.memory.is_none());
     assert!(!lab.log().exists());
 }
 
@@ -427,12 +450,10 @@ fn upm_moves(program: &str, ended: &str) {
         near: vec![0],
         ..Pretended::new()
     });
-    let options = MemoryOptions {
-        placement: "upm".parse().expect("a policy"),
-        ..lab.options()
-    };
-    let runner = Runner::on(options, Arc::clone(&machine) as Arc<dyn Machine>);
-    let pages = lab.check(runner.run().expect("it ran"));
+    let mut options = lab.options();
+    options.memory.placement = "upm".parse().expect("a policy");
+    let ran = options.run_on(Arc::clone(&machine) as Arc<dyn Machine>);
+    let pages = lab.check(ran);
     assert!(replay(&lab.log()).expect("a sound log").is_ok());
     if let (Some(reason), _) | (None, Some(reason)) = (
         pages.unwatched.map(|reason| reason.to_string()),
@@ -518,12 +539,104 @@ fn a_program_that_watches_its_memory_itself_gets_it() {
         near: vec![0],
         ..Pretended::new()
     });
-    let options = MemoryOptions {
-        placement: "upm".parse().expect("a policy"),
-        ..lab.options()
-    };
-    let ran = Runner::on(options, machine).run().expect("it ran");
+    let mut options = lab.options();
+    options.memory.placement = "upm".parse().expect("a policy");
+    let ran = options.run_on(machine);
     let pages = lab.check(ran);
     println!("{:?} by {:?}", pages.summary, pages.counters);
     assert!(replay(&lab.log()).expect("a sound log").is_ok());
+}
+
+/// Reads a file over and over, and streams and scatters over memory meanwhile.
+const READS: &str = "\
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#define PAGES 2048
+__attribute__((noinline)) char *streamed(void) {
+    char *region = malloc(PAGES * 4096L);
+    for (long page = 0; page < PAGES; page++) region[page * 4096] = page;
+    return region;
+}
+int main(int count, char **words) {
+    static unsigned char buffer[65536];
+    unsigned long sum = 0;
+    int file = open(words[1], O_RDONLY);
+    for (int pass = 0; pass < 4; pass++) {
+        char *region = streamed();
+        usleep(100000);
+        off_t offset = 0;
+        for (ssize_t got; (got = pread(file, buffer, sizeof buffer, offset)) > 0; offset += got)
+            for (ssize_t byte = 0; byte < got; byte += 509) sum = sum * 31 + buffer[byte];
+        for (long page = 0; page < PAGES; page++) sum = sum * 31 + region[page * 4096];
+        free(region);
+    }
+    printf(\"%lu\\n\", sum);
+    return 7;
+}
+";
+
+/// One drain of the rings feeds both controllers: the page cache drops what its policy evicts, and
+/// memory is placed, of one and the same program. Their log replays for each.
+#[test]
+fn the_page_cache_and_memory_go_together() {
+    const MIB: u64 = 1 << 20;
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let program = support::compile(folder.path(), "reads", READS, &["-g", "-O1"]);
+    let data = support::uncached(&folder.path().join("data"), 64);
+    let (output, log) = (folder.path().join("output"), folder.path().join("log"));
+    let (program, data) = (program.display(), data.display());
+    let command = format!("exec {program} {data} > {}", output.display());
+    let lab = Lab::new();
+    let mut options = lab.options();
+    options.run.command = ["sh", "-c", &command].map(Into::into).into();
+    options.run.log = Some(log.clone());
+    let mechanisms = Mechanisms {
+        page_cache: Some(PageCacheOptions {
+            policy: "mru".parse().expect("a policy"),
+            budget: Budget::Bytes(16 * MIB),
+            all_files: false,
+            disable_readahead: true,
+            sites: Vec::new(),
+        }),
+        ..options.mechanisms()
+    };
+    let system = System {
+        machine: Arc::new(Pretended::new()),
+        ..System::default()
+    };
+    let ran = run_on(&system, &options.run, &mechanisms).expect("it ran");
+    assert_eq!(ran.exit.code(), Some(7));
+    let alone = std::process::Command::new("sh")
+        .args(["-c", &format!("{program} {data}")])
+        .output()
+        .expect("it runs");
+    assert_eq!(fs::read(&output).expect("its output"), alone.stdout);
+
+    let files = ran.page_cache.expect("it was asked for");
+    assert!(files.log.is_none());
+    assert!(files.dropped > 0 && files.refused == 0, "{files:?}");
+    assert!(files.summary.missed_bytes < files.summary.lru_missed_bytes);
+    let memory = ran.memory.expect("there are two nodes");
+    assert!(memory.summary.regions >= 4, "{:?}", memory.summary);
+    assert_eq!(memory.lost.events + memory.lost.regions, 0);
+    match memory.unwatched {
+        Some(reason) => skip_on_this_machine(reason),
+        None => {
+            assert!(memory.summary.far > 0, "{:?}", memory.summary);
+            assert!(memory.summary.pages_moved > 0, "{:?}", memory.summary);
+        }
+    }
+    let drops = page_cache::replay(&log).expect("a sound log");
+    assert!(drops.expect("the same decisions") > 0);
+    let moves = replay(&log).expect("a sound log");
+    assert!(moves.expect("the same decisions") > 0);
+    for line in lines(&log) {
+        let controller = line["controller"].as_str();
+        assert!(
+            matches!(controller, Some("page_cache" | "memory")),
+            "{line}"
+        );
+    }
 }

@@ -8,12 +8,12 @@ mod support;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 
 use hither_core::site_profile::SiteProfile;
-use hither_live::page_cache::{Budget, PageCacheOptions, PageCacheReport, Ran, Runner, replay};
-use hither_live::{RunOptions, SessionOptions};
+use hither_live::page_cache::{Budget, PageCacheOptions, PageCacheReport, replay};
+use hither_live::{Mechanisms, RunOptions, SessionOptions, System, run_on};
 use hither_sys::file_map::FileMap;
 use hither_sys::page_cache::{
     Cached, CachedFile, FileId, OpenError, PageCache, PageCacheError, ThisPageCache,
@@ -22,6 +22,40 @@ use hither_sys::page_cache::{
 use skip::skip_on_this_machine;
 
 const MIB: u64 = 1 << 20;
+
+/// A run with the page cache alone.
+struct Options {
+    run: RunOptions,
+    page_cache: PageCacheOptions,
+}
+
+/// How it ended, and what it came to.
+struct Ran {
+    exit: ExitStatus,
+    files: PageCacheReport,
+}
+
+impl Options {
+    fn run(self) -> Ran {
+        self.run_on(Arc::new(ThisPageCache))
+    }
+
+    fn run_on(self, page_cache: Arc<dyn PageCache>) -> Ran {
+        let system = System {
+            page_cache,
+            ..System::default()
+        };
+        let mechanisms = Mechanisms {
+            page_cache: Some(self.page_cache),
+            ..Mechanisms::default()
+        };
+        let ran = run_on(&system, &self.run, &mechanisms).expect("it runs");
+        Ran {
+            exit: ran.exit,
+            files: ran.page_cache.expect("it was asked for"),
+        }
+    }
+}
 
 struct Lab {
     /// On the disk that the build is on: a folder for temporary files may be all page cache
@@ -45,25 +79,27 @@ impl Lab {
         support::uncached(&self.path("data"), mib)
     }
 
-    fn options(&self, command: &str, policy: &str, budget_mib: u64) -> PageCacheOptions {
+    fn options(&self, command: &str, policy: &str, budget_mib: u64) -> Options {
         let command = format!(
             "cd {}; ({command}) > {}",
             self.folder.path().display(),
             self.path("output").display()
         );
-        PageCacheOptions {
+        Options {
             run: RunOptions {
                 command: ["sh", "-c", &command].map(Into::into).into(),
                 preload: support::preload(),
                 dry_run: false,
                 log: Some(self.path("log")),
+                session: SessionOptions::default(),
             },
-            policy: policy.parse().expect("a policy"),
-            budget: Budget::Bytes(budget_mib * MIB),
-            all_files: false,
-            disable_readahead: true,
-            sites: Vec::new(),
-            session: SessionOptions::default(),
+            page_cache: PageCacheOptions {
+                policy: policy.parse().expect("a policy"),
+                budget: Budget::Bytes(budget_mib * MIB),
+                all_files: false,
+                disable_readahead: true,
+                sites: Vec::new(),
+            },
         }
     }
 
@@ -84,8 +120,8 @@ impl Lab {
             .expect("the same decisions");
     }
 
-    fn run(&self, command: &str, options: PageCacheOptions) -> PageCacheReport {
-        let ran = Runner::new(options).run().expect("it runs");
+    fn run(&self, command: &str, options: Options) -> PageCacheReport {
+        let ran = options.run();
         self.check(command, &ran);
         ran.files
     }
@@ -102,9 +138,7 @@ fn a_loop_leaves_what_the_budget_holds() {
     let lab = Lab::new();
     let data = lab.data(96);
     let command = format!("{} {} 3; exit 3", lab.program.display(), data.display());
-    let ran = Runner::new(lab.options(&command, "mru", 16))
-        .run()
-        .expect("it runs");
+    let ran = lab.options(&command, "mru", 16).run();
     let cached = cached_mib(&data);
     let summary = ran.files.summary;
     assert!(
@@ -129,7 +163,7 @@ fn a_dry_run_drops_nothing_and_says_what_it_would() {
     let command = format!("{} {} 3", lab.program.display(), data.display());
     let mut options = lab.options(&command, "mru", 8);
     options.run.dry_run = true;
-    let ran = Runner::new(options).run().expect("it runs");
+    let ran = options.run();
     let cached = cached_mib(&data);
     assert!(ran.files.summary.drops > 0);
     assert_eq!(ran.files.dropped, 0);
@@ -167,8 +201,7 @@ fn what_others_have_cached_is_left_alone_unless_it_is_asked_for() {
             skip_on_this_machine("this kernel does not say what is cached, or caches less");
             return;
         }
-        let runner = Runner::on(lab.options(&command, "mru", 8), way);
-        let ran = runner.run().expect("it runs");
+        let ran = lab.options(&command, "mru", 8).run_on(way);
         lab.check(&command, &ran);
         let PageCacheReport {
             summary, unseen, ..
@@ -181,11 +214,9 @@ fn what_others_have_cached_is_left_alone_unless_it_is_asked_for() {
         assert!(summary.preexisting_bytes >= 32 * MIB, "{summary:?}");
     }
     read();
-    let options = PageCacheOptions {
-        all_files: true,
-        ..lab.options(&command, "mru", 8)
-    };
-    let ran = Runner::new(options).run().expect("it runs");
+    let mut options = lab.options(&command, "mru", 8);
+    options.page_cache.all_files = true;
+    let ran = options.run();
     let cached = cached_mib(&data).expect("it says so");
     assert!(cached < 56, "{cached} MiB");
     assert_eq!(ran.files.summary.preexisting_bytes, 0);
@@ -227,10 +258,8 @@ fn what_is_learnt_of_call_sites_is_there_from_the_first_access_on() {
         log.contains(&format!("\"site\":\"{signature:#x}\"")),
         "it has no name"
     );
-    let options = PageCacheOptions {
-        sites: learnt,
-        ..lab.options(&command, "pcc", 16)
-    };
+    let mut options = lab.options(&command, "pcc", 16);
+    options.page_cache.sites = learnt;
     let files = lab.run(&command, options);
     let again = files.sites.iter().find(|site| site.signature == signature);
     assert!(again.is_some_and(|site| site.looping > site.sequential));
@@ -283,7 +312,7 @@ fn a_kernel_that_refuses_costs_the_program_nothing() {
     let run = |open, refused| {
         let cache = Refusing { open, refused };
         let options = lab.options(&command, "mru", 8);
-        let ran = Runner::on(options, Arc::new(cache)).run().expect("it runs");
+        let ran = options.run_on(Arc::new(cache));
         lab.check(&command, &ran);
         ran.files
     };

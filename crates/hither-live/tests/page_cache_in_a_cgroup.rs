@@ -8,8 +8,8 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hither_live::page_cache::{Budget, PageCacheOptions, Runner};
-use hither_live::{RunOptions, SessionOptions};
+use hither_live::page_cache::{Budget, PageCacheOptions};
+use hither_live::{Mechanisms, RunOptions, SessionOptions};
 use skip::skip_on_this_machine;
 
 const MIB: u64 = 1 << 20;
@@ -67,29 +67,34 @@ fn a_loop_in_a_small_memory_cgroup_reads_less_from_storage() {
         data.display(),
         folder.path().join("output").display()
     );
-    let options = PageCacheOptions {
-        run: RunOptions {
-            command: ["sh", "-c", &command].map(Into::into).into(),
-            preload: support::preload(),
-            dry_run: false,
-            log: None,
-        },
+    let options = RunOptions {
+        command: ["sh", "-c", &command].map(Into::into).into(),
+        preload: support::preload(),
+        dry_run: false,
+        log: None,
+        session: SessionOptions::default(),
+    };
+    let page_cache = PageCacheOptions {
         policy: "mru".parse().expect("a policy"),
         budget: Budget::Bytes(56 * MIB),
         all_files: false,
         disable_readahead: true,
         sites: Vec::new(),
-        session: SessionOptions::default(),
+    };
+    let mechanisms = Mechanisms {
+        page_cache: Some(page_cache),
+        ..Mechanisms::default()
     };
     // By the kernel's own eviction it is all of it, each time: 768 MiB, and by the optimum for this
     // budget 600.
     let all = passes * 192;
     let mut read = Vec::new();
     for _ in 0..3 {
-        let ran = Runner::new(options.clone()).run().expect("it runs");
+        let ran = hither_live::run(&options, &mechanisms).expect("it runs");
         assert_eq!(ran.exit.code(), Some(7));
-        assert!(ran.files.dropped > 0, "{:?}", ran.files);
-        read.push(ran.files.storage_bytes / MIB);
+        let files = ran.page_cache.expect("it was asked for");
+        assert!(files.dropped > 0, "{:?}", files);
+        read.push(files.storage_bytes / MIB);
         if read.iter().any(|&mib| (192..all * 95 / 100).contains(&mib)) {
             return;
         }

@@ -35,7 +35,8 @@ struct Metric {
     name: &'static str,
     kind: Kind,
     help: &'static str,
-    /// Where the figure is, as a JSON pointer into a [`Status`].
+    /// Where the figure is, as a JSON pointer into a [`Status`] or the first status of a mechanism
+    /// that has it.
     at: &'static str,
     /// The label that tells the values of an object (by key) or an array (by node) apart.
     label: Option<&'static str>,
@@ -172,16 +173,27 @@ fn exposition(run: Option<&Status>) -> String {
         return String::new();
     };
     let info = metric("run_info", Gauge, "", "What runs: always 1.");
-    let labels = [
-        ("policy", &run.policy[..]),
-        ("version", env!("CARGO_PKG_VERSION")),
-        ("dry_run", if run.dry_run { "true" } else { "false" }),
-    ];
-    let mut families = vec![info.family(vec![info.sample(&labels, 1.0)])];
-    let nodes: Vec<String> = run.nodes.iter().map(u32::to_string).collect();
-    let run = serde_json::to_value(run).unwrap_or_default();
+    let infos = run.mechanisms.iter().map(|status| {
+        let labels = [
+            ("policy", &status.policy[..]),
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("dry_run", if run.dry_run { "true" } else { "false" }),
+        ];
+        info.sample(&labels, 1.0)
+    });
+    let mut families = vec![info.family(infos.collect())];
+    let mechanisms = run.mechanisms.iter().map(|status| {
+        let nodes = status.nodes.iter().map(u32::to_string).collect();
+        (serde_json::to_value(status).unwrap_or_default(), nodes)
+    });
+    let of_run = (serde_json::to_value(run).unwrap_or_default(), Vec::new());
+    let documents: Vec<(Value, Vec<String>)> = std::iter::once(of_run).chain(mechanisms).collect();
     for metric in METRICS {
-        let samples = metric.samples(&run, &nodes);
+        let samples = documents
+            .iter()
+            .map(|(status, nodes)| metric.samples(status, nodes));
+        let samples = samples.into_iter().find(|samples| !samples.is_empty());
+        let samples = samples.unwrap_or_default();
         if !samples.is_empty() {
             families.push(metric.family(samples));
         }
@@ -192,7 +204,7 @@ fn exposition(run: Option<&Status>) -> String {
 }
 
 impl Metric {
-    /// The samples of a run.
+    /// The samples of a status.
     fn samples(&self, run: &Value, nodes: &[String]) -> Vec<proto::Metric> {
         let Some(found) = run.pointer(self.at) else {
             return Vec::new();
@@ -257,6 +269,8 @@ mod tests {
     use insta::assert_snapshot;
     use serde_json::json;
 
+    use hither_live::status::MechanismStatus;
+
     use super::*;
 
     #[test]
@@ -296,13 +310,15 @@ mod tests {
             hither_live::replication::ReplicationReport::default().to_json(),
             hither_live::memory::MemoryReport::default().to_json(),
         ];
-        let runs = agents.map(|figures| {
-            let run = Status {
+        let statuses = agents.map(|figures| {
+            let status = MechanismStatus {
                 figures,
-                ..Status::default()
+                ..MechanismStatus::default()
             };
-            serde_json::to_value(run).expect("a status is a document")
+            serde_json::to_value(status).expect("a status is a document")
         });
+        let run = serde_json::to_value(Status::default()).expect("a status is a document");
+        let runs: Vec<Value> = statuses.into_iter().chain([run]).collect();
         for Metric { name, at, .. } in METRICS {
             assert!(
                 runs.iter().any(|run| run.pointer(at).is_some()),
@@ -314,10 +330,13 @@ mod tests {
     #[test]
     fn a_run_of_each_kind() {
         let run = |figures| Status {
-            policy: "pcc{other=\"a\\b\"}\n".to_owned(),
             ran_ns: 2_500_000_000,
-            nodes: vec![0, 2],
-            figures,
+            mechanisms: vec![MechanismStatus {
+                policy: "pcc{other=\"a\\b\"}\n".to_owned(),
+                nodes: vec![0, 2],
+                figures,
+                ..MechanismStatus::default()
+            }],
             ..Status::default()
         };
         assert_eq!(exposition(None), "");

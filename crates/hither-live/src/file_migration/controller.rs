@@ -119,6 +119,7 @@ pub(crate) struct FileMigrationController {
 }
 
 impl Controller for FileMigrationController {
+    const NAME: &'static str = "file_migration";
     const FORMAT: (&'static str, u32) = ("hither_following", 1);
     type Config = Config;
     type Input = Input;
@@ -153,7 +154,7 @@ impl Controller for FileMigrationController {
         })
     }
 
-    fn input(&mut self, at: &TimedInput, out: &mut Vec<Decision>) {
+    fn step(&mut self, at: &TimedInput, out: &mut Vec<Decision>) {
         self.now_ns = self.now_ns.max(at.time_ns);
         self.model.set_now_ns(self.now_ns);
         match &at.input {

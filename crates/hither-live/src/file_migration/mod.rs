@@ -11,7 +11,7 @@
 mod controller;
 mod event;
 mod job;
-pub mod run;
+pub(crate) mod run;
 
 use std::path::Path;
 
@@ -20,7 +20,8 @@ use crate::decision_log::{self, Mismatch};
 use crate::error::Result;
 
 pub use controller::Summary;
-pub use run::{FileMigrationOptions, FileMigrationReport, Ran, Runner};
+pub(crate) use run::{FileMigrationActuator, set_up};
+pub use run::{FileMigrationOptions, FileMigrationReport};
 
 /// Replays a run's log: drives the policy by its inputs once more, and compares the decisions.
 /// Returns how many there were, or the first that differs.

@@ -19,7 +19,7 @@ mod counters;
 pub(crate) mod event;
 mod fault_recording;
 mod region_map;
-pub mod run;
+pub(crate) mod run;
 #[cfg(test)]
 mod tests;
 
@@ -30,7 +30,8 @@ use crate::decision_log::{self, Mismatch};
 use crate::error::Result;
 
 pub use controller::{Locality, MigrationGain, SavedPlacement, Summary};
-pub use run::{MemoryOptions, MemoryReport, Ran, Runner};
+pub use run::{MemoryOptions, MemoryReport};
+pub(crate) use run::{PlacementActuator, set_up};
 
 /// Replays a run's log: drives the policy by its inputs once more, and compares the decisions.
 /// Returns how many there were, or the first that differs.

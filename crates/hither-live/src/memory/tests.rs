@@ -10,7 +10,7 @@ use super::controller::{
 use super::event::{Input, TimedInput};
 use super::*;
 use crate::controller::Controller;
-use crate::decision_log::DecisionLog;
+use crate::decision_log::{DecisionLog, LogFile};
 use crate::numa::ranges::{LocatedRun, MoveResult, RefusalReason, RefusedRun};
 use crate::skip::skip;
 use hither_core::placement::RegionTier;
@@ -147,13 +147,16 @@ fn events() -> impl Strategy<Value = Vec<TimedInput>> {
 /// Writes the log of a controller that hears these, and returns how much it decided. Panics where
 /// the controller's state breaks.
 fn logged(path: &Path, config: &Config, events: &[TimedInput]) -> usize {
-    let mut log = DecisionLog::<PlacementController>::create(path, config).expect("created");
+    let log = DecisionLog::<PlacementController>::begin(
+        &LogFile::create(path, false).expect("created"),
+        config,
+    );
     let mut controller = PlacementController::new(config).expect("a sound configuration");
     let mut decisions = 0;
     for at in events {
         log.input(at);
         let mut out = Vec::new();
-        controller.input(at, &mut out);
+        controller.step(at, &mut out);
         controller.check();
         out.iter().for_each(|decision| log.decision(decision));
         decisions += out.len();
@@ -262,12 +265,14 @@ fn a_log_that_cannot_be_written_stops_nothing_and_says_so() {
         skip("no /dev/full");
         return;
     }
-    let mut log =
-        DecisionLog::<PlacementController>::create(full, &config(true)).expect("it can be opened");
+    let log = DecisionLog::<PlacementController>::begin(
+        &LogFile::create(full, false).expect("it can be opened"),
+        &config(true),
+    );
     let mut controller = PlacementController::new(&config(true)).expect("a sound configuration");
     for at in streamed() {
         log.input(&at);
-        controller.input(&at, &mut Vec::new());
+        controller.step(&at, &mut Vec::new());
     }
     let error = log.finish(&json!({})).expect_err("it is full");
     assert!(error.to_string().contains("/dev/full"), "{error}");

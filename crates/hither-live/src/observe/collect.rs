@@ -22,7 +22,7 @@ use super::not_recorded::Execs;
 use super::order::{HOLD_NS, Timed, Window};
 use super::record::Summary;
 use super::{machine, sites};
-use crate::run::launch;
+use crate::launch;
 use crate::symbolise::Symboliser;
 
 const PAUSE_MIN: Duration = Duration::from_micros(200);

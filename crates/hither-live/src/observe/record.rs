@@ -16,7 +16,7 @@ use hither_trace::schema::{AccessRow, Losses, RowOp};
 use super::collect::{Collector, Finished, Start};
 use super::not_recorded::obstacle;
 use crate::error::{Error, Result};
-use crate::run::launch::{self, Instrumentation, Supervised};
+use crate::launch::{self, Instrumentation, Supervised};
 
 /// What to record, and how.
 #[derive(Clone, Debug)]

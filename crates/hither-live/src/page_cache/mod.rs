@@ -8,7 +8,7 @@
 
 mod controller;
 mod event;
-pub mod run;
+pub(crate) mod run;
 #[cfg(test)]
 mod tests;
 
@@ -19,9 +19,8 @@ use crate::decision_log::{self, Mismatch};
 use crate::error::Result;
 
 pub use controller::{ReadStats, SiteStats, Summary};
-pub use run::{
-    BUDGET_MIN_BYTES, Budget, FileStats, PageCacheOptions, PageCacheReport, Ran, Runner,
-};
+pub use run::{BUDGET_MIN_BYTES, Budget, FileStats, PageCacheOptions, PageCacheReport};
+pub(crate) use run::{PageCacheActuator, set_up};
 
 /// Replays a run's log: drives the policy by its inputs once more, and compares the decisions.
 /// Returns how many there were, or the first that differs.

@@ -1,4 +1,4 @@
-//! Runs a program with what the page cache keeps of its files steered.
+//! The mechanism in a run: options, report, and how it is set up.
 //!
 //! The agent reads the programs' rings every half a millisecond while they are busy: a reader of 2
 //! GB/s is 1 MiB further then, which with its readahead is how far the page cache may exceed the
@@ -8,24 +8,21 @@ mod actuator;
 mod figures;
 
 use std::path::PathBuf;
-use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hither_core::Spec;
 use hither_core::site_profile::SiteProfile;
 use hither_sys::cgroup::MemoryGroup;
-use hither_sys::page_cache::{OpenError, PageCache, PageCacheError, ThisPageCache};
-use hither_sys::process::children_read_bytes;
-use hither_sys::session::{Lost, SessionOptions};
+use hither_sys::page_cache::{OpenError, PageCache, PageCacheError};
+use hither_sys::session::Lost;
 
-use self::actuator::PageCacheActuator;
+pub(crate) use self::actuator::PageCacheActuator;
 use super::controller::{
     BLOCK_BYTES, Config, EXTENT_BYTES, KnownSitePattern, ReadStats, SiteStats, Summary,
 };
-use crate::error::{Error, Result};
-use crate::run::launch::{self, Supervised};
-use crate::run::{Agent, RunOptions};
+use crate::agent::{SessionNeeds, Setup};
+use crate::error::Error;
 
 /// The smallest budget that anything can be done with: a few extents.
 pub const BUDGET_MIN_BYTES: u64 = 4 * EXTENT_BYTES;
@@ -72,11 +69,9 @@ impl Budget {
     }
 }
 
-/// What to run, and how.
+/// What governs the page cache, and how.
 #[derive(Clone, Debug)]
 pub struct PageCacheOptions {
-    /// The program.
-    pub run: RunOptions,
     /// What the cache keeps; a policy that does not need the future.
     pub policy: Spec,
     /// How much of the page cache the program's files may have.
@@ -88,17 +83,6 @@ pub struct PageCacheOptions {
     pub disable_readahead: bool,
     /// What is known of call sites.
     pub sites: Vec<SiteProfile>,
-    /// Rings, and how far call stacks are followed.
-    pub session: SessionOptions,
-}
-
-/// A run that has ended.
-#[derive(Debug)]
-pub struct Ran {
-    /// How the program ended.
-    pub exit: ExitStatus,
-    /// What was done.
-    pub files: PageCacheReport,
 }
 
 /// A file, and what was read of it.
@@ -149,67 +133,30 @@ pub struct PageCacheReport {
     pub log: Option<Error>,
 }
 
-/// Runs a program with its file cache steered.
-pub struct Runner {
-    options: PageCacheOptions,
+/// Sets the mechanism up for a run, over a page cache.
+pub(crate) fn set_up(
+    options: &PageCacheOptions,
+    dry_run: bool,
     cache: Arc<dyn PageCache>,
-}
-
-impl Runner {
-    /// For one run on this machine.
-    pub fn new(options: PageCacheOptions) -> Runner {
-        Runner::on(options, Arc::new(ThisPageCache))
-    }
-
-    /// For one run over a page cache that answers otherwise.
-    pub fn on(options: PageCacheOptions, cache: Arc<dyn PageCache>) -> Runner {
-        Runner { options, cache }
-    }
-
-    /// Runs the program to its end. It has this process's standard streams and process group. While
-    /// it runs, SIGINT and SIGQUIT are left to it, and SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are
-    /// passed on to it.
-    pub fn run(&self) -> Result<Ran> {
-        let options = &self.options;
-        launch::check_preload(&options.run.preload)?;
-        let session = SessionOptions {
-            block_bytes: BLOCK_BYTES,
-            readahead: options.disable_readahead && !options.run.dry_run,
-            ..options.session
-        };
-        let agent = Agent::new(
-            &options.run,
-            options.policy.to_string(),
-            &self.config(),
-            session,
-        )?;
-        let read_before = children_read_bytes();
-        let steering = PageCacheActuator::new(Arc::clone(&self.cache), options);
-        let Supervised { exit, ran, made } = agent.run("files", &options.run, steering)?;
-        let (agent, steering) = made;
-        let files = PageCacheReport {
-            storage_bytes: children_read_bytes() - read_before,
-            ran,
-            ..steering.finish(agent)
-        };
-        Ok(Ran { exit, files })
-    }
-
-    fn config(&self) -> Config {
-        let room = self.options.budget.room(0);
-        Config {
-            policy: self.options.policy.to_string(),
-            budget_bytes: room.bytes,
-            alone_bytes: room.alone_bytes,
-            block_bytes: BLOCK_BYTES,
-            dry_run: self.options.run.dry_run,
-            spare_preexisting: !self.options.all_files,
-            sites: self
-                .options
-                .sites
-                .iter()
-                .map(KnownSitePattern::from)
-                .collect(),
-        }
+) -> Setup<PageCacheActuator> {
+    let room = options.budget.room(0);
+    let config = Config {
+        policy: options.policy.to_string(),
+        budget_bytes: room.bytes,
+        alone_bytes: room.alone_bytes,
+        block_bytes: BLOCK_BYTES,
+        dry_run,
+        spare_preexisting: !options.all_files,
+        sites: options.sites.iter().map(KnownSitePattern::from).collect(),
+    };
+    Setup {
+        actuator: PageCacheActuator::new(cache, options, dry_run),
+        config,
+        session: SessionNeeds {
+            block_bytes: Some(BLOCK_BYTES),
+            call_sites: true,
+            readahead: options.disable_readahead && !dry_run,
+            ..SessionNeeds::default()
+        },
     }
 }

@@ -7,7 +7,7 @@ use super::controller::{BLOCK_BYTES, Config, EXTENT_BYTES, KnownSitePattern};
 use super::event::{Input, TimedInput};
 use super::*;
 use crate::controller::Controller;
-use crate::decision_log::DecisionLog;
+use crate::decision_log::{DecisionLog, LogFile};
 
 fn config(policy: &str) -> Config {
     Config {
@@ -57,7 +57,10 @@ fn input() -> impl Strategy<Value = Input> {
 /// Writes the log of a controller that hears these, and returns how much it decided. Panics where
 /// the controller's state breaks.
 fn logged(path: &Path, config: &Config, inputs: Vec<(Input, u64)>) -> usize {
-    let mut log = DecisionLog::<PageCacheController>::create(path, config).expect("created");
+    let log = DecisionLog::<PageCacheController>::begin(
+        &LogFile::create(path, false).expect("created"),
+        config,
+    );
     let mut controller = PageCacheController::new(config).expect("a sound configuration");
     let (mut decisions, mut time_ns) = (0, 0);
     for (input, later_ns) in inputs {
@@ -65,7 +68,7 @@ fn logged(path: &Path, config: &Config, inputs: Vec<(Input, u64)>) -> usize {
         let at = TimedInput { time_ns, input };
         log.input(&at);
         let mut out = Vec::new();
-        controller.input(&at, &mut out);
+        controller.step(&at, &mut out);
         controller.check();
         out.iter().for_each(|decision| log.decision(decision));
         decisions += out.len();

@@ -139,6 +139,7 @@ pub(crate) struct ReplicationController {
 }
 
 impl Controller for ReplicationController {
+    const NAME: &'static str = "replication";
     const FORMAT: (&'static str, u32) = ("hither_replicas", 2);
     type Config = Config;
     type Input = Input;
@@ -186,7 +187,7 @@ impl Controller for ReplicationController {
         })
     }
 
-    fn input(&mut self, at: &TimedInput, out: &mut Vec<Decision>) {
+    fn step(&mut self, at: &TimedInput, out: &mut Vec<Decision>) {
         self.now_ns = self.now_ns.max(at.time_ns);
         self.nodes.set_now_ns(self.now_ns);
         match at.input {

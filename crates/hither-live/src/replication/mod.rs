@@ -12,7 +12,7 @@
 mod controller;
 mod event;
 mod lease_thread;
-pub mod run;
+pub(crate) mod run;
 
 use std::path::Path;
 
@@ -21,7 +21,8 @@ use crate::decision_log::{self, Mismatch};
 use crate::error::Result;
 
 pub use controller::Summary;
-pub use run::{Ran, ReplicationOptions, ReplicationReport, Runner, Scope};
+pub(crate) use run::{ReplicationActuator, set_up};
+pub use run::{ReplicationOptions, ReplicationReport, Scope};
 
 /// Replays a run's log: drives the policy by its inputs once more, and compares the decisions.
 /// Returns how many there were, or the first that differs.

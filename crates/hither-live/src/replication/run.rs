@@ -1,4 +1,4 @@
-//! Runs a program with replicas of its files.
+//! The mechanism in a run: options, report, and how it is set up.
 //!
 //! Two threads: one hears of reads and makes replicas, the other holds the leases and ends
 //! replicas. If the agent dies, the kernel says so in a word that programs look at with every read,
@@ -9,7 +9,6 @@ mod figures;
 mod memory_pressure;
 
 use std::collections::BTreeMap;
-use std::process::ExitStatus;
 use std::time::Duration;
 
 use hither_sys::cgroup::MemoryGroup;
@@ -17,14 +16,13 @@ use hither_sys::lease;
 use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
 use hither_sys::replica::agent::{ReplicaOptions, Replicas as Shared};
 use hither_sys::replica::{BLOCK_BYTES, NODES_MAX};
-use hither_sys::session::{Lost, SessionOptions};
+use hither_sys::session::Lost;
 
-use self::actuator::ReplicationActuator;
+pub(crate) use self::actuator::ReplicationActuator;
 use super::controller::{Config, Summary};
 use super::lease_thread::{BREAK_TIME_MIN, LeaseThread};
+use crate::agent::{SessionNeeds, Setup};
 use crate::error::{Error, Result};
-use crate::run::launch::{self, Supervised};
-use crate::run::{Agent, RunOptions};
 
 /// Of which of its files' blocks a program may have replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,29 +33,16 @@ pub enum Scope {
     All,
 }
 
-/// What to run, and how.
+/// Which blocks have replicas, and how many.
 #[derive(Clone, Debug)]
 pub struct ReplicationOptions {
-    /// The program.
-    pub run: RunOptions,
     /// The placement with its parameters; one of files that can follow a running program.
     pub policy: String,
     /// What may have replicas.
-    pub which: Scope,
+    pub scope: Scope,
     /// The most memory of each node for them; an eighth of the smallest, and a quarter of what a
     /// memory cgroup leaves for files, where nothing is given.
     pub node_bytes: Option<u64>,
-    /// Rings, and how far call stacks are followed.
-    pub session: SessionOptions,
-}
-
-/// A run that has ended.
-#[derive(Debug)]
-pub struct Ran {
-    /// How the program ended.
-    pub exit: ExitStatus,
-    /// What was done.
-    pub replicas: ReplicationReport,
 }
 
 /// What was done about a program's files.
@@ -93,75 +78,56 @@ pub struct ReplicationReport {
     pub log: Option<Error>,
 }
 
-/// Runs a program with replicas of its files.
-#[derive(Debug)]
-pub struct Runner {
-    options: ReplicationOptions,
-}
-
-impl Runner {
-    /// For one run on this machine.
-    pub fn new(options: ReplicationOptions) -> Runner {
-        Runner { options }
+/// Sets the mechanism up for a run.
+///
+/// # Errors
+/// There is no shared memory for replicas, or no thread for their leases.
+pub(crate) fn set_up(
+    options: &ReplicationOptions,
+    dry_run: bool,
+) -> Result<Setup<ReplicationActuator>> {
+    // Memory alone, without a CPU, is read from, but no program runs there.
+    let nodes = ThisMachine.nodes().unwrap_or_default();
+    let mut nodes: Vec<NodeMemory> = nodes
+        .into_iter()
+        .filter(|node| !node.cpus.is_empty())
+        .collect();
+    nodes.truncate(NODES_MAX);
+    let node_bytes = options.node_bytes.unwrap_or_else(|| usual_bytes(&nodes));
+    let replicas_max = u32::try_from(node_bytes / BLOCK_BYTES).unwrap_or(u32::MAX);
+    let config = Config {
+        policy: options.policy.clone(),
+        nodes: nodes.len().max(1) as u8,
+        all: options.scope == Scope::All,
+        replicas_max: replicas_max.max(1),
+        block_bytes: BLOCK_BYTES,
+        dry_run,
+    };
+    let nothing_is_far = nodes.len() < 2 && options.scope == Scope::Far;
+    let impatient = lease::break_time().is_none_or(|time| time < BREAK_TIME_MIN);
+    let none = nothing_is_far || impatient;
+    let shared = Shared::create(&shape(&nodes, node_bytes)).map_err(Error::Session)?;
+    let lease_thread = LeaseThread::start(shared.shared()).map_err(Error::Session)?;
+    let control = shared.shared().control();
+    let policy = options.policy.clone();
+    let mut actuator = ReplicationActuator::new(shared, lease_thread, &nodes, policy, dry_run);
+    actuator.control = (!none && !dry_run).then_some(control);
+    actuator.report_mut().nothing_is_far = nothing_is_far;
+    if impatient {
+        actuator.refuse(
+            "fs.lease-break-time is less than 4 seconds: \
+             writers would not wait for replicas to end",
+        );
     }
-
-    /// Runs the program to its end. It has this process's standard streams and process group. While
-    /// it runs, SIGINT and SIGQUIT are left to it, and SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are
-    /// passed on to it.
-    pub fn run(&self) -> Result<Ran> {
-        let options = &self.options;
-        launch::check_preload(&options.run.preload)?;
-        // Memory alone, without a CPU, is read from, but no program runs there.
-        let nodes = ThisMachine.nodes().unwrap_or_default();
-        let mut nodes: Vec<NodeMemory> = nodes
-            .into_iter()
-            .filter(|node| !node.cpus.is_empty())
-            .collect();
-        nodes.truncate(NODES_MAX);
-        let node_bytes = options.node_bytes.unwrap_or_else(|| usual_bytes(&nodes));
-        let config = Config {
-            policy: options.policy.clone(),
-            nodes: nodes.len().max(1) as u8,
-            all: options.which == Scope::All,
-            replicas_max: u32::try_from(node_bytes / BLOCK_BYTES)
-                .unwrap_or(u32::MAX)
-                .max(1),
-            block_bytes: BLOCK_BYTES,
-            dry_run: options.run.dry_run,
-        };
-        let nothing_is_far = nodes.len() < 2 && options.which == Scope::Far;
-        let impatient = lease::break_time().is_none_or(|time| time < BREAK_TIME_MIN);
-        let none = nothing_is_far || impatient;
-        let session = SessionOptions {
-            // Scope line of code reads is of no account; and nothing is where there can be no
-            // replicas.
-            frames_max: 1,
-            files: !none || options.run.dry_run,
-            ..options.session
-        };
-        let mut agent = Agent::new(&options.run, options.policy.clone(), &config, session)?;
-        let shared = Shared::create(&shape(&nodes, node_bytes)).map_err(Error::Session)?;
-        let lease_thread = LeaseThread::start(shared.shared()).map_err(Error::Session)?;
-        if !(none || options.run.dry_run) {
-            agent.session.set_replicas(shared.shared().control());
-        }
-        let mut replicating = ReplicationActuator::new(shared, lease_thread, &nodes, options);
-        agent.status.nodes = nodes.iter().map(|node| node.node).collect();
-        if impatient {
-            replicating.refuse(
-                "fs.lease-break-time is less than 4 seconds: writers would not \
-                wait for replicas to end",
-            );
-        }
-        let Supervised { exit, ran, made } = agent.run("replicas", &options.run, replicating)?;
-        let (agent, replicating) = made;
-        let replicas = ReplicationReport {
-            nothing_is_far,
-            ran,
-            ..replicating.finish(agent)
-        };
-        Ok(Ran { exit, replicas })
-    }
+    Ok(Setup {
+        actuator,
+        config,
+        session: SessionNeeds {
+            // Nothing is recorded where there can be no replicas. Call sites are of no use.
+            block_bytes: (!none || dry_run).then_some(0),
+            ..SessionNeeds::default()
+        },
+    })
 }
 
 /// What replicas may have of each node where nobody says.

@@ -16,10 +16,18 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use hither_live::file_migration::FileMigrationReport;
+use hither_live::file_placement::{FilePlacementOptions, FilePlacementReport};
+use hither_live::memory::MemoryReport;
 use hither_live::observe::unseen;
-use hither_live::{RunOptions, has_one_node};
+use hither_live::page_cache::PageCacheReport;
+use hither_live::replication::ReplicationReport;
+use hither_live::{
+    Conflict, Error, Mechanisms, RunOptions, RunReport, SessionOptions, has_one_node,
+};
+use serde_json::{Value, json};
 
-use self::file_placement::FilePlacementArgs;
+use self::file_placement::{FilePlacement, FilePlacementArgs};
 use self::memory::MemoryArgs;
 use self::page_cache::PageCacheArgs;
 use self::replicas::ReplicaArgs;
@@ -27,6 +35,7 @@ use super::Subcommand;
 use crate::exit::{self, Usage};
 use crate::format::{counted, duration_ns, percent};
 use crate::metrics;
+use crate::preload;
 use crate::run_plan::RunPlan;
 use crate::ui::Ui;
 
@@ -192,24 +201,33 @@ impl Subcommand for Run {
         if !self.output.json {
             self.note_unseen(ui);
         }
-        match (
-            &self.page_cache.policy,
-            &self.replicas.policy,
-            file_placement,
-            &self.memory.policy,
-        ) {
-            (Some(policy), ..) => page_cache::run(&self, policy, ui),
-            (_, Some(policy), ..) => replicas::run(&self, policy, ui),
-            (_, _, Some(placement), _) => file_placement::run(&self, placement, ui),
-            (.., Some(policy)) => memory::run(&self, policy, ui),
-            _ => self.run_as_it_is(),
+        let mechanisms = self.mechanisms(file_placement)?;
+        if let Some(memory) = &mechanisms.memory {
+            memory::note_small_regions(memory, ui);
         }
+        if mechanisms.memory.is_some() || mechanisms.file_migration.is_some() {
+            self.note_one_node(ui);
+        }
+        let options = self.options(&mechanisms)?;
+        let ran = match hither_live::run(&options, &mechanisms) {
+            Err(error @ Error::NoNode { .. }) => {
+                return Err(Usage(format!("{}: {error}", file_placement::SWITCH)).into());
+            }
+            ran => ran.map_err(exit::not_started)?,
+        };
+        match self.output.json {
+            true => eprintln!("{}", self.document(&ran)),
+            false => self.report(&ran, ui),
+        }
+        if let Some(page_cache) = &ran.page_cache {
+            page_cache::learn(&self, page_cache, ui);
+        }
+        if let Some(memory) = &ran.memory {
+            memory::learn(&self, memory, ui);
+        }
+        Ok(exit::code_of(ran.exit))
     }
 }
-
-/// The reads that replicas serve reach the agent as a sample of one in 16 only.
-const REPLICAS_HIDE_READS: &str = "of the reads that replicas serve only one in 16 is reported, \
-    so what the page cache should keep could not be judged";
 
 impl Run {
     /// The switches that are on.
@@ -224,16 +242,129 @@ impl Run {
         on.map(|(switch, _)| switch).collect()
     }
 
+    /// Several mechanisms are at work.
+    fn is_combined(&self) -> bool {
+        self.switches().len() > 1
+    }
+
     /// Refuses two switches that one run cannot serve.
     fn check_pairs(&self) -> Result<(), Usage> {
-        let (first, second, why) = match self.switches()[..] {
-            [first @ page_cache::SWITCH, second @ replicas::SWITCH, ..] => {
-                (first, second, REPLICAS_HIDE_READS)
+        let on = self.switches();
+        let replicas = replicas::SWITCH;
+        let pairs = [
+            (
+                page_cache::SWITCH,
+                replicas,
+                Conflict::ReplicationHidesPageCache,
+            ),
+            (
+                replicas,
+                file_placement::SWITCH,
+                Conflict::ReplicationHidesFiles,
+            ),
+        ];
+        for (first, second, why) in pairs {
+            if on.contains(&first) && on.contains(&second) {
+                return Err(Usage(format!("{first} with {second}: {why}")));
             }
-            [first, second, ..] => (first, second, "a run does one of them"),
-            _ => return Ok(()),
-        };
-        Err(Usage(format!("{first} with {second}: {why}")))
+        }
+        Ok(())
+    }
+
+    /// What the switches ask for.
+    fn mechanisms(&self, file_placement: Option<FilePlacement>) -> anyhow::Result<Mechanisms> {
+        let mut mechanisms = Mechanisms::default();
+        if let Some(policy) = &self.page_cache.policy {
+            mechanisms.page_cache = Some(page_cache::options(self, policy)?);
+        }
+        if let Some(policy) = &self.replicas.policy {
+            mechanisms.replication = Some(replicas::options(self, policy)?);
+        }
+        match file_placement {
+            Some(FilePlacement::AtRead(node)) => {
+                mechanisms.file_placement = Some(FilePlacementOptions { node });
+            }
+            Some(FilePlacement::Migration(policy)) => {
+                mechanisms.file_migration = Some(file_placement::migration(*policy));
+            }
+            None => {}
+        }
+        if let Some(policy) = &self.memory.policy {
+            mechanisms.memory = Some(memory::options(self, policy)?);
+        }
+        Ok(mechanisms)
+    }
+
+    /// What came of it, in a few lines a mechanism.
+    fn report(&self, ran: &RunReport, ui: &Ui) {
+        if let Some(report) = &ran.page_cache {
+            page_cache::report(report, self, ui);
+        }
+        if let Some(report) = &ran.replication {
+            replicas::report(report, self, ui);
+        }
+        if let Some(report) = &ran.file_placement {
+            file_placement::report_placement(report, ui);
+        }
+        if let Some(report) = &ran.file_migration {
+            file_placement::report_migration(report, self, ui);
+        }
+        if let Some(report) = &ran.memory {
+            memory::report(report, self, ui);
+        }
+        if self.is_combined() {
+            note_agent(ran.agent, ran.ran, ui);
+        }
+    }
+
+    /// What came of it, for a machine: the figures of the one mechanism, or an object of those of
+    /// each.
+    fn document(&self, ran: &RunReport) -> Value {
+        // What moves pages does nothing on a machine of one node.
+        let aside = || json!({ "nodes": 1 });
+        let page_cache = ran.page_cache.as_ref().map(PageCacheReport::to_json);
+        let replicas = ran.replication.as_ref().map(ReplicationReport::to_json);
+        let placed = ran
+            .file_placement
+            .as_ref()
+            .map(FilePlacementReport::to_json);
+        let migrated = ran
+            .file_migration
+            .as_ref()
+            .map(FileMigrationReport::to_json);
+        let files = self.file_placement.policy.as_ref();
+        let files = files.map(|_| placed.or(migrated).unwrap_or_else(aside));
+        let memory = ran.memory.as_ref().map(MemoryReport::to_json);
+        let memory = self
+            .memory
+            .policy
+            .as_ref()
+            .map(|_| memory.unwrap_or_else(aside));
+        let documents = [
+            ("page_cache", page_cache),
+            ("replicas", replicas),
+            ("file_placement", files),
+            ("memory", memory),
+        ];
+        let documents = documents
+            .into_iter()
+            .filter_map(|(name, document)| Some((name.to_owned(), document?)));
+        let mut documents: serde_json::Map<String, Value> = documents.collect();
+        match documents.len() {
+            1 => documents
+                .values_mut()
+                .next()
+                .map(Value::take)
+                .unwrap_or_default(),
+            _ => Value::Object(documents),
+        }
+    }
+
+    /// What the agent took, where it worked for one mechanism alone.
+    fn note_agent(&self, took: Duration, ran: Duration, ui: &Ui) {
+        if !self.is_combined() {
+            note_agent(took, ran, ui);
+        }
     }
 
     /// Refuses an option of a switch that is off.
@@ -310,12 +441,6 @@ impl Run {
         Ok(())
     }
 
-    /// Runs the program, and nothing else.
-    fn run_as_it_is(&self) -> anyhow::Result<ExitCode> {
-        let ended = hither_live::run_uninstrumented(&self.command).map_err(exit::not_started)?;
-        Ok(exit::code_of(ended))
-    }
-
     /// Says so where a program's file shows that it cannot be seen.
     fn note_unseen(&self, ui: &Ui) {
         if let Some(program) = self.command.first()
@@ -333,33 +458,31 @@ impl Run {
         if self.output.json || !has_one_node() {
             return;
         }
-        ui.note(match self.output.dry_run {
-            true => {
+        ui.note(match (self.output.dry_run, self.is_combined()) {
+            (true, _) => {
                 "one memory node: pages have nowhere to go; \
                  the dry run watches the program all the same"
             }
-            false => {
+            (false, true) => "one memory node: pages have nowhere to go, and are left alone",
+            (false, false) => {
                 "one memory node: pages have nowhere to go; \
                  the program runs as it is, and nothing is logged, learnt or shown"
             }
         });
     }
 
-    /// The result of a run on one node.
-    fn ran_on_one_node(&self) {
-        if self.output.json {
-            eprintln!("{}", serde_json::json!({ "nodes": 1 }));
-        }
-    }
-
-    /// What to run, with the library at this path.
-    fn options(&self, preload: PathBuf) -> RunOptions {
-        RunOptions {
+    /// What to run. The library that reports memory reports files, too.
+    fn options(&self, mechanisms: &Mechanisms) -> anyhow::Result<RunOptions> {
+        Ok(RunOptions {
             command: self.command.clone(),
-            preload,
+            preload: match mechanisms.memory {
+                Some(_) => preload::pages_library()?,
+                None => preload::library()?,
+            },
             dry_run: self.output.dry_run,
             log: self.output.log.clone(),
-        }
+            session: SessionOptions::default(),
+        })
     }
 
     /// The profile to start from. One that is to be written may be missing, one that is only read

@@ -26,7 +26,7 @@ Examples:
   hither top                 every run of yours, each second anew
   hither top 4711            one run, by the process number of its `hither run`
   hither top --once          once, for a script
-  hither top --json | jq '.[].figures.after.local_share'";
+  hither top --json | jq '.[].mechanisms[].figures.after.local_share'";
 
 /// Watch programs that run under `hither run`: page cache, nodes, regions, local share, moves
 #[derive(Args, Debug)]

@@ -48,7 +48,7 @@ impl Run {
         let mut out = Vec::new();
         let time_ns = self.time_ns;
         self.controller
-            .input(&TimedInput { time_ns, input }, &mut out);
+            .step(&TimedInput { time_ns, input }, &mut out);
         out
     }
 

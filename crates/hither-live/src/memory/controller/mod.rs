@@ -191,6 +191,7 @@ pub(crate) struct PlacementController {
 }
 
 impl Controller for PlacementController {
+    const NAME: &'static str = "memory";
     const FORMAT: (&'static str, u32) = ("hither_pages", 2);
     type Config = Config;
     type Input = Input;
@@ -236,7 +237,7 @@ impl Controller for PlacementController {
         })
     }
 
-    fn input(&mut self, at: &TimedInput, out: &mut Vec<Decision>) {
+    fn step(&mut self, at: &TimedInput, out: &mut Vec<Decision>) {
         let now_ns = at.time_ns;
         self.model.set_now_ns(now_ns);
         while let Some((timer, key)) = self.timers.due(now_ns) {
@@ -341,6 +342,15 @@ impl Controller for PlacementController {
             self.arm(now_ns, out);
         }
     }
+
+    fn next_deadline_ns(&self) -> Option<u64> {
+        let plan = self.counting.as_ref().filter(|_| self.watch.is_on());
+        let plan = plan.and_then(Counting::due_ns);
+        [plan, self.timers.due_ns(), self.watch.due_ns()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
 }
 
 impl PlacementController {
@@ -363,16 +373,6 @@ impl PlacementController {
     /// What is known of allocation sites.
     pub(crate) fn sites(&self) -> impl Iterator<Item = (u64, RegionTier)> + '_ {
         self.sites.known()
-    }
-
-    /// When it wants to hear of the time.
-    pub(crate) fn due_ns(&self) -> Option<u64> {
-        let plan = self.counting.as_ref().filter(|_| self.watch.is_on());
-        let plan = plan.and_then(Counting::due_ns);
-        [plan, self.timers.due_ns(), self.watch.due_ns()]
-            .into_iter()
-            .flatten()
-            .min()
     }
 
     /// Walks every invariant and panics on a broken one.

@@ -65,7 +65,7 @@ impl World {
             time_ns: self.now_ns,
             input,
         };
-        self.controller.input(&at, &mut self.decisions);
+        self.controller.step(&at, &mut self.decisions);
         self.controller.check();
     }
 
@@ -429,7 +429,11 @@ fn what_was_touched_before_it_was_bound_is_moved_once() {
     world.after(10_000 * MS);
     assert_eq!(world.decided(), ["watch false"]);
     assert_eq!(world.controller.summary().pages_moved, 1);
-    assert_eq!(world.controller.due_ns(), None, "nothing more to do");
+    assert_eq!(
+        world.controller.next_deadline_ns(),
+        None,
+        "nothing more to do"
+    );
 }
 
 #[test]
@@ -545,7 +549,7 @@ fn a_program_that_does_not_bind_is_followed_at_doubling_distances_while_nothing_
         assert_eq!(waited_ms, [5, 10, 20, 5, 6]);
         // All of it is there.
         world.hears(Input::Tick);
-        while let Some(due_ns) = world.controller.due_ns() {
+        while let Some(due_ns) = world.controller.next_deadline_ns() {
             world.now_ns = due_ns;
             world.hears(Input::Tick);
             let job = world.decided().iter().find_map(|decision| {

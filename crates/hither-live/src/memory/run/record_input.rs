@@ -1,33 +1,26 @@
-//! What a program's records say that the controller wants to hear.
+//! Which of a program's records are inputs of the controller.
 
 use hither_sys::record::{BindMode, Record};
-use hither_sys::session::RingInfo;
 
-use super::super::event::{Input, TimedInput};
-use crate::observe::{Definitions, Streams};
+use super::super::event::Input;
+use crate::agent::RecordSource;
 
-/// What a record says that the controller wants to hear.
-pub(super) fn heard(
-    streams: &mut Streams,
-    definitions: &mut Definitions,
-    ring: &RingInfo,
-    record: Record<'_>,
-    start_ns: u64,
-) -> Option<TimedInput> {
+/// The input that a record is, if it is one, and when that was.
+pub(super) fn input_of(source: &mut RecordSource<'_>, record: &Record<'_>) -> Option<(u64, Input)> {
+    let RecordSource {
+        ring,
+        streams,
+        is_new_image,
+    } = source;
     let pid = ring.pid;
-    let at = |time_ns: u64, input| {
-        Some(TimedInput {
-            time_ns: time_ns.saturating_sub(start_ns),
-            input,
-        })
-    };
+    let at = |time_ns: u64, input| Some((time_ns, input));
     // The rings of a program that its process runs no longer may be read after those of its
     // successor. In a container of its own a process has a number that may be somebody else's here.
     let mut current = || {
         let stream = streams.of(ring);
         !ring.other_pid_namespace && streams.youngest(pid) == Some(streams.stream(stream).image)
     };
-    match record {
+    match *record {
         Record::Region {
             start,
             length,
@@ -95,19 +88,8 @@ pub(super) fn heard(
                 cpu: u32::from(cpu),
             },
         ),
-        Record::Process {
-            parent,
-            time_ns,
-            exe,
-            args,
-            ..
-        } => streams
-            .announced(ring, parent, exe, args)
-            .filter(|_| !ring.other_pid_namespace)
-            .and_then(|_| at(time_ns, Input::Started { pid })),
-        Record::Site { .. } | Record::Module { .. } => {
-            definitions.on_record(&record);
-            None
+        Record::Process { time_ns, .. } if *is_new_image && !ring.other_pid_namespace => {
+            at(time_ns, Input::Started { pid })
         }
         _ => None,
     }
@@ -117,12 +99,14 @@ pub(super) fn heard(
 mod tests {
     use hither_sys::record::{Bind, OWN_POLICY, RegionKind};
 
-    use super::*;
+    use hither_sys::session::RingInfo;
 
-    /// A look takes a while: what comes meanwhile is later than its beginning.
+    use super::*;
+    use crate::observe::Streams;
+
     #[test]
-    fn what_a_program_does_is_heard_in_the_order_in_which_it_did_it() {
-        let (mut streams, mut definitions) = (Streams::default(), Definitions::default());
+    fn records_are_inputs_of_the_time_at_which_they_were_made() {
+        let mut streams = Streams::default();
         let ring = RingInfo {
             index: 0,
             pid: 7,
@@ -159,9 +143,20 @@ mod tests {
                 time_ns: 1_600,
             },
         ];
-        let heard = records.map(|record| {
-            heard(&mut streams, &mut definitions, &ring, record, 1_000).map(|at| at.time_ns)
+        let times = records.map(|record| {
+            let is_new_image = match record {
+                Record::Process {
+                    parent, exe, args, ..
+                } => streams.announced(&ring, parent, exe, args).is_some(),
+                _ => false,
+            };
+            let mut source = RecordSource {
+                ring: &ring,
+                streams: &mut streams,
+                is_new_image,
+            };
+            input_of(&mut source, &record).map(|(time_ns, _)| time_ns)
         });
-        assert_eq!(heard, [Some(0), Some(500), Some(600)]);
+        assert_eq!(times, [Some(1_000), Some(1_500), Some(1_600)]);
     }
 }

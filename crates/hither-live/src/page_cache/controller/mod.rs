@@ -187,6 +187,7 @@ pub(crate) struct PageCacheController {
 }
 
 impl Controller for PageCacheController {
+    const NAME: &'static str = "page_cache";
     const FORMAT: (&'static str, u32) = ("hither_files", 3);
     type Config = Config;
     type Input = Input;
@@ -240,7 +241,7 @@ impl Controller for PageCacheController {
         })
     }
 
-    fn input(&mut self, at: &TimedInput, out: &mut Vec<Decision>) {
+    fn step(&mut self, at: &TimedInput, out: &mut Vec<Decision>) {
         self.now_ns = self.now_ns.max(at.time_ns);
         match at.input {
             Input::Opened { file } => {

@@ -104,7 +104,7 @@ impl Lab {
         let mut out = Vec::new();
         let time_ns = self.time_ns;
         self.controller
-            .input(&TimedInput { time_ns, input }, &mut out);
+            .step(&TimedInput { time_ns, input }, &mut out);
         for decision in &out {
             match *decision {
                 Decision::Drop {

@@ -7,49 +7,49 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hither_sys::page_cache::PageCache;
-use hither_sys::process::monotonic_ns;
+use hither_sys::process::{children_read_bytes, monotonic_ns};
 use hither_sys::record::{Op, Record};
-use hither_sys::session::RingInfo;
 
 use super::super::controller::{BLOCK_BYTES, EXTENT_BYTES, PageCacheController};
 use super::super::event::{Decision, Input, TimedInput};
 use super::figures::end;
 use super::{Budget, FileStats, PageCacheOptions, PageCacheReport, Room};
-use crate::observe::Streams;
+use crate::agent::{Actuator, Context, Poll, RecordSource};
 use crate::polling::{Backoff, Periodic};
 use crate::program_files::ProgramFiles;
-use crate::run::{Actuator, Agent, Poll};
+use crate::status::{MechanismStatus, MechanismTag};
 
-const PAUSE_MIN: Duration = Duration::from_micros(500);
-const PAUSE_MAX: Duration = Duration::from_millis(5);
+const POLL_INTERVAL_MIN: Duration = Duration::from_micros(500);
+const POLL_INTERVAL_MAX: Duration = Duration::from_millis(5);
 
-/// How often it is asked what a control group leaves for files, and said what goes on.
-const LOOK_NS: u64 = 1_000_000_000;
+/// How often a control group is asked what it leaves for files.
+const BUDGET_PERIOD_NS: u64 = 1_000_000_000;
 
-/// How often it is asked what the kernel has given up by itself, and of how many extents: at 5 us
+/// How often the kernel is asked what it has evicted by itself, and for how many extents: at 5 us
 /// each, and 10 for a file that is opened for it, less than a hundredth of a CPU.
-const ASK_NS: u64 = 250_000_000;
-const ASKED: usize = 128;
+const RESIDENCY_PERIOD_NS: u64 = 250_000_000;
+const RESIDENCY_EXTENTS: usize = 128;
 
 /// Readaheads that are left room for: two are on their way in, and the extents that are read and
 /// not yet dropped.
-const READ_AHEADS: u64 = 4;
+const RESERVED_READAHEADS: u64 = 4;
 
-/// A program that reads from storage is so much further, at most, when it is first heard of.
-const HEARD_LATE_BYTES: u64 = 8 << 20;
+/// How far a program that reads from storage may be ahead of its first record that is seen.
+const REPORTING_LAG_BYTES: u64 = 8 << 20;
 
 /// What a program must have read of a file for its own reading from storage to say whether it was
 /// cached. That is counted when reading is asked for, so what was not cached is in it.
-const TOLD_MIN_BYTES: u64 = 64 << 10;
+const STORAGE_EVIDENCE_BYTES_MIN: u64 = 64 << 10;
 
-/// Of a large file, the extents that are asked after.
-const ASKED_MAX: u64 = 4096;
+/// Of a large file, the extents whose residency is asked for when it is opened.
+const PREEXISTING_EXTENTS_MAX: u64 = 4096;
 
-/// So many files and call sites are told of.
-const BUSIEST: usize = 8;
+/// The files and call sites that a report names.
+const BUSIEST_MAX: usize = 8;
 
 /// Steers the page cache.
-pub(super) struct PageCacheActuator {
+pub(crate) struct PageCacheActuator {
+    policy: String,
     dry_run: bool,
     spare_preexisting: bool,
     /// The budget, and what it last came to.
@@ -58,27 +58,29 @@ pub(super) struct PageCacheActuator {
     /// What of a group's memory is not to be counted on.
     reserve_bytes: u64,
     program_files: ProgramFiles,
-    /// Files that were opened and used since the last look; of those that no program had used
-    /// before, the sizes.
+    /// Files that were opened since the last step, with the size of those that no program had used
+    /// before.
     opened: BTreeMap<u64, Option<u64>>,
-    /// What carrying out a decision led to: heard with the next look.
+    /// Inputs that carrying out decisions led to: for the next step.
     later: Vec<Input>,
-    ask: Periodic,
-    look: Periodic,
-    pause: Backoff,
+    check_residency: Periodic,
+    read_budget: Periodic,
+    /// What children had read from storage before the run.
+    storage_before_bytes: u64,
+    poll_backoff: Backoff,
     files: PageCacheReport,
 }
 
 impl Actuator for PageCacheActuator {
     type Controller = PageCacheController;
+    type Report = PageCacheReport;
 
     fn on_record(
         &mut self,
-        streams: &mut Streams,
-        ring: &RingInfo,
+        source: &mut RecordSource<'_>,
         record: &Record<'_>,
     ) -> Option<(u64, Input)> {
-        if let Some((file, size)) = self.program_files.on_record(ring, record) {
+        if let Some((file, size)) = self.program_files.on_record(source.ring, record) {
             self.opened.entry(file).or_insert(size);
         }
         let &Record::Access {
@@ -93,14 +95,14 @@ impl Actuator for PageCacheActuator {
         else {
             return None;
         };
-        let stream = streams.of(ring);
+        let stream = source.streams.of(source.ring);
         let input = match op {
             Op::Read | Op::Write => Input::Access {
                 file,
                 offset,
                 length,
                 signature,
-                process: streams.stream(stream).image,
+                process: source.streams.stream(stream).image,
                 thread: stream,
                 write: op == Op::Write,
             },
@@ -114,26 +116,59 @@ impl Actuator for PageCacheActuator {
         Some((time_ns, input))
     }
 
-    fn step(&mut self, agent: &mut Agent<PageCacheController>, poll: Poll<Input>) {
+    fn step(&mut self, context: &mut Context<'_, PageCacheController>, poll: Poll<Input>) {
         let now_ns = poll.now_ns;
-        self.take(agent, now_ns, poll.events);
-        if self.ask.is_due(now_ns) {
-            self.ask(agent, now_ns);
+        self.take(context, now_ns, poll.inputs);
+        if self.check_residency.is_due(now_ns) {
+            self.check_residency(context, now_ns);
         }
-        if self.look.is_due(now_ns) {
-            self.look(agent, now_ns);
+        if self.read_budget.is_due(now_ns) {
+            self.read_budget(context, now_ns);
         }
     }
 
-    fn pause(&mut self, records: usize) -> Duration {
-        self.pause.after(records == 0)
+    fn poll_interval(&mut self, records: usize) -> Duration {
+        self.poll_backoff.after(records == 0)
+    }
+
+    fn status(&mut self, context: &mut Context<'_, PageCacheController>) -> MechanismStatus {
+        self.count(context);
+        MechanismStatus {
+            mechanism: MechanismTag::PageCache,
+            policy: self.policy.clone(),
+            figures: end(&self.files),
+            ..MechanismStatus::default()
+        }
+    }
+
+    fn finish(
+        mut self,
+        mut context: Context<'_, PageCacheController>,
+        ran: Duration,
+    ) -> PageCacheReport {
+        self.count(&context);
+        let mut files = PageCacheReport {
+            sites: context.controller.sites(),
+            storage_bytes: children_read_bytes() - self.storage_before_bytes,
+            lost: context.run.session.lost(),
+            agent: context.run.cpu(),
+            ran,
+            ..self.files
+        };
+        files.log = context.finish_log(&end(&files));
+        files
     }
 }
 
 impl PageCacheActuator {
-    pub(super) fn new(cache: Arc<dyn PageCache>, options: &PageCacheOptions) -> PageCacheActuator {
+    pub(super) fn new(
+        cache: Arc<dyn PageCache>,
+        options: &PageCacheOptions,
+        dry_run: bool,
+    ) -> PageCacheActuator {
         PageCacheActuator {
-            dry_run: options.run.dry_run,
+            policy: options.policy.to_string(),
+            dry_run,
             spare_preexisting: !options.all_files,
             budget: options.budget.clone(),
             room: options.budget.room(0),
@@ -141,9 +176,10 @@ impl PageCacheActuator {
             program_files: ProgramFiles::new(cache),
             opened: BTreeMap::new(),
             later: Vec::new(),
-            ask: Periodic::after(ASK_NS),
-            look: Periodic::after(LOOK_NS),
-            pause: Backoff::new(PAUSE_MIN, PAUSE_MAX),
+            check_residency: Periodic::after(RESIDENCY_PERIOD_NS),
+            read_budget: Periodic::after(BUDGET_PERIOD_NS),
+            storage_before_bytes: children_read_bytes(),
+            poll_backoff: Backoff::new(POLL_INTERVAL_MIN, POLL_INTERVAL_MAX),
             files: PageCacheReport::default(),
         }
     }
@@ -151,46 +187,47 @@ impl PageCacheActuator {
     /// Has the controller hear of it all, and carries out what it decides.
     fn take(
         &mut self,
-        agent: &mut Agent<PageCacheController>,
+        context: &mut Context<'_, PageCacheController>,
         now_ns: u64,
         events: Vec<TimedInput>,
     ) {
         for input in std::mem::take(&mut self.later) {
-            agent.input(now_ns, input);
+            context.input(now_ns, input);
         }
         for (file, size) in std::mem::take(&mut self.opened) {
-            agent.input(now_ns, Input::Opened { file });
+            context.input(now_ns, Input::Opened { file });
             let Some(size) = size else {
                 continue;
             };
-            let reserve = READ_AHEADS * self.program_files.readahead_bytes(file);
+            let reserve = RESERVED_READAHEADS * self.program_files.readahead_bytes(file);
             if reserve > self.reserve_bytes {
                 self.reserve_bytes = reserve;
-                self.look_at_budget(agent, now_ns);
+                self.read_budget(context, now_ns);
             }
-            self.find_preexisting(agent, now_ns, file, size, &events);
+            self.find_preexisting(context, now_ns, file, size, &events);
         }
         for at in events {
             if let Input::Access { signature, .. } = at.input {
-                agent.sites.insert(signature);
+                context.sites.insert(signature);
             }
-            agent.input(at.time_ns, at.input);
+            context.input(at.time_ns, at.input);
         }
-        if agent.controller.due() {
-            agent.input(now_ns, Input::Tick);
+        if context.controller.due() {
+            context.input(now_ns, Input::Tick);
         }
         match self.dry_run {
-            true => agent.decisions.clear(),
-            false => self.carry_out(agent),
+            true => context.decisions.clear(),
+            false => self.carry_out(context),
         }
     }
 
-    /// Says what of a file was in the page cache before a program came to it: what is there out of
-    /// the reach of what it read until now, and of the readahead that this had. Within that reach
-    /// it is told by what the program had read from storage meanwhile, where it read a good deal.
+    /// Tells the controller which parts of a file were cached before a program opened it: what is
+    /// cached outside of the range that the program has read so far, and of its readahead. Within
+    /// that range it goes by how much the program has read from storage meanwhile, where that is
+    /// enough to say anything.
     fn find_preexisting(
         &mut self,
-        agent: &mut Agent<PageCacheController>,
+        context: &mut Context<'_, PageCacheController>,
         now_ns: u64,
         file: u64,
         size: u64,
@@ -219,15 +256,16 @@ impl PageCacheActuator {
             }
         }
         let stored = self.program_files.stored_bytes(file);
-        let cached = read >= TOLD_MIN_BYTES && stored.is_some_and(|stored| stored < read / 2);
+        let cached =
+            read >= STORAGE_EVIDENCE_BYTES_MIN && stored.is_some_and(|stored| stored < read / 2);
         let reached = match to {
             // It was told of and not yet read.
-            0 => 0..ahead.max(HEARD_LATE_BYTES),
-            to => from..to + ahead + HEARD_LATE_BYTES,
+            0 => 0..ahead.max(REPORTING_LAG_BYTES),
+            to => from..to + ahead + REPORTING_LAG_BYTES,
         };
         let outside =
             |offset: u64| cached || offset + EXTENT_BYTES <= reached.start || offset >= reached.end;
-        let extents = size.div_ceil(EXTENT_BYTES).min(ASKED_MAX);
+        let extents = size.div_ceil(EXTENT_BYTES).min(PREEXISTING_EXTENTS_MAX);
         if !(0..extents).any(|extent| outside(extent * EXTENT_BYTES)) {
             return;
         }
@@ -246,7 +284,7 @@ impl PageCacheActuator {
                         offset,
                         length,
                     };
-                    agent.input(now_ns, preexisting);
+                    context.input(now_ns, preexisting);
                 }
                 Ok(_) => {}
                 Err(refused) => {
@@ -259,8 +297,8 @@ impl PageCacheActuator {
 
     /// Finds out what the kernel has given up by itself, or those who had it: a few extents each
     /// time.
-    fn ask(&mut self, agent: &mut Agent<PageCacheController>, now_ns: u64) {
-        let doubtful = agent.controller.doubtful(ASKED);
+    fn check_residency(&mut self, context: &mut Context<'_, PageCacheController>, now_ns: u64) {
+        let doubtful = context.controller.doubtful(RESIDENCY_EXTENTS);
         for of_file in doubtful.chunk_by(|a, b| a.0 == b.0) {
             let file = of_file[0].0;
             let Ok(opened) = self.program_files.open(file) else {
@@ -275,7 +313,7 @@ impl PageCacheActuator {
                             offset,
                             length,
                         };
-                        agent.input(now_ns, absent);
+                        context.input(now_ns, absent);
                     }
                     Ok(_) => {}
                     Err(refused) => {
@@ -287,34 +325,27 @@ impl PageCacheActuator {
         }
     }
 
-    fn look_at_budget(&mut self, agent: &mut Agent<PageCacheController>, now_ns: u64) {
+    fn read_budget(&mut self, context: &mut Context<'_, PageCacheController>, now_ns: u64) {
         let room = self.budget.room(self.reserve_bytes);
         if room != self.room {
             self.room = room;
             let Room { bytes, alone_bytes } = room;
-            agent.input(now_ns, Input::Budget { bytes, alone_bytes });
+            context.input(now_ns, Input::Budget { bytes, alone_bytes });
         }
     }
 
-    /// Looks at the budget, and says what goes on for those who look on.
-    fn look(&mut self, agent: &mut Agent<PageCacheController>, now_ns: u64) {
-        self.look_at_budget(agent, now_ns);
-        self.count(agent);
-        agent.publish(now_ns, end(&self.files));
-    }
-
     /// Takes over the controller's figures.
-    fn count(&mut self, agent: &Agent<PageCacheController>) {
+    fn count(&mut self, context: &Context<'_, PageCacheController>) {
         let PageCacheActuator {
             program_files,
             files,
             ..
         } = self;
-        let controller = &agent.controller;
+        let controller = &context.controller;
         files.summary = controller.summary();
-        files.readahead_disabled = agent.session.readahead_disabled();
-        files.busiest_sites = controller.busiest_sites(BUSIEST);
-        let busiest = controller.busiest_files(BUSIEST).into_iter();
+        files.readahead_disabled = context.run.session.readahead_disabled();
+        files.busiest_sites = controller.busiest_sites(BUSIEST_MAX);
+        let busiest = controller.busiest_files(BUSIEST_MAX).into_iter();
         let named = busiest.map(|(file, tally)| FileStats {
             path: program_files.path(file).unwrap_or(Path::new("")).to_owned(),
             tally,
@@ -323,16 +354,16 @@ impl PageCacheActuator {
     }
 
     /// Has programs do without readahead, and drops what is to be dropped, each file opened once.
-    fn carry_out(&mut self, agent: &mut Agent<PageCacheController>) {
+    fn carry_out(&mut self, context: &mut Context<'_, PageCacheController>) {
         let mut drops = Vec::new();
-        for decision in agent.decisions.drain(..) {
+        for decision in context.decisions.drain(..) {
             match decision {
                 Decision::Drop {
                     file,
                     offset,
                     length,
                 } => drops.push((file, offset, length)),
-                Decision::Full => agent.session.disable_readahead(),
+                Decision::Full => context.run.session.disable_readahead(),
                 Decision::Judged(_) => {}
             }
         }
@@ -362,18 +393,5 @@ impl PageCacheActuator {
         if !drops.is_empty() {
             self.files.drop_time += Duration::from_nanos(monotonic_ns() - start_ns);
         }
-    }
-
-    /// What came of it all. Completes the log.
-    pub(super) fn finish(mut self, agent: Agent<PageCacheController>) -> PageCacheReport {
-        self.count(&agent);
-        let mut files = PageCacheReport {
-            sites: agent.controller.sites(),
-            lost: agent.session.lost(),
-            agent: agent.cpu(),
-            ..self.files
-        };
-        files.log = agent.finish(&end(&files));
-        files
     }
 }

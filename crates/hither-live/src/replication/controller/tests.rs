@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::super::replay;
 use super::*;
-use crate::decision_log::DecisionLog;
+use crate::decision_log::{DecisionLog, LogFile};
 
 const FILE: u64 = 0xf;
 
@@ -41,7 +41,7 @@ impl Run {
             input,
         };
         let mut out = Vec::new();
-        self.controller.input(&at, &mut out);
+        self.controller.step(&at, &mut out);
         self.controller.check();
         out
     }
@@ -368,8 +368,10 @@ fn random_runs_keep_the_books() {
 fn a_log_of_another_version_is_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("log.jsonl");
-    let log =
-        DecisionLog::<ReplicationController>::create(&path, &config()).expect("it can be made");
+    let log = DecisionLog::<ReplicationController>::begin(
+        &LogFile::create(&path, false).expect("it can be made"),
+        &config(),
+    );
     log.finish(&json!({})).expect("written");
     assert_eq!(replay(&path).expect("a sound log"), Ok(0));
     let text = fs::read_to_string(&path).expect("read");

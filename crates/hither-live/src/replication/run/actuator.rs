@@ -1,4 +1,4 @@
-//! The actuator: hears what programs read, takes leases and makes replicas.
+//! The actuator: takes in what programs read, takes leases and makes replicas.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,35 +10,35 @@ use hither_sys::page_cache::{self, OpenError, ThisPageCache};
 use hither_sys::record::{IN_KERNEL, Op, Record};
 use hither_sys::replica::agent::{FillError, Replicas as Shared};
 use hither_sys::replica::{BLOCK_BYTES, SENT, SERVED, SERVED_EACH};
-use hither_sys::session::RingInfo;
+use hither_sys::session::Session;
 
 use super::super::controller::ReplicationController;
 use super::super::event::{Decision, Input};
 use super::super::lease_thread::LeaseThread;
+use super::ReplicationReport;
 use super::figures::end;
 use super::memory_pressure::{Pressure, Room};
-use super::{ReplicationOptions, ReplicationReport};
-use crate::observe::Streams;
+use crate::agent::{Actuator, Context, Poll, RecordSource};
 use crate::polling::{Periodic, PollInterval};
 use crate::program_files::ProgramFiles;
-use crate::run::{Actuator, Agent, Poll};
+use crate::status::{MechanismStatus, MechanismTag};
 
-/// How often memory and leased files are looked at, and said what goes on.
-const LOOK_NS: u64 = 1_000_000_000;
+/// How often free memory and leased files are checked.
+const CHECK_PERIOD_NS: u64 = 1_000_000_000;
 
-/// How often it is asked whether originals are still cached, and of how many blocks.
-const ASK_NS: u64 = 250_000_000;
-const ASKED: usize = 64;
+/// How often the kernel is asked whether originals are still cached, and for how many blocks.
+const RESIDENCY_PERIOD_NS: u64 = 250_000_000;
+const RESIDENCY_BLOCKS: usize = 64;
 
-/// How often the controller hears that time has passed.
-const TICK_NS: u64 = 100_000_000;
+/// How often the controller is told that time has passed.
+const TICK_PERIOD_NS: u64 = 100_000_000;
 
-/// Replicas of a file are read anew after so long: relatime is to see a read a day, and they leave
-/// no access time behind.
-const AGE_NS: u64 = 6 * 3_600_000_000_000;
+/// The age at which replicas are dropped and read anew: they leave no access time behind, and
+/// relatime is to see a read a day.
+const REPLICA_AGE_NS_MAX: u64 = 6 * 3_600_000_000_000;
 
-/// A file that a lease is held on.
-struct Held {
+/// A file with a lease, and where its replicas are.
+struct LeasedReplicas {
     lease: Arc<Lease>,
     place: u32,
     seen: LeasedFile,
@@ -46,34 +46,43 @@ struct Held {
 }
 
 /// Makes replicas, and gives them up.
-pub(super) struct ReplicationActuator {
+pub(crate) struct ReplicationActuator {
+    policy: String,
+    /// What programs find the replicas by; taken when the session has it.
+    pub(super) control: Option<(u32, u64)>,
     replicas: Shared,
     lease_thread: LeaseThread,
     dry_run: bool,
     node_of_cpu: Vec<u8>,
     program_files: ProgramFiles,
-    held: BTreeMap<u64, Held>,
-    /// Where asking after originals goes on.
-    asked: u32,
+    held: BTreeMap<u64, LeasedReplicas>,
+    /// The block whose residency is checked next.
+    next_checked: u32,
     pressure: Pressure,
     room: Room,
     tick: Periodic,
-    ask: Periodic,
-    look: Periodic,
-    pace: PollInterval,
+    check_residency: Periodic,
+    check: Periodic,
+    poll_interval: PollInterval,
     run: ReplicationReport,
 }
 
 impl Actuator for ReplicationActuator {
     type Controller = ReplicationController;
+    type Report = ReplicationReport;
+
+    fn attach(&mut self, session: &mut Session) {
+        if let Some(control) = self.control.take() {
+            session.set_replicas(control);
+        }
+    }
 
     fn on_record(
         &mut self,
-        streams: &mut Streams,
-        ring: &RingInfo,
+        source: &mut RecordSource<'_>,
         record: &Record<'_>,
     ) -> Option<(u64, Input)> {
-        self.program_files.on_record(ring, record);
+        self.program_files.on_record(source.ring, record);
         let &Record::Access {
             op: op @ (Op::Read | Op::Write),
             flags,
@@ -104,13 +113,13 @@ impl Actuator for ReplicationActuator {
             }
             self.replicas.lend();
         }
-        let stream = streams.of(ring);
+        let stream = source.streams.of(source.ring);
         let node = self.node_of_cpu.get(usize::from(cpu));
         let input = Input::Access {
             file,
             offset,
             length,
-            process: streams.stream(stream).image,
+            process: source.streams.stream(stream).image,
             thread: stream,
             node: node.copied().unwrap_or(0),
             write: op == Op::Write,
@@ -119,38 +128,65 @@ impl Actuator for ReplicationActuator {
         Some((time_ns, input))
     }
 
-    fn step(&mut self, agent: &mut Agent<ReplicationController>, poll: Poll<Input>) {
+    fn step(&mut self, context: &mut Context<'_, ReplicationController>, poll: Poll<Input>) {
         let now_ns = poll.now_ns;
-        self.hear_of_ends(agent, now_ns);
-        for at in poll.events {
-            agent.input(at.time_ns, at.input);
+        self.take_ended_files(context, now_ns);
+        for at in poll.inputs {
+            context.input(at.time_ns, at.input);
         }
         let mut tight = false;
         if self.tick.is_due(now_ns) {
             let (waited, short) = (self.pressure.has_waited(now_ns), self.room.look());
             tight = waited || short;
             if short {
-                agent.input(now_ns, Input::Short);
+                context.input(now_ns, Input::Short);
             } else if waited {
-                agent.input(now_ns, Input::Memory { free_ppm: 0 });
+                context.input(now_ns, Input::Memory { free_ppm: 0 });
             }
             let idle = poll.records == 0;
-            agent.input(now_ns, Input::Tick { idle });
+            context.input(now_ns, Input::Tick { idle });
         }
-        if self.ask.is_due(now_ns) {
-            self.ask(agent, now_ns);
+        if self.check_residency.is_due(now_ns) {
+            self.check_residency(context, now_ns);
         }
-        if self.look.is_due(now_ns) {
-            self.look(agent, now_ns);
+        if self.check.is_due(now_ns) {
+            self.check(context, now_ns);
         }
-        self.carry_out(agent, now_ns);
+        self.carry_out(context, now_ns);
         if tight {
             self.replicas.trim(true);
         }
     }
 
-    fn pause(&mut self, records: usize) -> Duration {
-        self.pace.after(records)
+    fn poll_interval(&mut self, records: usize) -> Duration {
+        self.poll_interval.after(records)
+    }
+
+    fn status(&mut self, context: &mut Context<'_, ReplicationController>) -> MechanismStatus {
+        self.count(context.controller);
+        MechanismStatus {
+            mechanism: MechanismTag::Replication,
+            policy: self.policy.clone(),
+            nodes: self.run.nodes.clone(),
+            figures: end(&self.run),
+            ..MechanismStatus::default()
+        }
+    }
+
+    fn finish(
+        mut self,
+        mut context: Context<'_, ReplicationController>,
+        ran: Duration,
+    ) -> ReplicationReport {
+        self.count(context.controller);
+        let mut run = ReplicationReport {
+            lost: context.run.session.lost(),
+            agent: context.run.cpu(),
+            ran,
+            ..self.run
+        };
+        run.log = context.finish_log(&end(&run));
+        run
     }
 }
 
@@ -159,22 +195,25 @@ impl ReplicationActuator {
         replicas: Shared,
         lease_thread: LeaseThread,
         nodes: &[NodeMemory],
-        options: &ReplicationOptions,
+        policy: String,
+        dry_run: bool,
     ) -> ReplicationActuator {
         ReplicationActuator {
+            policy,
+            control: None,
             replicas,
             lease_thread,
-            dry_run: options.run.dry_run,
+            dry_run,
             node_of_cpu: super::shape(nodes, 0).node_of_cpu,
             program_files: ProgramFiles::new(Arc::new(ThisPageCache)),
             held: BTreeMap::new(),
-            asked: 0,
+            next_checked: 0,
             pressure: Pressure::default(),
             room: Room::of_this_process(),
-            tick: Periodic::after(TICK_NS),
-            ask: Periodic::after(ASK_NS),
-            look: Periodic::after(LOOK_NS),
-            pace: PollInterval::new(),
+            tick: Periodic::after(TICK_PERIOD_NS),
+            check_residency: Periodic::after(RESIDENCY_PERIOD_NS),
+            check: Periodic::after(CHECK_PERIOD_NS),
+            poll_interval: PollInterval::new(),
             run: ReplicationReport {
                 nodes: nodes.iter().map(|node| node.node).collect(),
                 ..ReplicationReport::default()
@@ -182,31 +221,35 @@ impl ReplicationActuator {
         }
     }
 
+    pub(super) fn report_mut(&mut self) -> &mut ReplicationReport {
+        &mut self.run
+    }
+
     /// Counts a reason for there being no replicas.
     pub(super) fn refuse(&mut self, why: impl ToString) {
         *self.run.refused.entry(why.to_string()).or_default() += 1;
     }
 
-    /// Files whose replicas the lease_thread has ended.
-    fn hear_of_ends(&mut self, agent: &mut Agent<ReplicationController>, now_ns: u64) {
+    /// Files whose replicas the lease thread has ended.
+    fn take_ended_files(&mut self, context: &mut Context<'_, ReplicationController>, now_ns: u64) {
         for (file, place) in self.lease_thread.ended() {
             self.replicas.leave(place);
             self.held.remove(&file);
             // What was decided before is of replicas that are no more.
-            agent.decisions.retain(|decision| match decision {
+            context.decisions.retain(|decision| match decision {
                 Decision::Replicate { file: of, .. } | Decision::Drop { file: of, .. } => {
                     *of != file
                 }
                 _ => true,
             });
-            agent.input(now_ns, Input::Ended { file });
+            context.input(now_ns, Input::Ended { file });
         }
     }
 
-    fn carry_out(&mut self, agent: &mut Agent<ReplicationController>, now_ns: u64) {
-        while let Some(decision) = agent.decisions.pop_front() {
+    fn carry_out(&mut self, context: &mut Context<'_, ReplicationController>, now_ns: u64) {
+        while let Some(decision) = context.decisions.pop_front() {
             match decision {
-                Decision::Hold { file } => self.hold(agent, now_ns, file),
+                Decision::Hold { file } => self.hold(context, now_ns, file),
                 Decision::Release { file } => {
                     if let Some(held) = self.held.get(&file) {
                         self.lease_thread.release(held.lease.fd());
@@ -214,7 +257,7 @@ impl ReplicationActuator {
                 }
                 Decision::Replicate { file, index, node } => {
                     let done = self.dry_run || self.fill(file, index, node);
-                    agent.input(
+                    context.input(
                         now_ns,
                         Input::Settled {
                             file,
@@ -254,7 +297,7 @@ impl ReplicationActuator {
     }
 
     /// Takes a lease, and gives the file a place among those with replicas.
-    fn hold(&mut self, agent: &mut Agent<ReplicationController>, now_ns: u64, file: u64) {
+    fn hold(&mut self, context: &mut Context<'_, ReplicationController>, now_ns: u64, file: u64) {
         let answer = match self.dry_run {
             true => Ok(()),
             false => self.take(now_ns, file),
@@ -263,12 +306,12 @@ impl ReplicationActuator {
             Ok(()) => Input::Held { file },
             Err(later) => {
                 if !later {
-                    agent.session.stop_recording_file(file);
+                    context.run.stop_reporting(file);
                 }
                 Input::NotHeld { file, later }
             }
         };
-        agent.input(now_ns, input);
+        context.input(now_ns, input);
     }
 
     /// Says whether it may be worth another try where it failed.
@@ -302,7 +345,7 @@ impl ReplicationActuator {
             self.refuse("no room in the table of files with replicas");
             return Err(true);
         };
-        let held = Held {
+        let held = LeasedReplicas {
             lease,
             place,
             seen,
@@ -313,10 +356,12 @@ impl ReplicationActuator {
     }
 
     /// Finds out which originals the kernel has given up.
-    fn ask(&mut self, agent: &mut Agent<ReplicationController>, now_ns: u64) {
-        let blocks = agent.controller.replicated(self.asked, ASKED);
-        self.asked = match blocks.last() {
-            Some(&(last, ..)) if blocks.len() == ASKED => last + 1,
+    fn check_residency(&mut self, context: &mut Context<'_, ReplicationController>, now_ns: u64) {
+        let blocks = context
+            .controller
+            .replicated(self.next_checked, RESIDENCY_BLOCKS);
+        self.next_checked = match blocks.last() {
+            Some(&(last, ..)) if blocks.len() == RESIDENCY_BLOCKS => last + 1,
             _ => 0,
         };
         for of_file in blocks.chunk_by(|a, b| a.1 == b.1) {
@@ -335,30 +380,29 @@ impl ReplicationActuator {
                         offset,
                         length,
                     };
-                    agent.input(now_ns, absent);
+                    context.input(now_ns, absent);
                 }
             }
         }
     }
 
-    /// Looks at memory and at leased files, and says what goes on for those who look on.
-    fn look(&mut self, agent: &mut Agent<ReplicationController>, now_ns: u64) {
+    /// Checks free memory, and whether leased files have changed.
+    fn check(&mut self, context: &mut Context<'_, ReplicationController>, now_ns: u64) {
         let free_ppm = match self.pressure.waits() {
             true => 0,
             false => self.room.free_ppm(),
         };
-        agent.input(now_ns, Input::Memory { free_ppm });
+        context.input(now_ns, Input::Memory { free_ppm });
         for held in self.held.values() {
             // Its times were set, or its last name was taken: no writer, but its access time is to
             // move, or its space to be given back.
             let changed = held.lease.look().map_or(true, |now| now != held.seen);
-            if changed || now_ns - held.since_ns > AGE_NS {
+            if changed || now_ns - held.since_ns > REPLICA_AGE_NS_MAX {
                 self.lease_thread.release(held.lease.fd());
             }
         }
         self.replicas.trim(false);
-        self.count(&agent.controller);
-        agent.publish(now_ns, end(&self.run));
+        self.count(context.controller);
     }
 
     /// Takes over the controller's figures.
@@ -366,17 +410,5 @@ impl ReplicationActuator {
         self.run.summary = controller.summary();
         let blocks: u64 = self.run.summary.replicas.iter().sum();
         self.run.bytes_max = self.run.bytes_max.max(blocks * BLOCK_BYTES);
-    }
-
-    /// What came of it all. Completes the log.
-    pub(super) fn finish(mut self, agent: Agent<ReplicationController>) -> ReplicationReport {
-        self.count(&agent.controller);
-        let mut run = ReplicationReport {
-            lost: agent.session.lost(),
-            agent: agent.cpu(),
-            ..self.run
-        };
-        run.log = agent.finish(&end(&run));
-        run
     }
 }

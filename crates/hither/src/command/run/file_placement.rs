@@ -1,21 +1,17 @@
 //! `hither run --file-placement`: pages of files on the nodes that a policy says, as the program
 //! reads them in, or on the nodes that read them.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use hither_core::Spec;
 use hither_core::placement::PlacementEntry;
 use hither_core::registry::Mechanism;
-use hither_live::Error;
-use hither_live::file_migration::{FileMigrationOptions, FileMigrationReport, Runner};
-use hither_live::file_placement::{self, FilePlacementOptions, Ran};
+use hither_live::file_migration::{FileMigrationOptions, FileMigrationReport};
+use hither_live::file_placement::FilePlacementReport;
 use hither_live::numa::calibration;
 
-use super::{Run, note_agent, note_losses};
-use crate::exit::{self, Usage};
+use super::{Run, note_losses};
+use crate::exit::Usage;
 use crate::format::{counted, duration_ns, percent};
-use crate::preload;
 use crate::ui::Ui;
 
 /// How the policy places pages of files.
@@ -60,10 +56,12 @@ impl FilePlacementArgs {
         };
         let placement = named(text)?;
         let output = &run.output;
+        // Another mechanism is watched, but a dry run would not keep the program from placing.
+        let alone = run.switches().len() == 1;
         let watched = [
             ("--dry-run", output.dry_run),
-            ("--log", output.log.is_some()),
-            ("--metrics", output.metrics.is_some()),
+            ("--log", alone && output.log.is_some()),
+            ("--metrics", alone && output.metrics.is_some()),
         ];
         match (&placement, watched.iter().find(|(_, given)| *given)) {
             (FilePlacement::AtRead(_), Some((option, _))) => Err(Usage(format!(
@@ -95,54 +93,16 @@ fn named(text: &str) -> Result<FilePlacement, Usage> {
     }
 }
 
-/// Runs the program.
-pub(super) fn run(run: &Run, placement: FilePlacement, ui: &Ui) -> anyhow::Result<ExitCode> {
-    match placement {
-        FilePlacement::AtRead(node) => place_at_read(run, node, ui),
-        FilePlacement::Migration(policy) => migrate(run, *policy, ui),
-    }
-}
-
-fn place_at_read(run: &Run, node: Option<u32>, ui: &Ui) -> anyhow::Result<ExitCode> {
-    let options = FilePlacementOptions {
-        command: run.command.clone(),
-        preload: preload::library()?,
-        node,
-    };
-    let ran = match file_placement::run(&options) {
-        Err(error @ Error::NoNode { .. }) => {
-            return Err(Usage(format!("{SWITCH}: {error}")).into());
-        }
-        ran => ran.map_err(exit::not_started)?,
-    };
-    match run.output.json {
-        true => eprintln!("{}", ran.to_json()),
-        false => report_placed(&ran, ui),
-    }
-    Ok(exit::code_of(ran.exit))
-}
-
-fn migrate(run: &Run, policy: Spec<PlacementEntry>, ui: &Ui) -> anyhow::Result<ExitCode> {
-    let options = FileMigrationOptions {
-        run: run.options(preload::library()?),
+/// What moves pages of files.
+pub(super) fn migration(policy: Spec<PlacementEntry>) -> FileMigrationOptions {
+    FileMigrationOptions {
         policy,
         cache: calibration::cache_folder(),
-    };
-    run.note_one_node(ui);
-    let ran = Runner::new(options).run().map_err(exit::not_started)?;
-    let Some(followed) = ran.followed else {
-        run.ran_on_one_node();
-        return Ok(exit::code_of(ran.exit));
-    };
-    match run.output.json {
-        true => eprintln!("{}", followed.to_json()),
-        false => report_migration(&followed, run.output.dry_run, ui),
     }
-    Ok(exit::code_of(ran.exit))
 }
 
 /// What came of it, in a few lines.
-fn report_migration(followed: &FileMigrationReport, dry_run: bool, ui: &Ui) {
+pub(super) fn report_migration(followed: &FileMigrationReport, run: &Run, ui: &Ui) {
     let summary = &followed.summary;
     let local = summary.local as f64 / summary.accesses.max(1) as f64;
     let local = match summary.accesses {
@@ -150,7 +110,7 @@ fn report_migration(followed: &FileMigrationReport, dry_run: bool, ui: &Ui) {
         _ => format!("{} of what was read again was local", percent(local)),
     };
     ui.note(format_args!("{}: {local}", counted(summary.files, "file")));
-    match dry_run {
+    match run.output.dry_run {
         true => ui.note(format_args!(
             "a dry run: {} would have been moved",
             counted(summary.wanted, "block")
@@ -170,13 +130,13 @@ fn report_migration(followed: &FileMigrationReport, dry_run: bool, ui: &Ui) {
             counted(*times, "time")
         ));
     }
-    note_agent(followed.agent, followed.ran, ui);
+    run.note_agent(followed.agent, followed.ran, ui);
     let lost = followed.lost.events + followed.lost.no_ring + followed.lost.nested;
     note_losses(lost, followed.log.as_ref(), ui);
 }
 
 /// What came of it, in a line or two.
-fn report_placed(ran: &Ran, ui: &Ui) {
+pub(super) fn report_placement(ran: &FilePlacementReport, ui: &Ui) {
     if ran.one_node {
         return ui.note("one memory node: pages of files have nowhere else to go");
     }
@@ -187,12 +147,12 @@ fn report_placed(ran: &Ran, ui: &Ui) {
     };
     ui.note(format_args!(
         "pages of files went to {nodes} in {} that might bring some in",
-        counted(ran.reads.placed, "read")
+        counted(ran.reads_placed, "read")
     ));
-    if ran.reads.left > 0 {
+    if ran.reads_left_alone > 0 {
         ui.note(format_args!(
             "left alone {} of threads with a memory policy of their own",
-            counted(ran.reads.left, "read")
+            counted(ran.reads_left_alone, "read")
         ));
     }
 }

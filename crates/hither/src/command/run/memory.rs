@@ -1,22 +1,18 @@
 //! `hither run --memory`: a program's memory on the right nodes.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use hither_core::placement::{self, Target};
 use hither_core::registry::Mechanism;
 use hither_core::spec::{RegistryEntry, SpecError, Value};
 use hither_core::{Spec, placement::PlacementEntry};
-use hither_live::SessionOptions;
-use hither_live::memory::{Locality, MemoryOptions, MemoryReport, Runner};
+use hither_live::memory::{Locality, MemoryOptions, MemoryReport};
 use hither_live::numa::calibration;
 use hither_sim::Size;
 use hither_sys::{samplers, userfaultfd};
 
-use super::{Run, note_agent};
-use crate::exit::{self, Usage};
+use super::Run;
+use crate::exit::Usage;
 use crate::format::{count, counted, percent};
-use crate::preload;
 use crate::profile::{self, RegionProfile};
 use crate::ui::Ui;
 
@@ -166,8 +162,8 @@ fn check(spec: &Spec<PlacementEntry>) -> Result<(), Usage> {
     Ok(())
 }
 
-/// Runs the program.
-pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
+/// What places memory.
+pub(super) fn options(run: &Run, policy: &str) -> anyhow::Result<MemoryOptions> {
     let (placement, initial) = policies(policy)?;
     let known = run.profile()?.map(profile::load_regions).transpose()?;
     let RegionProfile {
@@ -180,10 +176,7 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
         cpu_budget,
         ..
     } = &run.memory;
-    let region_min = region_min.unwrap_or(REGION_BYTES_MIN);
-    note_small_regions(initial.as_ref().unwrap_or(&placement), region_min, ui);
-    let options = MemoryOptions {
-        run: run.options(preload::pages_library()?),
+    Ok(MemoryOptions {
         placement,
         initial,
         sites: call_sites,
@@ -193,29 +186,18 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
             .into_iter()
             .find(|name| Some(*name) == counters.as_deref()),
         cpu_permille: cpu_budget.unwrap_or(CPU_PERMILLE),
-        session: SessionOptions {
-            region_min,
-            files: false,
-            ..SessionOptions::default()
-        },
-    };
-    run.note_one_node(ui);
-    let ran = Runner::new(options).run().map_err(exit::not_started)?;
-    let Some(pages) = ran.pages else {
-        run.ran_on_one_node();
-        return Ok(exit::code_of(ran.exit));
-    };
-    if run.output.json {
-        eprintln!("{}", pages.to_json());
-    } else {
-        report(&pages, run.output.dry_run, ui);
-    }
+        region_min: region_min.unwrap_or(REGION_BYTES_MIN),
+    })
+}
+
+/// Adds what was learnt to the profile, if there is one.
+pub(super) fn learn(run: &Run, pages: &MemoryReport, ui: &Ui) {
+    let saved_placements = pages.saved_placements.iter().cloned();
     let learnt = RegionProfile {
-        call_sites: pages.sites,
-        saved_placements: pages.saved_placements.into_iter().map(from_live).collect(),
+        call_sites: pages.sites.clone(),
+        saved_placements: saved_placements.map(from_live).collect(),
     };
     run.add_to_profile(|path| Ok(profile::save_regions(path, &learnt)?), ui);
-    Ok(exit::code_of(ran.exit))
 }
 
 /// What a run takes of a region in the file.
@@ -241,7 +223,9 @@ fn from_live(region: hither_live::memory::SavedPlacement) -> profile::SavedPlace
 }
 
 /// A policy may have a least size of its own.
-fn note_small_regions(policy: &Spec<PlacementEntry>, region_min: u64, ui: &Ui) {
+pub(super) fn note_small_regions(options: &MemoryOptions, ui: &Ui) {
+    let region_min = options.region_min;
+    let policy = options.initial.as_ref().unwrap_or(&options.placement);
     let region = policy.params().find(|(param, _)| param.name == "region");
     if let Some((_, Value::Count(least))) = region
         && least > region_min
@@ -254,8 +238,8 @@ fn note_small_regions(policy: &Spec<PlacementEntry>, region_min: u64, ui: &Ui) {
 }
 
 /// What came of it, in a few lines.
-fn report(pages: &MemoryReport, dry_run: bool, ui: &Ui) {
-    let summary = &pages.summary;
+pub(super) fn report(pages: &MemoryReport, run: &Run, ui: &Ui) {
+    let (summary, dry_run) = (&pages.summary, run.output.dry_run);
     let undecided = summary.regions - summary.far - summary.near - summary.plain;
     let decided = |number, what: &str| match number {
         0 => String::new(),
@@ -293,7 +277,7 @@ fn report(pages: &MemoryReport, dry_run: bool, ui: &Ui) {
         ));
     }
     report_counts(pages, dry_run, ui);
-    note_agent(pages.agent, pages.ran, ui);
+    run.note_agent(pages.agent, pages.ran, ui);
     if let Some(reason) = &pages.unwatched {
         ui.note(format_args!(
             "page faults were not watched, so nothing new was learnt: {reason}"
@@ -304,7 +288,13 @@ fn report(pages: &MemoryReport, dry_run: bool, ui: &Ui) {
              kernel.perf_event_paranoid=1, or CAP_PERFMON, shows them",
         );
     }
-    let lost = pages.faults_lost + pages.lost.events + pages.lost.no_ring + pages.lost.regions;
+    // Where files are recorded, too, what found no room was an access in all likelihood, and is
+    // reported as such.
+    let events = match run.is_combined() {
+        true => 0,
+        false => pages.lost.events + pages.lost.no_ring,
+    };
+    let lost = pages.faults_lost + events + pages.lost.regions;
     if lost + pages.bind_requests_refused > 0 {
         ui.note(format_args!(
             "missed: {} and {} for which there was no room, {} that did not fit",

@@ -1,21 +1,15 @@
 //! `hither run --page-cache`: what the page cache keeps of a program's files.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use hither_core::Spec;
 use hither_core::registry::{Mechanism, replacement_policies};
-use hither_live::SessionOptions;
-use hither_live::page_cache::{
-    BUDGET_MIN_BYTES, Budget, PageCacheOptions, PageCacheReport, Runner,
-};
+use hither_live::page_cache::{BUDGET_MIN_BYTES, Budget, PageCacheOptions, PageCacheReport};
 use hither_sim::Size;
 use hither_sys::cgroup::MemoryGroup;
 
-use super::{Run, note_agent, note_losses};
-use crate::exit::{self, Usage};
+use super::{Run, note_losses};
+use crate::exit::Usage;
 use crate::format::{bytes, counted, duration_ns, saved};
-use crate::preload;
 use crate::profile;
 use crate::ui::Ui;
 
@@ -118,12 +112,11 @@ fn budget(run: &Run) -> anyhow::Result<Budget> {
     }
 }
 
-/// Runs the program.
-pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
-    let options = PageCacheOptions {
+/// What governs the page cache.
+pub(super) fn options(run: &Run, text: &str) -> anyhow::Result<PageCacheOptions> {
+    Ok(PageCacheOptions {
         policy: policy(text)?,
         budget: budget(run)?,
-        run: run.options(preload::library()?),
         all_files: run.page_cache.all_files,
         disable_readahead: !run.page_cache.keep_readahead,
         sites: run
@@ -131,20 +124,16 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
             .map(profile::load_sites)
             .transpose()?
             .unwrap_or_default(),
-        session: SessionOptions::default(),
-    };
-    let ran = Runner::new(options).run().map_err(exit::not_started)?;
-    if run.output.json {
-        eprintln!("{}", ran.files.to_json());
-    } else {
-        report(&ran.files, run.output.dry_run, ui);
-    }
-    run.add_to_profile(|path| Ok(profile::save_sites(path, &ran.files.sites)?), ui);
-    Ok(exit::code_of(ran.exit))
+    })
+}
+
+/// Adds what was learnt to the profile, if there is one.
+pub(super) fn learn(run: &Run, files: &PageCacheReport, ui: &Ui) {
+    run.add_to_profile(|path| Ok(profile::save_sites(path, &files.sites)?), ui);
 }
 
 /// What came of it, in a few lines.
-fn report(files: &PageCacheReport, dry_run: bool, ui: &Ui) {
+pub(super) fn report(files: &PageCacheReport, run: &Run, ui: &Ui) {
     let summary = &files.summary;
     ui.note(format_args!(
         "{}: {} read from storage in {}; {} missed in {} of cache, {} by least recently used: {}",
@@ -156,9 +145,9 @@ fn report(files: &PageCacheReport, dry_run: bool, ui: &Ui) {
         bytes(summary.lru_missed_bytes),
         saved(summary.lru_missed_bytes, summary.missed_bytes),
     ));
-    report_drops(files, dry_run, ui);
+    report_drops(files, run.output.dry_run, ui);
     report_left_alone(files, ui);
-    note_agent(files.agent, files.ran, ui);
+    run.note_agent(files.agent, files.ran, ui);
     let lost = files.lost.events + files.lost.no_ring + files.lost.nested;
     note_losses(lost, files.log.as_ref(), ui);
 }

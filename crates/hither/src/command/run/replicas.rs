@@ -1,19 +1,15 @@
 //! `hither run --replicas`: blocks of files copied to where they are read.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use hither_core::Spec;
 use hither_core::placement::{PlacementEntry, placement_policies};
 use hither_core::registry::Mechanism;
-use hither_live::SessionOptions;
-use hither_live::replication::{ReplicationOptions, ReplicationReport, Runner, Scope};
+use hither_live::replication::{ReplicationOptions, ReplicationReport, Scope};
 use hither_sim::Size;
 
-use super::{Run, note_agent, note_losses};
-use crate::exit::{self, Usage};
+use super::{Run, note_losses};
+use crate::exit::Usage;
 use crate::format::{bytes, count, counted, percent};
-use crate::preload;
 use crate::ui::Ui;
 
 /// The switch.
@@ -87,43 +83,34 @@ fn policy(text: &str) -> Result<String, Usage> {
     )))
 }
 
-/// Runs the program.
-pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
-    let options = ReplicationOptions {
+/// What is replicated.
+pub(super) fn options(run: &Run, text: &str) -> Result<ReplicationOptions, Usage> {
+    Ok(ReplicationOptions {
         policy: policy(text)?,
-        which: match run.replicas.replicate.as_deref() {
+        scope: match run.replicas.replicate.as_deref() {
             Some("all") => Scope::All,
             _ => Scope::Far,
         },
         node_bytes: run.replicas.replica_memory,
-        run: run.options(preload::library()?),
-        session: SessionOptions::default(),
-    };
-    let ran = Runner::new(options).run().map_err(exit::not_started)?;
-    if run.output.json {
-        eprintln!("{}", ran.replicas.to_json());
-    } else {
-        report(&ran.replicas, run.output.dry_run, ui);
-    }
-    Ok(exit::code_of(ran.exit))
+    })
 }
 
 /// What came of it, in a few lines.
-fn report(run: &ReplicationReport, dry_run: bool, ui: &Ui) {
-    let summary = &run.summary;
-    if run.nothing_is_far {
+pub(super) fn report(replicas: &ReplicationReport, run: &Run, ui: &Ui) {
+    let (summary, dry_run) = (&replicas.summary, run.output.dry_run);
+    if replicas.nothing_is_far {
         ui.note("one memory node: nothing is far; --replicate all copies whatever is read again");
         if !dry_run {
             return;
         }
     }
-    let share = run.served as f64 / (run.served + run.read).max(1) as f64;
+    let share = replicas.served as f64 / (replicas.served + replicas.read).max(1) as f64;
     ui.note(format_args!(
         "{}: about {} of {} served from replicas, {}",
         counted(summary.files, "file"),
         percent(share),
-        counted(run.served + run.read, "read"),
-        bytes(run.served_bytes),
+        counted(replicas.served + replicas.read, "read"),
+        bytes(replicas.served_bytes),
     ));
     let made = if dry_run {
         "would have been made"
@@ -134,23 +121,23 @@ fn report(run: &ReplicationReport, dry_run: bool, ui: &Ui) {
         "{} {made}, {} at most; {} given up for others; \
          replicas of {} ended by writers or changes",
         counted(summary.made, "replica"),
-        bytes(run.bytes_max),
+        bytes(replicas.bytes_max),
         count(summary.reclaimed),
         counted(summary.ended, "file"),
     ));
-    if run.no_memory > 0 {
+    if replicas.no_memory > 0 {
         ui.note(format_args!(
             "no memory for {}",
-            counted(run.no_memory, "replica")
+            counted(replicas.no_memory, "replica")
         ));
     }
-    for (why, times) in &run.refused {
+    for (why, times) in &replicas.refused {
         ui.note(format_args!(
             "left alone {}: {why}",
             counted(*times, "time")
         ));
     }
-    note_agent(run.agent, run.ran, ui);
-    let lost = run.lost.events + run.lost.no_ring + run.lost.nested;
-    note_losses(lost, run.log.as_ref(), ui);
+    run.note_agent(replicas.agent, replicas.ran, ui);
+    let lost = replicas.lost.events + replicas.lost.no_ring + replicas.lost.nested;
+    note_losses(lost, replicas.log.as_ref(), ui);
 }

@@ -1,7 +1,7 @@
 //! What `hither top` shows, as text: the machine's nodes, and each run with the figures of its
 //! mechanisms.
 
-use hither_live::status::Status;
+use hither_live::status::{MechanismStatus, MechanismTag, Status};
 use hither_sys::machine::NodeMemory;
 use serde_json::Value;
 
@@ -43,15 +43,17 @@ fn of_run(run: &Status) -> String {
     let head = format!(
         "{}: {command}\n  {} for {}{dry}; the agent takes {} of a CPU\n",
         run.agent,
-        names(&run.policy),
+        policies(run),
         format::duration_ns(run.ran_ns as f64),
         percent(agent)
     );
-    let figures = &run.figures;
-    let mechanism = page_cache(figures)
-        .or_else(|| replicas(figures, &run.nodes))
-        .or_else(|| file_migration(figures));
-    head + &mechanism.unwrap_or_else(|| memory(run))
+    let mechanisms = run.mechanisms.iter().map(|status| match status.mechanism {
+        MechanismTag::PageCache => page_cache(&status.figures),
+        MechanismTag::Replication => replicas(status),
+        MechanismTag::FileMigration => file_migration(&status.figures),
+        MechanismTag::Memory => memory(status, run.dry_run),
+    });
+    mechanisms.fold(head, |text, mechanism| text + &mechanism)
 }
 
 /// A figure that counts something; 0 where it is not there.
@@ -59,9 +61,9 @@ fn number(figures: &Value, name: &str) -> u64 {
     figures[name].as_u64().unwrap_or(0)
 }
 
-/// What the page cache keeps; nothing where these are not figures of that.
-fn page_cache(figures: &Value) -> Option<String> {
-    let budget_bytes = figures["budget_bytes"].as_u64()?;
+/// What the page cache keeps.
+fn page_cache(figures: &Value) -> String {
+    let budget_bytes = number(figures, "budget_bytes");
     let number = |name: &str| number(figures, name);
     let stops = match (figures["steering"].as_bool(), number("dropped_bytes")) {
         (Some(true), _) => "",
@@ -87,12 +89,14 @@ fn page_cache(figures: &Value) -> Option<String> {
     );
     text += &busiest(&figures["busiest_files"], "file", "path");
     text += &busiest(&figures["busiest_sites"], "call site", "site");
-    Some(text)
+    text
 }
 
-/// What is read from replicas; nothing where these are not figures of that.
-fn replicas(figures: &Value, nodes: &[u32]) -> Option<String> {
-    let by_node = figures["replica_bytes"].as_array()?.iter().zip(nodes);
+/// What is read from replicas.
+fn replicas(status: &MechanismStatus) -> String {
+    let figures = &status.figures;
+    let by_node = figures["replica_bytes"].as_array().into_iter().flatten();
+    let by_node = by_node.zip(&status.nodes);
     let by_node: Vec<String> = by_node
         .map(|(held, node)| format!("{} on node {node}", bytes(held.as_u64().unwrap_or(0))))
         .collect();
@@ -115,31 +119,31 @@ fn replicas(figures: &Value, nodes: &[u32]) -> Option<String> {
         count(number("replicas_reclaimed")),
         counted(number("files_ended"), "file"),
     );
-    Some(text)
+    text
 }
 
-/// Where pages of files are; nothing where these are not figures of that.
-fn file_migration(figures: &Value) -> Option<String> {
-    let moved = figures["file_pages_moved"].as_u64()?;
+/// Where pages of files are.
+fn file_migration(figures: &Value) -> String {
+    let moved = number(figures, "file_pages_moved");
     let number = |name: &str| number(figures, name);
     let local = number("file_local_accesses") as f64 / number("file_accesses").max(1) as f64;
-    Some(format!(
+    format!(
         "  {} of what is read again of {} is local\n  \
          {} moved to where they are read, {} refused\n",
         percent(local),
         counted(number("files"), "file"),
         counted(moved, "page"),
         count(number("file_pages_refused")),
-    ))
+    )
 }
 
 /// Where memory is.
-fn memory(run: &Status) -> String {
-    let mut text = local_share(run);
-    let number = |name: &str| number(&run.figures, name);
+fn memory(status: &MechanismStatus, dry_run: bool) -> String {
+    let mut text = local_share(status, dry_run);
+    let number = |name: &str| number(&status.figures, name);
     // Pages that the kernel moved before hither did are migrated, and not among those moved.
     let migrated = count(number("pages_migrated"));
-    text += &match run.dry_run {
+    text += &match dry_run {
         true => format!("  pages that would have moved after iterations: {migrated}\n"),
         false => format!(
             "  pages moved: {}, {} refused; of those asked for after iterations \
@@ -150,33 +154,31 @@ fn memory(run: &Status) -> String {
     };
     text += &format!(
         "  regions: {} now, {} in all: {} far, {} near\n",
-        count(run.regions),
+        count(status.regions),
         count(number("regions")),
         count(number("far")),
         count(number("near"))
     );
-    if !run.largest.is_empty() {
-        text += &format!("\n{}", regions(run));
+    if !status.largest.is_empty() {
+        text += &format!("\n{}", regions(status));
     }
     text
 }
 
 /// How much of the sampled accesses was local; nothing where none are counted.
-fn local_share(run: &Status) -> String {
-    let Some(counters) = run.figures["counters"].as_str() else {
+fn local_share(status: &MechanismStatus, dry_run: bool) -> String {
+    let Some(counters) = status.figures["counters"].as_str() else {
         return String::new();
     };
-    let share = |tally: &str| run.figures[tally]["local_share"].as_f64().map(percent);
+    let share = |tally: &str| status.figures[tally]["local_share"].as_f64().map(percent);
     let mut text = match share("sampled") {
         None => format!("  {counters} has sampled nothing yet\n"),
         Some(local) => {
-            let samples = count(number(&run.figures["sampled"], "samples"));
+            let samples = count(number(&status.figures["sampled"], "samples"));
             format!("  {local} local of {samples} samples by {counters}\n")
         }
     };
-    if !run.dry_run
-        && let (Some(before), Some(after)) = (share("before"), share("after"))
-    {
+    if !dry_run && let (Some(before), Some(after)) = (share("before"), share("after")) {
         text += &format!("  regions with moves: {before} local before the first, {after} after\n");
     }
     text
@@ -220,13 +222,19 @@ fn busiest(rows: &Value, head: &str, name: &str) -> String {
     }
 }
 
+/// The policies of a run without their parameters.
+fn policies(run: &Status) -> String {
+    let policies = run.mechanisms.iter().map(|status| names(&status.policy));
+    policies.collect::<Vec<String>>().join(", ")
+}
+
 /// Policies without their parameters.
 fn names(policies: &str) -> String {
     let names = policies.split('}').filter_map(|one| one.split('{').next());
     names.collect()
 }
 
-fn regions(run: &Status) -> String {
+fn regions(status: &MechanismStatus) -> String {
     let heads = ["process", "from", "size", "call site", "state"];
     let leans = [
         Align::Right,
@@ -236,12 +244,12 @@ fn regions(run: &Status) -> String {
         Align::Left,
     ];
     let heads = heads.into_iter().map(str::to_owned).zip(leans);
-    let pages = run
+    let pages = status
         .nodes
         .iter()
         .map(|node| (format!("node {node}"), Align::Right));
     let mut table = Table::new(heads.chain(pages));
-    for region in &run.largest {
+    for region in &status.largest {
         let all: u64 = region.pages.iter().sum();
         let cells = [
             region.pid.to_string(),
@@ -267,7 +275,18 @@ mod tests {
 
     use super::*;
 
-    fn run() -> Status {
+    fn with(status: MechanismStatus, dry_run: bool) -> Status {
+        Status {
+            agent: 810,
+            command: vec!["./bt".to_owned(), "a\nb".to_owned()],
+            dry_run,
+            ran_ns: 12_300_000_000,
+            agent_ns: 61_500_000,
+            mechanisms: vec![status],
+        }
+    }
+
+    fn of_memory() -> MechanismStatus {
         let region = |signature, state: &str, pages| RegionStatus {
             pid: 812,
             start: 0x7f31_4000_0000,
@@ -276,13 +295,9 @@ mod tests {
             state: state.to_owned(),
             pages,
         };
-        Status {
-            agent: 810,
-            command: vec!["./bt".to_owned(), "a\nb".to_owned()],
+        MechanismStatus {
+            mechanism: MechanismTag::Memory,
             policy: "cache-aware{limit=0.5},upm{predictive=1}".to_owned(),
-            dry_run: true,
-            ran_ns: 12_300_000_000,
-            agent_ns: 61_500_000,
             nodes: vec![0, 2],
             regions: 41,
             largest: vec![
@@ -314,10 +329,7 @@ mod tests {
             ..NodeMemory::default()
         };
         let nodes = [node(0, vec![0, 1]), node(2, Vec::new())];
-        let wet = Status {
-            dry_run: false,
-            ..run()
-        };
+        let wet = with(of_memory(), false);
         assert_snapshot!(text(&[wet], &nodes), @r"
           node  CPUs    memory  available
              0     2  4.00 GiB   1.00 GiB
@@ -338,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_dry_run_moves_nothing() {
-        let said = of_run(&run());
+        let said = of_run(&with(of_memory(), true));
         assert!(said.contains(", a dry run; "), "{said}");
         let would = "  pages that would have moved after iterations: 4,096\n";
         assert!(said.contains(would), "{said}");
@@ -347,7 +359,8 @@ mod tests {
 
     #[test]
     fn a_run_with_its_files_steered() {
-        let files = Status {
+        let files = MechanismStatus {
+            mechanism: MechanismTag::PageCache,
             policy: "pcc{threshold=100}".to_owned(),
             figures: json!({
                 "budget_bytes": 1 << 30,
@@ -384,8 +397,9 @@ mod tests {
                     },
                 ],
             }),
-            ..run()
+            ..of_memory()
         };
+        let files = with(files, true);
         assert_snapshot!(of_run(&files), @r"
         810: ./bt a\nb
           pcc for 12.3 s, a dry run; the agent takes 0.5 % of a CPU
@@ -404,7 +418,8 @@ mod tests {
 
     #[test]
     fn a_run_with_replicas() {
-        let files = Status {
+        let files = MechanismStatus {
+            mechanism: MechanismTag::Replication,
             policy: "dual-layer{threshold=2}".to_owned(),
             figures: json!({
                 "replica_bytes": [3 << 20, 0],
@@ -416,8 +431,9 @@ mod tests {
                 "files_ended": 1,
                 "memory_is_tight": true,
             }),
-            ..run()
+            ..of_memory()
         };
+        let files = with(files, true);
         assert_snapshot!(of_run(&files), @r"
         810: ./bt a\nb
           dual-layer for 12.3 s, a dry run; the agent takes 0.5 % of a CPU
@@ -429,9 +445,9 @@ mod tests {
 
     #[test]
     fn a_run_whose_files_follow_their_readers() {
-        let files = Status {
+        let files = MechanismStatus {
+            mechanism: MechanismTag::FileMigration,
             policy: "upm{history=1}".to_owned(),
-            dry_run: false,
             figures: json!({
                 "files": 3,
                 "file_accesses": 4000,
@@ -439,8 +455,9 @@ mod tests {
                 "file_pages_moved": 2048,
                 "file_pages_refused": 12,
             }),
-            ..run()
+            ..of_memory()
         };
+        let files = with(files, false);
         assert_snapshot!(of_run(&files), @r"
         810: ./bt a\nb
           upm for 12.3 s; the agent takes 0.5 % of a CPU
@@ -451,15 +468,15 @@ mod tests {
 
     #[test]
     fn a_run_that_has_just_begun() {
-        let bare = Status {
+        let bare = MechanismStatus {
             largest: Vec::new(),
             figures: json!({
                 "counters": "write-protect",
                 "sampled": { "samples": 0, "local_share": null },
             }),
-            dry_run: false,
-            ..run()
+            ..of_memory()
         };
+        let bare = with(bare, false);
         assert_snapshot!(text(&[bare], &[]), @r"
           node  CPUs  memory  available
 

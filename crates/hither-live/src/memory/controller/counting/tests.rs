@@ -119,7 +119,7 @@ impl Rig {
                 time_ns: self.now_ns,
                 input,
             };
-            self.controller.input(&at, &mut decisions);
+            self.controller.step(&at, &mut decisions);
             for decision in decisions {
                 inputs.extend(self.does(decision));
             }
@@ -600,7 +600,7 @@ fn a_region_that_ends_while_its_pages_move() {
     let mut decisions = Vec::new();
     let mut input = |controller: &mut PlacementController, input| {
         let time_ns = rig.now_ns + MS;
-        controller.input(&TimedInput { time_ns, input }, &mut decisions);
+        controller.step(&TimedInput { time_ns, input }, &mut decisions);
         controller.check();
     };
     input(&mut rig.controller, construct());

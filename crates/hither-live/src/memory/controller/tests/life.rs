@@ -29,7 +29,7 @@ fn addresses_are_used_again() {
         "Remote pid 7 page 1050 after 5, 96 away on 10"
     );
     // A late word of an end before it.
-    world.controller.input(
+    world.controller.step(
         &TimedInput {
             time_ns: 5,
             input: Input::RegionEnd {

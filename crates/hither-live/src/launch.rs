@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
@@ -64,6 +63,7 @@ pub(crate) struct Instrumentation<'a> {
 pub(crate) struct Supervised<T> {
     pub(crate) exit: ExitStatus,
     pub(crate) ran: Duration,
+    /// What its agent returned.
     pub(crate) made: T,
 }
 
@@ -80,23 +80,8 @@ pub fn has_one_node() -> bool {
     ThisMachine.nodes().is_ok_and(|nodes| is_alone(&nodes))
 }
 
-fn is_alone(nodes: &[NodeMemory]) -> bool {
+pub(crate) fn is_alone(nodes: &[NodeMemory]) -> bool {
     nodes.len() < 2
-}
-
-/// The nodes of a machine to move pages between. Where there is one alone, a program whose pages
-/// are to move is run to its end as it is, unless nothing would be carried out anyway.
-pub(crate) fn nodes_or_run(
-    machine: &dyn Machine,
-    command: &[OsString],
-    dry_run: bool,
-) -> Result<ControlFlow<ExitStatus, Vec<NodeMemory>>> {
-    let hidden = |error: io::Error| Error::Nodes(error.to_string());
-    let nodes = machine.nodes().map_err(hidden)?;
-    match is_alone(&nodes) && !dry_run {
-        true => run_uninstrumented(command).map(ControlFlow::Break),
-        false => Ok(ControlFlow::Continue(nodes)),
-    }
 }
 
 /// Runs the program to its end while a thread called `name` runs `agent`, which is told the

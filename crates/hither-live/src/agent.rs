@@ -1,0 +1,407 @@
+//! An agent: a controller, the log of its decisions, and the actuator that carries them out.
+//!
+//! [`crate::run`] feeds all agents of a run from one drain of its rings. An agent knows nothing of
+//! the others: what they share is the run's [`RunState`].
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use hither_sys::process::{cpu_ns, monotonic_ns};
+use hither_sys::record::Record;
+use hither_sys::session::{RingInfo, Session, SessionOptions};
+use serde::Serialize;
+
+use crate::controller::{Controller, TimedInput};
+use crate::decision_log::{DecisionLog, LogFile};
+use crate::error::{Error, Result};
+use crate::observe::{Definitions, Streams, sites};
+use crate::status::MechanismStatus;
+use crate::symbolise::Symboliser;
+
+/// The shortest wait for a controller's deadline.
+const DEADLINE_WAIT_MIN: Duration = Duration::from_millis(1);
+
+/// What all agents of a run share.
+pub(crate) struct RunState {
+    pub(crate) session: Session,
+    pub(crate) streams: Streams,
+    pub(crate) definitions: Definitions,
+    /// CLOCK_MONOTONIC at the start of the run.
+    pub(crate) start_ns: u64,
+    /// How many mechanisms want to know of accesses to files.
+    file_mechanisms: usize,
+    started: SystemTime,
+    cpu_before_ns: u64,
+}
+
+impl RunState {
+    pub(crate) fn new(session: Session, file_mechanisms: usize) -> RunState {
+        RunState {
+            session,
+            file_mechanisms,
+            streams: Streams::default(),
+            definitions: Definitions::default(),
+            start_ns: monotonic_ns(),
+            started: SystemTime::now(),
+            cpu_before_ns: cpu_ns(),
+        }
+    }
+
+    /// Time since the start of the run.
+    pub(crate) fn now_ns(&self) -> u64 {
+        monotonic_ns() - self.start_ns
+    }
+
+    /// Has programs report no more accesses to a file that a mechanism has no use for, unless
+    /// another one may have.
+    pub(crate) fn stop_reporting(&self, file: u64) {
+        if self.file_mechanisms == 1 {
+            self.session.stop_recording_file(file);
+        }
+    }
+
+    /// Processor time of this process since the start of the run.
+    pub(crate) fn cpu(&self) -> Duration {
+        Duration::from_nanos(cpu_ns() - self.cpu_before_ns)
+    }
+}
+
+/// What a mechanism needs of the session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SessionNeeds {
+    /// Accesses to files are recorded, but for those within a block of so many bytes that continue
+    /// the last one; 0: each of them is ([`SessionOptions::block_bytes`]).
+    pub(crate) block_bytes: Option<u64>,
+    /// Call sites are recorded.
+    pub(crate) call_sites: bool,
+    /// See [`SessionOptions::readahead`].
+    pub(crate) readahead: bool,
+    /// See [`SessionOptions::region_min`].
+    pub(crate) region_min: u64,
+    /// See [`SessionOptions::sampling`].
+    pub(crate) sampling: bool,
+    /// See [`SessionOptions::file_nodes`].
+    pub(crate) file_nodes: u64,
+}
+
+impl SessionNeeds {
+    /// What serves both.
+    ///
+    /// The smaller block wins: an access that a mechanism of larger blocks would not have been told
+    /// of is one more within the block of the last, and mechanisms skip these themselves.
+    pub(crate) fn and(self, other: SessionNeeds) -> SessionNeeds {
+        let block_bytes = [self.block_bytes, other.block_bytes];
+        SessionNeeds {
+            block_bytes: block_bytes.into_iter().flatten().min(),
+            call_sites: self.call_sites || other.call_sites,
+            readahead: self.readahead || other.readahead,
+            region_min: self.region_min.max(other.region_min),
+            sampling: self.sampling || other.sampling,
+            file_nodes: self.file_nodes | other.file_nodes,
+        }
+    }
+
+    /// A session for it, of the shape of `base`.
+    pub(crate) fn options(self, base: SessionOptions) -> SessionOptions {
+        SessionOptions {
+            frames_max: if self.call_sites { base.frames_max } else { 1 },
+            files: self.block_bytes.is_some(),
+            block_bytes: self.block_bytes.unwrap_or(0),
+            // What is read at random is recognised by blocks.
+            readahead: self.readahead && self.block_bytes.is_some_and(|bytes| bytes > 0),
+            region_min: self.region_min,
+            sampling: self.sampling,
+            file_nodes: self.file_nodes,
+            ..base
+        }
+    }
+}
+
+/// A mechanism that is set up for a run.
+pub(crate) struct Setup<A: Actuator> {
+    pub(crate) actuator: A,
+    /// What its controller starts from.
+    pub(crate) config: <A::Controller as Controller>::Config,
+    pub(crate) session: SessionNeeds,
+}
+
+/// Where a record comes from.
+pub(crate) struct RecordSource<'a> {
+    pub(crate) ring: &'a RingInfo,
+    pub(crate) streams: &'a mut Streams,
+    /// The record is the first of a program image.
+    pub(crate) is_new_image: bool,
+}
+
+/// What a poll of the rings has found for an agent.
+pub(crate) struct Poll<I> {
+    /// When the poll began.
+    pub(crate) now_ns: u64,
+    /// In order of time.
+    pub(crate) inputs: Vec<TimedInput<I>>,
+    /// How many records there were, of use to this agent or not.
+    pub(crate) records: usize,
+    /// The rings of threads that are gone were emptied, too.
+    pub(crate) reaped: bool,
+    /// The program has ended.
+    pub(crate) last: bool,
+}
+
+/// What an actuator works with: its controller, and what the agents of a run share.
+pub(crate) struct Context<'a, C: Controller> {
+    pub(crate) controller: &'a mut C,
+    /// Decided and not yet carried out, the oldest first.
+    pub(crate) decisions: &'a mut VecDeque<C::Decision>,
+    /// Call sites that the log is to name.
+    pub(crate) sites: &'a mut BTreeSet<u64>,
+    pub(crate) run: &'a mut RunState,
+    /// What the controller decides on one input: moved to `decisions` once it is logged.
+    decided: &'a mut Vec<C::Decision>,
+    log: &'a mut Option<DecisionLog<C>>,
+}
+
+impl<C: Controller> Context<'_, C> {
+    /// Gives the controller an input. What it decides is added to `decisions`.
+    pub(crate) fn input(&mut self, time_ns: u64, input: C::Input) {
+        let at = TimedInput { time_ns, input };
+        self.controller.step(&at, self.decided);
+        if let Some(log) = &mut self.log {
+            log.input(&at);
+            self.decided
+                .iter()
+                .for_each(|decision| log.decision(decision));
+        }
+        self.decisions.extend(self.decided.drain(..));
+    }
+
+    /// Names the call sites and completes the log; why it is not whole, if it is not.
+    pub(crate) fn finish_log(&mut self, figures: &impl Serialize) -> Option<Error> {
+        let log = self.log.take()?;
+        let signatures: Vec<u64> = std::mem::take(self.sites).into_iter().collect();
+        let symboliser = Symboliser::new(self.run.started);
+        for site in sites::rows(&signatures, &self.run.definitions, &symboliser) {
+            log.site(&site);
+        }
+        log.finish(figures).err()
+    }
+}
+
+/// Carries out what a controller decides, and tells it what came of that.
+pub(crate) trait Actuator: Send {
+    /// What decides.
+    type Controller: Controller;
+    /// What a run comes to.
+    type Report;
+
+    /// Called once there is a session.
+    fn attach(&mut self, _session: &mut Session) {}
+
+    /// Called by the thread that starts the program, before it does: what it opens for its children
+    /// is the program's alone.
+    fn prepare(&mut self) {}
+
+    /// Called by the loop's thread before the first poll.
+    fn start(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Takes in what does not come as records. `start_ns` is when the run began.
+    fn take_samples(&mut self, _start_ns: u64, _inputs: &mut Vec<TimedInput<InputOf<Self>>>) {}
+
+    /// The input that a record is to the controller, if it is one, and when that was.
+    fn on_record(
+        &mut self,
+        source: &mut RecordSource<'_>,
+        record: &Record<'_>,
+    ) -> Option<(u64, InputOf<Self>)>;
+
+    /// Gives the controller what a poll has found, and carries out what it decides.
+    fn step(&mut self, context: &mut Context<'_, Self::Controller>, poll: Poll<InputOf<Self>>);
+
+    /// How long the next poll may wait, after one that found so many records.
+    fn poll_interval(&mut self, records: usize) -> Duration;
+
+    /// What goes on, for whoever watches.
+    fn status(&mut self, context: &mut Context<'_, Self::Controller>) -> MechanismStatus;
+
+    /// What came of the run, which took so long. Completes the log.
+    fn finish(self, context: Context<'_, Self::Controller>, ran: Duration) -> Self::Report;
+}
+
+/// The input of an actuator's controller.
+pub(crate) type InputOf<A> = <<A as Actuator>::Controller as Controller>::Input;
+
+/// See the module.
+pub(crate) struct Agent<A: Actuator> {
+    actuator: A,
+    controller: A::Controller,
+    decisions: VecDeque<<A::Controller as Controller>::Decision>,
+    decided: Vec<<A::Controller as Controller>::Decision>,
+    sites: BTreeSet<u64>,
+    log: Option<DecisionLog<A::Controller>>,
+    /// What came since the last step.
+    inputs: Vec<TimedInput<InputOf<A>>>,
+}
+
+impl<A: Actuator> Agent<A> {
+    /// An agent at its start.
+    pub(crate) fn new(setup: Setup<A>, log: Option<&Arc<LogFile>>) -> Result<Agent<A>> {
+        Ok(Agent {
+            controller: A::Controller::new(&setup.config)?,
+            actuator: setup.actuator,
+            decisions: VecDeque::new(),
+            decided: Vec::new(),
+            sites: BTreeSet::new(),
+            log: log.map(|file| DecisionLog::begin(file, &setup.config)),
+            inputs: Vec::new(),
+        })
+    }
+
+    fn parts<'a>(&'a mut self, run: &'a mut RunState) -> (&'a mut A, Context<'a, A::Controller>) {
+        let context = Context {
+            controller: &mut self.controller,
+            decisions: &mut self.decisions,
+            sites: &mut self.sites,
+            run,
+            decided: &mut self.decided,
+            log: &mut self.log,
+        };
+        (&mut self.actuator, context)
+    }
+
+    /// What came of the run, which took so long. Completes the log.
+    pub(crate) fn finish(mut self, run: &mut RunState, ran: Duration) -> A::Report {
+        let context = Context {
+            controller: &mut self.controller,
+            decisions: &mut self.decisions,
+            sites: &mut self.sites,
+            run,
+            decided: &mut self.decided,
+            log: &mut self.log,
+        };
+        self.actuator.finish(context, ran)
+    }
+}
+
+/// An agent of any mechanism, as the loop sees it.
+pub(crate) trait AnyAgent: Send {
+    /// See [`Actuator::attach`].
+    fn attach(&mut self, session: &mut Session);
+
+    /// See [`Actuator::prepare`].
+    fn prepare(&mut self);
+
+    /// See [`Actuator::start`].
+    fn start(&mut self) -> io::Result<()>;
+
+    /// See [`Actuator::take_samples`].
+    fn take_samples(&mut self, start_ns: u64);
+
+    /// Takes a record in.
+    fn on_record(&mut self, start_ns: u64, source: &mut RecordSource<'_>, record: &Record<'_>);
+
+    /// Steps the controller through what came, and carries out what it decides. The poll's inputs
+    /// are the agent's own.
+    fn step(&mut self, run: &mut RunState, poll: Poll<()>);
+
+    /// How long the next poll may wait, after one that found so many records.
+    fn wait(&mut self, now_ns: u64, records: usize) -> Duration;
+
+    /// See [`Actuator::status`].
+    fn status(&mut self, run: &mut RunState) -> MechanismStatus;
+}
+
+impl<A: Actuator> AnyAgent for Agent<A> {
+    fn attach(&mut self, session: &mut Session) {
+        self.actuator.attach(session);
+    }
+
+    fn prepare(&mut self) {
+        self.actuator.prepare();
+    }
+
+    fn start(&mut self) -> io::Result<()> {
+        self.actuator.start()
+    }
+
+    fn take_samples(&mut self, start_ns: u64) {
+        self.actuator.take_samples(start_ns, &mut self.inputs);
+    }
+
+    fn on_record(&mut self, start_ns: u64, source: &mut RecordSource<'_>, record: &Record<'_>) {
+        let input = self.actuator.on_record(source, record);
+        self.inputs.extend(input.map(|(time_ns, input)| TimedInput {
+            time_ns: time_ns.saturating_sub(start_ns),
+            input,
+        }));
+    }
+
+    fn step(&mut self, run: &mut RunState, poll: Poll<()>) {
+        let mut inputs = std::mem::take(&mut self.inputs);
+        // Stable: what one ring holds stays in order.
+        inputs.sort_by_key(|at| at.time_ns);
+        let poll = Poll {
+            inputs,
+            now_ns: poll.now_ns,
+            records: poll.records,
+            reaped: poll.reaped,
+            last: poll.last,
+        };
+        let (actuator, mut context) = self.parts(run);
+        actuator.step(&mut context, poll);
+    }
+
+    fn wait(&mut self, now_ns: u64, records: usize) -> Duration {
+        let interval = self.actuator.poll_interval(records);
+        let deadline_ns = self.controller.next_deadline_ns();
+        deadline_ns.map_or(interval, |deadline_ns| {
+            let wait = Duration::from_nanos(deadline_ns.saturating_sub(now_ns));
+            wait.max(DEADLINE_WAIT_MIN).min(interval)
+        })
+    }
+
+    fn status(&mut self, run: &mut RunState) -> MechanismStatus {
+        let (actuator, mut context) = self.parts(run);
+        actuator.status(&mut context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_serves_all_mechanisms() {
+        let page_cache = SessionNeeds {
+            block_bytes: Some(16 << 10),
+            call_sites: true,
+            readahead: true,
+            ..SessionNeeds::default()
+        };
+        let memory = SessionNeeds {
+            call_sites: true,
+            region_min: 1 << 20,
+            sampling: true,
+            ..SessionNeeds::default()
+        };
+        let migration = SessionNeeds {
+            block_bytes: Some(64 << 10),
+            ..SessionNeeds::default()
+        };
+        let base = SessionOptions::default();
+        let options = page_cache.and(memory).and(migration).options(base);
+        let expected = SessionOptions {
+            block_bytes: 16 << 10,
+            readahead: true,
+            region_min: 1 << 20,
+            sampling: true,
+            ..base
+        };
+        assert_eq!(options, expected);
+        let options = memory.options(base);
+        assert!(!options.files && options.block_bytes == 0);
+        assert_eq!(migration.options(base).frames_max, 1);
+    }
+}
