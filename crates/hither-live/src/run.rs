@@ -1,7 +1,7 @@
 //! Runs a program under one mechanism or several.
 //!
-//! One thread, the agent, feeds all controllers from one drain of the program's rings: records, page
-//! samples and timers come in, decisions go out. If it dies nobody empties the rings, and the
+//! One thread, the agent, feeds all controllers from one drain of the program's rings: records,
+//! page samples and timers come in, decisions go out. If it dies nobody empties the rings, and the
 //! program runs on as the kernel has it.
 
 use std::ffi::OsString;
@@ -154,8 +154,8 @@ impl Default for System {
 }
 
 /// Runs the program to its end on this machine. It has this process's standard streams and process
-/// group. While it runs, SIGINT and SIGQUIT are left to it, and SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2
-/// are passed on to it.
+/// group. While it runs, SIGINT and SIGQUIT are left to it, and SIGTERM, SIGHUP, SIGUSR1 and
+/// SIGUSR2 are passed on to it.
 ///
 /// On a machine of one node nothing is moved: memory and file migration step aside, unless it is a
 /// dry run.

@@ -3,8 +3,8 @@
 //! The thread that starts the program opens the fault events first, so that its child has them; the
 //! agent's own threads were there before and have them not. The agent polls every millisecond while
 //! pages are touched (a ring of faults fills in 13 ms at the least), and every 20 ms when nothing
-//! happens. If it dies, nobody empties the rings, bind requests stay where they are, and the program
-//! runs on.
+//! happens. If it dies, nobody empties the rings, bind requests stay where they are, and the
+//! program runs on.
 
 mod actuator;
 mod counter_source;
