@@ -406,6 +406,30 @@ fn what_is_learnt_of_a_loop_is_kept_and_said() {
 }
 
 #[test]
+fn the_page_cache_and_memory_go_together() {
+    let lab = Lab::new();
+    lab.write("data", vec![b'x'; 24 << 20]);
+    let ran = lab.run(
+        "hither run --page-cache --cache 8MiB --all-files --memory=cache-aware --region-min 64KiB \
+         --dry-run --json --profile both --log log -- cat data data data data data data >/dev/null",
+    );
+    assert_eq!(ran.code, 0, "{ran}");
+    let said: Value = serde_json::from_str(&ran.stderr).unwrap();
+    let page_cache = &said["page_cache"];
+    assert!(page_cache["drops"].as_u64() > Some(0), "{said}");
+    assert!(
+        page_cache["missed_bytes"].as_u64() < page_cache["lru_missed_bytes"].as_u64(),
+        "{said}"
+    );
+    assert!(said["memory"]["regions"].is_u64(), "{said}");
+    let log = fs::read_to_string(lab.path("log")).unwrap();
+    assert!(log.contains("\"controller\":\"page_cache\""), "{log}");
+    assert!(log.contains("\"controller\":\"memory\""), "{log}");
+    let profile = fs::read_to_string(lab.path("both")).unwrap();
+    assert!(profile.contains("\"looping\""), "{profile}");
+}
+
+#[test]
 fn replicas_and_what_belongs_to_them() {
     let lab = Lab::new();
     assert_snapshot!(lab.run("hither run --replicas=upm -- touch started"), @"

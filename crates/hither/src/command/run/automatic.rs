@@ -143,8 +143,7 @@ pub(super) fn choose(machine: &Machine) -> Choice {
     let memory = (nodes > 1 && !kernel_balances).then_some(MemoryReason { nodes });
     Choice {
         page_cache,
-        // A run has one agent: what is read from storage costs more than what is read from far.
-        memory: memory.filter(|_| page_cache.is_none()),
+        memory,
         machine: *machine,
     }
 }
@@ -317,24 +316,12 @@ mod tests {
     }
 
     #[test]
-    fn of_both_the_page_cache_is_switched_on() {
+    fn both_are_switched_on_and_said_in_one_line() {
         let both = Machine {
             nodes: 2,
             ..limited(300 * MIB)
         };
-        let choice = choose(&both);
-        assert!(choice.page_cache.is_some());
-        assert_eq!(choice.memory, None);
-    }
-
-    #[test]
-    fn both_are_said_in_one_line() {
-        let choice = Choice {
-            page_cache: choose(&limited(300 * MIB)).page_cache,
-            memory: Some(MemoryReason { nodes: 2 }),
-            machine: PLAIN,
-        };
-        let said = choice.to_string();
+        let said = choose(&both).to_string();
         assert!(said.contains("--page-cache=pcc, because "), "{said}");
         assert!(said.contains("; --memory=upm, because "), "{said}");
         assert!(!said.contains('\n'), "{said}");
