@@ -73,7 +73,7 @@ fn a_run_is_seen_until_it_ends() {
     let (mut run, seen) = running(&lab);
     assert_eq!(seen[0]["agent"], run.0.id());
     assert_eq!(seen[0]["command"], serde_json::json!(["cat"]));
-    assert_eq!(seen[0]["figures"]["regions"], 0);
+    assert_eq!(seen[0]["mechanisms"][0]["figures"]["regions"], 0);
     let shown = seen_from(&lab, &format!("hither top {}", run.0.id()));
     assert!(shown.stdout().contains(": cat\n  upm for "), "{shown}");
     // Killed, the run takes nothing down: who looks does.
