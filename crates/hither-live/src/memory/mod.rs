@@ -2,14 +2,13 @@
 //! they are first touched, and a placement policy, the simulator's own code, says where their pages
 //! are to be.
 //!
-//! [`run`] drives it all: the program tells of regions through its rings, perf of their first
-//! faults. `controller` takes both in, asks the policy, and answers with decisions, without ever
-//! touching the world: the same inputs give the same decisions, so a log can be replayed. `regions`
-//! finds the region of an address, `watch` says when faults are worth their cost. Decisions are
-//! carried out by the program itself (binding a range, at its next hooked call) and by `mover`
-//! (what is there already). `counters` is how accesses are counted by sampling, [`calibration`]
-//! what memory costs here. `event` is what goes in and out. [`survey`] is what a machine would let
-//! it do.
+//! `run` sets it up: the program reports regions through its rings, perf their first faults.
+//! `controller` takes both in, asks the policy, and answers with decisions, without ever touching
+//! the world: the same inputs give the same decisions, so a log can be replayed. `region_map` finds
+//! the region of an address, `fault_recording` says when faults are worth their cost. Decisions are
+//! carried out by the program itself (binding a range, at its next hooked call) and by
+//! [`crate::numa`]'s mover (what is there already). `counters` counts accesses by sampling. `event`
+//! is what goes in and out. [`capabilities`] is what a machine would let it do.
 //!
 //! First faults are observed and not intercepted; docs/internals/memory.md says why.
 

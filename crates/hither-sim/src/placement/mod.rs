@@ -1,5 +1,5 @@
-//! Engines that drive placement policies: `files`, caches on a topology over storage, and `pages`,
-//! memory pages on the nodes of a machine. Both drive the same trait ([`hither_core::Placement`])
+//! Engines that drive placement policies: `files`, caches on a topology over storage, and
+//! `memory`, pages on the nodes of a machine. Both drive the same trait ([`hither_core::Placement`])
 //! and report the same figures, so that a result of one reads like a result of the other.
 
 mod costs;

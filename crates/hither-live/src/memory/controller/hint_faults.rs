@@ -16,7 +16,7 @@
 //!   to a pass in minutes. What the kernel has not put right by then, or moves to and fro, is the
 //!   policy's to do, by all that was sampled meanwhile. (Held from the first look on, nas that one
 //!   thread had filled stayed half wrong, as its phases use a page from different nodes:
-//!   `counters/strata.rs`.)
+//!   `counters/stratified.rs`.)
 //!
 //! When pages have moved, what is on another node than its policy says gets a new one. Until a
 //! policy holds the kernel may move pages still, by the one before, so that after each it is asked
