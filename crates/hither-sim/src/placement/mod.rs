@@ -1,6 +1,7 @@
 //! Engines that drive placement policies: `files`, caches on a topology over storage, and
-//! `memory`, pages on the nodes of a machine. Both drive the same trait ([`hither_core::Placement`])
-//! and report the same figures, so that a result of one reads like a result of the other.
+//! `memory`, pages on the nodes of a machine. Both drive the same trait
+//! ([`hither_core::Placement`]) and report the same figures, so that a result of one reads like a
+//! result of the other.
 
 mod costs;
 pub mod files;

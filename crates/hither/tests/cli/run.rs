@@ -406,7 +406,7 @@ fn the_page_cache_and_memory_go_together() {
     let lab = Lab::new();
     lab.write("data", vec![b'x'; 24 << 20]);
     let ran = lab.run(
-        "hither run --page-cache --cache 8MiB --all-files --memory=cache-aware --region-min 64KiB \
+        "hither run --page-cache --cache 8MiB --all-files --memory=cache-aware \
          --dry-run --json --profile both --log log -- cat data data data data data data >/dev/null",
     );
     assert_eq!(ran.code, 0, "{ran}");

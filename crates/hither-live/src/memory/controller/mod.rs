@@ -13,8 +13,8 @@
 //! far region's pages still had to leave is brought home after them.
 //!
 //! Regions that stay near are counted if the policy asks who uses what ([`counting`], or by the
-//! kernel: [`hinting`]); what an earlier run found out about a region is applied when it is
-//! allocated ([`placed`]).
+//! kernel: [`hint_faults`]); what an earlier run found out about a region is applied when it is
+//! allocated ([`saved_placements`]).
 //!
 //! Readings: a fault with huge pages brings in 2 MiB, so that a stream's faults are 512 pages
 //! apart. While no two faults of a region fell into the same 2 MiB, it is numbered by these; a
