@@ -76,9 +76,9 @@ pub trait PageSampler: Send {
 pub enum ArmedBy {
     /// Whoever has the [`PageSampler`].
     Agent,
-    /// The kernel, what has the policy for it ([`hint_faults`]).
+    /// The kernel, what has the policy for it ([`hint_faults`](crate::hint_faults)).
     Kernel,
-    /// The processor samples accesses, and nothing is armed ([`pmu`]).
+    /// The processor samples accesses, and nothing is armed ([`pmu`](crate::pmu)).
     Processor,
 }
 

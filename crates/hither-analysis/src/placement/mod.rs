@@ -51,7 +51,7 @@ pub struct PlacementRequest {
     pub nodes: Vec<Arc<Topology>>,
     /// The placements to compare; the first is the baseline.
     pub placements: Vec<PlacementSpec>,
-    /// Of each node; [`default_capacity`] where it is empty.
+    /// Of each node; the default capacity where it is empty.
     pub sizes: Vec<Size>,
     /// What a node gives up where the placement does not say.
     pub policies: Vec<Spec>,

@@ -1,7 +1,7 @@
 //! Pictures, as SVG and PNG: miss-ratio curves here, topologies in `network`, and what placements
 //! do in `heatmap`, `moves` and `timeline`.
 //!
-//! A [`Plot`] is laid out once into a [`scene::Scene`] of lines, filled shapes and texts, which
+//! A [`Plot`] is laid out once into a `scene::Scene` of lines, filled shapes and texts, which
 //! `svg` writes down and `png` paints; so both show the same. Text is set in DejaVu Sans, which the
 //! `dejavu` crate brings along (its licence, that of Bitstream Vera, allows that): a picture must
 //! not depend on the fonts of the machine.

@@ -8,7 +8,7 @@
 //! `distribution` (how few files and call sites make most of it), and `compare` (two runs).
 //!
 //! The document is bounded whatever the trace: tables keep the rows that matter and say how many
-//! they leave out, the picture is coarsened until it fits ([`access_picture::Grid`]), drawings of
+//! they leave out, the picture is coarsened until it fits (`access_picture::Grid`), drawings of
 //! placements that would not fit are left out.
 
 mod access_picture;

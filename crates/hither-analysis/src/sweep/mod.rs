@@ -2,7 +2,7 @@
 //! hours if need be, and never the same work twice.
 //!
 //! A sweep goes trace by trace, and within a trace by *units*: some caches that are simulated over
-//! one pass. After each unit its counts go to a [journal](mod@journal) beside the output, so that a
+//! one pass. After each unit its counts go to a journal beside the output, so that a
 //! sweep that ended before its time, by whatever means, loses one unit at most. Which caches make a
 //! unit depends on the machine; the counts and their order in the output do not.
 

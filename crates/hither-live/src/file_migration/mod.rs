@@ -5,7 +5,7 @@
 //! move costs; its page is a block of a file here, and its counts are of what programs tell.
 //! `controller` hears and decides, without ever touching the world: the same inputs give the same
 //! decisions, so a log can be replayed. `mover` maps what is to be moved and has it moved as pages
-//! of memory are ([`crate::memory`]). [`run`] drives it all, `event` is what goes in and out of the
+//! of memory are ([`crate::memory`]). `run` drives it all, `event` is what goes in and out of the
 //! controller.
 
 mod controller;

@@ -2,7 +2,7 @@
 //! again from memory that is far from it is copied near, as the simulator's `dual-layer` placement
 //! says, and read from there.
 //!
-//! [`run`] drives it all. `controller` hears what programs read, asks the placement, and answers
+//! `run` drives it all. `controller` hears what programs read, asks the placement, and answers
 //! with leases to take and blocks to copy, without ever touching the world: the same inputs give
 //! the same decisions, so a log can be replayed. `lease_thread` is the thread that holds the
 //! leases: whatever else goes on, it ends a file's replicas before a writer is let in. `event` is
