@@ -6,12 +6,12 @@
 
 use super::extents::PER_EXTENT;
 
-/// ExtentReaders of a file that are known.
-const VISITS: usize = 8;
+/// The most readers of a file that are followed at a time.
+const READERS_MAX: usize = 8;
 
-/// Who has touched so many blocks elsewhere since begins anew: reads here and there, too, touch all
+/// A reader that has touched so many blocks elsewhere begins anew: random reads, too, touch all
 /// of an extent in time.
-const AWAY: u64 = PER_EXTENT as u64;
+const ELSEWHERE_BLOCKS_MAX: u64 = PER_EXTENT as u64;
 
 /// An extent of which a reader touched so many blocks before it left was read through: the kernel
 /// has it in large folios, which go whole or not at all. Scans leave some out (sqlite the inner
@@ -51,7 +51,7 @@ pub(super) struct LeftExtent {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ExtentReaders {
     /// The latest touched first.
-    visits: [Option<ExtentReader>; VISITS],
+    visits: [Option<ExtentReader>; READERS_MAX],
     touches: u64,
 }
 
@@ -81,12 +81,14 @@ impl ExtentReaders {
         let known = |visit: &ExtentReader| (visit.thread, visit.extent()) == (thread, extent);
         let mut visits = self.visits.iter();
         let at = visits.position(|visit| visit.as_ref().is_some_and(known));
-        self.visits[..=at.unwrap_or(VISITS - 1)].rotate_right(1);
+        self.visits[..=at.unwrap_or(READERS_MAX - 1)].rotate_right(1);
         self.touches += 1;
         let bit = 1 << (block % PER_EXTENT);
         let again = |visit: &ExtentReader| visit.touched & bit != 0 && block != visit.last;
         let goes_on = |visit: &ExtentReader| {
-            at.is_some() && self.touches - visit.touches <= AWAY && !(visit.through && again(visit))
+            at.is_some()
+                && self.touches - visit.touches <= ELSEWHERE_BLOCKS_MAX
+                && !(visit.through && again(visit))
         };
         let before = self.visits[0].filter(goes_on);
         self.visits[0] = Some(ExtentReader {
@@ -203,7 +205,7 @@ mod tests {
     #[test]
     fn who_was_last_seen_longest_ago_is_forgotten() {
         let mut visits = ExtentReaders::default();
-        for thread in 0..=VISITS as u32 {
+        for thread in 0..=READERS_MAX as u32 {
             assert_eq!(visits.touch(thread, thread * N, u64::from(thread)), None);
         }
         assert!(!visits.reading(0, 0));
