@@ -177,7 +177,7 @@ impl Program {
     /// A thread that was heard of has touched a page, which was so far where that is known.
     pub(super) fn sampled(&mut self, tid: u32, block: Block, latency_ns: Option<u32>) {
         if let Some(latency_ns) = latency_ns {
-            self.phases.touched(latency_ns);
+            self.phases.record_latency(latency_ns);
         }
         if let Some(place) = self.threads.get_mut(&tid) {
             place.samples += 1;
