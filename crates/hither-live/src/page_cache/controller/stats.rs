@@ -1,18 +1,18 @@
-//! Who reads what, and what that comes to: by file, by call site, and what was given up by class.
+//! Who reads how much, by file and by call site; and what was evicted, by class.
 
 use hither_core::classify::Class;
 use hither_core::replacement::ClassCounts;
 
 use super::BLOCK_BYTES;
 
-/// References to blocks, in bytes of these.
+/// References to blocks, in bytes of these blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadStats {
-    /// All of them.
+    /// All references.
     pub referenced_bytes: u64,
-    /// Those that the policy's cache did not hold.
+    /// Those that missed in the policy's cache.
     pub missed_bytes: u64,
-    /// Those that least-recently-used would not have held.
+    /// Those that missed in the LRU cache.
     pub lru_missed_bytes: u64,
 }
 
@@ -24,24 +24,24 @@ impl ReadStats {
     }
 }
 
-/// A call site, and what it reads.
+/// A call site, and how much it reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SiteStats {
     /// Its signature; 0 where it is unknown.
     pub signature: u64,
-    /// What its last access was taken for, by a policy that classifies.
+    /// The class of its last access, by a policy that classifies.
     pub class: Option<Class>,
-    /// What it reads.
+    /// How much it reads.
     pub tally: ReadStats,
 }
 
-/// The classes of blocks, where the policy classifies: they are asked for while a block is in the
-/// cache, and wanted when it is not any more.
+/// The last known class of each block, by a policy that classifies. The policy knows a block's
+/// class while the block is cached; here it is needed after the eviction.
 #[derive(Clone, Debug, Default)]
-pub(super) struct BlockPatterns {
+pub(super) struct BlockClasses {
     /// By block.
     of: Vec<Option<Class>>,
-    /// In bytes.
+    /// Evicted bytes, by class.
     evicted: ClassCounts,
 }
 
@@ -62,13 +62,14 @@ impl BlockPatterns {
         }
     }
 
-    /// Bytes by class.
+    /// Evicted bytes, by class.
     pub(super) fn evicted_bytes(&self) -> ClassCounts {
         self.evicted
     }
 }
 
-/// The `count` of these with the most bytes, the most first; equal ones in the order given.
+/// The `count` items with the most referenced bytes, in descending order; equal ones keep their
+/// order.
 pub(super) fn busiest<T>(
     all: impl Iterator<Item = T>,
     count: usize,
