@@ -122,7 +122,7 @@ const METRICS: &[Metric] = &[
         "Bytes that LRU would have missed with the same budget."),
     metric("page_cache_missed_bytes_total", Counter, "/figures/missed_bytes",
         "Bytes that the policy's cache did not hold when they were read."),
-    metric("page_cache_preexisting_bytes_total", Counter, "/figures/foreign_bytes",
+    metric("page_cache_preexisting_bytes_total", Counter, "/figures/preexisting_bytes",
         "Bytes that were cached before the program opened them, and are left alone."),
     metric("page_cache_readahead_disabled_total", Counter, "/figures/readahead_disabled",
         "How often readahead was disabled on a descriptor."),

@@ -10,10 +10,11 @@
 //! - [`FilePlacement`], for blocks of files in the caches of nodes, over storage: which replica
 //!   makes room, and where an evicted block goes.
 //!
-//! The caller (a simulator's engine, or the live runtime) owns the state, [`Nodes`]: it carries out
-//! the [actions](Action) that a policy asks for as far as it can and reports what became of them. A
-//! policy keeps only what it has learnt. What does not change during a run (what a policy needs to
-//! know, whether it can run live, its period) is in its [entry](PlacementEntry), not in the traits.
+//! The caller (a simulator's engine, or the live runtime by a [`PlacementHost`]) owns the state,
+//! [`Nodes`]: it carries out the [actions](Action) that a policy asks for as far as it can and
+//! reports what became of them. A policy keeps only what it has learnt. What does not change during
+//! a run (what a policy needs to know, whether it can run live, its period) is in its
+//! [entry](PlacementEntry), not in the traits.
 
 mod a_priori;
 mod always_migrate;
@@ -24,6 +25,7 @@ mod dual_layer;
 mod events;
 mod first_and_forever;
 mod first_touch;
+mod host;
 mod nodes;
 mod one_step;
 mod post_office;
@@ -40,6 +42,7 @@ pub use events::{
     Action, ActionOutcome, Epoch, EpochKind, IncomingBlock, Mark, Region, RegionTier,
     ThreadMigration,
 };
+pub use host::{HostNode, PageTouch, PlacementHost, PlacementHostSettings};
 pub use nodes::Nodes;
 pub use registry::{
     Build, EpochNeeds, PlacementEntry, PlacementSettings, ReplicaLayer, Target, compared,

@@ -2,15 +2,14 @@
 
 use hither_trace::schema::SiteRow;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::controller::{
-    Config, KnownSiteTier, Measured, NodeConfig, SampleSource, SavedPlacement,
-};
+use super::controller::{KnownSiteTier, MemoryConfig, SampleSource, SavedPlacement};
 use super::event::{Input, TimedInput};
 use super::*;
 use crate::controller::Controller;
 use crate::decision_log::{DecisionLog, LogFile};
+use crate::numa::host::{MeasuredCosts, NodeConfig};
 use crate::numa::ranges::{LocatedRun, MoveResult, RefusalReason, RefusedRun};
 use crate::skip::skip;
 use hither_core::placement::RegionTier;
@@ -18,14 +17,14 @@ use hither_sys::record::ConstructKind;
 
 const PAGE: u64 = 4096;
 
-fn config(dry_run: bool) -> Config {
+fn config(dry_run: bool) -> MemoryConfig {
     let node = |node, cpus: &[u32]| NodeConfig {
         node,
         cpus: cpus.to_vec(),
         frames: 3000,
         distances: vec![10, 20, 30],
     };
-    Config {
+    MemoryConfig {
         policy: "cache-aware{region=8192}".to_owned(),
         page_bytes: PAGE,
         huge_page_bytes: Some(512 * PAGE),
@@ -33,7 +32,7 @@ fn config(dry_run: bool) -> Config {
         source: SampleSource::Armed,
         cpu_permille: 10,
         nodes: vec![node(0, &[0, 1]), node(2, &[2]), node(3, &[])],
-        measured: Measured {
+        measured: MeasuredCosts {
             latency_ns: vec![80, 140, 300, 141, 82, 310, 160, 160, 80],
             migration_ns: Some(700),
             sample_ns: Some(3_000),
@@ -146,7 +145,7 @@ fn events() -> impl Strategy<Value = Vec<TimedInput>> {
 
 /// Writes the log of a controller that hears these, and returns how much it decided. Panics where
 /// the controller's state breaks.
-fn logged(path: &Path, config: &Config, events: &[TimedInput]) -> usize {
+fn logged(path: &Path, config: &MemoryConfig, events: &[TimedInput]) -> usize {
     let log = DecisionLog::<PlacementController>::begin(
         &LogFile::create(path, false).expect("created"),
         config,
@@ -187,7 +186,7 @@ proptest! {
     ) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("log.jsonl");
-        let decisions = logged(&path, &Config { policy: policy.to_owned(), source,
+        let decisions = logged(&path, &MemoryConfig { policy: policy.to_owned(), source,
             ..config(dry_run) }, &events);
         prop_assert_eq!(replay(&path).expect("a sound log"), Ok(decisions));
     }
@@ -211,6 +210,33 @@ fn streamed() -> Vec<TimedInput> {
     let inputs = std::iter::once(region).chain((0..6).map(fault));
     let at = |(time_ns, input)| TimedInput { time_ns, input };
     (0..).zip(inputs).map(at).collect()
+}
+
+#[test]
+fn a_log_begins_with_the_configuration() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("log.jsonl");
+    logged(&path, &config(false), &[]);
+    let text = std::fs::read_to_string(&path).expect("read");
+    let first: Value = serde_json::from_str(text.lines().next().expect("a line")).expect("JSON");
+    let keys = first.as_object().expect("an object").keys();
+    assert_eq!(
+        keys.collect::<Vec<_>>(),
+        [
+            "cpu_permille",
+            "dry_run",
+            "hither_memory",
+            "huge_page_bytes",
+            "measured",
+            "nodes",
+            "page_bytes",
+            "placed",
+            "policy",
+            "sites",
+            "source"
+        ]
+    );
+    assert_eq!(first["hither_memory"], 2);
 }
 
 #[test]
@@ -249,7 +275,7 @@ fn a_log_that_was_changed_is_found_out() {
             .contains(":1: ")
     );
     assert!(replayed("junk\n").is_err());
-    let newer = text.replace("\"hither_pages\":2", "\"hither_pages\":3");
+    let newer = text.replace("\"hither_memory\":2", "\"hither_memory\":3");
     assert!(
         replayed(&newer)
             .unwrap_err()

@@ -17,7 +17,7 @@ use self::controller::PageCacheController;
 use crate::decision_log::{self, Mismatch};
 use crate::error::Result;
 
-pub use controller::{ReadStats, SiteStats, Summary};
+pub use controller::{PageCacheSummary, ReadStats, SiteStats};
 pub use run::{BUDGET_MIN_BYTES, Budget, FileStats, PageCacheOptions, PageCacheReport};
 pub(crate) use run::{PageCacheActuator, set_up};
 

@@ -82,27 +82,34 @@ pub(crate) struct ReplicationConfig {
 }
 
 /// The controller's figures of a run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ReplicationSummary {
     /// Files that the program used.
     pub files: u64,
     /// Leases that were taken.
     pub leases: u64,
     /// Files whose replicas ended because the file was opened for writing, changed or removed.
+    #[serde(rename = "files_ended")]
     pub ended: u64,
     /// References to blocks.
     pub references: u64,
     /// Of these, to a block with a replica on the node.
+    #[serde(rename = "local_references")]
     pub local: u64,
     /// Replicas that were made.
+    #[serde(rename = "replicas_made")]
     pub made: u64,
     /// Replicas that could not be made.
+    #[serde(rename = "replicas_failed")]
     pub failed: u64,
     /// Replicas that were dropped to make room, or because programs waited for memory.
+    #[serde(rename = "replicas_reclaimed")]
     pub reclaimed: u64,
     /// Replicas now, by node.
+    #[serde(skip)]
     pub replicas: Vec<u64>,
     /// Memory is short: no replicas are made.
+    #[serde(rename = "memory_is_tight")]
     pub tight: bool,
 }
 
@@ -141,7 +148,7 @@ pub(crate) struct ReplicationController {
     requested: BTreeSet<(Block, Node)>,
     leases_held: usize,
     now_ns: u64,
-    summary: Summary,
+    summary: ReplicationSummary,
 }
 
 impl Controller for ReplicationController {
@@ -186,9 +193,9 @@ impl Controller for ReplicationController {
             requested: BTreeSet::new(),
             leases_held: 0,
             now_ns: 0,
-            summary: Summary {
+            summary: ReplicationSummary {
                 replicas: vec![0; usize::from(config.nodes)],
-                ..Summary::default()
+                ..ReplicationSummary::default()
             },
         })
     }
@@ -384,7 +391,7 @@ impl ReplicationController {
 
     /// Decides to make a replica, if possible.
     fn replicate(&mut self, block: Block, to: Node, out: &mut Vec<Decision>) -> bool {
-        let (number, index) = self.references.place(block);
+        let (number, index) = self.references.position(block);
         let (now_ns, held) = (self.now_ns, self.leases_held);
         let key = self.references.key(number);
         let file = self.file_mut(number);
@@ -435,7 +442,7 @@ impl ReplicationController {
         }
         self.nodes.remove(block, at);
         self.summary.replicas[at.index()] -= 1;
-        let (number, index) = self.references.place(block);
+        let (number, index) = self.references.position(block);
         self.file_mut(number).replicas -= 1;
         self.placement
             .on_removed(block, at, &self.nodes, &mut Vec::new());
@@ -453,7 +460,7 @@ impl ReplicationController {
         if !self.requested.remove(&(block, node)) || self.nodes.home(block).is_none() {
             // The block was written, or lost its lease, meanwhile.
             if done {
-                let (number, index) = self.references.place(block);
+                let (number, index) = self.references.position(block);
                 let file = self.references.key(number);
                 out.push(Decision::Drop {
                     file,
@@ -468,7 +475,7 @@ impl ReplicationController {
                 self.insert(block, node);
                 self.summary.made += 1;
                 self.summary.replicas[node.index()] += 1;
-                let (number, _) = self.references.place(block);
+                let (number, _) = self.references.position(block);
                 self.file_mut(number).replicas += 1;
             }
             false => self.summary.failed += 1,
@@ -499,7 +506,7 @@ impl ReplicationController {
             let access = Access {
                 op: Op::Write,
                 object: Object(number),
-                index: self.references.place(block).1,
+                index: self.references.position(block).1,
                 ..Access::bare(self.summary.references, block)
             };
             let mut actions = Vec::new();
@@ -593,15 +600,15 @@ impl ReplicationController {
             .filter(|&block| self.nodes.home(block).is_some() && self.nodes.replicated(block))
             .take(count)
             .map(|block| {
-                let (file, index) = self.references.place(block);
+                let (file, index) = self.references.position(block);
                 (block.0, self.references.key(file), index)
             })
             .collect()
     }
 
     /// The figures so far.
-    pub(crate) fn summary(&self) -> Summary {
-        Summary {
+    pub(crate) fn summary(&self) -> ReplicationSummary {
+        ReplicationSummary {
             files: self.files.len() as u64,
             ..self.summary.clone()
         }

@@ -20,7 +20,7 @@ use self::controller::ReplicationController;
 use crate::decision_log::{self, Mismatch};
 use crate::error::Result;
 
-pub use controller::Summary;
+pub use controller::ReplicationSummary;
 pub(crate) use run::{ReplicationActuator, set_up};
 pub use run::{ReplicationOptions, ReplicationReport, Scope};
 

@@ -1,25 +1,24 @@
-//! The mechanism in a run: options, report and set-up.
+//! The mechanism in a run: its options, its report, and how it is set up.
 //!
 //! It has two threads: one takes records of reads and makes replicas, the other holds the leases
 //! and ends replicas. If the agent dies, the kernel marks that in a word that programs check on
 //! every read (a robust futex), before it releases the leases. From then on they read as usual.
 
 mod actuator;
-mod figures;
 mod memory_pressure;
-
-use std::collections::BTreeMap;
-use std::time::Duration;
+mod nodes;
+mod report;
 
 use hither_sys::cgroup::MemoryGroup;
 use hither_sys::lease;
 use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
-use hither_sys::replica::agent::{ReplicaOptions, Replicas as Shared};
+use hither_sys::replica::agent::Replicas as Shared;
 use hither_sys::replica::{BLOCK_BYTES, NODES_MAX};
-use hither_sys::session::Lost;
 
 pub(crate) use self::actuator::ReplicationActuator;
-use super::controller::{ReplicationConfig, Summary};
+use self::nodes::shape;
+pub use self::report::ReplicationReport;
+use super::controller::ReplicationConfig;
 use super::lease_thread::{BREAK_TIME_MIN, LeaseThread};
 use crate::agent::{SessionNeeds, Setup};
 use crate::error::{Error, Result};
@@ -43,39 +42,6 @@ pub struct ReplicationOptions {
     /// The most memory of each node for replicas. By default an eighth of the smallest node, and at
     /// most a quarter of what a memory cgroup leaves for files.
     pub node_bytes: Option<u64>,
-}
-
-/// The result of a run.
-#[derive(Debug, Default)]
-pub struct ReplicationReport {
-    /// The controller's figures.
-    pub summary: Summary,
-    /// The machine's nodes, by the kernel's numbers.
-    pub nodes: Vec<u32>,
-    /// There is one node, and only remote blocks may have replicas, so there were none.
-    pub nothing_is_far: bool,
-    /// Reads that replicas served: sixteen times those that were reported.
-    pub served: u64,
-    /// The bytes of these reads.
-    pub served_bytes: u64,
-    /// Reads that the kernel served.
-    pub read: u64,
-    /// The bytes of these reads.
-    pub read_bytes: u64,
-    /// The most memory that replicas took at any time.
-    pub bytes_max: u64,
-    /// Why files could have no replicas, and how often.
-    pub refused: BTreeMap<String, u64>,
-    /// Blocks for which there was no memory.
-    pub no_memory: u64,
-    /// Accesses that were not recorded.
-    pub lost: Lost,
-    /// CPU time of the agent.
-    pub agent: Duration,
-    /// How long the program ran.
-    pub ran: Duration,
-    /// Why the log is incomplete.
-    pub log: Option<Error>,
 }
 
 /// Sets the mechanism up for a run.
@@ -139,23 +105,4 @@ fn usual_bytes(nodes: &[NodeMemory]) -> u64 {
     (smallest / 8)
         .min(share / nodes.len().max(1) as u64)
         .max(1 << 20)
-}
-
-fn shape(nodes: &[NodeMemory], node_bytes: u64) -> ReplicaOptions {
-    let cpus = nodes.iter().flat_map(|node| &node.cpus).max();
-    let mut node_of_cpu = vec![0; cpus.map_or(1, |&cpu| cpu as usize + 1)];
-    for (number, node) in nodes.iter().enumerate() {
-        for &cpu in &node.cpus {
-            node_of_cpu[cpu as usize] = number as u8;
-        }
-    }
-    let mut numbers: Vec<u32> = nodes.iter().map(|node| node.node).collect();
-    if numbers.is_empty() {
-        numbers.push(0);
-    }
-    ReplicaOptions {
-        nodes: numbers,
-        node_of_cpu,
-        node_bytes,
-    }
 }

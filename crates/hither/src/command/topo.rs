@@ -11,7 +11,7 @@ use clap::Args;
 use hither_core::topology::{About, presets};
 use hither_core::{Node, Topology};
 use hither_live::memory::capabilities::Capabilities;
-use hither_live::numa::calibration::{self, Cache, Calibration, Costs, Effort};
+use hither_live::numa::calibration::{self, Calibration, CalibrationCache, Costs, Effort};
 use hither_live::numa::topology::{NodeMemory, ThisMachine};
 use serde_json::json;
 
@@ -144,7 +144,7 @@ impl Topo {
 
     /// What was measured of this machine, now or before.
     fn calibration(&self, nodes: &[NodeMemory], ui: &Ui) -> Option<Calibration> {
-        let cache = calibration::cache_folder().map(|folder| Cache::new(&folder));
+        let cache = calibration::cache_folder().map(|folder| CalibrationCache::new(&folder));
         if !self.calibrate {
             let read = cache?.read(&ThisMachine, nodes);
             return read.unwrap_or_else(|problem| {

@@ -1,8 +1,10 @@
 //! Decisions over small runs.
 
 use hither_sys::machine::NodeMemory;
+use serde_json::{Value, json};
 
 use super::*;
+use crate::decision_log::{DecisionLog, LogFile};
 
 const PAGE: u64 = 4096;
 const BLOCK: u64 = PAGE * BLOCK_PAGES as u64;
@@ -10,7 +12,7 @@ const FILE: u64 = 0xf;
 
 /// Nodes 0 and 2, with the CPUs 0 and 1 and the CPU 2; a block costs 8 us to move, a load from afar
 /// 140 ns.
-fn controller(dry_run: bool) -> FileMigrationController {
+fn config(dry_run: bool) -> FileMigrationConfig {
     let node = |node, cpus: &[u32]| NodeMemory {
         node,
         cpus: cpus.to_vec(),
@@ -23,11 +25,10 @@ fn controller(dry_run: bool) -> FileMigrationController {
         ..NodeMemory::default()
     };
     let nodes = [node(0, &[0, 1]), node(2, &[2])];
-    let config = Config {
+    FileMigrationConfig {
         dry_run,
-        ..Config::new("upm".to_owned(), BLOCK, &nodes, None)
-    };
-    FileMigrationController::new(&config).expect("a controller")
+        ..FileMigrationConfig::new("upm".to_owned(), BLOCK, &nodes, None)
+    }
 }
 
 struct Run {
@@ -38,7 +39,7 @@ struct Run {
 impl Run {
     fn new(dry_run: bool) -> Run {
         Run {
-            controller: controller(dry_run),
+            controller: FileMigrationController::new(&config(dry_run)).expect("a controller"),
             time_ns: 0,
         }
     }
@@ -286,4 +287,28 @@ fn a_dry_run_decides_as_if_it_were_done() {
     let summary = run.controller.summary();
     assert_eq!((summary.wanted, summary.moved), (8, 0));
     assert_eq!(summary.local, 8 * BLOCK / ACCESS_BYTES);
+}
+
+#[test]
+fn a_log_begins_with_the_configuration_and_replays() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("log.jsonl");
+    let file = LogFile::create(&path, false).expect("created");
+    let log = DecisionLog::<FileMigrationController>::begin(&file, &config(true));
+    log.finish(&json!({})).expect("written");
+    let text = std::fs::read_to_string(&path).expect("read");
+    let first: Value = serde_json::from_str(text.lines().next().expect("a line")).expect("JSON");
+    let keys = first.as_object().expect("an object").keys();
+    assert_eq!(
+        keys.collect::<Vec<_>>(),
+        [
+            "dry_run",
+            "hither_file_migration",
+            "measured",
+            "nodes",
+            "page_bytes",
+            "policy"
+        ]
+    );
+    assert_eq!(crate::file_migration::replay(&path).expect("a log"), Ok(0));
 }

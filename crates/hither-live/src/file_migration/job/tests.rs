@@ -84,13 +84,13 @@ fn open(file: &tempfile::NamedTempFile) -> Box<dyn CachedFile> {
     ThisPageCache.open(file.path(), id).expect("the file")
 }
 
-fn job(file: Box<dyn CachedFile>, ranges: &[(u64, u32)], to: Option<u32>) -> Job {
+fn job(file: Box<dyn CachedFile>, ranges: &[(u64, u32)], to: Option<u32>) -> FileJob {
     let block = u64::from(BLOCK_PAGES) * page_bytes();
     let range = |&(block_at, blocks): &(u64, u32)| PageRange {
         start: block_at * block,
         pages: blocks * BLOCK_PAGES,
     };
-    Job {
+    FileJob {
         job: 5,
         file,
         ranges: ranges.iter().map(range).collect(),
@@ -100,7 +100,7 @@ fn job(file: Box<dyn CachedFile>, ranges: &[(u64, u32)], to: Option<u32>) -> Job
 }
 
 /// None where this kernel does not say what is cached, or enters nothing.
-fn carried_out(job: &Job, machine: Arc<Two>) -> Option<JobResult> {
+fn carried_out(job: &FileJob, machine: Arc<Two>) -> Option<JobResult> {
     let stop = Arc::new(AtomicBool::new(false));
     let mut worker = Worker::new(machine, page_bytes(), stop);
     match job.carry_out(&mut worker) {

@@ -2,8 +2,12 @@
 //! 1, node 1 with CPU 2.
 
 use hither_core::Node;
+use hither_core::placement::RegionTier;
 
+use super::super::event::{Decision, Input, TimedInput};
 use super::*;
+use crate::controller::Controller;
+use crate::numa::host::{MeasuredCosts, NodeConfig};
 use crate::numa::ranges::{MoveResult, RefusalReason};
 
 mod life;
@@ -27,8 +31,8 @@ fn node(node: u32, cpus: &[u32], frames: u32) -> NodeConfig {
     }
 }
 
-fn config(nodes: Vec<NodeConfig>) -> Config {
-    Config {
+fn config(nodes: Vec<NodeConfig>) -> MemoryConfig {
+    MemoryConfig {
         policy: "cache-aware{region=4096}".to_owned(),
         page_bytes: PAGE,
         huge_page_bytes: None,
@@ -36,18 +40,18 @@ fn config(nodes: Vec<NodeConfig>) -> Config {
         source: SampleSource::Armed,
         cpu_permille: 10,
         nodes,
-        measured: Measured::default(),
+        measured: MeasuredCosts::default(),
         sites: Vec::new(),
         placed: Vec::new(),
     }
 }
 
-fn two_nodes() -> Config {
+fn two_nodes() -> MemoryConfig {
     config(vec![node(0, &[0, 1], 100_000), node(1, &[2], 100_000)])
 }
 
 impl World {
-    fn new(config: &Config) -> World {
+    fn new(config: &MemoryConfig) -> World {
         World {
             controller: PlacementController::new(config).expect("a sound configuration"),
             now_ns: 0,
@@ -156,7 +160,7 @@ impl World {
     }
 
     fn used(&self, node: u16) -> u32 {
-        self.controller.model.used(Node(node))
+        self.controller.host.used_frames(Node(node))
     }
 }
 
@@ -321,7 +325,7 @@ fn what_takes_long_to_look_at_is_looked_at_seldom() {
 
 #[test]
 fn settings_that_no_machine_has_are_refused() {
-    let refused = |change: fn(&mut Config)| {
+    let refused = |change: fn(&mut MemoryConfig)| {
         let mut config = two_nodes();
         change(&mut config);
         PlacementController::new(&config)
@@ -330,7 +334,10 @@ fn settings_that_no_machine_has_are_refused() {
     };
     assert_eq!(refused(|_| {}), None);
     for (change, what) in [
-        ((|of| of.page_bytes = 0) as fn(&mut Config), "page_bytes"),
+        (
+            (|of| of.page_bytes = 0) as fn(&mut MemoryConfig),
+            "page_bytes",
+        ),
         (|of| of.page_bytes = 5000, "page_bytes"),
         (|of| of.huge_page_bytes = Some(0), "huge_page_bytes"),
         (|of| of.huge_page_bytes = Some(2048), "huge_page_bytes"),
@@ -653,7 +660,7 @@ fn pages_that_cannot_be_moved_are_where_they_were() {
 #[test]
 fn a_stream_of_huge_pages_is_one() {
     let huge = two_nodes();
-    let huge = Config {
+    let huge = MemoryConfig {
         huge_page_bytes: Some(512 * PAGE),
         ..huge
     };

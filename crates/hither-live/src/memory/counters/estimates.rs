@@ -32,9 +32,10 @@ use hither_core::placement::Counters;
 use hither_core::{Block, Node};
 use rustc_hash::FxHashMap;
 
-use super::Phases;
 use super::bounds::{bounds, may_be_equal};
+use super::phases::Phases;
 use super::stratified::{HOME, MAIN, ROLES, Samples, Shares, StratifiedSamples, phase_bit};
+use super::windows::window_pages;
 
 /// Units that are kept for a sample: it can be halved three times before it is gone.
 const UNITS_PER_SAMPLE: u16 = 8;
@@ -272,7 +273,7 @@ impl Estimates {
         };
         let region = Region {
             pages,
-            window_pages: super::window_pages(pages) * factor,
+            window_pages: window_pages(pages) * factor,
             phases: Vec::new(),
             page_samples: PageSamples::new(&blocks, self.nodes),
             windows: BTreeMap::new(),

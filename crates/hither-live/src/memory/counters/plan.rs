@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 
 use hither_core::Random;
 
+use super::windows::window_pages;
+
 /// Pages armed at once: enough to be worth a wakeup of the agent.
 const BATCH_PAGES: u32 = 64;
 
@@ -168,7 +170,7 @@ impl Plan {
         self.end(key);
         let region = SampledRegion {
             pages,
-            window_pages: super::window_pages(pages),
+            window_pages: window_pages(pages),
         };
         if region.windows() > 0 {
             self.regions.insert(key, region);

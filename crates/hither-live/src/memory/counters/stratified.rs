@@ -14,7 +14,7 @@
 
 use hither_core::Node;
 
-use super::Phases;
+use super::phases::Phases;
 
 /// A node's role for a page: its home, the main user of its window, or any other node.
 pub(super) const HOME: usize = 0;

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::io;
+use std::time::Duration;
 
-use hither_sys::machine::{Identity, MoveError, Nearest, PageState};
+use hither_sys::machine::{Identity, Machine, MoveError, Nearest, NodeMemory, PageState};
 use hither_sys::memory_probe::{MemoryProbe, ProbeError};
 use hither_sys::page_faults::{PageFaults, WatchError};
 
@@ -249,7 +250,7 @@ fn a_second_run_reads_what_the_first_one_measured() {
 #[test]
 fn files_that_are_wrong_or_of_others_are_told_of_and_replaced() {
     let scratch = tempfile::tempdir().expect("a folder");
-    let cache = Cache::new(scratch.path());
+    let cache = CalibrationCache::new(scratch.path());
     let of = machine([[80, 130, 200], [131, 82, 260]]);
     let calibration = Calibration::measure(&of, &of.nodes, Effort::QUICK).expect("measured");
     let path = cache.keep(&calibration).expect("kept");

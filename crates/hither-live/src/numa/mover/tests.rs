@@ -95,8 +95,8 @@ impl Scripted {
     }
 }
 
-fn job(pages: u32, nodes: u64) -> Job {
-    Job {
+fn job(pages: u32, nodes: u64) -> PageJob {
+    PageJob {
         job: 3,
         pid: 7,
         pages: vec![PageRange { start: 0, pages }],
@@ -111,7 +111,7 @@ fn moved(done: JobResult) -> MoveResult {
     }
 }
 
-fn carried_out(machine: Scripted, job: &Job) -> (MoveResult, Arc<Scripted>) {
+fn carried_out(machine: Scripted, job: &PageJob) -> (MoveResult, Arc<Scripted>) {
     let machine = Arc::new(machine);
     let stop = Arc::new(AtomicBool::new(false));
     let done = Worker::new(Arc::clone(&machine) as Arc<dyn Machine>, PAGE, stop).carry_out(job);
@@ -137,10 +137,14 @@ fn what_is_elsewhere_is_moved_in_large_batches() {
     assert_eq!(moved.refused, []);
     assert_eq!(machine.at(1999), PageState::On(1));
     let calls = machine.calls.lock().unwrap();
-    assert_eq!(calls[0], (BATCH, None));
-    assert_eq!(calls[1], (BATCH - 1, Some(1)), "what is there is not moved");
+    assert_eq!(calls[0], (BATCH_PAGES_START, None));
+    assert_eq!(
+        calls[1],
+        (BATCH_PAGES_START - 1, Some(1)),
+        "what is there is not moved"
+    );
     // Calls that take no time are followed by larger ones, but never larger than the largest.
-    assert!(calls.iter().all(|(pages, _)| *pages <= BATCH_MAX));
+    assert!(calls.iter().all(|(pages, _)| *pages <= BATCH_PAGES_MAX));
 }
 
 #[test]
@@ -195,8 +199,12 @@ fn a_full_node_ends_the_move() {
     assert_eq!(
         moved.refused,
         [
-            run(100, BATCH as u32 - 100, RefusalReason::NoRoom),
-            run(BATCH as u32, 3000 - BATCH as u32, RefusalReason::Untried)
+            run(100, BATCH_PAGES_START as u32 - 100, RefusalReason::NoRoom),
+            run(
+                BATCH_PAGES_START as u32,
+                3000 - BATCH_PAGES_START as u32,
+                RefusalReason::Untried
+            )
         ]
     );
     assert_eq!(machine.calls.lock().unwrap().len(), 2);
@@ -320,7 +328,7 @@ fn pages_are_found_where_they_are() {
         start: first * PAGE,
         pages,
     };
-    let job = Job {
+    let job = PageJob {
         pages: vec![range(8, 4), range(1499, 3)],
         task: Task::Locate,
         ..job(0, 0)
@@ -342,7 +350,7 @@ fn pages_that_migrate_come_from_many_ranges_and_the_absent_are_refused() {
         start: first * PAGE,
         pages: 1,
     };
-    let job = Job {
+    let job = PageJob {
         pages: (0..1000).map(|page| range(page * 2)).collect(),
         task: Task::Migrate(1),
         ..job(0, 0)
@@ -356,7 +364,10 @@ fn pages_that_migrate_come_from_many_ranges_and_the_absent_are_refused() {
         why: RefusalReason::Absent,
     };
     assert_eq!(moved.refused, [absent]);
-    assert_eq!(machine.calls.lock().unwrap()[1], (BATCH, Some(1)));
+    assert_eq!(
+        machine.calls.lock().unwrap()[1],
+        (BATCH_PAGES_START, Some(1))
+    );
 }
 
 /// Small pages of a huge one: the first moves all, and the others are busy meanwhile.

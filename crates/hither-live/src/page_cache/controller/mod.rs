@@ -34,7 +34,7 @@ use self::extent_readers::{ExtentReaders, LeftExtent};
 pub(crate) use self::extents::{BLOCK_BYTES, EXTENT_BYTES};
 use self::extents::{BlockPosition, BlockRun, ExtentState, Extents};
 use self::gain_monitor::GainMonitor;
-use self::stats::{BlockClasses, busiest};
+use self::stats::{BlockClasses, busiest, class_counts};
 pub use self::stats::{ReadStats, SiteStats};
 use super::event::{Decision, Input, TimedInput};
 use crate::controller::Controller;
@@ -84,13 +84,15 @@ pub(crate) struct LoggedSiteProfile {
 }
 
 /// The controller's figures of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PageCacheSummary {
     /// Files that the program used.
     pub files: u64,
     /// Of these, files that were mapped and so left alone.
+    #[serde(rename = "files_mapped")]
     pub mapped: u64,
     /// Of these, files that could not be opened.
+    #[serde(rename = "files_unreachable")]
     pub unreachable: u64,
     /// The budget at the end.
     pub budget_bytes: u64,
@@ -112,14 +114,18 @@ pub struct Summary {
     /// Bytes that the policy kept and the kernel reclaimed.
     pub absent_bytes: u64,
     /// Windows that were compared with LRU.
+    #[serde(rename = "windows_judged")]
     pub judged: u64,
     /// The windows at whose end steering stopped.
+    #[serde(rename = "times_stopped")]
     pub stopped: u64,
     /// Whether evictions are carried out.
     pub steering: bool,
     /// How references were classified, by a policy that classifies.
+    #[serde(serialize_with = "class_counts")]
     pub classes: Option<ClassCounts>,
     /// `evicted_bytes`, by class.
+    #[serde(rename = "evicted_by_class_bytes", serialize_with = "class_counts")]
     pub evicted_by_class: Option<ClassCounts>,
 }
 
@@ -182,7 +188,7 @@ pub(crate) struct PageCacheController {
     last_partial_drop_ns: u64,
     /// The extent at which the next residency check goes on.
     next_checked: (u32, u32),
-    summary: Summary,
+    summary: PageCacheSummary,
 }
 
 impl Controller for PageCacheController {
@@ -233,9 +239,9 @@ impl Controller for PageCacheController {
             now_ns: 0,
             last_partial_drop_ns: 0,
             next_checked: (0, 0),
-            summary: Summary {
+            summary: PageCacheSummary {
                 budget_bytes: config.budget_bytes,
-                ..Summary::default()
+                ..PageCacheSummary::default()
             },
         })
     }
@@ -612,8 +618,8 @@ impl PageCacheController {
     }
 
     /// The figures so far.
-    pub(crate) fn summary(&self) -> Summary {
-        Summary {
+    pub(crate) fn summary(&self) -> PageCacheSummary {
+        PageCacheSummary {
             files: self.files.len() as u64,
             references: self.tick,
             steering: self.gain_monitor.steering(),

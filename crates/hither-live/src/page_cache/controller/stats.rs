@@ -3,10 +3,13 @@
 use hither_core::classify::Class;
 use hither_core::replacement::ClassCounts;
 
-use super::BLOCK_BYTES;
+use serde::{Serialize, Serializer};
+
+use super::extents::BLOCK_BYTES;
+use crate::decision_log::hex;
 
 /// References to blocks, in bytes of these blocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReadStats {
     /// All references.
     pub referenced_bytes: u64,
@@ -25,13 +28,16 @@ impl ReadStats {
 }
 
 /// A call site, and how much it reads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SiteStats {
     /// Its signature; 0 where it is unknown.
+    #[serde(rename = "site", with = "hex")]
     pub signature: u64,
     /// The class of its last access, by a policy that classifies.
+    #[serde(serialize_with = "class_name")]
     pub class: Option<Class>,
     /// How much it reads.
+    #[serde(flatten)]
     pub tally: ReadStats,
 }
 
@@ -45,7 +51,7 @@ pub(super) struct BlockClasses {
     evicted: ClassCounts,
 }
 
-impl BlockPatterns {
+impl BlockClasses {
     pub(super) fn set(&mut self, block: usize, class: Option<Class>) {
         if block >= self.of.len() {
             self.of.resize(block + 1, None);
@@ -66,6 +72,34 @@ impl BlockPatterns {
     pub(super) fn evicted_bytes(&self) -> ClassCounts {
         self.evicted
     }
+}
+
+fn class_name<S: Serializer>(class: &Option<Class>, serializer: S) -> Result<S::Ok, S::Error> {
+    let name = class.map(|class| match class {
+        Class::Sequential => "sequential",
+        Class::Looping => "looping",
+        Class::Other => "other",
+    });
+    name.serialize(serializer)
+}
+
+/// Serialises counts by class.
+pub(super) fn class_counts<S: Serializer>(
+    counts: &Option<ClassCounts>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Counts {
+        sequential: u64,
+        looping: u64,
+        other: u64,
+    }
+    let counts = counts.map(|counts| Counts {
+        sequential: counts.sequential,
+        looping: counts.looping,
+        other: counts.other,
+    });
+    counts.serialize(serializer)
 }
 
 /// The `count` items with the most referenced bytes, in descending order; equal ones keep their
@@ -113,7 +147,7 @@ mod tests {
 
     #[test]
     fn what_is_given_up_counts_for_the_class_that_it_was_last_taken_for() {
-        let mut classes = BlockPatterns::default();
+        let mut classes = BlockClasses::default();
         classes.set(2, Some(Class::Other));
         classes.set(2, Some(Class::Looping));
         classes.set(5, Some(Class::Sequential));

@@ -12,12 +12,12 @@ use hither_sys::record::{Op, Record};
 
 use super::super::controller::{BLOCK_BYTES, EXTENT_BYTES, PageCacheController};
 use super::super::event::{Decision, Input, TimedInput};
-use super::figures::end;
-use super::{Budget, CacheSizes, FileStats, PageCacheOptions, PageCacheReport};
-use super::{Budget, FileStats, PageCacheOptions, PageCacheReport, Room};
+use super::options::{Budget, CacheSizes, PageCacheOptions};
+use super::report::{FileStats, PageCacheReport};
+use crate::agent::{Actuator, Context, Poll, RecordSource};
 use crate::polling::{Backoff, Periodic};
 use crate::program_files::ProgramFiles;
-use crate::status::{MechanismStatus, MechanismTag};
+use crate::status::{MechanismStatus, MechanismTag, to_figures};
 
 const POLL_INTERVAL_MIN: Duration = Duration::from_micros(500);
 const POLL_INTERVAL_MAX: Duration = Duration::from_millis(5);
@@ -137,8 +137,8 @@ impl Actuator for PageCacheActuator {
         self.count(context);
         MechanismStatus {
             mechanism: MechanismTag::PageCache,
-            figures: end(&self.report),
-            figures: end(&self.files),
+            policy: self.policy.clone(),
+            figures: to_figures(&self.report.figures()),
             ..MechanismStatus::default()
         }
     }
@@ -157,7 +157,7 @@ impl Actuator for PageCacheActuator {
             ran,
             ..self.report
         };
-        report.log = context.finish_log(&end(&report));
+        report.log = context.finish_log(&report.figures());
         report
     }
 }

@@ -15,13 +15,13 @@ use hither_sys::session::Session;
 use super::super::controller::ReplicationController;
 use super::super::event::{Decision, Input};
 use super::super::lease_thread::LeaseThread;
-use super::ReplicationReport;
-use super::figures::end;
 use super::memory_pressure::{MemoryStalls, ReplicaMemory};
+use super::nodes::shape;
+use super::report::ReplicationReport;
 use crate::agent::{Actuator, Context, Poll, RecordSource};
 use crate::polling::{Periodic, PollInterval};
 use crate::program_files::ProgramFiles;
-use crate::status::{MechanismStatus, MechanismTag};
+use crate::status::{MechanismStatus, MechanismTag, to_figures};
 
 /// How often free memory and leased files are checked.
 const CHECK_PERIOD_NS: u64 = 1_000_000_000;
@@ -171,7 +171,7 @@ impl Actuator for ReplicationActuator {
             mechanism: MechanismTag::Replication,
             policy: self.policy.clone(),
             nodes: self.report.nodes.clone(),
-            figures: end(&self.report),
+            figures: to_figures(&self.report.figures()),
             ..MechanismStatus::default()
         }
     }
@@ -188,7 +188,7 @@ impl Actuator for ReplicationActuator {
             ran,
             ..self.report
         };
-        report.log = context.finish_log(&end(&report));
+        report.log = context.finish_log(&report.figures());
         report
     }
 }
@@ -207,7 +207,7 @@ impl ReplicationActuator {
             replicas,
             lease_thread,
             dry_run,
-            node_of_cpu: super::shape(nodes, 0).node_of_cpu,
+            node_of_cpu: shape(nodes, 0).node_of_cpu,
             program_files: ProgramFiles::new(Arc::new(ThisPageCache)),
             held: BTreeMap::new(),
             next_checked: 0,

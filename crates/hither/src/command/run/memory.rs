@@ -300,7 +300,7 @@ pub(super) fn report(pages: &MemoryReport, run: &Run, ui: &Ui) {
             "missed: {} and {} for which there was no room, {} that did not fit",
             counted(pages.faults_lost, "fault"),
             counted(lost - pages.faults_lost, "allocation"),
-            counted(pages.bind_requests_refused, "order"),
+            counted(pages.bind_requests_refused, "bind request"),
         ));
     }
     if pages.unwatched_cpus > 0 {

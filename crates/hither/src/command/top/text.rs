@@ -84,7 +84,7 @@ fn page_cache(figures: &Value) -> String {
     text += &format!(
         "  {} dropped{stops}\n  {} left to others, {} taken by the kernel{readahead}\n",
         bytes(number("dropped_bytes")),
-        bytes(number("foreign_bytes")),
+        bytes(number("preexisting_bytes")),
         bytes(number("absent_bytes")),
     );
     text += &busiest(&figures["busiest_files"], "file", "path");
@@ -368,7 +368,7 @@ mod tests {
                 "missed_bytes": 3 << 20,
                 "lru_missed_bytes": 4 << 20,
                 "dropped_bytes": 2 << 20,
-                "foreign_bytes": 0,
+                "preexisting_bytes": 0,
                 "absent_bytes": 1 << 20,
                 "steering": false,
                 "readahead_disabled": 3,

@@ -201,7 +201,7 @@ pub(super) fn document(survey: &Capabilities, costs: &Costs) -> serde_json::Valu
 #[cfg(test)]
 mod tests {
     use hither_live::memory::capabilities::{
-        Counting, MoveError, SamplingCost, SamplingError, WatchError,
+        CountingCapability, MoveError, SamplingCost, SamplingError, WatchError,
     };
     use hither_live::numa::topology::NodeMemory;
     use insta::assert_snapshot;
@@ -224,7 +224,7 @@ mod tests {
             arm_ns: 1400,
             touch_ns: 700,
         };
-        let counting = Counting {
+        let counting = CountingCapability {
             sees_reads: false,
             cost: Some(cost),
         };

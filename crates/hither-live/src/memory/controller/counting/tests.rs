@@ -6,10 +6,9 @@ use std::ops::Range;
 
 use super::*;
 use crate::controller::Controller;
-use crate::memory::controller::{
-    Config, KnownSiteTier, Measured, NodeConfig, SampleSource, SavedPlacement,
-};
+use crate::memory::controller::{KnownSiteTier, MemoryConfig, SampleSource, SavedPlacement};
 use crate::memory::event::{Input, Migrate, TimedInput};
+use crate::numa::host::{MeasuredCosts, NodeConfig};
 use crate::numa::ranges::addresses;
 use crate::numa::ranges::{LocatedRun, MoveResult, RefusalReason, RefusedRun};
 use hither_core::placement::RegionTier;
@@ -49,14 +48,14 @@ struct Rig {
     hints: BTreeMap<u64, u32>,
 }
 
-fn config(policy: &str) -> Config {
+fn config(policy: &str) -> MemoryConfig {
     let node = |node| NodeConfig {
         node,
         cpus: vec![node],
         frames: 100_000,
         distances: (0..4).map(|to| if to == node { 10 } else { 20 }).collect(),
     };
-    Config {
+    MemoryConfig {
         policy: policy.to_owned(),
         page_bytes: PAGE,
         huge_page_bytes: None,
@@ -64,7 +63,7 @@ fn config(policy: &str) -> Config {
         source: SampleSource::Armed,
         cpu_permille: 10,
         nodes: (0..4).map(node).collect(),
-        measured: Measured::default(),
+        measured: MeasuredCosts::default(),
         sites: Vec::new(),
         placed: Vec::new(),
     }
@@ -77,7 +76,7 @@ fn quarter(number: u64) -> Range<u64> {
 
 impl Rig {
     /// Four threads on their nodes, each with a quarter of a region that is on node 0.
-    fn new(config: &Config) -> Rig {
+    fn new(config: &MemoryConfig) -> Rig {
         let mut rig = Rig {
             controller: PlacementController::new(config).expect("a sound configuration"),
             now_ns: 0,
@@ -687,7 +686,7 @@ fn the_next_run_begins_where_this_one_ended() {
             runs: vec![on(0), on(1), on(2), on(3)],
         }]
     );
-    let again = Config {
+    let again = MemoryConfig {
         placed: placed.clone(),
         ..config("upm")
     };

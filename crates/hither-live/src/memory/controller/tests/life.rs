@@ -19,7 +19,11 @@ fn addresses_are_used_again() {
         world.ends(7, 1000, 100);
         assert_eq!((world.used(0), world.used(1)), (0, 0));
     }
-    assert_eq!(world.controller.ranges.end(), 100, "and so are numbers");
+    assert_eq!(
+        world.controller.page_numbers.end(),
+        100,
+        "and so are numbers"
+    );
     // A region that nobody saw the end of.
     world.region(7, 1000, 100, 0);
     world.region(7, 1050, 100, 0);

@@ -66,7 +66,7 @@ impl Rig {
 }
 
 fn hinted() -> Rig {
-    Rig::new(&Config {
+    Rig::new(&MemoryConfig {
         source: SampleSource::Hints,
         ..config("upm")
     })
@@ -102,7 +102,7 @@ fn what_is_used_for_longer_decides() {
     let by_window = |page: u64| (page - START) / 16 % 4;
     for (quarters_ms, windows_ms) in [(60, 20), (20, 60)] {
         // The first pass shows the one phase alone, and a page that went by it may have to go back.
-        let mut rig = Rig::new(&Config {
+        let mut rig = Rig::new(&MemoryConfig {
             source: SampleSource::Hints,
             ..config("upm{freeze=0}")
         });
@@ -246,7 +246,7 @@ fn a_policy_that_was_refused_is_told_again() {
 /// decided here.
 #[test]
 fn a_dry_run_follows_the_kernel() {
-    let mut rig = Rig::new(&Config {
+    let mut rig = Rig::new(&MemoryConfig {
         source: SampleSource::Hints,
         dry_run: true,
         ..config("upm")
@@ -329,7 +329,7 @@ fn a_process_that_is_given_up_goes_back_to_the_kernel() {
 /// Samples come by themselves, and pages without one so far are asked about when they have.
 #[test]
 fn the_processor_s_samples_bring_pages_home() {
-    let mut rig = Rig::new(&Config {
+    let mut rig = Rig::new(&MemoryConfig {
         source: SampleSource::Processor,
         ..config("upm")
     });
