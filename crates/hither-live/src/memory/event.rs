@@ -189,34 +189,33 @@ pub(crate) struct Settled {
     pub(crate) signature: u64,
     /// First faults that were seen.
     pub(crate) faults: u32,
-    /// Whether its site was known, so that no fault was needed.
+    /// The tier of its site was known, so that no fault was needed.
     pub(crate) known: bool,
     #[serde(with = "class")]
     pub(crate) class: RegionTier,
-    /// The node that it was touched (or, if its site was known, allocated) from, by the kernel's
-    /// number.
+    /// The kernel's number of the node that touched it, or that allocated it if its site was known.
     pub(crate) from: u32,
     /// The nodes that its pages are wanted on, a bit each.
     #[serde(with = "hex")]
     pub(crate) nodes: u64,
-    /// Of its pages, how many are wanted on another node than `from`.
+    /// How many of its pages are wanted on another node than `from`.
     pub(crate) away: u32,
 }
 
-/// What the policy was shown at the end of an iteration or a period.
+/// What the policy got at the end of an iteration or a period, and what it wants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Judged {
-    /// The process; none of a period of the policy's own, which is of all.
+    /// The process; `None` for a period of the policy's own, which is for all processes.
     pub(crate) pid: Option<u32>,
-    /// How the end was known.
+    /// What ended.
     pub(crate) ended: Ended,
-    /// Samples since the last time, and those of them that were local.
+    /// Samples since the last judgement, and how many of them were local.
     pub(crate) samples: u64,
     pub(crate) local: u64,
-    /// Pages that the policy knows something of, and those that it wants elsewhere.
+    /// Pages with counts, and pages that the policy wants elsewhere.
     pub(crate) pages: u32,
     pub(crate) wanted: u32,
-    /// Pages that may be armed a second from now on.
+    /// How many pages a second are armed from now on.
     pub(crate) rate: u64,
 }
 
@@ -224,9 +223,9 @@ pub(crate) struct Judged {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Ended {
-    /// An iteration that the program told of, or that repeats.
+    /// An iteration, which the program reported or which was detected.
     Iteration,
-    /// A period of time, of a program without iterations.
+    /// A period of time, in a program without iterations.
     Period,
 }
 
@@ -242,17 +241,17 @@ pub(crate) struct Migrate {
     pub(crate) to: u32,
     pub(crate) pages: u32,
     pub(crate) ranges: Vec<PageRange>,
-    /// Samples of the region since its last judgement, and those of them from that node.
+    /// Samples of the region since its last judgement, and how many of them are from that node.
     pub(crate) samples: u64,
     pub(crate) from_there: u64,
-    /// What the policy was shown of these pages, sums over them: accesses from the node that has
-    /// them (the upper bound), and from the one that is to have them (the lower bound).
+    /// Counts of these pages, summed: accesses from their node (upper bounds), and from the node
+    /// that they move to (lower bounds).
     pub(crate) here: u64,
     pub(crate) there: u64,
-    /// What moving saves in an iteration or a period like the last, by these bounds and without
-    /// contention: at the least, and so at times less than nothing.
+    /// The least that moving saves in an iteration or a period like the last, by these bounds and
+    /// without contention. It may be negative.
     pub(crate) gain_ns: i64,
-    /// What moving costs once.
+    /// What moving costs.
     pub(crate) cost_ns: u64,
 }
 

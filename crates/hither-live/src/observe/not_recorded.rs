@@ -22,7 +22,7 @@ use object::{Endianness, FileKind};
 use rustc_hash::FxHashMap;
 
 /// The machine that the recorder's library is built for.
-const MACHINE: object::elf::Machine = if cfg!(target_arch = "aarch64") {
+const ELF_MACHINE: object::elf::Machine = if cfg!(target_arch = "aarch64") {
     object::elf::EM_AARCH64
 } else {
     object::elf::EM_X86_64
@@ -214,7 +214,7 @@ fn changes_identity(metadata: &fs::Metadata) -> bool {
 fn elf(cache: &ReadCache<File>) -> object::Result<ProgramKind> {
     let header = FileHeader64::<Endianness>::parse(cache)?;
     let endian = header.endian()?;
-    if header.e_machine(endian) != MACHINE {
+    if header.e_machine(endian) != ELF_MACHINE {
         return Ok(ProgramKind::Cannot("for another machine"));
     }
     let segments = header.program_headers(endian, cache)?;

@@ -1,10 +1,10 @@
-//! Which file has the debug information or symbols of a module.
+//! Finds the file with the debug information or symbols of a module.
 //!
-//! In order: the file itself if it has debug information, separate debug information by build-id,
-//! by the file's `.gnu_debuglink`, and the file itself for its ELF symbols. Each candidate must
-//! carry the recorded build-id. (The link's checksum would do too, but costs a pass over a file of
-//! gigabytes; every debug file that a distribution ships has a build-id.) Compressed mini debug
-//! information (`.gnu_debugdata`) is not looked at.
+//! Candidates are, in order: the file itself if it has debug information, separate debug
+//! information by build-id, by the file's `.gnu_debuglink`, and the file itself for its ELF
+//! symbols. Each must have the recorded build-id. (The link's checksum would do too, but costs a
+//! pass over a file of gigabytes; every debug file of a distribution has a build-id.) Compressed
+//! mini debug information (`.gnu_debugdata`) is not used.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;

@@ -7,7 +7,7 @@ use hither_core::placement::{Action, Counters, PlacementHost};
 use hither_core::{Object, Process};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::super::counters::{Budget, Estimates, Pick, Plan};
+use super::super::counters::{Estimates, Pick, Plan, SamplingBudget};
 use super::super::event::Decision;
 use super::config::{MemoryConfig, SampleSource};
 use super::counted_program::CountedProgram;
@@ -91,7 +91,7 @@ impl AccessCounting {
             // Any seed will do, if it is always the same: a log must replay.
             plan: Plan::new(
                 1,
-                Budget::of(cpus, config.cpu_permille).costing(measured.sample_ns),
+                SamplingBudget::of(cpus, config.cpu_permille).costing(measured.sample_ns),
             ),
             picks: Vec::new(),
             armed: FxHashSet::default(),

@@ -7,7 +7,7 @@ use hither_core::placement::{PlacementHost, RegionTier};
 use hither_core::{Object, Process};
 use rustc_hash::FxHashMap;
 
-use super::super::counters::Budget;
+use super::super::counters::SamplingBudget;
 use super::super::event::{Decision, Input, TimedInput};
 use super::super::fault_recording::{FaultRecording, SCAN_PAGES};
 use super::super::region_map::{PageNumbers, RegionMap};
@@ -91,7 +91,7 @@ impl Controller for PlacementController {
             sites: AllocationSites::new(known.map(|site| (site.signature, site.class))),
             recording: match config.source {
                 SampleSource::Hints => FaultRecording::new(
-                    Budget::of(cpus, config.cpu_permille).samples_a_second(),
+                    SamplingBudget::of(cpus, config.cpu_permille).samples_a_second(),
                     SCAN_PAGES,
                 ),
                 SampleSource::Armed | SampleSource::Processor => FaultRecording::new(0, 0),

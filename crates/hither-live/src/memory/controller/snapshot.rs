@@ -7,7 +7,8 @@ use super::placement_controller::PlacementController;
 use super::tracked_region::TrackedRegion;
 use crate::status::RegionStatus;
 
-/// The pages of a region that are looked at, spread over it: enough for shares to a few percent.
+/// The pages of a region whose nodes are counted, spread over it: enough for shares to a few
+/// percent.
 const INSPECTED_PAGES_MAX: u32 = 1024;
 
 impl PlacementController {

@@ -22,5 +22,5 @@ mod windows;
 
 pub(crate) use estimates::Estimates;
 pub(crate) use phases::Phases;
-pub(crate) use plan::{Budget, CPUS_MAX, PERMILLE, Pick, Plan};
+pub(crate) use plan::{CPUS_MAX, PERMILLE, Pick, Plan, SamplingBudget};
 pub(crate) use windows::window_pages;

@@ -50,7 +50,7 @@ const ARM_COST_PAGES: u64 = 256;
 
 /// What may be spent.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Budget {
+pub(crate) struct SamplingBudget {
     /// As a share of one CPU.
     pub(crate) share: f64,
     /// Cost of a sample, arming included, while the program runs on no other CPU.
@@ -64,12 +64,12 @@ pub(crate) const CPUS_MAX: usize = 16;
 /// Default budget, in thousandths of the CPUs.
 pub(crate) const PERMILLE: u32 = 10;
 
-impl Budget {
+impl SamplingBudget {
     /// A budget of `permille` thousandths of the CPUs. Arming a page takes 1.0 to 1.2 us, touching
     /// it 0.8 us, and perf's sample of it up to 0.5 us (2 cores, Linux 6.18, 2026-11).
-    pub(crate) fn of(cpus: usize, permille: u32) -> Budget {
+    pub(crate) fn of(cpus: usize, permille: u32) -> SamplingBudget {
         let cpus = cpus.clamp(1, CPUS_MAX);
-        Budget {
+        SamplingBudget {
             share: f64::from(permille) / 1000.0 * cpus as f64,
             sample_ns: 2_500,
         }
@@ -81,9 +81,9 @@ impl Budget {
     }
 
     /// The same budget, with the measured cost of a sample where there is one.
-    pub(crate) fn costing(self, sample_ns: Option<u64>) -> Budget {
+    pub(crate) fn costing(self, sample_ns: Option<u64>) -> SamplingBudget {
         let sample_ns = sample_ns.unwrap_or(self.sample_ns);
-        Budget { sample_ns, ..self }
+        SamplingBudget { sample_ns, ..self }
     }
 }
 
@@ -113,7 +113,7 @@ impl SampledRegion {
 #[derive(Debug)]
 pub(crate) struct Plan {
     random: Random,
-    budget: Budget,
+    budget: SamplingBudget,
     /// Moving average of the time that arming a page takes.
     arm_ns: u64,
     /// How often the rate is halved now.
@@ -147,7 +147,7 @@ struct RandomOrder {
 
 impl Plan {
     /// A plan that samples nothing yet. Equal seeds and calls give equal plans.
-    pub(crate) fn new(seed: u64, budget: Budget) -> Plan {
+    pub(crate) fn new(seed: u64, budget: SamplingBudget) -> Plan {
         Plan {
             random: Random::new(seed),
             budget,
@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
-    const BUDGET: Budget = Budget {
+    const BUDGET: SamplingBudget = SamplingBudget {
         share: 0.01,
         sample_ns: 2_000,
     };

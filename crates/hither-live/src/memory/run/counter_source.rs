@@ -5,7 +5,7 @@ use hither_sys::page_faults::PageFaults;
 use hither_sys::page_sampling::{ArmedBy, PageSampler, SamplingError};
 
 use super::super::controller::SampleSource;
-use super::super::counters::Budget;
+use super::super::counters::SamplingBudget;
 
 /// The cost of a fault event in perf: up to this (2 cores, Linux 6.18, 2026-11).
 const FAULT_EVENT_NS: u64 = 500;
@@ -82,7 +82,7 @@ impl CounterSource {
         cpu_permille: u32,
     ) -> Option<Box<dyn PageFaults>> {
         let cpus: usize = nodes.iter().map(|node| node.cpus.len()).sum();
-        let hertz = Budget::of(cpus, cpu_permille).samples_a_second() / cpus.max(1) as u64;
+        let hertz = SamplingBudget::of(cpus, cpu_permille).samples_a_second() / cpus.max(1) as u64;
         let arm = self
             .arm
             .as_ref()

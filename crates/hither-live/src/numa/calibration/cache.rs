@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use hither_sys::machine::{Machine, NodeMemory};
 use rustc_hash::FxHasher;
 
-use super::measurement::{Calibration, FORMAT, MachineKey};
+use super::measurement::{Calibration, FORMAT_VERSION, MachineKey};
 
 /// The folder `hither` in `$XDG_CACHE_HOME`, or in `~/.cache`. `None` without a home folder.
 pub fn cache_folder() -> Option<PathBuf> {
@@ -64,7 +64,7 @@ impl CalibrationCache {
         };
         let read: Calibration =
             serde_json::from_slice(&bytes).map_err(|error| describe(&error.to_string()))?;
-        if read.hither_calibration != FORMAT {
+        if read.hither_calibration != FORMAT_VERSION {
             return Err(describe("of another version"));
         }
         if read.machine != key || !read.is_of(nodes.len()) {

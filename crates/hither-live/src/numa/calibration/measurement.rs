@@ -6,7 +6,7 @@ use hither_sys::machine::{Machine, NodeMemory};
 use serde::{Deserialize, Serialize};
 
 /// Version of the file.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT_VERSION: u32 = 1;
 
 /// A remote load that is slower than a local one by less than this counts as equally fast, in
 /// hundredths. Chunks differ by 2 to 4 hundredths on a busy machine (2026-11), and nodes within one
@@ -127,7 +127,7 @@ impl Calibration {
         }
         let mut all = load_ns.iter().chain(&move_ns).flatten();
         all.any(Option::is_some).then_some(Calibration {
-            hither_calibration: FORMAT,
+            hither_calibration: FORMAT_VERSION,
             machine: key,
             load_ns,
             move_ns,
