@@ -179,3 +179,24 @@ impl Residency {
         assert!(self.block_of.len() <= self.capacity as usize);
     }
 }
+
+/// A policy behind one pointer. Calling [`ReplacementPolicy::drive`] through it costs one indirect
+/// call a batch, not one an access: the loop inside is compiled for each policy.
+pub trait ReplacementPolicy: Replacement + Send {
+    /// Serves a batch of accesses in order.
+    fn drive(&mut self, cache: &mut Residency, batch: &[Access]);
+}
+
+/// Accesses that are looked up before the first of them is served.
+const PREFETCH_ACCESSES: usize = 16;
+
+impl<P: Replacement + Send> ReplacementPolicy for P {
+    fn drive(&mut self, cache: &mut Residency, batch: &[Access]) {
+        for few in batch.chunks(PREFETCH_ACCESSES) {
+            cache.prefetch(few);
+            for access in few {
+                cache.access(self, access);
+            }
+        }
+    }
+}

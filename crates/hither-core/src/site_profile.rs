@@ -6,8 +6,8 @@
 //! knows which signature each number stands for. Where the result is stored is the caller's affair
 //! too.
 
+use crate::classify::SiteRecord;
 use crate::ids::Site;
-use crate::replacement::SiteRecord;
 use std::collections::BTreeMap;
 
 /// The counters of one call site, by its signature.

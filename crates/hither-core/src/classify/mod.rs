@@ -7,7 +7,7 @@ pub mod pcc;
 pub mod ubm;
 
 use crate::access::Access;
-use crate::replacement::SiteRecord;
+use crate::ids::Site;
 
 /// The patterns of the PCC paper, section 4.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,20 @@ pub struct Stream {
     /// Its number: dense.
     pub id: u32,
     /// References from one round of its loop to the next; 0 where unknown.
+    pub period: u64,
+}
+
+/// What is known of a call site: the counters of PCC (section 4.1 of its paper).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SiteRecord {
+    /// The call site.
+    pub site: Site,
+    /// Accesses to blocks that were not seen again since.
+    pub sequential: u64,
+    /// Accesses to blocks that were seen again.
+    pub looping: u64,
+    /// The average number of references between an access and the next one to the same block; 0
+    /// where unknown.
     pub period: u64,
 }
 

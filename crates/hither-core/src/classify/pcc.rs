@@ -19,11 +19,10 @@
 //!   memory, and a second bound holds for the sites. If the current site is alone, its own oldest
 //!   entry makes room.
 
-use super::{Class, Classification, Classifier, Stream, at};
+use super::{Class, Classification, Classifier, SiteRecord, Stream, at};
 use crate::access::Access;
 use crate::ids::{Site, Tick};
 use crate::list::{Links, List, NIL};
-use crate::replacement::SiteRecord;
 
 /// The parameters of the classification.
 #[derive(Clone, Copy, Debug)]

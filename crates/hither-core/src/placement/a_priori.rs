@@ -25,13 +25,13 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{
-    Build, Counters, EpochNeeds, MemoryPlacement, Nodes, Placement, PlacementEntry,
-    PlacementSettings,
-};
+use super::counters::Counters;
+use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings};
+use super::interface::{MemoryPlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::Access;
+use crate::entry::{Compared, Needs};
 use crate::ids::{Block, Node};
-use crate::registry::{Compared, Needs};
 use crate::topology::Topology;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {

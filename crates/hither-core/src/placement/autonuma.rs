@@ -44,14 +44,13 @@
 //!
 //! A hint fault costs its thread `fault_ns`, scanning `scan_ns` a page.
 
-use super::{
-    Action, ActionOutcome, Build, EpochNeeds, MemoryPlacement, Nodes, Placement, PlacementEntry,
-    PlacementSettings, Region,
-};
+use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings, inner_placements};
+use super::events::{Action, ActionOutcome, Region};
+use super::interface::{MemoryPlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::Access;
+use crate::entry::{Compared, Needs, Param, ParamKind, Values};
 use crate::ids::{Block, Node, Process, Thread};
-use crate::registry::{Compared, Needs, Param, ParamKind};
-use crate::spec::Values;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "autonuma",
@@ -100,6 +99,7 @@ const PARAMS: &[Param] = &[
         doc: "where pages are at first",
         kind: ParamKind::Placement {
             default: "first-touch",
+            names: inner_placements,
         },
     },
     real("delay_ms", "time before the first scan", 1000.0, 0.0),

@@ -45,14 +45,13 @@ use std::sync::Arc;
 
 use self::sequence::Sequences;
 use self::usage::Usage;
-use super::{
-    Action, Build, EpochNeeds, MemoryPlacement, Nodes, Placement, PlacementEntry,
-    PlacementSettings, Region, RegionTier,
-};
+use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings};
+use super::events::{Action, Region, RegionTier};
+use super::interface::{MemoryPlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, Values};
 use crate::ids::{Block, Node, Object, Process};
-use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind};
-use crate::spec::Values;
 use crate::topology::Topology;
 
 const REGION: usize = 0;

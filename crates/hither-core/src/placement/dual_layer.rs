@@ -40,15 +40,14 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use super::{
-    Action, ActionOutcome, Build, Epoch, EpochKind, EpochNeeds, FilePlacement, IncomingBlock,
-    Nodes, Placement, PlacementEntry, PlacementSettings, ReplicaLayer,
-};
+use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings, ReplicaLayer};
+use super::events::{Action, ActionOutcome, Epoch, EpochKind, IncomingBlock};
+use super::interface::{FilePlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::{Access, Op};
+use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, Values};
 use crate::ids::{Block, Node};
-use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind};
 use crate::replacement::mq::Queues;
-use crate::spec::Values;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "dual-layer",

@@ -1,6 +1,6 @@
 //! What placements are told and what they ask for: regions, epochs, actions and their outcomes.
 
-use super::Counters;
+use super::counters::Counters;
 use crate::ids::{Block, Node, Object, Process, Thread};
 
 /// A region of memory: what a program allocates at once.

@@ -4,13 +4,13 @@
 //! The paper leaves open along which axis: it is the topology's route, along the last axis (`X`)
 //! first.
 
-use super::{
-    Action, Build, EpochNeeds, FilePlacement, IncomingBlock, Nodes, Placement, PlacementEntry,
-    ReplicaLayer,
-};
+use super::entry::{Build, EpochNeeds, PlacementEntry, ReplicaLayer};
+use super::events::{Action, IncomingBlock};
+use super::interface::{FilePlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::Access;
+use crate::entry::{Compared, Needs};
 use crate::ids::{Block, Node};
-use crate::registry::{Compared, Needs};
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "one-step",

@@ -29,14 +29,13 @@
 //!   is first written, for good. The copy that the write went to stays and is the original.
 //!   Replicas are ranked with all other copies of their node.
 
-use super::{
-    Action, Build, EpochNeeds, FilePlacement, IncomingBlock, Nodes, Placement, PlacementEntry,
-    PlacementSettings, ReplicaLayer,
-};
+use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings, ReplicaLayer};
+use super::events::{Action, IncomingBlock};
+use super::interface::{FilePlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::Access;
+use crate::entry::{Compared, Needs, Param, ParamKind, Values};
 use crate::ids::{Block, Node};
-use crate::registry::{Compared, Needs, Param, ParamKind};
-use crate::spec::Values;
 use std::cmp::Reverse;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {

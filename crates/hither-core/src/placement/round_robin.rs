@@ -2,10 +2,12 @@
 //! `numactl --interleave` do where accesses are to be spread evenly and nothing is known of them
 //! (UPM paper, section 5.2). A full node loses its turn.
 
-use super::{Build, EpochNeeds, MemoryPlacement, Nodes, Placement, PlacementEntry};
+use super::entry::{Build, EpochNeeds, PlacementEntry};
+use super::interface::{MemoryPlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs};
 use crate::ids::Node;
-use crate::registry::{Compared, Mechanism, Needs};
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "round-robin",

@@ -20,14 +20,14 @@
 //! - An interrupt costs `interrupt_ns`, paid by the thread whose access caused it (on the Origin by
 //!   a processor of the home), a visit of the walk nothing.
 
-use super::{
-    Action, ActionOutcome, Build, Counters, EpochNeeds, MemoryPlacement, Nodes, Placement,
-    PlacementEntry, PlacementSettings, Region,
-};
+use super::counters::Counters;
+use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings, inner_placements};
+use super::events::{Action, ActionOutcome, Region};
+use super::interface::{MemoryPlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::Access;
+use crate::entry::{Compared, Needs, Param, ParamKind, Values};
 use crate::ids::{Block, Node};
-use crate::registry::{Compared, Needs, Param, ParamKind};
-use crate::spec::Values;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "threshold",
@@ -67,6 +67,7 @@ const PARAMS: &[Param] = &[
         doc: "where pages are at first",
         kind: ParamKind::Placement {
             default: "first-touch",
+            names: inner_placements,
         },
     },
     count(

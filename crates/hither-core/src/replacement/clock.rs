@@ -15,9 +15,9 @@
 
 use super::Replacement;
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {

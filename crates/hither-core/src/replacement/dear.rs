@@ -7,14 +7,12 @@
 //! Source: Choi et al., "An implementation study of a detection-based adaptive block replacement
 //! scheme", USENIX ATC 1999.
 
-use super::ReplacementPolicy;
-use super::partition::Partitioned;
+use super::partition::{EXPIRE, OTHER, Partitioned};
+use crate::cache::ReplacementPolicy;
 use crate::classify::dear::Dear;
-use crate::registry::{
-    Compared, EXPIRE, Mechanism, Needs, OTHER, Param, ParamKind, ReplacementEntry,
-    ReplacementSettings,
+use crate::entry::{
+    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
 };
-use crate::spec::Values;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {

@@ -17,14 +17,14 @@
 //! references. Departures: a block removed from outside keeps its place in the order, as one that
 //! is not resident. Where no resident block is beyond e, the least recent one goes.
 
-use super::{Replacement, ReplacementPolicy};
+use super::Replacement;
 use crate::access::Access;
+use crate::cache::ReplacementPolicy;
+use crate::entry::{
+    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
+};
 use crate::ids::Slot;
 use crate::list::{Links, List, NIL};
-use crate::registry::{
-    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings,
-};
-use crate::spec::Values;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {

@@ -11,9 +11,9 @@
 
 use super::Replacement;
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, ReplacementEntry};
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Compared, Mechanism, Needs, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {

@@ -19,14 +19,14 @@
 //! there is no LIR block, as nothing would tell how far down it reaches. A block that is removed
 //! from outside leaves S as well.
 
-use super::{Replacement, ReplacementPolicy};
+use super::Replacement;
 use crate::access::Access;
+use crate::cache::ReplacementPolicy;
+use crate::entry::{
+    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
+};
 use crate::ids::Slot;
 use crate::list::{Links, List, NIL};
-use crate::registry::{
-    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings,
-};
-use crate::spec::Values;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {

@@ -19,10 +19,10 @@
 
 use super::Replacement;
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 use crate::heap::IndexedHeap;
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 use std::cmp::Reverse;
 
 /// The line in the registry.

@@ -17,15 +17,15 @@
 //! date when it comes to the top. With `correlated` the heap holds only blocks that may be given
 //! up, so there a hit takes its block out.
 
-use super::{Replacement, ReplacementPolicy};
+use super::Replacement;
 use crate::access::Access;
+use crate::cache::ReplacementPolicy;
+use crate::entry::{
+    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
+};
 use crate::heap::IndexedHeap;
 use crate::ids::{Slot, Tick};
 use crate::list::{Links, List, NIL};
-use crate::registry::{
-    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings,
-};
-use crate::spec::Values;
 use std::cmp::Reverse;
 
 /// The line in the registry.

@@ -1,7 +1,7 @@
 //! What a cache of a given size keeps: the interface of all replacement policies, one file a
 //! policy.
 //!
-//! A policy ranks slots and nothing else: [`Residency`] knows which block is where. It declares in
+//! A policy ranks slots and nothing else: [`Residency`](crate::Residency) knows which block is where. It declares in
 //! its registry entry what it needs to know of an access (see [`crate::registry`]) and states in
 //! its file where it departs from its source.
 
@@ -30,9 +30,10 @@ pub mod ubm;
 pub mod w_tinylfu;
 
 use crate::access::Access;
-use crate::cache::Residency;
 use crate::classify::Class;
-use crate::ids::{Site, Slot};
+use crate::ids::Slot;
+
+pub use crate::classify::SiteRecord;
 
 /// What a cache of fixed capacity keeps. The calls come in this order: `hit`, or (`victim` if no
 /// slot is free, then) `inserted`, one of the two an access; `removed` at any time between
@@ -75,27 +76,6 @@ pub trait Replacement {
     fn check(&self, resident: usize);
 }
 
-/// A policy behind one pointer. Calling [`ReplacementPolicy::drive`] through it costs one indirect
-/// call a batch, not one an access: the loop inside is compiled for each policy.
-pub trait ReplacementPolicy: Replacement + Send {
-    /// Serves a batch of accesses in order.
-    fn drive(&mut self, cache: &mut Residency, batch: &[Access]);
-}
-
-/// So many accesses are looked up before the first of them is served.
-const PREFETCH_ACCESSES: usize = 16;
-
-impl<P: Replacement + Send> ReplacementPolicy for P {
-    fn drive(&mut self, cache: &mut Residency, batch: &[Access]) {
-        for few in batch.chunks(PREFETCH_ACCESSES) {
-            cache.prefetch(few);
-            for access in few {
-                cache.access(self, access);
-            }
-        }
-    }
-}
-
 /// `part` of `capacity` in whole blocks: rounded down, but at least one, so that small caches have
 /// each of their parts.
 fn share(capacity: u32, part: f64) -> u32 {
@@ -111,18 +91,4 @@ pub struct ClassCounts {
     pub looping: u64,
     /// All others.
     pub other: u64,
-}
-
-/// What is known of a call site: the counters of PCC (section 4.1 of its paper).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SiteRecord {
-    /// The call site.
-    pub site: Site,
-    /// Accesses to blocks that were not seen again since.
-    pub sequential: u64,
-    /// Accesses to blocks that were seen again.
-    pub looping: u64,
-    /// The average number of references between an access and the next one to the same block; 0
-    /// where unknown.
-    pub period: u64,
 }

@@ -15,14 +15,14 @@
 //! back sooner than that needs no queues. Departure: the moment at which a block expires is not
 //! fixed when it is referenced but follows the lifetime.
 
-use super::{Replacement, ReplacementPolicy};
+use super::Replacement;
 use crate::access::Access;
+use crate::cache::ReplacementPolicy;
+use crate::entry::{
+    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
+};
 use crate::ids::{Slot, Tick};
 use crate::list::{Links, List};
-use crate::registry::{
-    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings,
-};
-use crate::spec::Values;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {

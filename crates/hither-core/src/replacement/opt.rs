@@ -12,9 +12,9 @@
 
 use super::Replacement;
 use crate::access::Access;
+use crate::entry::{Compared, Needs, ReplacementEntry};
 use crate::heap::IndexedHeap;
 use crate::ids::{Slot, Tick};
-use crate::registry::{Compared, Needs, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {

@@ -23,13 +23,37 @@ mod looping;
 mod marginal_gain;
 mod sequential;
 
-use super::{ClassCounts, Replacement, ReplacementPolicy, SiteRecord};
+use super::{ClassCounts, Replacement, SiteRecord};
 use crate::access::Access;
+use crate::cache::ReplacementPolicy;
 use crate::classify::{Class, Classification, Classifier};
+use crate::entry::{Param, ParamKind, inner_replacements};
 use crate::ids::Slot;
 use looping::Looping;
 use marginal_gain::MarginalGain;
 use sequential::Sequential;
+
+/// The parameter `expire` of the partitioned policies.
+pub(crate) const EXPIRE: Param = Param {
+    name: "expire",
+    doc: "a loop that has not come back for so many of its periods is over; \
+          0: never (as in the papers)",
+    kind: ParamKind::Real {
+        default: 2.0,
+        min: 0.0,
+        max: 1e6,
+    },
+};
+
+/// The parameter `other` of the partitioned policies.
+pub(crate) const OTHER: Param = Param {
+    name: "other",
+    doc: "the policy for blocks that are neither sequential nor looping",
+    kind: ParamKind::Replacement {
+        default: "lru",
+        names: inner_replacements,
+    },
+};
 
 /// See the module.
 pub struct Partitioned<C> {

@@ -5,14 +5,12 @@
 //! Source: Gniady, Butt and Hu, "Program-counter-based pattern classification in buffer caching",
 //! OSDI 2004.
 
-use super::ReplacementPolicy;
-use super::partition::Partitioned;
+use super::partition::{EXPIRE, OTHER, Partitioned};
+use crate::cache::ReplacementPolicy;
 use crate::classify::pcc::{Config, Pcc};
-use crate::registry::{
-    Compared, EXPIRE, Mechanism, Needs, OTHER, Param, ParamKind, ReplacementEntry,
-    ReplacementSettings,
+use crate::entry::{
+    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
 };
-use crate::spec::Values;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {

@@ -8,9 +8,9 @@
 
 use super::Replacement;
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 use crate::ids::Slot;
 use crate::random::Random as Generator;
-use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {

@@ -17,14 +17,14 @@
 //! cut off. Departure: sequences are looked for among all processes together, since their objects
 //! tell them apart.
 
-use super::{Replacement, ReplacementPolicy};
+use super::Replacement;
 use crate::access::Access;
+use crate::cache::ReplacementPolicy;
+use crate::entry::{
+    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
+};
 use crate::ids::Slot;
 use crate::list::{Links, List, NIL};
-use crate::registry::{
-    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings,
-};
-use crate::spec::Values;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {

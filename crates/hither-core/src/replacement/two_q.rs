@@ -15,10 +15,10 @@
 
 use super::{Replacement, share};
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 use crate::ghost_list::GhostList;
 use crate::ids::{Block, Slot};
 use crate::list::{Links, List};
-use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {

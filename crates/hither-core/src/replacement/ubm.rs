@@ -5,14 +5,12 @@
 //! Source: Kim et al., "A low-overhead high-performance unified buffer management scheme that
 //! exploits sequential and looping references", OSDI 2000.
 
-use super::ReplacementPolicy;
-use super::partition::Partitioned;
+use super::partition::{EXPIRE, OTHER, Partitioned};
+use crate::cache::ReplacementPolicy;
 use crate::classify::ubm::Ubm;
-use crate::registry::{
-    Compared, EXPIRE, Mechanism, Needs, OTHER, Param, ParamKind, ReplacementEntry,
-    ReplacementSettings,
+use crate::entry::{
+    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
 };
-use crate::spec::Values;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {

@@ -16,9 +16,9 @@
 
 use super::{Replacement, share};
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 use crate::ids::{Block, Slot};
 use crate::list::{Links, List};
-use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 use crate::sketch::Sketch;
 
 /// The line in the registry.

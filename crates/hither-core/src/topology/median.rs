@@ -2,8 +2,7 @@
 //! of a block, so nothing here allocates, and all but the matrix are linear in nodes (times axes or
 //! levels).
 
-use super::shape::Shape;
-use super::{AXES_MAX, AXIS_MAX};
+use super::shape::{AXES_MAX, AXIS_MAX, Shape};
 
 /// The node with the least sum of weight times hops, the lowest among equals. Weights count
 /// accesses: their sum times the diameter stays below 2^64.

@@ -1,6 +1,6 @@
 //! The papers' machines, with their latencies.
 
-use super::{About, Latencies, Topology};
+use super::network::{About, Latencies, Topology};
 
 const MIB: u64 = 1 << 20;
 

@@ -3,32 +3,8 @@
 
 use std::sync::OnceLock;
 
+use super::link::Link;
 use super::shape::Shape;
-use crate::ids::Node;
-
-/// An end of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LinkEnd {
-    /// A node.
-    Node(Node),
-    /// A router or switch, which holds no blocks.
-    Switch(u16),
-}
-
-/// A directed link, what messages queue for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Link {
-    /// From one place to another.
-    Wire {
-        /// Where a message enters.
-        from: LinkEnd,
-        /// Where it leaves.
-        to: LinkEnd,
-    },
-    /// A whole ring that goes one way: a request and its reply together take each of its segments
-    /// once.
-    Ring(u16),
-}
 
 /// The links, by number, and all routes. No part of what a topology *is*: all are equal.
 #[derive(Clone, Debug, Default)]

@@ -1,8 +1,18 @@
 //! The shapes: closed forms of distance and route. The tests hold them against a search over the
 //! links.
 
-use super::routes::{Link, LinkEnd};
+use super::link::{Link, LinkEnd};
 use crate::ids::Node;
+
+/// The most nodes that a topology has: tables grow with their square, and this is Linux's own bound
+/// (`MAX_NUMNODES`).
+pub const NODES_MAX: usize = 1024;
+
+/// The longest axis of a grid: all routes of a topology stay within some hundred MiB.
+pub(super) const AXIS_MAX: usize = 256;
+
+/// The most axes, levels or dimensions: more of them would all but have length 1.
+pub(super) const AXES_MAX: usize = 10;
 
 /// How nodes are joined.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 //! local. Sequences go upwards: a region that is walked down is local, as in the thesis, which
 //! speaks of the sequence's end.
 
-use crate::placement::RegionTier;
+use crate::placement::events::RegionTier;
 
 /// The faults of a region that is not decided on.
 pub(super) struct Sequences {

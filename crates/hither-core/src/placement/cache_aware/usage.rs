@@ -7,9 +7,9 @@
 //! sampled pages that were touched in the period before is what is in use of those that are
 //! allocated. Before the first period has ended all are taken for used.
 
-use crate::Random;
 use crate::ids::{Block, Node};
-use crate::placement::Nodes;
+use crate::placement::nodes::Nodes;
+use crate::random::Random;
 
 /// Mapping a page again: a trap without a fault's other work.
 const TRAP_NS: u64 = 1_000;

@@ -1,10 +1,10 @@
 //! The parameters of upm, and what follows from them.
 
 use super::criteria::{Bar, Better, Prices};
+use crate::entry::{Param, ParamKind, Values};
 use crate::ids::Node;
-use crate::placement::Nodes;
-use crate::registry::{Param, ParamKind};
-use crate::spec::Values;
+use crate::placement::entry::inner_placements;
+use crate::placement::nodes::Nodes;
 
 const fn switch(name: &'static str, doc: &'static str, default: u64) -> Param {
     count(name, doc, default, 1)
@@ -30,6 +30,7 @@ pub(super) const PARAMS: &[Param] = &[
         doc: "where pages are at first",
         kind: ParamKind::Placement {
             default: "first-touch",
+            names: inner_placements,
         },
     },
     count(

@@ -50,14 +50,14 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use super::{
-    Action, ActionOutcome, Build, Counters, Epoch, EpochKind, EpochNeeds, MemoryPlacement, Nodes,
-    Placement, PlacementEntry, PlacementSettings, Region, RegionTier,
-};
+use super::counters::Counters;
+use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings};
+use super::events::{Action, ActionOutcome, Epoch, EpochKind, Region, RegionTier};
+use super::interface::{MemoryPlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, Values};
 use crate::ids::{Block, Node, Object, Process};
-use crate::registry::{Compared, Mechanism, Needs};
-use crate::spec::Values;
 use areas::Areas;
 use config::{Config, PARAMS};
 use criteria::Bar;

@@ -1,7 +1,7 @@
 //! Threads that moved and stayed: when the predictive criterion takes over (paper, section 4).
 
 use crate::ids::{Node, Thread};
-use crate::placement::{EpochKind, ThreadMigration};
+use crate::placement::events::{EpochKind, ThreadMigration};
 
 /// Polls, as the paper does before and after each parallel construct, where threads run.
 pub(super) struct Movers {

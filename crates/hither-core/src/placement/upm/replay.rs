@@ -11,7 +11,8 @@
 
 use super::criteria::Better;
 use crate::ids::{Block, Node};
-use crate::placement::{Counters, Nodes};
+use crate::placement::counters::Counters;
+use crate::placement::nodes::Nodes;
 
 /// Invocations before an iteration is recorded: the first two do most of the migrations (paper,
 /// table 1).

@@ -1,0 +1,44 @@
+//! What can be wrong with a topology.
+
+use super::shape::NODES_MAX;
+
+/// Why there is no such topology.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TopologyError {
+    /// Neither a shape nor a preset.
+    #[error("unknown topology `{text}`{hint}; write {known}")]
+    Unknown {
+        /// What was written.
+        text: String,
+        /// ` (did you mean ...?)`, or nothing.
+        hint: String,
+        /// What may be written.
+        known: String,
+    },
+    /// The lengths of a shape do not make one.
+    #[error("`{text}`: {problem}; write for example `{example}` ({means})")]
+    Lengths {
+        /// What was written.
+        text: String,
+        /// What is wrong with it.
+        problem: String,
+        /// What would be right.
+        example: &'static str,
+        /// What that means.
+        means: &'static str,
+    },
+    /// More than [`NODES_MAX`] nodes.
+    #[error("`{0}` has more than {NODES_MAX} nodes")]
+    TooMany(String),
+    /// A matrix has as many rows as columns, and at least one.
+    #[error("a matrix of {0} latencies is not square")]
+    NotSquare(usize),
+    /// A remote latency that is no more than the local one.
+    #[error("from node {from}, node {to} is as near as node {from} itself, or nearer")]
+    NearerThanItself {
+        /// The node of the row.
+        from: usize,
+        /// The node of the column.
+        to: usize,
+    },
+}
