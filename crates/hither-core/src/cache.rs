@@ -1,8 +1,8 @@
-//! What is in a cache: which block is in which slot, which slots are free, and the counts of hits
-//! and misses.
+//! The contents of a cache: which block is in which slot, which slots are free, and the counts of
+//! hits and misses.
 //!
-//! Residency is kept apart from the policy so that a policy only ranks slots, and so that the
-//! simulator and the live agent account for blocks with the same code.
+//! Residency is separate from the policy, so that a policy only ranks slots, and the simulator and
+//! the live agent account for blocks with the same code.
 
 use crate::access::Access;
 use crate::ids::{Block, Slot};

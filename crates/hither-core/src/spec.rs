@@ -31,8 +31,7 @@ impl<E> Clone for Spec<E> {
 impl<E> Copy for Spec<E> {}
 
 impl Values {
-    /// The parameter at `index` of the entry, a [`ParamKind::Replacement`](crate::entry::ParamKind::Replacement):
-    /// that policy with its defaults.
+    /// The policy that the parameter at `index` of the entry names, with its defaults.
     pub fn policy(&self, index: usize) -> Spec {
         Spec::named(self.policy_name(index)).expect("checked on parsing")
     }

@@ -1,5 +1,5 @@
-//! Always migrate (AMG): a block moves to whoever asks for it, and the block that has to make room
-//! there moves to where it came from.
+//! Always migrate (AMG): a block moves to the node that accesses it, and the block that has to make
+//! room there moves to where it came from.
 
 use super::entry::{Build, EpochNeeds, PlacementEntry, ReplicaLayer};
 use super::events::{Action, IncomingBlock};
@@ -38,8 +38,8 @@ impl Placement for AlwaysMigrate {
 }
 
 impl FilePlacement for AlwaysMigrate {
-    /// The victim changes places with the block that comes; where that comes from storage, so does
-    /// the victim go there.
+    /// The victim changes places with the incoming block; if that comes from storage, the victim is
+    /// evicted.
     fn forward_to(
         &mut self,
         _: Block,

@@ -1,4 +1,4 @@
-//! What the list of placements says of each, and what one is built from.
+//! The registry entries of placements, and what a placement is built from.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub enum Target {
     Files,
 }
 
-/// One placement policy.
+/// The registry entry of a placement.
 #[derive(Debug)]
 pub struct PlacementEntry {
     /// What a user writes; also the name of its file, with `_` for `-`.
@@ -28,7 +28,7 @@ pub struct PlacementEntry {
     pub source: &'static str,
     /// Its parameters, in the order in which they are written out.
     pub params: &'static [Param],
-    /// What it must know of an access besides its block, node, thread and op.
+    /// What it must know of an access besides its block, node, thread and operation.
     pub needs: Needs,
     /// What it needs at epochs.
     pub epochs: EpochNeeds,
@@ -36,34 +36,35 @@ pub struct PlacementEntry {
     pub live: &'static [Mechanism],
     /// Whether it is compared where the user names no placements.
     pub compared: Compared,
-    /// Makes one; says what it places.
+    /// Builds it; also says what it places.
     pub build: Build,
 }
 
 /// What a policy needs at [epochs](super::Epoch).
 #[derive(Clone, Copy, Debug)]
 pub struct EpochNeeds {
-    /// It acts on the access counts that an epoch brings, so a live run must count accesses.
+    /// Whether it uses the access counts of an epoch, so that a live run must count accesses.
     pub counts: bool,
-    /// With these parameters, it acts by time rather than by iteration: the time between two epochs
-    /// of [`EpochKind::Period`](super::EpochKind::Period), which then replace the program's iterations.
+    /// For given parameters, the time between two epochs of
+    /// [`EpochKind::Period`](super::EpochKind::Period), if it acts by time; these then replace the
+    /// program's iterations.
     pub period_ns: fn(&Values) -> Option<u64>,
 }
 
 impl EpochNeeds {
-    /// Neither counts nor a period of its own.
+    /// Neither counts nor periods.
     pub const NONE: EpochNeeds = EpochNeeds {
         counts: false,
         period_ns: |_| None,
     };
 }
 
-/// How a policy is made, by what it places.
+/// How a placement is built, by what it places.
 #[derive(Clone, Copy, Debug)]
 pub enum Build {
-    /// Of pages of memory.
+    /// It places pages of memory.
     Memory(fn(&PlacementSettings<'_>, &Values) -> Box<dyn MemoryPlacement>),
-    /// Of blocks of files.
+    /// It places blocks of files.
     Files(
         ReplicaLayer,
         fn(&PlacementSettings<'_>, &Values) -> Box<dyn FilePlacement>,
@@ -73,38 +74,38 @@ pub enum Build {
 /// How the replicas of a placement of files share a node with originals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplicaLayer {
-    /// The node's replacement ranks all copies alike. If an original leaves, its latest replica
+    /// The node's replacement ranks all copies alike. If an original is evicted, its latest replica
     /// becomes the original.
     Shared,
     /// Replicas are a layer of their own: the policy ranks them
-    /// ([`FilePlacement::replica_victim`]), the node's replacement never sees them, and they leave
-    /// with their original.
+    /// ([`FilePlacement::replica_victim`]), the node's replacement never sees them, and they are
+    /// dropped with their original.
     Separate,
 }
 
-/// What a policy is built for.
+/// What a placement is built from.
 #[derive(Clone, Debug)]
 pub struct PlacementSettings<'a> {
     /// The nodes.
     pub topology: Arc<Topology>,
     /// How many blocks each node holds.
     pub capacity: &'a [u32],
-    /// Blocks are numbered below it.
+    /// The number of blocks.
     pub blocks: u32,
     /// Size of a block.
     pub block_bytes: u32,
     /// All accesses by block and node, for policies with [`Needs::totals`].
     pub totals: Option<&'a Counters>,
-    /// For a placement that is made of another one: that one, with parameters of its own, in place
-    /// of what the placement's own parameter names.
+    /// For a placement that is made of another one: that one, in place of the one that its
+    /// parameter names.
     pub initial: Option<Spec<PlacementEntry>>,
-    /// Whether counts are estimates from samples of a running program: noisy, and already averaged
-    /// over the past.
+    /// Whether counts are estimates from samples of a running program: noisy, and averaged over the
+    /// past already.
     pub sampled: bool,
 }
 
 impl PlacementSettings<'_> {
-    /// Makes the placement of memory that the parameter at `index` names, or the one that was given
+    /// Builds the memory placement that the parameter at `index` names, or the one that was given
     /// in its place.
     pub(super) fn initial(&self, values: &Values, index: usize) -> Box<dyn MemoryPlacement> {
         let initial = self.initial.unwrap_or_else(|| values.placement(index));
@@ -127,8 +128,7 @@ pub(super) fn inner_placements() -> Vec<&'static str> {
 }
 
 impl Values {
-    /// The parameter at `index` of the entry, a [`ParamKind::Placement`]: that placement with its
-    /// defaults.
+    /// The placement that the parameter at `index` of the entry names, with its defaults.
     pub fn placement(&self, index: usize) -> Spec<PlacementEntry> {
         Spec::named(self.policy_name(index)).expect("checked on parsing")
     }
@@ -148,8 +148,8 @@ impl PlacementEntry {
         self.live.contains(&mechanism)
     }
 
-    /// How its replicas share a node with originals; for memory, whose nodes rank all pages alike,
-    /// [`ReplicaLayer::Shared`].
+    /// How its replicas share a node with originals. [`ReplicaLayer::Shared`] for memory, whose
+    /// nodes rank all pages alike.
     pub fn replica_layer(&self) -> ReplicaLayer {
         match self.build {
             Build::Memory(_) => ReplicaLayer::Shared,

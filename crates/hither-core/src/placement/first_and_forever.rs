@@ -1,5 +1,5 @@
-//! First and forever (FAF): a block stays with the node that first asked for it, until that node
-//! needs the room. What most cooperative caches do, and what post-office is measured against.
+//! First and forever (FAF): a block stays on the node that first accessed it, until that node needs
+//! the room. Most cooperative caches do this, and post-office is compared with it.
 
 use super::entry::{Build, EpochNeeds, PlacementEntry, ReplicaLayer};
 use super::interface::{FilePlacement, Placement};

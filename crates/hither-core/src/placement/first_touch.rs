@@ -1,5 +1,5 @@
-//! First touch: a page lives on the node whose processor touches it first, for good. What Linux,
-//! IRIX and Solaris do by default (UPM paper, section 1; cache-aware thesis, chapter 2).
+//! First touch: a page stays on the node whose processor touches it first. The default of Linux,
+//! IRIX and Solaris (UPM paper, section 1; cache-aware thesis, chapter 2).
 
 use super::entry::{Build, EpochNeeds, PlacementEntry};
 use super::interface::{MemoryPlacement, Placement};

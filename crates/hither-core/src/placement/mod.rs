@@ -1,17 +1,17 @@
-//! Which node holds what: where a page or block goes first, when it migrates or is replicated, and
-//! where evicted blocks go. One file a policy.
+//! Which node holds what: where a page or block is first placed, when it migrates or is replicated,
+//! and where evicted blocks go. One file a policy.
 //!
 //! Three traits, of which a policy implements two:
 //!
-//! - [`Placement`]: what every policy decides (where a block goes first) and is told (accesses,
-//!   writes, copies that left, ends of epochs, what became of its actions).
-//! - [`MemoryPlacement`], for the pages of a program on the nodes of a machine: regions that come
-//!   and go, what is known of them, and the time that watching costs.
+//! - [`Placement`]: what every policy decides (where a block goes first) and what it is told
+//!   (accesses, writes, copies that left, ends of epochs, outcomes of its actions).
+//! - [`MemoryPlacement`], for the pages of a program on the nodes of a machine: allocated and freed
+//!   regions, their tiers, and the time that observation costs.
 //! - [`FilePlacement`], for blocks of files in the caches of nodes, over storage: which replica
 //!   makes room, and where an evicted block goes.
 //!
-//! The caller (a simulator's engine, or the live runtime) owns the state, [`Nodes`]: it carries out
-//! the [actions](Action) that a policy asks for as far as it can and reports what became of them. A
+//! The caller (a simulator's engine, or the live runtime) owns the state, [`Nodes`]. It carries out
+//! the [actions](Action) that a policy asks for, as far as possible, and reports the outcomes. A
 //! policy keeps only what it has learnt. What does not change during a run (what a policy needs to
 //! know, whether it can run live, its period) is in its [entry](PlacementEntry), not in the traits.
 

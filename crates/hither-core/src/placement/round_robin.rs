@@ -1,6 +1,6 @@
-//! Round-robin: pages go to the nodes in turn, in order of their first touch. What IRIX and
-//! `numactl --interleave` do where accesses are to be spread evenly and nothing is known of them
-//! (UPM paper, section 5.2). A full node loses its turn.
+//! Round-robin: pages go to the nodes in turn, in order of their first touch. IRIX and
+//! `numactl --interleave` do this where accesses should be spread evenly and nothing is known of
+//! them (UPM paper, section 5.2). A full node is skipped.
 
 use super::entry::{Build, EpochNeeds, PlacementEntry};
 use super::interface::{MemoryPlacement, Placement};

@@ -1,5 +1,5 @@
-//! Single node: all pages on one node, as where one thread initialises what all use. The UPM
-//! paper's worst case (section 5.2). Where the node is full the nearest ones take the rest.
+//! Single node: all pages on one node, as where one thread initialises what all threads use: the
+//! UPM paper's worst case (section 5.2). If the node is full, the nearest nodes take the rest.
 
 use super::entry::{Build, EpochNeeds, PlacementEntry};
 use super::interface::{MemoryPlacement, Placement};
@@ -14,7 +14,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     source: "Nikolopoulos et al., ICS 2000",
     params: &[Param {
         name: "node",
-        doc: "which; the last one where there are fewer",
+        doc: "the node; the last one if there are fewer",
         kind: ParamKind::Count {
             default: 0,
             min: 0,

@@ -1,7 +1,7 @@
-//! First in, first out: the block that has been in the cache longest goes, however often it was
-//! used meanwhile.
+//! First in, first out: evicts the block that has been in the cache longest, however often it was
+//! used.
 //!
-//! Source: common use. The baseline without any bookkeeping on a hit.
+//! Source: common use. The baseline without any work on a hit.
 
 use super::Replacement;
 use crate::access::Access;

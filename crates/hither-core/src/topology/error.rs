@@ -1,8 +1,8 @@
-//! What can be wrong with a topology.
+//! Errors of topologies.
 
 use super::shape::NODES_MAX;
 
-/// Why there is no such topology.
+/// Why a text or a matrix is not a topology.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
     /// Neither a shape nor a preset.
@@ -15,16 +15,16 @@ pub enum TopologyError {
         /// What may be written.
         known: String,
     },
-    /// The lengths of a shape do not make one.
+    /// The lengths do not make a shape.
     #[error("`{text}`: {problem}; write for example `{example}` ({means})")]
     Lengths {
         /// What was written.
         text: String,
         /// What is wrong with it.
         problem: String,
-        /// What would be right.
+        /// A correct example.
         example: &'static str,
-        /// What that means.
+        /// What the example means.
         means: &'static str,
     },
     /// More than [`NODES_MAX`] nodes.
@@ -33,7 +33,7 @@ pub enum TopologyError {
     /// A matrix has as many rows as columns, and at least one.
     #[error("a matrix of {0} latencies is not square")]
     NotSquare(usize),
-    /// A remote latency that is no more than the local one.
+    /// A remote latency is not above the local one.
     #[error("from node {from}, node {to} is as near as node {from} itself, or nearer")]
     NearerThanItself {
         /// The node of the row.

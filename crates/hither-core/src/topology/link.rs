@@ -1,4 +1,4 @@
-//! The links of a network, which messages queue for.
+//! The links of a network, on which messages queue.
 
 use crate::ids::Node;
 
@@ -11,7 +11,7 @@ pub enum LinkEnd {
     Switch(u16),
 }
 
-/// A directed link, what messages queue for.
+/// A directed link, on which messages queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Link {
     /// From one place to another.
@@ -21,7 +21,7 @@ pub enum Link {
         /// Where it leaves.
         to: LinkEnd,
     },
-    /// A whole ring that goes one way: a request and its reply together take each of its segments
+    /// A whole ring that goes one way: a request and its reply together pass each of its segments
     /// once.
     Ring(u16),
 }

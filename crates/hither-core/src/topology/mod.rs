@@ -1,9 +1,9 @@
 //! Nodes, the distances between them, and the network that joins them: what "near" means to a
 //! placement.
 //!
-//! A topology is made once and shared (`Arc<Topology>`): all distances are worked out when it is
-//! made, so that a policy or an engine looks them up in one load. Routes are worked out at the
-//! first question for one, since only engines that model contention ask.
+//! A topology is built once and shared (`Arc<Topology>`). All distances are computed when it is
+//! built, so that a policy or an engine reads them from a table. Routes are computed when one is
+//! first asked for, since only engines that model contention need them.
 //!
 //! | text | nodes | hops |
 //! |---|---|---|
@@ -15,8 +15,8 @@
 //! | `ring:4x4` | 4 stations of 4 processors | rings on the way |
 //! | `tree:4x4` | 16 leaves | links up and down |
 //!
-//! Beside these there are [presets](presets()) with the latencies of the papers' machines, and
-//! matrices of latencies.
+//! There are also [presets](presets()) with the latencies of the papers' machines, and matrices of
+//! latencies.
 
 mod error;
 mod link;

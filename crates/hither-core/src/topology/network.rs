@@ -1,4 +1,4 @@
-//! A topology: its nodes, the distances and latencies between them, and what it answers about them.
+//! A topology: its nodes, and the distances and latencies between them.
 
 use super::error::TopologyError;
 use super::link::Link;
@@ -26,14 +26,14 @@ pub struct Topology {
     routes: Routes,
 }
 
-/// What an access costs where nothing else is in the way.
+/// Latencies of accesses without contention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latencies {
     /// An access to what the node itself holds.
     pub local_ns: u32,
     /// What each hop adds.
     pub hop_ns: u32,
-    /// An access to storage, where the topology knows.
+    /// An access to storage, if the topology has one.
     pub storage_ns: Option<u32>,
 }
 
@@ -48,18 +48,18 @@ impl Default for Latencies {
     }
 }
 
-/// What is known of one node besides its place.
+/// What is known of a node besides its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
-    /// A name for people, or nothing.
+    /// A name for people; may be empty.
     pub name: String,
-    /// What its accesses count when a block's best place is sought: the thread priorities of the
-    /// post-office paper (section 4.2).
+    /// The weight of its accesses when the best node for a block is computed: the thread priorities
+    /// of the post-office paper (section 4.2).
     pub weight: u32,
-    /// CPUs; 0 for a node of memory alone.
+    /// CPUs; 0 for a node with memory only.
     pub cpus: u32,
-    /// What it can hold, in any one unit for all nodes; bytes where the topology is a machine. 0:
-    /// as much as the others, or not known.
+    /// How much it can hold, in a unit common to all nodes; bytes where the topology is a machine.
+    /// 0: as much as the others, or not known.
     pub capacity_bytes: u64,
 }
 
@@ -83,10 +83,9 @@ impl Topology {
         Topology::of(nodes.to_string(), nodes, Shape::Uniform)
     }
 
-    /// Nodes with these latencies between them, by row; on the diagonal those of local accesses.
-    /// The hops between two nodes are the rank of their latency among all remote latencies, 1 being
-    /// the nearest two nodes: a matrix does not tell which links there are, and each pair has one
-    /// of its own.
+    /// Nodes with these latencies between them, by row; the diagonal has those of local accesses.
+    /// The hops between two nodes are the rank of their latency among all remote latencies, from 1:
+    /// a matrix does not say which links there are, so each pair has a link of its own.
     pub fn from_matrix(name: &str, latency_ns: &[u32]) -> Result<Topology, TopologyError> {
         let nodes = latency_ns.len().isqrt();
         if nodes == 0 || nodes * nodes != latency_ns.len() {
@@ -110,8 +109,8 @@ impl Topology {
         let local_ns = least_local_ns.unwrap_or_default();
         let hops = |from: usize, to: usize| match from == to {
             true => 0,
-            // Up to 1024 * 1023 latencies, all different, saturate: they no longer differ by rank,
-            // still by latency.
+            // Up to 1024 * 1023 different latencies exceed `u16`: the largest differ by latency,
+            // but not by rank.
             false => {
                 let rank = ranks.partition_point(|&rank| rank < latency_ns[from * nodes + to]);
                 u16::try_from(rank + 1).unwrap_or(u16::MAX)
@@ -172,14 +171,14 @@ impl Topology {
         topology.with_latencies(Latencies::default())
     }
 
-    /// The same under another name.
+    /// The same topology with another name.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Topology {
         self.name = name.into();
         self
     }
 
-    /// The same with these latencies. Of a matrix only the storage's is taken.
+    /// The same topology with these latencies. A matrix takes only that of storage.
     #[must_use]
     pub fn with_latencies(mut self, latencies: Latencies) -> Topology {
         if self.shape == Shape::Matrix {
@@ -195,7 +194,7 @@ impl Topology {
         self
     }
 
-    /// The same with `change` made to what is known of each node.
+    /// The same topology with `change` applied to what is known of each node.
     #[must_use]
     pub fn with_nodes(mut self, mut change: impl FnMut(Node, &mut About)) -> Topology {
         for (node, about) in self.about.iter_mut().enumerate() {
@@ -219,13 +218,13 @@ impl Topology {
         (0..self.nodes as u16).map(Node)
     }
 
-    /// What sort it is: `uniform`, `mesh`, `torus`, `hypercube`, `ring`, `tree` or `matrix`.
+    /// Its kind: `uniform`, `mesh`, `torus`, `hypercube`, `ring`, `tree` or `matrix`.
     pub fn kind(&self) -> &'static str {
         self.shape.kind()
     }
 
-    /// Length of each axis, slowest first; empty where the nodes lie on no grid (a hypercube's lie
-    /// on one).
+    /// The length of each axis, slowest first; empty where the nodes are not on a grid. A hypercube
+    /// is a grid.
     pub fn axes(&self) -> &[usize] {
         match &self.shape {
             Shape::Grid { axes, .. } => axes,
@@ -233,7 +232,7 @@ impl Topology {
         }
     }
 
-    /// What the levels of a tree or of hierarchical rings fan out to, the topmost first; empty for
+    /// The fan-out of each level of a tree or of hierarchical rings, the topmost first; empty for
     /// others.
     pub fn levels(&self) -> &[usize] {
         match &self.shape {
@@ -242,23 +241,22 @@ impl Topology {
         }
     }
 
-    /// What accesses cost. Of a matrix: the least local latency, and what the nearest remote one
-    /// adds.
+    /// The latencies. For a matrix: the least local latency, and what the nearest remote one adds.
     pub fn latencies(&self) -> Latencies {
         self.latencies
     }
 
-    /// Latency of an access to what a node itself holds (the least one of a matrix).
+    /// Latency of an access to what a node itself holds (for a matrix, the least one).
     pub fn local_ns(&self) -> u32 {
         self.latencies.local_ns
     }
 
-    /// What each hop adds to it.
+    /// The latency that each hop adds.
     pub fn hop_ns(&self) -> u32 {
         self.latencies.hop_ns
     }
 
-    /// Latency of storage, where the topology knows.
+    /// Latency of storage, if the topology has one.
     pub fn storage_ns(&self) -> Option<u32> {
         self.latencies.storage_ns
     }
@@ -268,25 +266,25 @@ impl Topology {
         &self.about[node.index()]
     }
 
-    /// What a node's accesses count when a block's best place is sought.
+    /// The weight of a node's accesses when the best node for a block is computed.
     #[inline]
     pub fn weight(&self, node: Node) -> u32 {
         self.about[node.index()].weight
     }
 
-    /// Whether accesses of some nodes count for more than those of others.
+    /// Whether nodes have different weights.
     pub fn weighted(&self) -> bool {
         self.about.iter().any(|about| about.weight != 1)
     }
 
-    /// A node's CPUs; 0 for one of memory alone.
+    /// A node's CPUs; 0 for a node with memory only.
     pub fn cpus(&self, node: Node) -> u32 {
         self.about[node.index()].cpus
     }
 
-    /// `total` shared out among the nodes, by their capacities where these are known, or else
-    /// evenly: the sum is `total`, and what does not divide goes by largest remainder, to the
-    /// lowest number among equals.
+    /// Divides `total` among the nodes: by their capacities where these are known, otherwise
+    /// evenly. The parts add up to `total`; remainders go by largest remainder, to the lowest
+    /// number among equals.
     pub fn shares(&self, total: u32) -> Vec<u32> {
         let known = self.about.iter().all(|about| about.capacity_bytes > 0);
         let parts = self.about.iter().map(|about| match known {
@@ -321,23 +319,23 @@ impl Topology {
         self.latency_ns[from.index() * self.nodes + to.index()]
     }
 
-    /// All nodes, the nearest first, the node itself the very first; ties by number.
+    /// All nodes in order of distance, starting with the node itself; ties by number.
     #[inline]
     pub fn nearest(&self, node: Node) -> &[Node] {
         &self.nearest[node.index() * self.nodes..][..self.nodes]
     }
 
-    /// The nearest other nodes, by number: on a grid those one hop away, on a tree those of the
+    /// The nearest other nodes, by number: on a grid those one hop away, on a tree those under the
     /// same switch.
     #[inline]
     pub fn neighbours(&self, node: Node) -> &[Node] {
         &self.nearest(node)[1..self.around[node.index()].into()]
     }
 
-    /// The next node of a block that moves towards `to` step by step: the first one on the route.
-    /// Along the last axis of a grid first, then along the one before (`X`, then `Y`). Where the
-    /// way leads through switches, the nearest node that is nearer to `to`. `to` itself at the end,
-    /// and from there on.
+    /// The next node for a block that moves towards `to` step by step: the first one on the route.
+    /// On a grid the route goes along the last axis first, then along the one before (`X`, then
+    /// `Y`). Where it leads through switches, it is the nearest node that is nearer to `to`. At the
+    /// end it is `to` itself.
     #[inline]
     pub fn next_hop(&self, from: Node, to: Node) -> Node {
         if self.shape != Shape::Matrix {
@@ -349,9 +347,9 @@ impl Topology {
         best.copied().unwrap_or(to)
     }
 
-    /// The node with the least sum of `weights` times latency from the node that a weight is of;
-    /// the lowest number among equals. On a grid it is worked out axis by axis (post-office paper,
-    /// figure 5), so that it costs no more than a look at each weight and axis; on a matrix, each
+    /// The node with the least sum of `weights` times latency, where each weight belongs to an
+    /// accessing node; the lowest number among equals. On a grid it is computed axis by axis
+    /// (post-office paper, figure 5), in time linear in weights and axes; on a matrix, over each
     /// pair of a node and a weight that is not 0.
     ///
     /// # Panics
@@ -371,15 +369,15 @@ impl Topology {
         self.routes.get(&self.shape, self.nodes).links.len()
     }
 
-    /// What a link joins.
+    /// The two ends of a link.
     pub fn link(&self, link: u32) -> Link {
         self.routes.get(&self.shape, self.nodes).links[link as usize]
     }
 
-    /// The links from one node to another, in order; none to itself. As many as hops, but on a
-    /// matrix: there each pair has one link of its own. Grids are routed in the order of their
-    /// axes, the last one first, and the long way never; of two equal ways around a torus the
-    /// ascending one.
+    /// The links from one node to another, in order; none from a node to itself. There are as many
+    /// as hops, except on a matrix, where each pair has one link of its own. Grids are routed in
+    /// the order of their axes, the last one first, and never the long way; of two equal ways
+    /// around a torus, the ascending one.
     #[inline]
     pub fn route(&self, from: Node, to: Node) -> &[u32] {
         let routes = self.routes.get(&self.shape, self.nodes);

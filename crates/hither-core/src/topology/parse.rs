@@ -109,7 +109,7 @@ fn hypercube(lengths: &[usize]) -> Result<Made, String> {
 }
 
 fn rings(lengths: &[usize]) -> Result<Made, String> {
-    // One number: stations of one processor.
+    // A single number: stations of one processor.
     let (fan, processors) = match lengths {
         [stations] => (&[*stations][..], 1),
         [fan @ .., processors] => (fan, *processors),
@@ -202,10 +202,10 @@ fn unknown(text: &str) -> TopologyError {
     }
 }
 
-/// What a message repeats of what was written: no more than a line of it.
+/// The part of the input that a message repeats: at most a line.
 fn shortened(text: &str) -> String {
-    const LETTERS: usize = 60;
-    match text.char_indices().nth(LETTERS) {
+    const SHOWN_CHARS_MAX: usize = 60;
+    match text.char_indices().nth(SHOWN_CHARS_MAX) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}...", &text[..end]),
     }

@@ -58,7 +58,7 @@ pub(super) struct LeaseThread {
 
 /// Whether to inject a fault that a test must notice; in debug builds only.
 fn injects_fault(name: &str) -> bool {
-    cfg!(debug_assertions) && std::env::var_os(fault).is_some()
+    cfg!(debug_assertions) && std::env::var_os(name).is_some()
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -45,7 +45,7 @@ pub(super) struct BlockClasses {
     evicted: ClassCounts,
 }
 
-impl BlockPatterns {
+impl BlockClasses {
     pub(super) fn set(&mut self, block: usize, class: Option<Class>) {
         if block >= self.of.len() {
             self.of.resize(block + 1, None);
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn what_is_given_up_counts_for_the_class_that_it_was_last_taken_for() {
-        let mut classes = BlockPatterns::default();
+        let mut classes = BlockClasses::default();
         classes.set(2, Some(Class::Other));
         classes.set(2, Some(Class::Looping));
         classes.set(5, Some(Class::Sequential));

@@ -150,7 +150,7 @@ fn plain(policy: &str, capacity: u32, blocks: &[u32]) -> u64 {
     for (tick, block) in blocks.iter().enumerate().rev() {
         nexts[tick] = next.insert(*block, tick as u64).unwrap_or(NEVER);
     }
-    let mut cache = Cache::new(&spec, capacity, &[]);
+    let mut cache = SimulatedCache::new(&spec, capacity, &[]);
     for (tick, (&block, &next)) in blocks.iter().zip(&nexts).enumerate() {
         cache.access(&Access {
             next,
@@ -226,7 +226,7 @@ fn whatever_the_policy_no_more_is_cached_than_the_budget_and_what_is_read() {
 #[test]
 fn pcc_learns_the_loop_and_knows_it_the_next_time() {
     let (budget, file) = (2048, 4096);
-    let run = |sites: Vec<KnownSitePattern>| {
+    let run = |sites: Vec<LoggedSiteProfile>| {
         let config = PageCacheConfig {
             sites,
             ..config("pcc", budget)
@@ -240,11 +240,11 @@ fn pcc_learns_the_loop_and_knows_it_the_next_time() {
         }
         let summary = lab.controller.summary();
         assert!(summary.steering);
-        let learnt: Vec<KnownSitePattern> = lab
+        let learnt: Vec<LoggedSiteProfile> = lab
             .controller
             .sites()
             .iter()
-            .map(KnownSitePattern::from)
+            .map(LoggedSiteProfile::from)
             .collect();
         (summary.missed_bytes / BLOCK_BYTES, learnt)
     };
@@ -572,7 +572,7 @@ proptest! {
     ) {
         let capacity = 300;
         let mut lab = Lab::new(policy, capacity);
-        let mut cache = Cache::new(&policy.parse().expect("a policy"), capacity as u32, &[]);
+        let mut cache = SimulatedCache::new(&policy.parse().expect("a policy"), capacity as u32, &[]);
         let (mut numbers, mut keys, mut tick) = (BTreeMap::new(), Vec::new(), 0);
         let mut objects = BTreeMap::new();
         let mut last: BTreeMap<u64, u64> = BTreeMap::new();

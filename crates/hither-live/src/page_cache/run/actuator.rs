@@ -14,7 +14,7 @@ use super::super::controller::{BLOCK_BYTES, EXTENT_BYTES, PageCacheController};
 use super::super::event::{Decision, Input, TimedInput};
 use super::figures::end;
 use super::{Budget, CacheSizes, FileStats, PageCacheOptions, PageCacheReport};
-use super::{Budget, FileStats, PageCacheOptions, PageCacheReport, Room};
+use crate::agent::{Actuator, Context, Poll, RecordSource};
 use crate::polling::{Backoff, Periodic};
 use crate::program_files::ProgramFiles;
 use crate::status::{MechanismStatus, MechanismTag};
@@ -137,8 +137,8 @@ impl Actuator for PageCacheActuator {
         self.count(context);
         MechanismStatus {
             mechanism: MechanismTag::PageCache,
+            policy: self.policy.clone(),
             figures: end(&self.report),
-            figures: end(&self.files),
             ..MechanismStatus::default()
         }
     }

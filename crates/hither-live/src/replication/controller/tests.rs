@@ -150,14 +150,14 @@ fn a_writer_ends_it_for_a_while_and_twice_as_long_the_next_time() {
         assert_eq!(run.read(1, 0), [Decision::Hold { file: FILE }]);
         run.input(Input::Held { file: FILE });
     };
-    alone(&mut run, WRITTEN_NS);
+    alone(&mut run, WRITE_PAUSE_NS);
     assert_eq!(run.read(1, 0), [replicate(0, 1)]);
     run.input(Input::Ended { file: FILE });
     assert_eq!(run.settled(0, 1, true), [dropped(0, 1)], "too late");
-    alone(&mut run, 2 * WRITTEN_NS);
-    run.wait(2 * UNWRITTEN_NS);
+    alone(&mut run, 2 * WRITE_PAUSE_NS);
+    run.wait(2 * WRITE_FREE_NS_MIN);
     run.input(Input::Ended { file: FILE });
-    alone(&mut run, WRITTEN_NS);
+    alone(&mut run, WRITE_PAUSE_NS);
     assert_eq!(run.controller.summary().ended, 3);
 }
 
@@ -201,7 +201,7 @@ fn a_full_node_gives_replicas_up_and_an_unused_file_its_lease() {
     };
     assert_eq!(run.input(all).len(), 4, "replicas go with their originals");
     assert_eq!(run.input(Input::Tick { idle: true }), []);
-    run.wait(UNUSED_NS);
+    run.wait(UNUSED_LEASE_NS_MAX);
     assert_eq!(
         run.input(Input::Tick { idle: true }),
         [Decision::Release { file: FILE }]
