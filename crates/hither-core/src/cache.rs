@@ -1,8 +1,8 @@
-//! What is in a cache: which block is in which slot, which slots are free, and the counts of hits
-//! and misses.
+//! The contents of a cache: which block is in which slot, which slots are free, and the counts of
+//! hits and misses.
 //!
-//! Residency is kept apart from the policy so that a policy only ranks slots, and so that the
-//! simulator and the live agent account for blocks with the same code.
+//! Residency is separate from the policy, so that a policy only ranks slots, and the simulator and
+//! the live agent account for blocks with the same code.
 
 use crate::access::Access;
 use crate::ids::{Block, Slot};
@@ -177,5 +177,26 @@ impl Residency {
             "a block has a slot that does not hold it"
         );
         assert!(self.block_of.len() <= self.capacity as usize);
+    }
+}
+
+/// A policy behind one pointer. Calling [`ReplacementPolicy::drive`] through it costs one indirect
+/// call a batch, not one an access: the loop inside is compiled for each policy.
+pub trait ReplacementPolicy: Replacement + Send {
+    /// Serves a batch of accesses in order.
+    fn drive(&mut self, cache: &mut Residency, batch: &[Access]);
+}
+
+/// Accesses that are looked up before the first of them is served.
+const PREFETCH_ACCESSES: usize = 16;
+
+impl<P: Replacement + Send> ReplacementPolicy for P {
+    fn drive(&mut self, cache: &mut Residency, batch: &[Access]) {
+        for few in batch.chunks(PREFETCH_ACCESSES) {
+            cache.prefetch(few);
+            for access in few {
+                cache.access(self, access);
+            }
+        }
     }
 }

@@ -12,6 +12,7 @@
 pub mod access;
 pub mod cache;
 pub mod classify;
+pub mod entry;
 mod ghost_list;
 mod ghost_pair;
 mod heap;
@@ -24,13 +25,14 @@ pub mod replacement;
 pub mod site_profile;
 mod sketch;
 pub mod spec;
+mod text;
 pub mod topology;
 
 pub use access::{Access, Op};
-pub use cache::{AccessResult, Residency};
+pub use cache::{AccessResult, ReplacementPolicy, Residency};
 pub use ids::{Block, NEVER, Node, Object, Process, Site, Slot, Thread, Tick};
 pub use placement::Placement;
 pub use random::Random;
-pub use replacement::{Replacement, ReplacementPolicy};
+pub use replacement::Replacement;
 pub use spec::{Spec, SpecError};
 pub use topology::Topology;

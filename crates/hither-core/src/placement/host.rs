@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
-use super::{
-    Action, ActionOutcome, Epoch, MemoryPlacement, Nodes, PlacementEntry, PlacementSettings,
-    Region, RegionTier,
-};
+use super::entry::{PlacementEntry, PlacementSettings};
+use super::events::{Action, ActionOutcome, Epoch, Region, RegionTier};
+use super::interface::MemoryPlacement;
+use super::nodes::Nodes;
 use crate::access::{Access, Op};
 use crate::ids::{Block, NEVER, Node, Object, Process, Site, Slot, Thread};
 use crate::spec::Spec;

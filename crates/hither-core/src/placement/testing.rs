@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use super::{
-    Action, ActionOutcome, Counters, Epoch, EpochKind, MemoryPlacement, Nodes, PlacementEntry,
-    PlacementSettings, ThreadMigration,
-};
+use super::counters::Counters;
+use super::entry::{PlacementEntry, PlacementSettings};
+use super::events::{Action, ActionOutcome, Epoch, EpochKind, ThreadMigration};
+use super::interface::MemoryPlacement;
+use super::nodes::Nodes;
 use crate::access::Access;
 use crate::ids::{Block, Node, Object, Process, Slot, Thread};
 use crate::spec::Spec;
