@@ -1,4 +1,4 @@
-//! Logs of made-up programs replay to what they say, and a changed one does not.
+//! Logs of simulated programs replay to the same decisions, and a changed log does not.
 
 use hither_trace::schema::SiteRow;
 use proptest::prelude::*;
@@ -51,7 +51,7 @@ fn config(dry_run: bool) -> MemoryConfig {
     }
 }
 
-/// Anything that may be heard, sense or nonsense: few processes and addresses, so that things meet.
+/// Any input, sensible or not: few processes and addresses, so that inputs affect each other.
 fn input() -> impl Strategy<Value = Input> {
     let pid = || 1..4_u32;
     let start = || (0..64_u64).prop_map(|page| page * 16 * PAGE + page % 3);
@@ -71,7 +71,9 @@ fn input() -> impl Strategy<Value = Input> {
         1 => pid().prop_map(|pid| Input::Started { pid }),
         1 => pid().prop_map(|pid| Input::Ended { pid }),
         6 => (pid(), start(), length(), 0..6_u64, 0..5_u32).prop_map(
-            |(pid, start, length, signature, cpu)| Input::Region { pid, tid: pid, start, length, signature, cpu }
+            |(pid, start, length, signature, cpu)| {
+                Input::Region { pid, tid: pid, start, length, signature, cpu }
+            }
         ),
         4 => (pid(), start(), length())
             .prop_map(|(pid, start, length)| Input::RegionEnd { pid, start, length }),
@@ -87,7 +89,10 @@ fn input() -> impl Strategy<Value = Input> {
                 Input::Bound { pid, start, length, nodes, error, site, hint }
             }),
         4 => (0..30_u64, 0..50_u32, 0..3_u32, prop::collection::vec(refused, 0..3)).prop_map(
-            |(job, moved, absent, refused)| Input::Moved(MoveResult { job, moved, absent, there: 0, refused, took_ns: 1000 })
+            |(job, moved, absent, refused)| {
+                let (there, took_ns) = (0, 1000);
+                Input::Moved(MoveResult { job, moved, absent, there, refused, took_ns })
+            }
         ),
         6 => (pid(), 1..3_u32, 0..4_u32, 0..4_u64, 0..5_u16).prop_map(|(pid, tid, cpu, signature,
             threads)| {
@@ -109,7 +114,7 @@ fn input() -> impl Strategy<Value = Input> {
     ]
 }
 
-/// Runs of a page and those that follow it, as a stream makes them.
+/// Inputs in order of time, some of them repeated page by page, as by a stream.
 fn events() -> impl Strategy<Value = Vec<TimedInput>> {
     let streamed = prop_oneof![9 => Just(1_u64), 1 => Just(8)];
     let step = (input(), streamed, 0..80_000_000_u64);
@@ -143,8 +148,8 @@ fn events() -> impl Strategy<Value = Vec<TimedInput>> {
     })
 }
 
-/// Writes the log of a controller that hears these, and returns how much it decided. Panics where
-/// the controller's state breaks.
+/// Writes the log of a controller with these inputs, and returns the number of decisions. Panics if
+/// an invariant of the controller breaks.
 fn logged(path: &Path, config: &MemoryConfig, events: &[TimedInput]) -> usize {
     let log = DecisionLog::<PlacementController>::begin(
         &LogFile::create(path, false).expect("created"),
@@ -165,7 +170,7 @@ fn logged(path: &Path, config: &MemoryConfig, events: &[TimedInput]) -> usize {
     decisions
 }
 
-/// That act when a page is touched, when it is used, and both.
+/// Policies that act when a page is first touched, when it is used, and on both.
 const POLICIES: &[&str] = &[
     "cache-aware{region=8192}",
     "upm",

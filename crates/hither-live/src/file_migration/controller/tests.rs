@@ -1,4 +1,4 @@
-//! Decisions over small runs.
+//! Tests decisions in small runs.
 
 use hither_sys::machine::NodeMemory;
 use serde_json::{Value, json};
@@ -10,8 +10,8 @@ const PAGE: u64 = 4096;
 const BLOCK: u64 = PAGE * BLOCK_PAGES as u64;
 const FILE: u64 = 0xf;
 
-/// Nodes 0 and 2, with the CPUs 0 and 1 and the CPU 2; a block costs 8 us to move, a load from afar
-/// 140 ns.
+/// Nodes 0 and 2, with CPUs 0 and 1 and with CPU 2. Moving a block costs 8 us, a remote load 140
+/// ns.
 fn config(dry_run: bool) -> FileMigrationConfig {
     let node = |node, cpus: &[u32]| NodeMemory {
         node,
@@ -53,7 +53,7 @@ impl Run {
         out
     }
 
-    /// Reads so many whole blocks from the `first` on, some times.
+    /// Reads whole blocks from the `first` on, several times.
     fn read(&mut self, cpu: u32, first: u64, blocks: u64, times: u32) {
         for _ in 0..times {
             let decided = self.input(Input::Access {
@@ -72,7 +72,7 @@ impl Run {
         self.input(Input::Tick)
     }
 
-    /// Says that all that is asked for is on a node, by the kernel's number.
+    /// Answers a look-up: all pages are on a node, by the kernel's number.
     fn locate(&mut self, decided: &[Decision], node: u32) {
         let [Decision::Locate { job, ranges, .. }] = decided else {
             panic!("{decided:?}");
@@ -138,7 +138,7 @@ fn what_one_other_node_reads_follows_it() {
     assert_eq!((*to, ranges), (2, &pages(3, 4)));
     assert_eq!((*here, *there), (0, 4 * 3 * BLOCK / ACCESS_BYTES));
     run.settle(*job, Vec::new());
-    // It is there now.
+    // The block is there now.
     run.read(2, 3, 4, 5);
     assert_eq!(run.tick(), []);
     let summary = run.controller.summary();
@@ -264,7 +264,7 @@ fn after_a_while_it_is_looked_again_where_blocks_are() {
     assert_eq!(run.tick(), []);
     run.read(0, 0, 1, 4);
     let asked = run.tick();
-    // The kernel has put it elsewhere meanwhile.
+    // The kernel has moved it elsewhere meanwhile.
     run.locate(&asked, 2);
     run.read(0, 0, 1, 4);
     let decided = run.tick();

@@ -10,13 +10,13 @@
 //!   show later whether that is so ([`LOCAL_SHARE_MIN`]). The kernel would spoil it: it moves pages
 //!   that two phases of an iteration use from two nodes to and fro. (nas from its best placement
 //!   takes 6 to 7 % longer with balancing than without; in the lab, 2026-11.)
-//! - The kernel moves the pages of all other regions, and of those that do not lie well. A region
-//!   is held once several nodes use it and a pass shows that it lies well by now, which a later
-//!   pass has to confirm, or once there were many passes. The scanner is fast while it finds pages
-//!   to move, and samples come as fast. It takes held pages for misplaced by the user's will, and
-//!   slows down to a pass in minutes. What the kernel has not put right by then, or moves to and
-//!   fro, the policy moves, by all samples so far. (Held from the first inspection on, nas that one
-//!   thread had filled stayed half wrong, as its phases use a page from different nodes:
+//! - The kernel moves the pages of all other regions, and of those that are not well placed. A
+//!   region is held once several nodes use it and a pass shows that it is well placed by now, which
+//!   a later pass has to confirm, or once there were many passes. The scanner is fast while it
+//!   finds pages to move, and samples come as fast. It takes held pages for misplaced by the user's
+//!   will, and slows down to a pass in minutes. What the kernel has not put right by then, or moves
+//!   to and fro, the policy moves, by all samples so far. (Held from the first inspection on, nas
+//!   that one thread had filled stayed half wrong, as its phases use a page from different nodes:
 //!   `counters/stratified.rs`.)
 //!
 //! When pages of a held region have moved, the runs that lie on another node than their policy says
@@ -45,10 +45,10 @@ use crate::numa::ranges::PageRange;
 /// by one (`numactl --interleave`) do not lie in parts: nobody has put them where they are used.
 const PARTS_DIVISOR: usize = 4;
 
-/// A region lies well if its local share is at least this share of the middle between two others:
-/// the local share by chance, with each page on the node of whoever comes next, where the kernel
-/// moves pages to; and the best possible one. The kernel then has little to improve, and would
-/// rather spoil what two phases of an iteration use from two nodes.
+/// A region is well placed if its local share is at least this share of the middle between two
+/// others: the local share by chance, with each page on the node of whoever comes next, where the
+/// kernel moves pages to; and the best possible one. The kernel then has little to improve, and
+/// would rather spoil what two phases of an iteration use from two nodes.
 const LOCAL_SHARE_MIN: f64 = 0.95;
 
 /// Samples from phases with less than this share of the program's time say nothing about a region:
@@ -141,7 +141,7 @@ impl PlacementController {
 
     /// Judges a region on trial, after a pass over it.
     fn judge_trial(&mut self, now_ns: u64, object: Object, out: &mut Vec<Decision>) {
-        let well = self.lies_well(object);
+        let well = self.is_well_placed(object);
         let region = self.tracked[object.index()].as_mut();
         let hinted = region.and_then(|region| region.hinted.as_mut());
         let Some(hinted) = hinted.filter(|hinted| hinted.stage == HintStage::Trial) else {
@@ -154,9 +154,9 @@ impl PlacementController {
         }
     }
 
-    /// Whether a region lies well. `None` if it was not sampled in phases with enough of the
+    /// Whether a region is well placed. `None` if it was not sampled in phases with enough of the
     /// program's time.
-    fn lies_well(&mut self, object: Object) -> Option<bool> {
+    fn is_well_placed(&mut self, object: Object) -> Option<bool> {
         let region = self.tracked[object.index()].as_ref()?;
         let program = self.counting.as_mut()?.programs.get_mut(&region.pid)?;
         let home = |block| self.host.home(block);
@@ -249,7 +249,7 @@ impl PlacementController {
         let hinted = region.and_then(|region| region.hinted.as_ref());
         let kernel_moves =
             hinted.is_some_and(|of| of.stage == HintStage::KernelMoves && of.open_lookups == 1);
-        let well = kernel_moves.then(|| self.lies_well(object)).flatten();
+        let well = kernel_moves.then(|| self.is_well_placed(object)).flatten();
         let Some(region) = self.tracked[object.index()].as_mut() else {
             return;
         };

@@ -52,7 +52,7 @@ pub(super) struct HintedRegions {
 pub(super) enum HintStep {
     /// Ask for the nodes of its pages.
     Inspect,
-    /// Judge whether it lies well.
+    /// Judge whether it is well placed.
     Judge,
     /// Give its runs new policies, where they have changed.
     UpdatePolicies,
@@ -64,7 +64,7 @@ pub(super) enum HintStage {
     /// Its pages are still being touched for the first time.
     #[default]
     Filling,
-    /// It is held where it is, until a pass shows whether it lies well.
+    /// It is held where it is, until a pass shows whether it is well placed.
     Trial,
     /// The kernel moves its pages.
     KernelMoves,

@@ -1,4 +1,4 @@
-//! The mover against a machine that answers whatever it is told to.
+//! Tests the mover with a simulated machine.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -10,19 +10,19 @@ use super::*;
 
 const PAGE: u64 = 4096;
 
-/// Pages of process 7, by address, and what it answers.
+/// The pages of process 7, by address, and the answers of the machine.
 #[derive(Default)]
 struct Scripted {
     pages: Mutex<BTreeMap<u64, PageState>>,
-    /// What a page answers to being moved, in place of being moved.
+    /// The states that moving a page reports, instead of moving it.
     stubborn: BTreeMap<u64, PageState>,
-    /// Pages that are moved although they answer otherwise.
+    /// Pages that are moved although another state is reported.
     along: Vec<u64>,
-    /// The calls of this number and those after are refused.
+    /// Calls from this number on are refused.
     refusal: Option<(usize, MoveError)>,
     /// Pages and target of each call.
     calls: Mutex<Vec<(usize, Option<u32>)>>,
-    /// Says less than it was asked.
+    /// Returns fewer states than there are pages.
     short: bool,
 }
 
@@ -143,7 +143,7 @@ fn what_is_elsewhere_is_moved_in_large_batches() {
         (BATCH_PAGES_START - 1, Some(1)),
         "what is there is not moved"
     );
-    // Calls that take no time are followed by larger ones, but never larger than the largest.
+    // Calls that take no time are followed by larger ones, up to the maximum.
     assert!(calls.iter().all(|(pages, _)| *pages <= BATCH_PAGES_MAX));
 }
 
@@ -180,7 +180,7 @@ fn each_answer_about_a_page_is_told() {
         };
         assert_eq!((moved.moved, moved.refused), (980, vec![run]), "{state:?}");
     }
-    // Gone between the question and the move.
+    // It was unmapped between the look-up and the move.
     let mut machine = Scripted::with(100);
     machine.stubborn.insert(5 * PAGE, PageState::Absent);
     let (moved, _) = carried_out(machine, &job(100, 0b10));
@@ -249,7 +249,7 @@ fn each_refusal_of_a_call_ends_the_move() {
             RefusalReason::Untried,
         ),
     ] {
-        // At the question, and at the move.
+        // At the look-up, and at the move.
         for first in [0, 1] {
             let mut machine = Scripted::with(1000);
             machine.refusal = Some((first, refusal));
