@@ -47,11 +47,9 @@ const USUAL_ARMS_PER_REFILL: u64 = 4;
 const ARM_COST_PAGES: u64 = 256;
 
 /// What sampling may cost.
-
-/// What may be spent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SamplingBudget {
-    /// As a share of one CPU.
+    /// The share of one CPU; 1 is a whole one.
     pub(crate) share: f64,
     /// Cost of a sample, arming included, while the program runs on no other CPU.
     pub(crate) sample_ns: u64,
