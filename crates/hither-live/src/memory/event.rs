@@ -191,8 +191,8 @@ pub(crate) struct Settled {
     pub(crate) faults: u32,
     /// The tier of its site was known, so that no fault was needed.
     pub(crate) known: bool,
-    #[serde(with = "class")]
-    pub(crate) class: RegionTier,
+    #[serde(rename = "class", with = "tier")]
+    pub(crate) tier: RegionTier,
     /// The kernel's number of the node that touched it, or that allocated it if its site was known.
     pub(crate) from: u32,
     /// The nodes that its pages are wanted on, a bit each.
@@ -286,16 +286,16 @@ pub(crate) mod construct {
     }
 }
 
-/// Classes by the policy's words.
-pub(crate) mod class {
+/// Tiers by name.
+pub(crate) mod tier {
     use hither_core::placement::RegionTier;
     use serde::{Deserialize, Deserializer, Serializer, de};
 
     pub(crate) fn serialize<S: Serializer>(
-        class: &RegionTier,
+        tier: &RegionTier,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(match class {
+        serializer.serialize_str(match tier {
             RegionTier::Local => "local",
             RegionTier::Remote => "remote",
         })

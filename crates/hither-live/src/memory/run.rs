@@ -37,7 +37,7 @@ pub(crate) fn set_up(
     nodes: &[NodeMemory],
 ) -> Result<Setup<PlacementActuator>> {
     let stored = StoredCalibration::load(&**machine, nodes, options.cache.as_deref());
-    let known = |&(signature, class): &(u64, RegionTier)| KnownSiteTier { signature, class };
+    let known = |&(signature, tier): &(u64, RegionTier)| KnownSiteTier { signature, tier };
     let page_bytes = machine.page_bytes();
     let mut config = MemoryConfig {
         huge_page_bytes: machine.huge_page_bytes(),

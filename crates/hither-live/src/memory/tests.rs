@@ -39,7 +39,7 @@ fn config(dry_run: bool) -> MemoryConfig {
         },
         sites: vec![KnownSiteTier {
             signature: 3,
-            class: RegionTier::Remote,
+            tier: RegionTier::Remote,
         }],
         placed: vec![SavedPlacement {
             signature: 4,
@@ -259,7 +259,7 @@ fn a_log_that_was_changed_is_found_out() {
         "\"class\":\"remote\",\"from\"",
         "\"class\":\"local\",\"from\"",
     ));
-    let mismatch = changed.expect("a log").expect_err("another class");
+    let mismatch = changed.expect("a log").expect_err("another tier");
     assert!(mismatch.logged.contains("local"), "{mismatch:?}");
     assert!(mismatch.decided.contains("Remote"), "{mismatch:?}");
     let lines: Vec<&str> = text.lines().collect();

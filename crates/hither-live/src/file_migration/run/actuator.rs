@@ -44,7 +44,7 @@ pub(crate) struct FileMigrationActuator {
     read_usage: Periodic,
     tick: Periodic,
     poll_interval: PollInterval,
-    run: FileMigrationReport,
+    report: FileMigrationReport,
 }
 
 impl Actuator for FileMigrationActuator {
@@ -112,12 +112,12 @@ impl Actuator for FileMigrationActuator {
     }
 
     fn status(&mut self, context: &mut Context<'_, FileMigrationController>) -> MechanismStatus {
-        self.run.summary = context.controller.summary();
+        self.report.summary = context.controller.summary();
         MechanismStatus {
             mechanism: MechanismTag::FileMigration,
             policy: self.policy.clone(),
             nodes: self.nodes.clone(),
-            figures: to_figures(&self.run.figures()),
+            figures: to_figures(&self.report.figures()),
             ..MechanismStatus::default()
         }
     }
@@ -127,15 +127,15 @@ impl Actuator for FileMigrationActuator {
         mut context: Context<'_, FileMigrationController>,
         ran: Duration,
     ) -> FileMigrationReport {
-        let mut run = FileMigrationReport {
+        let mut report = FileMigrationReport {
             summary: context.controller.summary(),
             lost: context.run.session.lost(),
             agent: context.run.cpu(),
             ran,
-            ..self.run
+            ..self.report
         };
-        run.log = context.finish_log(&run.figures());
-        run
+        report.log = context.finish_log(&report.figures());
+        report
     }
 }
 
@@ -161,7 +161,7 @@ impl FileMigrationActuator {
             read_usage: Periodic::from_start(USAGE_PERIOD_NS),
             tick: Periodic::after(TICK_PERIOD_NS),
             poll_interval: PollInterval::new(),
-            run: FileMigrationReport::default(),
+            report: FileMigrationReport::default(),
         })
     }
 
@@ -179,7 +179,7 @@ impl FileMigrationActuator {
                     // Absent pages have left the cache, and untried ones follow from another page's
                     // reason.
                     if !matches!(run.why, RefusalReason::Absent | RefusalReason::Untried) {
-                        *self.run.refused.entry(run.why.to_string()).or_default() +=
+                        *self.report.refused.entry(run.why.to_string()).or_default() +=
                             u64::from(run.pages);
                     }
                 }
@@ -198,7 +198,7 @@ impl FileMigrationActuator {
 
     /// Counts a reason for which a file cannot be used.
     fn leave_alone(&mut self, why: impl ToString) {
-        *self.run.left_alone.entry(why.to_string()).or_default() += 1;
+        *self.report.left_alone.entry(why.to_string()).or_default() += 1;
     }
 
     fn carry_out(&mut self, context: &mut Context<'_, FileMigrationController>, now_ns: u64) {

@@ -14,7 +14,7 @@ pub(super) struct AllocationSites {
 #[derive(Clone, Copy, Debug, Default)]
 struct KnownSite {
     /// The tier of all its regions; `None` where they differ.
-    class: Option<RegionTier>,
+    tier: Option<RegionTier>,
     /// The nodes that programs bind its regions to when they allocate them.
     bound: Option<u64>,
     /// Its regions were of several tiers, or went to different nodes.
@@ -25,9 +25,9 @@ struct KnownSite {
 
 impl AllocationSites {
     pub(super) fn new(known: impl IntoIterator<Item = (u64, RegionTier)>) -> AllocationSites {
-        let site = |(signature, class)| {
+        let site = |(signature, tier)| {
             let known = KnownSite {
-                class: Some(class),
+                tier: Some(tier),
                 ..KnownSite::default()
             };
             (signature, known)
@@ -39,8 +39,8 @@ impl AllocationSites {
 
     /// The expected tier of a site's next region. Nothing is expected of the unknown site, 0, since
     /// it is not a single one.
-    pub(super) fn class(&self, signature: u64) -> Option<RegionTier> {
-        self.sites.get(&signature)?.class
+    pub(super) fn tier(&self, signature: u64) -> Option<RegionTier> {
+        self.sites.get(&signature)?.tier
     }
 
     /// The nodes that programs bind a site's regions to when they allocate them.
@@ -54,7 +54,7 @@ impl AllocationSites {
     pub(super) fn settled(
         &mut self,
         signature: u64,
-        class: RegionTier,
+        tier: RegionTier,
         nodes: Option<u64>,
     ) -> Option<Option<u64>> {
         if signature == 0 {
@@ -63,9 +63,9 @@ impl AllocationSites {
         let site = self.sites.entry(signature).or_default();
         let first = site.regions == 0;
         site.regions += 1;
-        match site.class {
-            None if first => site.class = Some(class),
-            known if known != Some(class) => site.class = None,
+        match site.tier {
+            None if first => site.tier = Some(tier),
+            known if known != Some(tier) => site.tier = None,
             _ => {}
         }
         let bound = match first {
@@ -74,14 +74,14 @@ impl AllocationSites {
         };
         // A site whose regions differed once is never bound again: that would be right by chance.
         site.differs |= !first && site.bound != nodes;
-        let bound = bound.filter(|_| !site.differs && site.class.is_some());
+        let bound = bound.filter(|_| !site.differs && site.tier.is_some());
         (bound != std::mem::replace(&mut site.bound, bound)).then_some(bound)
     }
 
     /// The tier of each site with a known one, by signature.
     pub(super) fn known(&self) -> impl Iterator<Item = (u64, RegionTier)> + '_ {
         let sites = self.sites.iter();
-        sites.filter_map(|(&signature, site)| Some((signature, site.class?)))
+        sites.filter_map(|(&signature, site)| Some((signature, site.tier?)))
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn a_site_is_known_while_its_regions_agree() {
         let mut sites = AllocationSites::new([(9, RegionTier::Remote)]);
-        assert_eq!(sites.class(9), Some(RegionTier::Remote));
+        assert_eq!(sites.tier(9), Some(RegionTier::Remote));
         assert_eq!(sites.bound(9), None, "no region has shown where");
         assert_eq!(sites.settled(9, RegionTier::Remote, Some(2)), Some(Some(2)));
         assert_eq!(sites.settled(9, RegionTier::Remote, Some(2)), None);
@@ -103,13 +103,13 @@ mod tests {
             None,
             "for good"
         );
-        assert_eq!(sites.class(9), Some(RegionTier::Remote));
+        assert_eq!(sites.tier(9), Some(RegionTier::Remote));
         assert_eq!(sites.settled(9, RegionTier::Local, None), None);
-        assert_eq!(sites.class(9), None);
+        assert_eq!(sites.tier(9), None);
         assert_eq!(sites.settled(9, RegionTier::Remote, Some(2)), None);
-        assert_eq!(sites.class(9), None, "it was both");
+        assert_eq!(sites.tier(9), None, "it was both");
         assert_eq!(sites.settled(0, RegionTier::Remote, Some(2)), None);
-        assert_eq!(sites.class(0), None);
+        assert_eq!(sites.tier(0), None);
         assert_eq!(sites.known().count(), 0);
     }
 }

@@ -39,7 +39,7 @@ impl PlacementController {
         for (run, state) in runs {
             if state == BindState::Requested {
                 out.push(region.bind_request(&run, run.nodes, self.page_bytes));
-                if region.class == Some(RegionTier::Remote) && !self.dry_run {
+                if region.tier == Some(RegionTier::Remote) && !self.dry_run {
                     self.displaced.leaves(object);
                 }
             }

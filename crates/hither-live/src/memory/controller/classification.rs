@@ -34,7 +34,7 @@ impl PlacementController {
         }
         let found = found.and_then(|(object, page)| {
             let region = self.tracked[object.index()].as_mut()?;
-            if region.class != Some(RegionTier::Remote) && !region.own {
+            if region.tier != Some(RegionTier::Remote) && !region.own {
                 let node = self.host.node_of_cpu(cpu);
                 self.displaced.touched(object, page, node);
             }
@@ -86,11 +86,11 @@ impl PlacementController {
     ) {
         let region = self.tracked[object.index()].as_mut();
         let region = region.expect("the caller found it");
-        let class = self.host.region_tier(object).expect("the caller asked");
-        region.class = Some(class);
+        let tier = self.host.region_tier(object).expect("the caller asked");
+        region.tier = Some(tier);
         region.from = from;
         let here = self.host.node_mask(from);
-        let runs = match class {
+        let runs = match tier {
             RegionTier::Local => Vec::new(),
             RegionTier::Remote => place_all(&mut self.host, object, region, from, thread),
         };
@@ -107,13 +107,13 @@ impl PlacementController {
             && pages_away + region.faults >= region.left;
         let bound_before = self.sites.bound(region.signature);
         let target = alike.then_some(nodes);
-        if let Some(bound) = self.sites.settled(region.signature, class, target) {
+        if let Some(bound) = self.sites.settled(region.signature, tier, target) {
             out.push(Decision::Site {
                 signature: region.signature,
                 nodes: bound.unwrap_or(0),
             });
         }
-        match class {
+        match tier {
             RegionTier::Local => self.summary.near += 1,
             RegionTier::Remote => self.summary.far += 1,
         }
@@ -125,7 +125,7 @@ impl PlacementController {
             signature: region.signature,
             faults: region.faults,
             known: region.faults == 0,
-            class,
+            tier,
             from: self.host.kernel_number(from),
             nodes: if nodes == 0 { here } else { nodes },
             away: pages_away,
@@ -141,7 +141,7 @@ impl PlacementController {
         }
         region.kept = stays;
         self.bind_away(now_ns, object, away, by_site, out);
-        if class == RegionTier::Local {
+        if tier == RegionTier::Local {
             self.count(now_ns, object, out);
         }
     }

@@ -75,8 +75,8 @@ pub struct SavedPlacement {
 pub(crate) struct KnownSiteTier {
     #[serde(with = "crate::decision_log::hex")]
     pub(crate) signature: u64,
-    #[serde(with = "super::super::event::class")]
-    pub(crate) class: RegionTier,
+    #[serde(rename = "class", with = "super::super::event::tier")]
+    pub(crate) tier: RegionTier,
 }
 
 impl MemoryConfig {

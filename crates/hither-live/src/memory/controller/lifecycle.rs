@@ -66,7 +66,7 @@ impl PlacementController {
             signature,
             faults: 0,
             unit: huge.map_or(FaultUnit::Small, |_| FaultUnit::Huge(Vec::new())),
-            class: None,
+            tier: None,
             from: Node(0),
             segments: Vec::new(),
             kept: Vec::new(),
@@ -89,7 +89,7 @@ impl PlacementController {
             object,
             owner: process,
             bytes: length,
-            expected_tier: self.sites.class(signature),
+            expected_tier: self.sites.tier(signature),
         });
         self.summary.regions += 1;
         self.reconsider(now_ns, pid, out);
@@ -204,7 +204,7 @@ impl PlacementController {
             return;
         };
         let placed = self.saved_placements.find(region.signature, region.key);
-        let placed = placed.filter(|_| region.class != Some(RegionTier::Remote));
+        let placed = placed.filter(|_| region.tier != Some(RegionTier::Remote));
         // A region of another size is another one.
         let Some(placed) = placed.filter(|placed| placed.pages == region.pages) else {
             return;

@@ -88,7 +88,7 @@ impl Controller for PlacementController {
             unused: Vec::new(),
             processes: FxHashMap::default(),
             unused_processes: Vec::new(),
-            sites: AllocationSites::new(known.map(|site| (site.signature, site.class))),
+            sites: AllocationSites::new(known.map(|site| (site.signature, site.tier))),
             recording: match config.source {
                 SampleSource::Hints => FaultRecording::new(
                     SamplingBudget::of(cpus, config.cpu_permille).samples_a_second(),

@@ -37,7 +37,7 @@ impl PlacementController {
                 pages[home.index()] += u64::from(step);
             }
         }
-        let state = match region.class {
+        let state = match region.tier {
             Some(RegionTier::Remote) => "far",
             _ if region.counted => "sampled",
             Some(RegionTier::Local) => "near",

@@ -127,7 +127,7 @@ impl World {
             Decision::Watch { on } => format!("watch {on}"),
             Decision::Settled(settled) => format!(
                 "{:?} pid {} page {} after {}{}, {} away on {:b}",
-                settled.class,
+                settled.tier,
                 settled.pid,
                 settled.start / PAGE,
                 settled.faults,
@@ -241,7 +241,7 @@ fn of_a_program_that_grows_more_may_be_far() {
     let mut config = two_nodes();
     config.sites.push(KnownSiteTier {
         signature: 5,
-        class: RegionTier::Remote,
+        tier: RegionTier::Remote,
     });
     let mut world = World::new(&config);
     // The site is known to be a stream, and the region is all that the program has so far.
@@ -354,7 +354,7 @@ fn a_known_site_needs_no_faults() {
     let mut config = two_nodes();
     config.sites.push(KnownSiteTier {
         signature: 5,
-        class: RegionTier::Remote,
+        tier: RegionTier::Remote,
     });
     config.policy = "cache-aware{region=4096,limit=1}".to_owned();
     let mut world = World::new(&config);
@@ -399,7 +399,7 @@ fn a_site_s_policy_is_undone_where_the_policy_wants_it_no_longer() {
     let mut config = two_nodes();
     config.sites.push(KnownSiteTier {
         signature: 5,
-        class: RegionTier::Remote,
+        tier: RegionTier::Remote,
     });
     let mut world = World::new(&config);
     world.region(7, 5000, 100, 6);

@@ -30,7 +30,7 @@ pub(super) struct TrackedRegion {
     pub(super) faults: u32,
     pub(super) unit: FaultUnit,
     /// `None` while it is watched.
-    pub(super) class: Option<RegionTier>,
+    pub(super) tier: Option<RegionTier>,
     /// The node of the thread whose fault settled it.
     pub(super) from: Node,
     pub(super) segments: Vec<Segment>,

@@ -647,8 +647,8 @@ fn a_dry_run_decides_once() {
 #[test]
 fn with_cache_aware_near_regions_are_counted_and_far_ones_are_not() {
     let mut config = config("cache-aware{region=4096,limit=1},upm");
-    for (signature, class) in [(11, RegionTier::Local), (12, RegionTier::Remote)] {
-        config.sites.push(KnownSiteTier { signature, class });
+    for (signature, tier) in [(11, RegionTier::Local), (12, RegionTier::Remote)] {
+        config.sites.push(KnownSiteTier { signature, tier });
     }
     let mut rig = Rig::new(&config);
     rig.region(20_000, 100, 12);
