@@ -109,7 +109,7 @@ pub enum ParamKind {
     Replacement {
         /// Where the user says nothing.
         default: &'static str,
-        /// What may be written: [`inner_replacements`].
+        /// The names that may be written.
         names: PolicyNames,
     },
     /// The name of another [placement](crate::placement).

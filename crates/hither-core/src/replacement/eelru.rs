@@ -6,10 +6,10 @@
 //! SIGMETRICS 1999, section 2, with the general form of several points e and l. All blocks, evicted
 //! ones too, are kept in order of recency down to the last point l, and references are counted by
 //! the stretch between two points where they fall. With M blocks in the cache and H(x, y) the
-//! references to recencies x to y, LRU hits H(0, M), and early eviction hits H(0, e) + (M - e) / (l
-//! - e) H(e, l), because M - e of the l - e blocks between the points can be in the cache. The best
-//! pair of points is used if it is better than LRU: the least recent block is evicted if it is
-//! beyond l, otherwise the most recent one beyond e.
+//! references to recencies x to y, LRU hits H(0, M), and early eviction hits
+//! H(0, e) + (M - e) / (l - e) H(e, l), because M - e of the l - e blocks between the points can be
+//! in the cache. The best pair of points is used if it is better than LRU: the least recent block
+//! is evicted if it is beyond l, otherwise the most recent one beyond e.
 //!
 //! Readings where the paper leaves the choice to the implementer: `early` points are spaced evenly
 //! between 0 and M; `late` points have growing distances up to `reach` times M. Counts are halved
