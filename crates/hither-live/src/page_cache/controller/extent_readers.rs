@@ -141,8 +141,8 @@ mod tests {
         let mut left = Vec::new();
         for step in 0..=N {
             left.extend(readers.touch(7, N + step, 5));
-            // Another one reads here and there.
             // Another thread reads here and there.
+            left.extend(readers.touch(8, 40 * N * (step % 2), 5));
         }
         assert_eq!(left.len(), 1 + N as usize, "each jump leaves an extent");
         assert_eq!(through(left), [1]);
