@@ -111,8 +111,8 @@ const PARAMS: &[Param] = &[
         1000.0,
         0.001,
     ),
-    real("max_ms", "longest", 60_000.0, 0.001),
     real("max_ms", "upper bound of that time", 60_000.0, 0.001),
+    real("scan_mb", "memory scanned each time", 256.0, 0.001),
     real(
         "rate_mb",
         "most MB/s that migrate to a node (1280 in Linux before 4.20); 0: no limit",
