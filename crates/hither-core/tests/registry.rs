@@ -39,7 +39,8 @@ fn every_policy_file_has_an_entry_and_every_entry_its_file() {
     let files = policies_in(
         "placement",
         &[
-            "mod", "counters", "entry", "events", "host", "interface", "nodes", "registry", "testing",
+            "mod", "counters", "entry", "events", "host", "interface", "nodes", "registry",
+            "testing",
         ],
     );
     assert_eq!(files, placements.collect());

@@ -123,8 +123,8 @@ const PARAMS: &[Param] = &[
     cost("scan_ns", "what scanning a page costs", 30),
 ];
 
-/// Passes of the scanner in which a page migrates on its first fault, or if the same thread made its
-/// last one.
+/// Passes of the scanner in which a page migrates on its first fault, or if the same thread made
+/// its last one.
 const EARLY_PASSES: u32 = 4;
 
 /// Slots that the scan period, and the faults of a pass, are divided into (NUMA_PERIOD_SLOTS).

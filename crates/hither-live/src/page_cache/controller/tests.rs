@@ -572,7 +572,8 @@ proptest! {
     ) {
         let capacity = 300;
         let mut lab = Lab::new(policy, capacity);
-        let mut cache = SimulatedCache::new(&policy.parse().expect("a policy"), capacity as u32, &[]);
+        let spec = policy.parse().expect("a policy");
+        let mut cache = SimulatedCache::new(&spec, capacity as u32, &[]);
         let (mut numbers, mut keys, mut tick) = (BTreeMap::new(), Vec::new(), 0);
         let mut objects = BTreeMap::new();
         let mut last: BTreeMap<u64, u64> = BTreeMap::new();
