@@ -39,7 +39,14 @@ fn every_policy_file_has_an_entry_and_every_entry_its_file() {
     let files = policies_in(
         "placement",
         &[
-            "mod", "counters", "entry", "events", "host", "interface", "nodes", "registry",
+            "mod",
+            "counters",
+            "entry",
+            "events",
+            "host",
+            "interface",
+            "nodes",
+            "registry",
             "testing",
         ],
     );
