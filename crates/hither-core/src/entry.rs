@@ -1,6 +1,6 @@
 //! What the registries of policies have in common: what an entry says of a policy, its parameters
-//! and their values. The lists themselves are [`registry`](crate::registry) and
-//! [`placement`](crate::placement); policies import from here, and the lists import the policies.
+//! and their values. Policies import this module; the lists, [`registry`](crate::registry) and
+//! [`placement`](crate::placement), import the policies.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use crate::cache::ReplacementPolicy;
 use crate::classify::SiteRecord;
 use crate::text::parse_count;
 
-/// An entry of a registry that users name, with parameters.
+/// An entry of a registry: users write its name, with parameters.
 pub trait RegistryEntry: Sized + 'static {
-    /// What such an entry is, in an error: `policy`.
+    /// What an entry is called in errors: `policy`.
     const SINGULAR: &'static str;
-    /// What several are.
+    /// The plural of that.
     const PLURAL: &'static str;
     /// The registry, sorted by name.
     fn all() -> &'static [Self];
@@ -22,7 +22,7 @@ pub trait RegistryEntry: Sized + 'static {
     fn params(&self) -> &'static [Param];
 }
 
-/// One replacement policy.
+/// The registry entry of a replacement policy.
 #[derive(Debug)]
 pub struct ReplacementEntry {
     /// What a user writes; also the name of its file, with `_` for `-` (and `two_q` for `2q`).
@@ -39,7 +39,7 @@ pub struct ReplacementEntry {
     pub live: &'static [Mechanism],
     /// Whether it is compared where the user names no policies.
     pub compared: Compared,
-    /// Makes one.
+    /// Builds it.
     pub build: fn(&ReplacementSettings<'_>, &Values) -> Box<dyn ReplacementPolicy>,
 }
 
@@ -50,7 +50,7 @@ impl ReplacementEntry {
     }
 }
 
-/// What a policy is built for.
+/// What a policy is built from.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplacementSettings<'a> {
     /// How many blocks the cache holds, at least one.
@@ -80,8 +80,7 @@ pub struct Param {
     pub kind: ParamKind,
 }
 
-/// Lists the names of policies: a function, since a parameter is part of the registry that it would
-/// have to name.
+/// Lists the names of policies. A function, because the parameter is itself a part of the registry.
 pub type PolicyNames = fn() -> Vec<&'static str>;
 
 /// The type of a parameter, with its default and inclusive range.
@@ -89,7 +88,7 @@ pub type PolicyNames = fn() -> Vec<&'static str>;
 pub enum ParamKind {
     /// A whole number.
     Count {
-        /// Where the user says nothing.
+        /// The value if the user gives none.
         default: u64,
         /// The smallest allowed.
         min: u64,
@@ -98,30 +97,31 @@ pub enum ParamKind {
     },
     /// A real number.
     Real {
-        /// Where the user says nothing.
+        /// The value if the user gives none.
         default: f64,
         /// The smallest allowed.
         min: f64,
         /// The largest allowed.
         max: f64,
     },
-    /// The name of another replacement policy.
+    /// The name of another replacement policy, one that needs to know the block alone.
     Replacement {
-        /// Where the user says nothing.
+        /// The value if the user gives none.
         default: &'static str,
         /// The names that may be written.
         names: PolicyNames,
     },
-    /// The name of another [placement](crate::placement).
+    /// The name of another [placement](crate::placement), one of memory that is not made of another
+    /// one itself.
     Placement {
-        /// Where the user says nothing.
+        /// The value if the user gives none.
         default: &'static str,
-        /// What may be written.
+        /// Lists what may be written.
         names: PolicyNames,
     },
     /// One of some names.
     Name {
-        /// Where the user says nothing.
+        /// The value if the user gives none.
         default: &'static str,
         /// What may be written.
         names: &'static [&'static str],
@@ -129,7 +129,7 @@ pub enum ParamKind {
 }
 
 impl ParamKind {
-    /// The value where the user says nothing.
+    /// The value if the user gives none.
     pub fn default(self) -> Value {
         match self {
             ParamKind::Count { default, .. } => Value::Count(default),
@@ -281,7 +281,7 @@ impl Needs {
         totals: false,
     };
 
-    /// All that there is to know.
+    /// Everything.
     pub const ALL: Needs = Needs {
         future: true,
         sites: true,
@@ -290,7 +290,7 @@ impl Needs {
         totals: true,
     };
 
-    /// What both need together.
+    /// What either of them needs.
     pub fn and(self, other: Needs) -> Needs {
         Needs {
             future: self.future || other.future,
@@ -301,7 +301,7 @@ impl Needs {
         }
     }
 
-    /// True where the block alone is enough.
+    /// Whether the block alone is enough.
     pub fn nothing(self) -> bool {
         self == Needs::NOTHING
     }
@@ -324,7 +324,7 @@ impl Needs {
 /// A mechanism of `hither run` that a policy can govern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mechanism {
-    /// What the page cache keeps of a program's files.
+    /// Which pages of a program's files the page cache keeps.
     PageCache,
     /// Which nodes hold copies of a program's files.
     Replicas,

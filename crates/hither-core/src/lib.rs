@@ -4,9 +4,10 @@
 //! go out, and the same input always gives the same output. The simulator and the live runtime
 //! drive this same code.
 //!
-//! [`registry`] names the policies, [`Spec`] parses what a user writes, [`Residency`] says what is
-//! in the cache and asks a [`Replacement`] what to give up. A [`Placement`] says on which node of a
-//! [`Topology`] a block lives.
+//! [`registry`] lists the replacement policies and [`placement`] the placements; [`entry`] is what
+//! their entries have in common, and [`Spec`] parses what a user writes. [`Residency`] knows what
+//! is in a cache and asks a [`Replacement`] what to evict. A [`Placement`] decides on which node of
+//! a [`Topology`] a block lives.
 #![forbid(unsafe_code)]
 
 pub mod access;

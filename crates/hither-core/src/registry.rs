@@ -1,7 +1,7 @@
-//! The list of all replacement policies, and what each says of itself. Help, documentation tables,
-//! completions, default comparisons and what can run live come from it; there is no second list. A
-//! new policy is one file in `replacement/` and one entry here. The same words (parameters, needs)
-//! describe [placements](crate::placement), which have a list of their own.
+//! The list of all replacement policies. Help, documentation tables, completions, default
+//! comparisons and what can run live come from it; there is no second list. A new policy is one
+//! file in `replacement/` and one entry here. [Placements](crate::placement) have a list of their
+//! own; what entries have in common is in [`entry`](crate::entry).
 
 pub use crate::entry::{
     Compared, Mechanism, Needs, Param, ParamKind, PolicyNames, ReplacementEntry,
@@ -27,7 +27,7 @@ impl RegistryEntry for ReplacementEntry {
     }
 }
 
-/// Entries with a position, in that order, with their defaults.
+/// Specs, with their defaults, of the entries with a position, ordered by it.
 pub(crate) fn ordered<E: RegistryEntry>(
     entries: impl Iterator<Item = (Option<u8>, &'static E)>,
 ) -> Vec<Spec<E>> {
@@ -44,18 +44,18 @@ pub fn replacement_policies() -> &'static [ReplacementEntry] {
     REPLACEMENT_POLICIES
 }
 
-/// The policy that others are compared to, and that is used where none is named: plain LRU.
+/// The policy that others are compared with, and the default where none is named: plain LRU.
 pub fn baseline() -> Spec {
     compared_everywhere()[0]
 }
 
-/// The policies that simulations and sweeps compare where the user names none.
+/// The default policies of simulations and sweeps.
 pub fn compared_everywhere() -> Vec<Spec> {
     let entries = REPLACEMENT_POLICIES.iter();
     ordered(entries.map(|entry| (entry.compared.everywhere(), entry)))
 }
 
-/// The policies that advice and reports compare where the user names none.
+/// The default policies of advice and reports.
 pub fn compared_in_advice() -> Vec<Spec> {
     let entries = REPLACEMENT_POLICIES.iter();
     ordered(entries.map(|entry| (entry.compared.position(), entry)))

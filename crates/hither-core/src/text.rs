@@ -1,8 +1,8 @@
-//! Texts that users write, as several parsers need them: whole numbers with units, and a hint for a
-//! name that is nearly right.
+//! Parsing that several kinds of user input share: whole numbers with units, and a hint for a
+//! misspelt name.
 
-/// A whole number as people write it: `4096`, `64k`, `10M`, `2G` (powers of 1000, as numbers of
-/// blocks or references are; sizes in bytes are another matter).
+/// A whole number with an optional unit: `4096`, `64k`, `10M`, `2G`. Units are powers of 1000, for
+/// numbers of blocks or references; sizes in bytes are parsed elsewhere.
 pub fn parse_count(text: &str) -> Option<u64> {
     let units = [
         ('k', 1_000),
@@ -22,8 +22,8 @@ pub fn parse_count(text: &str) -> Option<u64> {
     value.checked_mul(factor)
 }
 
-/// ` (did you mean ...?)` for the nearest of `names`, if it is at most two edits away and not all
-/// edited.
+/// ` (did you mean ...?)` for the nearest of `names`, if it is at most two edits away, and fewer
+/// than it has letters.
 pub(crate) fn hint(written: &str, names: impl Iterator<Item = &'static str>) -> String {
     names
         .map(|name| (distance(written, name), name))

@@ -11,11 +11,11 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Ranges that a thread remembers.
+/// The ranges that a thread remembers.
 const RANGES_MAX: usize = 4;
 const PAGE_BYTES: u64 = 4096;
 
-/// Calls that unmapped or protected memory.
+/// Counts calls that unmapped or protected memory.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
 /// Some memory was unmapped or protected, or is about to be.
@@ -52,7 +52,7 @@ impl Ranges {
                 .any(|&(from, to)| from <= start && end <= to)
     }
 
-    /// The kernel succeeded there after `changes` were counted.
+    /// The kernel wrote there successfully after `changes` were counted.
     fn add(&mut self, start: u64, length: usize) {
         if length == 0 || self.covers(start, length) {
             return;
@@ -65,7 +65,7 @@ impl Ranges {
             start & !(PAGE_BYTES - 1),
             (start + length as u64).next_multiple_of(PAGE_BYTES),
         );
-        // A buffer that is read into piece by piece is one range.
+        // A buffer that is read into piece by piece becomes one range.
         let touching = |range: &(u64, u64)| range.0 <= to && from <= range.1 && range.1 > 0;
         let (place, joined) = match self.ranges.iter().position(touching) {
             Some(place) => {

@@ -82,8 +82,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "refill",
-        doc: "the share of a node's originals for which frames were needed after which frequencies \
-              fall",
+        doc: "frequencies fall each time frames were needed for this share of a node's originals",
         kind: ParamKind::Real {
             default: 1.0 / 3.0,
             min: 0.0,

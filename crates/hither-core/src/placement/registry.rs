@@ -1,6 +1,6 @@
-//! The list of all placement policies, and what each says of itself. Help, documentation tables,
-//! default comparisons and what can run live come from it; there is no second list. A new policy is
-//! one file in `placement/` and one entry here.
+//! The list of all placement policies. Help, documentation tables, default comparisons and what can
+//! run live come from it; there is no second list. A new policy is one file in `placement/` and one
+//! entry here.
 
 use super::entry::{PlacementEntry, Target};
 use crate::entry::{Param, RegistryEntry};
@@ -28,7 +28,7 @@ pub fn placement_policies() -> &'static [PlacementEntry] {
     PLACEMENT_POLICIES
 }
 
-/// The placements of `target` that are compared where the user names none, the baseline first.
+/// The default placements of `target` in comparisons, the baseline first.
 pub fn compared(target: Target) -> Vec<Spec<PlacementEntry>> {
     let entries = PLACEMENT_POLICIES.iter();
     let entries = entries.filter(|entry| entry.target() == target);

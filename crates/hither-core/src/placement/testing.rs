@@ -1,5 +1,5 @@
 //! A machine for the tests of placements: no latencies, no time but what the test sets; every
-//! action is done at once.
+//! action is carried out at once.
 
 use std::sync::Arc;
 
@@ -123,14 +123,14 @@ impl Machine {
         self.act(&out)
     }
 
-    /// More pages, and frames for them were always there.
+    /// Adds pages; there are always frames for them.
     pub(crate) fn grow(&mut self, blocks: u32) {
         self.nodes.grow(blocks);
         self.counts.grow(blocks);
         self.policy.grow(blocks);
     }
 
-    /// An object and the pages it has left are no more.
+    /// Frees an object and the pages it has left.
     pub(crate) fn free(&mut self, object: u32, blocks: impl IntoIterator<Item = u32>) {
         for block in blocks.into_iter().map(Block) {
             let node = self.nodes.home(block).expect("placed");

@@ -1,5 +1,5 @@
-//! Calls that unmap memory or take the right to write to it away: buffers that reads went to may
-//! not be writable any more.
+//! Calls that unmap memory or make it read-only: buffers that reads went to may not be writable any
+//! more.
 //!
 //! `munmap`, `mmap` and, with the feature `pages`, `mremap` are hooked elsewhere.
 
@@ -9,7 +9,7 @@ use libc::size_t;
 
 use crate::{buffers, real};
 
-/// Defines exported symbols that say so and make the real call.
+/// Defines exported symbols that note this and make the real call.
 macro_rules! changing {
     ($($symbol:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
         $(

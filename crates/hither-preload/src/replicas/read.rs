@@ -17,7 +17,7 @@ const READ_BYTES_MAX: usize = 8 << 20;
 const VECTOR_BUFFERS_MAX: usize = 64;
 
 thread_local! {
-    /// Reads served since the last that was recorded.
+    /// Served reads since the last one that was recorded.
     static UNRECORDED: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -67,8 +67,8 @@ pub(crate) unsafe fn serve(
     Some(result)
 }
 
-/// What one read of the range would return, copied. `None` if it is not all there, or may not be of
-/// use by now.
+/// What one read of the range would return, copied. `None` if not all of it has replicas, or they
+/// may have expired.
 ///
 /// # Safety
 /// As [`serve`].
@@ -125,7 +125,7 @@ unsafe fn buffers_of<'a>(vector: *const iovec, count: i32) -> Option<&'a [iovec]
     (1..=READ_BYTES_MAX).contains(&sum).then_some(buffers)
 }
 
-/// Serves the range behind the descriptor's own offset, which moves on.
+/// Serves the range at the descriptor's own offset, and advances that.
 ///
 /// # Safety
 /// As [`serve`].
@@ -146,7 +146,7 @@ unsafe fn next(view: &View, of: Match, fd: i32, into: Destination) -> Option<(u6
     }
     let bytes = view.bytes(of);
     let expected = table::take_offset(fd, |offset| offset + count as u64 <= bytes)?;
-    // What cannot be served is better seen before the offset is moved.
+    // Better to find out before the offset is advanced that the range cannot be served.
     let moved = match view.holds(of, expected, count) {
         true => syscalls::seek(fd, count as i64, libc::SEEK_CUR).ok(),
         false => None,
@@ -164,13 +164,12 @@ unsafe fn next(view: &View, of: Match, fd: i32, into: Destination) -> Option<(u6
             return Some((start, result));
         }
     }
-    // The range is this call's: nobody else reads it. It is read where it is.
+    // The range belongs to this call: no other read gets it. It is read at its offset.
     // SAFETY: as the caller says.
     let result = unsafe { real_at(fd, into, start) };
     let unread = count as i64 - (result.max(0) as i64);
     if unread > 0 {
-        // Seeking back fails only where somebody has set the offset meanwhile, whose word then
-        // holds.
+        // Seeking back fails only if another thread has set the offset meanwhile; then that holds.
         let _ = syscalls::seek(fd, -unread, libc::SEEK_CUR);
     }
     table::put_offset(fd, start + result.max(0) as u64);

@@ -1,10 +1,10 @@
-//! Which descriptor stands for a file with replicas, and whether its offset is this process's
+//! Which descriptor refers to a file with replicas, and whether its offset belongs to this process
 //! alone.
 //!
-//! A word a descriptor, as in [`crate::files`], but what is wrong there for a moment costs a line
-//! of a trace, and here it would be another file's bytes. So a word carries a tag that changes
-//! whenever the descriptor is forgotten: what one thread finds out about a descriptor is not
-//! entered if another one has closed it meanwhile.
+//! A row has a word for the file, as in [`crate::files`]. There a word that is wrong for a moment
+//! costs a line of a trace; here it would return another file's bytes. So a word has a tag that
+//! changes whenever the row is cleared: what one thread finds out about a descriptor is not entered
+//! if another one has closed it meanwhile.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,29 +15,29 @@ use hither_sys::syscalls;
 use crate::descriptor_table::{Row, Table};
 use crate::{files, session};
 
-/// What a word says, in its low bits.
-const KIND: u64 = 3;
+/// The low bits of a word: what it says.
+const KIND_MASK: u64 = 3;
 /// Nothing is known.
 const UNKNOWN: u64 = 0;
 /// It is not to be served, whatever file it is.
 const REFUSED: u64 = 1;
-/// The file had no replicas when the view's generation ended in the bits above.
+/// The file had no replicas at the view's generation in the bits above.
 const ABSENT: u64 = 2;
-/// The file of a number and an epoch, in the bits above.
+/// The bits above have the number and the epoch of the file.
 const MATCHED: u64 = 3;
 
 /// The uppermost bits are the tag.
 const TAG_SHIFT: u32 = 48;
-const TAG: u64 = u64::MAX << TAG_SHIFT;
-/// A generation as far as it is kept.
-const GENERATION: u64 = (1 << (TAG_SHIFT - 2)) - 1;
+const TAG_MASK: u64 = u64::MAX << TAG_SHIFT;
+/// The bits of a generation that are kept.
+const GENERATION_MASK: u64 = (1 << (TAG_SHIFT - 2)) - 1;
 const FILE_BITS: u32 = 12;
 const EPOCH_BITS: u32 = TAG_SHIFT - 2 - FILE_BITS;
 
 /// No offset is known, or somebody is about to move it.
 const TAKEN: u64 = u64::MAX;
 
-/// One without a row is not served.
+/// A descriptor without a row is not served.
 #[repr(C)]
 pub(crate) struct Descriptor {
     word: AtomicU64,
@@ -55,7 +55,7 @@ unsafe impl Row for Descriptor {
 
     fn forget(&self) {
         self.offset.store(TAKEN, Ordering::Relaxed);
-        let next = |word: u64| Some((word & TAG).wrapping_add(1 << TAG_SHIFT) | UNKNOWN);
+        let next = |word: u64| Some((word & TAG_MASK).wrapping_add(1 << TAG_SHIFT) | UNKNOWN);
         // It never refuses.
         let _ = self
             .word
@@ -73,7 +73,7 @@ pub(crate) fn opened(fd: i32) {
 pub(super) fn matched(view: &View, fd: i32) -> Option<Match> {
     let descriptor = TABLE.row(fd)?;
     let word = descriptor.word.load(Ordering::Acquire);
-    match word & KIND {
+    match word & KIND_MASK {
         MATCHED => {
             let of = unpack(word);
             match view.is_over(of) {
@@ -82,17 +82,17 @@ pub(super) fn matched(view: &View, fd: i32) -> Option<Match> {
             }
         }
         REFUSED => None,
-        ABSENT if generation(word) == view.generation() & GENERATION => None,
+        ABSENT if generation(word) == view.generation() & GENERATION_MASK => None,
         _ => look_up(view, fd, descriptor, word),
     }
 }
 
 fn generation(word: u64) -> u64 {
-    (word & !TAG) >> 2
+    (word & !TAG_MASK) >> 2
 }
 
 fn unpack(word: u64) -> Match {
-    let body = (word & !TAG) >> 2;
+    let body = (word & !TAG_MASK) >> 2;
     Match {
         file: (body & ((1 << FILE_BITS) - 1)) as u32,
         epoch: body >> FILE_BITS,
@@ -104,7 +104,7 @@ fn pack(of: Match) -> Option<u64> {
     fits.then_some((of.epoch << FILE_BITS | u64::from(of.file)) << 2 | MATCHED)
 }
 
-/// Finds out what `fd` stands for, which was `word` before.
+/// Finds out what `fd` refers to; `word` was its word before.
 #[cold]
 fn look_up(view: &View, fd: i32, descriptor: &Descriptor, word: u64) -> Option<Match> {
     // The child of a vfork finds out about its own descriptors, and enters nothing of it in its
@@ -112,7 +112,7 @@ fn look_up(view: &View, fd: i32, descriptor: &Descriptor, word: u64) -> Option<M
     if !session::owns_descriptors() {
         return None;
     }
-    let generation = view.generation() & GENERATION;
+    let generation = view.generation() & GENERATION_MASK;
     let found = match is_served(fd) {
         None => Err(REFUSED),
         Some(id) => match view.find(id) {
@@ -126,11 +126,11 @@ fn look_up(view: &View, fd: i32, descriptor: &Descriptor, word: u64) -> Option<M
     };
     let entered = descriptor.word.compare_exchange(
         word,
-        word & TAG | body,
+        word & TAG_MASK | body,
         Ordering::AcqRel,
         Ordering::Relaxed,
     );
-    // Somebody has closed it, or found out the same.
+    // Otherwise another thread has closed it, or found out the same.
     entered.ok().and(found.ok())
 }
 
@@ -149,8 +149,8 @@ fn is_served(fd: i32) -> Option<FileId> {
     })
 }
 
-/// Where the offset of `fd` is thought to be, if that is this process's alone and `fits`. Until it
-/// is put back nobody else gets it.
+/// Takes the offset at which `fd` is believed to be, if that belongs to this process alone and
+/// `fits`. Until it is put back no other thread gets it.
 pub(super) fn take_offset(fd: i32, fits: impl FnOnce(u64) -> bool) -> Option<u64> {
     let descriptor = TABLE.row(fd)?;
     if !files::is_alone(fd) {
@@ -167,20 +167,20 @@ pub(super) fn take_offset(fd: i32, fits: impl FnOnce(u64) -> bool) -> Option<u64
     taken.ok()
 }
 
-/// Says where the offset of `fd` is.
+/// Sets the offset of `fd`.
 pub(super) fn put_offset(fd: i32, offset: u64) {
     if let Some(descriptor) = TABLE.row(fd) {
         descriptor.offset.store(offset, Ordering::Release);
     }
 }
 
-/// The kernel has read `length` bytes at the offset of `fd`. It is asked where that is, if that is
-/// of any use.
+/// The kernel has read `length` bytes at the offset of `fd`. It is asked for the offset if that is
+/// needed.
 pub(super) fn moved_on(fd: i32, length: u64) {
     let Some(descriptor) = TABLE.row(fd) else {
         return;
     };
-    if descriptor.word.load(Ordering::Relaxed) & KIND != MATCHED || !files::is_alone(fd) {
+    if descriptor.word.load(Ordering::Relaxed) & KIND_MASK != MATCHED || !files::is_alone(fd) {
         let offset = descriptor.offset.load(Ordering::Relaxed);
         if offset != TAKEN {
             descriptor.offset.store(offset + length, Ordering::Relaxed);

@@ -37,8 +37,8 @@ const FAST_ROUNDS: u64 = 16;
 /// How many times faster they go.
 const FAST_RATE_FACTOR: u64 = 8;
 
-/// The reserve for fast rounds holds at most the budget of two seconds.
-const RESERVE_NS_MAX: f64 = 2e9;
+/// The reserve for fast rounds holds at most the budget of this time.
+const RESERVE_SPAN_NS: f64 = 2e9;
 
 /// The reserve regains one sample for every fourth that is armed at the usual rate.
 const USUAL_ARMS_PER_REFILL: u64 = 4;
@@ -153,7 +153,7 @@ impl Plan {
             halvings: 0,
             quiet_periods: 0,
             fast_arms: 0,
-            reserve_ns: (budget.share * RESERVE_NS_MAX) as u64,
+            reserve_ns: (budget.share * RESERVE_SPAN_NS) as u64,
             usual_arms: 0,
             regions: BTreeMap::new(),
             windows: 0,
@@ -287,7 +287,7 @@ impl Plan {
         } else {
             self.usual_arms += 1;
             if self.usual_arms.is_multiple_of(USUAL_ARMS_PER_REFILL) {
-                let most_ns = (self.budget.share * RESERVE_NS_MAX) as u64;
+                let most_ns = (self.budget.share * RESERVE_SPAN_NS) as u64;
                 self.reserve_ns = (self.reserve_ns + sample_ns).min(most_ns);
             }
         }
