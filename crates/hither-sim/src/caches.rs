@@ -23,7 +23,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const BATCH: usize = 8192;
+const BATCH_REFERENCES: usize = 8192;
 
 /// One cache to simulate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -156,12 +156,16 @@ pub fn run(
     let sampled = references.sampled();
     let mut lanes = lanes(configurations, references.blocks(), options.sites, sampled);
     let mut parts: [Vec<Access>; SAMPLE_PARTS] = Default::default();
-    let (mut batch, mut ahead) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+    let (mut batch, mut ahead) = (
+        Vec::with_capacity(BATCH_REFERENCES),
+        Vec::with_capacity(BATCH_REFERENCES),
+    );
     let needs = lanes
         .iter()
         .map(|lane_run| lane_run.lane.needs())
         .fold(Needs::NOTHING, Needs::and);
-    let read = |start: u64, out: &mut Vec<Access>| references.fill(start, BATCH, needs, out);
+    let read =
+        |start: u64, out: &mut Vec<Access>| references.fill(start, BATCH_REFERENCES, needs, out);
 
     let ends = segment_ends(references.references(), options.segments);
     read(0, &mut batch)?;

@@ -1,7 +1,7 @@
 //! Simulation on samples: close to the whole, with an error that says how close.
 
 use hither_sim::{CacheConfiguration, CacheOptions, CacheOutcome, run};
-use hither_trace::{Builder, LoadOptions, Sample, Trace};
+use hither_trace::{LoadOptions, Sample, Trace, TraceBuilder};
 
 /// 400,000 references to some 40,000 blocks, some much more popular than others, and a scan now and
 /// then.
@@ -10,7 +10,7 @@ fn trace(sample: Sample) -> Trace {
         sample,
         ..LoadOptions::DEFAULT
     };
-    let mut builder = Builder::new("made up", &options).unwrap();
+    let mut builder = TraceBuilder::new("made up", &options).unwrap();
     let mut state = 11u64;
     for tick in 0..400_000u64 {
         state = state

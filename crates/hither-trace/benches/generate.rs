@@ -10,7 +10,7 @@ use std::path::Path;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hither_trace::LoadOptions;
-use hither_trace::generate::{Conditions, Mix};
+use hither_trace::generate::{MixOptions, ProgramMix};
 
 /// Each with its loads and stores.
 const PROGRAMS: [(&str, u64); 2] = [
@@ -22,12 +22,12 @@ fn programs(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("generate");
     group.sample_size(10);
     for (spec, accesses) in PROGRAMS {
-        let conditions = Conditions {
+        let conditions = MixOptions {
             threads: Some(8),
             seed: 1,
-            ..Conditions::default()
+            ..MixOptions::default()
         };
-        let mix = Mix::new(&[spec.parse().unwrap()], conditions);
+        let mix = ProgramMix::new(&[spec.parse().unwrap()], conditions);
         group.throughput(Throughput::Elements(accesses));
         group.bench_function(spec, |bencher| {
             bencher.iter(|| {

@@ -7,14 +7,14 @@ use std::path::Path;
 
 use hither_core::Access;
 use hither_core::registry::Needs;
-use hither_trace::generate::{GENERATORS, Spec, Workload};
+use hither_trace::generate::{GENERATORS, GeneratorSpec, Workload};
 use hither_trace::schema::{AccessRow, FILES, RowOp};
 use hither_trace::{LoadOptions, Trace};
 
 const BLOCK_BYTES: u64 = 4096;
 
 fn workload(specs: &[&str], seed: u64) -> Workload {
-    let specs: Vec<Spec> = specs.iter().map(|text| text.parse().unwrap()).collect();
+    let specs: Vec<GeneratorSpec> = specs.iter().map(|text| text.parse().unwrap()).collect();
     Workload::new(&specs, seed)
 }
 

@@ -12,7 +12,7 @@ use hither_trace::schema::{
     AccessRow, MemoryNode, Meta, ObjectKind, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow,
 };
 use hither_trace::{
-    Error, Export, Input, LoadOptions, Result, Sample, Shared, Stats, Trace, Writer, import,
+    Error, Export, Input, LoadOptions, Result, Sample, SharingCounts, Stats, Trace, Writer, import,
 };
 
 const PAGE_BYTES: u64 = 4096;
@@ -144,7 +144,7 @@ fn a_row_is_a_reference_a_page_with_its_count_and_marks_lie_between() {
     assert_eq!((total.loads, total.stores, total.faults), (17, 65_536, 1));
     assert_eq!((total.requests, stats.sequential_share), (0, 0.0));
     assert_eq!((stats.iterations, stats.constructs), (1, 2));
-    let shared = Shared {
+    let shared = SharingCounts {
         blocks: [3, 1, 0],
         accesses: [9, 15 + 65_536, 0],
     };

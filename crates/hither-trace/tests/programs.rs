@@ -7,9 +7,9 @@ use std::path::Path;
 
 use hither_core::registry::Needs;
 use hither_core::{Access, Op};
-use hither_trace::generate::{Conditions, Mix, PROGRAMS, ProgramSpec};
+use hither_trace::generate::{MixOptions, PROGRAMS, ProgramMix, ProgramSpec};
 use hither_trace::schema::FILES;
-use hither_trace::{LoadOptions, Shared, Stats, Trace};
+use hither_trace::{LoadOptions, SharingCounts, Stats, Trace};
 
 const EVERYTHING: Needs = Needs {
     future: false,
@@ -36,19 +36,19 @@ fn small(name: &str) -> &str {
     SMALL.iter().find(of).unwrap_or(&name)
 }
 
-fn mix(specs: &[&str], conditions: Conditions) -> Mix {
+fn mix(specs: &[&str], conditions: MixOptions) -> ProgramMix {
     let specs: Vec<ProgramSpec> = specs.iter().map(|text| text.parse().unwrap()).collect();
-    Mix::new(&specs, conditions)
+    ProgramMix::new(&specs, conditions)
 }
 
-fn seeded(seed: u64) -> Conditions {
-    Conditions {
+fn seeded(seed: u64) -> MixOptions {
+    MixOptions {
         seed,
-        ..Conditions::default()
+        ..MixOptions::default()
     }
 }
 
-fn trace(specs: &[&str], conditions: Conditions) -> Trace {
+fn trace(specs: &[&str], conditions: MixOptions) -> Trace {
     let mut last = 0.0;
     let progress = |done: f64| {
         assert!((last..=1.0).contains(&done), "{last} {done}");
@@ -93,7 +93,7 @@ fn each_gives_the_same_bytes_for_the_same_seed_and_others_for_another() {
         assert_eq!(loaded.meta().started_unix_ns, 0);
         assert!(loaded.meta().more.contains_key("generated"));
         // Every object was touched, within its size, and rows are in order of time.
-        for (object, tally) in loaded.objects().iter().zip(loaded.object_tallies()) {
+        for (object, tally) in loaded.objects().iter().zip(loaded.object_counts()) {
             assert!(tally.requests + tally.loads + tally.stores + tally.faults > 0);
             assert!(object.first_seen_ns <= object.last_seen_ns);
         }
@@ -126,7 +126,7 @@ fn shared_files_share_as_in_figures_2_and_3_of_the_post_office_paper() {
         let spec = format!("shared-files{{like={application},blocks=20000}}");
         let stats = Stats::of(&trace(&[&spec], seeded(1))).unwrap();
         // A thread a node: who shares is the same by either.
-        let Shared {
+        let SharingCounts {
             blocks: of_blocks,
             accesses: of_accesses,
         } = stats.sharing.nodes;
@@ -179,7 +179,7 @@ fn tables_of_shared_files_are_used_by_near_threads_and_move_with_the_phases() {
 
 #[test]
 fn every_run_of_grep_reads_every_block_once() {
-    let conditions = Conditions {
+    let conditions = MixOptions {
         threads: Some(3),
         nodes: Some(2),
         ..seeded(1)
@@ -203,7 +203,7 @@ fn the_web_server_sends_the_large_file_by_all_workers_and_in_the_kernel() {
     );
     let total = trace.counts().total;
     assert_eq!(total.in_kernel_bytes, total.read_bytes);
-    let large = &trace.object_tallies()[0];
+    let large = &trace.object_counts()[0];
     assert_eq!(trace.objects()[0].path, b"/srv/www/large.iso");
     assert_eq!(large.read_bytes, 40 * (4 << 20));
     let users: BTreeSet<u32> = (accesses(&trace).iter())
@@ -213,7 +213,7 @@ fn the_web_server_sends_the_large_file_by_all_workers_and_in_the_kernel() {
     assert_eq!(users.len(), 8);
     // Popularity differs: most small files are asked for less than on average.
     let mut requests: Vec<u64> = (trace.objects().iter())
-        .zip(trace.object_tallies())
+        .zip(trace.object_counts())
         .map(|(object, tally)| tally.read_bytes / object.size)
         .collect();
     requests.sort_unstable();
@@ -251,7 +251,7 @@ fn a_build_packs_compiles_indexes_and_links() {
         assert!(!made || written.contains(&access.block), "{path}");
     }
     let sums = |ending: &str| {
-        let rows = trace.objects().iter().zip(trace.object_tallies());
+        let rows = trace.objects().iter().zip(trace.object_counts());
         let rows = rows.filter(|(object, _)| object.path.ends_with(ending.as_bytes()));
         rows.map(|(object, tally)| [object.size, tally.read_bytes, tally.written_bytes])
             .fold([0; 3], |sums, row| [0, 1, 2].map(|at| sums[at] + row[at]))
@@ -271,7 +271,7 @@ fn a_build_packs_compiles_indexes_and_links() {
 
 #[test]
 fn each_test_of_iozone_goes_over_each_file_once_and_threads_are_started_anew() {
-    let conditions = Conditions {
+    let conditions = MixOptions {
         threads: Some(2),
         ..seeded(1)
     };
@@ -301,7 +301,7 @@ fn a_mix_is_in_order_of_time_and_its_programs_have_their_own_processes_and_nodes
         "parallel-grep{runs=6,files=30,size_mib=1}",
         "iozone{size_mib=1}",
     ];
-    let conditions = Conditions {
+    let conditions = MixOptions {
         threads: Some(2),
         nodes: Some(4),
         ..seeded(3)
@@ -332,7 +332,7 @@ fn a_mix_is_in_order_of_time_and_its_programs_have_their_own_processes_and_nodes
 fn threads_move_on_request() {
     let specs = ["web-server{requests=20,size_mib=4,small=0}"];
     let moves = |migrate_every: u64| {
-        let conditions = Conditions {
+        let conditions = MixOptions {
             migrate_every,
             nodes: Some(4),
             ..seeded(1)

@@ -2,11 +2,11 @@
 //! it.
 
 use hither_trace::schema::{AccessRow, Meta, ObjectRow, RowOp, SiteRow, ThreadRow};
-use hither_trace::{Builder, Error, LoadOptions, Result, Stats, Trace};
+use hither_trace::{Error, LoadOptions, Result, Stats, Trace, TraceBuilder};
 
 /// A trace of two objects, two sites, and three threads of which the last is of a second process.
 fn build(rows: &[AccessRow], options: &LoadOptions) -> Result<Trace> {
-    let mut builder = Builder::new("made up", options)?;
+    let mut builder = TraceBuilder::new("made up", options)?;
     let threads = (0..3)
         .map(|thread| ThreadRow {
             thread,
@@ -366,8 +366,9 @@ fn statistics_say_who_uses_what() {
         (stats.reuse.cold, stats.reuse.buckets.as_slice()),
         (4, [2, 1].as_slice())
     );
-    let row =
-        |row: &hither_trace::Ranked| (row.number, row.references, row.blocks, row.tally.requests);
+    let row = |row: &hither_trace::RankedRow| {
+        (row.number, row.references, row.blocks, row.tally.requests)
+    };
     assert_eq!(
         stats.by_site.iter().map(row).collect::<Vec<_>>(),
         [(1, 4, 3, 3), (0, 3, 2, 3)]

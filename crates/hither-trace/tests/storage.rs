@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use hither_core::Access;
 use hither_core::registry::Needs;
-use hither_trace::{Builder, LoadOptions, Sample, Trace};
+use hither_trace::{LoadOptions, Sample, Trace, TraceBuilder};
 
 /// 60,000 references to some 5,000 blocks, low numbers more often.
 fn trace(options: LoadOptions) -> Trace {
-    let mut builder = Builder::new("made up", &options).unwrap();
+    let mut builder = TraceBuilder::new("made up", &options).unwrap();
     let mut state = 5u64;
     for _ in 0..60_000 {
         state = state

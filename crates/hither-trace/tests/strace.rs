@@ -190,7 +190,7 @@ fn a_real_log_of_cat_has_the_bytes_that_it_read() {
         let read: u64 = trace
             .objects()
             .iter()
-            .zip(trace.object_tallies())
+            .zip(trace.object_counts())
             .filter(|(object, _)| object.path.ends_with(b"data"))
             .map(|(_, tally)| tally.read_bytes)
             .sum();

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// The longest that anything may take, 10 s: the times of a billion such accesses still add up
 /// without overflow.
-const LONGEST_NS: u64 = 10_000_000_000;
+const COST_NS_MAX: u64 = 10_000_000_000;
 
 /// Why a text does not say what costs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,9 +50,9 @@ pub(super) fn changed<C: Serialize + DeserializeOwned>(
         let value: Value = value
             .parse()
             .map_err(|_| error(format!("`{part}`: that is no value")))?;
-        if name.contains("_ns") && value.as_u64().is_some_and(|ns| ns > LONGEST_NS) {
+        if name.contains("_ns") && value.as_u64().is_some_and(|ns| ns > COST_NS_MAX) {
             return Err(error(format!(
-                "`{part}`: at most {LONGEST_NS} (10 s) are possible"
+                "`{part}`: at most {COST_NS_MAX} (10 s) are possible"
             )));
         }
         if given.contains(&name) {

@@ -20,7 +20,7 @@ pub use self::costs::FileCosts;
 use self::disks::Disks;
 use self::engine::FileEngine;
 use self::network::Network;
-use super::source::{BATCH, Source};
+use super::source::{BATCH_REFERENCES, Source};
 use super::{PlacementConfiguration, PlacementOptions, PlacementOutcome};
 use crate::caches::Error;
 use crate::references::References;
@@ -47,7 +47,10 @@ pub fn run(
     let source = Source::new(references, configuration, needs, options);
     let mut engine = FileEngine::new(references, configuration, costs, options)?;
     let mut marks = references.marks().iter().copied().peekable();
-    let (mut batch, mut ahead) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+    let (mut batch, mut ahead) = (
+        Vec::with_capacity(BATCH_REFERENCES),
+        Vec::with_capacity(BATCH_REFERENCES),
+    );
     let (mut start, mut done, end) = (0, 0, references.references());
     source.fill(0, &mut batch)?;
     let mut drive = |batch: &[Access], start: u64| {

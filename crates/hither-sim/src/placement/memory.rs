@@ -35,7 +35,7 @@ pub use self::costs::MemoryCosts;
 use self::engine::Engine;
 use self::source::End;
 use super::report::PlacementOutcome;
-use super::source::{BATCH, Source};
+use super::source::{BATCH_REFERENCES, Source};
 use super::{PlacementConfiguration, PlacementOptions};
 use crate::caches::Error;
 use crate::references::References;
@@ -88,7 +88,7 @@ fn drive(
     let mut engine = Engine::new(policy, references, configuration, costs, options);
     let mut marks = references.marks().iter().copied().peekable();
     let mut ends = ends.into_iter().peekable();
-    let (mut batch, mut start) = (Vec::with_capacity(BATCH), 0);
+    let (mut batch, mut start) = (Vec::with_capacity(BATCH_REFERENCES), 0);
     let (mut done, end) = (0, references.references());
     loop {
         while let Some(mark) = marks.next_if(|mark| mark.reference <= done) {

@@ -9,7 +9,7 @@ use crate::references::References;
 
 /// References read at a time: with their decoding they stay in a core's second-level cache, as in
 /// `caches`.
-pub(super) const BATCH: usize = 8192;
+pub(super) const BATCH_REFERENCES: usize = 8192;
 
 /// The references, each from one of the simulated nodes.
 pub(super) struct Source<'a, R> {
@@ -38,9 +38,10 @@ impl<'a, R: References> Source<'a, R> {
         }
     }
 
-    /// Replaces `out` by the next accesses from `start` on, up to [`BATCH`].
+    /// Replaces `out` by the next accesses from `start` on, up to [`BATCH_REFERENCES`].
     pub(super) fn fill(&self, start: u64, out: &mut Vec<Access>) -> Result<(), Error> {
-        self.references.fill(start, BATCH, self.needs, out)?;
+        self.references
+            .fill(start, BATCH_REFERENCES, self.needs, out)?;
         self.binding.bind(self.trace_nodes, self.nodes, out);
         Ok(())
     }

@@ -9,15 +9,11 @@
 mod opt;
 mod opt_hits;
 
-pub use opt::OptDistances;
+pub use opt::{OptDistances, SizeGroup};
 use opt_hits::OptHits;
 
 use hither_core::{Access, Spec};
 use hither_trace::StackDistances;
-
-/// The number of a size among those asked for; a reference of group `g` hits in the sizes from
-/// number `g` on.
-pub type Group = u16;
 
 /// Hits and misses of a policy at many cache sizes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

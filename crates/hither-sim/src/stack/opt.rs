@@ -39,25 +39,27 @@
 //! against 8 each. The line is closed up when it is full, like that of
 //! [`StackDistances`](hither_trace::StackDistances).
 
-use super::Group;
+/// The number of a size among those asked for; a reference of group `g` hits in the sizes from
+/// number `g` on.
+pub type SizeGroup = u16;
 
-/// A label: a group, or [`GONE`]. Sixteen signed bits are what every x86 compares eight at a time.
+/// A label: a group, or [`NO_TIME`]. Sixteen signed bits are what every x86 compares eight at a time.
 type Label = i16;
 
 /// The label of a place whose time is gone.
-const GONE: Label = Label::MAX;
+const NO_TIME: Label = Label::MAX;
 
 /// The most sizes that can be told apart.
-pub(super) const SIZES_MAX: usize = GONE as usize - 1;
+pub(super) const SIZES_MAX: usize = NO_TIME as usize - 1;
 
 /// A block that was never referenced.
 const NEVER: u32 = u32::MAX;
 
 /// Children of a node.
-const FAN: usize = 32;
+const NODE_CHILDREN: usize = 32;
 
 /// The fewest free places after closing gaps.
-const FREE_MIN: usize = 1024;
+const FREE_PLACES_MIN: usize = 1024;
 
 /// Works out the group of one reference's distance after the other. Block identifiers are best
 /// dense: memory goes by the highest.
@@ -88,7 +90,7 @@ impl OptDistances {
             first: group(sizes, 1),
             sizes: sizes.to_vec(),
             until: Vec::with_capacity(blocks),
-            labels: Minima::new(FREE_MIN),
+            labels: Minima::new(FREE_PLACES_MIN),
             taken: 0,
             positions: 0,
         }
@@ -97,14 +99,14 @@ impl OptDistances {
     /// The next reference is to `block`: which is the first of the sizes at which it hits, or how
     /// many there are if it hits in none of them. `None` for the first reference.
     #[inline]
-    pub fn touch(&mut self, block: u32) -> Option<Group> {
+    pub fn touch(&mut self, block: u32) -> Option<SizeGroup> {
         let index = block as usize;
         if index >= self.until.len() {
             self.until.resize(index + 1, NEVER);
         }
         let mut until = self.until[index];
         if until as usize == self.taken && self.taken > 0 {
-            return Some(self.first as Group);
+            return Some(self.first as SizeGroup);
         }
         if self.taken == self.labels.len() {
             self.close_gaps();
@@ -113,7 +115,7 @@ impl OptDistances {
         // The time of the reference before goes from the first position to the one that the walk
         // leaves over.
         let label = if until == NEVER {
-            GONE
+            NO_TIME
         } else {
             self.release(until as usize)
         };
@@ -124,17 +126,17 @@ impl OptDistances {
         self.labels.lower(self.taken, self.first);
         self.taken += 1;
         self.until[index] = self.taken as u32;
-        (until != NEVER).then_some(label as Group)
+        (until != NEVER).then_some(label as SizeGroup)
     }
 
     /// Takes away the latest time among the first `until` places and gives the smallest label among
     /// them.
     fn release(&mut self, until: usize) -> Label {
-        let Some((mut place, mut label)) = self.labels.last_below(until, GONE) else {
+        let Some((mut place, mut label)) = self.labels.last_below(until, NO_TIME) else {
             self.positions += 1;
             return group(&self.sizes, self.positions);
         };
-        self.labels.raise(place, GONE);
+        self.labels.raise(place, NO_TIME);
         while let Some((smaller, found)) = self.labels.last_below(place, label) {
             self.labels.raise(smaller, label);
             (place, label) = (smaller, found);
@@ -149,7 +151,7 @@ impl OptDistances {
         for until in self.until.iter_mut().filter(|until| **until != NEVER) {
             *until = self.labels.rank(&before, *until as usize);
         }
-        let free = self.until.len().max(FREE_MIN);
+        let free = self.until.len().max(FREE_PLACES_MIN);
         self.taken = self.labels.close_gaps(free);
         debug_assert_eq!(self.taken, self.positions as usize);
     }
@@ -159,16 +161,16 @@ impl OptDistances {
     #[cfg(test)]
     fn check(&self) {
         let mut labels = self.labels.levels[0].clone();
-        assert!(labels[self.taken..].iter().all(|&label| label == GONE));
+        assert!(labels[self.taken..].iter().all(|&label| label == NO_TIME));
         assert!(self.taken == 0 || labels[self.taken - 1] == self.first);
-        labels.retain(|&label| label != GONE);
+        labels.retain(|&label| label != NO_TIME);
         labels.sort_unstable();
         let groups: Vec<Label> = (1..=self.positions)
             .map(|position| group(&self.sizes, position))
             .collect();
         assert_eq!(labels, groups);
         for pair in self.labels.levels.windows(2) {
-            for (node, children) in pair[1].iter().zip(pair[0].chunks(FAN)) {
+            for (node, children) in pair[1].iter().zip(pair[0].chunks(NODE_CHILDREN)) {
                 assert_eq!(Some(node), children.iter().min());
             }
         }
@@ -187,10 +189,10 @@ struct Minima {
 }
 
 impl Minima {
-    /// At least `places`, all [`GONE`].
+    /// At least `places`, all [`NO_TIME`].
     fn new(places: usize) -> Minima {
         let mut minima = Minima {
-            levels: vec![vec![GONE; places.next_multiple_of(FAN)]],
+            levels: vec![vec![NO_TIME; places.next_multiple_of(NODE_CHILDREN)]],
         };
         minima.rebuild();
         minima
@@ -203,10 +205,10 @@ impl Minima {
     /// Makes the levels above the lowest from it.
     fn rebuild(&mut self) {
         let mut level = 0;
-        while self.levels[level].len() > FAN {
-            let nodes = self.levels[level].chunks_exact(FAN);
+        while self.levels[level].len() > NODE_CHILDREN {
+            let nodes = self.levels[level].chunks_exact(NODE_CHILDREN);
             let mut minima: Vec<Label> = nodes.map(minimum).collect();
-            minima.resize(minima.len().next_multiple_of(FAN), GONE);
+            minima.resize(minima.len().next_multiple_of(NODE_CHILDREN), NO_TIME);
             level += 1;
             self.levels.truncate(level);
             self.levels.push(minima);
@@ -220,22 +222,23 @@ impl Minima {
         let mut end = end;
         for (level, labels) in self.levels.iter().enumerate() {
             // Where `end` starts a node, there is nothing before it in the node.
-            let (node, lanes) = (end / FAN * FAN, end % FAN);
+            let (node, lanes) = (end / NODE_CHILDREN * NODE_CHILDREN, end % NODE_CHILDREN);
             if lanes != 0
-                && let Some(lane) = last_lane_below(&labels[node..node + FAN], lanes, bound)
+                && let Some(lane) =
+                    last_lane_below(&labels[node..node + NODE_CHILDREN], lanes, bound)
             {
                 return Some(self.descend(level, node + lane, bound));
             }
-            end /= FAN;
+            end /= NODE_CHILDREN;
         }
         None
     }
 
     fn descend(&self, level: usize, at: usize, bound: Label) -> (usize, Label) {
         let at = self.levels[..level].iter().rev().fold(at, |node, labels| {
-            let children = &labels[node * FAN..][..FAN];
-            let lane = last_lane_below(children, FAN, bound);
-            node * FAN + lane.expect("a node's minimum is that of a child")
+            let children = &labels[node * NODE_CHILDREN..][..NODE_CHILDREN];
+            let lane = last_lane_below(children, NODE_CHILDREN, bound);
+            node * NODE_CHILDREN + lane.expect("a node's minimum is that of a child")
         });
         (at, self.levels[0][at])
     }
@@ -245,11 +248,12 @@ impl Minima {
         let mut at = place;
         let mut old = std::mem::replace(&mut self.levels[0][at], label);
         for level in 1..self.levels.len() {
-            let node = at / FAN;
+            let node = at / NODE_CHILDREN;
             if self.levels[level][node] != old {
                 break;
             }
-            let smallest = minimum(&self.levels[level - 1][node * FAN..][..FAN]);
+            let smallest =
+                minimum(&self.levels[level - 1][node * NODE_CHILDREN..][..NODE_CHILDREN]);
             if smallest == old {
                 break;
             }
@@ -266,14 +270,14 @@ impl Minima {
                 break;
             }
             labels[at] = label;
-            at /= FAN;
+            at /= NODE_CHILDREN;
         }
     }
 
     /// How many labels there are before each lowest node.
     fn ranks(&self) -> Vec<u32> {
         let mut sum = 0;
-        let nodes = self.levels[0].chunks_exact(FAN);
+        let nodes = self.levels[0].chunks_exact(NODE_CHILDREN);
         nodes
             .map(|node| {
                 let before = sum;
@@ -288,25 +292,25 @@ impl Minima {
         let Some(last) = end.checked_sub(1) else {
             return 0;
         };
-        let node = last / FAN;
-        before[node] + labels_in(&self.levels[0][node * FAN..=last])
+        let node = last / NODE_CHILDREN;
+        before[node] + labels_in(&self.levels[0][node * NODE_CHILDREN..=last])
     }
 
     /// Moves all labels to the front, with `free` places or more behind them, and says how many
     /// they are.
     fn close_gaps(&mut self, free: usize) -> usize {
         let labels = &mut self.levels[0];
-        labels.retain(|&label| label != GONE);
+        labels.retain(|&label| label != NO_TIME);
         let taken = labels.len();
-        labels.resize((taken + free).next_multiple_of(FAN), GONE);
+        labels.resize((taken + free).next_multiple_of(NODE_CHILDREN), NO_TIME);
         self.rebuild();
         taken
     }
 }
 
 fn minimum(node: &[Label]) -> Label {
-    let node: &[Label; FAN] = node.try_into().expect("a whole node");
-    node.iter().fold(GONE, |least, &label| least.min(label))
+    let node: &[Label; NODE_CHILDREN] = node.try_into().expect("a whole node");
+    node.iter().fold(NO_TIME, |least, &label| least.min(label))
 }
 
 /// The last of the first `lanes` of a node whose label is below `bound`. Lanes are numbered from 1
@@ -314,7 +318,7 @@ fn minimum(node: &[Label]) -> Label {
 /// but has no way from many bits to one that compilers know to use.
 #[inline]
 fn last_lane_below(node: &[Label], lanes: usize, bound: Label) -> Option<usize> {
-    let node: &[Label; FAN] = node.try_into().expect("a whole node");
+    let node: &[Label; NODE_CHILDREN] = node.try_into().expect("a whole node");
     let lanes = lanes as Label;
     let mut last = 0;
     for (number, &label) in (1..).zip(node) {
@@ -325,7 +329,7 @@ fn last_lane_below(node: &[Label], lanes: usize, bound: Label) -> Option<usize> 
 }
 
 fn labels_in(places: &[Label]) -> u32 {
-    places.iter().filter(|&&label| label != GONE).count() as u32
+    places.iter().filter(|&&label| label != NO_TIME).count() as u32
 }
 
 #[cfg(test)]
@@ -392,7 +396,7 @@ mod tests {
                 let block = block / 3 % of;
                 let distance = naive.touch(block);
                 for (sizes, distances) in &mut grouped {
-                    let group = |distance| sizes.partition_point(|&size| size <= distance) as Group;
+                    let group = |distance| sizes.partition_point(|&size| size <= distance) as SizeGroup;
                     let group = distance.map(group);
                     prop_assert_eq!(distances.touch(block), group);
                 }

@@ -17,7 +17,7 @@
 const NEVER: u32 = u32::MAX;
 
 /// The fewest free places after closing gaps.
-const FREE_MIN: usize = 1024;
+const FREE_PLACES_MIN: usize = 1024;
 
 /// Says which references hit in the optimum's cache of one size.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ impl OptHits {
             left: vec![0],
             fresh: cache_blocks,
             taken: 0,
-            places_max: FREE_MIN.max(2 * blocks as usize),
+            places_max: FREE_PLACES_MIN.max(2 * blocks as usize),
         }
     }
 
@@ -112,6 +112,6 @@ impl OptHits {
         self.left.clear();
         self.left.extend(0..=kept);
         self.taken = kept;
-        self.places_max = kept as usize + self.last.len().max(FREE_MIN);
+        self.places_max = kept as usize + self.last.len().max(FREE_PLACES_MIN);
     }
 }

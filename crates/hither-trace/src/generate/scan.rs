@@ -1,8 +1,8 @@
-//! A scan: each block once, in order, and none of them ever again. What pollutes an LRU cache.
+//! A scan: each block once, in order, and never again. Scans pollute an LRU cache.
 
 use hither_core::random::Random;
 
-use super::{BURST, Generator, Pattern, Step, WEIGHT, WRITES};
+use super::generator::{BURST, Generator, Pattern, Step, WEIGHT, WRITES};
 
 /// The line in the registry.
 pub(super) const ENTRY: Generator = Generator {
@@ -13,7 +13,7 @@ pub(super) const ENTRY: Generator = Generator {
     build: |_, _| Box::new(Scan { next: 0 }),
 };
 
-/// Starts anew after 2^32 blocks, the most that a file has.
+/// Starts again after 2^32 blocks, the largest file.
 struct Scan {
     next: u32,
 }

@@ -1,9 +1,9 @@
-//! Independent references, each block as likely as any other: no policy without knowledge of the
-//! future beats any other here, so whatever difference shows is an error.
+//! Independent references, each block equally likely. Without knowledge of the future all policies
+//! have the same hit ratio here, so any difference is an error.
 
 use hither_core::random::Random;
 
-use super::{BURST, Generator, Pattern, Step, WEIGHT, WRITES, blocks};
+use super::generator::{BURST, Generator, Pattern, Step, WEIGHT, WRITES, blocks};
 
 /// The line in the registry.
 pub(super) const ENTRY: Generator = Generator {

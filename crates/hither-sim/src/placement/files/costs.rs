@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::placement::costs::{CostsError, changed};
 
 /// The block that table 1 is about.
-const TABLE_BLOCK_BYTES: u64 = 4096;
+const PAPER_BLOCK_BYTES: u64 = 4096;
 const MESSAGE_BYTES: u64 = 64;
 /// A processor fetches so many bytes at a time, and so many of them are under way at once.
 const LINE_BYTES: u64 = 64;
@@ -69,9 +69,9 @@ impl FileCosts {
         let cluster = FileCosts::cluster(block_bytes);
         if let Some(storage_ns) = topology.storage_ns() {
             let latencies = topology.latencies();
-            let table = FileCosts::cluster(TABLE_BLOCK_BYTES as u32);
+            let table = FileCosts::cluster(PAPER_BLOCK_BYTES as u32);
             let known = [latencies.local_ns, latencies.hop_ns, storage_ns].map(u64::from);
-            if known == [table.cache_ns, table.hop_ns, TABLE_DISK_NS] {
+            if known == [table.cache_ns, table.hop_ns, PAPER_DISK_NS] {
                 return cluster;
             }
             let [cache_ns, hop_ns, disk_ns] = known;
@@ -161,10 +161,10 @@ impl FileCosts {
 }
 
 /// A disk access of table 1.
-const TABLE_DISK_NS: u64 = 8_200_000;
+const PAPER_DISK_NS: u64 = 8_200_000;
 
 fn scaled(table_ns: u64, bytes: u32) -> u64 {
-    (table_ns * u64::from(bytes) / TABLE_BLOCK_BYTES).max(1)
+    (table_ns * u64::from(bytes) / PAPER_BLOCK_BYTES).max(1)
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub(super) struct Disks {
 }
 
 /// 42 s of disks that transfer a block in 0.08 ms: disks are queued for, and for long.
-const WORDS: u64 = 8192;
+const WORDS_PER_DISK: u64 = 8192;
 
 #[derive(Clone, Copy, Debug)]
 struct DiskPosition {
@@ -42,7 +42,7 @@ struct Disk {
 }
 
 /// No stream.
-const NONE: u32 = u32::MAX;
+const NO_STREAM: u32 = u32::MAX;
 
 impl Disks {
     /// For blocks at `places` in files with `object_blocks` blocks each; where that is empty,
@@ -79,7 +79,7 @@ impl Disks {
         let blocks = places.len() as u32;
         Disks {
             costs: costs.clone(),
-            calendars: Calendars::new(at.len(), WORDS),
+            calendars: Calendars::new(at.len(), WORDS_PER_DISK),
             slot_ns: costs.disk_transfer_ns.max(1),
             disks: at.iter().map(disk).collect(),
             span: end.max(blocks).div_ceil(disks).max(1),
@@ -89,7 +89,7 @@ impl Disks {
 
     /// What the calendars of so many disks take in memory.
     pub(super) fn bytes(disks: usize) -> u64 {
-        Calendars::bytes(disks, WORDS)
+        Calendars::bytes(disks, WORDS_PER_DISK)
     }
 
     /// The node with the disk of a block.
@@ -128,17 +128,17 @@ impl Disk {
         let goes_on = |next: u32| next.wrapping_sub(after - reach) < reach;
         // All streams are looked at, and the last one that fits is what is left: leaving at it was
         // four branches foreseen wrongly in each transfer (callgrind, 2026-11).
-        let mut stream = NONE;
+        let mut stream = NO_STREAM;
         for (nth, &next) in self.streams.iter().enumerate() {
             stream = select_unpredictable(goes_on(next), nth as u32, stream);
         }
-        if stream != NONE {
+        if stream != NO_STREAM {
             self.streams.remove(stream as usize);
         } else if self.streams.len() == costs.disk_streams as usize {
             self.streams.remove(0);
         }
         self.streams.push(after);
-        if stream != NONE {
+        if stream != NO_STREAM {
             return costs.disk_transfer_ns;
         }
         let distance = f64::from(place.abs_diff(std::mem::replace(&mut self.head, place)));

@@ -136,16 +136,16 @@ impl Calendars {
 /// 6.5 s of links that take 0.1 ms for a block. Nodes' clocks are farther apart at times, and what
 /// a link is booked for is forgotten then; with 52 s latencies of hits were the same within 1 %
 /// (2026-11), at two thirds of the speed.
-const WORDS: u64 = 1024;
+const WORDS_PER_LINK_MAX: u64 = 1024;
 /// All links together remember no more than 64 MiB, but for 16 words each: a link for each pair of
 /// nodes makes a million links of 1024 nodes, and 16 GiB of whole calendars.
-const WORDS_OF_ALL: u64 = 1 << 22;
+const WORDS_TOTAL_MAX: u64 = 1 << 22;
 const WORDS_MIN: u64 = 16;
 
 /// The words that each of so many links remembers, a power of two.
 fn words(links: usize) -> u64 {
-    let share = WORDS_OF_ALL / links.max(1) as u64;
-    (1 << share.max(1).ilog2()).clamp(WORDS_MIN, WORDS)
+    let share = WORDS_TOTAL_MAX / links.max(1) as u64;
+    (1 << share.max(1).ilog2()).clamp(WORDS_MIN, WORDS_PER_LINK_MAX)
 }
 
 /// The links of a topology.
@@ -294,7 +294,7 @@ mod tests {
     /// A request from the past takes what is free there, and not the clock of who came before.
     #[test]
     fn a_late_request_is_not_held_up_by_an_early_clock() {
-        let mut calendars = Calendars::new(2, WORDS);
+        let mut calendars = Calendars::new(2, WORDS_PER_LINK_MAX);
         let mut take = |slot, count| {
             let free = calendars.first_free(1, slot);
             calendars.take(1, free, count)

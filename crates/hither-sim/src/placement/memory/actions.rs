@@ -1,18 +1,11 @@
 //! Doing what a policy asks for, and what that costs whom.
 
 use hither_core::placement::{Action, ActionOutcome};
-use hither_core::{Block, Node, Process, Thread};
+use hither_core::{Block, Node};
 
+use super::clocks::Waiting;
 use super::engine::Engine;
 use crate::placement::report::Move;
-
-/// Who waits while pages move.
-#[derive(Clone, Copy)]
-pub(super) enum Waiting {
-    Thread(Thread),
-    Process(Process),
-    All,
-}
 
 /// What a policy asks for when a copy leaves is done so often in a row, and then refused: no policy
 /// keeps the engine for ever.

@@ -15,6 +15,14 @@ use hither_core::{Access, Node, Process, Thread};
 
 const NOWHERE: Node = Node(u16::MAX);
 
+/// Who waits while pages move.
+#[derive(Clone, Copy)]
+pub(super) enum Waiting {
+    Thread(Thread),
+    Process(Process),
+    All,
+}
+
 #[derive(Clone, Copy)]
 struct ThreadClock {
     now_ns: u64,

@@ -3,8 +3,7 @@
 use hither_core::placement::{Action, ActionOutcome, Counters, MemoryPlacement, Nodes};
 use hither_core::{Access, Block, Node, Op, Process};
 
-use super::actions::Waiting;
-use super::clocks::Clocks;
+use super::clocks::{Clocks, Waiting};
 use super::costs::MemoryCosts;
 use super::frames::Frames;
 use crate::placement::report::{PlacementOutcome, ProcessTotals};

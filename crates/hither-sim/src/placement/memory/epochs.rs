@@ -3,7 +3,7 @@
 use hither_core::Process;
 use hither_core::placement::{Epoch, EpochKind, Mark};
 
-use super::actions::Waiting;
+use super::clocks::Waiting;
 use super::engine::Engine;
 
 impl Engine {

@@ -5,7 +5,7 @@ use hither_core::placement::Counters;
 use hither_core::{Access, Process};
 
 use crate::caches::Error;
-use crate::placement::source::{BATCH, Source};
+use crate::placement::source::{BATCH_REFERENCES, Source};
 use crate::references::References;
 
 impl<R: References> Source<'_, R> {
@@ -59,7 +59,7 @@ impl<R: References> Source<'_, R> {
     }
 
     fn each(&self, mut each: impl FnMut(&Access)) -> Result<(), Error> {
-        let mut batch = Vec::with_capacity(BATCH);
+        let mut batch = Vec::with_capacity(BATCH_REFERENCES);
         let mut start = 0;
         while start < self.references.references() {
             self.fill(start, &mut batch)?;
