@@ -1,8 +1,8 @@
-//! The engine for files: a cache on each node of a topology, over storage, and a placement that
-//! says which node holds what.
+//! The engine for files: a cache on each node of a topology, above storage, and a placement that
+//! decides which node holds what.
 //!
 //! Accesses are made in the order of the trace, each by the node that the [binding](super::Binding)
-//! says. What one costs is in [`FileCosts`]; who waits for whom, in `engine`.
+//! gives. [`FileCosts`] has the cost of each. `engine` decides who waits for whom.
 
 mod costs;
 mod disks;
@@ -25,8 +25,8 @@ use super::{PlacementConfiguration, PlacementOptions, PlacementOutcome};
 use crate::caches::Error;
 use crate::references::References;
 
-/// What the calendars of links and disks take in memory, which does not depend on the trace: 64 MiB
-/// and more with a thousand nodes.
+/// The memory of the calendars of links and disks: 64 MiB, and more with a thousand nodes. It does
+/// not depend on the trace.
 pub fn calendar_bytes(topology: &Topology, costs: &FileCosts) -> u64 {
     let disks = match costs.disks.len() {
         0 => topology.nodes(),
