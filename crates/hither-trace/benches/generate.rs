@@ -1,5 +1,4 @@
-//! How fast programs over memory are executed: modelled loads and stores, a trace in memory
-//! included.
+//! The speed of programs over memory: modelled loads and stores, including the trace in memory.
 //!
 //! 2026-11, at their default sizes, on one core of a shared machine: 64 million accesses a second
 //! (`cfd`, of which one in 13 misses) to 161 million (`matmul`). Here they are tiny, so that this

@@ -1,4 +1,4 @@
-//! Programs over memory: their traces as whoever loads them sees them.
+//! Programs over memory: their traces after loading.
 
 use hither_core::placement::EpochKind;
 use hither_core::registry::Needs;
@@ -7,7 +7,7 @@ use hither_trace::generate::{MixOptions, ProgramMix, ProgramSpec};
 use hither_trace::schema::{ACCESSES, ObjectKind};
 use hither_trace::{LoadOptions, Trace};
 
-/// Small ones of all, with three iterations, and how many constructs an iteration has.
+/// Small variants of all, with three iterations and their number of constructs per iteration.
 const SMALL: [(&str, usize); 6] = [
     (
         "bucket-sort{keys=20000,key_bits=12,bucket_bits=5,iterations=3,l2_kib=32}",
@@ -33,7 +33,7 @@ fn mix(specs: &[&str], conditions: MixOptions) -> ProgramMix {
     ProgramMix::new(&specs, conditions)
 }
 
-/// So many threads on so many nodes.
+/// Options with these numbers of threads and nodes.
 fn conditions(threads: u32, nodes: u32) -> MixOptions {
     MixOptions {
         threads: Some(threads),
@@ -66,8 +66,8 @@ fn constructs_and_iterations_are_marked_and_arrays_are_regions_of_memory() {
         let trace = trace(spec, conditions(4, 2));
         let ends = |kind| trace.marks().iter().filter(move |mark| mark.kind == kind);
         assert_eq!(ends(EpochKind::Iteration).count(), 3, "{spec}");
-        // Those of an iteration lie between its end and that of the one before; the first one's
-        // follow the initialisation.
+        // The constructs of an iteration lie between its end and the end of the previous one; those
+        // of the first follow the initialisation.
         let kinds: Vec<EpochKind> = trace.marks().iter().map(|mark| mark.kind).collect();
         let iterations: Vec<usize> = kinds
             .split(|&kind| kind == EpochKind::Iteration)

@@ -1,6 +1,5 @@
-//! Programs: what they write can be loaded, the same seed gives the same bytes, and what is shared
-//! is shared as the papers have it. Bounds of random quantities have room for other seeds, and
-//! seeds are fixed.
+//! Programs: their traces load, equal seeds give equal bytes, and sharing is as in the papers.
+//! Bounds of random quantities have room for other seeds, and seeds are fixed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,7 +15,7 @@ const EVERYTHING: Needs = Needs {
     ..Needs::ALL
 };
 
-/// Small ones of those whose defaults take long.
+/// Small variants of those with long defaults.
 const SMALL: &[&str] = &[
     "bucket-sort{keys=20000,key_bits=12,bucket_bits=5,iterations=3}",
     "cfd{points=12,iterations=3}",
@@ -106,7 +105,7 @@ fn each_gives_the_same_bytes_for_the_same_seed_and_others_for_another() {
     }
 }
 
-/// Shares of private, shared by two, and shared by more.
+/// Shares of blocks that are private, shared by two, and shared by more.
 fn shares(shared: [u64; 3]) -> [f64; 3] {
     let whole: u64 = shared.iter().sum();
     shared.map(|part| part as f64 / whole as f64)
@@ -125,7 +124,7 @@ fn shared_files_share_as_in_figures_2_and_3_of_the_post_office_paper() {
     for application in applications {
         let spec = format!("shared-files{{like={application},blocks=20000}}");
         let stats = Stats::of(&trace(&[&spec], seeded(1))).unwrap();
-        // A thread a node: who shares is the same by either.
+        // One thread per node, so sharing by threads and by nodes is the same.
         let SharingCounts {
             blocks: of_blocks,
             accesses: of_accesses,
@@ -139,7 +138,7 @@ fn shared_files_share_as_in_figures_2_and_3_of_the_post_office_paper() {
             }
         }
     }
-    // Blocks of two are not in the text of the paper.
+    // The paper's text has no value for blocks of two nodes.
     near(blocks, [0.807, 0.04, 0.153], 0.005, "blocks");
     near(accesses, [0.333, 0.028, 0.639], 0.015, "accesses");
 }
@@ -156,7 +155,7 @@ fn tables_of_shared_files_are_used_by_near_threads_and_move_with_the_phases() {
     let of_table = |index: u32| index as usize * 25 / (trace.objects()[table].size / 4096) as usize;
     let all = accesses(&trace);
     let half = all.len() / 2;
-    // Leaves out the middle, where some threads are in the next phase already.
+    // Without the middle, where some threads are in the next phase already.
     let phases = [&all[..half * 8 / 10], &all[half * 12 / 10..]];
     for (phase, accesses) in phases.into_iter().enumerate() {
         let place = |table: usize| {
@@ -189,7 +188,7 @@ fn every_run_of_grep_reads_every_block_once() {
     assert_eq!(trace.references(), 12 * trace.blocks());
     let stats = Stats::of(&trace).unwrap();
     assert_eq!(stats.sharing.processes.blocks, [0, 0, stats.blocks]);
-    // Both nodes get about as much to do.
+    // Both nodes get about the same work.
     let all = accesses(&trace);
     let first = all.iter().filter(|access| access.node.0 == 0).count();
     assert!((4..=8).contains(&(first / trace.blocks())), "{first}");
@@ -211,7 +210,7 @@ fn the_web_server_sends_the_large_file_by_all_workers_and_in_the_kernel() {
         .map(|access| access.process.0)
         .collect();
     assert_eq!(users.len(), 8);
-    // Popularity differs: most small files are asked for less than on average.
+    // Popularity differs: most small files are requested less often than the average.
     let mut requests: Vec<u64> = (trace.objects().iter())
         .zip(trace.object_counts())
         .map(|(object, tally)| tally.read_bytes / object.size)
@@ -246,7 +245,7 @@ fn a_build_packs_compiles_indexes_and_links() {
         if access.op == Op::Write {
             written.insert(access.block);
         }
-        // Whoever reads what the build makes reads it when it is there.
+        // Files of the build are read only after they were written.
         let made = [".s", ".o"].iter().any(|ending| path.ends_with(ending));
         assert!(!made || written.contains(&access.block), "{path}");
     }
@@ -263,8 +262,8 @@ fn a_build_packs_compiles_indexes_and_links() {
     assert_eq!((read, written), (size, size));
     let [size, read, written] = sums(".o");
     assert_eq!((read, written), (size, size));
-    // 60 sources include 12 of 40 headers each, popular ones more often; the size of one is what
-    // differs most.
+    // 60 sources include 12 of 40 headers each, popular ones more often. The size of a header
+    // varies most.
     let [size, read, _] = sums(".h");
     assert!(read > 8 * size, "{read} {size}");
 }
@@ -315,7 +314,7 @@ fn a_mix_is_in_order_of_time_and_its_programs_have_their_own_processes_and_nodes
     let alone: usize = (specs.iter())
         .map(|spec| trace(&[spec], conditions).references())
         .sum();
-    // Files are of other sizes where the seed is another one, as it is for each part of a mix.
+    // Another seed gives other file sizes, as do the parts of a mix.
     let off = loaded.references().abs_diff(alone);
     assert!(off * 5 < alone, "{} {alone}", loaded.references());
     // Neither waits for the other.

@@ -1,5 +1,5 @@
-//! Where the references lie must not show, and a sample must be all references to some of the
-//! blocks.
+//! Results do not depend on where references are stored, and a sample has all references to some of
+//! the blocks.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ fn accesses(trace: &Trace) -> Vec<Access> {
     all
 }
 
-/// The references by position of their block in the device, which a sample does not change.
+/// The references by the position of their block in the device, which sampling does not change.
 fn by_index(trace: &Trace) -> BTreeMap<u32, usize> {
     let mut counts = BTreeMap::new();
     for access in accesses(trace) {
