@@ -321,7 +321,8 @@ static void note_nodes(const struct lab_area *area, int *nodes)
     for (size_t page = 0; !area->bounds && page < page_count(area); page++)
         (void)*(volatile char *)(area->start + page * lab.page);
     for (size_t done = 0; done < page_count(area); done += PAGES_PER_CALL) {
-        size_t count = page_count(area) - done < PAGES_PER_CALL ? page_count(area) - done : PAGES_PER_CALL;
+        size_t left = page_count(area) - done;
+        size_t count = left < PAGES_PER_CALL ? left : PAGES_PER_CALL;
         for (size_t i = 0; i < count; i++)
             pages[i] = area->start + (done + i) * lab.page;
         move_batch(count, pages, NULL, nodes + done);

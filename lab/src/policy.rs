@@ -110,7 +110,7 @@ pub(crate) enum Policy {
     /// `hither run`, with the agent in the guest.
     Hither {
         /// The option of `hither run`.
-        way: &'static HitherOption,
+        mechanism: &'static HitherOption,
         /// The argument of the option.
         argument: String,
     },
@@ -126,12 +126,12 @@ pub(crate) struct HitherOption {
     /// Further options.
     pub(crate) more: &'static [&'static str],
     /// The state in which it starts.
-    pub(crate) given: Given,
+    pub(crate) given: InitialState,
 }
 
 /// The state in which `hither run` starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Given {
+pub(crate) enum InitialState {
     /// NUMA balancing is off.
     Nothing,
     /// NUMA balancing is on with scaled periods, so the kernel produces hint faults.
@@ -150,31 +150,31 @@ const HITHER_OPTIONS: &[HitherOption] = &[
         name: "hither",
         option: "--memory",
         more: CPU_BUDGET_OPTION,
-        given: Given::Nothing,
+        given: InitialState::Nothing,
     },
     HitherOption {
         name: "hither-hints",
         option: "--memory",
         more: CPU_BUDGET_OPTION,
-        given: Given::Hints,
+        given: InitialState::Hints,
     },
     HitherOption {
         name: "hither-known",
         option: "--memory",
         more: CPU_BUDGET_OPTION,
-        given: Given::Sites,
+        given: InitialState::Sites,
     },
     HitherOption {
         name: "hither-placed",
         option: "--file-placement",
         more: &[],
-        given: Given::Nothing,
+        given: InitialState::Nothing,
     },
     HitherOption {
         name: "hither-replicas",
         option: "--replicas",
         more: &[],
-        given: Given::Nothing,
+        given: InitialState::Nothing,
     },
 ];
 
@@ -192,15 +192,21 @@ impl Policy {
             return Ok(policy.clone());
         }
         let hither = name.split_once(':').and_then(|(name, argument)| {
-            let way = HITHER_OPTIONS.iter().find(|way| way.name == name)?;
-            Some((way, argument.to_owned())).filter(|(_, argument)| !argument.is_empty())
+            let mechanism = HITHER_OPTIONS
+                .iter()
+                .find(|mechanism| mechanism.name == name)?;
+            Some((mechanism, argument.to_owned())).filter(|(_, argument)| !argument.is_empty())
         });
-        if let Some((way, argument)) = hither {
-            return Ok(Policy::Hither { way, argument });
+        if let Some((mechanism, argument)) = hither {
+            return Ok(Policy::Hither {
+                mechanism,
+                argument,
+            });
         }
         let names: Vec<&str> = POLICIES.iter().map(|policy| policy.0).collect();
         let hither = HITHER_OPTIONS.iter();
-        let hither = hither.map(|way| format!("{}:X (`hither run {}=X`)", way.name, way.option));
+        let hither = hither
+            .map(|mechanism| format!("{}:X (`hither run {}=X`)", mechanism.name, mechanism.option));
         let hither: Vec<String> = hither.collect();
         bail!(
             "no policy `{name}`; there are {}, and {}",
@@ -211,8 +217,12 @@ impl Policy {
 
     /// The name in scenarios and results.
     pub(crate) fn name(&self) -> String {
-        if let Policy::Hither { way, argument } = self {
-            return format!("{}:{argument}", way.name);
+        if let Policy::Hither {
+            mechanism,
+            argument,
+        } = self
+        {
+            return format!("{}:{argument}", mechanism.name);
         }
         let policy = POLICIES.iter().find(|policy| policy.1 == *self);
         policy.map_or("", |policy| policy.0).to_owned()
@@ -222,7 +232,7 @@ impl Policy {
     fn balancing(&self) -> u32 {
         match self {
             Policy::Kernel | Policy::Hand => 0,
-            Policy::Hither { way, .. } => u32::from(way.given == Given::Hints),
+            Policy::Hither { mechanism, .. } => u32::from(mechanism.given == InitialState::Hints),
             Policy::NumaBalancing => 1,
             Policy::Tiering => 2,
         }
@@ -286,11 +296,17 @@ mod tests {
             assert_eq!(policy.name(), *name);
         }
         assert!(HITHER_OPTIONS.is_sorted_by(|a, b| a.name < b.name));
-        for way in HITHER_OPTIONS {
-            let name = format!("{}:cache-aware{{limit=0.3}},upm", way.name);
+        for mechanism in HITHER_OPTIONS {
+            let name = format!("{}:cache-aware{{limit=0.3}},upm", mechanism.name);
             let policy = Policy::named(&name).expect("it has an argument");
             let argument = "cache-aware{limit=0.3},upm".to_owned();
-            assert_eq!(policy, Policy::Hither { way, argument });
+            assert_eq!(
+                policy,
+                Policy::Hither {
+                    mechanism,
+                    argument
+                }
+            );
             assert_eq!(policy.name(), name);
             assert!(Policy::named("hither:").is_err() && Policy::named("hither").is_err());
         }

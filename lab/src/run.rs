@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::cache::Cache;
 use crate::guest::{self, Guest, Job, PluginArgs};
-use crate::policy::{Given, Policy};
+use crate::policy::{InitialState, Policy};
 use crate::price::{Totals, price};
 use crate::programs::{Compiler, Programs};
 use crate::scenario::Case;
@@ -95,10 +95,18 @@ fn beside(copy: u32) -> String {
 /// need them.
 fn command(case: &Case, repetition: u32, copy: u32) -> String {
     let mut words = Vec::new();
-    if let Policy::Hither { way, argument } = &case.policy {
-        words.push(format!("./hither run {}={}", way.option, quote(argument)));
-        words.extend(way.more.iter().map(|&word| word.to_owned()));
-        if way.given == Given::Sites {
+    if let Policy::Hither {
+        mechanism,
+        argument,
+    } = &case.policy
+    {
+        words.push(format!(
+            "./hither run {}={}",
+            mechanism.option,
+            quote(argument)
+        ));
+        words.extend(mechanism.more.iter().map(|&word| word.to_owned()));
+        if mechanism.given == InitialState::Sites {
             words.push(format!("--profile {PROFILE_PATH}"));
         }
         words.push("--".to_owned());
@@ -131,16 +139,17 @@ fn script(case: &Case, repetition: u32) -> String {
         end += &format!("wait $copy{copy} || {{ status=$?; cat {said} >&2; exit $status; }}\n");
     }
     let commands = match &case.policy {
-        Policy::Hither { way, .. } => {
+        Policy::Hither { mechanism, .. } => {
             let said = format!("|| {{ status=$?; cat {HITHER_OUTPUT_PATH} >&2; exit $status; }}");
-            let teach = match way.given {
-                Given::Sites => {
+            let teach = match mechanism.given {
+                InitialState::Sites => {
                     format!("LAB_UNMARKED=1 {command} > /dev/null 2> {HITHER_OUTPUT_PATH} {said}\n")
                 }
-                Given::Nothing | Given::Hints => String::new(),
+                InitialState::Nothing | InitialState::Hints => String::new(),
             };
             format!(
-                "{teach}{counters}{start}{command} 2> {HITHER_OUTPUT_PATH} {said}\nsed 's/^/{HITHER_OUTPUT_MARK} /' {HITHER_OUTPUT_PATH}"
+                "{teach}{counters}{start}{command} 2> {HITHER_OUTPUT_PATH} {said}\n\
+                 sed 's/^/{HITHER_OUTPUT_MARK} /' {HITHER_OUTPUT_PATH}"
             )
         }
         _ => format!("{counters}{start}{command}"),

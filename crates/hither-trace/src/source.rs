@@ -29,11 +29,11 @@ const XZ_MEMORY_BYTES_MAX: u64 = 256 << 20;
 
 /// The length of the longest magic number below.
 const MAGIC_BYTES: u64 = 6;
-const GZIP: &[u8] = &[0x1f, 0x8b];
-const XZ: &[u8] = &[0xfd, b'7', b'z', b'X', b'Z', 0];
-const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
+const XZ_MAGIC: &[u8] = &[0xfd, b'7', b'z', b'X', b'Z', 0];
+const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 /// A zstd file may begin with a skippable frame. The low half of its first byte is arbitrary.
-const ZSTD_SKIPPABLE: &[u8] = &[0x2a, 0x4d, 0x18];
+const ZSTD_SKIPPABLE_MAGIC: &[u8] = &[0x2a, 0x4d, 0x18];
 
 /// The input that a trace is read from.
 pub struct Input<'a> {
@@ -270,14 +270,16 @@ impl<'a> Decoder<'a> {
         let magic = begins.clone();
         // It is smaller than the buffer of decompressed bytes, so plain input bypasses it.
         let raw = BufReader::with_capacity(BUFFER_BYTES / 4, Cursor::new(begins).chain(hashed));
-        Ok(if magic.starts_with(GZIP) {
+        Ok(if magic.starts_with(GZIP_MAGIC) {
             Decoder::Gzip(MultiGzDecoder::new(raw))
-        } else if magic.starts_with(XZ) {
+        } else if magic.starts_with(XZ_MAGIC) {
             let flags = liblzma::stream::CONCATENATED;
             let stream = liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY_BYTES_MAX, flags)?;
             Decoder::Xz(XzDecoder::new_stream(raw, stream))
-        } else if magic.starts_with(ZSTD)
-            || (magic.len() >= 4 && magic[0] >> 4 == 5 && magic[1..].starts_with(ZSTD_SKIPPABLE))
+        } else if magic.starts_with(ZSTD_MAGIC)
+            || (magic.len() >= 4
+                && magic[0] >> 4 == 5
+                && magic[1..].starts_with(ZSTD_SKIPPABLE_MAGIC))
         {
             Decoder::Zstd(zstd::Decoder::with_buffer(raw)?)
         } else {

@@ -10,7 +10,7 @@ use crate::source::Input;
 /// prints long strings.
 const LINE_BYTES_MAX: usize = 1 << 16;
 /// Characters of a bad line that an error shows.
-const SHOWN_CHARS: usize = 40;
+const SHOWN_CHARS_MAX: usize = 40;
 
 /// A parsed field, or what is wrong with it.
 pub(crate) type Parsed<T> = std::result::Result<T, &'static str>;
@@ -70,12 +70,13 @@ impl<'i, 'a> Lines<'i, 'a> {
 impl<'l> Line<'l> {
     /// An error about this line.
     pub(crate) fn error(&self, problem: impl Into<String>) -> Error {
-        let text = String::from_utf8_lossy(&self.bytes[..self.bytes.len().min(4 * SHOWN_CHARS)]);
+        let text =
+            String::from_utf8_lossy(&self.bytes[..self.bytes.len().min(4 * SHOWN_CHARS_MAX)]);
         Error::Line {
             path: self.path.to_owned(),
             line: self.number,
             problem: problem.into(),
-            text: text.chars().take(SHOWN_CHARS).collect(),
+            text: text.chars().take(SHOWN_CHARS_MAX).collect(),
         }
     }
 

@@ -14,7 +14,7 @@ pub struct Generator {
     /// Its parameters, in the order of its written spec; [`SHARED`] come last.
     pub params: &'static [Param],
     /// Its files, by what is appended to the part's name. Each has a call site of the same name.
-    pub(crate) places: &'static [&'static str],
+    pub(crate) files: &'static [&'static str],
     /// Makes one.
     pub(super) build: fn(&Values, &mut Random) -> Box<dyn Pattern>,
 }
@@ -25,7 +25,7 @@ pub type GeneratorSpec = hither_core::Spec<Generator>;
 /// A reference: the file within the part, and the block in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Step {
-    pub(crate) place: u32,
+    pub(crate) file: u32,
     pub(crate) index: u32,
 }
 

@@ -21,8 +21,8 @@ pub(super) const ENTRY: Generator = Generator {
         blocks("blocks", "the length of a pass", 1000),
         Param {
             name: "jitter",
-            doc: "shuffle each stretch of so many blocks anew in each pass; 0: the order is \
-                  always the same",
+            doc: "length in blocks of the stretches that are shuffled in each pass; 0: the order \
+                  never changes",
             kind: ParamKind::Count {
                 default: 0,
                 min: 0,
@@ -33,7 +33,7 @@ pub(super) const ENTRY: Generator = Generator {
         BURST,
         WRITES,
     ],
-    places: &[""],
+    files: &[""],
     build: |values, _| {
         Box::new(Loop {
             blocks: values.count(0) as u32,
@@ -59,7 +59,7 @@ impl Pattern for Loop {
             Some(index) => index,
             None => self.begin_stretch(random),
         };
-        Step { place: 0, index }
+        Step { file: 0, index }
     }
 }
 

@@ -68,7 +68,7 @@ mod tests {
     fn sorted_unique_documented_and_parseable() {
         assert!(GENERATORS.is_sorted_by(|a, b| a.name < b.name));
         for entry in GENERATORS {
-            assert!(!entry.summary.is_empty() && !entry.places.is_empty());
+            assert!(!entry.summary.is_empty() && !entry.files.is_empty());
             assert!(entry.params.iter().all(|param| !param.doc.is_empty()));
             let shared = &entry.params[entry.params.len() - SHARED.len()..];
             let names =

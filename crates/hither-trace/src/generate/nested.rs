@@ -28,7 +28,7 @@ pub(super) const ENTRY: Generator = Generator {
         BURST,
         WRITES,
     ],
-    places: &[".outer", ".inner"],
+    files: &[".outer", ".inner"],
     build: |values, _| {
         Box::new(Nested {
             outer: values.count(0) as u32,
@@ -62,10 +62,10 @@ impl Pattern for Nested {
         if self.passes_left == 0 {
             self.passes_left = self.repeats;
             let index = advance(&mut self.at_outer, self.outer);
-            return Step { place: 0, index };
+            return Step { file: 0, index };
         }
         let index = advance(&mut self.at_inner, self.inner);
         self.passes_left -= u64::from(self.at_inner == 0);
-        Step { place: 1, index }
+        Step { file: 1, index }
     }
 }

@@ -9,7 +9,7 @@ pub(super) const ENTRY: Generator = Generator {
     name: "scan",
     summary: "each block once, in order",
     params: &[WEIGHT, BURST, WRITES],
-    places: &[""],
+    files: &[""],
     build: |_, _| Box::new(Scan { next: 0 }),
 };
 
@@ -22,6 +22,6 @@ impl Pattern for Scan {
     fn step(&mut self, _random: &mut Random) -> Step {
         let index = self.next;
         self.next = index.wrapping_add(1);
-        Step { place: 0, index }
+        Step { file: 0, index }
     }
 }

@@ -43,7 +43,7 @@ pub(super) const ENTRY: Generator = Generator {
         BURST,
         WRITES,
     ],
-    places: &[""],
+    files: &[""],
     build: |values, random| {
         let blocks = values.count(0);
         let leaving = (1.0 - values.real(2)) * blocks as f64;
@@ -80,6 +80,6 @@ impl Pattern for Shifting {
         self.left -= 1;
         let within = self.permutation.apply(self.ranks.draw(random) - 1);
         let index = (self.start + within) as u32;
-        Step { place: 0, index }
+        Step { file: 0, index }
     }
 }

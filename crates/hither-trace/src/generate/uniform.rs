@@ -15,7 +15,7 @@ pub(super) const ENTRY: Generator = Generator {
         BURST,
         WRITES,
     ],
-    places: &[""],
+    files: &[""],
     build: |values, _| {
         Box::new(Uniform {
             blocks: values.count(0),
@@ -30,6 +30,6 @@ struct Uniform {
 impl Pattern for Uniform {
     fn step(&mut self, random: &mut Random) -> Step {
         let index = random.below(self.blocks) as u32;
-        Step { place: 0, index }
+        Step { file: 0, index }
     }
 }

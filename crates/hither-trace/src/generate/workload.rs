@@ -32,9 +32,9 @@ pub struct Part {
     burst: u64,
     writes: f64,
     /// The number of its first object. Its first site has the next number, since site 0 is unknown.
-    first_place: u32,
+    first_file: u32,
     /// The use of its files so far.
-    places: Vec<FileUse>,
+    files: Vec<FileUse>,
 }
 
 /// The use of a file so far.
@@ -46,7 +46,7 @@ struct FileUse {
 }
 
 impl Part {
-    fn new(spec: GeneratorSpec, name: String, seed: u64, first_place: u32) -> Part {
+    fn new(spec: GeneratorSpec, name: String, seed: u64, first_file: u32) -> Part {
         let entry = spec.entry();
         let shared = entry.params.len() - SHARED.len();
         let values = spec.values();
@@ -60,8 +60,8 @@ impl Part {
             random_op,
             burst: values.count(shared + 1),
             writes: values.real(shared + 2),
-            first_place,
-            places: vec![FileUse::default(); entry.places.len()],
+            first_file,
+            files: vec![FileUse::default(); entry.files.len()],
         }
     }
 
@@ -72,8 +72,8 @@ impl Part {
     }
 
     /// The names of its files and call sites.
-    fn place_names(&self) -> impl Iterator<Item = String> {
-        let ends = self.spec.entry().places.iter();
+    fn file_names(&self) -> impl Iterator<Item = String> {
+        let ends = self.spec.entry().files.iter();
         ends.map(|end| format!("{}{end}", self.name))
     }
 }
@@ -109,7 +109,7 @@ impl Workload {
     pub fn new(specs: &[GeneratorSpec], seed: u64) -> Workload {
         assert!(!specs.is_empty(), "a workload has a part");
         let mut parts: Vec<Part> = Vec::with_capacity(specs.len());
-        let mut places = 0;
+        let mut files = 0;
         for (number, spec) in (1u64..).zip(specs) {
             let name = spec.entry().name();
             let alike = |other: &&GeneratorSpec| other.entry().name() == name;
@@ -118,8 +118,8 @@ impl Workload {
                 1 => name.to_owned(),
                 _ => format!("{name}-{}", before + 1),
             };
-            parts.push(Part::new(*spec, name, mix(seed ^ mix(number)), places));
-            places += spec.entry().places.len() as u32;
+            parts.push(Part::new(*spec, name, mix(seed ^ mix(number)), files));
+            files += spec.entry().files.len() as u32;
         }
         let mut sum = 0.0;
         let chances = parts.iter().map(|part| {
@@ -182,17 +182,17 @@ impl Workload {
         self.steps.resize(count, Step::default());
         part.pattern.fill(&mut part.random, &mut self.steps);
         for step in &self.steps {
-            let place = &mut part.places[step.place as usize];
-            place.highest = place.highest.max(step.index);
-            let first = place.seen.map_or(self.ticks, |(first, _)| first);
-            place.seen = Some((first, self.ticks));
+            let file = &mut part.files[step.file as usize];
+            file.highest = file.highest.max(step.index);
+            let first = file.seen.map_or(self.ticks, |(first, _)| first);
+            file.seen = Some((first, self.ticks));
             let write = part.writes > 0.0 && part.random_op.unit() < part.writes;
             rows.push(AccessRow {
                 time_ns: self.ticks,
                 process: self.turn as u32,
                 thread: self.turn as u32,
-                site: part.first_place + step.place + 1,
-                object: part.first_place + step.place,
+                site: part.first_file + step.file + 1,
+                object: part.first_file + step.file,
                 op: if write { RowOp::Write } else { RowOp::Read },
                 offset: u64::from(step.index) * block_bytes,
                 length: block_bytes,
@@ -206,13 +206,13 @@ impl Workload {
     pub fn objects(&self) -> Vec<ObjectRow> {
         let block_bytes = u64::from(LoadOptions::default().block_bytes);
         let of = |part: &Part| {
-            let rows = part.place_names().zip(&part.places).map(|(name, place)| {
-                let (first_seen_ns, last_seen_ns) = place.seen.unwrap_or_default();
+            let rows = part.file_names().zip(&part.files).map(|(name, file)| {
+                let (first_seen_ns, last_seen_ns) = file.seen.unwrap_or_default();
                 ObjectRow {
                     path: name.into_bytes(),
-                    size: place
+                    size: file
                         .seen
-                        .map_or(0, |_| (u64::from(place.highest) + 1) * block_bytes),
+                        .map_or(0, |_| (u64::from(file.highest) + 1) * block_bytes),
                     first_seen_ns,
                     last_seen_ns,
                     ..ObjectRow::default()
@@ -228,7 +228,7 @@ impl Workload {
         let known = self
             .parts
             .iter()
-            .flat_map(Part::place_names)
+            .flat_map(Part::file_names)
             .map(|name| SiteRow {
                 signature: signature(&name),
                 function: Some(name),

@@ -29,7 +29,7 @@ pub(super) const ENTRY: Generator = Generator {
         BURST,
         WRITES,
     ],
-    places: &[""],
+    files: &[""],
     build: |values, random| {
         let blocks = values.count(0);
         Box::new(Zipf {
@@ -48,7 +48,7 @@ impl Pattern for Zipf {
     fn step(&mut self, random: &mut Random) -> Step {
         let rank = self.ranks.draw(random);
         let index = self.permutation.apply(rank - 1) as u32;
-        Step { place: 0, index }
+        Step { file: 0, index }
     }
 }
 

@@ -26,8 +26,8 @@ use hither_core::spec::Values;
 /// The line in the registry.
 pub(super) const ENTRY: Program = Program {
     name: "compile",
-    summary: "tar, then compilers that share headers beside cscope, then the linker; a compiler \
-              at a time a thread",
+    summary: "tar, then compilers that share headers beside cscope, then the linker; one \
+              compiler per thread at a time",
     source: "the Tar + Gcc + Cscope test of the dual-layered file cache (sections 4 and 5)",
     params: &[
         count("sources", "how many source files", 1000, 1 << 20),

@@ -16,7 +16,7 @@ use hither_core::spec::Values;
 /// The line in the registry.
 pub(super) const ENTRY: Program = Program {
     name: "iozone",
-    summary: "each thread writes and reads its file: again, in order, backward, in strides",
+    summary: "each thread writes and reads its own file: in order, again, backward, in strides",
     source: "the Iozone test of the dual-layered file cache (sections 4 and 5)",
     params: &[
         count("size_mib", "the size of each file", 128, 1 << 20),

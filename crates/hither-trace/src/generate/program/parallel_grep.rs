@@ -16,7 +16,7 @@ use hither_core::spec::Values;
 /// The line in the registry.
 pub(super) const ENTRY: Program = Program {
     name: "parallel-grep",
-    summary: "runs of grep over the same files in parallel shells, a shell a thread",
+    summary: "runs of grep over the same files in parallel shells, one shell per thread",
     source: "the Grep test of the dual-layered file cache (sections 4 and 5): 120 runs over 40 MB \
              of /etc, 2 to 10 shells",
     params: &[

@@ -40,8 +40,8 @@ use hither_core::spec::Values;
 /// The line in the registry.
 pub(super) const ENTRY: Program = Program {
     name: "shared-files",
-    summary: "out-of-core applications whose threads share files, near ones more than far ones, \
-              in phases",
+    summary: "out-of-core applications whose threads share files, near threads more than far \
+              ones, in phases",
     source: "the six applications of topology-aware I/O caching, by the sharing of its figures 2 \
              and 3",
     params: &[
@@ -56,16 +56,11 @@ pub(super) const ENTRY: Program = Program {
         },
         count(
             "blocks",
-            "blocks of all files together, but for rounding",
+            "blocks of all files together, except for rounding",
             100_000,
             1 << 31,
         ),
-        count(
-            "reuse",
-            "accesses to a block, on average over all of them",
-            20,
-            1 << 20,
-        ),
+        count("reuse", "average accesses per block", 20, 1 << 20),
         count(
             "phases",
             "how often tables change places and other blocks become popular",
@@ -87,7 +82,7 @@ struct Style {
     border_accesses: f64,
     /// The share of tables in what more than two threads share, by blocks and by accesses. The rest
     /// is global.
-    near: f64,
+    table_share: f64,
     /// Whether slabs are swept, and not accessed by popularity.
     sweeps: bool,
     /// Zipf's exponent in tables, and in slabs that are not swept.
@@ -104,13 +99,13 @@ fn style(name: &str) -> Style {
         border_blocks,
         private_accesses,
         border_accesses,
-        near: 0.7,
+        table_share: 0.7,
         sweeps: true,
         skew: 0.5,
         writes: [0.25, 0.02],
     };
-    let transactions = |near, skew, writes, style| Style {
-        near,
+    let transactions = |table_share, skew, writes, style| Style {
+        table_share,
         sweeps: false,
         skew,
         writes,
@@ -250,8 +245,8 @@ impl Plan {
         let blocks = [
             parts(style.private_blocks, threads),
             parts(style.border_blocks, borders),
-            parts(shared * style.near, places),
-            parts(shared * (1.0 - style.near), 1),
+            parts(shared * style.table_share, places),
+            parts(shared * (1.0 - style.table_share), 1),
         ];
         let accesses = 1.0 - style.private_accesses - style.border_accesses;
         let slab_blocks = match style.sweeps {
@@ -261,8 +256,8 @@ impl Plan {
         let requests = [
             style.private_accesses / slab_blocks,
             style.border_accesses / request_blocks(blocks[1]),
-            accesses * style.near,
-            accesses * (1.0 - style.near),
+            accesses * style.table_share,
+            accesses * (1.0 - style.table_share),
         ];
         let all: f64 = requests.iter().sum();
         let mut sum = 0.0;

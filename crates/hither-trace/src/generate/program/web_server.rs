@@ -17,7 +17,7 @@ use hither_core::spec::Values;
 /// The line in the registry.
 pub(super) const ENTRY: Program = Program {
     name: "web-server",
-    summary: "workers that send a large file, and small ones by popularity, a worker a thread",
+    summary: "workers that send a large file, and small ones by popularity, one worker per thread",
     source: "the Web test of the dual-layered file cache (sections 4 and 5): 100 concurrent \
              requests for 40 MB",
     params: &[

@@ -30,10 +30,10 @@ pub(crate) const ENTRY: Program = Program {
     source: "NAS IS, which is buk of the cache-aware thesis (table 5.2)",
     params: &[
         count("keys", "how many numbers are sorted", 1 << 20, 1, 1 << 28),
-        count("key_bits", "the numbers have so many bits", 19, 1, 28),
+        count("key_bits", "bits per number", 19, 1, 28),
         count(
             "bucket_bits",
-            "there are two to the power of so many buckets, at most one a number",
+            "there are 2^bucket_bits buckets, at most one per number",
             9,
             0,
             16,

@@ -26,11 +26,11 @@ use crate::generate::program::definition::Program;
 /// The line in the registry.
 pub(crate) const ENTRY: Program = Program {
     name: "cfd",
-    summary: "Navier-Stokes by alternating directions: sweeps along x, y and z by turns, after \
+    summary: "Navier-Stokes by alternating directions: sweeps along x, y and z in turn, after \
               NAS SP and BT",
     source: "NAS SP and BT, of user-level page migration (section 5)",
     params: &[
-        count("points", "the cube has so many points a side", 40, 6, 512),
+        count("points", "points per side of the cube", 40, 6, 512),
         iterations(12),
         SERIAL_INIT,
         L1_WAYS,

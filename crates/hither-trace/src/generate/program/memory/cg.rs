@@ -28,16 +28,10 @@ pub(crate) const ENTRY: Program = Program {
     summary: "the smallest eigenvalue of a sparse matrix by conjugate gradients, after NAS CG",
     source: "NAS CG, of user-level page migration (section 5)",
     params: &[
-        count(
-            "rows",
-            "the matrix has so many rows and columns",
-            7_000,
-            2,
-            1 << 22,
-        ),
+        count("rows", "rows and columns of the matrix", 7_000, 2, 1 << 22),
         count(
             "nonzeros",
-            "a row has about one more than so many elements, squared",
+            "a row has about (nonzeros + 1)^2 elements",
             9,
             1,
             64,

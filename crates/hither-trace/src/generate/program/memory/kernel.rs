@@ -92,7 +92,7 @@ pub(super) const fn l2_kib(default: u64) -> Param {
 /// The last shared parameter.
 pub(super) const SLICE_NS: Param = count(
     "slice_ns",
-    "a thread's misses on one page within so many nanoseconds are one row",
+    "a thread's misses on one page within this time are one row",
     20_000,
     0,
     1 << 32,

@@ -18,16 +18,10 @@ use crate::generate::program::definition::Program;
 /// The line in the registry.
 pub(crate) const ENTRY: Program = Program {
     name: "matmul",
-    summary: "matrix product by blocks, over and over; one operand is shared by all threads",
+    summary: "matrix product by blocks, repeated; one operand is shared by all threads",
     source: "mxm of the cache-aware thesis (table 5.2)",
     params: &[
-        count(
-            "rows",
-            "the matrices have so many rows and columns",
-            384,
-            4,
-            8192,
-        ),
+        count("rows", "rows and columns of the matrices", 384, 4, 8192),
         count(
             "block",
             "rows and columns of a block of B that is used while it is cached",

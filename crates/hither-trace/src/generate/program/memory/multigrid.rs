@@ -28,7 +28,7 @@ pub(crate) const ENTRY: Program = Program {
     params: &[
         count(
             "levels",
-            "the finest grid has two to the power of so many points a side",
+            "the finest grid has 2^levels points per side",
             6,
             2,
             10,

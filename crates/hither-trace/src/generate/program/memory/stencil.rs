@@ -22,7 +22,7 @@ pub(crate) const ENTRY: Program = Program {
     summary: "the shallow-water equations on a grid of two dimensions, after swim",
     source: "SPEC swim, of the cache-aware thesis (table 5.2)",
     params: &[
-        count("points", "the grid has so many points a side", 384, 4, 8192),
+        count("points", "points per side of the grid", 384, 4, 8192),
         iterations(20),
         SERIAL_INIT,
         L1_WAYS,
