@@ -396,8 +396,8 @@ mod tests {
                 let block = block / 3 % of;
                 let distance = naive.touch(block);
                 for (sizes, distances) in &mut grouped {
-                    let group = |distance| sizes.partition_point(|&size| size <= distance) as SizeGroup;
-                    let group = distance.map(group);
+                    let group = |distance| sizes.partition_point(|&size| size <= distance);
+                    let group = distance.map(|distance| group(distance) as SizeGroup);
                     prop_assert_eq!(distances.touch(block), group);
                 }
             }
