@@ -6,9 +6,9 @@
 //! server and a constant time of service `s` (M/D/1). The mean wait is `W = rho s / (2 (1 - rho))`,
 //! with `rho = A s / T` for `A` accesses in an interval of length `T`. Waiting threads issue fewer
 //! accesses: `T` is the interval's length without waits, `T0`, plus `A W / P` for `P` threads. So
-//! `W` is the solution of an equation. At most all other threads are ahead in the queue: `W <= (P -
-//! 1) s`. Finer models (open pages, links, controllers) need the order of accesses within an
-//! interval, which traces of several threads do not have.
+//! `W` is the solution of an equation. At most all other threads are ahead in the queue, so `W` is
+//! at most `(P - 1) s`. Finer models (open pages, links, controllers) need the order of accesses
+//! within an interval, which traces of several threads do not have.
 
 use hither_core::placement::ThreadMigration;
 use hither_core::{Access, Node, Process, Thread};
