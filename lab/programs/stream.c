@@ -1,8 +1,8 @@
-/* Streams over arrays, each thread over its own contiguous part: the sum of one, or the triad a = b
- * + 3c.
+/* Streams over arrays, each thread over its own contiguous part: the sum of one array, or the
+ * triad a = b + 3c.
  *
- * Misses: every line of every array once an iteration (a's by the store's write allocate), so
- * `lines` x `iterations`. */
+ * Misses: every line of every array once per iteration (those of a by the store's write
+ * allocate): `lines` x `iterations`. */
 #include "lab.h"
 
 static unsigned long bytes = 32 << 20;
@@ -20,7 +20,7 @@ static void fill(int thread)
     }
 }
 
-/* Integers, so that the sum is one whatever the number of threads. */
+/* Integers, so that the sum is the same for any number of threads. */
 static uint64_t sum_part(int thread)
 {
     uint64_t sum = 0;

@@ -1,7 +1,7 @@
 //! How few files, or call sites, make most of the references: the cumulative distributions of PCC's
 //! figures 7 and 8.
 
-use hither_trace::Ranked;
+use hither_trace::RankedRow;
 use serde::Serialize;
 
 /// The most points of a curve; between them it is drawn as a line, which at this density nobody can
@@ -19,7 +19,7 @@ pub(super) struct Distribution {
 
 impl Distribution {
     /// Of rows that are sorted by references, most first; those without any do not count.
-    pub(super) fn of(ranked: &[Ranked]) -> Distribution {
+    pub(super) fn of(ranked: &[RankedRow]) -> Distribution {
         let mut sums: Vec<u64> = Vec::new();
         let mut sum = 0;
         for row in ranked.iter().take_while(|row| row.references > 0) {
@@ -48,16 +48,16 @@ impl Distribution {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hither_trace::Tally;
+    use hither_trace::RequestCounts;
 
-    fn rows(references: impl IntoIterator<Item = u64>) -> Vec<Ranked> {
-        let row = |(number, references): (usize, u64)| Ranked {
+    fn rows(references: impl IntoIterator<Item = u64>) -> Vec<RankedRow> {
+        let row = |(number, references): (usize, u64)| RankedRow {
             number: number as u32,
             name: String::new(),
             references,
             share: 0.0,
             blocks: 1,
-            tally: Tally::default(),
+            tally: RequestCounts::default(),
         };
         references.into_iter().enumerate().map(row).collect()
     }

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use hither_core::placement::Target;
 use hither_sim::{CacheOutcome, Points, Size, Spacing};
 use hither_trace::schema::Machine;
-use hither_trace::{Ranked, Stats, Trace};
+use hither_trace::{RankedRow, Stats, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ pub(super) struct RunReport {
 /// Every call site and file, also those that the page leaves out.
 pub(super) struct FullTables {
     pub(super) sites: Vec<CallSite>,
-    pub(super) objects: Vec<Ranked>,
+    pub(super) objects: Vec<RankedRow>,
     pub(super) references: u64,
     pub(super) names_objects: bool,
 }
@@ -360,7 +360,7 @@ fn take_room(row: &impl Serialize, left: &mut usize) -> bool {
 
 /// The objects with most references and those that moved most bytes, as they were sorted: large
 /// reads of a few files are not to be hidden by many small ones.
-fn most_used(rows: Vec<Ranked>, bytes: usize) -> Vec<Ranked> {
+fn most_used(rows: Vec<RankedRow>, bytes: usize) -> Vec<RankedRow> {
     let mut by_bytes: Vec<usize> = (0..rows.len()).collect();
     by_bytes.sort_by_key(|&at| {
         let tally = &rows[at].tally;
@@ -448,13 +448,13 @@ mod tests {
 
     #[test]
     fn a_file_with_few_references_and_many_bytes_is_kept() {
-        let row = |number: u32| Ranked {
+        let row = |number: u32| RankedRow {
             number,
             name: format!("file {number}"),
             references: 10_000 - u64::from(number),
             share: 0.0,
             blocks: 1,
-            tally: hither_trace::Tally {
+            tally: hither_trace::RequestCounts {
                 read_bytes: u64::from(number),
                 ..Default::default()
             },

@@ -12,7 +12,8 @@ use hither_core::SpecError;
 use hither_core::registry::Param;
 use hither_core::spec::parse_count;
 use hither_trace::generate::{
-    Conditions, GENERATORS, Mix, PROGRAMS, ProgramSpec, SHARED, Spec, THREADS_MAX, Workload,
+    GENERATORS, GeneratorSpec, MixOptions, PROGRAMS, ProgramMix, ProgramSpec, SHARED, THREADS_MAX,
+    Workload,
 };
 use hither_trace::{Export, LoadOptions, Trace};
 
@@ -112,7 +113,7 @@ const STEPS: u64 = 1000;
 /// One of two kinds.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    Pattern(Spec),
+    Pattern(GeneratorSpec),
     Program(ProgramSpec),
 }
 
@@ -230,7 +231,7 @@ impl Subcommand for Gen {
 /// What makes the trace.
 enum Source {
     Patterns { workload: Workload, references: u64 },
-    Programs(Mix),
+    Programs(ProgramMix),
 }
 
 impl Gen {
@@ -270,9 +271,9 @@ impl Gen {
                     counted(entry.threads_max.into(), "thread")
                 ));
             }
-            return Ok(Source::Programs(Mix::new(
+            return Ok(Source::Programs(ProgramMix::new(
                 &programs,
-                Conditions {
+                MixOptions {
                     threads: self.threads,
                     nodes: self.nodes,
                     seed: self.seed,

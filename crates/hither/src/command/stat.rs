@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use hither_trace::schema::ObjectKind;
-use hither_trace::{Ranked, Stats, Trace};
+use hither_trace::{RankedRow, Stats, Trace};
 
 use super::Subcommand;
 use super::options::{LoadArgs, heading};
@@ -248,7 +248,7 @@ fn reuse(out: &mut String, stats: &Stats) -> std::fmt::Result {
 fn table(
     out: &mut String,
     what: &str,
-    rows: &[Ranked],
+    rows: &[RankedRow],
     top: usize,
     known: bool,
 ) -> std::fmt::Result {
