@@ -7,13 +7,12 @@
 
 mod server;
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use hither_live::status::Status;
+use hither_live::status::{self, Status};
 use prometheus::{TextEncoder, proto};
 use serde_json::Value;
-
-pub(crate) use server::serve;
 
 /// The prefix of each name.
 const PREFIX: &str = "hither_";
@@ -155,6 +154,13 @@ const METRICS: &[Metric] = &[
     metric("run_seconds_total", Counter, "/ran_ns",
         "How long the program has run.").nanoseconds(),
 ];
+
+/// Serves the metrics of this process's run for as long as the process lives. Returns the address.
+pub(crate) fn serve(at: SocketAddr) -> io::Result<SocketAddr> {
+    server::serve(at, || {
+        exposition(status::run_of(std::process::id()).as_ref())
+    })
+}
 
 /// Where to serve: an address and a port, or a port on this machine's own.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {

@@ -6,25 +6,25 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use hither_analysis::cache_analysis::{self, CacheAnalysis, CallSite};
+use hither_analysis::format::{bytes, count, counted, percent, shortened};
+use hither_analysis::placement::{self, PlacementAnalysis};
+use hither_analysis::run_plan::RunPlan;
+use hither_analysis::simulate::{hit_ratios, trace_summary};
+use hither_analysis::table::{Align, Table};
 use hither_core::placement::Target;
 use hither_core::registry::compared_in_advice;
 use hither_trace::Trace;
 use serde_json::json;
 
-use super::Subcommand;
 use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::PlacementArgs;
 use super::options::{CacheArgs, LoadArgs, ProfileArgs};
 use super::record::{self, RecordingArgs};
-use crate::cache_analysis::{self, CacheAnalysis, CallSite};
+use super::subcommand::Subcommand;
 use crate::exit;
-use crate::format::{bytes, count, counted, percent, shortened};
 use crate::output;
-use crate::placement::{self, PlacementAnalysis};
-use crate::run_plan::RunPlan;
-use crate::simulate::{hit_ratios, trace_summary};
 use crate::ui::{self, Ui};
-use hither_analysis::table::{Align, Table};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -6,13 +6,13 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::Args;
+use hither_analysis::format::counted;
 use hither_trace::{EXPORTS, Error, Export as Target};
 
-use super::Subcommand;
 use super::options::{ExpandArgs, format_name};
 use super::record::hint;
+use super::subcommand::Subcommand;
 use crate::exit::Usage;
-use crate::format::counted;
 use crate::interrupt;
 use crate::ui::Ui;
 

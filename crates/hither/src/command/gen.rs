@@ -8,6 +8,8 @@ use std::str::FromStr;
 
 use anyhow::anyhow;
 use clap::Args;
+use hither_analysis::format::counted;
+use hither_analysis::free_memory::half_of_free_bytes;
 use hither_core::SpecError;
 use hither_core::registry::Param;
 use hither_core::spec::parse_count;
@@ -16,14 +18,12 @@ use hither_trace::generate::{
 };
 use hither_trace::{Export, LoadOptions, Trace};
 
-use super::Subcommand;
 use super::export::{goes_to_stdout, named, target_name};
 use super::options::heading;
 use super::policies::params;
 use super::record::{OUTPUT, hint};
+use super::subcommand::Subcommand;
 use crate::exit::Usage;
-use crate::format::counted;
-use crate::free_memory::half_of_free_bytes;
 use crate::interrupt;
 use crate::ui::Ui;
 

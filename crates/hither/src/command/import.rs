@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::Args;
+use hither_analysis::format::counted;
 use hither_trace::{Export, LoadOptions, format};
 
-use super::Subcommand;
 use super::export::goes_to_stdout;
 use super::options::{MemoryLimitArgs, block_bytes, format_name, open};
 use super::record::{OUTPUT, hint};
-use crate::format::counted;
+use super::subcommand::Subcommand;
 use crate::interrupt;
 use crate::ui::Ui;
 

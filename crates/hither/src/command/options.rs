@@ -9,27 +9,27 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use hither_analysis::load_options::whole;
+use hither_analysis::free_memory::half_of_free_bytes;
+use hither_analysis::load_options::normalized;
 pub(super) use hither_analysis::load_options::{block_bytes, format_name};
+use hither_analysis::simulate::sizes;
 use hither_core::Spec;
 use hither_sim::Size;
 use hither_trace::{Input, LoadOptions, Sample, Trace};
 use indicatif::ProgressBar;
 
-use crate::free_memory::half_of_free_bytes;
-use crate::simulate::sizes;
 use crate::ui::Ui;
 
 /// The headings under which help lists the options that several commands take.
 pub(super) mod heading {
     /// Which caches are simulated.
-    pub(in crate::command) const CACHES: &str = "Caches";
+    pub(crate) const CACHES: &str = "Caches";
     /// Where blocks are placed.
-    pub(in crate::command) const NODES: &str = "Nodes";
+    pub(crate) const NODES: &str = "Nodes";
     /// What is written, and how.
-    pub(in crate::command) const OUTPUT: &str = "Output";
+    pub(crate) const OUTPUT: &str = "Output";
     /// How a trace is read.
-    pub(in crate::command) const READING: &str = "Reading the trace";
+    pub(crate) const READING: &str = "Reading the trace";
 }
 
 /// How a trace is read.
@@ -193,7 +193,7 @@ pub(super) struct SampleArgs {
 
 impl SampleArgs {
     pub(super) fn sample(&self) -> Sample {
-        whole(self.sample)
+        normalized(self.sample)
     }
 }
 

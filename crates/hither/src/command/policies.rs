@@ -11,7 +11,7 @@ use hither_core::{
 };
 use serde_json::json;
 
-use super::Subcommand;
+use super::subcommand::Subcommand;
 use crate::exit::Usage;
 use crate::ui::{self, Ui};
 

@@ -6,13 +6,13 @@ use std::process::{ExitCode, ExitStatus};
 
 use anyhow::bail;
 use clap::Args;
+use hither_analysis::format::{bytes, counted};
 use hither_live::observe::{RecordOptions, Recorded, Recorder};
 use hither_live::{Error, SessionOptions};
 use hither_sim::Size;
 
-use super::Subcommand;
+use super::subcommand::Subcommand;
 use crate::exit;
-use crate::format::{bytes, counted};
 use crate::preload;
 use crate::ui::Ui;
 

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use hither_analysis::placement::pretty;
+use hither_analysis::report::{Report, ReportRequest};
 
-use super::Subcommand;
 use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::PlacementArgs;
 use super::options::{CacheArgs, LoadArgs};
+use super::subcommand::Subcommand;
 use crate::exit::Usage;
 use crate::output;
-use crate::placement::pretty;
-use crate::report::{self, ReportRequest};
 use crate::ui::{self, Ui};
 use hither_core::registry::compared_in_advice;
 
@@ -32,7 +32,7 @@ Examples:
 /// files; or compare two
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Report {
+pub(super) struct ReportCommand {
     /// The trace: a folder that `hither record` wrote, or a file in another format; a second one is
     /// compared with it
     #[arg(required = true, num_args = 1..=2, value_name = "TRACE")]
@@ -75,7 +75,7 @@ pub(super) struct Report {
     json: bool,
 }
 
-impl Subcommand for Report {
+impl Subcommand for ReportCommand {
     const NAME: &'static str = "report";
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
@@ -88,7 +88,7 @@ impl Subcommand for Report {
                 return Err(Usage(problem).into());
             }
         }
-        let asked = ReportRequest {
+        let request = ReportRequest {
             policies: self.caches.policies(compared_in_advice),
             own_policies: self.caches.names_policies(),
             sizes: self.caches.sizes_as_written().to_vec(),
@@ -96,7 +96,7 @@ impl Subcommand for Report {
             placing: self.placing.chosen()?,
         };
         let load = |path: &PathBuf| self.loading.load(path, ui);
-        let report = report::of(&self.traces, load, &asked, ui)?;
+        let report = Report::of_traces(&self.traces, load, &request, ui)?;
         if let Some(output) = &self.output {
             output::write_interruptibly(output, report.page()?.as_bytes())?;
             ui.note(format_args!("wrote {}", output.display()));

@@ -1,21 +1,21 @@
 //! `hither run`: runs a program with its page cache steered, its files replicated or placed, or its
 //! memory placed, by policies.
 
+mod arguments;
 mod automatic;
 mod file_placement;
 mod memory;
+mod notes;
 mod page_cache;
 mod replicas;
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use hither_analysis::run_plan::RunPlan;
 use hither_live::file_migration::FileMigrationReport;
 use hither_live::file_placement::{FilePlacementOptions, FilePlacementReport};
 use hither_live::memory::MemoryReport;
@@ -27,16 +27,16 @@ use hither_live::{
 };
 use serde_json::{Value, json};
 
+use self::arguments::{KnowledgeArgs, OutputArgs};
 use self::file_placement::{FilePlacement, FilePlacementArgs};
 use self::memory::MemoryArgs;
+use self::notes::Notes;
 use self::page_cache::PageCacheArgs;
 use self::replicas::ReplicaArgs;
-use super::Subcommand;
+use super::subcommand::Subcommand;
 use crate::exit::{self, Usage};
-use crate::format::{counted, duration_ns, percent};
 use crate::metrics;
 use crate::preload;
-use crate::run_plan::RunPlan;
 use crate::ui::Ui;
 
 /// Run an unmodified program with its page cache steered, its files replicated or placed, or its
@@ -73,59 +73,6 @@ pub(super) struct Run {
 
     #[command(flatten, next_help_heading = "Output")]
     output: OutputArgs,
-}
-
-/// What earlier commands found out.
-#[derive(Args, Debug)]
-struct KnowledgeArgs {
-    /// Apply the plan that `hither advise --save` wrote
-    ///
-    /// The plan is TOML: `page-cache` with `cache`, `replicas`, `file-placement` and `memory`, as
-    /// the switches have them.
-    #[arg(long, value_name = "FILE")]
-    plan: Option<PathBuf>,
-
-    /// Start from what FILE says of call sites, and add what this run learns
-    ///
-    /// The profile says which call sites read files or allocate memory, and how, and on which
-    /// nodes their memory was in the end. It is for --page-cache and --memory.
-    #[arg(long, value_name = "FILE")]
-    profile: Option<PathBuf>,
-
-    /// Start from such a profile, and do not change it
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with = "profile",
-        hide_short_help = true
-    )]
-    read_only_profile: Option<PathBuf>,
-}
-
-/// What is carried out, and what is said of it.
-#[derive(Args, Debug)]
-struct OutputArgs {
-    /// Decide, and carry nothing out
-    ///
-    /// Nothing is dropped, copied, bound or moved. Counting by write-protect still arms pages: the
-    /// next write to each faults once.
-    #[arg(long)]
-    dry_run: bool,
-
-    /// Write what was seen and decided to FILE, a JSON document a line
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
-    log: Option<PathBuf>,
-
-    /// Serve Prometheus at http://ADDR/metrics during the run
-    ///
-    /// ADDR is an address and a port, or a port, which is then open to this machine alone; port 0
-    /// takes a free one.
-    #[arg(long, value_name = "ADDR", value_parser = metrics::address, hide_short_help = true)]
-    metrics: Option<SocketAddr>,
-
-    /// Print the result as one line of JSON on stderr; stdout is the program's
-    #[arg(long)]
-    json: bool,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -193,7 +140,9 @@ impl Subcommand for Run {
         }
         self.check_pairs()?;
         self.check_options()?;
-        let file_placement = self.file_placement.placement(&self)?;
+        let file_placement = self
+            .file_placement
+            .placement(&self.output, self.is_combined())?;
         if let Some(at) = self.output.metrics {
             let at = metrics::serve(at).with_context(|| format!("--metrics {at}"))?;
             ui.note(format_args!("metrics at http://{at}/metrics"));
@@ -220,10 +169,10 @@ impl Subcommand for Run {
             false => self.report(&ran, ui),
         }
         if let Some(page_cache) = &ran.page_cache {
-            page_cache::learn(&self, page_cache, ui);
+            page_cache::learn(&self.knowledge, page_cache, ui);
         }
         if let Some(memory) = &ran.memory {
-            memory::learn(&self, memory, ui);
+            memory::learn(&self.knowledge, memory, ui);
         }
         Ok(exit::code_of(ran.exit))
     }
@@ -275,10 +224,14 @@ impl Run {
     fn mechanisms(&self, file_placement: Option<FilePlacement>) -> anyhow::Result<Mechanisms> {
         let mut mechanisms = Mechanisms::default();
         if let Some(policy) = &self.page_cache.policy {
-            mechanisms.page_cache = Some(page_cache::options(self, policy)?);
+            mechanisms.page_cache = Some(page_cache::options(
+                &self.page_cache,
+                policy,
+                &self.knowledge,
+            )?);
         }
         if let Some(policy) = &self.replicas.policy {
-            mechanisms.replication = Some(replicas::options(self, policy)?);
+            mechanisms.replication = Some(replicas::options(&self.replicas, policy)?);
         }
         match file_placement {
             Some(FilePlacement::AtRead(node)) => {
@@ -290,30 +243,35 @@ impl Run {
             None => {}
         }
         if let Some(policy) = &self.memory.policy {
-            mechanisms.memory = Some(memory::options(self, policy)?);
+            mechanisms.memory = Some(memory::options(&self.memory, policy, &self.knowledge)?);
         }
         Ok(mechanisms)
     }
 
     /// What came of it, in a few lines a mechanism.
     fn report(&self, ran: &RunReport, ui: &Ui) {
+        let notes = Notes {
+            ui,
+            dry_run: self.output.dry_run,
+            is_combined: self.is_combined(),
+        };
         if let Some(report) = &ran.page_cache {
-            page_cache::report(report, self, ui);
+            page_cache::report(report, &notes);
         }
         if let Some(report) = &ran.replication {
-            replicas::report(report, self, ui);
+            replicas::report(report, &notes);
         }
         if let Some(report) = &ran.file_placement {
             file_placement::report_placement(report, ui);
         }
         if let Some(report) = &ran.file_migration {
-            file_placement::report_migration(report, self, ui);
+            file_placement::report_migration(report, &notes);
         }
         if let Some(report) = &ran.memory {
-            memory::report(report, self, ui);
+            memory::report(report, &notes);
         }
-        if self.is_combined() {
-            note_agent(ran.agent, ran.ran, ui);
+        if notes.is_combined {
+            notes.agent(ran.agent, ran.ran);
         }
     }
 
@@ -357,13 +315,6 @@ impl Run {
                 .map(Value::take)
                 .unwrap_or_default(),
             _ => Value::Object(documents),
-        }
-    }
-
-    /// What the agent took, where it worked for one mechanism alone.
-    fn note_agent(&self, took: Duration, ran: Duration, ui: &Ui) {
-        if !self.is_combined() {
-            note_agent(took, ran, ui);
         }
     }
 
@@ -483,68 +434,5 @@ impl Run {
             log: self.output.log.clone(),
             session: SessionOptions::default(),
         })
-    }
-
-    /// The profile to start from. One that is to be written may be missing, one that is only read
-    /// may not.
-    fn profile(&self) -> anyhow::Result<Option<&Path>> {
-        let KnowledgeArgs {
-            profile,
-            read_only_profile,
-            ..
-        } = &self.knowledge;
-        if let Some(path) = read_only_profile {
-            File::open(path).with_context(|| path.display().to_string())?;
-        }
-        Ok(profile.as_deref().or(read_only_profile.as_deref()))
-    }
-
-    /// Adds what was learnt to the profile, if there is one. The program has run, so a failure is
-    /// worth a note and no more.
-    fn add_to_profile(&self, save: impl FnOnce(&Path) -> anyhow::Result<()>, ui: &Ui) {
-        if let Some(path) = &self.knowledge.profile
-            && let Err(error) = save(path)
-        {
-            ui.note(format_args!("what was learnt is not kept: {error:#}"));
-        }
-    }
-}
-
-impl KnowledgeArgs {
-    /// The first of these options that has a sense only if something is learnt.
-    fn options(&self) -> Option<&'static str> {
-        match (&self.profile, &self.read_only_profile) {
-            (Some(_), _) => Some("--profile"),
-            (_, Some(_)) => Some("--read-only-profile"),
-            _ => None,
-        }
-    }
-}
-
-/// What the agent took; of a short run that is its start and end, and no share of anything.
-fn note_agent(took: Duration, ran: Duration, ui: &Ui) {
-    let share = match ran.as_secs() {
-        0 => String::new(),
-        _ => format!(
-            ", {} of one CPU",
-            percent(took.as_secs_f64() / ran.as_secs_f64())
-        ),
-    };
-    let took = duration_ns(took.as_nanos() as f64);
-    ui.note(format_args!(
-        "the agent took {took} of processor time{share}"
-    ));
-}
-
-/// What the agent missed, and why its log is incomplete, if either is so.
-fn note_losses(accesses: u64, log: Option<&hither_live::Error>, ui: &Ui) {
-    if accesses > 0 {
-        let accesses = counted(accesses, "access");
-        ui.note(format_args!(
-            "missed {accesses} for which there was no room"
-        ));
-    }
-    if let Some(error) = log {
-        ui.note(format_args!("the log is not whole: {error}"));
     }
 }

@@ -5,20 +5,20 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use hither_analysis::format::{bytes, count, counted, percent};
+use hither_analysis::placement::{self, PlacementRequest, RunControl};
+use hither_analysis::simulate::{self, hit_ratios, trace_summary};
 use hither_core::registry;
 use hither_sim::References;
 use hither_trace::Trace;
 use serde_json::json;
 
-use super::Subcommand;
 use super::options::curves::CurveArgs;
 use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::{DrawingArgs, PlacementArgs};
 use super::options::{CacheArgs, LoadArgs, ProfileArgs, SampleArgs};
+use super::subcommand::Subcommand;
 use crate::exit::Usage;
-use crate::format::{bytes, count, counted, percent};
-use crate::placement::{self, PlacementRequest, RunControl};
-use crate::simulate::{self, hit_ratios, trace_summary};
 use crate::ui::{self, Ui};
 
 const EXAMPLES: &str = "\
@@ -112,8 +112,8 @@ impl Sim {
         let trace = self
             .loading
             .sample(&self.trace, self.sampling.sample(), ui)?;
-        let usual = placement::default_placements(placement::data_kind(&trace));
-        let placements = placement::placements_or_default(&self.placing.placements(), &usual)?;
+        let defaults = placement::default_placements(placement::data_kind(&trace));
+        let placements = placement::placements_or_default(&self.placing.placements(), &defaults)?;
         placement::check_kind(&trace, &placements)?;
         let request = PlacementRequest {
             nodes,
@@ -138,11 +138,11 @@ impl Sim {
         let running = self.placing.running();
         let bar = ui.bar("simulating", trace.references() as u64 * cases.len() as u64);
         let progress = |done| bar.set_position(done);
-        let watch = RunControl {
+        let control = RunControl {
             progress: Some(&progress),
             cancel: None,
         };
-        let outcomes = placement::run(&trace, &cases, &running, self.drawing.moves(), watch)?;
+        let outcomes = placement::run(&trace, &cases, &running, self.drawing.moves(), control)?;
         bar.finish_and_clear();
         let pictures = placement::Pictures::of(&trace, &cases, &outcomes, &running);
         self.drawing.write(&pictures, ui)?;
@@ -166,7 +166,11 @@ impl Sim {
                 0 => String::new(),
                 references => format!(", the first {} not counted", count(references)),
             },
-            placement::table(&placement::lines(&cases, &outcomes), binding, block_bytes)
+            placement::table(
+                &placement::case_results(&cases, &outcomes),
+                binding,
+                block_bytes
+            )
         );
         if self.drawing.traffic {
             text += &placement::traffic(&cases, &outcomes);

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use hither_analysis::format::{bytes, count, counted, percent, shortened};
+use hither_analysis::simulate::statistics;
+use hither_analysis::table::{Align, Table};
 use hither_trace::schema::ObjectKind;
 use hither_trace::{Ranked, Stats, Trace};
 
-use super::Subcommand;
 use super::options::{LoadArgs, heading};
-use crate::format::{bytes, count, counted, percent, shortened};
-use crate::simulate::statistics;
+use super::subcommand::Subcommand;
 use crate::ui::{self, Ui};
-use hither_analysis::table::{Align, Table};
 
 /// Say what is in a trace: requests and bytes, files, call sites, sharing, reuse distances
 #[derive(Args, Debug)]

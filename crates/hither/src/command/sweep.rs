@@ -10,23 +10,23 @@ use std::thread;
 
 use anyhow::Context;
 use clap::Args;
+use hither_analysis::format::{bytes, counted};
+use hither_analysis::placement;
+use hither_analysis::result_rows::RowFormat;
+use hither_analysis::simulate::{self, Ratio, ratio_table};
+use hither_analysis::sweep::{
+    self, JobDefaults, Journal, Sweep, SweepEnd, SweepOptions, SweepPlan, TraceJob,
+};
 use hither_core::registry;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use super::Subcommand;
 use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::PlacementArgs;
 use super::options::{CacheArgs, LoadArgs, SampleArgs};
+use super::subcommand::Subcommand;
 use crate::exit::Usage;
-use crate::format::{bytes, counted};
 use crate::output;
-use crate::placement;
-use crate::result_rows::RowFormat;
-use crate::simulate::{self, Ratio, ratio_table};
-use crate::sweep::{
-    self, JobDefaults, Journal, Sweep, SweepEnd, SweepOptions, SweepPlan, TraceJob,
-};
 use crate::this_machine;
 use crate::ui::{self, Ui};
 
@@ -59,7 +59,7 @@ on the command line replace what it says:
 /// Simulate many policies and sizes on many traces, and go on after an interruption
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{DETAILS}\n\n{EXAMPLES}"))]
-pub(super) struct Sweeping {
+pub(super) struct SweepCommand {
     /// What to simulate, as TOML
     spec: Option<PathBuf>,
 
@@ -124,7 +124,7 @@ fn references(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is no number of references, such as 500M"))
 }
 
-impl Subcommand for Sweeping {
+impl Subcommand for SweepCommand {
     const NAME: &'static str = "sweep";
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
@@ -203,12 +203,12 @@ fn cancelled_by_signals() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(cancel)
 }
 
-impl Sweeping {
+impl SweepCommand {
     fn plan(&self) -> anyhow::Result<SweepPlan> {
         let (format, options) = self.loading.options(self.sampling.sample());
         let defaults = JobDefaults { format, options };
         let mut plan = match &self.spec {
-            Some(path) => sweep::read(path, &defaults, &this_machine::topology)?,
+            Some(path) => sweep::read_plan(path, &defaults, &this_machine::topology)?,
             None => SweepPlan { jobs: Vec::new() },
         };
         if !self.traces.is_empty() {

@@ -15,7 +15,7 @@ use signal_hook::low_level::emulate_default_handler;
 
 use self::screen::{Next, Screen};
 use self::text::text;
-use super::Subcommand;
+use super::subcommand::Subcommand;
 use crate::ui::{self, Ui};
 
 const EXAMPLES: &str = "\

@@ -8,6 +8,10 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
+use hither_analysis::format;
+use hither_analysis::plot::{Network, Plot as _};
+use hither_analysis::table::{Align, Table};
+use hither_analysis::topology::drawing;
 use hither_core::topology::{About, presets};
 use hither_core::{Node, Topology};
 use hither_live::memory::capabilities::Capabilities;
@@ -15,14 +19,10 @@ use hither_live::numa::calibration::{self, Cache, Calibration, Costs, Effort};
 use hither_live::numa::topology::{NodeMemory, ThisMachine};
 use serde_json::json;
 
-use super::Subcommand;
-use crate::format;
+use super::subcommand::Subcommand;
 use crate::output::{check_folder, write_whole};
-use crate::plot::{Network, Plot as _};
 use crate::this_machine;
-use crate::topology::drawing;
 use crate::ui::{self, Ui};
-use hither_analysis::table::{Align, Table};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -17,14 +17,11 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hither_live::status;
 use hyper::header::{ALLOW, CONTENT_TYPE};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode};
-
-use super::exposition;
 
 /// The longest that a connection may take, from its acceptance to the end of the answer.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(1);
@@ -40,11 +37,13 @@ const HEADERS_MAX: usize = 64;
 
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Serves the metrics of this process's run for as long as the process lives. Returns the address.
-pub(crate) fn serve(at: SocketAddr) -> io::Result<SocketAddr> {
+/// Serves the text of `metrics` for as long as the process lives. Returns the address.
+pub(super) fn serve(
+    at: SocketAddr,
+    metrics: impl Fn() -> String + Send + 'static,
+) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(at)?;
     let at = listener.local_addr()?;
-    let metrics = || exposition(status::run_of(std::process::id()).as_ref());
     thread::Builder::new()
         .name("metrics".to_owned())
         .spawn(move || {

@@ -4,19 +4,19 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
+use hither_analysis::curve;
+use hither_analysis::plot::Plot;
+use hither_analysis::result_rows;
 use hither_core::Spec;
 use hither_sim::{Points, Spacing};
 use hither_trace::Trace;
 
-use crate::curve;
 use crate::output;
-use crate::plot::Plot;
-use crate::result_rows;
 use crate::ui::Ui;
 
 /// Which curves go where.
 #[derive(Args, Debug)]
-pub(in crate::command) struct CurveArgs {
+pub(crate) struct CurveArgs {
     /// Write the miss ratio at all cache sizes to FILE; may be given several times
     ///
     /// Data are .csv, .json or .parquet, a picture is .svg or .png. A FILE that is there is
@@ -94,24 +94,19 @@ impl FromStr for CurveFile {
 }
 
 impl CurveArgs {
-    pub(in crate::command) fn wanted(&self) -> bool {
+    pub(crate) fn wanted(&self) -> bool {
         !self.files.is_empty()
     }
 
     /// Fails where a file could not be written.
-    pub(in crate::command) fn check(&self) -> anyhow::Result<()> {
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
         self.files
             .iter()
             .try_for_each(|file| output::check_folder(&file.path))
     }
 
     /// Works out the curves of the policies and writes them.
-    pub(in crate::command) fn write(
-        &self,
-        trace: &Trace,
-        policies: &[Spec],
-        ui: &Ui,
-    ) -> anyhow::Result<()> {
+    pub(crate) fn write(&self, trace: &Trace, policies: &[Spec], ui: &Ui) -> anyhow::Result<()> {
         let points = Points {
             simulated: self.points.into(),
             spacing: match self.scale {

@@ -20,7 +20,7 @@ use crate::ui::Ui;
 
 /// What is placed, and where.
 #[derive(Args, Debug)]
-pub(in crate::command) struct PlacementArgs {
+pub(crate) struct PlacementArgs {
     /// Place blocks or pages on these nodes: 2, mesh:5x5, this, a preset, a TOML file
     ///
     /// Also torus:4x4, hypercube:4, ring:4x4 and tree:2x8; `this` is this machine, a TOML file has
@@ -73,18 +73,18 @@ enum Bind {
 
 impl PlacementArgs {
     /// Whether nodes are named.
-    pub(in crate::command) fn wanted(&self) -> bool {
+    pub(crate) fn wanted(&self) -> bool {
         !self.nodes.is_empty()
     }
 
     /// The topologies that are named.
-    pub(in crate::command) fn topologies(&self) -> anyhow::Result<Vec<Arc<Topology>>> {
+    pub(crate) fn topologies(&self) -> anyhow::Result<Vec<Arc<Topology>>> {
         let load = |name: &String| Ok(Arc::new(this_machine::load(name)?));
         self.nodes.iter().map(load).collect()
     }
 
     /// The placements that are named.
-    pub(in crate::command) fn placements(&self) -> Vec<PlacementSpec> {
+    pub(crate) fn placements(&self) -> Vec<PlacementSpec> {
         self.placements
             .iter()
             .flat_map(|list| list.0.iter().copied())
@@ -92,7 +92,7 @@ impl PlacementArgs {
     }
 
     /// How runs go.
-    pub(in crate::command) fn running(&self) -> RunSettings {
+    pub(crate) fn running(&self) -> RunSettings {
         self.running_or(&RunSettings::default())
     }
 
@@ -106,7 +106,7 @@ impl PlacementArgs {
     }
 
     /// Refuses what is for nodes where there are none.
-    pub(in crate::command) fn check(&self) -> anyhow::Result<()> {
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
         let running = self.bind.is_some() || self.warm_up.is_some() || self.costs.is_some();
         if !self.wanted() && (running || !self.placements.is_empty()) {
             let problem =
@@ -117,17 +117,14 @@ impl PlacementArgs {
     }
 
     /// What is placed where.
-    pub(in crate::command) fn chosen(&self) -> anyhow::Result<placement::PlacementSetup> {
+    pub(crate) fn chosen(&self) -> anyhow::Result<placement::PlacementSetup> {
         let mut placing = placement::PlacementSetup::default();
         self.apply(&mut placing)?;
         Ok(placing)
     }
 
     /// Replaces what a file says by what is named here.
-    pub(in crate::command) fn apply(
-        &self,
-        placing: &mut placement::PlacementSetup,
-    ) -> anyhow::Result<()> {
+    pub(crate) fn apply(&self, placing: &mut placement::PlacementSetup) -> anyhow::Result<()> {
         if self.wanted() {
             placing.nodes = self.topologies()?;
         }
@@ -150,18 +147,18 @@ fn binding(bind: Bind) -> Binding {
 
 /// What is drawn of placements.
 #[derive(Args, Debug)]
-pub(in crate::command) struct DrawingArgs {
+pub(crate) struct DrawingArgs {
     /// Draw who served whom, node by node, as .svg or .png
     #[arg(long, value_name = "FILE", requires = "nodes", value_parser = picture)]
-    pub(in crate::command) heatmap: Option<Drawn>,
+    pub(crate) heatmap: Option<Drawn>,
 
     /// Draw the nodes with the blocks that moved between them, as .svg or .png
     #[arg(long, value_name = "FILE", requires = "nodes", value_parser = picture)]
-    pub(in crate::command) mesh: Option<Drawn>,
+    pub(crate) mesh: Option<Drawn>,
 
     /// Write what each node holds and how much is served locally over time, as .svg, .png or .csv
     #[arg(long, value_name = "FILE", requires = "nodes", value_parser = picture_or_table)]
-    pub(in crate::command) timeline: Option<Drawn>,
+    pub(crate) timeline: Option<Drawn>,
 
     /// Also print the accesses from each node to each, for 16 nodes or fewer
     #[arg(
@@ -170,18 +167,18 @@ pub(in crate::command) struct DrawingArgs {
         conflicts_with = "json",
         hide_short_help = true
     )]
-    pub(in crate::command) traffic: bool,
+    pub(crate) traffic: bool,
 }
 
 /// A file to write, and as what.
 #[derive(Clone, Debug)]
-pub(in crate::command) struct Drawn {
-    pub(in crate::command) path: PathBuf,
-    pub(in crate::command) kind: Kind,
+pub(crate) struct Drawn {
+    pub(crate) path: PathBuf,
+    pub(crate) kind: Kind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::command) enum Kind {
+pub(crate) enum Kind {
     Svg,
     Png,
     Csv,
@@ -216,13 +213,13 @@ impl DrawingArgs {
     }
 
     /// Whether anything is.
-    pub(in crate::command) fn wanted(&self) -> bool {
+    pub(crate) fn wanted(&self) -> bool {
         self.files().next().is_some()
     }
 
     /// Fails where a file could not be written, or would be written over by the next one: better
     /// said before a long simulation than after.
-    pub(in crate::command) fn check(&self) -> anyhow::Result<()> {
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
         let mut names = Vec::new();
         for path in self.files() {
             output::check_folder(path)?;
@@ -238,12 +235,12 @@ impl DrawingArgs {
 
     /// How many moves a run has to keep for what is drawn. A million of them take 24 MB, and show
     /// the same picture as all.
-    pub(in crate::command) fn moves(&self) -> usize {
+    pub(crate) fn moves(&self) -> usize {
         if self.mesh.is_some() { 1_000_000 } else { 0 }
     }
 
     /// Writes all files that are wanted.
-    pub(in crate::command) fn write(&self, pictures: &Pictures<'_>, ui: &Ui) -> anyhow::Result<()> {
+    pub(crate) fn write(&self, pictures: &Pictures<'_>, ui: &Ui) -> anyhow::Result<()> {
         if let Some(file) = &self.heatmap {
             save(file, &pictures.heatmap(), ui)?;
         }

@@ -11,12 +11,12 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 
+use hither_analysis::format::bytes;
 use hither_live::page_cache::BUDGET_MIN_BYTES;
 use hither_sys::cgroup::MemoryGroup;
 use hither_sys::machine::{Machine as _, NodeMemory, ThisMachine};
 
 use super::{memory, page_cache};
-use crate::format::bytes;
 
 /// What is known of the machine and the program before it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 //! reads them in, or on the nodes that read them.
 
 use clap::Args;
+use hither_analysis::format::{counted, duration_ns, percent};
 use hither_core::Spec;
 use hither_core::placement::PlacementEntry;
 use hither_core::registry::Mechanism;
@@ -9,9 +10,9 @@ use hither_live::file_migration::{FileMigrationOptions, FileMigrationReport};
 use hither_live::file_placement::FilePlacementReport;
 use hither_live::numa::calibration;
 
-use super::{Run, note_losses};
+use super::arguments::OutputArgs;
+use super::notes::Notes;
 use crate::exit::Usage;
-use crate::format::{counted, duration_ns, percent};
 use crate::ui::Ui;
 
 /// How the policy places pages of files.
@@ -50,18 +51,20 @@ pub(super) struct FilePlacementArgs {
 
 impl FilePlacementArgs {
     /// What the options ask for, if they ask for anything.
-    pub(super) fn placement(&self, run: &Run) -> Result<Option<FilePlacement>, Usage> {
+    pub(super) fn placement(
+        &self,
+        output: &OutputArgs,
+        is_combined: bool,
+    ) -> Result<Option<FilePlacement>, Usage> {
         let Some(text) = &self.policy else {
             return Ok(None);
         };
         let placement = named(text)?;
-        let output = &run.output;
         // Another mechanism is watched, but a dry run would not keep the program from placing.
-        let alone = run.switches().len() == 1;
         let watched = [
             ("--dry-run", output.dry_run),
-            ("--log", alone && output.log.is_some()),
-            ("--metrics", alone && output.metrics.is_some()),
+            ("--log", !is_combined && output.log.is_some()),
+            ("--metrics", !is_combined && output.metrics.is_some()),
         ];
         match (&placement, watched.iter().find(|(_, given)| *given)) {
             (FilePlacement::AtRead(_), Some((option, _))) => Err(Usage(format!(
@@ -102,7 +105,8 @@ pub(super) fn migration(policy: Spec<PlacementEntry>) -> FileMigrationOptions {
 }
 
 /// What came of it, in a few lines.
-pub(super) fn report_migration(followed: &FileMigrationReport, run: &Run, ui: &Ui) {
+pub(super) fn report_migration(followed: &FileMigrationReport, notes: &Notes<'_>) {
+    let ui = notes.ui;
     let summary = &followed.summary;
     let local = summary.local as f64 / summary.accesses.max(1) as f64;
     let local = match summary.accesses {
@@ -110,7 +114,7 @@ pub(super) fn report_migration(followed: &FileMigrationReport, run: &Run, ui: &U
         _ => format!("{} of what was read again was local", percent(local)),
     };
     ui.note(format_args!("{}: {local}", counted(summary.files, "file")));
-    match run.output.dry_run {
+    match notes.dry_run {
         true => ui.note(format_args!(
             "a dry run: {} would have been moved",
             counted(summary.wanted, "block")
@@ -130,9 +134,9 @@ pub(super) fn report_migration(followed: &FileMigrationReport, run: &Run, ui: &U
             counted(*times, "time")
         ));
     }
-    run.note_agent(followed.agent, followed.ran, ui);
+    notes.agent_of_one(followed.agent, followed.ran);
     let lost = followed.lost.events + followed.lost.no_ring + followed.lost.nested;
-    note_losses(lost, followed.log.as_ref(), ui);
+    notes.losses(lost, followed.log.as_ref());
 }
 
 /// What came of it, in a line or two.

@@ -1,6 +1,8 @@
 //! `hither run --memory`: a program's memory on the right nodes.
 
 use clap::Args;
+use hither_analysis::format::{count, counted, percent};
+use hither_analysis::profile::{self, RegionProfile};
 use hither_core::placement::{self, Target};
 use hither_core::registry::Mechanism;
 use hither_core::spec::{RegistryEntry, SpecError, Value};
@@ -10,10 +12,9 @@ use hither_live::numa::calibration;
 use hither_sim::Size;
 use hither_sys::{samplers, userfaultfd};
 
-use super::Run;
+use super::arguments::KnowledgeArgs;
+use super::notes::Notes;
 use crate::exit::Usage;
-use crate::format::{count, counted, percent};
-use crate::profile::{self, RegionProfile};
 use crate::ui::Ui;
 
 /// The switch.
@@ -163,24 +164,31 @@ fn check(spec: &Spec<PlacementEntry>) -> Result<(), Usage> {
 }
 
 /// What places memory.
-pub(super) fn options(run: &Run, policy: &str) -> anyhow::Result<MemoryOptions> {
+pub(super) fn options(
+    args: &MemoryArgs,
+    policy: &str,
+    knowledge: &KnowledgeArgs,
+) -> anyhow::Result<MemoryOptions> {
     let (placement, initial) = policies(policy)?;
-    let known = run.profile()?.map(profile::load_regions).transpose()?;
+    let known = knowledge
+        .profile()?
+        .map(profile::load_regions)
+        .transpose()?;
     let RegionProfile {
         call_sites,
-        saved_placements,
+        placements,
     } = known.unwrap_or_default();
     let MemoryArgs {
         region_min,
         counters,
         cpu_budget,
         ..
-    } = &run.memory;
+    } = args;
     Ok(MemoryOptions {
         placement,
         initial,
         sites: call_sites,
-        saved_placements: saved_placements.into_iter().map(to_live).collect(),
+        saved_placements: placements.into_iter().map(to_live).collect(),
         cache: calibration::cache_folder(),
         counters: samplers::NAMES
             .into_iter()
@@ -191,17 +199,17 @@ pub(super) fn options(run: &Run, policy: &str) -> anyhow::Result<MemoryOptions> 
 }
 
 /// Adds what was learnt to the profile, if there is one.
-pub(super) fn learn(run: &Run, pages: &MemoryReport, ui: &Ui) {
+pub(super) fn learn(knowledge: &KnowledgeArgs, pages: &MemoryReport, ui: &Ui) {
     let saved_placements = pages.saved_placements.iter().cloned();
     let learnt = RegionProfile {
         call_sites: pages.sites.clone(),
-        saved_placements: saved_placements.map(from_live).collect(),
+        placements: saved_placements.map(from_live).collect(),
     };
-    run.add_to_profile(|path| Ok(profile::save_regions(path, &learnt)?), ui);
+    knowledge.add_to_profile(|path| Ok(profile::save_regions(path, &learnt)?), ui);
 }
 
 /// What a run takes of a region in the file.
-fn to_live(region: profile::SavedPlacement) -> hither_live::memory::SavedPlacement {
+fn to_live(region: profile::RegionPlacement) -> hither_live::memory::SavedPlacement {
     hither_live::memory::SavedPlacement {
         signature: region.signature,
         thread: region.thread,
@@ -212,8 +220,8 @@ fn to_live(region: profile::SavedPlacement) -> hither_live::memory::SavedPlaceme
 }
 
 /// What the file keeps of a region of a run.
-fn from_live(region: hither_live::memory::SavedPlacement) -> profile::SavedPlacement {
-    profile::SavedPlacement {
+fn from_live(region: hither_live::memory::SavedPlacement) -> profile::RegionPlacement {
+    profile::RegionPlacement {
         signature: region.signature,
         thread: region.thread,
         nth: region.nth,
@@ -238,8 +246,9 @@ pub(super) fn note_small_regions(options: &MemoryOptions, ui: &Ui) {
 }
 
 /// What came of it, in a few lines.
-pub(super) fn report(pages: &MemoryReport, run: &Run, ui: &Ui) {
-    let (summary, dry_run) = (&pages.summary, run.output.dry_run);
+pub(super) fn report(pages: &MemoryReport, notes: &Notes<'_>) {
+    let ui = notes.ui;
+    let (summary, dry_run) = (&pages.summary, notes.dry_run);
     let undecided = summary.regions - summary.far - summary.near - summary.plain;
     let decided = |number, what: &str| match number {
         0 => String::new(),
@@ -277,7 +286,7 @@ pub(super) fn report(pages: &MemoryReport, run: &Run, ui: &Ui) {
         ));
     }
     report_counts(pages, dry_run, ui);
-    run.note_agent(pages.agent, pages.ran, ui);
+    notes.agent_of_one(pages.agent, pages.ran);
     if let Some(reason) = &pages.unwatched {
         ui.note(format_args!(
             "page faults were not watched, so nothing new was learnt: {reason}"
@@ -290,7 +299,7 @@ pub(super) fn report(pages: &MemoryReport, run: &Run, ui: &Ui) {
     }
     // Where files are recorded, too, what found no room was an access in all likelihood, and is
     // reported as such.
-    let events = match run.is_combined() {
+    let events = match notes.is_combined {
         true => 0,
         false => pages.lost.events + pages.lost.no_ring,
     };

@@ -1,16 +1,17 @@
 //! `hither run --page-cache`: what the page cache keeps of a program's files.
 
 use clap::Args;
+use hither_analysis::format::{bytes, counted, duration_ns, saved};
+use hither_analysis::profile;
 use hither_core::Spec;
 use hither_core::registry::{Mechanism, replacement_policies};
 use hither_live::page_cache::{BUDGET_MIN_BYTES, Budget, PageCacheOptions, PageCacheReport};
 use hither_sim::Size;
 use hither_sys::cgroup::MemoryGroup;
 
-use super::{Run, note_losses};
+use super::arguments::KnowledgeArgs;
+use super::notes::Notes;
 use crate::exit::Usage;
-use crate::format::{bytes, counted, duration_ns, saved};
-use crate::profile;
 use crate::ui::Ui;
 
 /// The switch.
@@ -92,8 +93,9 @@ fn policy(text: &str) -> Result<Spec, Usage> {
     )))
 }
 
-fn budget(run: &Run) -> anyhow::Result<Budget> {
-    if let Some(bytes) = run.page_cache.cache {
+/// The budget that is given, or that of the memory cgroup.
+fn budget(args: &PageCacheArgs) -> anyhow::Result<Budget> {
+    if let Some(bytes) = args.cache {
         return Ok(Budget::Bytes(bytes));
     }
     match MemoryGroup::of_this_process() {
@@ -113,13 +115,17 @@ fn budget(run: &Run) -> anyhow::Result<Budget> {
 }
 
 /// What governs the page cache.
-pub(super) fn options(run: &Run, text: &str) -> anyhow::Result<PageCacheOptions> {
+pub(super) fn options(
+    args: &PageCacheArgs,
+    policy_text: &str,
+    knowledge: &KnowledgeArgs,
+) -> anyhow::Result<PageCacheOptions> {
     Ok(PageCacheOptions {
-        policy: policy(text)?,
-        budget: budget(run)?,
-        all_files: run.page_cache.all_files,
-        disable_readahead: !run.page_cache.keep_readahead,
-        sites: run
+        policy: policy(policy_text)?,
+        budget: budget(args)?,
+        all_files: args.all_files,
+        disable_readahead: !args.keep_readahead,
+        sites: knowledge
             .profile()?
             .map(profile::load_sites)
             .transpose()?
@@ -128,12 +134,13 @@ pub(super) fn options(run: &Run, text: &str) -> anyhow::Result<PageCacheOptions>
 }
 
 /// Adds what was learnt to the profile, if there is one.
-pub(super) fn learn(run: &Run, files: &PageCacheReport, ui: &Ui) {
-    run.add_to_profile(|path| Ok(profile::save_sites(path, &files.sites)?), ui);
+pub(super) fn learn(knowledge: &KnowledgeArgs, files: &PageCacheReport, ui: &Ui) {
+    knowledge.add_to_profile(|path| Ok(profile::save_sites(path, &files.sites)?), ui);
 }
 
 /// What came of it, in a few lines.
-pub(super) fn report(files: &PageCacheReport, run: &Run, ui: &Ui) {
+pub(super) fn report(files: &PageCacheReport, notes: &Notes<'_>) {
+    let ui = notes.ui;
     let summary = &files.summary;
     ui.note(format_args!(
         "{}: {} read from storage in {}; {} missed in {} of cache, {} by least recently used: {}",
@@ -145,11 +152,11 @@ pub(super) fn report(files: &PageCacheReport, run: &Run, ui: &Ui) {
         bytes(summary.lru_missed_bytes),
         saved(summary.lru_missed_bytes, summary.missed_bytes),
     ));
-    report_drops(files, run.output.dry_run, ui);
+    report_drops(files, notes.dry_run, ui);
     report_left_alone(files, ui);
-    run.note_agent(files.agent, files.ran, ui);
+    notes.agent_of_one(files.agent, files.ran);
     let lost = files.lost.events + files.lost.no_ring + files.lost.nested;
-    note_losses(lost, files.log.as_ref(), ui);
+    notes.losses(lost, files.log.as_ref());
 }
 
 /// What was dropped, and where the policy stepped aside.

@@ -1,16 +1,15 @@
 //! `hither run --replicas`: blocks of files copied to where they are read.
 
 use clap::Args;
+use hither_analysis::format::{bytes, count, counted, percent};
 use hither_core::Spec;
 use hither_core::placement::{PlacementEntry, placement_policies};
 use hither_core::registry::Mechanism;
 use hither_live::replication::{ReplicationOptions, ReplicationReport, Scope};
 use hither_sim::Size;
 
-use super::{Run, note_losses};
+use super::notes::Notes;
 use crate::exit::Usage;
-use crate::format::{bytes, count, counted, percent};
-use crate::ui::Ui;
 
 /// The switch.
 pub(super) const SWITCH: &str = "--replicas";
@@ -84,20 +83,21 @@ fn policy(text: &str) -> Result<String, Usage> {
 }
 
 /// What is replicated.
-pub(super) fn options(run: &Run, text: &str) -> Result<ReplicationOptions, Usage> {
+pub(super) fn options(args: &ReplicaArgs, text: &str) -> Result<ReplicationOptions, Usage> {
     Ok(ReplicationOptions {
         policy: policy(text)?,
-        scope: match run.replicas.replicate.as_deref() {
+        scope: match args.replicate.as_deref() {
             Some("all") => Scope::All,
             _ => Scope::Far,
         },
-        node_bytes: run.replicas.replica_memory,
+        node_bytes: args.replica_memory,
     })
 }
 
 /// What came of it, in a few lines.
-pub(super) fn report(replicas: &ReplicationReport, run: &Run, ui: &Ui) {
-    let (summary, dry_run) = (&replicas.summary, run.output.dry_run);
+pub(super) fn report(replicas: &ReplicationReport, notes: &Notes<'_>) {
+    let ui = notes.ui;
+    let (summary, dry_run) = (&replicas.summary, notes.dry_run);
     if replicas.nothing_is_far {
         ui.note("one memory node: nothing is far; --replicate all copies whatever is read again");
         if !dry_run {
@@ -137,7 +137,7 @@ pub(super) fn report(replicas: &ReplicationReport, run: &Run, ui: &Ui) {
             counted(*times, "time")
         ));
     }
-    run.note_agent(replicas.agent, replicas.ran, ui);
+    notes.agent_of_one(replicas.agent, replicas.ran);
     let lost = replicas.lost.events + replicas.lost.no_ring + replicas.lost.nested;
-    note_losses(lost, replicas.log.as_ref(), ui);
+    notes.losses(lost, replicas.log.as_ref());
 }

@@ -1,12 +1,11 @@
 //! What `hither top` shows, as text: the machine's nodes, and each run with the figures of its
 //! mechanisms.
 
+use hither_analysis::format::{self, bytes, count, counted, percent};
+use hither_analysis::table::{Align, Table};
 use hither_live::status::{MechanismStatus, MechanismTag, Status};
 use hither_sys::machine::NodeMemory;
 use serde_json::Value;
-
-use crate::format::{self, bytes, count, counted, percent};
-use hither_analysis::table::{Align, Table};
 
 /// Everything, as shown.
 pub(super) fn text(runs: &[Status], nodes: &[NodeMemory]) -> String {

@@ -2,12 +2,11 @@
 
 use std::fmt::{Display, Write};
 
+use hither_analysis::format;
+use hither_analysis::table::{Align, Table};
 use hither_live::memory::capabilities::{Capabilities, CounterProbe};
 use hither_live::numa::calibration::{Costs, LatencySource};
 use serde_json::json;
-
-use crate::format;
-use hither_analysis::table::{Align, Table};
 
 pub(super) fn text(survey: &Capabilities, costs: &Costs) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
