@@ -58,7 +58,7 @@ enum TierEntry {
 }
 
 /// The version of the format.
-const FORMAT: u32 = 1;
+const FORMAT_VERSION: u32 = 1;
 
 /// What PCC learnt about a call site.
 #[derive(Serialize, Deserialize)]
@@ -75,7 +75,7 @@ fn read(path: &Path) -> Result<ProfileFile> {
         // A missing folder is an error now, before a long simulation.
         Err(error) if error.kind() == io::ErrorKind::NotFound && folder_of(path).is_dir() => {
             return Ok(ProfileFile {
-                format: FORMAT,
+                format: FORMAT_VERSION,
                 sites: BTreeMap::new(),
                 regions: BTreeMap::new(),
                 placed: Vec::new(),
@@ -90,10 +90,10 @@ fn read(path: &Path) -> Result<ProfileFile> {
         )
     })?;
     match knowledge.format {
-        FORMAT => Ok(knowledge),
+        FORMAT_VERSION => Ok(knowledge),
         other => Err(unusable(
             path,
-            format!("format {other}; this version of hither reads format {FORMAT}"),
+            format!("format {other}; this version of hither reads format {FORMAT_VERSION}"),
         )),
     }
 }

@@ -63,10 +63,13 @@ fn keep_decoder_panics_quiet() {
 }
 
 const EXAMPLES: &str = "Examples:
-  hither advise -- grep -rc needle /usr/include   record a program, and say
-                                                  what would help
-  hither record -o trace.hither -- make           record only
-  hither sim trace.hither --policy lru,pcc,opt --size 64MiB,10%";
+  hither advise -- sh -c 'grep -r needle /usr/include > /dev/null'
+                                       record a program and say what would help
+  hither record -o make.hither -- make
+                                       only record a program
+  hither sim make.hither --policy lru,pcc,opt --size 64MiB,10%
+                                       simulate caches on a trace
+  hither run -- make                   run a program with what can help";
 
 fn parser() -> Command {
     let quiet = clap::Arg::new("quiet")
@@ -74,7 +77,7 @@ fn parser() -> Command {
         .short('q')
         .global(true)
         .action(clap::ArgAction::SetTrue)
-        .help("Print no progress and no notes, only results and errors");
+        .help("Print only results and errors: no progress and no notes");
     command::define(
         Command::new("hither")
             .version(env!("CARGO_PKG_VERSION"))

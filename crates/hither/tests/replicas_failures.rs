@@ -353,8 +353,8 @@ fn another_user_cannot_read_the_replicas_of_a_run() {
     let _ = fs::remove_file(&session[0]);
 }
 
-/// A killed agent leaves nothing but its session segment. The user's next run removes a segment that
-/// is a minute old.
+/// A killed agent leaves nothing but its session segment. The user's next run removes a segment
+/// that is a minute old.
 #[test]
 fn the_next_run_removes_what_a_killed_agent_left() {
     let folder = folder("replicas/equal");

@@ -411,8 +411,8 @@ impl<'a> AdviceInput<'a> {
                 "{size} is the only simulated size{of_steerable}; --size names others."
             )),
             sizes => Some(format!(
-                "{size} is the one of {sizes} simulated sizes{of_steerable} at which {} gains \
-                 most; --size names others.",
+                "Of the {sizes} simulated sizes{of_steerable}, {size} is the one at which {} \
+                 gains most; --size names others.",
                 policy(candidate.best)
             )),
         }

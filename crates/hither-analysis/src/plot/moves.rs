@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn the_busiest_pairs_are_drawn_and_their_part_is_said() {
         let picture = map(5, 2);
-        let (arrows, part) = picture.panels[0].drawn();
+        let (arrows, part) = picture.panels[0].busiest_arrows();
         assert_eq!(arrows.len(), ARROWS_MAX);
         assert!(arrows.is_sorted_by_key(|arrow| arrow.blocks));
         assert!((0.2..1.0).contains(&part), "{part}");

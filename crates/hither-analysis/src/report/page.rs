@@ -18,7 +18,7 @@ const STYLES: &[&str] = &[
 ];
 
 /// The chart library, which comes before our scripts. These share one scope.
-const LIBRARY: &str = include_str!("page/uplot/uPlot.iife.min.js");
+const CHART_LIBRARY: &str = include_str!("page/uplot/uPlot.iife.min.js");
 const SCRIPTS: &[&str] = &[
     include_str!("page/text.js"),
     include_str!("page/colours.js"),
@@ -34,7 +34,7 @@ const SCRIPTS: &[&str] = &[
 pub(super) fn page(document: &str) -> String {
     let style = STYLES.concat();
     let script = format!(
-        "{LIBRARY}\n(() => {{\n\"use strict\";\n{}\n}})();\n",
+        "{CHART_LIBRARY}\n(() => {{\n\"use strict\";\n{}\n}})();\n",
         SCRIPTS.concat()
     );
     let policy = format!(
@@ -109,7 +109,7 @@ mod tests {
             }
         }
         // The end tag must not occur within a script or style.
-        assert!(!SCRIPTS.concat().contains("</") && !LIBRARY.contains("</script"));
+        assert!(!SCRIPTS.concat().contains("</") && !CHART_LIBRARY.contains("</script"));
         assert!(!STYLES.concat().contains("</") && !STYLES.concat().contains("url("));
     }
 
@@ -123,7 +123,7 @@ mod tests {
                 .collect()
         };
         let files = [
-            ("uPlot.iife.min.js", LIBRARY),
+            ("uPlot.iife.min.js", CHART_LIBRARY),
             ("uPlot.min.css", STYLES[0]),
             ("LICENSE", include_str!("page/uplot/LICENSE")),
         ];

@@ -42,7 +42,7 @@ use crate::topology::{self, ThisMachine};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct SweepDocument {
     #[serde(default)]
     policies: Vec<Spanned<String>>,
     #[serde(default)]
@@ -88,7 +88,7 @@ pub fn read_plan(
 }
 
 fn plan(
-    document: Document,
+    document: SweepDocument,
     path: &Path,
     defaults: &JobDefaults,
     this_machine: ThisMachine<'_>,
@@ -303,7 +303,7 @@ mod tests {
             ("sizes = [\"ten\"]\n", "sweep.toml:1: `ten` is not a size"),
             (
                 "\nsizes = [1.5]\n",
-                "sweep.toml:2: expected a text or a normalized number, found float",
+                "sweep.toml:2: expected a text or a whole number, found float",
             ),
             ("nodes = [2, 0]\n", "sweep.toml:1: "),
             (

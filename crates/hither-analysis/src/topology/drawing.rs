@@ -33,7 +33,7 @@ pub fn drawing(topology: &Topology) -> Option<String> {
     })
 }
 
-const AROUND: &str = "dotted lines lead around to the other side";
+const WRAP_LEGEND: &str = "dotted lines lead around to the other side";
 
 /// A plane of labels. In a torus, links wrap around rows and columns.
 struct Plane {
@@ -132,7 +132,7 @@ fn grid(topology: &Topology) -> (Vec<String>, &'static str) {
     };
     let legend = match (layers > 1, wraps) {
         (false, false) => "",
-        (false, true) => AROUND,
+        (false, true) => WRAP_LEGEND,
         (true, false) => "each node has links to its places in the layers before and after",
         (true, true) => {
             "dotted lines lead around; each node has links to its places in the layers before \
@@ -199,7 +199,7 @@ fn cube(topology: &Topology) -> (Vec<String>, &'static str) {
     };
     let legend = match dimensions {
         ..=2 => "",
-        3..=4 => AROUND,
+        3..=4 => WRAP_LEGEND,
         _ => {
             "dotted lines lead around; each node has links to its places in the layers \
              that differ in one bit"

@@ -38,7 +38,7 @@ const LOCAL_DISTANCE: u64 = 10;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct TopologyDocument {
     shape: Option<Spanned<String>>,
     latency_ns: Option<Spanned<Matrix>>,
     distances: Option<Spanned<Matrix>>,
@@ -70,7 +70,7 @@ pub(super) fn read(path: &Path) -> Result<Topology> {
     Ok(topology.named(path.display().to_string()))
 }
 
-fn topology(document: Document) -> Result<Topology, Problem> {
+fn topology(document: TopologyDocument) -> Result<Topology, Problem> {
     let made = shape(&document)?;
     let nodes = made.nodes();
     if let (Some(entry), false) = (document.nodes.last(), document.nodes.len() == nodes) {
@@ -118,8 +118,8 @@ fn weight(said: &Option<Spanned<u32>>, otherwise: u32) -> Result<u32, Problem> {
 }
 
 /// The topology with its latencies, without the settings of nodes.
-fn shape(document: &Document) -> Result<Topology, Problem> {
-    let Document {
+fn shape(document: &TopologyDocument) -> Result<Topology, Problem> {
+    let TopologyDocument {
         shape,
         latency_ns,
         distances,

@@ -28,7 +28,7 @@ pub(super) struct Export {
     #[arg(long, value_name = "NAME", default_value = "hither", value_parser = target_name)]
     format: String,
 
-    /// Format of the trace that is read (default: told from its content)
+    /// Format of the trace that is read [default: by its content]
     #[arg(long, value_name = "NAME", value_parser = format_name)]
     from: Option<String>,
 
@@ -39,7 +39,7 @@ pub(super) struct Export {
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
 
-    /// Replace what is there already
+    /// Replace an existing file or folder
     #[arg(long)]
     force: bool,
 }
@@ -49,7 +49,7 @@ const EXAMPLES: &str = "Examples:\n  \
     hither export build.hither --format csv -o - | zstd > build.csv.zst\n  \
     hither export --from u32be web07.trace.xz -o web07.hither";
 
-/// The registry and the examples.
+/// The long help: the registry and the examples.
 fn help() -> String {
     let mut text = "Formats:\n".to_owned();
     for export in EXPORTS {
@@ -65,7 +65,7 @@ pub(super) fn target_name(text: &str) -> Result<String, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Whether `output` means standard output, which a folder cannot go to.
+/// Whether `output` is standard output. Fails for a format that is a folder.
 pub(super) fn goes_to_stdout(output: &Path, target: &Target) -> anyhow::Result<bool> {
     let to_stdout = output == Path::new("-");
     if to_stdout && !target.is_stream() {
@@ -76,7 +76,7 @@ pub(super) fn goes_to_stdout(output: &Path, target: &Target) -> anyhow::Result<b
     Ok(to_stdout)
 }
 
-/// The error, which says that it is about standard output if it is about output without a name.
+/// Adds `standard output` to an error about output without a name.
 pub(super) fn named(error: Error) -> anyhow::Error {
     match error {
         Error::Output { .. } => anyhow::Error::from(error).context("standard output"),

@@ -16,18 +16,18 @@ use crate::exit;
 use crate::preload;
 use crate::ui::Ui;
 
-/// Where the trace goes unless `--output` says.
-pub(super) const OUTPUT: &str = "trace.hither";
+/// The default of `--output`.
+pub(super) const DEFAULT_OUTPUT: &str = "trace.hither";
 
-/// Record an unmodified program's file accesses, and those of all that it starts
+/// Record the file accesses of an unmodified program and of all processes that it starts
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The program's output, signals and exit code pass through unchanged. 127 says that
-there is no such program, 126 that it cannot be executed.
+The program's output, signals and exit code pass through unchanged. The exit
+code is 127 if there is no such program and 126 if it cannot be executed.
 
 Examples:
   hither record -- make -j8                   into the folder trace.hither
-  hither record -o grep.hither --force -- grep -r needle /usr/include
+  hither record -o grep.hither --force -- grep -rc needle /usr/include
   hither record --frames 4 -- python3 a.py    call sites by 4 innermost frames")]
 pub(super) struct Record {
     /// The program to record, with its arguments
@@ -38,18 +38,18 @@ pub(super) struct Record {
     recording: RecordingArgs,
 }
 
-/// How a program is recorded.
+/// The options of recording.
 #[derive(Args, Debug)]
 pub(super) struct RecordingArgs {
-    /// The trace folder to write
+    /// The trace folder to write [default: trace.hither; of advise a temporary one]
     #[arg(long, short, value_name = "DIR")]
     pub(super) output: Option<PathBuf>,
 
-    /// Replace a trace folder that is there already
+    /// Replace an existing trace folder
     #[arg(long)]
     force: bool,
 
-    /// Tell call sites apart by at most N frames of the call stack, innermost first (1 to 64)
+    /// Distinguish call sites by at most N frames of the call stack, innermost first (1 to 64)
     #[arg(
         long,
         value_name = "N",
@@ -59,7 +59,7 @@ pub(super) struct RecordingArgs {
     )]
     frames: u8,
 
-    /// Memory for events on their way, for each thread that runs at the same time
+    /// Size of the buffer of each running thread; a larger one loses fewer accesses
     #[arg(
         long,
         value_name = "BYTES",
@@ -91,14 +91,14 @@ impl Subcommand for Record {
             .recording
             .output
             .clone()
-            .unwrap_or_else(|| PathBuf::from(OUTPUT));
+            .unwrap_or_else(|| PathBuf::from(DEFAULT_OUTPUT));
         let ended = run(&self.command, &output, &self.recording, ui)?;
         ui.note(format_args!("the trace is {}", output.display()));
         Ok(exit::code_of(ended))
     }
 }
 
-/// Records `command` into the trace folder `output` and says what came of it.
+/// Records `command` into the trace folder `output` and prints a summary.
 pub(super) fn run(
     command: &[OsString],
     output: &Path,
@@ -126,7 +126,7 @@ pub(super) fn run(
     Ok(recorded.exit)
 }
 
-/// What to do about an error of writing a trace.
+/// The end of the message of an error of writing a trace: what the user can do.
 pub(super) fn hint(error: &hither_trace::Error) -> &'static str {
     match error {
         hither_trace::Error::Exists { .. } => " (--force replaces it, -o names another)",

@@ -1,5 +1,5 @@
-//! `hither run`: runs a program with its page cache steered, its files replicated or placed, or its
-//! memory placed, by policies.
+//! `hither run`: runs a program while policies steer its page cache, the replicas and the placement
+//! of its files, and the placement of its memory.
 
 mod arguments;
 mod automatic;
@@ -39,16 +39,17 @@ use crate::metrics;
 use crate::preload;
 use crate::ui::Ui;
 
-/// Run an unmodified program with its page cache steered, its files replicated or placed, or its
-/// memory placed
+/// Run an unmodified program and steer its page cache, file replicas, file placement or memory
 ///
 /// Each switch governs one thing, by its default policy or by the one that it names, as in
-/// --page-cache=ubm. Without a switch the run is automatic: it switches on what can help on this
-/// machine, and says what and why. The page cache is switched on where a memory cgroup has a
-/// limit, or where the files that the command line names are larger than the memory that is
-/// available; the files that a program opens later are not known before it starts. Memory is
-/// switched on where the machine has several memory nodes and the kernel does not balance them
-/// (kernel.numa_balancing=0). Replicas and file placement are only ever switched on by name.
+/// --page-cache=ubm.
+///
+/// Without a switch the run is automatic: it switches on what can help on this machine, and says
+/// what and why. It switches on the page cache if a memory cgroup has a limit, or if the files that
+/// the command line names are larger than the available memory. (The files that a program opens
+/// later are not known before it starts.) It switches on memory if the machine has several memory
+/// nodes and the kernel does not balance them (kernel.numa_balancing=0). Replicas and file
+/// placement are switched on only by name.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = LONG_HELP)]
 pub(super) struct Run {
@@ -77,20 +78,22 @@ pub(super) struct Run {
 
 const EXAMPLES: &str = "Examples:
   hither run -- ./scan data                            what can help here
+  hither run --plan plan.toml -- ./scan data           what `advise` found
   hither run --page-cache --cache 2GiB -- ./scan data  pcc, in 2 GiB
-  hither run --memory=upm -- ./solver input            pages go to their users
-  hither run --replicas -- ./server                    far blocks are copied
-  hither run --plan plan.toml -- ./scan data           what `advise` found";
+  hither run --memory=upm -- ./solver input            pages to their users
+  hither run --replicas -- ./server                    copies of far blocks
+  systemd-run --user --scope -p MemoryMax=1G hither run -- ./scan data
+                                                       under a memory limit";
 
 const LONG_HELP: &str = "\
-The program's output and exit code pass through unchanged. Exit codes of hither's own are 1 (it
+The program's output and exit code pass through unchanged. hither's own exit codes are 1 (it
 failed), 2 (bad usage), 126 (the program cannot be executed) and 127 (there is no such program).
-Signals of the terminal reach the program by themselves. Of those that are sent to hither alone,
-TERM, HUP, USR1 and USR2 are passed on, and INT and QUIT are ignored.
+Signals of the terminal reach the program directly. Of the signals that are sent to hither alone, it
+passes on TERM, HUP, USR1 and USR2, and ignores INT and QUIT.
 
-On a machine of one memory node no page is placed. --memory and --file-placement then run the
-program as it is, and --log, --profile and --metrics get nothing from them; with --dry-run, --memory
-and --file-placement=upm watch the program all the same.
+On a machine with one memory node no page is placed. --memory and --file-placement then run the
+program unchanged, and write nothing to --log, --profile and --metrics. With --dry-run, --memory and
+--file-placement=upm observe the program on such a machine too.
 
 Examples:
   hither run -- ./scan data
@@ -99,30 +102,32 @@ Examples:
       pcc decides what the page cache keeps of the program's files, in 2 GiB
   hither run --page-cache=ubm -- make
       ubm decides, in what the memory cgroup's limit leaves for files
+  systemd-run --user --scope -p MemoryMax=1G hither run -- ./scan data
+      run under a memory limit, where the page cache is steered automatically
   hither run --page-cache --cache 2GiB --profile scan.profile -- ./scan data
-      begin with what the last run learnt of its call sites
+      start from what the last run learnt about its call sites
   hither run --page-cache --metrics 9464 -- ./scan data
-      Prometheus finds the run's figures at localhost:9464/metrics
+      serve the figures of the run to Prometheus at localhost:9464/metrics
   hither run --plan plan.toml -- ./scan data
       apply what `hither advise --save plan.toml` found to help
   hither run --replicas -- ./server
       copy what is read from another node's memory to the reader's node
   hither run --replicas --replicate all -- ./server
-      copy whatever is read again: faster than the kernel on one node, too
+      copy all that is read again, which is faster on one node too
   hither run --file-placement -- ./server
-      put pages of its files on all nodes in turn
+      spread pages of its files over all nodes
   hither run --file-placement=upm -- ./server
       move pages of its files to the node that reads them
   hither run --memory=upm -- ./solver input
-      move pages to where they are used, between iterations
+      move pages to the nodes that use them, between iterations
   hither run --memory=cache-aware -- ./solver input
-      put streamed memory far, the rest near
+      put streamed memory on far nodes and other memory on near ones
   hither run --memory=cache-aware,upm -- ./solver input
-      both: what is near goes to where it is used
+      both: move near memory to the nodes that use it
   hither run --memory=upm --dry-run --log pages.jsonl -- ./solver input
-      decide and log, and move nothing
+      decide and log, but move nothing
   hither run --memory='cache-aware{limit=0.3}' --region-min 4MiB -- ./solver
-      with a parameter of the policy, and for large regions alone";
+      set a parameter of the policy, and place only large regions";
 
 impl Subcommand for Run {
     const NAME: &'static str = "run";
@@ -191,12 +196,12 @@ impl Run {
         on.map(|(switch, _)| switch).collect()
     }
 
-    /// Several mechanisms are at work.
+    /// Whether several mechanisms are on.
     fn is_combined(&self) -> bool {
         self.switches().len() > 1
     }
 
-    /// Refuses two switches that one run cannot serve.
+    /// Refuses two switches that exclude each other.
     fn check_pairs(&self) -> Result<(), Usage> {
         let on = self.switches();
         let replicas = replicas::SWITCH;
@@ -220,7 +225,7 @@ impl Run {
         Ok(())
     }
 
-    /// What the switches ask for.
+    /// The options of each mechanism that is on.
     fn mechanisms(&self, file_placement: Option<FilePlacement>) -> anyhow::Result<Mechanisms> {
         let mut mechanisms = Mechanisms::default();
         if let Some(policy) = &self.page_cache.policy {
@@ -248,7 +253,7 @@ impl Run {
         Ok(mechanisms)
     }
 
-    /// What came of it, in a few lines a mechanism.
+    /// Prints the summary of each mechanism.
     fn report(&self, ran: &RunReport, ui: &Ui) {
         let notes = Notes {
             ui,
@@ -275,10 +280,9 @@ impl Run {
         }
     }
 
-    /// What came of it, for a machine: the figures of the one mechanism, or an object of those of
-    /// each.
+    /// The summary as JSON: the figures of the only mechanism, or an object with those of each.
     fn document(&self, ran: &RunReport) -> Value {
-        // What moves pages does nothing on a machine of one node.
+        // On a machine with one node, mechanisms that move pages do nothing.
         let aside = || json!({ "nodes": 1 });
         let page_cache = ran.page_cache.as_ref().map(PageCacheReport::to_json);
         let replicas = ran.replication.as_ref().map(ReplicationReport::to_json);
@@ -318,7 +322,7 @@ impl Run {
         }
     }
 
-    /// Refuses an option of a switch that is off.
+    /// Refuses options of switches that are off.
     fn check_options(&self) -> Result<(), Usage> {
         let (page_cache, memory) = (&self.page_cache, &self.memory);
         let learns = page_cache.policy.is_some() || memory.policy.is_some();
@@ -350,12 +354,12 @@ impl Run {
         Ok(())
     }
 
-    /// Takes over what a plan says, as if it had been written on the command line.
+    /// Applies the settings of a plan as if they were options.
     fn apply_plan(&mut self, path: &Path, ui: &Ui) -> anyhow::Result<()> {
         let plan = RunPlan::load(path)?;
         if plan.is_empty() {
             ui.note(format_args!(
-                "{}: nothing to apply: the program runs as it is",
+                "{}: nothing to apply; the program runs unchanged",
                 path.display()
             ));
         }
@@ -378,21 +382,21 @@ impl Run {
 
     /// Switches on what can help on this machine, and says what and why.
     fn switch_on_automatically(&mut self, ui: &Ui) -> anyhow::Result<()> {
-        let choice = automatic::choose(&automatic::Machine::here(&self.command));
+        let choice = automatic::choose(&automatic::MachineState::of_this_machine(&self.command));
         if !self.output.json {
             ui.note(choice);
         }
         if let Some(reason) = choice.page_cache {
-            self.page_cache.policy = Some(page_cache::POLICY.to_owned());
+            self.page_cache.policy = Some(page_cache::DEFAULT_POLICY.to_owned());
             self.page_cache.cache = self.page_cache.cache.or(reason.cache_bytes());
         }
         if choice.memory.is_some() {
-            self.memory.policy = Some(memory::POLICY.to_owned());
+            self.memory.policy = Some(memory::DEFAULT_POLICY.to_owned());
         }
         Ok(())
     }
 
-    /// Says so where a program's file shows that it cannot be seen.
+    /// Notes if the program cannot be observed, for example because it is static.
     fn note_unseen(&self, ui: &Ui) {
         if let Some(program) = self.command.first()
             && let Some(why) = unseen(program)
@@ -404,7 +408,7 @@ impl Run {
         }
     }
 
-    /// Says so where pages have nowhere to go, before the program starts, which may run for long.
+    /// Notes before the program starts that there is only one memory node.
     fn note_one_node(&self, ui: &Ui) {
         if self.output.json || !has_one_node() {
             return;
@@ -417,12 +421,12 @@ impl Run {
             (false, true) => "one memory node: pages have nowhere to go, and are left alone",
             (false, false) => {
                 "one memory node: pages have nowhere to go; \
-                 the program runs as it is, and nothing is logged, learnt or shown"
+                 the program runs unchanged, and nothing is logged, learnt or shown"
             }
         });
     }
 
-    /// What to run. The library that reports memory reports files, too.
+    /// The options of the run. The preload library for memory also reports files.
     fn options(&self, mechanisms: &Mechanisms) -> anyhow::Result<RunOptions> {
         Ok(RunOptions {
             command: self.command.clone(),

@@ -26,7 +26,7 @@ Examples:
   hither sim trace.hither                       lru, arc and opt at five sizes
   hither sim trace.hither -p lru,pcc,opt -s 64MiB,10%
   hither sim trace.hither --curve mrc.svg       a miss-ratio curve
-  hither sim shared.hither --nodes mesh:5x5     which node should hold what";
+  hither sim shared.hither --nodes mesh:5x5     which data on which node";
 
 const LONG_HELP: &str = "\
 Examples of caches:
@@ -35,9 +35,9 @@ Examples of caches:
   hither sim trace.hither --policy lru,pcc,opt --size 64MiB,10%
       these caches
   hither sim trace.hither -p 'pcc{other=arc,sample=5}' --json
-      with parameters, for programs
+      with parameters; the results as JSON
   hither sim --format lirs cs.trace.gz --size 100,200,400
-      a trace of bare block numbers
+      a trace of block numbers
   hither sim second.hither -p pcc --profile program.profile
       with what an earlier run has learnt
   hither sim trace.hither --curve mrc.svg --curve mrc.csv
@@ -47,7 +47,7 @@ Examples of caches:
 
 Examples of nodes:
   hither sim shared.hither --nodes mesh:5x5
-      which node should hold what, by the usual placements
+      which data on which node, by the default placements
   hither sim cg.hither --nodes 4,16 --placement first-touch,upm,a-priori \\
       --warm-up 1iterations
   hither sim shared.hither --nodes mesh:5x5 -s 2MiB \\
@@ -59,7 +59,7 @@ Examples of nodes:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = LONG_HELP)]
 pub(super) struct Sim {
-    /// The trace: a folder that `hither record` wrote, or a file in another format
+    /// The trace: a folder of `hither record`, or a file in another format
     trace: PathBuf,
 
     #[command(flatten, next_help_heading = CACHES)]

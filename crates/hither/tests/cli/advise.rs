@@ -16,6 +16,7 @@ fn a_loop_calls_for_another_policy() {
       ... references where LRU, much like the kernel, serves 0.0 %: 59.8 of the 60.0 points that the
       ... optimum gains.
     That is 299 fewer blocks (1.17 MiB) from storage.
+    Of the 5 simulated sizes, 300.00 KiB is the one at which ubm gains most; --size names others.
     LRU does as well only where nearly all 400.00 KiB of the data fit.
     Sure: it gains in 13 of the 14 segments of the trace in which the cache is full, and 42.4 to
       ... 77.2 points over all, at 95 % confidence.
@@ -214,14 +215,14 @@ fn what_is_advised_can_be_applied() {
     as it is
 
     ----- stderr -----
-    hither: none.toml: nothing to apply: the program runs as it is
+    hither: none.toml: nothing to apply; the program runs unchanged
     ");
     assert_snapshot!(lab.run("hither run --plan none.toml --cache 1GiB -- true"), @"
     exit code: 2
     ----- stdout -----
 
     ----- stderr -----
-    hither: none.toml: nothing to apply: the program runs as it is
+    hither: none.toml: nothing to apply; the program runs unchanged
     hither: none.toml: --cache is an option of --page-cache, which is off
     ");
     lab.write("odd.toml", "page-cache = 'pcc'\nspeed = 9\n");

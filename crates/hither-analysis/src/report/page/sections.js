@@ -12,7 +12,7 @@ const tile = (name, value, note) =>
 const commandOf = (run) =>
   run.trace.command.length > 0 ? run.trace.command.join(" ") : run.trace.path;
 
-// One word, and the gain in each stretch of the trace: upwards, or downwards where it is a loss;
+// One word, and the gain in each segment of the trace: upwards, or downwards where it is a loss;
 // grey where the cache is not full yet.
 const sureness = (confidence) => {
   if (!confidence) return null;
@@ -21,7 +21,7 @@ const sureness = (confidence) => {
   const scale = 28 / Math.max(most - Math.min(...gains, 0), 0.02);
   const wide = 240 / Math.max(gains.length, 1);
   const points = gains.map((gain) => fixed(gain * 100, 1)).join(", ");
-  const label = `gain in points of hit ratio in each stretch of the trace: ${points}`;
+  const label = `gain in points of hit ratio in each segment of the trace: ${points}`;
   const strip = stripOf(
     gains,
     (ctx, gain, at) => {

@@ -15,19 +15,19 @@ use crate::ui::Ui;
 pub(super) struct KnowledgeArgs {
     /// Apply the plan that `hither advise --save` wrote
     ///
-    /// The plan is TOML: `page-cache` with `cache`, `replicas`, `file-placement` and `memory`, as
-    /// the switches have them.
+    /// The plan is TOML with the keys `page-cache`, `cache`, `replicas`, `file-placement` and
+    /// `memory`, which are named after the switches.
     #[arg(long, value_name = "FILE")]
     pub(super) plan: Option<PathBuf>,
 
-    /// Start from what FILE says of call sites, and add what this run learns
+    /// Start from what FILE has about call sites, and add what this run learns
     ///
-    /// The profile says which call sites read files or allocate memory, and how, and on which
-    /// nodes their memory was in the end. It is for --page-cache and --memory.
+    /// The profile has the call sites that read files, with their class, and those that allocate
+    /// memory, with the nodes of their memory. It is for --page-cache and --memory.
     #[arg(long, value_name = "FILE")]
     pub(super) profile: Option<PathBuf>,
 
-    /// Start from such a profile, and do not change it
+    /// Start from such a profile without changing it
     #[arg(
         long,
         value_name = "FILE",
@@ -40,25 +40,25 @@ pub(super) struct KnowledgeArgs {
 /// The options about the output of a run.
 #[derive(Args, Debug)]
 pub(super) struct OutputArgs {
-    /// Decide, and carry nothing out
+    /// Decide and report, but carry nothing out
     ///
-    /// Nothing is dropped, copied, bound or moved. Counting by write-protect still arms pages: the
-    /// next write to each faults once.
+    /// Nothing is dropped, copied, bound or moved. Counting by write-protect still protects sampled
+    /// pages: the next write to each causes one page fault.
     #[arg(long)]
     pub(super) dry_run: bool,
 
-    /// Write what was seen and decided to FILE, a JSON document a line
+    /// Write all observations and decisions to FILE, a JSON document a line
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(super) log: Option<PathBuf>,
 
     /// Serve Prometheus at http://ADDR/metrics during the run
     ///
-    /// ADDR is an address and a port, or a port, which is then open to this machine alone; port 0
-    /// takes a free one.
+    /// ADDR is an address and a port, or only a port, which is then open to this machine alone.
+    /// Port 0 takes a free one.
     #[arg(long, value_name = "ADDR", value_parser = metrics::address, hide_short_help = true)]
     pub(super) metrics: Option<SocketAddr>,
 
-    /// Print the result as one line of JSON on stderr; stdout is the program's
+    /// Print the summary as one line of JSON on stderr; stdout belongs to the program
     #[arg(long)]
     pub(super) json: bool,
 }

@@ -1,5 +1,5 @@
-//! `hither run --file-placement`: pages of files on the nodes that a policy says, as the program
-//! reads them in, or on the nodes that read them.
+//! `hither run --file-placement`: places pages of files as the program reads them in, or moves them
+//! to the nodes that read them.
 
 use clap::Args;
 use hither_analysis::format::{counted, duration_ns, percent};
@@ -17,8 +17,8 @@ use crate::ui::Ui;
 
 /// How the policy places pages of files.
 pub(super) enum FilePlacement {
-    /// When they are read in: on one node, or on all in turn. The program itself places them,
-    /// without asking the agent, so such a policy knows nothing but the read.
+    /// When they are read in: on one node, or on all in turn. The program itself places them
+    /// without the agent, so the policy knows only the current read.
     AtRead(Option<u32>),
     /// Cached pages move to the node that reads them.
     Migration(Box<Spec<PlacementEntry>>),
@@ -27,30 +27,30 @@ pub(super) enum FilePlacement {
 /// The switch.
 pub(super) const SWITCH: &str = "--file-placement";
 
-/// The policy where none is named.
-const POLICY: &str = "round-robin";
+/// The policy if none is named.
+const DEFAULT_POLICY: &str = "round-robin";
 
 /// The switch.
 #[derive(Args, Debug)]
 pub(super) struct FilePlacementArgs {
-    /// Place pages of files on nodes by POLICY [default: round-robin]
+    /// Let POLICY decide on which nodes pages of files are [default: round-robin]
     ///
-    /// round-robin puts pages on all nodes in turn as the program reads them in, and
-    /// 'single-node{node=1}' on one; threads with a memory policy of their own are left alone. upm
-    /// moves pages that are cached to the node that reads them.
+    /// round-robin spreads pages over all nodes as the program reads them in, and
+    /// 'single-node{node=1}' puts them on one. Threads with a memory policy of their own are left
+    /// alone. upm moves cached pages to the node that reads them.
     #[arg(
         id = "file_placement",
         long = "file-placement",
         value_name = "POLICY",
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = POLICY
+        default_missing_value = DEFAULT_POLICY
     )]
     pub(super) policy: Option<String>,
 }
 
 impl FilePlacementArgs {
-    /// What the options ask for, if they ask for anything.
+    /// The placement, if the switch is on.
     pub(super) fn placement(
         &self,
         output: &OutputArgs,
@@ -60,7 +60,8 @@ impl FilePlacementArgs {
             return Ok(None);
         };
         let placement = named(text)?;
-        // Another mechanism is watched, but a dry run would not keep the program from placing.
+        // --log and --metrics may be for another mechanism. A dry run is not possible, since the
+        // program itself places pages.
         let watched = [
             ("--dry-run", output.dry_run),
             ("--log", !is_combined && output.log.is_some()),
@@ -96,7 +97,7 @@ fn named(text: &str) -> Result<FilePlacement, Usage> {
     }
 }
 
-/// What moves pages of files.
+/// The options of moving pages of files.
 pub(super) fn migration(policy: Spec<PlacementEntry>) -> FileMigrationOptions {
     FileMigrationOptions {
         policy,

@@ -34,21 +34,19 @@ impl Notes<'_> {
             ),
         };
         let took = duration_ns(took.as_nanos() as f64);
-        self.ui.note(format_args!(
-            "the agent took {took} of processor time{share}"
-        ));
+        self.ui
+            .note(format_args!("the agent took {took} of CPU time{share}"));
     }
 
     /// Notes what the agent missed, and why its log is incomplete, if so.
     pub(super) fn losses(&self, accesses: u64, log: Option<&hither_live::Error>) {
         if accesses > 0 {
             let accesses = counted(accesses, "access");
-            self.ui.note(format_args!(
-                "missed {accesses} for which there was no room"
-            ));
+            self.ui
+                .note(format_args!("lost {accesses} for which there was no room"));
         }
         if let Some(error) = log {
-            self.ui.note(format_args!("the log is not whole: {error}"));
+            self.ui.note(format_args!("the log is incomplete: {error}"));
         }
     }
 }
