@@ -156,12 +156,12 @@ impl Confidence {
                     false => format!("in {} of the {segments}", self.gaining),
                 };
                 format!(
-                    "{word}: it gains {gaining}, and {} points over all, at 95 % confidence",
+                    "{word}: it gains {gaining}, and {} points overall, at 95 % confidence",
                     range(low, high)
                 )
             }
             (Claim::NoGain, Some([low, high])) => format!(
-                "{word}: what comes nearest gains {} points, at 95 % confidence over {segments}",
+                "{word}: the best change gains {} points, at 95 % confidence over {segments}",
                 range(low, high)
             ),
         };
@@ -251,7 +251,7 @@ mod tests {
             let half = half_width(&values).expect("sixteen values");
             assert!(half > 0.1, "{at}: {half}");
         }
-        // The same values apart from each other are as many independent ones.
+        // The same values spread over the trace count as independent ones.
         let spread: [f64; 16] = std::array::from_fn(|at| if at % 4 == 0 { 0.4 } else { 0.0 });
         assert!(half_width(&spread).expect("sixteen values") < 0.1);
     }

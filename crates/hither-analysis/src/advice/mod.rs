@@ -359,8 +359,7 @@ impl<'a> AdviceInput<'a> {
         let gain_max = hit_ratio_max - smallest.hit_ratio;
         if hit_ratio_max < GAIN_MIN_HIT_RATIO {
             let sentence = format!(
-                "{} of the references are first uses: \
-                 no cache, of whatever policy or size, serves those.",
+                "{} of the references are first uses, which no cache can serve.",
                 percent(1.0 - hit_ratio_max)
             );
             return self.with_confidence(
@@ -373,7 +372,7 @@ impl<'a> AdviceInput<'a> {
         if gain_max < GAIN_MIN_HIT_RATIO {
             let sentence = format!(
                 "Nothing to do: a cache of {} already serves {} of the references, \
-                 all that are not first uses but for {}.",
+                 at most {} less than a cache of all data.",
                 self.size(smallest.cache_blocks.into()),
                 percent(smallest.hit_ratio),
                 counted((gain_max * 100.0).ceil().max(0.0) as u64, "point")
@@ -452,8 +451,8 @@ impl<'a> AdviceInput<'a> {
             let other = policy(best.spec);
             let more = points(more(&best));
             let knowing = match knowledge_needed(best.spec.entry().needs) {
-                2 => " and has to know call sites",
-                1 => " and has to know files",
+                2 => ", but needs to know call sites",
+                1 => ", but needs to know files",
                 _ => "",
             };
             sentences.push(format!("{other} gains {more} points more{knowing}."));
@@ -483,7 +482,7 @@ impl<'a> AdviceInput<'a> {
         }
         if self.steerable && !self.can_be_steered(outcome.cache_blocks) {
             sentences.push(format!(
-                "A cache this small is nothing that `hither run` can steer: it takes {} or more.",
+                "`hither run` cannot steer a cache this small: it takes {} or more.",
                 bytes(STEERABLE_MIN_BYTES)
             ));
         }
@@ -530,8 +529,8 @@ impl<'a> AdviceInput<'a> {
         );
         let gain = enough.hit_ratio - smallest.hit_ratio;
         let mut sentences = vec![format!(
-            "What helps is room: a cache of {}, {:.1} times as large, serves {} of the references \
-             where {} serves {}: {} of the {} points that room for all {} of the data gains.",
+            "A larger cache helps: {}, {:.1} times as large, serves {} of the references \
+             where {} serves {}: {} of the {} points that a cache of all {} of the data gains.",
             self.size(blocks),
             blocks as f64 / here as f64,
             percent(enough.hit_ratio),
@@ -632,13 +631,12 @@ impl<'a> AdviceInput<'a> {
         if let Some(estimate) = to.estimate
             && estimate.standard_error.is_none()
         {
-            doubts.push("a sample this small has an error that nobody knows".to_owned());
+            doubts.push("the error of a sample this small is unknown".to_owned());
         }
         if claim == Claim::Gain {
             if self.references < REFERENCES_PER_BLOCK_MIN * self.blocks {
                 doubts.push(format!(
-                    "a block is used {:.1} times on average, \
-                     so that one round more or less changes it",
+                    "a block is used only {:.1} times on average",
                     self.references as f64 / self.blocks.max(1) as f64
                 ));
             }

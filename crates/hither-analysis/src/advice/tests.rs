@@ -287,7 +287,7 @@ fn what_the_trace_lacks_weakens_the_advice() {
     let said = advice.sentences.join(" ");
     assert!(said.contains("; 3 accesses were lost."), "{said}");
     assert!(
-        said.contains("nothing that `hither run` can steer"),
+        said.contains("`hither run` cannot steer a cache this small"),
         "{said}"
     );
 }

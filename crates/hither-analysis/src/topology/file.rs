@@ -237,7 +237,7 @@ mod tests {
             (made.local_ns(), made.latency_ns(Node(0), Node(1))),
             (100, 210)
         );
-        // A preset's own figures stay but for those that are given.
+        // Latencies of a preset that the file does not give stay.
         let made = parsed("shape = \"numachine-4\"\nlocal_ns = 1\n").unwrap();
         assert_eq!(
             (made.local_ns(), made.hop_ns(), made.cpus(Node(0))),

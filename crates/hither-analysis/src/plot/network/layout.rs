@@ -198,7 +198,7 @@ fn grid(topology: &Topology) -> Layout {
         let axis = a.iter().zip(&b).position(|(a, b)| a != b).unwrap_or(0);
         let ends = (layout.nodes[from.index()], layout.nodes[to.index()]);
         let wraps = b[axis].abs_diff(a[axis]) > 1;
-        // In three dimensions the ways around are too many to be bold.
+        // A torus of three dimensions has many wrap-around links, so they are faint.
         let (high, faint) = if deep { (0.26, 0.6) } else { (0.45, 0.3) };
         layout.strokes.push(match (wraps, axis) {
             (false, 0..3) => Stroke {
@@ -209,7 +209,7 @@ fn grid(topology: &Topology) -> Layout {
                 points: bow(ends, directions[axis], high),
                 faint,
             },
-            // Between blocks.
+            // Links between the lattices of further axes.
             _ => Stroke {
                 points: bow(ends, (0.0, 0.0), 0.07),
                 faint: 0.55,
@@ -219,8 +219,8 @@ fn grid(topology: &Topology) -> Layout {
     layout
 }
 
-/// A curve from one end to the other beside the straight line: above, or to the left. It sets out
-/// against `step`, around the ends.
+/// A curve between two points, above or to the left of the straight line. With a `step` it starts
+/// and ends outside the two points, as a link that wraps around.
 fn bow((from, to): (Point, Point), step: Point, height: f64) -> Vec<Point> {
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let length = dx.hypot(dy);
@@ -258,8 +258,8 @@ fn bow((from, to): (Point, Point), step: Point, height: f64) -> Vec<Point> {
         .collect()
 }
 
-/// A square, a cube aslant, and from there on pairs of what was before, shifted so that no line
-/// meets a node.
+/// A square, a slanted cube, and for each further dimension two shifted copies of the picture so
+/// far. The shifts are such that no line runs through a node.
 fn cube(topology: &Topology) -> Layout {
     let routers = topology.axes().is_empty();
     let step = if routers { 150.0 } else { 104.0 };
