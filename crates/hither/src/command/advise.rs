@@ -19,8 +19,8 @@ use serde_json::json;
 
 use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::PlacementArgs;
+use super::options::recording::{RecordingArgs, record};
 use super::options::{CacheArgs, LoadArgs, ProfileArgs};
-use super::record::{self, RecordingArgs};
 use super::subcommand::Subcommand;
 use crate::exit;
 use crate::output;
@@ -115,7 +115,7 @@ impl Subcommand for Advise {
             let temporary = tempfile::Builder::new().prefix("hither-").tempdir()?;
             let kept = self.recording.output.clone();
             let folder = kept.unwrap_or_else(|| temporary.path().join("trace.hither"));
-            let ended = record::run(&self.command, &folder, &self.recording, ui)?;
+            let ended = record(&self.command, &folder, &self.recording, ui)?;
             // An empty line separates the advice from the program's output.
             ui.blank_line();
             self.advise(&folder, ui)?;

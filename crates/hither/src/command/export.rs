@@ -1,18 +1,17 @@
 //! `hither export`: writes a trace for other tools.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::Args;
 use hither_analysis::format::counted;
-use hither_trace::{EXPORTS, Error, Export as Target};
+use hither_trace::{EXPORTS, Export as Target};
 
+use super::options::trace_output::{goes_to_stdout, hint, named, target_name};
 use super::options::{ExpandArgs, format_name};
-use super::record::hint;
 use super::subcommand::Subcommand;
-use crate::exit::Usage;
 use crate::interrupt;
 use crate::ui::Ui;
 
@@ -56,32 +55,6 @@ fn help() -> String {
         text += &format!("  {:<15} {}\n", export.name, export.doc);
     }
     text + "\n" + EXAMPLES
-}
-
-/// The name of a format that traces can be written in.
-pub(super) fn target_name(text: &str) -> Result<String, String> {
-    Target::find(text)
-        .map(|target| target.name.to_owned())
-        .map_err(|error| error.to_string())
-}
-
-/// Whether `output` is standard output. Fails for a format that is a folder.
-pub(super) fn goes_to_stdout(output: &Path, target: &Target) -> anyhow::Result<bool> {
-    let to_stdout = output == Path::new("-");
-    if to_stdout && !target.is_stream() {
-        let name = target.name;
-        let problem = format!("{name} is a folder and cannot go to standard output");
-        return Err(Usage(problem).into());
-    }
-    Ok(to_stdout)
-}
-
-/// Adds `standard output` to an error about output without a name.
-pub(super) fn named(error: Error) -> anyhow::Error {
-    match error {
-        Error::Output { .. } => anyhow::Error::from(error).context("standard output"),
-        other => other.into(),
-    }
 }
 
 impl Subcommand for Export {

@@ -18,10 +18,9 @@ use hither_trace::generate::{
 };
 use hither_trace::{Export, LoadOptions, Trace};
 
-use super::export::{goes_to_stdout, named, target_name};
 use super::options::heading;
-use super::policies::params;
-use super::record::{DEFAULT_OUTPUT, hint};
+use super::options::parameters::parameter_lines;
+use super::options::trace_output::{DEFAULT_OUTPUT, goes_to_stdout, hint, named, target_name};
 use super::subcommand::Subcommand;
 use crate::exit::Usage;
 use crate::interrupt;
@@ -161,16 +160,16 @@ fn help() -> String {
     let mut text = "Patterns:\n".to_owned();
     for entry in GENERATORS {
         text += &format!("  {}: {}\n", entry.name, entry.summary);
-        text += &params(&entry.params[..entry.params.len() - SHARED.len()]);
+        text += &parameter_lines(&entry.params[..entry.params.len() - SHARED.len()]);
     }
     text += "  All of them:\n";
-    text += &params(SHARED);
+    text += &parameter_lines(SHARED);
     text += "\nEach part of a mixture is a process with one thread, \
              files and call sites of its own, named for the generator.\n\n\
              Programs, which have an end, threads, nodes and a modelled clock:\n";
     // Parameters that at least three programs share are listed once, after the programs.
     let mut alike: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    let line = |param: &Param| params(std::slice::from_ref(param));
+    let line = |param: &Param| parameter_lines(std::slice::from_ref(param));
     for entry in PROGRAMS {
         for param in entry.params {
             alike.entry(line(param)).or_default().push(entry.name);

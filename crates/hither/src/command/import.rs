@@ -8,9 +8,8 @@ use clap::Args;
 use hither_analysis::format::counted;
 use hither_trace::{Export, LoadOptions, format};
 
-use super::export::goes_to_stdout;
+use super::options::trace_output::{DEFAULT_OUTPUT, goes_to_stdout, hint};
 use super::options::{MemoryLimitArgs, block_bytes, format_name, open};
-use super::record::{DEFAULT_OUTPUT, hint};
 use super::subcommand::Subcommand;
 use crate::interrupt;
 use crate::ui::Ui;

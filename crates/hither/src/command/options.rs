@@ -1,7 +1,10 @@
 //! Arguments that several commands take.
 
 pub(super) mod curves;
+pub(super) mod parameters;
 pub(super) mod placement;
+pub(super) mod recording;
+pub(super) mod trace_output;
 
 use std::fs::File;
 use std::io;

@@ -11,6 +11,7 @@ use hither_core::{
 };
 use serde_json::json;
 
+use super::options::parameters::parameter_lines;
 use super::subcommand::Subcommand;
 use crate::exit::Usage;
 use crate::ui::{self, Ui};
@@ -143,21 +144,7 @@ fn text(entry: &Listed) -> String {
     if !entry.needs.is_empty() {
         text += &format!("    needs: {}\n", entry.needs.join(", "));
     }
-    text + &params(entry.params)
-}
-
-/// A line for each parameter: name, default, effect, allowed values.
-pub(super) fn params(params: &[Param]) -> String {
-    let line = |param: &Param| {
-        format!(
-            "    {}={}  {} ({})\n",
-            param.name,
-            param.kind.default(),
-            param.doc,
-            param.kind.allowed()
-        )
-    };
-    params.iter().map(line).collect()
+    text + &parameter_lines(entry.params)
 }
 
 fn document(entry: &Listed) -> serde_json::Value {
