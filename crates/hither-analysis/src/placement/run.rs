@@ -17,7 +17,7 @@ use crate::free_memory::half_of_free_bytes;
 pub struct RunControl<'a> {
     /// Called with the references done, summed over all runs.
     pub progress: Option<&'a (dyn Fn(u64) + Sync)>,
-    /// Ends the runs early with [`Error::Cancelled`] once it is true.
+    /// Ends the runs early with [`Error::Cancelled`](crate::Error::Cancelled) once it is true.
     pub cancel: Option<&'a AtomicBool>,
 }
 
