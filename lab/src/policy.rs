@@ -144,6 +144,17 @@ pub(crate) enum InitialState {
 /// guest's CPU time is a hundredth of a machine's.
 const CPU_BUDGET_OPTION: &[&str] = &["--cpu-budget", "10%"];
 
+/// Two mechanisms in one run: the page cache as well. The program's files, which it has just written
+/// itself, may have 8 MiB of it, the least that is taken.
+const PAGE_CACHE_AND_CPU_BUDGET_OPTIONS: &[&str] = &[
+    "--cpu-budget",
+    "10%",
+    "--page-cache",
+    "--cache",
+    "8MiB",
+    "--all-files",
+];
+
 /// Policies whose name has the option's argument: `hither:cache-aware`.
 const HITHER_OPTIONS: &[HitherOption] = &[
     HitherOption {
@@ -163,6 +174,12 @@ const HITHER_OPTIONS: &[HitherOption] = &[
         option: "--memory",
         more: CPU_BUDGET_OPTION,
         given: InitialState::Sites,
+    },
+    HitherOption {
+        name: "hither-page-cache",
+        option: "--memory",
+        more: PAGE_CACHE_AND_CPU_BUDGET_OPTIONS,
+        given: InitialState::Nothing,
     },
     HitherOption {
         name: "hither-placed",
