@@ -114,7 +114,7 @@ int main(int argc, char **argv)
          .words = "sum|triad",
          .help = "one array read, or two read and one written"},
         {.key = "file", .text = &path, .help = "a file that thread 0 reads before each iteration"},
-        {.key = "file-bytes", .number = &file_bytes, .help = "of that file, a multiple of 64K (4M)"},
+        {.key = "file-bytes", .number = &file_bytes, .help = "of the file, a multiple of 64K (4M)"},
         {0},
     };
     lab_start(argc, argv, own);

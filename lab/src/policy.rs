@@ -144,8 +144,8 @@ pub(crate) enum InitialState {
 /// guest's CPU time is a hundredth of a machine's.
 const CPU_BUDGET_OPTION: &[&str] = &["--cpu-budget", "10%"];
 
-/// Two mechanisms in one run: the page cache as well. The program's files, which it has just written
-/// itself, may have 8 MiB of it, the least that is taken.
+/// Two mechanisms in one run: the page cache as well. The files of the program, which wrote them
+/// itself, may have 8 MiB of it, the least that is allowed.
 const PAGE_CACHE_AND_CPU_BUDGET_OPTIONS: &[&str] = &[
     "--cpu-budget",
     "10%",
