@@ -249,15 +249,7 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
         }
     };
     now = work(execution, &mut time_model, &mut scheduler, slots, now, next)?;
-
-    let size = objects.iter().map(|object| object.bytes).sum::<u64>();
-    let image = File::new(execution, "/usr/src/linux/vmlinux", size.div_ceil(2));
-    let read = objects
-        .iter()
-        .flat_map(|object| object.whole(sites.linker[0], RowOp::Read, CALL_BYTES_MAX));
-    let written = image.whole(sites.linker[1], RowOp::Write, 256 << 10);
-    let requests = read.chain(written).collect();
-    let linker = ["ld", "-o", "vmlinux"];
+    let (linker, requests) = link(execution, &objects, &sites);
     alone(
         execution,
         &mut time_model,
@@ -267,6 +259,21 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
         requests,
     )?;
     Ok(())
+}
+
+/// The linker, which reads all objects and writes the kernel's image: its command and its requests.
+fn link(
+    execution: &mut Execution,
+    objects: &[File],
+    sites: &Sites,
+) -> ([&'static str; 3], Vec<FileRequest>) {
+    let size = objects.iter().map(|object| object.bytes).sum::<u64>();
+    let image = File::new(execution, "/usr/src/linux/vmlinux", size.div_ceil(2));
+    let read = objects
+        .iter()
+        .flat_map(|object| object.whole(sites.linker[0], RowOp::Read, CALL_BYTES_MAX));
+    let written = image.whole(sites.linker[1], RowOp::Write, 256 << 10);
+    (["ld", "-o", "vmlinux"], read.chain(written).collect())
 }
 
 /// Runs one program by itself until it ends.
