@@ -254,8 +254,8 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
     Ok(())
 }
 
-/// tar, which reads all files and writes an archive of a quarter of their `total` bytes: its command
-/// and its requests.
+/// The command and the requests of tar, which reads all files and writes an archive of a quarter of
+/// their `total` bytes.
 fn archive(
     execution: &mut Execution,
     all: &[File],
@@ -274,7 +274,8 @@ fn assemble(assembly: File, object: File, sites: &Sites) -> Vec<FileRequest> {
     read.chain(written).collect()
 }
 
-/// The linker, which reads all objects and writes the kernel's image: its command and its requests.
+/// The command and the requests of the linker, which reads all objects and writes the image of the
+/// kernel.
 fn link(
     execution: &mut Execution,
     objects: &[File],
