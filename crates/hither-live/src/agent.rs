@@ -30,6 +30,8 @@ pub(crate) struct RunState {
     pub(crate) definitions: Definitions,
     /// CLOCK_MONOTONIC at the start of the run.
     pub(crate) start_ns: u64,
+    /// The program's process; 0 until it has started.
+    pub(crate) program: u32,
     /// How many mechanisms use accesses to files.
     file_mechanisms: usize,
     started: SystemTime,
@@ -44,6 +46,7 @@ impl RunState {
             streams: Streams::default(),
             definitions: Definitions::default(),
             start_ns: monotonic_ns(),
+            program: 0,
             started: SystemTime::now(),
             cpu_before_ns: cpu_ns(),
         }
@@ -60,6 +63,12 @@ impl RunState {
         if self.file_mechanisms == 1 {
             self.session.stop_recording_file(file);
         }
+    }
+
+    /// A mechanism has no use for accesses to files for now, or has again: programs record none
+    /// meanwhile, unless other mechanisms use them, too.
+    pub(crate) fn pause(&self, paused: bool) {
+        self.session.pause(paused && self.file_mechanisms == 1);
     }
 
     /// Processor time of this process since the start of the run.
@@ -196,7 +205,7 @@ pub(crate) trait Actuator: Send {
     type Report;
 
     /// Called when the session was created.
-    fn attach(&mut self, _session: &mut Session) {}
+    fn attach(&mut self, _run: &mut RunState) {}
 
     /// Called by the thread that starts the program, just before it does: what is opened here for
     /// children is inherited by the program alone.
@@ -289,7 +298,7 @@ impl<A: Actuator> Agent<A> {
 /// An agent of any mechanism, for the loop.
 pub(crate) trait AnyAgent: Send {
     /// See [`Actuator::attach`].
-    fn attach(&mut self, session: &mut Session);
+    fn attach(&mut self, run: &mut RunState);
 
     /// See [`Actuator::prepare`].
     fn prepare(&mut self);
@@ -314,8 +323,8 @@ pub(crate) trait AnyAgent: Send {
 }
 
 impl<A: Actuator> AnyAgent for Agent<A> {
-    fn attach(&mut self, session: &mut Session) {
-        self.actuator.attach(session);
+    fn attach(&mut self, run: &mut RunState) {
+        self.actuator.attach(run);
     }
 
     fn prepare(&mut self) {

@@ -273,7 +273,7 @@ impl Agents {
         let session = Session::create(session).map_err(Error::Session)?;
         let mut state = RunState::new(session, file_mechanisms);
         for agent in self.all() {
-            agent.attach(&mut state.session);
+            agent.attach(&mut state);
         }
         let path = state.session.path().to_owned();
         let instrumentation = Instrumentation {
@@ -293,7 +293,8 @@ impl Agents {
             self.all().for_each(AnyAgent::prepare);
             self
         };
-        let work = |_, agents: Agents, ended: &AtomicBool| {
+        let work = |program, agents: Agents, ended: &AtomicBool| {
+            state.program = program;
             let mut run_loop = RunLoop {
                 agents,
                 state,

@@ -92,7 +92,9 @@ static ON_LOAD: extern "C" fn() = {
         }
         #[cfg(feature = "pages")]
         hooks::openmp::prepare();
-        if let Some(session) = session::current() {
+        if let Some(session) = session::current()
+            && !session.is_paused()
+        {
             thread::announce(session);
         }
     }

@@ -18,10 +18,20 @@ pub(crate) fn session() -> Option<&'static ProgramSession> {
     session::current_or_attach(start)
 }
 
-/// The session, if this process records its accesses to files.
+/// The session, if this process records its accesses to files, and for now.
 #[inline]
 pub(crate) fn files_session() -> Option<&'static ProgramSession> {
-    session().filter(|session| session.files())
+    session().filter(|session| session.files() && !session.is_paused())
+}
+
+/// Accesses to files are not recorded: the agent pauses, or is gone. What was done to descriptors
+/// for it is undone, in the second case for good.
+#[cold]
+pub(crate) fn unrecorded() {
+    match session() {
+        Some(_) => readahead::enable_all(),
+        None => readahead::stop(),
+    }
 }
 
 /// Attaches to the session that the environment names; once, whatever comes of it.

@@ -114,6 +114,21 @@ impl MemoryGroup {
     }
 }
 
+/// Bytes of file pages that were read in anew after they had been reclaimed: in a group and those
+/// below it, or on the whole machine. 0 where the kernel does not say.
+pub fn refaulted_file_bytes(group: Option<&MemoryGroup>) -> u64 {
+    const PAGE: u64 = 4096;
+    let path = match group {
+        Some(group) => group.folder.join("memory.stat"),
+        None => PathBuf::from("/proc/vmstat"),
+    };
+    let text = fs::read_to_string(path).unwrap_or_default();
+    // Version 1 has a second one for the groups below.
+    let names = ["total_workingset_refault_file", "workingset_refault_file"];
+    let pages = names.iter().find_map(|name| field(&text, name));
+    pages.unwrap_or(0) * PAGE
+}
+
 /// The number after a name at the start of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines();

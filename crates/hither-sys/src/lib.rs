@@ -13,7 +13,8 @@
 //!
 //! What the agent asks of the kernel:
 //!
-//! - [`process`]: processes, signals and clocks; [`cgroup`]: memory limits;
+//! - [`process`]: processes, signals and clocks; [`process_tree`]: what programs read
+//!   from storage; [`cgroup`]: memory limits;
 //! - [`machine`]: memory nodes and pages; [`memory_probe`]: what memory accesses and page moves
 //!   cost;
 //! - [`page_sampling`]: who uses which page. The samples come as [`page_faults`]. The [`samplers`]
@@ -41,6 +42,7 @@ pub mod page_sampling;
 pub mod pmu;
 pub mod private_folder;
 pub mod process;
+pub mod process_tree;
 pub mod program_session;
 pub mod record;
 pub mod replica;

@@ -123,7 +123,31 @@ pub trait CachedFile: Send {
 
     /// Its size when it was opened, in bytes.
     fn size(&self) -> u64;
+
+    /// Whether the kernel counts what is read of it from storage (`read_bytes` of `/proc/PID/io`).
+    fn counts_reads(&self) -> bool {
+        true
+    }
 }
+
+/// The magic numbers of the file systems that read through bios of the reading task, or call
+/// `task_io_account_read` (Linux 6.18): ext2 to ext4, xfs, btrfs, f2fs, FAT, exFAT, NTFS3, NFS,
+/// CIFS, and overlayfs, which passes reads on. Not FUSE (virtiofs, too), 9p, Ceph and ZFS.
+const COUNTING: [i64; 12] = [
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0xf2f5_2010,
+    0x4d44,
+    0x2011_bab0,
+    0x7366_746e,
+    0x6969,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x794c_7630,
+    // tmpfs: nothing is read.
+    0x0102_1994,
+];
 
 /// The page cache of this machine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -299,6 +323,15 @@ impl CachedFile for Opened {
 
     fn size(&self) -> u64 {
         self.size
+    }
+
+    fn counts_reads(&self) -> bool {
+        let mut system = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+        // SAFETY: the descriptor is open, and the kernel writes one statfs.
+        unsafe { libc::fstatfs(self.file.as_raw_fd(), system.as_mut_ptr()) };
+        // SAFETY: zeroed memory is a valid statfs, and the kernel filled it or left it.
+        let kind = unsafe { system.assume_init() }.f_type;
+        COUNTING.contains(&kind)
     }
 }
 

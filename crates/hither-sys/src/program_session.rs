@@ -107,6 +107,13 @@ impl ProgramSession {
         self.segment.header().no_files.load(Ordering::Relaxed) == 0
     }
 
+    /// Whether accesses to files are not recorded for now. It may end at any time, so descriptors
+    /// are tracked all the same.
+    #[inline]
+    pub fn is_paused(&self) -> bool {
+        self.segment.header().paused.load(Ordering::Relaxed) != 0
+    }
+
     /// Whether accesses to the file of this key are not recorded any more.
     #[inline]
     pub fn is_unrecorded(&self, object: u64) -> bool {

@@ -53,6 +53,8 @@ pub(crate) struct Header {
     pub(crate) region_min: AtomicU64,
     /// Accesses to files are not recorded.
     pub(crate) no_files: AtomicU32,
+    /// Accesses to files are not recorded for now.
+    pub(crate) paused: AtomicU32,
     /// Bits of the offset within a block of a file. A thread reports several reads of one block in
     /// a row once; 0 where it reports each.
     pub(crate) block_bits: AtomicU32,

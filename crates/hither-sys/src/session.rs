@@ -254,6 +254,13 @@ impl Session {
         unrecorded.place(object).store(object, Ordering::Relaxed);
     }
 
+    /// Has programs record no accesses to files until further notice, or record them again. A
+    /// program that starts meanwhile announces itself with its first record.
+    pub fn pause(&self, paused: bool) {
+        let header = self.segment.header();
+        header.paused.store(u32::from(paused), Ordering::Relaxed);
+    }
+
     /// Has programs disable readahead, from now on, on descriptors that they read at random. Has no
     /// effect where they do not track that ([`SessionOptions::readahead`]).
     pub fn disable_readahead(&self) {

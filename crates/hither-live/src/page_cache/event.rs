@@ -61,6 +61,10 @@ pub(crate) enum Input {
     },
     /// The cache for the program's files has a new size: with steering, and without.
     Budget { bytes: u64, alone_bytes: u64 },
+    /// The programs have read so much more from storage, by the kernel's account.
+    Stored { bytes: u64 },
+    /// A file is on a file system whose reads the kernel does not account for.
+    Unaccounted,
     /// All inputs up to this time have been given.
     Tick,
 }
@@ -78,6 +82,13 @@ pub(crate) enum Decision {
     },
     /// A window of references has ended, with this result.
     Judged(Judged),
+    /// Programs are to report no accesses for now, or to report them again.
+    Pause { paused: bool },
+    /// Steering stops: programs have read so much with it, where so much was expected without it.
+    Loses {
+        read_bytes: u64,
+        expected_bytes: u64,
+    },
     /// The page cache is full for the first time. From now on readahead takes the place of other
     /// pages, so programs disable it for files that they read at random.
     Full,

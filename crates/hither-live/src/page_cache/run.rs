@@ -31,6 +31,7 @@ pub(crate) fn set_up(
         alone_bytes: sizes.alone_bytes,
         block_bytes: BLOCK_BYTES,
         dry_run,
+        always_reports: dry_run,
         spare_preexisting: !options.all_files,
         sites: options.sites.iter().map(LoggedSiteProfile::from).collect(),
     };

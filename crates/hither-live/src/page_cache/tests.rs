@@ -16,6 +16,7 @@ fn config(policy: &str) -> PageCacheConfig {
         alone_bytes: 230 * BLOCK_BYTES,
         block_bytes: BLOCK_BYTES,
         dry_run: true,
+        always_reports: true,
         spare_preexisting: true,
         sites: vec![LoggedSiteProfile {
             signature: 2,
@@ -50,6 +51,8 @@ fn input() -> impl Strategy<Value = Input> {
             bytes: blocks * BLOCK_BYTES,
             alone_bytes: (blocks + more) * BLOCK_BYTES,
         }),
+        5 => (0..60 * BLOCK_BYTES).prop_map(|bytes| Input::Stored { bytes }),
+        1 => Just(Input::Unaccounted),
         20 => Just(Input::Tick),
     ]
 }

@@ -72,8 +72,7 @@ fn report(
     caller: Caller,
 ) -> Option<u64> {
     let Some(session) = lifecycle::files_session() else {
-        // The agent is gone: what was done for it is undone.
-        readahead::stop();
+        lifecycle::unrecorded();
         return None;
     };
     let known = files::known(fd);

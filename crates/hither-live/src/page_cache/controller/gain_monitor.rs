@@ -8,6 +8,10 @@
 //! less than [`MIN_SAVED_SHARE`]. Both caches are simulated all the time, so it is known when
 //! steering would pay again.
 //!
+//! LRU's misses count for what the kernel alone would have read, where it reads less than LRU
+//! misses ([`StorageAccount`](super::storage_account::StorageAccount)). Each time that steering was
+//! stopped by what was read, twice as much has to be saved before it starts again.
+//!
 //! An earlier version steered from the start until two windows had shown no gain. That cost
 //! programs with nothing to gain: a reader of 4 KiB here and there had 7 % more read (2026-11).
 
@@ -37,6 +41,8 @@ pub(super) struct GainMonitor {
     now: Judged,
     evicted: bool,
     windows_without_gain: u32,
+    /// How often steering was stopped from outside.
+    losses: u32,
 }
 
 impl GainMonitor {
@@ -46,6 +52,7 @@ impl GainMonitor {
             now: Judged::default(),
             evicted: false,
             windows_without_gain: 0,
+            losses: 0,
         };
         monitor.resized(capacity);
         monitor
@@ -78,40 +85,54 @@ impl GainMonitor {
         self.now.steering
     }
 
-    /// Counts a reference and its result in either cache. Returns the result of the window that it
-    /// ends, if it ends one.
+    /// Steering has lost, by what was read from storage.
+    pub(super) fn lost(&mut self) {
+        self.now.steering = false;
+        self.losses += 1;
+        self.begin();
+    }
+
+    /// Counts a reference and its result in either cache; `ratio` is what the kernel reads for each
+    /// miss of LRU's. Returns the result of the window that it ends, if it ends one.
     pub(super) fn reference(
         &mut self,
         miss: bool,
         lru_miss: bool,
         evicted: bool,
+        ratio: f64,
     ) -> Option<Judged> {
         self.now.references += 1;
         self.now.misses += u64::from(miss);
         self.now.lru_misses += u64::from(lru_miss);
         self.evicted |= evicted;
-        if self.now.references < self.window && !self.may_begin() {
+        if self.now.references < self.window && !self.may_begin(ratio) {
             return None;
         }
         // Where all data fit nothing is evicted: there is nothing to compare.
-        let judged = self.evicted.then(|| self.judge());
+        let judged = self.evicted.then(|| self.judge(ratio));
         self.begin();
         judged
     }
 
     /// Whether enough was saved to start steering, at the end of a window or before.
-    fn may_begin(&self) -> bool {
-        let saved = self.now.lru_misses.saturating_sub(self.now.misses);
-        !self.now.steering && saved >= self.window / START_SAVED_DIVISOR && self.gains()
+    fn may_begin(&self, ratio: f64) -> bool {
+        let saved = self.misses_alone(ratio) - self.now.misses as f64;
+        let needed = (self.window / START_SAVED_DIVISOR) << self.losses.min(16);
+        !self.now.steering && saved >= needed as f64 && self.gains(ratio)
     }
 
-    fn gains(&self) -> bool {
-        self.now.misses as f64 <= self.now.lru_misses as f64 * (1.0 - MIN_SAVED_SHARE)
+    fn gains(&self, ratio: f64) -> bool {
+        self.now.misses as f64 <= self.misses_alone(ratio) * (1.0 - MIN_SAVED_SHARE)
     }
 
-    fn judge(&mut self) -> Judged {
+    /// The misses of the kernel alone.
+    fn misses_alone(&self, ratio: f64) -> f64 {
+        self.now.lru_misses as f64 * ratio.min(1.0)
+    }
+
+    fn judge(&mut self, ratio: f64) -> Judged {
         let (misses, lru_misses) = (self.now.misses as f64, self.now.lru_misses as f64);
-        let gains = self.gains();
+        let gains = self.gains(ratio);
         let loses = misses > lru_misses * (1.0 + MIN_SAVED_SHARE);
         self.windows_without_gain = if gains {
             0
@@ -120,7 +141,7 @@ impl GainMonitor {
         };
         self.now.steering = match self.now.steering {
             true => !loses && self.windows_without_gain < WINDOWS_WITHOUT_GAIN_MAX,
-            false => self.may_begin(),
+            false => self.may_begin(ratio),
         };
         self.now
     }
@@ -135,7 +156,7 @@ mod tests {
     fn window(monitor: &mut GainMonitor, misses: u64, lru_misses: u64) -> bool {
         let mut judged = None;
         for reference in 0..monitor.window {
-            judged = monitor.reference(reference < misses, reference < lru_misses, true);
+            judged = monitor.reference(reference < misses, reference < lru_misses, true, 1.0);
         }
         judged.expect("a window's end").steering
     }
@@ -169,12 +190,14 @@ mod tests {
     /// Saving four blocks, a sixteenth of the cache, is enough where that is 2 % of the misses.
     fn begin(monitor: &mut GainMonitor) {
         for _ in 0..150 {
-            assert_eq!(monitor.reference(true, true, true), None);
+            assert_eq!(monitor.reference(true, true, true, 1.0), None);
         }
         for _ in 0..3 {
-            assert_eq!(monitor.reference(false, true, true), None);
+            assert_eq!(monitor.reference(false, true, true, 1.0), None);
         }
-        let judged = monitor.reference(false, true, true).expect("it begins");
+        let judged = monitor
+            .reference(false, true, true, 1.0)
+            .expect("it begins");
         assert!(judged.steering && monitor.steering());
     }
 
@@ -182,7 +205,7 @@ mod tests {
     fn what_is_little_beside_the_misses_is_no_reason_to_begin() {
         let mut monitor = GainMonitor::new(4096);
         for reference in 0..monitor.window - 1 {
-            let judged = monitor.reference(reference % 55 != 0, true, true);
+            let judged = monitor.reference(reference % 55 != 0, true, true, 1.0);
             assert_eq!(judged, None, "{reference}");
         }
     }
@@ -191,8 +214,25 @@ mod tests {
     fn where_all_fits_there_is_nothing_to_judge() {
         let mut monitor = GainMonitor::new(64);
         for _ in 0..4096 {
-            assert_eq!(monitor.reference(true, true, false), None);
+            assert_eq!(monitor.reference(true, true, false, 1.0), None);
         }
         assert!(!monitor.steering());
+    }
+
+    #[test]
+    fn after_a_loss_more_has_to_be_saved_and_a_good_kernel_is_hard_to_beat() {
+        let mut monitor = GainMonitor::new(64);
+        begin(&mut monitor);
+        monitor.lost();
+        assert!(!monitor.steering());
+        let saves = |monitor: &mut GainMonitor, count: u64, ratio: f64| {
+            monitor.begin();
+            let mut judged = (0..count).map(|_| monitor.reference(false, true, true, ratio));
+            judged.any(|judged| judged.is_some_and(|judged| judged.steering))
+        };
+        assert!(!saves(&mut monitor, 7, 1.0), "twice four");
+        assert!(saves(&mut monitor, 8, 1.0));
+        let mut monitor = GainMonitor::new(64);
+        assert!(!saves(&mut monitor, 8, 0.0), "the kernel reads nothing");
     }
 }

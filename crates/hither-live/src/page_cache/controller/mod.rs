@@ -18,7 +18,9 @@
 mod extent_readers;
 mod extents;
 mod gain_monitor;
+mod reporting;
 mod stats;
+mod storage_account;
 
 use hither_core::registry::{Mechanism, ReplacementEntry, ReplacementSettings, baseline};
 use hither_core::replacement::{ClassCounts, SiteRecord};
@@ -34,8 +36,10 @@ use self::extent_readers::{ExtentReaders, LeftExtent};
 pub(crate) use self::extents::{BLOCK_BYTES, EXTENT_BYTES};
 use self::extents::{BlockPosition, BlockRun, ExtentState, Extents};
 use self::gain_monitor::GainMonitor;
+use self::reporting::Reporting;
 use self::stats::{BlockClasses, busiest, class_counts};
 pub use self::stats::{ReadStats, SiteStats};
+use self::storage_account::StorageAccount;
 use super::event::{Decision, Input, TimedInput};
 use crate::controller::Controller;
 use crate::decision_log::hex;
@@ -67,6 +71,8 @@ pub(crate) struct PageCacheConfig {
     pub(crate) block_bytes: u64,
     /// Decisions are not carried out.
     pub(crate) dry_run: bool,
+    /// Programs always report accesses; otherwise only while they read from storage.
+    pub(crate) always_reports: bool,
     /// Leave alone what was in the page cache before the program accessed it.
     pub(crate) spare_preexisting: bool,
     /// Profiles of call sites from earlier runs.
@@ -113,6 +119,20 @@ pub struct PageCacheSummary {
     pub preexisting_bytes: u64,
     /// Bytes that the policy kept and the kernel reclaimed.
     pub absent_bytes: u64,
+    /// Bytes read from storage while evictions were carried out, by the kernel's account.
+    pub steered_read_bytes: u64,
+    /// What would have been read in that time without them: what the LRU cache missed, times what
+    /// the kernel read for each byte that it missed before.
+    pub expected_read_bytes: u64,
+    /// Whether the kernel accounts for reads of all file systems that were used; otherwise the two
+    /// figures above say nothing.
+    #[serde(rename = "reads_accounted")]
+    pub accounted: bool,
+    /// Times that steering stopped because of what was read.
+    #[serde(rename = "times_lost")]
+    pub lost: u64,
+    /// Whether programs ever reported accesses.
+    pub reported: bool,
     /// Windows that were compared with LRU.
     #[serde(rename = "windows_judged")]
     pub judged: u64,
@@ -170,6 +190,8 @@ pub(crate) struct PageCacheController {
     /// The LRU cache that it is compared with.
     lru_model: SimulatedCache,
     gain_monitor: GainMonitor,
+    storage: StorageAccount,
+    reporting: Reporting,
     extents: Extents,
     files: Vec<TrackedFile>,
     by_key: FxHashMap<u64, u32>,
@@ -224,6 +246,8 @@ impl Controller for PageCacheController {
             model: SimulatedCache::new(&spec, capacity, &records),
             lru_model: SimulatedCache::new(&lru_spec, alone, &[]),
             gain_monitor: GainMonitor::new(capacity),
+            storage: StorageAccount::default(),
+            reporting: Reporting::new(config.always_reports),
             spec,
             lru_spec,
             extents: Extents::default(),
@@ -241,6 +265,7 @@ impl Controller for PageCacheController {
             next_checked: (0, 0),
             summary: PageCacheSummary {
                 budget_bytes: config.budget_bytes,
+                reported: config.always_reports,
                 ..PageCacheSummary::default()
             },
         })
@@ -329,6 +354,8 @@ impl Controller for PageCacheController {
                 self.forget(BlockRun::from(file, 0, u64::MAX));
             }
             Input::Budget { bytes, alone_bytes } => self.resize(bytes, alone_bytes),
+            Input::Stored { bytes } => self.stored(bytes, out),
+            Input::Unaccounted => self.storage.distrust(),
             Input::Tick => self.settle(out),
         }
     }
@@ -347,7 +374,7 @@ impl PageCacheController {
 
     fn access(&mut self, access: Access, offset: u64, length: u64, out: &mut Vec<Decision>) {
         let file = &mut self.files[access.object.index()];
-        if length == 0 || file.mapped || file.gone {
+        if length == 0 || file.mapped || file.gone || !self.reporting.on() {
             return;
         }
         let run = BlockRun::from(access.object.0, offset, length);
@@ -459,10 +486,13 @@ impl PageCacheController {
         let missed = if steered { miss } else { lru_miss };
         self.summary.missed_bytes += u64::from(missed) * BLOCK_BYTES;
         self.summary.lru_missed_bytes += u64::from(lru_miss) * BLOCK_BYTES;
+        self.storage
+            .missed(u64::from(lru_miss && !write) * BLOCK_BYTES);
         self.count(&access, missed, lru_miss);
+        let ratio = self.storage.ratio(self.summary.budget_bytes);
         let judged = self
             .gain_monitor
-            .reference(miss, lru_miss, evicted.is_some());
+            .reference(miss, lru_miss, evicted.is_some(), ratio);
         if let Some(judged) = judged {
             self.summary.judged += 1;
             match (steered, judged.steering) {
@@ -472,6 +502,40 @@ impl PageCacheController {
             }
             out.push(Decision::Judged(judged));
         }
+    }
+
+    /// Programs have read so much more from storage.
+    fn stored(&mut self, bytes: u64, out: &mut Vec<Decision>) {
+        let (steering, budget) = (self.gain_monitor.steering(), self.summary.budget_bytes);
+        if self.storage.read(bytes, budget, steering) {
+            let (read_bytes, expected_bytes) = self.storage.steered();
+            self.gain_monitor.lost();
+            self.summary.stopped += 1;
+            self.summary.lost += 1;
+            out.push(Decision::Loses {
+                read_bytes,
+                expected_bytes,
+            });
+        }
+        let room = u64::from(self.lru_model.residency.capacity()) * BLOCK_BYTES;
+        let Some(on) = self.reporting.read(self.now_ns, bytes, room, steering) else {
+            return;
+        };
+        self.summary.reported |= on;
+        if on {
+            self.resumed();
+        }
+        out.push(Decision::Pause { paused: !on });
+    }
+
+    /// Accesses are reported again: what the caches hold is not known any more. What was learnt of
+    /// call sites is.
+    fn resumed(&mut self) {
+        for file in 0..self.files.len() as u32 {
+            self.forget(BlockRun::from(file, 0, u64::MAX));
+        }
+        self.gain_monitor.resized(self.model.residency.capacity());
+        self.storage.restart();
     }
 
     /// Evictions are carried out from now on. Until now the kernel has kept what it wanted, roughly
@@ -623,6 +687,9 @@ impl PageCacheController {
             files: self.files.len() as u64,
             references: self.tick,
             steering: self.gain_monitor.steering(),
+            accounted: self.storage.is_trusted(),
+            steered_read_bytes: self.storage.steered().0,
+            expected_read_bytes: self.storage.steered().1,
             classes: self.model.policy.class_counts(),
             evicted_by_class: self
                 .model

@@ -18,6 +18,7 @@ pub(crate) fn config(policy: &str, blocks: u64) -> PageCacheConfig {
         alone_bytes: blocks * BLOCK_BYTES,
         block_bytes: BLOCK_BYTES,
         dry_run: false,
+        always_reports: true,
         spare_preexisting: true,
         sites: Vec::new(),
     }
@@ -117,7 +118,7 @@ impl Lab {
                         .retain(|&(of, index)| of != file || !dropped.contains(&index));
                 }
                 Decision::Judged(judged) => self.judged.push(judged),
-                Decision::Full => {}
+                Decision::Full | Decision::Pause { .. } | Decision::Loses { .. } => {}
             }
         }
         out

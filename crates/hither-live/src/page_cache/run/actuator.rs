@@ -1,20 +1,22 @@
 //! The actuator: takes what programs read and write, and has the kernel drop what the controller
 //! decides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hither_sys::cgroup::refaulted_file_bytes;
 use hither_sys::page_cache::PageCache;
 use hither_sys::process::{children_read_bytes, monotonic_ns};
+use hither_sys::process_tree::ProcessTree;
 use hither_sys::record::{Op, Record};
 
 use super::super::controller::{BLOCK_BYTES, EXTENT_BYTES, PageCacheController};
 use super::super::event::{Decision, Input, TimedInput};
 use super::options::{Budget, CacheSizes, PageCacheOptions};
 use super::report::{FileStats, PageCacheReport};
-use crate::agent::{Actuator, Context, Poll, RecordSource};
+use crate::agent::{Actuator, Context, Poll, RecordSource, RunState};
 use crate::polling::{Backoff, Periodic};
 use crate::program_files::ProgramFiles;
 use crate::status::{MechanismStatus, MechanismTag, to_figures};
@@ -24,6 +26,12 @@ const POLL_INTERVAL_MAX: Duration = Duration::from_millis(5);
 
 /// How often a memory cgroup is asked what it leaves for files.
 const BUDGET_PERIOD_NS: u64 = 1_000_000_000;
+
+/// How often programs are asked what they have read from storage, while they report accesses.
+const STORAGE_PERIOD_NS: u64 = 100_000_000;
+
+/// How often they are while they do not.
+const PAUSED_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How often the kernel is asked which of the kept extents are still cached.
 const RESIDENCY_PERIOD_NS: u64 = 250_000_000;
@@ -65,6 +73,20 @@ pub(crate) struct PageCacheActuator {
     opened: BTreeMap<u64, Option<u64>>,
     /// Inputs that result from carrying out decisions, for the next step.
     later: Vec<Input>,
+    /// The program's processes; none until it has started.
+    processes: Option<ProcessTree>,
+    /// What they had read from storage at the last count.
+    stored_bytes: u64,
+    refaulted_bytes: u64,
+    count_storage: Periodic,
+    /// Programs report no accesses.
+    paused: bool,
+    /// What they have read from storage in the last pause.
+    unreported_bytes: u64,
+    /// Device and inode of the files that were mapped when the last pause ended.
+    mapped: BTreeSet<(u64, u64)>,
+    /// Devices whose file systems count reads, or do not.
+    counts_reads: BTreeMap<u64, bool>,
     check_residency: Periodic,
     read_budget: Periodic,
     /// What this process's children had read from storage before the run.
@@ -76,6 +98,10 @@ pub(crate) struct PageCacheActuator {
 impl Actuator for PageCacheActuator {
     type Controller = PageCacheController;
     type Report = PageCacheReport;
+
+    fn attach(&mut self, run: &mut RunState) {
+        run.pause(self.paused);
+    }
 
     fn on_record(
         &mut self,
@@ -121,6 +147,9 @@ impl Actuator for PageCacheActuator {
     fn step(&mut self, context: &mut Context<'_, PageCacheController>, poll: Poll<Input>) {
         let now_ns = poll.now_ns;
         self.take(context, now_ns, poll.inputs);
+        if self.paused || poll.last || self.count_storage.is_due(now_ns) {
+            self.count_storage(context, now_ns);
+        }
         if self.check_residency.is_due(now_ns) {
             self.check_residency(context, now_ns);
         }
@@ -130,7 +159,10 @@ impl Actuator for PageCacheActuator {
     }
 
     fn poll_interval(&mut self, records: usize) -> Duration {
-        self.poll_backoff.after(records == 0)
+        match self.paused {
+            true => PAUSED_POLL_INTERVAL,
+            false => self.poll_backoff.after(records == 0),
+        }
     }
 
     fn status(&mut self, context: &mut Context<'_, PageCacheController>) -> MechanismStatus {
@@ -178,6 +210,15 @@ impl PageCacheActuator {
             program_files: ProgramFiles::new(cache),
             opened: BTreeMap::new(),
             later: Vec::new(),
+            processes: None,
+            stored_bytes: 0,
+            refaulted_bytes: 0,
+            count_storage: Periodic::after(STORAGE_PERIOD_NS),
+            // A dry run is to show what would be done with all that is read.
+            paused: !dry_run,
+            unreported_bytes: 0,
+            mapped: BTreeSet::new(),
+            counts_reads: BTreeMap::new(),
             check_residency: Periodic::after(RESIDENCY_PERIOD_NS),
             read_budget: Periodic::after(BUDGET_PERIOD_NS),
             storage_before_bytes: children_read_bytes(),
@@ -198,6 +239,7 @@ impl PageCacheActuator {
         }
         for (file, size) in std::mem::take(&mut self.opened) {
             context.input(now_ns, Input::Opened { file });
+            self.on_opened(context, now_ns, file);
             let Some(size) = size else {
                 continue;
             };
@@ -220,6 +262,71 @@ impl PageCacheActuator {
         match self.dry_run {
             true => context.decisions.clear(),
             false => self.carry_out(context),
+        }
+    }
+
+    /// What is to be known of a file that a program has opened, or is reported for the first time.
+    fn on_opened(
+        &mut self,
+        context: &mut Context<'_, PageCacheController>,
+        now_ns: u64,
+        file: u64,
+    ) {
+        let Some(id) = self.program_files.id(file) else {
+            return;
+        };
+        if self.mapped.contains(&(id.device, id.inode)) {
+            context.input(now_ns, Input::Mapped { file });
+        }
+        if !self.counts_reads.contains_key(&id.device)
+            && let Ok(opened) = self.program_files.open(file)
+        {
+            let counts = opened.counts_reads();
+            self.counts_reads.insert(id.device, counts);
+            if !counts {
+                context.input(now_ns, Input::Unaccounted);
+            }
+        }
+    }
+
+    /// Tells the controller what programs have read from storage since the last time.
+    ///
+    /// Where the file system does not count reads, refaults show that programs read anew what was
+    /// reclaimed. They count only while programs report nothing, and only to end that.
+    fn count_storage(&mut self, context: &mut Context<'_, PageCacheController>, now_ns: u64) {
+        if context.run.program == 0 {
+            return;
+        }
+        let program = context.run.program;
+        let processes = self
+            .processes
+            .get_or_insert_with(|| ProcessTree::of(program));
+        let stored = processes.read_bytes();
+        let mut bytes = stored - std::mem::replace(&mut self.stored_bytes, stored);
+        if self.paused {
+            self.unreported_bytes += bytes;
+            let refaulted = refaulted_file_bytes(self.budget.group());
+            let before = std::mem::replace(&mut self.refaulted_bytes, refaulted);
+            if before > 0 {
+                bytes = bytes.max(refaulted.saturating_sub(before));
+            }
+        }
+        // In a pause, nothing depends on the time.
+        if bytes > 0 || !self.paused {
+            context.input(now_ns, Input::Stored { bytes });
+        }
+    }
+
+    /// Has programs report nothing from now on, or report again.
+    fn pause(&mut self, run: &RunState, paused: bool) {
+        self.paused = paused;
+        run.pause(paused);
+        match paused {
+            true => (self.unreported_bytes, self.refaulted_bytes) = (0, 0),
+            false => {
+                let processes = self.processes.as_mut();
+                self.mapped = processes.map_or_else(BTreeSet::new, ProcessTree::mapped_files);
+            }
         }
     }
 
@@ -261,6 +368,8 @@ impl PageCacheActuator {
         let stored = self.program_files.stored_bytes(file);
         let cached =
             read >= STORAGE_EVIDENCE_BYTES_MIN && stored.is_some_and(|stored| stored < read / 2);
+        // What lies before may be what the program read while it reported nothing.
+        let from = from.saturating_sub(self.unreported_bytes);
         let reached = match to {
             // The file was opened, and no read of it was reported yet.
             0 => 0..ahead.max(REPORTING_LAG_BYTES),
@@ -358,7 +467,7 @@ impl PageCacheActuator {
 
     /// Carries out the decisions; each file with drops is opened once.
     fn carry_out(&mut self, context: &mut Context<'_, PageCacheController>) {
-        let mut drops = Vec::new();
+        let (mut drops, mut pauses) = (Vec::new(), None);
         for decision in context.decisions.drain(..) {
             match decision {
                 Decision::Drop {
@@ -367,8 +476,12 @@ impl PageCacheActuator {
                     length,
                 } => drops.push((file, offset, length)),
                 Decision::Full => context.run.session.disable_readahead(),
-                Decision::Judged(_) => {}
+                Decision::Pause { paused } => pauses = Some(paused),
+                Decision::Judged(_) | Decision::Loses { .. } => {}
             }
+        }
+        if let Some(paused) = pauses {
+            self.pause(context.run, paused);
         }
         let start_ns = monotonic_ns();
         for of_file in drops.chunk_by(|a, b| a.0 == b.0) {

@@ -28,6 +28,14 @@ pub(super) struct CacheSizes {
 }
 
 impl Budget {
+    /// The memory cgroup, if the budget is what one leaves.
+    pub(super) fn group(&self) -> Option<&MemoryGroup> {
+        match self {
+            Budget::Group(group) => Some(group),
+            Budget::Bytes(_) => None,
+        }
+    }
+
     /// The sizes now. Of a cgroup's memory a reserve of at least an eighth is left for pages on
     /// their way in: readahead, and what is read until the agent has seen it and dropped something.
     /// The kernel reclaims 32 folios at a time, which is 64 MiB where they are large, so a slight

@@ -10,7 +10,6 @@ use hither_sys::page_cache::{self, OpenError, ThisPageCache};
 use hither_sys::record::{IN_KERNEL, Op, Record};
 use hither_sys::replica::agent::{FillError, Replicas as Shared};
 use hither_sys::replica::{BLOCK_BYTES, SENT, SERVED, SERVED_EACH};
-use hither_sys::session::Session;
 
 use super::super::controller::ReplicationController;
 use super::super::event::{Decision, Input};
@@ -18,7 +17,7 @@ use super::super::lease_thread::LeaseThread;
 use super::memory_pressure::{MemoryStalls, ReplicaMemory};
 use super::nodes::shape;
 use super::report::ReplicationReport;
-use crate::agent::{Actuator, Context, Poll, RecordSource};
+use crate::agent::{Actuator, Context, Poll, RecordSource, RunState};
 use crate::polling::{Periodic, PollInterval};
 use crate::program_files::ProgramFiles;
 use crate::status::{MechanismStatus, MechanismTag, to_figures};
@@ -73,9 +72,9 @@ impl Actuator for ReplicationActuator {
     type Controller = ReplicationController;
     type Report = ReplicationReport;
 
-    fn attach(&mut self, session: &mut Session) {
+    fn attach(&mut self, run: &mut RunState) {
         if let Some(control) = self.control.take() {
-            session.set_replicas(control);
+            run.session.set_replicas(control);
         }
     }
 

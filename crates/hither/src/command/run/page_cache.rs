@@ -149,18 +149,44 @@ pub(super) fn report(files: &PageCacheReport, notes: &Notes<'_>) {
         bytes(files.storage_bytes),
         duration_ns(files.ran.as_nanos() as f64),
     ));
-    ui.note(format_args!(
-        "simulated in {} of cache: {} missed, {} under LRU: {}",
-        bytes(summary.budget_bytes),
-        bytes(summary.missed_bytes),
-        bytes(summary.lru_missed_bytes),
-        saved(summary.lru_missed_bytes, summary.missed_bytes),
-    ));
-    report_drops(files, notes.dry_run, ui);
+    if notes.dry_run {
+        ui.note(format_args!(
+            "simulated in {} of cache: {} missed, {} under LRU: {}",
+            bytes(summary.budget_bytes),
+            bytes(summary.missed_bytes),
+            bytes(summary.lru_missed_bytes),
+            saved(summary.lru_missed_bytes, summary.missed_bytes),
+        ));
+    }
+    if summary.reported {
+        report_drops(files, notes.dry_run, ui);
+        report_saved(files, ui);
+    } else {
+        ui.note("nothing to steer: too little was read from storage");
+    }
     report_left_alone(files, ui);
     notes.agent_of_one(files.agent, files.ran);
     let lost = files.lost.unrecorded();
     notes.losses(lost, files.log.as_ref());
+}
+
+/// Notes what steering has saved, by the kernel's account.
+fn report_saved(files: &PageCacheReport, ui: &Ui) {
+    let summary = &files.summary;
+    let (read, expected) = (summary.steered_read_bytes, summary.expected_read_bytes);
+    if expected == 0 {
+        return;
+    }
+    if !summary.accounted {
+        ui.note("not known: what steering saved; the kernel does not count all reads here");
+    } else {
+        ui.note(format_args!(
+            "while steering: {} read from storage, about {} expected without it: {}",
+            bytes(read),
+            bytes(expected),
+            saved(expected, read),
+        ));
+    }
 }
 
 /// Notes what was dropped and evicted, and whether the policy stepped aside.

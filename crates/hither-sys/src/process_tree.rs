@@ -1,0 +1,184 @@
+//! A program and its descendants: what they read from storage, by the kernel's own account, and which
+//! files they have mapped.
+//!
+//! `/proc/PID/io` counts the bytes that a process had fetched from storage: by reads, by readahead,
+//! and through mappings. It includes the children that the process has waited for. So the sum over
+//! the living tree is all of it, except for what descendants read whose parent ended first or does
+//! not wait for them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+
+/// More processes than this are not asked: of a larger tree a part is seen.
+const PROCESSES_MAX: usize = 1024;
+
+/// Of a process with more threads than this, children of some threads may be missed.
+const THREADS_MAX: usize = 64;
+
+/// A process and its descendants.
+#[derive(Debug)]
+pub struct ProcessTree {
+    root: u32,
+    /// The processes of the last count.
+    processes: Vec<u32>,
+    /// The sum at the last count.
+    sum: u64,
+    total: u64,
+    text: Vec<u8>,
+}
+
+impl ProcessTree {
+    /// The tree below a process.
+    pub fn of(root: u32) -> ProcessTree {
+        ProcessTree {
+            root,
+            processes: Vec::new(),
+            sum: 0,
+            total: 0,
+            text: Vec::new(),
+        }
+    }
+
+    /// The bytes read from storage so far. They never decrease: a branch of the tree that was lost
+    /// without being waited for stays counted.
+    pub fn read_bytes(&mut self) -> u64 {
+        let mut sum = 0;
+        let mut next = 0;
+        self.processes.clear();
+        self.processes.push(self.root);
+        while let Some(&pid) = self.processes.get(next) {
+            next += 1;
+            sum += self.of_process(pid).unwrap_or(0);
+            if self.processes.len() < PROCESSES_MAX {
+                self.add_children(pid);
+            }
+        }
+        self.total += sum.saturating_sub(self.sum);
+        self.sum = sum;
+        self.total
+    }
+
+    fn of_process(&mut self, pid: u32) -> Option<u64> {
+        let text = self.read(&format!("/proc/{pid}/io"))?;
+        let mut lines = text.lines();
+        lines.find_map(|line| line.strip_prefix("read_bytes: ")?.trim().parse().ok())
+    }
+
+    /// Device and inode of the files that processes have mapped, their own programs and libraries
+    /// included. The processes are those of the last count.
+    pub fn mapped_files(&mut self) -> BTreeSet<(u64, u64)> {
+        let mut files = BTreeSet::new();
+        for pid in self.processes.clone() {
+            let maps = self.read(&format!("/proc/{pid}/maps")).unwrap_or("");
+            files.extend(maps.lines().filter_map(mapped_file));
+        }
+        files
+    }
+
+    /// Adds the children of all threads of a process.
+    fn add_children(&mut self, pid: u32) {
+        let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+            return;
+        };
+        for thread in threads.flatten().take(THREADS_MAX) {
+            let Some(tid) = thread.file_name().to_str().map(str::to_owned) else {
+                continue;
+            };
+            if let Some(text) = self.read(&format!("/proc/{pid}/task/{tid}/children")) {
+                let children = text.split_ascii_whitespace();
+                let children: Vec<u32> = children.filter_map(|child| child.parse().ok()).collect();
+                self.processes.extend(children);
+            }
+        }
+    }
+
+    /// The text of a file; `None` if it is gone or not for this user to read.
+    fn read(&mut self, path: &str) -> Option<&str> {
+        self.text.clear();
+        let mut file = fs::File::open(path).ok()?;
+        file.read_to_end(&mut self.text).ok()?;
+        std::str::from_utf8(&self.text).ok()
+    }
+}
+
+/// The file of a line of /proc/PID/maps, if there is one (proc_pid_maps(5)). The device is as in
+/// [`FileStatus`](crate::syscalls::FileStatus).
+fn mapped_file(line: &str) -> Option<(u64, u64)> {
+    let mut words = line.split_ascii_whitespace().skip(3);
+    let (major, minor) = words.next()?.split_once(':')?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    let device = number(major)? << 32 | number(minor)?;
+    let inode = words.next()?.parse().ok()?;
+    (inode != 0).then_some((device, inode))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+    use crate::skip::skip_on_this_machine;
+
+    /// A file of 1 MiB in a folder on a disk, none of it cached.
+    fn uncached() -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
+        let path = folder.path().join("data");
+        let mut file = fs::File::create(&path).expect("created");
+        file.write_all(&vec![1; 1 << 20]).expect("written");
+        file.sync_all().expect("synced");
+        // SAFETY: the descriptor is open, and the call takes no memory.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        (folder, path)
+    }
+
+    #[test]
+    fn a_process_has_its_program_mapped() {
+        let mut tree = ProcessTree::of(std::process::id());
+        tree.read_bytes();
+        let program = fs::File::open("/proc/self/exe").expect("opened");
+        let status = crate::syscalls::status(program.as_raw_fd()).expect("a status");
+        let mapped = tree.mapped_files();
+        assert!(
+            mapped.contains(&(status.device, status.inode)),
+            "{mapped:?}"
+        );
+        let anonymous = "7ffc6d5d5000-7ffc6d5f6000 rw-p 00000000 00:00 0      [stack]";
+        assert_eq!(mapped_file(anonymous), None);
+    }
+
+    #[test]
+    fn what_a_tree_reads_is_counted_while_it_lives_and_after() {
+        let (_folder, path) = uncached();
+        // A grandchild reads; the child waits for it and then for its standard input.
+        let mut child = Command::new("sh")
+            .args([
+                "-c",
+                "sh -c 'cat \"$1\"; true' sh \"$1\"; echo; read line",
+                "sh",
+            ])
+            .arg(&path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let mut tree = ProcessTree::of(child.id());
+        let mut read = vec![0; (1 << 20) + 1];
+        let output = child.stdout.as_mut().expect("piped");
+        output.read_exact(&mut read).expect("read");
+        let counted = tree.read_bytes();
+        drop(child.stdin.take());
+        child.wait().expect("waited for");
+        assert_eq!(
+            tree.read_bytes(),
+            counted,
+            "a tree that is gone is not forgotten"
+        );
+        if counted == 0 {
+            return skip_on_this_machine(format_args!("the sources lie in memory"));
+        }
+        assert!((1 << 20..64 << 20).contains(&counted), "{counted}");
+    }
+}
