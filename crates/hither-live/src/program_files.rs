@@ -28,8 +28,6 @@ struct KnownFile {
 pub(crate) struct ProgramFiles {
     cache: Arc<dyn PageCache>,
     known: FxHashMap<u64, KnownFile>,
-    /// Bytes that each process had read from storage.
-    stored: FxHashMap<u32, u64>,
 }
 
 impl ProgramFiles {
@@ -37,7 +35,6 @@ impl ProgramFiles {
         ProgramFiles {
             cache,
             known: FxHashMap::default(),
-            stored: FxHashMap::default(),
         }
     }
 
@@ -75,19 +72,6 @@ impl ProgramFiles {
     /// The identity of a file.
     pub(crate) fn id(&self, file: u64) -> Option<FileId> {
         self.known.get(&file).map(|known| known.id)
-    }
-
-    /// The bytes that the process that opened a file last has read from storage, since the last
-    /// call for that process or since its start. `None` where it has ended or may not be inspected.
-    pub(crate) fn stored_bytes(&mut self, file: u64) -> Option<u64> {
-        let pid = self.known.get(&file)?.pid?;
-        let io = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
-        let mut lines = io.lines();
-        let bytes = lines.find_map(|line| line.strip_prefix("read_bytes: "))?;
-        let bytes: u64 = bytes.parse().ok()?;
-        let before = self.stored.insert(pid, bytes).unwrap_or(0);
-        // The number may be another process's by now.
-        Some(bytes.checked_sub(before).unwrap_or(bytes))
     }
 
     /// The path where a file was last found.

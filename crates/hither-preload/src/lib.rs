@@ -9,8 +9,8 @@
 //!
 //! The layers, each of which imports those above it only:
 //!
-//! - `real`, `arena`, `buffers`, `signature`, `descriptor_table`, `files`: tools that know no
-//!   session;
+//! - `real`, `arena`, `buffers`, `signature`, `descriptor_table`, `files`, `streams`:
+//!   tools that know no session;
 //! - `process`, `session`, `thread`, `access`: attaching, forks, rings, and the record of an
 //!   access;
 //! - the features: `readahead`, `read_placement` with its `resident_filter`, `replicas`, `pages`;
@@ -66,6 +66,8 @@ mod request;
 mod resident_filter;
 #[cfg(feature = "interpose")]
 mod session;
+#[cfg(any(feature = "interpose", test))]
+mod streams;
 #[cfg(feature = "interpose")]
 mod thread;
 

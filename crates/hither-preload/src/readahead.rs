@@ -8,7 +8,7 @@
 //!
 //! **When.** A descriptor's pattern is random after [`RANDOM_READS_MIN`] reads in a row that each
 //! began away from the end of an earlier read: the thread's own last one, or one that the
-//! descriptor remembers. So several streams through one descriptor are streams still, whichever
+//! descriptor remembers, or that of a stream ([`crate::streams`]). So many streams through one descriptor are streams still, whichever
 //! threads read them, and so is a reader that leaves out little on its way. A long read is a stream
 //! by itself. The first read that continues another one enables readahead again. As long as all
 //! files fit into memory, which the agent knows, nothing changes: readahead then only brings sooner
@@ -32,6 +32,7 @@ use hither_sys::syscalls;
 use crate::descriptor_table::{Row, Table};
 use crate::files;
 use crate::signature::mix;
+use crate::streams::Streams;
 
 /// Reads in a row that make a pattern random. The way down a B-tree is four.
 const RANDOM_READS_MIN: u32 = 16;
@@ -68,6 +69,8 @@ pub(crate) struct Descriptor {
 }
 
 pub(crate) static TABLE: Table<Descriptor> = Table::new();
+/// The streams of all descriptors.
+static STREAMS: Streams = Streams::new();
 /// The number of [`DISABLED`] descriptors, and the highest one there ever was.
 static DISABLED_COUNT: AtomicU32 = AtomicU32::new(0);
 static DISABLED_HIGHEST: AtomicU32 = AtomicU32::new(0);
@@ -123,7 +126,7 @@ pub(crate) fn on_read(
     if state == LEFT_ALONE {
         return false;
     }
-    let disable = descriptor.is_random_with(read()) && wanted();
+    let disable = descriptor.is_random_with(fd, read()) && wanted();
     disable != (state == DISABLED) && ours() && descriptor.change(fd, disable)
 }
 
@@ -166,10 +169,13 @@ unsafe impl Row for Descriptor {
 impl Descriptor {
     /// Takes a read into account: whether the pattern is random with it.
     #[inline]
-    fn is_random_with(&self, read: Read) -> bool {
+    fn is_random_with(&self, fd: i32, read: Read) -> bool {
         let before = self.random_reads.load(Ordering::Relaxed);
         // Most reads continue the thread's last one: no end is looked up for them.
-        let random_reads = match read.continues_thread || self.continues_an_end(read) {
+        let random_reads = match read.continues_thread
+            || self.continues_an_end(read)
+            || STREAMS.continues(fd, read.first, read.last)
+        {
             true => 0,
             false => (before + 1).min(RANDOM_READS_MIN),
         };
@@ -248,7 +254,7 @@ mod tests {
     fn at_random(reads: impl Iterator<Item = Read>) -> usize {
         let descriptor = descriptor();
         reads
-            .filter(|&read| descriptor.is_random_with(read))
+            .filter(|&read| descriptor.is_random_with(3, read))
             .count()
     }
 

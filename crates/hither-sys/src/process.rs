@@ -2,6 +2,7 @@
 //! agent and the library in programs use them.
 
 use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// CLOCK_MONOTONIC in nanoseconds: the clock of every record.
@@ -33,6 +34,39 @@ pub fn children_read_bytes() -> u64 {
     // SAFETY: zeroed memory is a valid rusage, and the kernel filled it or left it.
     let usage = unsafe { usage.assume_init() };
     u64::try_from(usage.ru_inblock).unwrap_or(0) * BLOCK
+}
+
+/// Gives up the cached pages of this process's program that it does not need: those that were read
+/// ahead, and those that only its start needed. What is needed again is read again. Memory cgroups
+/// charge the pages to whoever had them read.
+///
+/// The kernel refuses, which is not reported, for a program that this user may not write to.
+pub fn release_program_pages() {
+    let Ok(program) = std::fs::File::open("/proc/self/exe") else {
+        return;
+    };
+    let Ok(path) = std::fs::read_link("/proc/self/exe") else {
+        return;
+    };
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    for line in maps
+        .lines()
+        .filter(|line| line.ends_with(&*path.to_string_lossy()))
+    {
+        let mut words = line.split([' ', '-']);
+        let mut address = || usize::from_str_radix(words.next()?, 16).ok();
+        let (Some(from), Some(to), Some(access)) = (address(), address(), words.next()) else {
+            continue;
+        };
+        // What is written to is no page of the file.
+        if !access.contains('w') {
+            // SAFETY: the range is this program's own text or constants; the advice only has the
+            // kernel read them anew from the file.
+            unsafe { libc::madvise(from as *mut _, to - from, libc::MADV_PAGEOUT) };
+        }
+    }
+    // SAFETY: the call takes no memory.
+    unsafe { libc::posix_fadvise(program.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }
 
 /// Processor time of this thread, in nanoseconds.

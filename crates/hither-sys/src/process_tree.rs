@@ -16,6 +16,15 @@ const PROCESSES_MAX: usize = 1024;
 /// Of a process with more threads than this, children of some threads may be missed.
 const THREADS_MAX: usize = 64;
 
+/// Bytes that processes had transferred to and from storage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transferred {
+    /// Fetched from storage.
+    pub read_bytes: u64,
+    /// Written to the page cache, for storage.
+    pub written_bytes: u64,
+}
+
 /// A process and its descendants.
 #[derive(Debug)]
 pub struct ProcessTree {
@@ -23,8 +32,8 @@ pub struct ProcessTree {
     /// The processes of the last count.
     processes: Vec<u32>,
     /// The sum at the last count.
-    sum: u64,
-    total: u64,
+    sum: Transferred,
+    total: Transferred,
     text: Vec<u8>,
 }
 
@@ -34,35 +43,45 @@ impl ProcessTree {
         ProcessTree {
             root,
             processes: Vec::new(),
-            sum: 0,
-            total: 0,
+            sum: Transferred::default(),
+            total: Transferred::default(),
             text: Vec::new(),
         }
     }
 
-    /// The bytes read from storage so far. They never decrease: a branch of the tree that was lost
-    /// without being waited for stays counted.
-    pub fn read_bytes(&mut self) -> u64 {
-        let mut sum = 0;
+    /// The bytes so far. They never decrease: a branch of the tree that was lost without being
+    /// waited for stays counted.
+    pub fn transferred(&mut self) -> Transferred {
+        let mut sum = Transferred::default();
         let mut next = 0;
         self.processes.clear();
         self.processes.push(self.root);
         while let Some(&pid) = self.processes.get(next) {
             next += 1;
-            sum += self.of_process(pid).unwrap_or(0);
+            if let Some(of_process) = self.of_process(pid) {
+                sum.read_bytes += of_process.read_bytes;
+                sum.written_bytes += of_process.written_bytes;
+            }
             if self.processes.len() < PROCESSES_MAX {
                 self.add_children(pid);
             }
         }
-        self.total += sum.saturating_sub(self.sum);
-        self.sum = sum;
+        let before = std::mem::replace(&mut self.sum, sum);
+        self.total.read_bytes += sum.read_bytes.saturating_sub(before.read_bytes);
+        self.total.written_bytes += sum.written_bytes.saturating_sub(before.written_bytes);
         self.total
     }
 
-    fn of_process(&mut self, pid: u32) -> Option<u64> {
+    fn of_process(&mut self, pid: u32) -> Option<Transferred> {
         let text = self.read(&format!("/proc/{pid}/io"))?;
-        let mut lines = text.lines();
-        lines.find_map(|line| line.strip_prefix("read_bytes: ")?.trim().parse().ok())
+        let number = |name: &str| {
+            let mut lines = text.lines();
+            lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+        };
+        Some(Transferred {
+            read_bytes: number("read_bytes: ")?,
+            written_bytes: number("write_bytes: ")?,
+        })
     }
 
     /// Device and inode of the files that processes have mapped, their own programs and libraries
@@ -137,7 +156,7 @@ mod tests {
     #[test]
     fn a_process_has_its_program_mapped() {
         let mut tree = ProcessTree::of(std::process::id());
-        tree.read_bytes();
+        tree.transferred();
         let program = fs::File::open("/proc/self/exe").expect("opened");
         let status = crate::syscalls::status(program.as_raw_fd()).expect("a status");
         let mapped = tree.mapped_files();
@@ -168,11 +187,11 @@ mod tests {
         let mut read = vec![0; (1 << 20) + 1];
         let output = child.stdout.as_mut().expect("piped");
         output.read_exact(&mut read).expect("read");
-        let counted = tree.read_bytes();
+        let counted = tree.transferred().read_bytes;
         drop(child.stdin.take());
         child.wait().expect("waited for");
         assert_eq!(
-            tree.read_bytes(),
+            tree.transferred().read_bytes,
             counted,
             "a tree that is gone is not forgotten"
         );

@@ -2,17 +2,19 @@
 //! decides.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hither_sys::cgroup::refaulted_file_bytes;
-use hither_sys::page_cache::PageCache;
-use hither_sys::process::{children_read_bytes, monotonic_ns};
-use hither_sys::process_tree::ProcessTree;
+use hither_sys::page_cache::{Cached, PageCache};
+use hither_sys::process::{children_read_bytes, monotonic_ns, release_program_pages};
+use hither_sys::process_tree::{ProcessTree, Transferred};
 use hither_sys::record::{Op, Record};
 
-use super::super::controller::{BLOCK_BYTES, EXTENT_BYTES, PageCacheController};
+use super::super::controller::{EXTENT_BYTES, PageCacheController};
 use super::super::event::{Decision, Input, TimedInput};
 use super::options::{Budget, CacheSizes, PageCacheOptions};
 use super::report::{FileStats, PageCacheReport};
@@ -47,9 +49,8 @@ const RESERVED_READAHEADS: u64 = 4;
 /// How far a program that reads from storage may be ahead of its first record that is seen.
 const REPORTING_LAG_BYTES: u64 = 8 << 20;
 
-/// From this many bytes read of a file on, the bytes that the program read from storage tell
-/// whether the file was cached. Storage reads count when they are submitted, so none is missing.
-const STORAGE_EVIDENCE_BYTES_MIN: u64 = 64 << 10;
+/// A page of the page cache, as `cachestat` counts.
+const PAGE_BYTES: u64 = 4096;
 
 /// The most extents whose residency is checked when a file is opened.
 const PREEXISTING_EXTENTS_MAX: u64 = 4096;
@@ -75,14 +76,14 @@ pub(crate) struct PageCacheActuator {
     later: Vec<Input>,
     /// The program's processes; none until it has started.
     processes: Option<ProcessTree>,
-    /// What they had read from storage at the last count.
-    stored_bytes: u64,
+    /// What they had read from storage, and written, at the last count.
+    transferred: Transferred,
+    /// What of that lies in the files that are known.
+    attributed_bytes: u64,
     refaulted_bytes: u64,
     count_storage: Periodic,
     /// Programs report no accesses.
     paused: bool,
-    /// What they have read from storage in the last pause.
-    unreported_bytes: u64,
     /// Device and inode of the files that were mapped when the last pause ended.
     mapped: BTreeSet<(u64, u64)>,
     /// Devices whose file systems count reads, or do not.
@@ -101,6 +102,14 @@ impl Actuator for PageCacheActuator {
 
     fn attach(&mut self, run: &mut RunState) {
         run.pause(self.paused);
+    }
+
+    fn start(&mut self) -> io::Result<()> {
+        // In the cgroup whose memory the program is to have.
+        if self.budget.group().is_some() {
+            release_program_pages();
+        }
+        Ok(())
     }
 
     fn on_record(
@@ -211,12 +220,12 @@ impl PageCacheActuator {
             opened: BTreeMap::new(),
             later: Vec::new(),
             processes: None,
-            stored_bytes: 0,
+            transferred: Transferred::default(),
+            attributed_bytes: 0,
             refaulted_bytes: 0,
             count_storage: Periodic::after(STORAGE_PERIOD_NS),
             // A dry run is to show what would be done with all that is read.
             paused: !dry_run,
-            unreported_bytes: 0,
             mapped: BTreeSet::new(),
             counts_reads: BTreeMap::new(),
             check_residency: Periodic::after(RESIDENCY_PERIOD_NS),
@@ -301,10 +310,10 @@ impl PageCacheActuator {
         let processes = self
             .processes
             .get_or_insert_with(|| ProcessTree::of(program));
-        let stored = processes.read_bytes();
-        let mut bytes = stored - std::mem::replace(&mut self.stored_bytes, stored);
+        let transferred = processes.transferred();
+        let before = std::mem::replace(&mut self.transferred, transferred);
+        let mut bytes = transferred.read_bytes - before.read_bytes;
         if self.paused {
-            self.unreported_bytes += bytes;
             let refaulted = refaulted_file_bytes(self.budget.group());
             let before = std::mem::replace(&mut self.refaulted_bytes, refaulted);
             if before > 0 {
@@ -322,7 +331,7 @@ impl PageCacheActuator {
         self.paused = paused;
         run.pause(paused);
         match paused {
-            true => (self.unreported_bytes, self.refaulted_bytes) = (0, 0),
+            true => self.refaulted_bytes = 0,
             false => {
                 let processes = self.processes.as_mut();
                 self.mapped = processes.map_or_else(BTreeSet::new, ProcessTree::mapped_files);
@@ -330,10 +339,12 @@ impl PageCacheActuator {
         }
     }
 
-    /// Tells the controller which parts of a file were cached before the program opened it. Outside
-    /// of the range that the program has read so far, with its readahead, these are the parts that
-    /// are cached now. Inside of that range they are known only if the program has read enough:
-    /// then what it read from storage meanwhile says whether the file was cached.
+    /// Tells the controller which parts of a file were cached before the program opened it.
+    ///
+    /// Programs may have brought in themselves as much as they have read and written so far, less
+    /// what other files have of it. If no more of this file is cached, nothing is another's. If
+    /// programs can have brought in but half of it, all is taken for another's; otherwise what is
+    /// cached outside of the range that they have read so far, with its readahead.
     fn find_preexisting(
         &mut self,
         context: &mut Context<'_, PageCacheController>,
@@ -345,8 +356,52 @@ impl PageCacheActuator {
         if !self.spare_preexisting || size == 0 {
             return;
         }
+        let Ok(opened) = self.program_files.open(file) else {
+            return;
+        };
+        let cached = match opened.cached(0, size) {
+            Ok(cached) => cached.pages * PAGE_BYTES,
+            Err(refused) => {
+                self.report.unseen = Some(refused);
+                return;
+            }
+        };
+        let counts = opened.counts_reads();
+        if counts && self.brought_in_bytes() < cached {
+            self.count_storage(context, now_ns);
+        }
+        let own = self.brought_in_bytes();
+        self.attributed_bytes += own.min(cached);
+        if counts && cached <= own {
+            return;
+        }
+        let all = counts && own < cached / 2;
+        let reached = self.reached(file, events);
+        for extent in 0..size.div_ceil(EXTENT_BYTES).min(PREEXISTING_EXTENTS_MAX) {
+            let (offset, length) = (extent * EXTENT_BYTES, EXTENT_BYTES);
+            let outside = offset + length <= reached.start || offset >= reached.end;
+            let is_cached = |cached: Result<Cached, _>| cached.is_ok_and(|cached| cached.pages > 0);
+            if (all || outside) && is_cached(opened.cached(offset, length)) {
+                let preexisting = Input::Preexisting {
+                    file,
+                    offset,
+                    length,
+                };
+                context.input(now_ns, preexisting);
+            }
+        }
+    }
+
+    /// What programs have read and written, so far as no file is known to have it.
+    fn brought_in_bytes(&self) -> u64 {
+        let brought_in = self.transferred.read_bytes + self.transferred.written_bytes;
+        brought_in.saturating_sub(self.attributed_bytes)
+    }
+
+    /// The range of a file that programs have read so far, with what may have been read ahead.
+    fn reached(&self, file: u64, events: &[TimedInput]) -> Range<u64> {
         let ahead = 2 * self.program_files.readahead_bytes(file);
-        let (mut from, mut to, mut read, mut last) = (u64::MAX, 0, 0, 0);
+        let (mut from, mut to) = (u64::MAX, 0);
         for at in events {
             if let Input::Access {
                 file: of,
@@ -358,52 +413,12 @@ impl PageCacheActuator {
                 && of == file
             {
                 (from, to) = (from.min(offset), to.max(offset + length));
-                // Programs do not report reads that stay within the block of the read before.
-                let unreported = offset.saturating_sub(last);
-                let is_within = unreported < BLOCK_BYTES;
-                read += length + if is_within { unreported } else { 0 };
-                last = offset + length;
             }
         }
-        let stored = self.program_files.stored_bytes(file);
-        let cached =
-            read >= STORAGE_EVIDENCE_BYTES_MIN && stored.is_some_and(|stored| stored < read / 2);
-        // What lies before may be what the program read while it reported nothing.
-        let from = from.saturating_sub(self.unreported_bytes);
-        let reached = match to {
+        match to {
             // The file was opened, and no read of it was reported yet.
             0 => 0..ahead.max(REPORTING_LAG_BYTES),
             to => from..to + ahead + REPORTING_LAG_BYTES,
-        };
-        let outside =
-            |offset: u64| cached || offset + EXTENT_BYTES <= reached.start || offset >= reached.end;
-        let extents = size.div_ceil(EXTENT_BYTES).min(PREEXISTING_EXTENTS_MAX);
-        if !(0..extents).any(|extent| outside(extent * EXTENT_BYTES)) {
-            return;
-        }
-        let Ok(opened) = self.program_files.open(file) else {
-            return;
-        };
-        for offset in (0..extents).map(|extent| extent * EXTENT_BYTES) {
-            if !outside(offset) {
-                continue;
-            }
-            match opened.cached(offset, EXTENT_BYTES) {
-                Ok(cached) if cached.pages > 0 => {
-                    let length = EXTENT_BYTES;
-                    let preexisting = Input::Preexisting {
-                        file,
-                        offset,
-                        length,
-                    };
-                    context.input(now_ns, preexisting);
-                }
-                Ok(_) => {}
-                Err(refused) => {
-                    self.report.unseen = Some(refused);
-                    return;
-                }
-            }
         }
     }
 
