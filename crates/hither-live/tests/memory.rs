@@ -595,7 +595,7 @@ fn the_page_cache_and_memory_go_together() {
     let mechanisms = Mechanisms {
         page_cache: Some(PageCacheOptions {
             policy: "mru".parse().expect("a policy"),
-            budget: Budget::Bytes(16 * MIB),
+            budget: Budget::Given(16 * MIB),
             all_files: false,
             disable_readahead: true,
             sites: Vec::new(),

@@ -95,7 +95,7 @@ impl Lab {
             },
             page_cache: PageCacheOptions {
                 policy: policy.parse().expect("a policy"),
-                budget: Budget::Bytes(budget_mib * MIB),
+                budget: Budget::Given(budget_mib * MIB),
                 all_files: false,
                 disable_readahead: true,
                 sites: Vec::new(),

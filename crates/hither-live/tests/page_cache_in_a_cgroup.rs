@@ -76,7 +76,7 @@ fn a_loop_in_a_small_memory_cgroup_reads_less_from_storage() {
     };
     let page_cache = PageCacheOptions {
         policy: "mru".parse().expect("a policy"),
-        budget: Budget::Bytes(56 * MIB),
+        budget: Budget::Available(56 * MIB),
         all_files: false,
         disable_readahead: true,
         sites: Vec::new(),

@@ -31,7 +31,7 @@ pub(crate) fn set_up(
         alone_bytes: sizes.alone_bytes,
         block_bytes: BLOCK_BYTES,
         dry_run,
-        always_reports: dry_run,
+        given: options.budget.is_order(),
         spare_preexisting: !options.all_files,
         sites: options.sites.iter().map(LoggedSiteProfile::from).collect(),
     };

@@ -16,7 +16,7 @@ fn config(policy: &str) -> PageCacheConfig {
         alone_bytes: 230 * BLOCK_BYTES,
         block_bytes: BLOCK_BYTES,
         dry_run: true,
-        always_reports: true,
+        given: true,
         spare_preexisting: true,
         sites: vec![LoggedSiteProfile {
             signature: 2,

@@ -388,7 +388,7 @@ impl Run {
         }
         if let Some(reason) = choice.page_cache {
             self.page_cache.policy = Some(page_cache::DEFAULT_POLICY.to_owned());
-            self.page_cache.cache = self.page_cache.cache.or(reason.cache_bytes());
+            self.page_cache.available = reason.cache_bytes();
         }
         if choice.memory.is_some() {
             self.memory.policy = Some(memory::DEFAULT_POLICY.to_owned());

@@ -71,8 +71,9 @@ pub(crate) struct PageCacheConfig {
     pub(crate) block_bytes: u64,
     /// Decisions are not carried out.
     pub(crate) dry_run: bool,
-    /// Programs always report accesses; otherwise only while they read from storage.
-    pub(crate) always_reports: bool,
+    /// The budget was given: what programs would read from storage without steering does not matter.
+    /// They report all accesses, and what they read stops nothing.
+    pub(crate) given: bool,
     /// Leave alone what was in the page cache before the program accessed it.
     pub(crate) spare_preexisting: bool,
     /// Profiles of call sites from earlier runs.
@@ -124,10 +125,11 @@ pub struct PageCacheSummary {
     /// What would have been read in that time without them: what the LRU cache missed, times what
     /// the kernel read for each byte that it missed before.
     pub expected_read_bytes: u64,
-    /// Whether the kernel accounts for reads of all file systems that were used; otherwise the two
-    /// figures above say nothing.
-    #[serde(rename = "reads_accounted")]
-    pub accounted: bool,
+    /// Whether the two figures above say what was saved: the kernel counts the reads of all file
+    /// systems that were used, the budget is what the kernel alone would have, and LRU is a fair
+    /// model of it.
+    #[serde(rename = "saved_known")]
+    pub saved_known: bool,
     /// Times that steering stopped because of what was read.
     #[serde(rename = "times_lost")]
     pub lost: u64,
@@ -246,8 +248,8 @@ impl Controller for PageCacheController {
             model: SimulatedCache::new(&spec, capacity, &records),
             lru_model: SimulatedCache::new(&lru_spec, alone, &[]),
             gain_monitor: GainMonitor::new(capacity),
-            storage: StorageAccount::default(),
-            reporting: Reporting::new(config.always_reports),
+            storage: StorageAccount::new(!config.given),
+            reporting: Reporting::new(config.given || config.dry_run),
             spec,
             lru_spec,
             extents: Extents::default(),
@@ -265,7 +267,7 @@ impl Controller for PageCacheController {
             next_checked: (0, 0),
             summary: PageCacheSummary {
                 budget_bytes: config.budget_bytes,
-                reported: config.always_reports,
+                reported: config.given || config.dry_run,
                 ..PageCacheSummary::default()
             },
         })
@@ -687,7 +689,7 @@ impl PageCacheController {
             files: self.files.len() as u64,
             references: self.tick,
             steering: self.gain_monitor.steering(),
-            accounted: self.storage.is_trusted(),
+            saved_known: self.storage.is_trusted(),
             steered_read_bytes: self.storage.steered().0,
             expected_read_bytes: self.storage.steered().1,
             classes: self.model.policy.class_counts(),

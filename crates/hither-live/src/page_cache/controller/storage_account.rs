@@ -32,8 +32,10 @@ pub(super) struct StorageAccount {
     /// Without steering: read, and missed by LRU. Old counts count less.
     alone_read: u64,
     alone_missed: u64,
-    /// Not all that is read is counted.
+    /// The count decides nothing: not all that is read is counted, or it does not matter.
     distrusted: bool,
+    /// Programs have read much that LRU does not miss.
+    doubtful: bool,
     /// All that was read.
     read: u64,
     /// With steering: read, and what would have been read without it.
@@ -42,6 +44,14 @@ pub(super) struct StorageAccount {
 }
 
 impl StorageAccount {
+    /// Whether what is read is to decide anything.
+    pub(super) fn new(decides: bool) -> StorageAccount {
+        StorageAccount {
+            distrusted: !decides,
+            ..StorageAccount::default()
+        }
+    }
+
     /// LRU has missed this much.
     pub(super) fn missed(&mut self, bytes: u64) {
         self.missed += bytes;
@@ -60,6 +70,7 @@ impl StorageAccount {
             }
             return false;
         }
+        self.doubtful |= self.raw_ratio() > RATIO_MAX;
         self.steered_read += bytes;
         self.expected += (missed as f64 * self.ratio(budget_bytes)) as u64;
         let bearable = (self.read / LOSS_READ_DIVISOR).max(budget_bytes / EVIDENCE_BUDGET_DIVISOR);
@@ -71,9 +82,9 @@ impl StorageAccount {
         self.distrusted = true;
     }
 
-    /// Whether the count is of all reads.
+    /// Whether the count says what steering saves.
     pub(super) fn is_trusted(&self) -> bool {
-        !self.distrusted
+        !self.distrusted && !self.doubtful
     }
 
     /// What the kernel reads without steering for each byte that LRU misses.
@@ -82,7 +93,11 @@ impl StorageAccount {
         if self.distrusted || little {
             return 1.0;
         }
-        (self.alone_read as f64 / self.alone_missed as f64).min(RATIO_MAX)
+        self.raw_ratio().min(RATIO_MAX)
+    }
+
+    fn raw_ratio(&self) -> f64 {
+        self.alone_read as f64 / self.alone_missed as f64
     }
 
     /// What has been missed so far is not to be compared with anything.

@@ -18,7 +18,7 @@ pub(crate) fn config(policy: &str, blocks: u64) -> PageCacheConfig {
         alone_bytes: blocks * BLOCK_BYTES,
         block_bytes: BLOCK_BYTES,
         dry_run: false,
-        always_reports: true,
+        given: true,
         spare_preexisting: true,
         sites: Vec::new(),
     }

@@ -32,8 +32,9 @@ const BUDGET_PERIOD_NS: u64 = 1_000_000_000;
 /// How often programs are asked what they have read from storage, while they report accesses.
 const STORAGE_PERIOD_NS: u64 = 100_000_000;
 
-/// How often they are while they do not.
-const PAUSED_POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// How often they are while they do not, the first while they read.
+const PAUSED_POLL_INTERVAL_MIN: Duration = Duration::from_millis(5);
+const PAUSED_POLL_INTERVAL_MAX: Duration = Duration::from_millis(20);
 
 /// How often the kernel is asked which of the kept extents are still cached.
 const RESIDENCY_PERIOD_NS: u64 = 250_000_000;
@@ -93,6 +94,9 @@ pub(crate) struct PageCacheActuator {
     /// What this process's children had read from storage before the run.
     storage_before_bytes: u64,
     poll_backoff: Backoff,
+    paused_poll_backoff: Backoff,
+    /// Programs have read from storage since the count before the last.
+    reads_now: bool,
     report: PageCacheReport,
 }
 
@@ -169,7 +173,7 @@ impl Actuator for PageCacheActuator {
 
     fn poll_interval(&mut self, records: usize) -> Duration {
         match self.paused {
-            true => PAUSED_POLL_INTERVAL,
+            true => self.paused_poll_backoff.after(!self.reads_now),
             false => self.poll_backoff.after(records == 0),
         }
     }
@@ -224,14 +228,15 @@ impl PageCacheActuator {
             attributed_bytes: 0,
             refaulted_bytes: 0,
             count_storage: Periodic::after(STORAGE_PERIOD_NS),
-            // A dry run is to show what would be done with all that is read.
-            paused: !dry_run,
+            paused: !dry_run && !options.budget.is_order(),
             mapped: BTreeSet::new(),
             counts_reads: BTreeMap::new(),
             check_residency: Periodic::after(RESIDENCY_PERIOD_NS),
             read_budget: Periodic::after(BUDGET_PERIOD_NS),
             storage_before_bytes: children_read_bytes(),
             poll_backoff: Backoff::new(POLL_INTERVAL_MIN, POLL_INTERVAL_MAX),
+            paused_poll_backoff: Backoff::new(PAUSED_POLL_INTERVAL_MIN, PAUSED_POLL_INTERVAL_MAX),
+            reads_now: false,
             report: PageCacheReport::default(),
         }
     }
@@ -320,6 +325,7 @@ impl PageCacheActuator {
                 bytes = bytes.max(refaulted.saturating_sub(before));
             }
         }
+        self.reads_now = bytes > 0;
         // In a pause, nothing depends on the time.
         if bytes > 0 || !self.paused {
             context.input(now_ns, Input::Stored { bytes });

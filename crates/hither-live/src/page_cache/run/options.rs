@@ -12,10 +12,17 @@ pub const BUDGET_MIN_BYTES: u64 = 4 * EXTENT_BYTES;
 /// How much of the page cache a program's files may have.
 #[derive(Clone, Debug)]
 pub enum Budget {
-    /// A number of bytes, at least [`BUDGET_MIN_BYTES`].
-    Bytes(u64),
+    /// An order: so many bytes, at least [`BUDGET_MIN_BYTES`], whatever the kernel alone would keep.
+    Given(u64),
+    /// So many bytes, which is what the kernel alone would have for the files.
+    Available(u64),
     /// What a memory cgroup leaves for files, read again and again.
-    Group(MemoryGroup),
+    Group {
+        /// The group.
+        group: MemoryGroup,
+        /// The most bytes, where the group leaves more.
+        at_most: Option<u64>,
+    },
 }
 
 /// The size of the page cache for a program's files.
@@ -31,9 +38,14 @@ impl Budget {
     /// The memory cgroup, if the budget is what one leaves.
     pub(super) fn group(&self) -> Option<&MemoryGroup> {
         match self {
-            Budget::Group(group) => Some(group),
-            Budget::Bytes(_) => None,
+            Budget::Group { group, .. } => Some(group),
+            Budget::Given(_) | Budget::Available(_) => None,
         }
+    }
+
+    /// Whether the page cache is to be no larger, even if more is read from storage.
+    pub(super) fn is_order(&self) -> bool {
+        matches!(self, Budget::Given(_))
     }
 
     /// The sizes now. Of a cgroup's memory a reserve of at least an eighth is left for pages on
@@ -46,11 +58,11 @@ impl Budget {
     /// used both CPUs).
     pub(super) fn sizes(&self, reserve_bytes: u64) -> CacheSizes {
         let (bytes, alone_bytes) = match self {
-            Budget::Bytes(bytes) => (*bytes, *bytes),
-            Budget::Group(group) => {
-                let bytes = group.file_bytes().unwrap_or(0);
-                let reserve = reserve_bytes.max(bytes / 8).min(bytes / 2);
-                (bytes - reserve, bytes)
+            Budget::Given(bytes) | Budget::Available(bytes) => (*bytes, *bytes),
+            Budget::Group { group, at_most } => {
+                let alone = group.file_bytes().unwrap_or(0);
+                let reserve = reserve_bytes.max(alone / 8).min(alone / 2);
+                (at_most.unwrap_or(u64::MAX).min(alone - reserve), alone)
             }
         };
         CacheSizes {

@@ -42,6 +42,10 @@ pub(super) struct PageCacheArgs {
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes)]
     pub(super) cache: Option<u64>,
 
+    /// What is available for these files, if that is known without a memory cgroup.
+    #[arg(skip)]
+    pub(super) available: Option<u64>,
+
     /// Also steer files that were cached before the program opened them
     ///
     /// By default these are left alone, since other programs may need them.
@@ -94,14 +98,19 @@ fn policy(text: &str) -> Result<Spec, Usage> {
     )))
 }
 
-/// The budget that is given, or that of the memory cgroup.
+/// The budget: what the memory cgroup leaves, or less. A budget that is given, and less than half of
+/// what the cgroup leaves, is an order.
 fn budget(args: &PageCacheArgs) -> anyhow::Result<Budget> {
-    if let Some(bytes) = args.cache {
-        return Ok(Budget::Bytes(bytes));
-    }
-    match MemoryGroup::of_this_process() {
-        Ok(Some(group)) => Ok(Budget::Group(group)),
-        found => {
+    let at_most = args.cache;
+    match (MemoryGroup::of_this_process(), args.cache, args.available) {
+        (Ok(Some(group)), given, _)
+            if given.is_none_or(|given| given >= group.file_bytes().unwrap_or(0) / 2) =>
+        {
+            Ok(Budget::Group { group, at_most })
+        }
+        (_, Some(given), _) => Ok(Budget::Given(given)),
+        (_, None, Some(available)) => Ok(Budget::Available(available)),
+        (found, None, None) => {
             let why = match found {
                 Err(error) => error.to_string(),
                 Ok(_) => "no memory cgroup sets a limit".to_owned(),
@@ -174,12 +183,7 @@ pub(super) fn report(files: &PageCacheReport, notes: &Notes<'_>) {
 fn report_saved(files: &PageCacheReport, ui: &Ui) {
     let summary = &files.summary;
     let (read, expected) = (summary.steered_read_bytes, summary.expected_read_bytes);
-    if expected == 0 {
-        return;
-    }
-    if !summary.accounted {
-        ui.note("not known: what steering saved; the kernel does not count all reads here");
-    } else {
+    if summary.saved_known && expected > 0 {
         ui.note(format_args!(
             "while steering: {} read from storage, about {} expected without it: {}",
             bytes(read),
