@@ -223,6 +223,38 @@ fn what_others_have_cached_is_left_alone_unless_it_is_asked_for() {
 }
 
 #[test]
+fn programs_report_only_while_they_read_from_storage() {
+    let lab = Lab::new();
+    let data = lab.data(48);
+    let command = format!("{} {} 3", lab.program.display(), data.display());
+    let run = || {
+        let mut options = lab.options(&command, "mru", 16);
+        options.page_cache.budget = Budget::Available(16 * MIB);
+        let ran = options.run();
+        lab.check(&command, &ran);
+        ran.files
+    };
+    let read = run();
+    if read.storage_bytes == 0 {
+        return skip_on_this_machine("the build is on a disk that is memory");
+    }
+    assert!(
+        read.summary.reported && read.summary.references > 0,
+        "{read:?}"
+    );
+    File::open(&data)
+        .and_then(|mut file| file.read_to_end(&mut Vec::new()))
+        .expect("read");
+    if cached_mib(&data) != Some(48) {
+        return skip_on_this_machine("this kernel does not say what is cached, or caches less");
+    }
+    let cached = run();
+    assert!(!cached.summary.reported, "{cached:?}");
+    assert_eq!((cached.summary.references, cached.dropped), (0, 0));
+    assert_eq!(cached_mib(&data), Some(48));
+}
+
+#[test]
 fn programs_may_do_with_their_files_as_they_like() {
     let lab = Lab::new();
     let data = lab.data(24);

@@ -7,6 +7,7 @@
 
 mod advise;
 mod documents;
+mod effects;
 mod errors;
 mod export;
 mod r#gen;
