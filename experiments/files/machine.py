@@ -152,6 +152,7 @@ class Group:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(member, signal.SIGKILL)
         self.empty()
+        reap()
         for folder in self.folders():
             for _ in range(50):
                 with contextlib.suppress(OSError):
