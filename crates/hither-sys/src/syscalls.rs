@@ -421,10 +421,11 @@ pub struct Cachestat {
     pub recently_evicted: u64,
 }
 
+/// The number of `cachestat`, the same on all architectures; the libc crate lacks it.
+pub(crate) const SYS_CACHESTAT: libc::c_long = 451;
+
 /// `cachestat` of `length` bytes of a file, or of all that follow where that is 0 (Linux 6.5).
 pub fn cachestat(fd: i32, offset: u64, length: u64) -> Result<Cachestat, i32> {
-    /// The same on all architectures; the libc crate lacks it.
-    const SYS_CACHESTAT: libc::c_long = 451;
     let range = [offset, length];
     let mut found = Cachestat::default();
     let arguments = [
