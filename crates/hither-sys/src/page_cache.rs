@@ -21,12 +21,13 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::OnceLock;
 
 pub(crate) mod error;
 
 pub use self::error::PageCacheError;
 use crate::file_map::FileMap;
-use crate::syscalls;
+use crate::{seccomp, syscalls};
 
 /// The identity of a file, whatever its path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -209,6 +210,12 @@ struct Opened {
     cachestat: bool,
 }
 
+/// Whether a filter of system calls lets `cachestat` through; found out once.
+fn cachestat_is_allowed() -> bool {
+    static ALLOWED: OnceLock<bool> = OnceLock::new();
+    *ALLOWED.get_or_init(|| seccomp::allows(syscalls::SYS_CACHESTAT))
+}
+
 /// The user "nobody", and any without a number in this user namespace.
 const OVERFLOW_USER: u32 = 65534;
 
@@ -308,7 +315,7 @@ impl CachedFile for Opened {
         if length == 0 {
             return Ok(Cached::default());
         }
-        if self.cachestat {
+        if self.cachestat && cachestat_is_allowed() {
             match self.by_cachestat(offset, length) {
                 Err(PageCacheError::NoCall) => {}
                 answer => return answer,
