@@ -253,6 +253,12 @@ fn trace_limitations(trace: &Trace) -> Vec<String> {
             counted(losses.dropped_events, "access")
         ));
     }
+    if losses.damaged_records > 0 {
+        doubts.push(format!(
+            "{} were damaged, and left out",
+            counted(losses.damaged_records, "record")
+        ));
+    }
     let unseen: u64 = losses
         .not_recorded
         .iter()

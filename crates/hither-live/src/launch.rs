@@ -54,8 +54,8 @@ pub(crate) fn check_preload(path: &Path) -> Result<()> {
 pub(crate) struct Instrumentation<'a> {
     /// The library to preload.
     pub(crate) preload: &'a Path,
-    /// The file of the session.
-    pub(crate) session: &'a Path,
+    /// The name of the session.
+    pub(crate) session: &'a str,
 }
 
 /// A program that has ended, and the result of its agent.

@@ -42,6 +42,6 @@ pub mod symbolise;
 pub use decision_log::Mismatch;
 pub use error::{Conflict, Error, Result};
 pub use hither_sys::process::outlive_file_size_limit;
-pub use hither_sys::session::SessionOptions;
+pub use hither_sys::session::{Lost, SessionOptions};
 pub use launch::{has_one_node, run_uninstrumented};
 pub use run::{Mechanisms, RunOptions, RunReport, System, run, run_on};

@@ -20,8 +20,8 @@ struct KnownFile {
     id: FileId,
     /// The path by which the last program opened it, or where it was found since.
     path: PathBuf,
-    /// That program's process, if it is in our PID namespace.
-    pid: Option<u32>,
+    /// That program's process and thread, if they are in our PID namespace.
+    thread: Option<(u32, u32)>,
 }
 
 /// See the module.
@@ -63,7 +63,7 @@ impl ProgramFiles {
                 birth_ns,
             },
             path: PathBuf::from(OsStr::from_bytes(path)),
-            pid: (!ring.other_pid_namespace).then_some(ring.pid),
+            thread: (!ring.other_pid_namespace).then_some((ring.pid, ring.tid)),
         };
         let before = self.known.insert(file, known);
         Some((file, before.is_none().then_some(size)))
@@ -103,8 +103,11 @@ impl ProgramFiles {
             other => return other,
         };
         // Renamed, unlinked, or opened under another root: the program may have it open still.
-        let pid = known.pid.ok_or(reason)?;
-        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).map_err(|_| reason)?;
+        let (pid, tid) = known.thread.ok_or(reason)?;
+        // A thread may have descriptors of its own; it may have ended, too.
+        let descriptors = fs::read_dir(format!("/proc/{pid}/task/{tid}/fd"))
+            .or_else(|_| fs::read_dir(format!("/proc/{pid}/fd")))
+            .map_err(|_| reason)?;
         let paths = descriptors.flatten().map(|descriptor| descriptor.path());
         for path in paths.take(DESCRIPTORS_MAX) {
             if let Ok(opened) = open(&path, known.id) {

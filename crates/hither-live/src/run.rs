@@ -275,10 +275,10 @@ impl Agents {
         for agent in self.all() {
             agent.attach(&mut state);
         }
-        let path = state.session.path().to_owned();
+        let name = state.session.name().to_owned();
         let instrumentation = Instrumentation {
             preload: &options.preload,
-            session: &path,
+            session: &name,
         };
         let words = options.command.iter();
         let status = Status {

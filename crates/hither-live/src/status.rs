@@ -119,6 +119,7 @@ impl StatusFile {
     pub(crate) fn new(agent: u32) -> Option<StatusFile> {
         let folder = status_folder();
         private_folder::create(&folder, FOLDER_MODE).ok()?;
+        remove_abandoned(&folder);
         Some(StatusFile {
             path: folder.join(format!("{agent}.json")),
         })
@@ -149,6 +150,18 @@ fn status_folder() -> PathBuf {
             "hither-runs-{}",
             private_folder::user().unwrap_or(u32::MAX)
         )),
+    }
+}
+
+/// Removes the files of agents that were killed, half-written ones as well.
+fn remove_abandoned(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let agent = path.file_stem().and_then(|stem| stem.to_str());
+        let agent = agent.and_then(|agent| agent.parse().ok());
+        if agent.is_some_and(|agent: u32| !launch::is_running(agent)) {
+            let _ = fs::remove_file(path);
+        }
     }
 }
 
@@ -216,6 +229,12 @@ mod tests {
         fs::copy(&status_file.path, &stale).expect("copied");
         assert_eq!(read(&stale), None);
         assert!(!stale.exists());
+        let partial = scratch.path().join("4194305.partial");
+        for path in [&stale, &partial] {
+            fs::write(path, "{").expect("written");
+        }
+        remove_abandoned(scratch.path());
+        assert!(!stale.exists() && !partial.exists() && status_file.path.exists());
         fs::write(&status_file.path, "{").expect("written");
         assert_eq!(read(&status_file.path), None, "half a document");
         let path = status_file.path.clone();

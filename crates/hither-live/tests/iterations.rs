@@ -51,7 +51,7 @@ fn run(library: &Path, program: &Path, name: &str, iterations: &str) -> Shown {
     let mut child = Command::new(program)
         .args([name, iterations])
         .env("LD_PRELOAD", library)
-        .env("HITHER_SESSION", session.path())
+        .env("HITHER_SESSION", session.name())
         .env("OMP_NUM_THREADS", "3")
         .env("OMP_WAIT_POLICY", "passive")
         .stdout(Stdio::null())

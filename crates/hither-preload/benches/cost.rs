@@ -2,9 +2,7 @@
 //! its way into the ring. Run by `cargo test --benches` once each, so that it cannot rot.
 #![allow(unsafe_code, missing_docs)]
 
-use std::ffi::CString;
 use std::hint::black_box;
-use std::os::unix::ffi::OsStrExt;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use hither_preload::signature::{Caller, Walker, modules_changed, prepare};
@@ -82,8 +80,7 @@ fn signatures(criterion: &mut Criterion) {
 
 fn pushing(criterion: &mut Criterion) {
     let mut session = Session::create(SessionOptions::default()).expect("a session");
-    let path = CString::new(session.path().as_os_str().as_bytes()).expect("no NUL");
-    let attached = ProgramSession::open(&path).expect("attached");
+    let attached = ProgramSession::open(session.name().as_bytes()).expect("attached");
     let mut producer = attached.claim(1, 1).expect("a ring");
     let mut since = 0;
     criterion.bench_function("record and push", |bencher| {

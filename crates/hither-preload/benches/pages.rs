@@ -78,7 +78,7 @@ fn hooks(criterion: &mut Criterion) {
                         command.env("LD_PRELOAD", &library);
                     }
                     if way == "tracked" {
-                        command.env("HITHER_SESSION", session.path());
+                        command.env("HITHER_SESSION", session.name());
                         return run(command, Some(&mut session));
                     }
                     run(command, None)

@@ -5,6 +5,9 @@
 //! that open, close or copy descriptors only clear rows of the table. A row is two atomic words.
 //! The second one says whether the open file description belongs to this process alone, so that
 //! changes to it affect nobody else.
+//!
+//! The threads of a process share their descriptors. Once one has descriptors of its own
+//! (`unshare`), the table is closed, and every access looks its file up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -143,8 +146,9 @@ fn describe(fd: i32, define: &mut dyn FnMut(&Record<'_>) -> bool) -> u64 {
 
 /// The path of the file behind `fd`, as /proc has it; empty if it does not say.
 pub(crate) fn path_of(fd: i32, buffer: &mut [u8; 4096]) -> &[u8] {
-    let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
-    if let (Ok(fd), Some(digits)) = (u32::try_from(fd), link.get_mut(14..24)) {
+    // A thread may have descriptors of its own.
+    let mut link = *b"/proc/thread-self/fd/\0\0\0\0\0\0\0\0\0\0\0";
+    if let (Ok(fd), Some(digits)) = (u32::try_from(fd), link.get_mut(21..31)) {
         write_decimal(fd, digits);
     }
     let length = std::ffi::CStr::from_bytes_until_nul(&link)

@@ -42,9 +42,6 @@ pub(crate) fn start() -> bool {
 
 /// Sets up what is needed before anything is recorded.
 fn attached(session: &'static ProgramSession) {
-    if session.is_confined() {
-        signature::confine();
-    }
     real::find_all();
     signature::prepare();
     files::TABLE.open();
@@ -130,6 +127,13 @@ pub(crate) fn before_vfork() {
 pub(crate) fn descriptors_untraceable() {
     replicas::stop();
     readahead::stop();
+}
+
+/// From here on a number may mean one file to one thread and another to the next.
+pub(crate) fn descriptors_unshared() {
+    descriptors_untraceable();
+    read_placement::stop();
+    files::TABLE.close();
 }
 
 /// The program that is about to take this one's place gets its descriptors.

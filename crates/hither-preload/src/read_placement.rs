@@ -48,8 +48,7 @@ unsafe extern "C-unwind" {
 /// Places pages from now on, if the agent wants that. To be called when the library is loaded.
 pub(crate) fn start(session: &ProgramSession) {
     let nodes = session.file_nodes();
-    // A program under a filter may be killed for a call that it does not make itself.
-    if nodes != 0 && !session.is_confined() && resident_filter::prepare() {
+    if nodes != 0 && resident_filter::prepare() {
         NODES.store(nodes, Ordering::Release);
     }
 }

@@ -92,8 +92,7 @@ pub(crate) fn is_near(end: u32, first: u32) -> bool {
 
 /// Starts to track reads, if the agent wants that. To be called once, when the library is loaded.
 pub(crate) fn start(session: &ProgramSession) {
-    // A program under a filter may be killed for a call that it does not make itself.
-    if session.files() && session.tracks_readahead() && !session.is_confined() {
+    if session.files() && session.tracks_readahead() {
         TABLE.open();
     }
 }

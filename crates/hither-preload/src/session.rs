@@ -74,15 +74,15 @@ pub(crate) fn attach_once(start: impl FnOnce(&'static ProgramSession)) -> bool {
 }
 
 fn open() -> Option<ProgramSession> {
-    // SAFETY: the name is a C string. No other thread can be changing the environment when the
+    // SAFETY: the variable is a C string. No other thread can be changing the environment when the
     // first hook of the process runs; it is read in the library's constructor unless another
     // constructor makes a call before.
-    let path = unsafe { libc::getenv(SESSION_VARIABLE.as_ptr()) };
-    if path.is_null() {
+    let name = unsafe { libc::getenv(SESSION_VARIABLE.as_ptr()) };
+    if name.is_null() {
         return None;
     }
     // SAFETY: getenv returned a C string.
-    ProgramSession::open(unsafe { CStr::from_ptr(path) })
+    ProgramSession::open(unsafe { CStr::from_ptr(name) }.to_bytes())
 }
 
 /// Whether this process is attached; the session may have ended since.

@@ -446,7 +446,6 @@ fn programs_outlive_their_agent() {
     // Dropped, as when the agent ends before its programs do, and leaked, as when it is killed.
     for kill in [false, true] {
         let session = session(1 << 16);
-        let path = session.path().to_owned();
         let mut child = under(&session, &program)
             .args([file.path(), Path::new("3000000")])
             .spawn()
@@ -464,7 +463,6 @@ fn programs_outlive_their_agent() {
         }
         let status = child.wait().expect("waited");
         assert!(status.success(), "{status:?}, signal {:?}", status.signal());
-        let _ = std::fs::remove_file(path);
     }
 }
 
@@ -517,13 +515,37 @@ fn a_program_that_a_sandbox_runs_is_not_killed_for_what_only_we_ask() {
         let arguments = [Path::new(answer), &program, file.path()];
         let Run { output, recording } = record(&forbid, &arguments);
         assert_eq!(output.stdout, b"done\n", "{answer}");
-        assert_eq!(recording.reads(file.path()), plain.reads(file.path()));
-        // Their innermost frames tell them apart.
-        let sites = |recording| {
-            let of_all = signatures(recording, file.path()).into_values().flatten();
-            of_all.collect::<BTreeSet<u64>>().len()
-        };
-        assert_eq!(sites(&recording), sites(&plain), "{answer}");
+        assert_eq!(recording.reads(file.path()), [], "left alone: {answer}");
+    }
+    // As in a container that refuses calls to the agent, too.
+    let session = session(1 << 20);
+    let mut command = under(&session, &forbid);
+    let arguments = [Path::new("refuse"), &program, file.path()];
+    command
+        .args(arguments)
+        .env("HITHER_SESSION", support::name_of_filtered_agent(&session));
+    let Run { output, recording } = follow(session, command);
+    assert_eq!(output.stdout, b"done\n");
+    assert_eq!(recording.reads(file.path()), plain.reads(file.path()));
+    // Their innermost frames tell them apart.
+    let sites = |recording| {
+        let of_all = signatures(recording, file.path()).into_values().flatten();
+        of_all.collect::<BTreeSet<u64>>().len()
+    };
+    assert_eq!(sites(&recording), sites(&plain));
+}
+
+#[test]
+fn threads_with_descriptors_of_their_own_are_told_apart() {
+    let (one, other) = (data(10_000), data(10_000));
+    let program = compile("unshared.c", &["-O1", "-pthread"]);
+    for how in ["unshare", "syscall", "close_range"] {
+        let arguments = [one.path(), other.path(), Path::new(how)];
+        let Run { output, recording } = record(&program, &arguments);
+        assert_eq!(output.stdout, b"done\n", "{how}");
+        assert_eq!(recording.reads(one.path()), [(0, 10), (5000, 12)], "{how}");
+        let reads = recording.reads(other.path());
+        assert_eq!(reads, [(5000, 11), (9000, 13)], "{how}");
     }
 }
 

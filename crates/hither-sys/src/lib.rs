@@ -39,6 +39,7 @@ pub mod page_cache;
 pub mod page_faults;
 mod page_moves;
 pub mod page_sampling;
+mod plausible;
 pub mod pmu;
 pub mod private_folder;
 pub mod process;
@@ -51,6 +52,8 @@ pub mod samplers;
 mod seccomp;
 mod segment;
 pub mod session;
+mod session_name;
+mod shared_memory;
 #[cfg(test)]
 #[path = "../../../testing/skip.rs"]
 mod skip;

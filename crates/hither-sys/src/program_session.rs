@@ -2,20 +2,19 @@
 //!
 //! Everything here works inside other people's programs: system calls go past libc, nothing
 //! allocates or panics, and no descriptor stays open (programs close all that they did not open).
-//! Memory for the slots is asked for in chunks before it is written, because a store into a file of
-//! a full /dev/shm would be a SIGBUS in the program.
+//! Memory for the slots is asked for in chunks before it is written, because a store for which the
+//! kernel has no memory would be a SIGBUS in the program.
 
-use std::ffi::CStr;
 use std::sync::atomic::Ordering;
 
 use crate::bind_requests::BindRequestReceiver;
 use crate::page_sampling::UserfaultfdOffer;
-use crate::record::{ACCESS_WORDS, FRAMES_MAX, Record, WORDS_MAX, Words};
+use crate::record::{ACCESS_WORDS, FRAMES_MAX, Op, Record, WORDS_MAX, Words};
 use crate::replica::view::View;
 use crate::ring::Ring;
 use crate::seccomp;
-use crate::segment::{self, Layout, Segment};
-use crate::syscalls;
+use crate::segment::{self, Segment};
+use crate::session_name::SessionName;
 use crate::userfaultfd_offers::PendingOffer;
 
 /// Slots are backed with memory in steps of this many bytes: 64 KiB costs some 5 us once in 1300
@@ -45,44 +44,25 @@ pub(crate) fn unpack_owner(owner: u64) -> (u32, u32) {
 pub struct ProgramSession {
     segment: Segment,
     other_pid_namespace: bool,
-    confined: bool,
 }
 
 impl ProgramSession {
-    /// Maps the session at `path`. `None` if it is not there, is not ours to open, has another
-    /// version or is closed.
-    pub fn open(path: &CStr) -> Option<Self> {
-        let fd = syscalls::open(path, libc::O_RDWR | libc::O_NOFOLLOW).ok()?;
-        let segment = Self::map(fd);
-        syscalls::close(fd);
-        let segment = segment?;
+    /// Attaches to the session of this name. `None` if it is not there, is not ours to attach, has
+    /// another version or is closed; or if this process is under more seccomp filters than the
+    /// agent: one of these may kill it for a system call that it does not make itself.
+    pub fn open(name: &[u8]) -> Option<Self> {
+        let name = SessionName::parse(name)?;
+        if seccomp::filter_count() > name.filters {
+            return None;
+        }
+        let segment = Segment::attach(name.id, name.nonce)?;
         let agent_namespace = segment.header().pid_namespace.load(Ordering::Relaxed);
         let other_pid_namespace = agent_namespace != segment::pid_namespace();
-        let confined = seccomp::filter_count() > segment.header().filters.load(Ordering::Relaxed);
         let attached = ProgramSession {
             segment,
             other_pid_namespace,
-            confined,
         };
         attached.recording().then_some(attached)
-    }
-
-    fn map(fd: i32) -> Option<Segment> {
-        let size = syscalls::status(fd).ok()?.size;
-        // The smallest possible segment first, for its header; the file must be at least that long
-        // to be read.
-        let probe = Layout::new(1, 512)?;
-        if size < probe.bytes() as u64 {
-            return None;
-        }
-        let probe = Segment::map(fd, probe).ok()?;
-        let header = probe.header();
-        if header.magic.load(Ordering::Acquire) != segment::MAGIC {
-            return None;
-        }
-        let rings = header.rings.load(Ordering::Relaxed) as usize;
-        let layout = Layout::new(rings, header.ring_words.load(Ordering::Relaxed) as usize)?;
-        (layout.bytes() as u64 <= size).then(|| Segment::map(fd, layout).ok())?
     }
 
     /// Whether the agent still takes events.
@@ -160,12 +140,6 @@ impl ProgramSession {
     #[inline]
     pub fn block_bits(&self) -> u32 {
         self.segment.header().block_bits.load(Ordering::Relaxed)
-    }
-
-    /// Whether this process was under more seccomp filters than the agent when it attached. Such a
-    /// filter may kill it for a system call that neither it nor the agent makes.
-    pub fn is_confined(&self) -> bool {
-        self.confined
     }
 
     /// The agent's bind requests, if it tracks regions. None for a process in another pid
@@ -273,8 +247,8 @@ impl ProgramSession {
         (ring.control.generation.load(Ordering::Relaxed) == producer.generation).then_some(ring)
     }
 
-    /// Appends an encoded record. `moved` is the size of the access that it records, 0 for what
-    /// happened to a region or in a team, `None` for definitions; a refused event is counted as
+    /// Appends an encoded record. `moved` is how many bytes it says were read or written, 0 for what
+    /// happened to a mapping, to a region or in a team, `None` for definitions; a refused event is counted as
     /// lost, a refused definition is the caller's to send again.
     #[inline]
     pub fn push(&self, producer: &mut Producer, record: &[u64], moved: Option<u64>) -> Pushed {
@@ -298,8 +272,13 @@ impl ProgramSession {
     #[inline]
     pub fn push_record(&self, producer: &mut Producer, record: &Record<'_>) -> Pushed {
         let moved = match record {
-            Record::Access { length, .. } => *length,
-            Record::Region { .. }
+            Record::Access {
+                op: Op::Read | Op::Write,
+                length,
+                ..
+            } => *length,
+            Record::Access { .. }
+            | Record::Region { .. }
             | Record::RegionEnd { .. }
             | Record::Bound { .. }
             | Record::Construct { .. }
@@ -335,7 +314,7 @@ impl ProgramSession {
         if from < to {
             // SAFETY: `from` is below `ring_bytes`, so the sum stays inside this ring's slots.
             let start = unsafe { self.segment.slots(producer.index).add(from) };
-            if !populate(start, to - from) {
+            if !segment::populate(start, to - from) {
                 return false;
             }
         }
@@ -389,30 +368,4 @@ pub enum Pushed {
     Full,
     /// The agent took the ring away, believing its owner dead: claim another.
     NoRing,
-}
-
-/// Asks for memory behind a range of the segment, without the SIGBUS that a store would end in when
-/// there is none.
-fn populate(start: *mut u8, length: usize) -> bool {
-    // SAFETY: the range is this ring's; populating keeps its contents.
-    match unsafe { syscalls::advise(start, length, libc::MADV_POPULATE_WRITE) } {
-        Ok(()) => true,
-        // Before Linux 5.14. A system call that writes to each page asks too, and fails with
-        // EFAULT.
-        Err(libc::EINVAL) => (0..length).step_by(4096).all(|page| {
-            let arguments = [
-                libc::CLOCK_MONOTONIC as usize,
-                start.wrapping_add(page) as usize,
-                0,
-                0,
-                0,
-                0,
-            ];
-            // SAFETY: the kernel writes 16 bytes to the start of a page of slots that this owner
-            // has not reached yet.
-            let result = unsafe { syscalls::syscall(libc::SYS_clock_gettime, arguments) };
-            result == 0
-        }),
-        Err(_) => false,
-    }
 }

@@ -208,8 +208,7 @@ pub enum ConstructKind {
     /// The program marked the end of an iteration.
     Iteration = 4,
     /// Reported once: the OpenMP runtime's constructs cannot be seen, because its interface for
-    /// tools belongs to another tool, or because a sandbox forbids reading the stack, without which
-    /// all of its call sites look the same.
+    /// tools belongs to another tool.
     Hidden = 5,
 }
 

@@ -1,9 +1,9 @@
 //! The shared segment: its layout in memory, and the mapping of it.
 //!
 //! One page of session header, then the rings' control parts, the bind requests, and the rings'
-//! slots. The file is sparse: a ring that is never claimed takes no memory, nor do the bind
-//! requests of a session that makes none. [`crate::session`] gives back what a dead thread's ring
-//! had taken.
+//! slots. Memory is taken where it is used: a ring that is never claimed takes none, nor do the
+//! bind requests of a session that makes none. [`crate::session`] gives back what a dead thread's
+//! ring had taken.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::bind_requests::BindRequestQueue;
 use crate::ring::{Control, Ring};
+use crate::shared_memory::{self, Id};
 use crate::syscalls;
 use crate::userfaultfd_offers::Offers;
 
 pub(crate) const PAGE: usize = 4096;
 
 /// "hither" and the layout's version; a preload library of another version stays out.
-pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x08");
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x09");
 
 /// The session recorder takes events.
 pub(crate) const RECORDING: u32 = 1;
@@ -36,6 +37,8 @@ pub(crate) const READAHEAD_DISABLED: u32 = 2;
 pub(crate) struct Header {
     /// Written last by the agent, so that a half-made segment is refused.
     pub(crate) magic: AtomicU64,
+    /// What the environment of programs says too: another segment may have got the number.
+    pub(crate) nonce: AtomicU64,
     pub(crate) rings: AtomicU32,
     pub(crate) ring_words: AtomicU32,
     pub(crate) frames_max: AtomicU32,
@@ -60,8 +63,6 @@ pub(crate) struct Header {
     pub(crate) block_bits: AtomicU32,
     /// Allocations that found their program's table of regions full.
     pub(crate) regions_untracked: AtomicU64,
-    /// Seccomp filters over the agent.
-    pub(crate) filters: AtomicU32,
     /// Programs are to offer a userfaultfd.
     pub(crate) sampling: AtomicU32,
     /// The error number of the last program that could not offer one.
@@ -167,26 +168,55 @@ impl Layout {
     }
 }
 
-/// A mapped segment.
+/// An attached segment.
 #[derive(Debug)]
 pub(crate) struct Segment {
     base: *mut u8,
     layout: Layout,
 }
 
-// SAFETY: the mapping is not tied to a thread, and everything in it is reached through atomics.
+// SAFETY: the memory is not tied to a thread, and everything in it is reached through atomics.
 unsafe impl Send for Segment {}
 // SAFETY: as above.
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Maps the segment in `fd`, whose layout is known. The descriptor may be closed afterwards.
-    pub(crate) fn map(fd: i32, layout: Layout) -> Result<Self, i32> {
-        let base = syscalls::map(layout.bytes(), Some(fd))?;
-        // A crash of the program should not write a gigabyte of rings into its core file. Failure
-        // is harmless. SAFETY: the mapping was just made, and the advice keeps its contents.
-        let _ = unsafe { syscalls::advise(base, layout.bytes(), libc::MADV_DONTDUMP) };
-        Ok(Segment { base, layout })
+    /// Makes a segment with memory for its first `reserved` bytes, and returns its number too.
+    pub(crate) fn create(layout: Layout, reserved: usize) -> io::Result<(Id, Segment)> {
+        let (id, base) = shared_memory::create(layout.bytes())?;
+        let segment = Segment { base, layout };
+        segment.reserve(reserved);
+        segment.exclude_from_dumps();
+        Ok((id, segment))
+    }
+
+    /// Attaches the segment of this number, which holds this nonce.
+    pub(crate) fn attach(id: Id, nonce: u64) -> Option<Segment> {
+        let bytes = shared_memory::bytes(id).ok()?;
+        // The smallest possible one, for its header.
+        let layout = Layout::new(1, PAGE / 8).filter(|layout| layout.bytes() <= bytes)?;
+        let base = shared_memory::attach(id).ok()?;
+        let mut segment = Segment { base, layout };
+        let header = segment.header();
+        if header.magic.load(Ordering::Acquire) != MAGIC
+            || header.nonce.load(Ordering::Relaxed) != nonce
+        {
+            return None;
+        }
+        let rings = header.rings.load(Ordering::Relaxed) as usize;
+        let layout = Layout::new(rings, header.ring_words.load(Ordering::Relaxed) as usize)?;
+        // The size is the kernel's and stays; what the header says is anybody's.
+        segment.layout = Some(layout).filter(|layout| layout.bytes() <= bytes)?;
+        segment.exclude_from_dumps();
+        Some(segment)
+    }
+
+    /// A crash of the program should not write a gigabyte of rings into its core file. Failure is
+    /// harmless.
+    fn exclude_from_dumps(&self) {
+        let bytes = self.layout.bytes();
+        // SAFETY: the segment is attached, and the advice keeps its contents.
+        let _ = unsafe { syscalls::advise(self.base, bytes, libc::MADV_DONTDUMP) };
     }
 
     pub(crate) fn layout(&self) -> Layout {
@@ -194,20 +224,34 @@ impl Segment {
     }
 
     pub(crate) fn header(&self) -> &Header {
-        // SAFETY: the mapping starts with a page that holds a Header, made of atomics for which any
-        // bytes are valid, and it lives as long as `self`.
+        // SAFETY: the segment starts with a page that holds a Header, made of atomics for which any
+        // bytes are valid, and it is attached as long as `self` lives.
         unsafe { &*self.base.cast::<Header>() }
     }
 
     fn at(&self, offset: usize) -> *mut u8 {
         debug_assert!(offset < self.layout.bytes());
-        // SAFETY: callers pass offsets of the layout, which lie inside the mapping.
+        // SAFETY: callers pass offsets of the layout, which lie inside the segment.
         unsafe { self.base.add(offset) }
     }
 
     /// Address of the slots of ring `index`, which is below the number of rings.
     pub(crate) fn slots(&self, index: usize) -> *mut u8 {
         self.at(self.layout.slots_at(index))
+    }
+
+    /// Frees the slots of ring `index`.
+    pub(crate) fn clear_slots(&self, index: usize) {
+        // SAFETY: they are whole pages of the segment; who reads slots takes any content.
+        unsafe { shared_memory::clear(self.slots(index), self.layout.ring_bytes()) };
+    }
+
+    /// Takes memory for the first `bytes` bytes, which nobody uses yet.
+    fn reserve(&self, bytes: usize) {
+        for page in (0..bytes).step_by(PAGE) {
+            // SAFETY: the page is in the segment, whose other users are yet to come.
+            unsafe { self.at(page).write_volatile(0) };
+        }
     }
 
     /// Ring `index`, if there is one.
@@ -222,8 +266,8 @@ impl Segment {
         // aligned because the page is; its fields are atomics, and it lives as long as `self`.
         let control = unsafe { &*control };
         let slots = self.slots(index).cast::<AtomicU64>();
-        // SAFETY: the layout places `ring_words` words there, page-aligned, in a mapping that lives
-        // as long as `self`.
+        // SAFETY: the layout places `ring_words` words there, page-aligned, in a segment that is
+        // attached as long as `self` lives.
         let slots = unsafe { std::slice::from_raw_parts(slots, self.layout.ring_words) };
         Ring::new(control, slots)
     }
@@ -249,8 +293,33 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: `self` made the mapping, and every reference into it borrows from `self`.
-        unsafe { syscalls::unmap(self.base, self.layout.bytes()) };
+        // SAFETY: `self` has attached it there, and every reference into it borrows from `self`.
+        unsafe { shared_memory::detach(self.base) };
+    }
+}
+
+/// Asks for memory behind a range of whole pages of the segment, without the signal that a store
+/// would end in when there is none.
+pub(crate) fn populate(start: *mut u8, length: usize) -> bool {
+    // SAFETY: the range is part of the segment; populating keeps its contents.
+    match unsafe { syscalls::advise(start, length, libc::MADV_POPULATE_WRITE) } {
+        Ok(()) => true,
+        // Before Linux 5.14. A system call that writes to each page asks too, and fails with
+        // EFAULT.
+        Err(libc::EINVAL) => (0..length).step_by(PAGE).all(|page| {
+            let arguments = [
+                libc::CLOCK_MONOTONIC as usize,
+                start.wrapping_add(page) as usize,
+                0,
+                0,
+                0,
+                0,
+            ];
+            // SAFETY: the kernel writes 16 bytes to the start of a page that holds nothing yet.
+            let result = unsafe { syscalls::syscall(libc::SYS_clock_gettime, arguments) };
+            result == 0
+        }),
+        Err(_) => false,
     }
 }
 

@@ -1,30 +1,36 @@
 //! The agent's side of a session: makes the shared segment, drains the rings, and recycles the
 //! rings of threads that are gone.
 //!
-//! The segment lies in /dev/shm (or the folder for temporary files) under a random name that only
-//! its owner may open. If the agent dies, nothing empties the rings: the programs fill them, drop
-//! what no longer fits, and run on.
+//! The segment ([`crate::shared_memory`]) is freed with the last process that uses it. If the agent
+//! dies, nothing empties the rings: the programs fill them, drop what no longer fits, and run on.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::bind_requests::BindRequestSender;
 use crate::page_sampling::{SamplingError, UserfaultfdOffer};
+use crate::plausible::{TRANSFER_BYTES_MAX, is_plausible};
+use crate::process::monotonic_ns;
 use crate::program_session::{OTHER_PID_NAMESPACE, unpack_owner};
 use crate::record::{FRAMES_MAX, Record, WORDS_MAX, Words};
 use crate::ring::{Popped, Ring};
 use crate::seccomp;
-use crate::segment::{self, Header, Layout, Segment};
+use crate::segment::{self, Layout, Segment};
+use crate::session_name::SessionName;
+use crate::shared_memory;
 
 /// Memory that a ring keeps between owners; what it took beyond is given back to the kernel.
 const RING_BYTES_KEPT: u64 = 256 << 10;
+
+/// How far ahead of the agent's clock the time of a record may be.
+const CLOCK_SLACK_NS: u64 = 1_000_000_000;
+
+/// The largest ring where the kernel counts rings that are not used against what it may promise to
+/// programs: 1024 of these are 128 MiB.
+const RING_BYTES_MAX_IF_COUNTED: usize = 128 << 10;
 
 /// The shape of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +38,7 @@ pub struct SessionOptions {
     /// How many threads can record at once, 1 to 65536.
     pub rings: usize,
     /// Size of a ring, a power of two from 4 KiB to 1 GiB. Only rings that are used take memory.
+    /// With `vm.overcommit_memory=2`, where all count, a ring has at most 128 KiB.
     pub ring_bytes: usize,
     /// How many frames of a call stack make its signature, 1 to [`FRAMES_MAX`].
     pub frames_max: usize,
@@ -108,7 +115,8 @@ pub struct Lost {
     pub no_ring: u64,
     /// Calls made by signal handlers that had interrupted the recorder itself.
     pub nested: u64,
-    /// Times that a ring held what no producer writes, and was emptied unread.
+    /// Records and counts that no recorder writes, and contents of rings without any record: a
+    /// program has written over them. They were refused.
     pub damaged: u64,
     /// Allocations that found their program's table of regions full.
     pub regions: u64,
@@ -117,26 +125,32 @@ pub struct Lost {
 impl Lost {
     /// Accesses, and events of regions, that no record was made of, for whatever reason.
     pub fn unrecorded(&self) -> u64 {
-        self.events + self.no_ring + self.nested
+        self.events
+            .saturating_add(self.no_ring)
+            .saturating_add(self.nested)
     }
 }
 
-/// A recording session, seen by the agent. Dropping it closes it and removes its file.
+/// A recording session, seen by the agent. Dropping it closes it.
 #[derive(Debug)]
 pub struct Session {
     segment: Segment,
-    file: File,
-    path: PathBuf,
+    name: String,
     /// Losses of owners that are gone.
     past: Lost,
+    /// CLOCK_MONOTONIC when it was created.
+    created_ns: u64,
     buffer: Box<Words>,
 }
 
 impl Session {
-    /// Makes the segment. Fails if there is no folder for it, no room, or the options are out of
-    /// range.
+    /// Makes the segment. Fails if there is no room, or the options are out of range.
     pub fn create(options: SessionOptions) -> io::Result<Self> {
-        let layout = Layout::new(options.rings, options.ring_bytes / 8)
+        let ring_bytes = match shared_memory::counts_as_a_whole() {
+            true => options.ring_bytes.min(RING_BYTES_MAX_IF_COUNTED),
+            false => options.ring_bytes,
+        };
+        let layout = Layout::new(options.rings, ring_bytes / 8)
             .filter(|_| (1..=FRAMES_MAX).contains(&options.frames_max))
             .filter(|_| options.block_bytes == 0 || options.block_bytes.is_power_of_two())
             .filter(|_| options.region_min == 0 || options.region_min >= segment::PAGE as u64)
@@ -152,23 +166,32 @@ impl Session {
                 "random reads are detected by blocks: readahead needs block_bytes",
             ));
         }
-        let (path, file) = create_file()?;
-        let segment = fill(&file, layout, &options).inspect_err(|_| {
-            // The first error is the one to report.
-            let _ = std::fs::remove_file(&path);
-        })?;
+        // The control parts are written without asking first, so their memory is reserved here; so
+        // is that of the bind requests, which even a load would have to take.
+        let reserved = match options.region_min {
+            0 => layout.control_bytes(),
+            _ => layout.fixed_bytes(),
+        };
+        let (id, segment) = Segment::create(layout, reserved)?;
+        let name = SessionName {
+            id,
+            filters: seccomp::filter_count(),
+            // std seeds these keys from the kernel's random numbers.
+            nonce: std::hash::RandomState::new().build_hasher().finish(),
+        };
+        fill(&segment, layout, &options, name.nonce);
         Ok(Session {
             segment,
-            file,
-            path,
+            name: name.to_string(),
             past: Lost::default(),
+            created_ns: monotonic_ns(),
             buffer: Box::new([0; WORDS_MAX]),
         })
     }
 
-    /// The segment's file: what programs get as `HITHER_SESSION`.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// What programs get as `HITHER_SESSION`.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Passes every queued record to `sink`, oldest first within a ring, and frees the rings of
@@ -296,15 +319,25 @@ impl Session {
     /// What was not recorded so far.
     pub fn lost(&self) -> Lost {
         let mut lost = self.past;
+        let elapsed_ns = self.elapsed_ns();
         let header = self.segment.header();
-        lost.no_ring = header.no_ring.load(Ordering::Relaxed);
-        lost.regions = header.regions_untracked.load(Ordering::Relaxed);
+        let counts = [&header.no_ring, &header.regions_untracked];
+        match counts.map(|count| count.load(Ordering::Relaxed)) {
+            [no_ring, regions] if no_ring.max(regions) <= elapsed_ns => {
+                (lost.no_ring, lost.regions) = (no_ring, regions);
+            }
+            _ => lost.damaged += 1,
+        }
         for index in 0..self.rings_used() {
             if let Some(ring) = self.ring(index) {
-                add_losses(&mut lost, ring);
+                add_losses(&mut lost, ring, elapsed_ns);
             }
         }
         lost
+    }
+
+    fn elapsed_ns(&self) -> u64 {
+        monotonic_ns().saturating_sub(self.created_ns)
     }
 
     fn rings_used(&self) -> usize {
@@ -332,13 +365,24 @@ impl Session {
             other_pid_namespace: owner & OTHER_PID_NAMESPACE != 0,
             generation: ring.control.generation.load(Ordering::Relaxed),
         };
+        let mut latest_ns = 0;
+        let mut is_past = |time_ns| {
+            if time_ns > latest_ns {
+                latest_ns = monotonic_ns().saturating_add(CLOCK_SLACK_NS);
+            }
+            time_ns <= latest_ns
+        };
         let mut records = 0;
-        while let Some(popped) = ring.pop(&mut self.buffer) {
+        // No longer than to empty a full ring: whoever writes over the positions would keep the
+        // agent here.
+        while records < self.segment.layout().ring_bytes() / 8
+            && let Some(popped) = ring.pop(&mut self.buffer)
+        {
             let record = match popped {
                 Popped::Record(words) => Record::decode(&self.buffer[..words]),
                 Popped::Damaged => None,
             };
-            match record {
+            match record.filter(|record| is_plausible(record, &mut is_past)) {
                 Some(record) => sink(&info, record),
                 None => self.past.damaged += 1,
             }
@@ -351,16 +395,10 @@ impl Session {
         let Some(ring) = self.segment.ring(index) else {
             return;
         };
-        add_losses(&mut self.past, ring);
-        if 8 * ring.head() > RING_BYTES_KEPT {
-            let layout = self.segment.layout();
-            // A refusal (no support for holes) only means that the memory stays.
-            let _ = fallocate(
-                &self.file,
-                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-                layout.slots_at(index),
-                layout.ring_bytes(),
-            );
+        let elapsed_ns = self.elapsed_ns();
+        add_losses(&mut self.past, ring, elapsed_ns);
+        if ring.head() > RING_BYTES_KEPT / 8 {
+            self.segment.clear_slots(index);
         }
         ring.recycle();
     }
@@ -369,158 +407,51 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.close();
-        // Somebody may have removed it already; there is nobody to tell.
-        let _ = std::fs::remove_file(&self.path);
     }
 }
 
-fn add_losses(lost: &mut Lost, ring: Ring<'_>) {
-    lost.events += ring.control.lost_events.load(Ordering::Relaxed);
-    lost.bytes += ring.control.lost_bytes.load(Ordering::Relaxed);
-    lost.nested += ring.control.nested.load(Ordering::Relaxed);
-}
-
-/// An agent locks its file right after it has made it: within this time at the latest.
-const LOCK_DELAY_MAX: Duration = Duration::from_secs(60);
-
-/// Removes what agents of this user left behind that were killed: the kernel has taken their locks
-/// off. Programs that still have it mapped keep what they have.
-fn remove_abandoned(folder: &Path, prefix: &str) {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    for entry in entries {
-        let ours = entry
-            .file_name()
-            .to_str()
-            .is_some_and(|name| name.starts_with(prefix));
-        if !ours {
-            continue;
-        }
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-            .open(entry.path());
-        let Ok(file) = file else {
-            continue;
-        };
-        let made = file.metadata().and_then(|about| about.modified());
-        let age = made.ok().and_then(|made| made.elapsed().ok());
-        if age.is_some_and(|age| age > LOCK_DELAY_MAX) && file.try_lock().is_ok() {
-            // Another agent may have been faster.
-            let _ = std::fs::remove_file(entry.path());
-        }
+/// Adds what a ring has lost in so many nanoseconds. No thread loses a record a nanosecond, or more
+/// bytes than each record may move.
+fn add_losses(lost: &mut Lost, ring: Ring<'_>, elapsed_ns: u64) {
+    let control = ring.control;
+    let counts = [&control.lost_events, &control.nested, &control.lost_bytes];
+    let [events, nested, bytes] = counts.map(|count| count.load(Ordering::Relaxed));
+    if events.max(nested) > elapsed_ns || bytes > events.saturating_mul(TRANSFER_BYTES_MAX) {
+        lost.damaged += 1;
+        return;
     }
+    lost.events += events;
+    lost.bytes = lost.bytes.saturating_add(bytes);
+    lost.nested += nested;
 }
 
-/// A new file that only we can open, in memory if possible.
-fn create_file() -> io::Result<(PathBuf, File)> {
-    let shm = Path::new("/dev/shm");
-    let folder = if shm.is_dir() {
-        shm.to_owned()
-    } else {
-        std::env::temp_dir()
+/// Writes the header, its magic number last.
+fn fill(segment: &Segment, layout: Layout, options: &SessionOptions, nonce: u64) {
+    let header = segment.header();
+    let set32 = |field: &AtomicU32, value: u32| field.store(value, Ordering::Relaxed);
+    let set64 = |field: &AtomicU64, value: u64| field.store(value, Ordering::Relaxed);
+    set64(&header.nonce, nonce);
+    set32(&header.rings, options.rings as u32);
+    set32(&header.ring_words, (layout.ring_bytes() / 8) as u32);
+    set32(&header.frames_max, options.frames_max as u32);
+    set64(&header.pid_namespace, segment::pid_namespace());
+    set64(&header.region_min, options.region_min);
+    let block_bits = options.block_bytes.checked_ilog2().unwrap_or(0);
+    set32(&header.block_bits, block_bits);
+    let readahead = match options.readahead {
+        true => segment::READAHEAD_TRACKED,
+        false => segment::READAHEAD_UNTRACKED,
     };
-    // SAFETY: getuid takes nothing and cannot fail.
-    let uid = unsafe { libc::getuid() };
-    remove_abandoned(&folder, &format!("hither-{uid}-"));
-    loop {
-        // std seeds these keys from the kernel's random numbers.
-        let random = std::hash::RandomState::new().build_hasher().finish();
-        let path = folder.join(format!("hither-{uid}-{random:016x}"));
-        match OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)
-        {
-            Ok(file) => {
-                // Where that fails the worst is that the file outlives a kill, or goes before its
-                // time with programs to come.
-                let _ = file.lock();
-                return Ok((path, file));
-            }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => {
-                return Err(io::Error::new(
-                    error.kind(),
-                    format!("{}: {error}", path.display()),
-                ));
-            }
-        }
-    }
-}
-
-/// Sizes the file, maps it and writes the header, its magic number last.
-fn fill(file: &File, layout: Layout, options: &SessionOptions) -> io::Result<Segment> {
-    segment::resize(file.as_fd(), layout.bytes())?;
-    // The control parts are written without asking first, so their memory is reserved here; so is
-    // that of the bind requests, which even a load would have to take.
-    let reserved = match options.region_min {
-        0 => layout.control_bytes(),
-        _ => layout.fixed_bytes(),
-    };
-    match fallocate(file, 0, 0, reserved) {
-        Err(error) if error.raw_os_error() != Some(libc::EOPNOTSUPP) => return Err(error),
-        _ => {}
-    }
-    let segment = Segment::map(file.as_raw_fd(), layout).map_err(io::Error::from_raw_os_error)?;
-    let header: &Header = segment.header();
-    header.rings.store(options.rings as u32, Ordering::Relaxed);
-    header
-        .ring_words
-        .store((options.ring_bytes / 8) as u32, Ordering::Relaxed);
-    header
-        .frames_max
-        .store(options.frames_max as u32, Ordering::Relaxed);
-    header
-        .pid_namespace
-        .store(segment::pid_namespace(), Ordering::Relaxed);
-    header
-        .region_min
-        .store(options.region_min, Ordering::Relaxed);
-    header.block_bits.store(
-        options.block_bytes.checked_ilog2().unwrap_or(0),
-        Ordering::Relaxed,
-    );
-    header.readahead.store(
-        match options.readahead {
-            true => segment::READAHEAD_TRACKED,
-            false => segment::READAHEAD_UNTRACKED,
-        },
-        Ordering::Relaxed,
-    );
-    header
-        .no_files
-        .store(u32::from(!options.files), Ordering::Relaxed);
-    header
-        .filters
-        .store(seccomp::filter_count(), Ordering::Relaxed);
-    header
-        .sampling
-        .store(u32::from(options.sampling), Ordering::Relaxed);
-    header
-        .file_nodes
-        .store(options.file_nodes, Ordering::Relaxed);
-    header.state.store(segment::RECORDING, Ordering::Relaxed);
+    set32(&header.readahead, readahead);
+    set32(&header.no_files, u32::from(!options.files));
+    set32(&header.sampling, u32::from(options.sampling));
+    set64(&header.file_nodes, options.file_nodes);
+    set32(&header.state, segment::RECORDING);
     header.magic.store(segment::MAGIC, Ordering::Release);
-    Ok(segment)
-}
-
-fn fallocate(file: &File, mode: i32, offset: usize, length: usize) -> io::Result<()> {
-    // SAFETY: fallocate takes no memory; the descriptor is open as long as `file`.
-    let result = unsafe { libc::fallocate(file.as_raw_fd(), mode, offset as i64, length as i64) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::CString;
-    use std::os::unix::ffi::OsStrExt;
-
     use super::*;
     use crate::program_session::{ProgramSession, Pushed};
 
@@ -535,7 +466,7 @@ mod tests {
     }
 
     fn attach(session: &Session) -> Option<ProgramSession> {
-        ProgramSession::open(&CString::new(session.path().as_os_str().as_bytes()).expect("no NUL"))
+        ProgramSession::open(session.name().as_bytes())
     }
 
     fn exec(pid: u32) -> Record<'static> {
@@ -629,6 +560,49 @@ mod tests {
     }
 
     #[test]
+    fn what_a_program_writes_over_is_refused_and_counted() {
+        let mut session = session(1, 4096);
+        let attached = attach(&session).expect("attached");
+        let mut producer = attached.claim(1, 1).expect("a ring");
+        let access = |time_ns, length| Record::Access {
+            op: crate::record::Op::Read,
+            flags: 0,
+            cpu: 0,
+            time_ns,
+            signature: 0,
+            object: 0,
+            offset: 0,
+            length,
+        };
+        for record in [
+            access(1, 10),
+            access(1, u64::MAX),
+            access(u64::MAX, 10),
+            access(monotonic_ns(), 20),
+        ] {
+            assert_eq!(attached.push_record(&mut producer, &record), Pushed::Taken);
+        }
+        let mut bytes = 0;
+        session.drain(|_, record| {
+            if let Record::Access { length, .. } = record {
+                bytes += length;
+            }
+        });
+        assert_eq!((bytes, session.lost().damaged), (30, 2));
+        let control = session.ring(0).expect("a ring").control;
+        control.lost_events.store(1, Ordering::Relaxed);
+        control.lost_bytes.store(u64::MAX, Ordering::Relaxed);
+        let lost = session.lost();
+        assert_eq!((lost.events, lost.bytes, lost.damaged), (0, 0, 3));
+        control.lost_bytes.store(5, Ordering::Relaxed);
+        let header = session.segment.header();
+        header.no_ring.store(u64::MAX, Ordering::Relaxed);
+        let lost = session.lost();
+        assert_eq!((lost.events, lost.bytes, lost.no_ring), (1, 5, 0));
+        assert_eq!((lost.unrecorded(), lost.damaged), (1, 3));
+    }
+
+    #[test]
     fn rings_of_the_dead_are_reaped_and_theirs_alone() {
         let mut session = session(8, 1 << 20);
         let attached = attach(&session).expect("attached");
@@ -661,33 +635,6 @@ mod tests {
         );
     }
 
-    #[test]
-    fn what_a_killed_agent_left_is_removed_and_nothing_else() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let old = std::time::SystemTime::now() - 2 * LOCK_DELAY_MAX;
-        let make = |name: &str, made| {
-            let file = File::create(folder.path().join(name)).expect("made");
-            file.set_modified(made).expect("set");
-            file
-        };
-        make("hither-1-left", old);
-        make("hither-2-of-others", old);
-        make("hither-1-young", std::time::SystemTime::now());
-        let held = make("hither-1-held", old);
-        held.lock().expect("locked");
-        remove_abandoned(folder.path(), "hither-1-");
-        let entries = std::fs::read_dir(folder.path()).expect("there").flatten();
-        let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
-        names.sort();
-        assert_eq!(
-            names,
-            ["hither-1-held", "hither-1-young", "hither-2-of-others"]
-        );
-        drop(held);
-        remove_abandoned(folder.path(), "hither-1-");
-        assert!(!folder.path().join("hither-1-held").exists());
-    }
-
     fn raw_pid() -> u32 {
         std::process::id()
     }
@@ -700,21 +647,38 @@ mod tests {
         session.close();
         assert!(!attached.recording());
         assert!(attach(&session).is_none(), "closed");
-        let path = session.path().to_owned();
+        let closed = session.name().to_owned();
         drop(session);
-        assert!(!path.exists());
+        assert!(ProgramSession::open(closed.as_bytes()).is_none(), "gone");
+    }
+
+    #[test]
+    fn only_the_session_of_that_name_is_attached() {
+        let session = session(1, 4096);
+        let name = SessionName::parse(session.name().as_bytes()).expect("a name");
+        let open = |name: SessionName| ProgramSession::open(name.to_string().as_bytes());
+        assert!(open(name).is_some());
+        let nonce = name.nonce ^ 1;
+        assert!(open(SessionName { nonce, ..name }).is_none(), "another one");
+        let (id, base) = shared_memory::create(1 << 20).expect("a segment");
         assert!(
-            ProgramSession::open(&CString::new(path.as_os_str().as_bytes()).expect("no NUL"))
-                .is_none()
+            open(SessionName { id, ..name }).is_none(),
+            "somebody else's"
         );
-        let junk = tempfile::NamedTempFile::new().expect("a file");
-        std::fs::write(junk.path(), vec![0xff; 1 << 16]).expect("written");
-        assert!(
-            ProgramSession::open(
-                &CString::new(junk.path().as_os_str().as_bytes()).expect("no NUL")
-            )
-            .is_none()
-        );
+        // SAFETY: attached there.
+        unsafe { shared_memory::detach(base) };
+        session.segment.header().magic.store(1, Ordering::Relaxed);
+        assert!(open(name).is_none(), "another version's");
+    }
+
+    #[test]
+    fn a_segment_claims_no_more_than_it_has() {
+        let session = session(1, 4096);
+        let header = session.segment.header();
+        header.rings.store(2, Ordering::Relaxed);
+        assert!(attach(&session).is_none());
+        header.rings.store(1, Ordering::Relaxed);
+        assert!(attach(&session).is_some());
     }
 
     #[test]

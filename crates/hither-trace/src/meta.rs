@@ -148,6 +148,8 @@ pub struct Losses {
     pub dropped_events: u64,
     /// The bytes that they moved.
     pub dropped_bytes: u64,
+    /// Records that the program had written over, which were left out.
+    pub damaged_records: u64,
     /// Programs that could not be recorded.
     pub not_recorded: Vec<NotRecorded>,
 }

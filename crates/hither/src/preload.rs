@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use hither_sys::private_folder;
 
+/// A library that process N writes is called this and N.
+const PARTIAL: &str = ".partial-";
+
 /// A library with the hash of its content.
 struct Library {
     content: &'static [u8],
@@ -51,12 +54,13 @@ fn path_of(library: &Library) -> anyhow::Result<PathBuf> {
 fn install(of: &Library, folder: &Path) -> anyhow::Result<PathBuf> {
     // Another user may have created a folder of that name, to make us load another library.
     private_folder::create(folder, 0o755)?;
+    remove_abandoned(folder);
     let library = folder.join(format!("libhither_preload-{}.so", of.fingerprint));
     // The content is compared, since the name alone proves nothing.
     if fs::read(&library).is_ok_and(|bytes| bytes == of.content) {
         return Ok(library);
     }
-    let partial = folder.join(format!(".partial-{}", std::process::id()));
+    let partial = folder.join(format!("{PARTIAL}{}", std::process::id()));
     let written = fs::write(&partial, of.content)
         .and_then(|()| fs::set_permissions(&partial, Permissions::from_mode(0o755)))
         .and_then(|()| fs::rename(&partial, &library));
@@ -65,6 +69,17 @@ fn install(of: &Library, folder: &Path) -> anyhow::Result<PathBuf> {
     }
     written?;
     Ok(library)
+}
+
+/// Removes what commands left half-written that were killed.
+fn remove_abandoned(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let writer = name.to_str().and_then(|name| name.strip_prefix(PARTIAL));
+        if writer.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -78,6 +93,8 @@ mod tests {
         let library = install(&RECORD_LIBRARY, &folder).unwrap();
         assert_eq!(fs::read(&library).unwrap(), RECORD_LIBRARY.content);
         fs::write(&library, b"junk").unwrap();
+        // By a process that is gone: none has this number.
+        fs::write(folder.join(".partial-4194305"), b"half").unwrap();
         assert_eq!(install(&RECORD_LIBRARY, &folder).unwrap(), library);
         assert_ne!(install(&MEMORY_LIBRARY, &folder).unwrap(), library);
         assert_eq!(fs::read(&library).unwrap(), RECORD_LIBRARY.content);

@@ -260,6 +260,7 @@ impl Collector {
         let losses = Losses {
             dropped_events: lost.unrecorded(),
             dropped_bytes: lost.bytes,
+            damaged_records: lost.damaged,
             not_recorded: self.execs.finish(),
         };
         let sites = sites::rows(
@@ -303,7 +304,6 @@ impl Collector {
             ("dropped_ring_full", lost.events),
             ("dropped_no_ring", lost.no_ring),
             ("dropped_nested", lost.nested),
-            ("damaged_records", lost.damaged),
             ("out_of_order", summary.out_of_order),
             ("left_running", summary.left_running as u64),
             ("ran_ns", ran.as_nanos() as u64),

@@ -82,10 +82,10 @@ impl Recorder {
         );
         let mut collector = Collector::new(writer, start);
         let announced = found_on_path(program);
-        let path = session.path().to_owned();
+        let name = session.name().to_owned();
         let tools = Instrumentation {
             preload,
-            session: &path,
+            session: &name,
         };
         let collect = |pid, (), ended: &_| {
             collector.command_started(pid, announced.as_os_str().as_bytes());

@@ -30,8 +30,8 @@ impl RecordingSummary {
     pub(crate) fn add(&mut self, row: &AccessRow) {
         self.accesses += u64::from(row.count);
         match row.op {
-            RowOp::Read => self.bytes_read += row.length,
-            RowOp::Write => self.bytes_written += row.length,
+            RowOp::Read => self.bytes_read = self.bytes_read.saturating_add(row.length),
+            RowOp::Write => self.bytes_written = self.bytes_written.saturating_add(row.length),
             // The rest moves no bytes, or is not recorded.
             _ => {}
         }

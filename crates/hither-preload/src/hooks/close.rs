@@ -28,6 +28,9 @@ unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_in
     if owns_descriptors() {
         lifecycle::closed_range(first, last);
     }
+    if flags as c_uint & libc::CLOSE_RANGE_UNSHARE != 0 {
+        lifecycle::descriptors_unshared();
+    }
     // SAFETY: the program's own call, passed on.
     unsafe { real::close_range(first, last, flags) }
 }

@@ -65,17 +65,31 @@ extern "C" fn about_to_vfork() -> *const c_void {
 }
 
 /// A child may share the one and not the other, in any way.
-extern "C" fn about_to_clone() -> *const c_void {
-    lifecycle::descriptors_untraceable();
+extern "C" fn about_to_clone(
+    _function: *const c_void,
+    _stack: *const c_void,
+    flags: c_int,
+) -> *const c_void {
+    match unshares(flags as usize) {
+        true => lifecycle::descriptors_unshared(),
+        false => lifecycle::descriptors_untraceable(),
+    }
     or_missing(real::CLONE.get())
+}
+
+/// Whether what `clone` makes with these flags has this process's memory and descriptors of its
+/// own. (For a child that is soon to run another program, which the caller waits for, that does not
+/// matter.)
+pub(super) fn unshares(flags: usize) -> bool {
+    let flags = flags as c_int;
+    flags & libc::CLONE_VM != 0 && flags & (libc::CLONE_FILES | libc::CLONE_VFORK) == 0
 }
 
 /// Stands in for libc's function.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn unshare(flags: c_int) -> c_int {
     if flags & libc::CLONE_FILES != 0 {
-        // From here on a number means one file to this thread and another to the others.
-        lifecycle::descriptors_untraceable();
+        lifecycle::descriptors_unshared();
     }
     // SAFETY: the program's own call, passed on.
     unsafe { real::unshare(flags) }

@@ -8,13 +8,15 @@
 //! - *mbind* (libnuma calls it by number). The program has chosen a policy for that memory, which
 //!   is left alone.
 //! - *fadvise*, *readahead*, *close*, *dup* by number count like the functions of that name.
-//! - *clone*, *unshare*, *io_uring* by number: no read is served from replicas any more.
+//! - *clone*, *unshare*, *io_uring* by number: no read is served from replicas any more. Where a
+//!   thread gets descriptors of its own, each access looks its file up.
 //!
 //! Calls that only ask what the kernel supports change nothing here: they fail for their null
 //! filter, or set none.
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
+use super::process::unshares;
 use crate::{lifecycle, readahead, real};
 
 /// Stands in for libc's function.
@@ -137,7 +139,12 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
     }
     match number {
         libc::SYS_close => lifecycle::closed(first as i32),
-        libc::SYS_close_range => lifecycle::closed_range(first as u32, second as u32),
+        libc::SYS_close_range => {
+            lifecycle::closed_range(first as u32, second as u32);
+            if third as c_uint & libc::CLOSE_RANGE_UNSHARE != 0 {
+                lifecycle::descriptors_unshared();
+            }
+        }
         libc::SYS_dup2 | libc::SYS_dup3 => {
             lifecycle::shared(first as i32);
             lifecycle::closed(second as i32);
@@ -145,6 +152,10 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
         libc::SYS_fadvise64 | libc::SYS_readahead => readahead::leave(first as i32),
         // Whose descriptors and memory are whose, and what a ring closes and opens, is not
         // followed.
+        libc::SYS_unshare if first as c_int & libc::CLONE_FILES != 0 => {
+            lifecycle::descriptors_unshared();
+        }
+        libc::SYS_clone if unshares(first) => lifecycle::descriptors_unshared(),
         libc::SYS_clone
         | libc::SYS_clone3
         | libc::SYS_vfork

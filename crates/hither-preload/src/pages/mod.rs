@@ -72,8 +72,8 @@ mod live {
     /// Bind requests applied in one call of the program's: some 1 us each.
     const REQUESTS_A_CALL_MAX: usize = 64;
 
-    /// The error number for which binding was given up: a kernel or a container without `mbind`, or
-    /// a sandbox that may kill this program for it. 0 while binding works.
+    /// The error number for which binding was given up: a kernel or a container without
+    /// `mbind`. 0 while binding works.
     static REFUSED: AtomicU32 = AtomicU32::new(0);
 
     const PAGE_BYTES: u64 = 4096;
@@ -87,9 +87,6 @@ mod live {
     pub(crate) fn start(session: &ProgramSession) {
         let least = usize::try_from(session.region_min()).unwrap_or(NOT_TRACKED);
         if least > 0 && session.bind_requests().is_some() && !has_sanitizer() {
-            if session.is_confined() {
-                REFUSED.store(libc::EPERM as u32, Ordering::Relaxed);
-            }
             REGION_MIN.store(least, Ordering::Relaxed);
         }
     }

@@ -44,11 +44,7 @@ fn make_first(session: &ProgramSession) {
     if syscalls::pid() != pid || DONE_BY.swap(pid, Ordering::Relaxed) == pid {
         return;
     }
-    let opened = match session.is_confined() {
-        true => Err(libc::EPERM),
-        false => syscalls::userfaultfd(),
-    };
-    match opened {
+    match syscalls::userfaultfd() {
         Ok(fd) => put(session, pid, fd),
         Err(error) => session.report_offer_error(error),
     }
@@ -135,7 +131,7 @@ pub(crate) fn refuse() {
         });
         let waits = |offered: &PendingOffer| session.recording() && !session.is_answered(offered);
         for _ in 0..ANSWER_POLLS_MAX {
-            if session.is_confined() || !refusal.as_ref().is_some_and(waits) {
+            if !refusal.as_ref().is_some_and(waits) {
                 break;
             }
             syscalls::sleep_ns(1_000_000);

@@ -45,12 +45,6 @@ pub fn prepare() {
     stack::prepare();
 }
 
-/// Stops reading stacks, where a sandbox may kill the program for the system call that reads them:
-/// a site is then identified by its innermost frame alone. To be called early.
-pub fn confine() {
-    stack::confine();
-}
-
 /// How many call sites a thread remembers as defined; beyond that, definitions are sent again.
 const DEFINED_SITES_MAX: usize = 4096;
 

@@ -1,14 +1,11 @@
 //! The range of the thread's stack, and reading it without the risk of a fault.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hither_sys::this_process;
 
 /// The end of the main thread's stack; 0 where libc does not say.
 static MAIN_TOP: AtomicU64 = AtomicU64::new(0);
-
-/// Whether nothing may be read: see [`super::confine`].
-static CONFINED: AtomicBool = AtomicBool::new(false);
 
 /// A stack pointer further than this below the stack's end is on another stack.
 const STACK_BYTES_MAX: u64 = 64 << 20;
@@ -22,10 +19,6 @@ pub(super) fn prepare() {
     if let Some(&end) = unsafe { end.cast::<u64>().as_ref() } {
         MAIN_TOP.store(end, Ordering::Relaxed);
     }
-}
-
-pub(super) fn confine() {
-    CONFINED.store(true, Ordering::Relaxed);
 }
 
 /// The used part of the calling thread's own stack, as far down as it was seen. Other stacks that
@@ -42,9 +35,6 @@ pub(super) struct Stack {
 impl Stack {
     /// Whether `sp` is on the thread's own stack, so that this can be read.
     pub(super) fn holds(&mut self, sp: u64) -> bool {
-        if CONFINED.load(Ordering::Relaxed) {
-            return false;
-        }
         if self.top == 0 {
             // libc keeps a thread's descriptor at the top of its stack; the main thread's lies
             // elsewhere. SAFETY: it takes nothing and cannot fail.

@@ -1,7 +1,6 @@
 //! Programs in parallel constructs: what is recorded of them, and that they behave the same.
 //! LLVM's runtime is tried where clang and libomp are installed.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -214,21 +213,7 @@ fn a_program_in_a_sandbox_is_not_killed_for_what_only_we_ask() {
         for answer in ["refuse", "kill"] {
             let arguments = [answer, path, "jacobi", "20"];
             let recording = run(&forbid, &arguments, &[("OMP_NUM_THREADS", "4")]).recording;
-            if *compiler == "clang" {
-                let kinds: Vec<_> = recording.constructs.iter().map(|told| told.kind).collect();
-                assert_eq!(kinds, [Hidden]);
-                continue;
-            }
-            in_order(&recording.constructs);
-            assert_eq!(count(&recording, ParallelBegin), 4 + 20 * 2 + 2);
-            // Where they run at first can be told; their nodes cannot.
-            assert_eq!(recording.places.len(), 3, "{answer}");
-            let sites: BTreeSet<u64> = recording
-                .constructs
-                .iter()
-                .map(|construct| construct.signature)
-                .collect();
-            assert!(sites.len() > 3, "they are told apart: {sites:x?}");
+            assert!(recording.constructs.is_empty(), "left alone: {answer}");
         }
     }
 }

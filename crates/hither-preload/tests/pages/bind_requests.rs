@@ -12,7 +12,10 @@ use hither_sys::session::Session;
 
 use super::MIB;
 use crate::skip::skip_on_this_machine;
-use crate::support::{compile, detached, pages_library, placed, regions_session, sampled_session};
+use crate::support::{
+    compile, detached, name_of_filtered_agent, pages_library, placed, regions_session,
+    sampled_session,
+};
 
 /// A program that does as it is told, and the session that it is in.
 struct Puppet {
@@ -620,51 +623,41 @@ fn what_a_thread_with_a_policy_allocates_is_left_alone() {
 fn a_program_that_may_not_bind_says_so_once_tried_and_tries_no_more() {
     let program = compile("bind_requests.c", &["-O1"]);
     let forbid = compile("forbid.c", &["-O1", "-static"]);
-    for answer in ["refuse", "kill"] {
-        let arguments = [answer.as_ref(), program.as_os_str()];
-        let mut puppet = Puppet::start(sampled_session(MIB), &forbid, &arguments);
-        let (start, length, before) = puppet.tell("allocate");
-        for _ in 0..3 {
-            puppet.post(start, length, NODE_0);
-            assert_eq!(puppet.tell("call").2, before, "{answer}");
-            let errors: Vec<_> = puppet.bounds().iter().map(|bound| bound.3).collect();
-            assert_eq!(errors, [libc::EPERM as u32], "{answer}");
-        }
-        puppet.finish();
+    let session = sampled_session(MIB);
+    let mut command = placed(&session, &forbid);
+    command
+        .args([OsStr::new("refuse"), program.as_os_str()])
+        .env("HITHER_SESSION", name_of_filtered_agent(&session));
+    let mut puppet = Puppet::of(session, command);
+    let (start, length, before) = puppet.tell("allocate");
+    for _ in 0..3 {
+        puppet.post(start, length, NODE_0);
+        assert_eq!(puppet.tell("call").2, before);
+        let errors: Vec<_> = puppet.bounds().iter().map(|bound| bound.3).collect();
+        assert_eq!(errors, [libc::EPERM as u32]);
     }
+    puppet.finish();
 }
 
 #[test]
 fn whatever_is_in_the_segment_the_program_runs_on() {
     let program = compile("storm.c", &["-O2"]);
     let session = regions_session(64 << 10);
-    let path = session.path().to_owned();
     let plain = Command::new(&program)
         .args(["2", "1000"])
         .output()
         .expect("runs");
-    let mut child = placed(&session, &program)
+    let child = placed(&session, &program)
         .args(["2", "1000"])
         .spawn()
         .expect("spawned");
-    // Noise over everything but the header's page, which says how large the rest is.
-    let file = std::fs::OpenOptions::new()
-        .write(true)
-        .open(path)
-        .expect("opened");
-    let mut state = 1_u64;
-    let mut noise = vec![0; 512 << 10];
-    while child.try_wait().expect("waited").is_none() {
-        for word in noise.chunks_exact_mut(8) {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            // Small numbers too: states, modes, lengths.
-            word.copy_from_slice(&(state >> (state % 64)).to_le_bytes());
-        }
-        std::os::unix::fs::FileExt::write_all_at(&file, &noise, 4096).expect("written");
-    }
+    let mut scribble = Command::new(compile("scribble.c", &["-O2"]))
+        .args([session.name(), "0"])
+        .spawn()
+        .expect("spawned");
     let output = child.wait_with_output().expect("waited");
+    scribble.kill().expect("killed");
+    scribble.wait().expect("waited");
     assert!(output.status.success(), "{output:?}");
     assert_eq!(output.stdout, plain.stdout);
 }

@@ -350,12 +350,19 @@ fn with(session: &Session, library: &Path, program: &Path) -> Command {
     let mut command = Command::new(program);
     command
         .env("LD_PRELOAD", library)
-        .env("HITHER_SESSION", session.path());
+        .env("HITHER_SESSION", session.name());
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     command
+}
+
+/// The name of a session as an agent gives it that is under a seccomp filter, too.
+pub(crate) fn name_of_filtered_agent(session: &Session) -> String {
+    let mut parts: Vec<&str> = session.name().split('-').collect();
+    parts[1] = "9";
+    parts.join("-")
 }
 
 /// Runs `program` under a recorder that keeps up, and checks that it says and returns the same

@@ -130,6 +130,7 @@ impl Sample {
             losses: Losses {
                 dropped_events: 3,
                 dropped_bytes: 4096,
+                damaged_records: 3,
                 not_recorded: vec![lost],
             },
             ..Meta::default()

@@ -199,6 +199,13 @@ fn losses(out: &mut String, trace: &Trace, stats: &Stats) -> std::fmt::Result {
             bytes(losses.dropped_bytes)
         )?;
     }
+    if losses.damaged_records > 0 {
+        writeln!(
+            out,
+            "DAMAGED       {}, written over by the program, and left out",
+            counted(losses.damaged_records, "record")
+        )?;
+    }
     for program in &trace.meta().losses.not_recorded {
         writeln!(
             out,

@@ -841,6 +841,12 @@ const sourceSection = (holder, run) => {
         : null,
     ],
     [
+      "damaged",
+      trace.losses.damaged_records > 0
+        ? `${counted(trace.losses.damaged_records, "record")}, left out`
+        : null,
+    ],
+    [
       "not recorded",
       trace.losses.not_recorded
         .map((program) => `${program.path} (${program.reason})`)

@@ -39,6 +39,7 @@ pub(super) struct FileMigrationFigures<'a> {
     file_pages_refused_why: &'a BTreeMap<String, u64>,
     left_alone_why: &'a BTreeMap<String, u64>,
     accesses_lost: u64,
+    records_damaged: u64,
 }
 
 impl FileMigrationReport {
@@ -49,6 +50,7 @@ impl FileMigrationReport {
             file_pages_refused_why: &self.refused,
             left_alone_why: &self.left_alone,
             accesses_lost: self.lost.unrecorded(),
+            records_damaged: self.lost.damaged,
         }
     }
 
@@ -81,6 +83,7 @@ mod tests {
                 events: 1,
                 no_ring: 2,
                 nested: 3,
+                damaged: 4,
                 ..Lost::default()
             },
             agent: Duration::from_nanos(11),
@@ -98,6 +101,7 @@ mod tests {
             "left_alone_why": { "gone": 9 },
             "moving_ns": 6,
             "accesses_lost": 6,
+            "records_damaged": 4,
             "agent_ns": 11,
             "ran_ns": 12,
         });

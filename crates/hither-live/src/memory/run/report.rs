@@ -63,6 +63,7 @@ pub(super) struct MemoryFigures<'a> {
     #[serde(flatten)]
     summary: &'a MemorySummary,
     faults_lost: u64,
+    records_damaged: u64,
     bind_requests_refused: u64,
     unwatched: Option<String>,
     counters: Option<&'static str>,
@@ -79,6 +80,7 @@ impl MemoryReport {
         MemoryFigures {
             summary: &self.summary,
             faults_lost: self.faults_lost,
+            records_damaged: self.lost.damaged,
             bind_requests_refused: self.bind_requests_refused,
             unwatched: self.unwatched.map(|why| why.to_string()),
             counters: self.counters,
@@ -168,6 +170,7 @@ mod tests {
             "unfollowed": 5,
             "faults": 6,
             "faults_lost": 21,
+            "records_damaged": 0,
             "pages_away": 7,
             "ranges_bound": 8,
             "ranges_refused": 9,

@@ -1,7 +1,6 @@
 //! A producer in this process writes what a recorded program would, and the trace is read back.
 
 use hither_core::registry::Needs;
-use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
@@ -26,8 +25,7 @@ fn fixture() -> Fixture {
         ..SessionOptions::default()
     })
     .expect("a session");
-    let path = CString::new(session.path().as_os_str().as_bytes()).expect("no NUL");
-    let attached = ProgramSession::open(&path).expect("attached");
+    let attached = ProgramSession::open(session.name().as_bytes()).expect("attached");
     let writer = Writer::create(folder.path().join("t.hither"), false).expect("a writer");
     let mut start = Start::now(vec!["tool".to_owned()]);
     start.time_ns = 1000;

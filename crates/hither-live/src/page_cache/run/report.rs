@@ -81,6 +81,7 @@ pub(super) struct PageCacheFigures<'a> {
     busiest_sites: &'a [SiteStats],
     readahead_disabled: u64,
     accesses_lost: u64,
+    records_damaged: u64,
 }
 
 impl PageCacheReport {
@@ -95,6 +96,7 @@ impl PageCacheReport {
             busiest_sites: &self.busiest_sites,
             readahead_disabled: self.readahead_disabled,
             accesses_lost: self.lost.unrecorded(),
+            records_damaged: self.lost.damaged,
         }
     }
 
@@ -178,6 +180,7 @@ mod tests {
                 events: 1,
                 no_ring: 2,
                 nested: 3,
+                damaged: 4,
                 ..Lost::default()
             },
             agent: Duration::from_nanos(20),
@@ -226,6 +229,7 @@ mod tests {
             }],
             "readahead_disabled": 19,
             "accesses_lost": 6,
+            "records_damaged": 4,
             "storage_bytes": 15,
             "drop_ns": 17,
             "agent_ns": 20,

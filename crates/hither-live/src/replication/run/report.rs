@@ -60,6 +60,7 @@ pub(super) struct ReplicationFigures<'a> {
     reads: u64,
     read_bytes: u64,
     accesses_lost: u64,
+    records_damaged: u64,
 }
 
 impl ReplicationReport {
@@ -77,6 +78,7 @@ impl ReplicationReport {
             reads: self.read,
             read_bytes: self.read_bytes,
             accesses_lost: self.lost.unrecorded(),
+            records_damaged: self.lost.damaged,
         }
     }
 
@@ -120,6 +122,7 @@ mod tests {
                 events: 1,
                 no_ring: 2,
                 nested: 3,
+                damaged: 4,
                 ..Lost::default()
             },
             agent: Duration::from_nanos(15),
@@ -146,6 +149,7 @@ mod tests {
             "read_bytes": 12,
             "memory_is_tight": true,
             "accesses_lost": 6,
+            "records_damaged": 4,
             "agent_ns": 15,
             "ran_ns": 16,
         });

@@ -68,11 +68,8 @@ fn record_new_place(last: Option<Location>, cpu: u16) {
     let Some(session) = lifecycle::session() else {
         return;
     };
-    // libc asks for the CPU without a system call, which a sandbox may kill for.
-    let asked = (!session.is_confined())
-        .then(syscalls::cpu_and_node)
-        .flatten();
-    let (cpu, node) = asked.map_or((cpu, UNKNOWN_NODE), |(cpu, node)| (cpu as u16, node));
+    let (cpu, node) =
+        syscalls::cpu_and_node().map_or((cpu, UNKNOWN_NODE), |(cpu, node)| (cpu as u16, node));
     PLACE.set(Some(Location { cpu, node }));
     if last.is_none_or(|last| last.node != node) {
         let time_ns = monotonic_ns();

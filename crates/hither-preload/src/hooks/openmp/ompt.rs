@@ -3,8 +3,8 @@
 //!
 //! There can be one tool only. If the program brings one, or names one in `OMP_TOOL_LIBRARIES`, or
 //! is built with the thread sanitizer, whose tool (archer) knows of barriers, that tool gets the
-//! interface, and a record informs the agent that constructs are hidden. The same goes for a
-//! program in a sandbox. With `OMP_TOOL=disabled` the runtime does not ask for a tool.
+//! interface, and a record informs the agent that constructs are hidden. With `OMP_TOOL=disabled`
+//! the runtime does not ask for a tool.
 //!
 //! The runtime has a word for the tool in each region and task. An outermost region's word holds
 //! its call site's signature, its master's task's the size of the team; all others hold 0.
@@ -79,11 +79,10 @@ unsafe extern "C" fn ompt_start_tool(version: c_uint, runtime: *const c_char) ->
             return other;
         }
     }
-    let Some(session) = lifecycle::session() else {
+    if lifecycle::session().is_none() {
         return null();
-    };
-    // The innermost frame, all that is looked at in a sandbox, is always the runtime's.
-    if session.is_confined() || wants_another() {
+    }
+    if wants_another() {
         record(ConstructKind::Hidden, 0, 0);
         return null();
     }

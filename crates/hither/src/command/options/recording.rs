@@ -110,6 +110,12 @@ fn report(recorded: &Recorded, ui: &Ui) {
             bytes(losses.dropped_bytes)
         ));
     }
+    if losses.damaged_records > 0 {
+        ui.note(format_args!(
+            "{} were damaged, written over by the program, and left out",
+            counted(losses.damaged_records, "record")
+        ));
+    }
     for program in &losses.not_recorded {
         ui.note(format_args!(
             "not recorded: {} ({}), {}",

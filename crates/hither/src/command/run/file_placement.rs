@@ -136,8 +136,7 @@ pub(super) fn report_migration(followed: &FileMigrationReport, notes: &Notes<'_>
         ));
     }
     notes.agent_of_one(followed.agent, followed.ran);
-    let lost = followed.lost.unrecorded();
-    notes.losses(lost, followed.log.as_ref());
+    notes.losses(&followed.lost, followed.log.as_ref());
 }
 
 /// What came of it, in a line or two.

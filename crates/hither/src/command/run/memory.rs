@@ -312,6 +312,9 @@ pub(super) fn report(pages: &MemoryReport, notes: &Notes<'_>) {
             counted(pages.bind_requests_refused, "bind request"),
         ));
     }
+    if !notes.is_combined {
+        notes.damaged(&pages.lost);
+    }
     if pages.unwatched_cpus > 0 {
         ui.note(format_args!(
             "{} came online meanwhile, and faults there were not seen",

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hither_analysis::format::{counted, duration_ns, percent};
+use hither_live::Lost;
 
 use crate::ui::Ui;
 
@@ -38,15 +39,26 @@ impl Notes<'_> {
             .note(format_args!("the agent took {took} of CPU time{share}"));
     }
 
-    /// Notes what the agent missed, and why its log is incomplete, if so.
-    pub(super) fn losses(&self, accesses: u64, log: Option<&hither_live::Error>) {
-        if accesses > 0 {
-            let accesses = counted(accesses, "access");
+    /// Notes what the agent missed or refused, and why its log is incomplete, if so.
+    pub(super) fn losses(&self, lost: &Lost, log: Option<&hither_live::Error>) {
+        if lost.unrecorded() > 0 {
+            let accesses = counted(lost.unrecorded(), "access");
             self.ui
                 .note(format_args!("lost {accesses} for which there was no room"));
         }
+        self.damaged(lost);
         if let Some(error) = log {
             self.ui.note(format_args!("the log is incomplete: {error}"));
+        }
+    }
+
+    /// Notes the records that a program had written over.
+    pub(super) fn damaged(&self, lost: &Lost) {
+        if lost.damaged > 0 {
+            self.ui.note(format_args!(
+                "{} were damaged, written over by the program, and left out",
+                counted(lost.damaged, "record")
+            ));
         }
     }
 }

@@ -175,8 +175,7 @@ pub(super) fn report(files: &PageCacheReport, notes: &Notes<'_>) {
     }
     report_left_alone(files, ui);
     notes.agent_of_one(files.agent, files.ran);
-    let lost = files.lost.unrecorded();
-    notes.losses(lost, files.log.as_ref());
+    notes.losses(&files.lost, files.log.as_ref());
 }
 
 /// Notes what steering has saved, by the kernel's account.
