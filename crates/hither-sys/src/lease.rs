@@ -8,15 +8,20 @@
 //! lease guards is valid only that long after the last check of the lease ([`break_time`],
 //! [`Lease::is_broken`]).
 //!
-//! The signal of a break goes to one thread, which waits for it. It is a hint: two breaks may
-//! arrive as one when too many signals are queued (the kernel then sends SIGIO, without the
-//! descriptor). `F_SETSIG` is set again after the lease was taken, which makes the process the
+//! The signal of a break goes to one thread, which reads it from a signalfd. It is a hint: two
+//! breaks may arrive as one when too many signals are queued (the kernel then sends SIGIO, without
+//! the descriptor). `F_SETSIG` is set again after the lease was taken, which makes the process the
 //! owner, as `F_SETOWN` is.
+//!
+//! A lease belongs to the open file description: it goes when the last descriptor of that is
+//! closed, in whichever process ([`reopen`]). [`crate::lease_process`] holds those of a run.
 
+use std::ffi::CStr;
 use std::fmt;
-use std::fs::{self, File};
-use std::io;
-use std::os::fd::AsRawFd;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use crate::syscalls;
@@ -52,6 +57,8 @@ pub enum LeaseError {
     NoFile,
     /// Too many, or no descriptors or memory.
     NoRoom,
+    /// The process that holds leases was ended, and the next one is not there yet.
+    NoHolder,
     /// Another error number.
     Other(i32),
 }
@@ -59,15 +66,38 @@ pub enum LeaseError {
 impl LeaseError {
     /// Whether a later attempt may succeed.
     pub fn may_pass(self) -> bool {
-        matches!(self, LeaseError::Written | LeaseError::NoRoom)
+        matches!(
+            self,
+            LeaseError::Written | LeaseError::NoRoom | LeaseError::NoHolder
+        )
     }
 
     fn last() -> LeaseError {
-        match io::Error::last_os_error().raw_os_error().unwrap_or(0) {
+        LeaseError::from_errno(io::Error::last_os_error().raw_os_error().unwrap_or(0))
+    }
+
+    /// The reason that an error number of open(2) or fcntl(2) stands for.
+    pub(crate) fn from_errno(error: i32) -> LeaseError {
+        match error {
             libc::EAGAIN => LeaseError::Written,
             libc::EACCES | libc::EPERM => LeaseError::NotOurs,
-            libc::ENOMEM | libc::ENOLCK | libc::EMFILE => LeaseError::NoRoom,
+            libc::ENOMEM | libc::ENOLCK | libc::EMFILE | libc::ENFILE => LeaseError::NoRoom,
             error => LeaseError::Other(error),
+        }
+    }
+
+    /// An error number that stands for the reason.
+    pub(crate) fn errno(self) -> i32 {
+        match self {
+            LeaseError::Written => libc::EAGAIN,
+            LeaseError::NotOurs => libc::EACCES,
+            LeaseError::NoRoom => libc::EMFILE,
+            LeaseError::Other(error) => error,
+            LeaseError::FileSystem(_)
+            | LeaseError::AccessTimes
+            | LeaseError::Private
+            | LeaseError::NoFile
+            | LeaseError::NoHolder => libc::EINVAL,
         }
     }
 }
@@ -94,6 +124,7 @@ impl fmt::Display for LeaseError {
             }
             LeaseError::NoFile => "no regular file, or removed",
             LeaseError::NoRoom => "too many",
+            LeaseError::NoHolder => "the process that holds leases was stopped or killed",
             LeaseError::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
         })
     }
@@ -101,11 +132,11 @@ impl fmt::Display for LeaseError {
 
 /// A file that a read lease is held on. Closing it releases the lease.
 #[derive(Debug)]
-pub struct Lease {
+pub(crate) struct Lease {
     file: File,
 }
 
-/// The state of a leased file. Its size cannot change while the lease is held.
+/// The state of a file. While a lease is held on it, its size cannot change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeasedFile {
     /// Its size in bytes.
@@ -117,9 +148,8 @@ pub struct LeasedFile {
 }
 
 impl Lease {
-    /// Takes a lease on an open file; its breaks go to `listener`.
-    pub fn take(file: File, listener: &BreakListener) -> Result<Lease, LeaseError> {
-        check(&file)?;
+    /// Takes a lease on an open file that [`check`] has passed; its breaks go to `listener`.
+    pub(crate) fn take(file: File, listener: &BreakListener) -> Result<Lease, LeaseError> {
         let fd = file.as_raw_fd();
         let set_signal = || fcntl(fd, F_SETSIG, signal() as usize);
         set_signal()?;
@@ -139,30 +169,32 @@ impl Lease {
     }
 
     /// Whether a writer waits for the lease to be released, or has stopped waiting.
-    pub fn is_broken(&self) -> bool {
+    pub(crate) fn is_broken(&self) -> bool {
         fcntl(self.fd(), libc::F_GETLEASE, 0) != Ok(libc::F_RDLCK)
     }
 
     /// Releases the lease: writers that wait go on.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         // An error means that there is no lease to release.
         let _ = fcntl(self.fd(), libc::F_SETLEASE, libc::F_UNLCK as usize);
     }
 
     /// The descriptor, by which breaks identify the lease.
-    pub fn fd(&self) -> i32 {
+    pub(crate) fn fd(&self) -> i32 {
         self.file.as_raw_fd()
     }
 
     /// The file.
-    pub fn file(&self) -> &File {
+    pub(crate) fn file(&self) -> &File {
         &self.file
     }
+}
 
-    /// The state of the file now.
-    pub fn look(&self) -> io::Result<LeasedFile> {
+impl LeasedFile {
+    /// The state of a file now.
+    pub fn of(file: &File) -> io::Result<LeasedFile> {
         use std::os::unix::fs::MetadataExt;
-        let about = self.file.metadata()?;
+        let about = file.metadata()?;
         Ok(LeasedFile {
             bytes: about.len(),
             changed_ns: i128::from(about.ctime()) * 1_000_000_000 + i128::from(about.ctime_nsec()),
@@ -171,8 +203,22 @@ impl Lease {
     }
 }
 
+/// A description of its own of a file that is open: a lease on it does not depend on the one that
+/// is given. Does not allocate.
+pub(crate) fn reopen(file: BorrowedFd<'_>) -> Result<File, LeaseError> {
+    let mut path = [0_u8; 32];
+    // It fits, with the NUL that is left.
+    let _ = write!(&mut path[..], "/proc/self/fd/{}", file.as_raw_fd());
+    let path = CStr::from_bytes_until_nul(&path).map_err(|_| LeaseError::NoFile)?;
+    // Another holder's lease must not make this wait.
+    let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let fd = syscalls::open(path, flags).map_err(LeaseError::from_errno)?;
+    // SAFETY: the call has just made the descriptor, and nobody else has it.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
 /// Whether reads of the file may be served from elsewhere while a lease is held on it.
-fn check(file: &File) -> Result<(), LeaseError> {
+pub fn check(file: &File) -> Result<(), LeaseError> {
     use std::os::unix::fs::MetadataExt;
     let about = file.metadata().map_err(|_| LeaseError::NoFile)?;
     if !about.is_file() || about.nlink() == 0 {
@@ -233,23 +279,25 @@ fn signal() -> i32 {
 
 /// A notification of a break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Break {
+pub(crate) enum Break {
     /// Of the lease on this descriptor.
     Of(i32),
     /// Of some lease: all have to be checked.
     Some,
 }
 
-/// The thread that is notified of breaks; only it may wait for them.
-#[derive(Clone, Copy, Debug)]
-pub struct BreakListener {
+/// The thread that is notified of breaks, and the descriptor that it reads them from; only that
+/// thread may.
+#[derive(Debug)]
+pub(crate) struct BreakListener {
     tid: u32,
+    signals: OwnedFd,
 }
 
 impl BreakListener {
     /// Makes the calling thread the listener. From now on such signals do no harm to the process,
     /// wherever they go.
-    pub fn here() -> io::Result<BreakListener> {
+    pub(crate) fn here() -> io::Result<BreakListener> {
         extern "C" fn nothing(_: i32) {}
         for signal in [signal(), libc::SIGIO] {
             let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
@@ -271,56 +319,43 @@ impl BreakListener {
         if result != 0 {
             return Err(io::Error::from_raw_os_error(result));
         }
+        let flags = libc::SFD_NONBLOCK | libc::SFD_CLOEXEC;
+        // SAFETY: the mask is initialised.
+        let signals = unsafe { libc::signalfd(-1, &raw const waited, flags) };
+        if signals < 0 {
+            return Err(io::Error::last_os_error());
+        }
         Ok(BreakListener {
             tid: syscalls::tid(),
+            // SAFETY: the call has just made the descriptor, and nobody else has it.
+            signals: unsafe { OwnedFd::from_raw_fd(signals) },
         })
     }
 
-    /// Its number.
-    pub fn tid(&self) -> u32 {
-        self.tid
-    }
-
-    /// Wakes it from waiting, as a break does.
-    pub fn wake(&self) {
-        // SAFETY: the signal has a handler that does nothing, and it is this process's thread or
-        // nobody's.
-        unsafe {
-            libc::syscall(
-                libc::SYS_tgkill,
-                std::process::id() as i32,
-                self.tid as i32,
-                signal(),
-            )
-        };
-    }
-
-    /// Waits for a break. None if none came in time, or another signal came first.
-    pub fn wait(&self, at_most: Duration) -> Option<Break> {
-        let waited = waited_for();
-        let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-        let time = libc::timespec {
-            tv_sec: at_most.as_secs() as i64,
-            tv_nsec: i64::from(at_most.subsec_nanos()),
-        };
-        // SAFETY: the mask and the time are initialised, and the kernel writes one siginfo.
-        let got =
-            unsafe { libc::sigtimedwait(&raw const waited, info.as_mut_ptr(), &raw const time) };
-        if got != signal() {
-            return (got == libc::SIGIO).then_some(Break::Some);
+    /// The next break that was reported.
+    pub(crate) fn reported(&self) -> Option<Break> {
+        let mut info = std::mem::MaybeUninit::<libc::signalfd_siginfo>::zeroed();
+        let bytes = size_of::<libc::signalfd_siginfo>();
+        // SAFETY: the buffer is one structure long.
+        let read = unsafe { libc::read(self.signals.as_raw_fd(), info.as_mut_ptr().cast(), bytes) };
+        if read != bytes as isize {
+            return None;
         }
         // SAFETY: the kernel filled it; all fields are integers.
         let info = unsafe { info.assume_init() };
-        // linux: of a signal that tells of a descriptor, si_band (a long) and si_fd follow the
-        // three first words.
-        let words = (&raw const info).cast::<i32>();
-        // SAFETY: a siginfo has 128 bytes, of which these are the seventh word's.
-        let fd = unsafe { words.wrapping_add(6).read() };
-        Some(match info.si_code > 0 {
-            true => Break::Of(fd),
-            // A signal that a process sent with kill().
+        // Not from the kernel: a signal that a process sent with kill().
+        let is_of = info.ssi_signo == signal() as u32 && info.ssi_code > 0;
+        Some(match is_of {
+            true => Break::Of(info.ssi_fd),
             false => Break::Some,
         })
+    }
+}
+
+impl AsFd for BreakListener {
+    /// It can be read when a break was reported.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.signals.as_fd()
     }
 }
 
@@ -338,14 +373,30 @@ fn waited_for() -> libc::sigset_t {
 
 /// How long a writer waits for a lease to be released before the kernel takes it away.
 pub fn break_time() -> Option<Duration> {
-    let text = fs::read_to_string("/proc/sys/fs/lease-break-time").ok()?;
-    Some(Duration::from_secs(text.trim().parse().ok()?))
+    BreakTime::open().ok()?.read()
+}
+
+/// The setting behind [`break_time`], to be read again and again without allocating.
+#[derive(Debug)]
+pub(crate) struct BreakTime(File);
+
+impl BreakTime {
+    pub(crate) fn open() -> io::Result<BreakTime> {
+        File::open("/proc/sys/fs/lease-break-time").map(BreakTime)
+    }
+
+    pub(crate) fn read(&self) -> Option<Duration> {
+        let mut text = [0; 32];
+        let length = self.0.read_at(&mut text, 0).ok()?;
+        let text = std::str::from_utf8(text.get(..length)?).ok()?;
+        Some(Duration::from_secs(text.trim().parse().ok()?))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::skip::skip_on_this_machine;
-    use std::fs::OpenOptions;
+    use std::fs::{self, OpenOptions};
     use std::os::unix::fs::OpenOptionsExt;
     use std::sync::mpsc;
     use std::thread;
@@ -354,7 +405,10 @@ mod tests {
 
     /// Waits for a break, also where other tests' signals come first.
     fn broken(listener: &BreakListener) -> Option<Break> {
-        let mut waits = (0..60).map(|_| listener.wait(Duration::from_secs(1)));
+        let mut waits = (0..6000).map(|_| {
+            thread::sleep(Duration::from_millis(10));
+            listener.reported()
+        });
         waits.find_map(|broken| broken)
     }
 
@@ -372,7 +426,8 @@ mod tests {
         let open = || File::open(&path).expect("opened");
         // A program that another test starts has what we write open until it is another program.
         let take = || loop {
-            match Lease::take(open(), &listener) {
+            let file = open();
+            match check(&file).and_then(|()| Lease::take(file, &listener)) {
                 Err(LeaseError::Written) => thread::yield_now(),
                 taken => break taken,
             }
@@ -383,9 +438,9 @@ mod tests {
             }
             lease => lease.expect("a lease"),
         };
-        let seen = lease.look().expect("a look");
+        let seen = LeasedFile::of(lease.file()).expect("a state");
         assert!((seen.bytes, seen.linked) == (3, true) && !lease.is_broken());
-        assert_eq!(listener.wait(Duration::ZERO), None);
+        assert_eq!(listener.reported(), None);
         let (opened, hears) = mpsc::channel();
         let writer = path.clone();
         let writing = thread::spawn(move || {
@@ -420,9 +475,8 @@ mod tests {
 
     #[test]
     fn what_is_not_sound_is_refused_with_the_reason() {
-        let listener = BreakListener::here().expect("a listener");
         let proc = File::open("/proc/self/status").expect("opened");
-        let refused = Lease::take(proc, &listener).expect_err("refused");
+        let refused = check(&proc).expect_err("refused");
         assert!(matches!(refused, LeaseError::FileSystem(_)), "{refused:?}");
         assert!(
             LeaseError::FileSystem(0x794c_7630)
@@ -430,10 +484,10 @@ mod tests {
                 .contains("overlayfs")
         );
         let folder = File::open("/").expect("opened");
-        assert_eq!(
-            Lease::take(folder, &listener).expect_err("refused"),
-            LeaseError::NoFile
-        );
+        assert_eq!(check(&folder).expect_err("refused"), LeaseError::NoFile);
+        for why in [LeaseError::Written, LeaseError::NotOurs, LeaseError::NoRoom] {
+            assert_eq!(LeaseError::from_errno(why.errno()), why);
+        }
         assert!(LeaseError::Written.may_pass() && !LeaseError::NotOurs.may_pass());
     }
 }

@@ -9,7 +9,7 @@
 //! - [`bind_requests`]: the other direction, memory policies that the agent asks programs to set;
 //! - [`userfaultfd_offers`]: descriptors that programs hand to the agent;
 //! - [`replica`]: copies of files' blocks in shared memory. The agent fills them and programs read
-//!   them, for as long as the agent holds a [`lease`] on the file.
+//!   them, for as long as the [`lease_process`] holds a [`lease`] on the file.
 //!
 //! What the agent asks of the kernel:
 //!
@@ -33,6 +33,7 @@ pub mod file_map;
 pub mod hint_faults;
 pub mod huge_pages;
 pub mod lease;
+pub mod lease_process;
 pub mod machine;
 pub mod memory_probe;
 pub mod page_cache;

@@ -9,16 +9,17 @@
 //! **What a program checks** (`view`). Once it has found the slots of the blocks that it needs,
 //! with their versions, and before it copies them:
 //!
-//! - the agent is *alive*: that word is a robust futex (robust futex ABI,
-//!   Documentation/locking/robust-futex-ABI.rst). The kernel marks it when the thread that holds it
-//!   ends, and does so (`exit_mm`) before it closes the process's files (`exit_files`), which
-//!   releases the leases;
-//! - the time is before `fresh_until_ns`: a stopped agent releases nothing, and the kernel takes
-//!   its leases away after `fs.lease-break-time`. The agent advances it each time it has checked
-//!   every lease;
+//! - the *lease process* ([`crate::lease_process`]) is *alive*: that word is a robust futex (robust
+//!   futex ABI, Documentation/locking/robust-futex-ABI.rst). The kernel marks it when the thread
+//!   that holds it ends, and does so (`exit_mm`) before it closes the process's files
+//!   (`exit_files`), which releases the leases. The process has no other thread;
+//! - the time is before `fresh_until_ns`: a frozen process releases nothing, and the kernel takes
+//!   its leases away after `fs.lease-break-time`. The lease process advances it each time it has
+//!   checked every lease;
 //! - the file's *epoch* is the one that the descriptor was matched with: no lease on it was broken
-//!   since. The agent makes it odd before it releases the lease, and so before any writer is let
-//!   in.
+//!   since. The lease process makes it odd before it releases the lease, and so before any writer
+//!   is let in. After the end of one lease process the agent ends every epoch before it starts the
+//!   next.
 //!
 //! After it has copied them:
 //!
@@ -81,7 +82,7 @@ pub const LENT_BYTES_MIN: usize = 128 << 10;
 pub const NODES_MAX: usize = 16;
 
 /// The most files with replicas at a time.
-const FILES_MAX: usize = 4096;
+pub(crate) const FILES_MAX: usize = 4096;
 
 /// A file is in one of this many places, which follow from its identity.
 const FILE_PROBES: usize = 8;
@@ -96,7 +97,7 @@ const DIRECTORY_ENTRIES: usize = 1 << 27;
 const PAGE: usize = 4096;
 
 /// "replica" and the layout's version.
-const MAGIC: u64 = u64::from_be_bytes(*b"replica\x02");
+const MAGIC: u64 = u64::from_be_bytes(*b"replica\x03");
 
 /// linux/futex.h.
 const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
@@ -105,8 +106,8 @@ const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct Pulse {
-    /// The thread that holds the leases; 0 before it does. The kernel marks it when the thread has
-    /// ended.
+    /// The process that holds the leases; 0 before there is one. The kernel marks it when the
+    /// process has ended.
     alive: AtomicU32,
     /// The CLOCK_MONOTONIC_COARSE until which replicas may be relied on.
     fresh_until_ns: AtomicU64,
@@ -138,6 +139,8 @@ struct Header {
     slots: AtomicU32,
     /// Not 0 once slots may be lent: from then on none is written to that was.
     lends: AtomicU32,
+    /// Counts the files whose replicas the holder of the leases has ended, for the agent.
+    ended: AtomicU64,
     /// The agent's descriptors of the arenas.
     arenas: [AtomicU32; NODES_MAX],
     robust: Robust,

@@ -1,12 +1,13 @@
 //! Replicas are never older than what a program could know, nor torn, and a program's results are
 //! those that it would have without them: while others write its files in every way, while its
-//! agent is killed, and when the agent may open or allocate nothing.
+//! agent is killed, and when the agent may open or allocate nothing. What happens while it is stopped
+//! is in `replicas_stopped`.
 //!
 //! `HITHER_STRICT_READS` says how many reads the strictness test makes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,14 +15,13 @@ use serde_json::Value;
 
 #[path = "../../../testing/skip.rs"]
 mod skip;
+#[path = "replicas/strict.rs"]
+mod strict;
 mod support;
 
 use skip::{skip, skip_on_this_machine};
+use strict::{found, hither, make, start_writer, stop_writer};
 use support::{figures, folder};
-
-fn hither(folder: &Path) -> Command {
-    support::hither(folder, &["--replicas", "--replicate", "all"])
-}
 
 /// Whether nothing can have replicas here, which is said then.
 fn is_left_alone(figures: &Value) -> bool {
@@ -31,50 +31,6 @@ fn is_left_alone(figures: &Value) -> bool {
         skip_on_this_machine(&figures["refused_why"]);
     }
     alone
-}
-
-fn strict(folder: &Path, words: &[&str]) -> Command {
-    let mut program = Command::new(folder.join("program"));
-    program.args(words).current_dir(folder);
-    program
-}
-
-fn make(folder: &Path) {
-    let made = strict(folder, &["make", "."]).status().expect("it runs");
-    assert!(made.success());
-}
-
-fn start_writer(folder: &Path) -> Child {
-    let _ = fs::remove_file(folder.join("stop"));
-    let writer = strict(folder, &["write", ".", "7"])
-        .stdout(Stdio::piped())
-        .spawn();
-    writer.expect("it runs")
-}
-
-/// Ends a writer, and says how many versions it wrote.
-fn stop_writer(folder: &Path, writer: Child) -> u64 {
-    fs::write(folder.join("stop"), "").expect("written");
-    let output = writer.wait_with_output().expect("it ran");
-    assert!(output.status.success());
-    number(&output.stdout)
-}
-
-fn number(text: &[u8]) -> u64 {
-    String::from_utf8_lossy(text)
-        .trim()
-        .parse()
-        .expect("a number")
-}
-
-/// Reads, stale ones and torn ones, as a reader says.
-fn found(text: &[u8]) -> [u64; 3] {
-    let text = String::from_utf8_lossy(text);
-    let numbers = text
-        .split_whitespace()
-        .map(|word| word.parse().expect("a number"));
-    let numbers: Vec<u64> = numbers.collect();
-    numbers.try_into().unwrap_or_else(|_| panic!("{text:?}"))
 }
 
 /// Reads under replicas beside a writer that nobody manages.
@@ -184,92 +140,6 @@ fn a_killed_agent_leaves_nothing_stale_behind_and_the_test_would_notice() {
         }
     }
     panic!("replicas that outlive their agent are not noticed");
-}
-
-/// The kernel waits for a lease for so few seconds meanwhile, the fewest that replicas are made
-/// with.
-struct ShortLeases(String);
-
-const BREAK_TIME: &str = "/proc/sys/fs/lease-break-time";
-
-impl ShortLeases {
-    fn new() -> Option<ShortLeases> {
-        let before = fs::read_to_string(BREAK_TIME).ok()?;
-        fs::write(BREAK_TIME, "4").ok()?;
-        Some(ShortLeases(before))
-    }
-}
-
-impl Drop for ShortLeases {
-    fn drop(&mut self) {
-        let _ = fs::write(BREAK_TIME, &self.0);
-    }
-}
-
-fn signal(name: &str, process: &Child) {
-    let sent = Command::new("kill")
-        .args([format!("-{name}"), process.id().to_string()])
-        .status();
-    assert!(sent.expect("kill runs").success());
-}
-
-/// Stops an agent amid reads, lets a writer wait until the kernel has taken the leases away, and
-/// write: what was read all the while.
-fn read_while_the_agent_is_stopped(folder: &Path, promising: bool) -> [u64; 3] {
-    make(folder);
-    let script = "./program read . 2 0 > found.partial; mv found.partial found";
-    let mut agent = hither(folder);
-    if promising {
-        agent.env("HITHER_TEST_PROMISE_FOR_GOOD", "1");
-    }
-    let agent = agent
-        .args(["sh", "-c", script])
-        .stderr(Stdio::null())
-        .spawn();
-    let mut agent = agent.expect("hither starts");
-    // By now there are replicas of a file of 24 pages.
-    thread::sleep(Duration::from_secs(2));
-    signal("STOP", &agent);
-    let writer = start_writer(folder);
-    let begun = Instant::now();
-    let wait_for = |there: &dyn Fn() -> bool| {
-        while !there() {
-            assert!(begun.elapsed() < Duration::from_secs(300), "it hangs");
-            thread::sleep(Duration::from_millis(5));
-        }
-    };
-    let version = || fs::read(folder.join("board")).map_or(0, |board| board[0]);
-    let before = version();
-    wait_for(&|| version() >= before + 4);
-    fs::write(folder.join("enough"), "").expect("written");
-    wait_for(&|| folder.join("found").exists());
-    stop_writer(folder, writer);
-    signal("CONT", &agent);
-    agent.wait().expect("waited for");
-    let found = found(&fs::read(folder.join("found")).expect("there"));
-    for name in ["enough", "found"] {
-        fs::remove_file(folder.join(name)).expect("removed");
-    }
-    found
-}
-
-#[test]
-fn a_stopped_agent_is_relied_on_no_longer_than_it_promised_and_the_test_would_notice() {
-    let folder = folder("replicas/strict");
-    let folder = folder.path();
-    make(folder);
-    let Some(_short) = ShortLeases::new() else {
-        return skip_on_this_machine(format_args!("{BREAK_TIME} is not ours to write"));
-    };
-    let [reads, stale, torn] = read_while_the_agent_is_stopped(folder, false);
-    assert_eq!((stale, torn), (0, 0), "of {reads} reads");
-    let (.., figures) = read_beside_a_writer(folder, 100_000, false);
-    if !cfg!(debug_assertions) || is_left_alone(&figures) {
-        return skip_on_this_machine("the negative control");
-    }
-    let [reads, stale, _] = read_while_the_agent_is_stopped(folder, true);
-    println!("{stale} stale reads of {reads}");
-    assert!(stale > 0, "an agent that promises too much is not noticed");
 }
 
 /// The output of a program of random operations, alone or as `command` starts it.

@@ -1,8 +1,9 @@
 //! The mechanism in a run: its options, its report, and how it is set up.
 //!
-//! It has two threads: one takes records of reads and makes replicas, the other holds the leases
-//! and ends replicas. If the agent dies, the kernel marks that in a word that programs check on
-//! every read (a robust futex), before it releases the leases. From then on they read as usual.
+//! The agent takes records of reads and makes replicas. A child of it, the lease process, holds the
+//! leases and ends replicas, also while the agent is stopped. If the lease process dies, the kernel
+//! marks that in a word that programs check on every read (a robust futex), before it releases the
+//! leases. If the agent dies, the kernel kills the lease process. Programs then read as usual.
 
 mod actuator;
 mod memory_pressure;
@@ -11,6 +12,7 @@ mod report;
 
 use hither_sys::cgroup::MemoryGroup;
 use hither_sys::lease;
+use hither_sys::lease_process::BREAK_TIME_MIN;
 use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
 use hither_sys::replica::agent::Replicas as Shared;
 use hither_sys::replica::{BLOCK_BYTES, NODES_MAX};
@@ -19,7 +21,7 @@ pub(crate) use self::actuator::ReplicationActuator;
 use self::nodes::shape;
 pub use self::report::ReplicationReport;
 use super::controller::ReplicationConfig;
-use super::lease_thread::{BREAK_TIME_MIN, LeaseThread};
+use super::leases::Leases;
 use crate::agent::{SessionNeeds, Setup};
 use crate::error::{Error, Result};
 
@@ -47,7 +49,7 @@ pub struct ReplicationOptions {
 /// Sets the mechanism up for a run.
 ///
 /// # Errors
-/// There is no shared memory for replicas, or no thread for their leases.
+/// There is no shared memory for replicas, or no process for their leases.
 pub(crate) fn set_up(
     options: &ReplicationOptions,
     dry_run: bool,
@@ -73,10 +75,13 @@ pub(crate) fn set_up(
     let impatient = lease::break_time().is_none_or(|time| time < BREAK_TIME_MIN);
     let none = nothing_is_far || impatient;
     let shared = Shared::create(&shape(&nodes, node_bytes)).map_err(Error::Session)?;
-    let lease_thread = LeaseThread::start(shared.shared()).map_err(Error::Session)?;
+    let leases = match none || dry_run {
+        true => Leases::none(shared.shared()),
+        false => Leases::start(shared.shared()).map_err(Error::Session)?,
+    };
     let control = shared.shared().control();
     let policy = options.policy.clone();
-    let mut actuator = ReplicationActuator::new(shared, lease_thread, &nodes, policy, dry_run);
+    let mut actuator = ReplicationActuator::new(shared, leases, &nodes, policy, dry_run);
     actuator.control = (!none && !dry_run).then_some(control);
     actuator.report_mut().nothing_is_far = nothing_is_far;
     if impatient {

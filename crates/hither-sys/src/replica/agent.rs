@@ -52,7 +52,7 @@ pub struct Replicas {
     directory: Directory,
 }
 
-/// What the thread that holds the leases needs.
+/// What the process that holds the leases shares with the agent.
 #[derive(Debug)]
 pub struct Shared {
     control: Control,
@@ -172,6 +172,9 @@ impl Replicas {
             // What is lent is single pages. A kernel without large ones refuses.
             // SAFETY: the area was just made, and the advice keeps its contents.
             let _ = unsafe { syscalls::advise(area.base, area.bytes, libc::MADV_NOHUGEPAGE) };
+            // The process that holds leases does not look into replicas.
+            // SAFETY: as above.
+            let _ = unsafe { syscalls::advise(area.base, area.bytes, libc::MADV_DONTFORK) };
             if options.nodes.len() > 1 {
                 let bind = Bind {
                     mode: BindMode::Preferred,
@@ -223,7 +226,7 @@ impl Replicas {
         self.shared.control.header().lends.load(Ordering::Relaxed) != 0
     }
 
-    /// What the thread that holds the leases needs.
+    /// What the process that holds the leases needs.
     pub fn shared(&self) -> Arc<Shared> {
         Arc::clone(&self.shared)
     }
@@ -427,10 +430,11 @@ impl Shared {
         Some(&self.control.file(file as usize)?.epoch)
     }
 
-    fn is_published(&self, file: u32) -> bool {
+    /// Whether programs may use a file's replicas.
+    pub fn is_published(&self, file: u32) -> bool {
         let epoch = self
             .epoch(file)
-            .map_or(0, |epoch| epoch.load(Ordering::Relaxed));
+            .map_or(0, |epoch| epoch.load(Ordering::Acquire));
         epoch != 0 && epoch.is_multiple_of(2)
     }
 
@@ -447,17 +451,36 @@ impl Shared {
     }
 
     /// No program uses them any more once this has returned. To be called before the lease is let
-    /// go of.
+    /// go of. Ending what has ended changes nothing.
     pub fn end(&self, file: u32) {
-        if self.is_published(file)
-            && let Some(epoch) = self.epoch(file)
-        {
-            epoch.fetch_add(1, Ordering::SeqCst);
+        if let Some(epoch) = self.epoch(file) {
+            epoch.fetch_or(1, Ordering::SeqCst);
         }
     }
 
+    /// Ends the replicas of every file. Whoever held the leases is gone: the next holder's word is
+    /// not to bring back what is older.
+    pub fn end_all(&self) {
+        (0..super::FILES_MAX as u32)
+            .filter(|&file| self.is_published(file))
+            .for_each(|file| self.end(file));
+    }
+
+    /// Has [`Shared::ended`] change: the replicas of a file have ended, and its lease is released.
+    pub(crate) fn count_ended(&self) {
+        let ended = &self.control.header().ended;
+        ended.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often a lease was released since the start.
+    pub fn ended(&self) -> u64 {
+        self.control.header().ended.load(Ordering::Acquire)
+    }
+
     /// Has the calling thread be the one whose end is the end of all replicas: the kernel marks the
-    /// word when the thread ends, before it takes the process's leases away.
+    /// word when the thread ends, before it takes the process's leases away. That order is certain
+    /// of a process without other threads alone: each thread ends by itself, and the last one that
+    /// does takes the files with it.
     pub fn hold(&self) -> io::Result<()> {
         let header = self.control.header();
         let robust = &header.robust;
@@ -488,11 +511,16 @@ impl Shared {
         Ok(())
     }
 
-    /// The end of all replicas, in order: before leases are let go of, and by the thread that holds
-    /// them.
+    /// Whether that thread is the main one of process `pid`, and has not ended.
+    pub fn is_held_by(&self, pid: u32) -> bool {
+        self.control.header().pulse.alive.load(Ordering::Acquire) == pid
+    }
+
+    /// The end of all replicas for good. Whoever held the leases is gone.
     pub fn close(&self) {
-        self.control.header().pulse.alive.store(0, Ordering::SeqCst);
-        self.end_unmarked();
+        let pulse = &self.control.header().pulse;
+        pulse.alive.store(0, Ordering::SeqCst);
+        pulse.fresh_until_ns.store(0, Ordering::SeqCst);
     }
 
     /// The end of the calling thread, which holds the leases, is not the end of replicas any more:

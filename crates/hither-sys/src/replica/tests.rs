@@ -128,7 +128,9 @@ fn a_block_is_served_while_all_holds_and_not_after() {
     let anew = view.find(id).expect("found");
     assert_ne!(anew, of);
     assert_eq!(read(&view, anew, 0, 1), None, "nothing was kept");
+    assert!(!view.is_ended());
     shared.close();
+    assert!(view.is_ended());
     agent.fill(&file, again, 0, 0).expect("filled");
     assert_eq!(read(&view, anew, 0, 1), None, "closed");
 }
@@ -155,7 +157,14 @@ fn the_end_of_the_thread_that_holds_the_leases_is_the_end_of_the_replicas() {
         view
     })
     .join()
-    .map(|view| assert_eq!(read(&view, of, 0, 100), None, "without a word from us"))
+    .map(|view| {
+        assert_eq!(read(&view, of, 0, 100), None, "without a word from us");
+        assert!(!view.is_ended(), "another may follow");
+        // Another holder's word does not bring back what is older.
+        agent.shared().end_all();
+        hold(&agent);
+        assert_eq!((read(&view, of, 0, 100), view.find(id)), (None, None));
+    })
     .expect("no panic");
 }
 

@@ -172,10 +172,12 @@ impl View {
         file.is_none_or(|file| file.epoch.load(Ordering::Relaxed) != of.epoch)
     }
 
-    /// Whether there will be no replicas any more: who kept them has ended.
+    /// Whether there will be no replicas any more: the process that held the leases has ended, and
+    /// its agent starts no other one. An agent does that long before the promised time is over.
     pub fn is_ended(&self) -> bool {
-        let alive = &self.control.header().pulse.alive;
-        alive.load(Ordering::Relaxed).wrapping_sub(1) >= FUTEX_TID_MASK
+        let pulse = &self.control.header().pulse;
+        pulse.alive.load(Ordering::Relaxed).wrapping_sub(1) >= FUTEX_TID_MASK
+            && tick_ns() >= pulse.fresh_until_ns.load(Ordering::Relaxed)
     }
 
     /// Whether all of a range, which ends before the file does, is thought to have replicas on this

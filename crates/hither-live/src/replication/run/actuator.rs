@@ -1,10 +1,11 @@
 //! The actuator: takes what programs read, takes leases, and makes and drops replicas.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hither_sys::lease::{Lease, LeasedFile};
+use hither_sys::lease::{self, LeaseError, LeasedFile};
 use hither_sys::machine::NodeMemory;
 use hither_sys::page_cache::{self, OpenError, ThisPageCache};
 use hither_sys::record::{IN_KERNEL, Op, Record};
@@ -13,7 +14,7 @@ use hither_sys::replica::{BLOCK_BYTES, SENT, SERVED, SERVED_EACH};
 
 use super::super::controller::ReplicationController;
 use super::super::event::{Decision, Input};
-use super::super::lease_thread::LeaseThread;
+use super::super::leases::{Change, Leases};
 use super::memory_pressure::{MemoryStalls, ReplicaMemory};
 use super::nodes::shape;
 use super::report::ReplicationReport;
@@ -40,7 +41,8 @@ const REPLICA_AGE_NS_MAX: u64 = 6 * 3_600_000_000_000;
 
 /// A file with a lease, and its index in the table of files with replicas.
 struct LeasedReplicas {
-    lease: Arc<Lease>,
+    /// Not what the lease is on, which would last as long as this.
+    opened: File,
     place: u32,
     seen: LeasedFile,
     since_ns: u64,
@@ -52,7 +54,7 @@ pub(crate) struct ReplicationActuator {
     /// By which programs find the replicas; taken when the session has it.
     pub(super) control: Option<(u32, u64)>,
     replicas: Shared,
-    lease_thread: LeaseThread,
+    leases: Leases,
     dry_run: bool,
     node_of_cpu: Vec<u8>,
     program_files: ProgramFiles,
@@ -183,7 +185,7 @@ impl Actuator for ReplicationActuator {
         self.count(context.controller);
         let mut report = ReplicationReport {
             lost: context.run.session.lost(),
-            agent: context.run.cpu(),
+            agent: context.run.cpu() + self.leases.cpu(),
             ran,
             ..self.report
         };
@@ -195,7 +197,7 @@ impl Actuator for ReplicationActuator {
 impl ReplicationActuator {
     pub(super) fn new(
         replicas: Shared,
-        lease_thread: LeaseThread,
+        leases: Leases,
         nodes: &[NodeMemory],
         policy: String,
         dry_run: bool,
@@ -204,7 +206,7 @@ impl ReplicationActuator {
             policy,
             control: None,
             replicas,
-            lease_thread,
+            leases,
             dry_run,
             node_of_cpu: shape(nodes, 0).node_of_cpu,
             program_files: ProgramFiles::new(Arc::new(ThisPageCache)),
@@ -232,11 +234,24 @@ impl ReplicationActuator {
         *self.report.refused.entry(why.to_string()).or_default() += 1;
     }
 
-    /// Takes the files whose replicas the lease thread has ended.
+    /// Takes the files whose replicas the lease process has ended, or ended with.
     fn take_ended_files(&mut self, context: &mut Context<'_, ReplicationController>, now_ns: u64) {
-        for (file, place) in self.lease_thread.ended() {
-            self.replicas.leave(place);
-            self.held.remove(&file);
+        let change = self.leases.poll(now_ns);
+        if change == Change::None {
+            return;
+        }
+        if change == Change::AllEnded {
+            self.refuse(LeaseError::NoHolder);
+            if !self.leases.go_on() {
+                self.refuse("too many of these processes were: no replicas any more");
+            }
+        }
+        let leases = &self.leases;
+        let ended = self
+            .held
+            .extract_if(.., |_, held| !leases.is_held(held.place));
+        for (file, held) in ended.collect::<Vec<_>>() {
+            self.replicas.leave(held.place);
             // Earlier decisions about its replicas are void.
             context.decisions.retain(|decision| match decision {
                 Decision::Replicate { file: of, .. } | Decision::Drop { file: of, .. } => {
@@ -254,7 +269,7 @@ impl ReplicationActuator {
                 Decision::Hold { file } => self.hold(context, now_ns, file),
                 Decision::Release { file } => {
                     if let Some(held) = self.held.get(&file) {
-                        self.lease_thread.release(held.lease.fd());
+                        self.leases.release(held.place);
                     }
                 }
                 Decision::Replicate { file, index, node } => {
@@ -286,10 +301,7 @@ impl ReplicationActuator {
             self.report.no_memory += 1;
             return false;
         }
-        match self
-            .replicas
-            .fill(held.lease.file(), held.place, index, node)
-        {
+        match self.replicas.fill(&held.opened, held.place, index, node) {
             Ok(()) => true,
             Err(why) => {
                 self.report.no_memory += u64::from(why == FillError::NoMemory);
@@ -328,27 +340,22 @@ impl ReplicationActuator {
             self.refuse(why);
             why.may_pass()
         })?;
-        let lease = Lease::take(opened, self.lease_thread.listener()).map_err(|why| {
+        lease::check(&opened).map_err(|why| {
             self.refuse(why);
             why.may_pass()
         })?;
-        let seen = lease.look().map_err(|_| true)?;
-        let ReplicationActuator {
-            replicas,
-            lease_thread,
-            ..
-        } = self;
-        let mut place = 0;
-        let lease = lease_thread.hold(file, lease, |_| {
-            place = replicas.enter(id, seen.bytes)?;
-            Some(place)
-        });
-        let Some(lease) = lease else {
+        let seen = LeasedFile::of(&opened).map_err(|_| true)?;
+        let Some(place) = self.replicas.enter(id, seen.bytes) else {
             self.refuse("no room in the table of files with replicas");
             return Err(true);
         };
+        if let Err(why) = self.leases.take(place, &opened, &seen) {
+            self.replicas.leave(place);
+            self.refuse(why);
+            return Err(why.may_pass());
+        }
         let held = LeasedReplicas {
-            lease,
+            opened,
             place,
             seen,
             since_ns: now_ns,
@@ -398,9 +405,9 @@ impl ReplicationActuator {
         for held in self.held.values() {
             // Its times were set, or its last name was taken: no writer, but its access time is to
             // move, or its space to be given back.
-            let changed = held.lease.look().map_or(true, |now| now != held.seen);
+            let changed = LeasedFile::of(&held.opened).map_or(true, |now| now != held.seen);
             if changed || now_ns - held.since_ns > REPLICA_AGE_NS_MAX {
-                self.lease_thread.release(held.lease.fd());
+                self.leases.release(held.place);
             }
         }
         self.replicas.trim(false);

@@ -37,7 +37,7 @@ pub struct ReplicationReport {
     pub no_memory: u64,
     /// Accesses that were not recorded.
     pub lost: Lost,
-    /// CPU time of the agent.
+    /// CPU time of the agent and its lease process.
     pub agent: Duration,
     /// How long the program ran.
     pub ran: Duration,

@@ -1,0 +1,451 @@
+//! A run with replicas that is stopped or killed, in whole or in part, by everything that can do
+//! so: writers do not wait for it, programs read the right bytes, and no process stays behind.
+//!
+//! The tests wait in steps: half as many as it takes until the kernel takes leases away by itself
+//! (`fs.lease-break-time`, 45 s). Whoever is let in within them was let in by the lease process, or
+//! by its end.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use hither_sys::lease::{self, LeaseError};
+use tempfile::TempDir;
+
+#[path = "../../../testing/skip.rs"]
+mod skip;
+#[path = "replicas/strict.rs"]
+mod strict;
+mod support;
+
+use skip::skip_on_this_machine;
+use strict::{found, hither, make, start_writer, stop_writer};
+use support::{figures, folder};
+
+/// One test at a time: some change how long the kernel waits for leases, for all.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+const STEP: Duration = Duration::from_millis(10);
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if done() {
+            return;
+        }
+        thread::sleep(STEP);
+    }
+    panic!("it never happens: {what}");
+}
+
+/// Readers under hither, with leases on their files.
+struct Run {
+    agent: Child,
+    /// The process that holds the leases.
+    holder: u32,
+    folder: TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Run {
+    /// None where there can be no leases. The job is a process group of its own, as a shell's are.
+    fn start(faults: &[&str]) -> Option<Run> {
+        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = folder("replicas/strict");
+        let path = folder.path();
+        make(path);
+        let file = File::open(path.join("inplace")).expect("made");
+        if let Err(why) = lease::check(&file) {
+            skip_on_this_machine(format_args!("the files lie {why}"));
+            return None;
+        }
+        let mut agent = hither(path);
+        agent
+            .args(["sh", "-c"])
+            .arg("./program read . 2 0 > found.partial; mv found.partial found")
+            .envs(faults.iter().map(|fault| (fault, "1")))
+            .stderr(File::create(path.join("said")).expect("created"))
+            .process_group(0);
+        let mut run = Run {
+            agent: agent.spawn().expect("hither starts"),
+            holder: 0,
+            folder,
+            _alone: alone,
+        };
+        run.await_holder();
+        Some(run)
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn agent(&self) -> i32 {
+        self.agent.id() as i32
+    }
+
+    /// Waits for a lease of another process than the one that is known.
+    fn await_holder(&mut self) {
+        let inode = fs::metadata(self.path().join("inplace"))
+            .expect("there")
+            .ino();
+        let before = self.holder;
+        let mut holder = before;
+        until("a lease is taken", || {
+            holder = holder_of(inode).unwrap_or(before);
+            holder != before
+        });
+        self.holder = holder;
+    }
+
+    /// Has a writer write both files a few times.
+    fn write(&self) {
+        let writer = start_writer(self.path());
+        let before = self.version();
+        until("the writer is let in", || self.version() >= before + 4);
+        stop_writer(self.path(), writer);
+    }
+
+    /// Of the file that is written in place: two more for each time that it was.
+    fn version(&self) -> u64 {
+        let board = fs::read(self.path().join("board")).expect("there");
+        u64::from_le_bytes(board[..8].try_into().expect("eight bytes"))
+    }
+
+    /// Ends the readers, and returns what came of the run. No read was stale or torn, and all processes
+    /// have ended.
+    fn finish(mut self) -> Output {
+        fs::write(self.path().join("enough"), "").expect("written");
+        until("the readers end", || self.path().join("found").exists());
+        let status = self.agent.wait().expect("waited for");
+        until("no process stays", || processes_in(self.path()).is_empty());
+        let [reads, stale, torn] = found(&fs::read(self.path().join("found")).expect("there"));
+        assert_eq!((stale, torn), (0, 0), "of {reads} reads");
+        Output {
+            status,
+            stdout: Vec::new(),
+            stderr: fs::read(self.path().join("said")).expect("there"),
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // Of a test that failed.
+        for process in processes_in(self.path()) {
+            let _ = signal("KILL", process as i32);
+        }
+    }
+}
+
+/// The process that holds a lease on a file. The kernel says: "1: LEASE ACTIVE READ PID DEVICE:INODE
+/// 0 EOF".
+fn holder_of(inode: u64) -> Option<u32> {
+    let locks = fs::read_to_string("/proc/locks").expect("readable");
+    let holder = |line: &str| {
+        let mut words = line.split_whitespace().skip(1);
+        let is_lease = words.next() == Some("LEASE") && words.next() == Some("ACTIVE");
+        let holder = words.nth(1).filter(|_| is_lease)?.parse().ok()?;
+        let file = words.next()?.rsplit(':').next()?;
+        (file.parse() == Ok(inode)).then_some(holder)
+    };
+    locks.lines().find_map(holder)
+}
+
+/// The processes of a run, which have its folder in their environment.
+fn processes_in(folder: &Path) -> Vec<u32> {
+    let folder = folder.as_os_str().as_encoded_bytes();
+    let has_folder = |pid: &u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let mut variables = environment.split(|&byte| byte == 0);
+        variables.any(|variable| variable.ends_with(folder))
+    };
+    let pids = fs::read_dir("/proc").expect("readable").flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(has_folder).collect()
+}
+
+fn state(pid: u32) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+    state.unwrap_or("gone").trim().to_owned()
+}
+
+/// Sends a signal to a process, or to a group.
+#[must_use]
+fn signal(name: &str, pid: i32) -> bool {
+    let sent = Command::new("kill")
+        .args([format!("-{name}"), "--".to_owned(), pid.to_string()])
+        .stderr(Stdio::null())
+        .status();
+    sent.expect("kill runs").success()
+}
+
+/// A lease process was killed, and what the next one did counts.
+fn assert_restarted(output: &Output) {
+    let figures = figures(output);
+    let why = LeaseError::NoHolder.to_string();
+    assert!(figures["refused_why"][why].as_u64() > Some(0), "{figures}");
+    assert!(figures["leases"].as_u64() > Some(2), "{figures}");
+}
+
+#[test]
+fn writers_do_not_wait_for_a_stopped_agent() {
+    let Some(run) = Run::start(&[]) else { return };
+    assert!(signal("STOP", run.agent()));
+    run.write();
+    assert_eq!(state(run.agent.id()), "T (stopped)");
+    assert!(signal("CONT", run.agent()));
+    run.write();
+    run.finish();
+}
+
+/// By Ctrl-Z, the terminal stops the process group. The readers stop as well.
+#[test]
+fn writers_do_not_wait_for_a_stopped_job() {
+    let Some(run) = Run::start(&[]) else { return };
+    assert!(signal("TSTP", -run.agent()));
+    run.write();
+    assert_eq!(state(run.agent.id()), "T (stopped)");
+    assert!(signal("CONT", -run.agent()));
+    run.write();
+    run.finish();
+}
+
+/// It is killed within a second, and another one takes over.
+#[test]
+fn writers_do_not_wait_for_a_stopped_lease_process() {
+    let Some(mut run) = Run::start(&[]) else {
+        return;
+    };
+    assert!(signal("STOP", run.holder as i32));
+    run.write();
+    run.await_holder();
+    run.write();
+    assert_restarted(&run.finish());
+}
+
+#[test]
+fn writers_do_not_wait_for_a_stopped_job_with_its_lease_process() {
+    let Some(mut run) = Run::start(&[]) else {
+        return;
+    };
+    assert!(signal("STOP", -run.agent()));
+    assert!(signal("STOP", run.holder as i32));
+    run.write();
+    assert_eq!(state(run.agent.id()), "T (stopped)");
+    assert!(signal("CONT", -run.agent()));
+    run.await_holder();
+    run.write();
+    run.finish();
+}
+
+#[test]
+fn writers_do_not_wait_for_a_traced_lease_process() {
+    let tracer = folder("replicas/trace");
+    let Some(mut run) = Run::start(&[]) else {
+        return;
+    };
+    let mut tracer = Command::new(tracer.path().join("program"))
+        .arg(run.holder.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let mut said = String::new();
+    let output = tracer.stdout.take().expect("piped");
+    BufReader::new(output).read_line(&mut said).expect("read");
+    let is_traced = !said.is_empty();
+    run.write();
+    drop(tracer.stdin.take());
+    tracer.wait().expect("waited for");
+    match is_traced {
+        // A process that has ended belongs to its tracer for as long as that wants it.
+        true => run.await_holder(),
+        false => skip_on_this_machine("nothing may be traced"),
+    }
+    run.write();
+    run.finish();
+}
+
+#[test]
+fn writers_do_not_wait_for_a_killed_lease_process() {
+    let Some(mut run) = Run::start(&[]) else {
+        return;
+    };
+    assert!(signal("KILL", run.holder as i32));
+    run.await_holder();
+    run.write();
+    assert_restarted(&run.finish());
+}
+
+#[test]
+fn writers_do_not_wait_for_a_killed_agent() {
+    let Some(run) = Run::start(&[]) else { return };
+    assert!(signal("KILL", run.agent()));
+    until("the lease process ends", || {
+        !processes_in(run.path()).contains(&run.holder)
+    });
+    run.write();
+    run.finish();
+}
+
+/// A cgroup that can be frozen.
+struct Freezer {
+    group: PathBuf,
+    /// The file, and what freezes and thaws.
+    switch: (&'static str, &'static str, &'static str),
+}
+
+impl Freezer {
+    fn of_version(version: u32) -> Option<Freezer> {
+        let mounts = fs::read_to_string("/proc/self/mounts").expect("readable");
+        let mut mounts = mounts.lines().map(|line| line.split(' '));
+        let root = mounts.find_map(|mut words| {
+            let (at, kind) = (words.nth(1)?, words.next()?);
+            let mut options = words.next()?.split(',');
+            let is_it = match version {
+                1 => kind == "cgroup" && options.any(|option| option == "freezer"),
+                _ => kind == "cgroup2",
+            };
+            is_it.then(|| PathBuf::from(at))
+        });
+        let Some(root) = root else {
+            skip_on_this_machine(format_args!("no freezer of cgroup v{version}"));
+            return None;
+        };
+        let group = root.join(format!("hither-frozen-{}", std::process::id()));
+        if let Err(error) = fs::create_dir(&group) {
+            skip_on_this_machine(format_args!("no cgroup: {error}"));
+            return None;
+        }
+        let switch = match version {
+            1 => ("freezer.state", "FROZEN", "THAWED"),
+            _ => ("cgroup.freeze", "1", "0"),
+        };
+        let freezer = Freezer { group, switch };
+        if !freezer.group.join(switch.0).exists() {
+            skip_on_this_machine(format_args!("no freezer of cgroup v{version}"));
+            return None;
+        }
+        Some(freezer)
+    }
+
+    fn freeze(&self, processes: &[u32]) {
+        for process in processes {
+            fs::write(self.group.join("cgroup.procs"), process.to_string()).expect("moved");
+        }
+        let (file, frozen, _) = self.switch;
+        fs::write(self.group.join(file), frozen).expect("frozen");
+    }
+
+    fn thaw(&self) {
+        let (file, _, thawed) = self.switch;
+        fs::write(self.group.join(file), thawed).expect("thawed");
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        let (file, _, thawed) = self.switch;
+        let _ = fs::write(self.group.join(file), thawed);
+        // Those in it may be about to end.
+        for _ in 0..2000 {
+            match fs::remove_dir(&self.group) {
+                Ok(()) => return,
+                Err(_) => thread::sleep(STEP),
+            }
+        }
+    }
+}
+
+/// As `docker pause` does with a whole job.
+#[test]
+fn writers_do_not_wait_for_a_frozen_job() {
+    let Some(mut run) = Run::start(&[]) else {
+        return;
+    };
+    let Some(freezer) = Freezer::of_version(2) else {
+        run.finish();
+        return;
+    };
+    freezer.freeze(&processes_in(run.path()));
+    run.write();
+    freezer.thaw();
+    run.await_holder();
+    run.write();
+    run.finish();
+}
+
+/// The kernel waits for a lease for so few seconds meanwhile, the fewest that replicas are made
+/// with.
+struct ShortLeases(String);
+
+const BREAK_TIME: &str = "/proc/sys/fs/lease-break-time";
+
+impl ShortLeases {
+    fn new() -> Option<ShortLeases> {
+        let before = fs::read_to_string(BREAK_TIME).ok()?;
+        if let Err(error) = fs::write(BREAK_TIME, "4") {
+            skip_on_this_machine(format_args!("{BREAK_TIME}: {error}"));
+            return None;
+        }
+        // What was promised for longer leases is taken back.
+        thread::sleep(Duration::from_secs(2));
+        Some(ShortLeases(before))
+    }
+}
+
+impl Drop for ShortLeases {
+    fn drop(&mut self) {
+        let _ = fs::write(BREAK_TIME, &self.0);
+    }
+}
+
+/// The freezer of cgroup v1 holds SIGKILL back: the kernel takes the leases away in the end.
+/// Programs rely on replicas for no longer than was promised.
+#[test]
+fn a_lease_process_frozen_by_cgroup_v1_is_not_relied_on() {
+    let Some(run) = Run::start(&[]) else { return };
+    let both = Freezer::of_version(1).zip(ShortLeases::new());
+    if let Some((freezer, _short)) = &both {
+        freezer.freeze(&[run.agent.id(), run.holder]);
+        run.write();
+        freezer.thaw();
+    }
+    run.finish();
+}
+
+/// What was read while a stopped lease process, which nothing kills, waits until the kernel has
+/// taken its leases.
+fn read_beside_a_dead_lease_process(faults: &[&str]) -> Option<[u64; 3]> {
+    let mut run = Run::start(&[&["HITHER_TEST_NO_DEADLINE"], faults].concat())?;
+    let _short = ShortLeases::new()?;
+    assert!(signal("STOP", run.holder as i32));
+    run.write();
+    fs::write(run.path().join("enough"), "").expect("written");
+    until("the readers end", || run.path().join("found").exists());
+    assert!(signal("KILL", run.holder as i32));
+    run.agent.wait().expect("waited for");
+    Some(found(&fs::read(run.path().join("found")).expect("there")))
+}
+
+#[test]
+fn a_lease_process_is_relied_on_no_longer_than_it_promised_and_the_test_would_notice() {
+    let Some([reads, stale, torn]) = read_beside_a_dead_lease_process(&[]) else {
+        return;
+    };
+    assert_eq!((stale, torn), (0, 0), "of {reads} reads");
+    if !cfg!(debug_assertions) {
+        return skip_on_this_machine("the negative control");
+    }
+    let promising = read_beside_a_dead_lease_process(&["HITHER_TEST_PROMISE_FOR_GOOD"]);
+    let [reads, stale, _] = promising.expect("as before");
+    println!("{stale} stale reads of {reads}");
+    assert!(stale > 0, "a promise for too long is not noticed");
+}
