@@ -9,7 +9,7 @@
 //!
 //! The layers, each of which imports those above it only:
 //!
-//! - `real`, `arena`, `buffers`, `signature`, `descriptor_table`, `files`: tools that know no
+//! - `real`, `arena`, `signature`, `descriptor_table`, `files`: tools that know no
 //!   session;
 //! - `process`, `session`, `thread`, `access`: attaching, forks, rings, and the record of an
 //!   access;
@@ -33,7 +33,6 @@ mod access;
 #[cfg(feature = "interpose")]
 mod arena;
 #[cfg(any(feature = "interpose", test))]
-mod buffers;
 #[cfg(any(feature = "interpose", test))]
 mod descriptor_table;
 #[cfg(feature = "interpose")]

@@ -57,6 +57,10 @@ pub use crate::page_cache::FileId;
 pub const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
 const BLOCK_SHIFT: u32 = 14;
 
+/// Reads that get fewer bytes are left to the kernel. What proves that a read may be served costs
+/// two system calls, which is more than a smaller read gains where memory is near.
+pub const READ_BYTES_MIN: usize = 16 << 10;
+
 /// Flag of a recorded access, beside [`crate::record::IN_KERNEL`]: a replica served it, and so it
 /// did those that this one stands for. One in [`SERVED_EACH`] of a thread's is told of, since
 /// telling takes as long as serving.

@@ -93,7 +93,6 @@ macro_rules! sending {
                 unsafe {
                     both_sides(flags, (from, offset), (to, std::ptr::null()), result, caller);
                 };
-                replicas::was_sent(offset, result);
                 match sent {
                     0 => result,
                     _ => sent as ssize_t + result.max(0),

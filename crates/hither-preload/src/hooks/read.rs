@@ -66,8 +66,7 @@ macro_rules! reading {
                 let result = unsafe { real::$real(fd, $($argument),*) };
                 after_call::transferred(Op::Read, fd, position, result, sp, rbp);
                 read_placement::was_read(fd, position, result);
-                // SAFETY: the call was made with these.
-                unsafe { replicas::was_read(fd, position, to, result) };
+                replicas::was_read(fd, position, result);
                 result
             }
         )*

@@ -157,8 +157,7 @@ unsafe extern "C-unwind" fn read_hook(
     if result > 0 {
         transferred(Op::Read, fd, BeforeCurrent, result, sp, rbp);
         read_placement::was_read(fd, BeforeCurrent, result);
-        // SAFETY: the call was made with these.
-        unsafe { replicas::was_read(fd, BeforeCurrent, to, result) };
+        replicas::was_read(fd, BeforeCurrent, result);
     }
     result
 }

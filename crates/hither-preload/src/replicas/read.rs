@@ -2,19 +2,21 @@
 
 use std::cell::Cell;
 
+use hither_sys::replica::READ_BYTES_MIN;
 use hither_sys::replica::view::{Match, View};
 use hither_sys::syscalls;
-use libc::{iovec, off_t};
+use libc::iovec;
 
 use super::table;
-use super::view::{is_recorded, is_vfork_child, single_threaded, stop, view};
-use crate::buffers;
+use super::view::{is_recorded, single_threaded, stop, view};
 use crate::request::{Destination, Position};
 
 /// Reads of more bytes are not served: the kernel has a limit, too, and large reads gain nothing.
 const READ_BYTES_MAX: usize = 8 << 20;
-/// Reads into more buffers are not served.
-const VECTOR_BUFFERS_MAX: usize = 64;
+/// The smallest page that a machine has.
+const PAGE_BYTES: usize = 4096;
+/// Pages that one system call probes.
+const PROBE_PAGES_MAX: usize = 64;
 
 thread_local! {
     /// Reads served since the last that was recorded.
@@ -24,6 +26,13 @@ thread_local! {
 unsafe extern "C-unwind" {
     /// Ends the calling thread if that was asked for.
     fn pthread_testcancel();
+}
+
+/// A buffer of the program's.
+#[derive(Clone, Copy)]
+struct Buffer {
+    start: *mut u8,
+    bytes: usize,
 }
 
 /// Serves a read. One in [`SERVED_EACH`](hither_sys::replica::SERVED_EACH) is passed to `record`,
@@ -38,22 +47,25 @@ pub(crate) unsafe fn serve(
     into: Destination,
     record: impl FnOnce(u64, u64),
 ) -> Option<isize> {
-    let view = view()?;
-    let of = table::matched(view, fd)?;
-    if is_vfork_child() {
+    let Destination::Buffer(start, bytes) = into else {
+        return None;
+    };
+    if !(READ_BYTES_MIN..=READ_BYTES_MAX).contains(&bytes) {
         return None;
     }
+    let start = start.cast();
+    let buffer = Buffer { start, bytes };
+    let view = view()?;
+    let of = table::matched(view, fd)?;
     if !single_threaded() {
         // SAFETY: the real call is a cancellation point as well, and nothing is held here.
         unsafe { pthread_testcancel() };
     }
     let served = match position {
-        Position::At(offset) => {
-            // SAFETY: as the caller says.
-            unsafe { copy(view, of, offset, into) }.map(|result| (offset, result))
-        }
         // SAFETY: as the caller says.
-        Position::BeforeCurrent => unsafe { next(view, of, fd, into) },
+        Position::At(offset) => unsafe { at(view, of, fd, offset, buffer) },
+        // SAFETY: as the caller says.
+        Position::BeforeCurrent => unsafe { next(view, of, fd, buffer) },
     };
     let Some((offset, result)) = served else {
         if view.is_ended() {
@@ -67,87 +79,86 @@ pub(crate) unsafe fn serve(
     Some(result)
 }
 
-/// What one read of the range would return, copied. `None` if it is not all there, or may not be of
-/// use by now.
+/// Serves the range at an offset.
 ///
 /// # Safety
 /// As [`serve`].
-#[inline]
-unsafe fn copy(view: &View, of: Match, offset: u64, into: Destination) -> Option<isize> {
-    match into {
-        Destination::Buffer(buffer, count) => {
-            let fits = (1..=READ_BYTES_MAX).contains(&count)
-                && buffers::are_writable(buffer as u64, count);
-            // SAFETY: the kernel has written to these bytes for the program, which asks for it
-            // again.
-            fits.then(|| unsafe { view.read(of, offset, buffer.cast(), count) })?
-                .map(|read| read as isize)
-        }
-        Destination::Vector(vector, count) => {
-            // SAFETY: as the caller says; the kernel has read the array before.
-            let buffers = unsafe { buffers_of(vector, count) }?;
-            let mut done = 0;
-            for &iovec { iov_base, iov_len } in buffers {
-                // SAFETY: as above.
-                let read =
-                    unsafe { view.read(of, offset + done as u64, iov_base.cast(), iov_len) }?;
-                done += read;
-                if read < iov_len {
-                    break;
-                }
-            }
-            Some(done as isize)
-        }
-        Destination::KernelOnly => None,
-    }
-}
-
-/// The buffers of a vectored read, if the kernel has written to all of them.
-///
-/// # Safety
-/// As [`serve`].
-unsafe fn buffers_of<'a>(vector: *const iovec, count: i32) -> Option<&'a [iovec]> {
-    let count = usize::try_from(count)
-        .ok()
-        .filter(|count| (1..=VECTOR_BUFFERS_MAX).contains(count))?;
-    if !buffers::is_readable(vector as u64, count * size_of::<iovec>()) {
+unsafe fn at(
+    view: &View,
+    of: Match,
+    fd: i32,
+    offset: u64,
+    buffer: Buffer,
+) -> Option<(u64, isize)> {
+    let left = view.bytes(of).saturating_sub(offset);
+    let bytes = usize::try_from(left).map_or(buffer.bytes, |left| left.min(buffer.bytes));
+    if bytes < READ_BYTES_MIN || !view.holds(of, offset, bytes) || !table::is_file(view, of, fd) {
         return None;
     }
-    // SAFETY: the kernel has read so many of them there.
-    let buffers = unsafe { std::slice::from_raw_parts(vector, count) };
-    let mut sum = 0_usize;
-    for buffer in buffers {
-        sum = sum.checked_add(buffer.iov_len)?;
-        if buffer.iov_len > 0 && !buffers::are_writable(buffer.iov_base as u64, buffer.iov_len) {
-            return None;
-        }
+    let buffer = Buffer { bytes, ..buffer };
+    // SAFETY: as the caller says.
+    let read = unsafe { copy(view, of, fd, offset, buffer) }?;
+    Some((offset, read as isize))
+}
+
+/// Copies a range that lies within the file of a match, which is that of `fd`. `None` if it is not
+/// all there, or may not be of use by now.
+///
+/// # Safety
+/// As [`serve`].
+unsafe fn copy(view: &View, of: Match, fd: i32, offset: u64, buffer: Buffer) -> Option<usize> {
+    if !probe(fd, offset, buffer) {
+        return None;
     }
-    (1..=READ_BYTES_MAX).contains(&sum).then_some(buffers)
+    // SAFETY: the kernel has just written to each page of the buffer for the program.
+    unsafe { view.read(of, offset, buffer.start, buffer.bytes) }
+}
+
+/// Has the kernel read a byte into each page of the buffer: whether it does.
+///
+/// So the descriptor may be read from, through the page cache (a direct read of a byte fails), and
+/// each page may be written to; where one may not, the kernel says EFAULT once more in the real
+/// call. The bytes are the file's own. Access times are set, and who watches for accesses is told,
+/// as by a read.
+fn probe(fd: i32, mut offset: u64, buffer: Buffer) -> bool {
+    let nothing = iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 1,
+    };
+    let mut bytes = [nothing; PROBE_PAGES_MAX];
+    let end = buffer.start as usize + buffer.bytes;
+    let mut address = buffer.start as usize;
+    while address < end {
+        let mut count = 0;
+        for byte in &mut bytes {
+            if address >= end {
+                break;
+            }
+            byte.iov_base = address as *mut _;
+            address = (address & !(PAGE_BYTES - 1)) + PAGE_BYTES;
+            count += 1;
+        }
+        let arguments = [fd as usize, bytes.as_ptr() as usize, count, offset as usize, 0, 0];
+        // SAFETY: the kernel writes to the program's buffer, as the program asks for, or refuses.
+        let read = unsafe { syscalls::syscall(libc::SYS_preadv, arguments) };
+        if read != count as isize {
+            return false;
+        }
+        offset += count as u64;
+    }
+    true
 }
 
 /// Serves the range behind the descriptor's own offset, which moves on.
 ///
 /// # Safety
 /// As [`serve`].
-unsafe fn next(view: &View, of: Match, fd: i32, into: Destination) -> Option<(u64, isize)> {
-    let count = match into {
-        Destination::Buffer(buffer, count) => {
-            buffers::are_writable(buffer as u64, count).then_some(count)?
-        }
-        Destination::Vector(vector, count) => {
-            // SAFETY: as the caller says.
-            let buffers = unsafe { buffers_of(vector, count) }?;
-            buffers.iter().map(|buffer| buffer.iov_len).sum()
-        }
-        Destination::KernelOnly => return None,
-    };
-    if !(1..=READ_BYTES_MAX).contains(&count) {
-        return None;
-    }
-    let bytes = view.bytes(of);
-    let expected = table::take_offset(fd, |offset| offset + count as u64 <= bytes)?;
+unsafe fn next(view: &View, of: Match, fd: i32, buffer: Buffer) -> Option<(u64, isize)> {
+    let (size, count) = (view.bytes(of), buffer.bytes);
+    let expected = table::take_offset(fd, |offset| offset + count as u64 <= size)?;
     // What cannot be served is better seen before the offset is moved.
-    let moved = match view.holds(of, expected, count) {
+    let served = view.holds(of, expected, count) && table::is_file(view, of, fd);
+    let moved = match served {
         true => syscalls::seek(fd, count as i64, libc::SEEK_CUR).ok(),
         false => None,
     };
@@ -156,17 +167,17 @@ unsafe fn next(view: &View, of: Match, fd: i32, into: Destination) -> Option<(u6
         return None;
     };
     let start = after - count as u64;
-    if after <= bytes {
+    if after <= size && view.holds(of, start, count) {
         // SAFETY: as the caller says.
-        let served = unsafe { copy(view, of, start, into) };
-        if let Some(result) = served.filter(|&result| result == count as isize) {
+        let read = unsafe { copy(view, of, fd, start, buffer) };
+        if read == Some(count) {
             table::put_offset(fd, after);
-            return Some((start, result));
+            return Some((start, count as isize));
         }
     }
     // The range is this call's: nobody else reads it. It is read where it is.
     // SAFETY: as the caller says.
-    let result = unsafe { real_at(fd, into, start) };
+    let result = unsafe { real_at(fd, buffer, start) };
     let unread = count as i64 - (result.max(0) as i64);
     if unread > 0 {
         // Seeking back fails only where somebody has set the offset meanwhile, whose word then
@@ -181,49 +192,17 @@ unsafe fn next(view: &View, of: Match, fd: i32, into: Destination) -> Option<(u6
 ///
 /// # Safety
 /// As [`serve`].
-unsafe fn real_at(fd: i32, into: Destination, offset: u64) -> isize {
-    let (number, address, count) = match into {
-        Destination::Buffer(buffer, count) => (libc::SYS_pread64, buffer as usize, count),
-        Destination::Vector(vector, count) => (libc::SYS_preadv, vector as usize, count as usize),
-        Destination::KernelOnly => return -1,
-    };
-    let arguments = [fd as usize, address, count, offset as usize, 0, 0];
+unsafe fn real_at(fd: i32, buffer: Buffer, offset: u64) -> isize {
+    let (start, offset) = (buffer.start as usize, offset as usize);
+    let arguments = [fd as usize, start, buffer.bytes, offset, 0, 0];
     // SAFETY: as the caller says.
-    unsafe { syscalls::syscall(number, arguments) }
+    unsafe { syscalls::syscall(libc::SYS_pread64, arguments) }
 }
 
-/// The real call has sent so much: the kernel has found a place good for the offset.
-pub(crate) fn was_sent(offset: *const off_t, result: isize) {
-    if result > 0 && !offset.is_null() && view().is_some() {
-        buffers::wrote(offset as u64, size_of::<off_t>());
-    }
-}
-
-/// The real call has read so much: the kernel has found the buffers good.
-///
-/// # Safety
-/// The arguments are those of a call that succeeded.
+/// The real call has read so much.
 #[inline]
-pub(crate) unsafe fn was_read(fd: i32, position: Position, into: Destination, result: isize) {
-    if result <= 0 || view().is_none() {
-        return;
-    }
-    match into {
-        Destination::Buffer(buffer, _) => buffers::wrote(buffer as u64, result as usize),
-        Destination::Vector(vector, count) => {
-            buffers::read(vector as u64, count as usize * size_of::<iovec>());
-            // SAFETY: the kernel has read so many of them there.
-            let buffers = unsafe { std::slice::from_raw_parts(vector, count as usize) };
-            let mut left = result as usize;
-            for buffer in buffers {
-                let length = buffer.iov_len.min(left);
-                buffers::wrote(buffer.iov_base as u64, length);
-                left -= length;
-            }
-        }
-        Destination::KernelOnly => {}
-    }
-    if let Position::BeforeCurrent = position {
+pub(crate) fn was_read(fd: i32, position: Position, result: isize) {
+    if result > 0 && matches!(position, Position::BeforeCurrent) && view().is_some() {
         table::moved_on(fd, result as u64);
     }
 }

@@ -11,7 +11,7 @@
 //! From the first block on that has no replica the kernel sends.
 //!
 //! Differences that remain: while a send waits for its peer, of [`SENDS_MAX`] at a time, there are
-//! two descriptors more, which a child of a `fork` by another thread keeps until it executes
+//! three descriptors more, which a child of a `fork` by another thread keeps until it executes
 //! something, and which a handler that leaves by `longjmp` leaves behind. A signal that comes
 //! between two pieces runs its handler there, and the call goes on, as if it had come before the
 //! call.
@@ -24,8 +24,7 @@ use hither_sys::syscalls;
 use libc::{c_int, iovec, off_t};
 
 use super::table;
-use super::view::{is_recorded, is_vfork_child, stop, view};
-use crate::buffers;
+use super::view::{is_recorded, stop, view};
 
 /// As much as a pipe holds.
 const PIPE_BYTES: usize = 64 << 10;
@@ -97,11 +96,10 @@ pub(crate) unsafe fn send(
         return None;
     }
     let of = table::matched(view, from)?;
-    if !view.lends() || is_vfork_child() {
+    if !view.lends() {
         return None;
     }
-    // SAFETY: as the caller says.
-    let start = unsafe { start(from, offset) }?;
+    let start = start(to, from, offset)?;
     // What the kernel refuses.
     i64::try_from(count).ok()?.checked_add_unsigned(start)?;
     let count = count.min(SEND_BYTES_MAX);
@@ -115,9 +113,12 @@ pub(crate) unsafe fn send(
         SKIP.set(skip - 1);
         return None;
     }
-    if !is_stream(to) {
+    if !table::is_file(view, of, from) || !is_stream(to) {
         return None;
     }
+    // Another thread may close `to` amid the call, and a connection get its number that is to get
+    // none of this.
+    let to = Duplicate::of(to)?;
     let pipe = Pipe::new()?;
     let refer_next = |done: usize| {
         let length = (there - done).min(PIPE_BYTES);
@@ -136,7 +137,7 @@ pub(crate) unsafe fn send(
             false => unsafe { offset.write_unaligned(at as off_t) },
         }
     };
-    let (sent, end) = through(&pipe, to, there, refer_next, moved);
+    let (sent, end) = through(&pipe, to.0, there, refer_next, moved);
     drop(pipe);
     if sent < LENT_MIN {
         SKIP.set(SKIPPED_AFTER_SHORT);
@@ -157,18 +158,38 @@ pub(crate) unsafe fn send(
     }
 }
 
-/// Where a send begins, if that may be asked.
-///
-/// # Safety
-/// As [`send`].
-unsafe fn start(from: c_int, offset: *mut off_t) -> Option<u64> {
+/// Where a send begins. `None` for what the kernel refuses.
+fn start(to: c_int, from: c_int, offset: *mut off_t) -> Option<u64> {
     if offset.is_null() {
         return syscalls::seek(from, 0, libc::SEEK_CUR).ok();
     }
-    let seen = buffers::are_writable(offset as u64, size_of::<off_t>());
-    // SAFETY: the kernel has written there for the program, which asks for it again.
-    seen.then(|| unsafe { offset.read_unaligned() })
-        .and_then(|offset| u64::try_from(offset).ok())
+    // A send of nothing: the kernel reads the offset and writes it back.
+    let arguments = [to as usize, from as usize, offset as usize, 0, 0, 0];
+    // SAFETY: the kernel takes memory of the program's as the program asks for, or refuses.
+    if unsafe { syscalls::syscall(libc::SYS_sendfile, arguments) } != 0 {
+        return None;
+    }
+    // SAFETY: the kernel has just written there for the program.
+    u64::try_from(unsafe { offset.read_unaligned() }).ok()
+}
+
+/// A descriptor of this call's for what another one stands for.
+struct Duplicate(c_int);
+
+impl Duplicate {
+    fn of(fd: c_int) -> Option<Duplicate> {
+        // Above those that a program without standard descriptors may be about to make.
+        let arguments = [fd as usize, libc::F_DUPFD_CLOEXEC as usize, 3, 0, 0, 0];
+        // SAFETY: the call takes no memory.
+        let made = unsafe { syscalls::syscall(libc::SYS_fcntl, arguments) };
+        (made >= 0).then_some(Duplicate(made as c_int))
+    }
+}
+
+impl Drop for Duplicate {
+    fn drop(&mut self) {
+        syscalls::close(self.0);
+    }
 }
 
 /// Sends what `refer_next` has a pipe refer to, piece by piece, up to `there` bytes: how many went,

@@ -1,10 +1,9 @@
-//! Which descriptor stands for a file with replicas, and whether its offset is this process's
-//! alone.
+//! Which descriptor is thought to stand for a file with replicas, and where its offset is thought
+//! to be.
 //!
-//! A word a descriptor, as in [`crate::files`], but what is wrong there for a moment costs a line
-//! of a trace, and here it would be another file's bytes. So a word carries a tag that changes
-//! whenever the descriptor is forgotten: what one thread finds out about a descriptor is not
-//! entered if another one has closed it meanwhile.
+//! Hints, which spare most calls the question: a program can change a descriptor unseen (by a system
+//! call of its own, in a table that threads do not share, within stdio). Each read that is served
+//! asks the kernel what the descriptor stands for at that moment ([`is_file`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,13 +25,12 @@ const ABSENT: u64 = 2;
 /// The file of a number and an epoch, in the bits above.
 const MATCHED: u64 = 3;
 
-/// The uppermost bits are the tag.
-const TAG_SHIFT: u32 = 48;
-const TAG: u64 = u64::MAX << TAG_SHIFT;
+/// The bits above the kind.
+const BODY_SHIFT: u32 = 2;
 /// A generation as far as it is kept.
-const GENERATION: u64 = (1 << (TAG_SHIFT - 2)) - 1;
+const GENERATION: u64 = u64::MAX >> BODY_SHIFT;
 const FILE_BITS: u32 = 12;
-const EPOCH_BITS: u32 = TAG_SHIFT - 2 - FILE_BITS;
+const EPOCH_BITS: u32 = u64::BITS - BODY_SHIFT - FILE_BITS;
 
 /// No offset is known, or somebody is about to move it.
 const TAKEN: u64 = u64::MAX;
@@ -55,11 +53,7 @@ unsafe impl Row for Descriptor {
 
     fn forget(&self) {
         self.offset.store(TAKEN, Ordering::Relaxed);
-        let next = |word: u64| Some((word & TAG).wrapping_add(1 << TAG_SHIFT) | UNKNOWN);
-        // It never refuses.
-        let _ = self
-            .word
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, next);
+        self.word.store(UNKNOWN, Ordering::Relaxed);
     }
 }
 
@@ -68,31 +62,27 @@ pub(crate) fn opened(fd: i32) {
     put_offset(fd, 0);
 }
 
-/// The replicas of the file behind `fd`.
+/// The replicas of the file that `fd` is thought to stand for.
 #[inline]
 pub(super) fn matched(view: &View, fd: i32) -> Option<Match> {
     let descriptor = TABLE.row(fd)?;
-    let word = descriptor.word.load(Ordering::Acquire);
+    let word = descriptor.word.load(Ordering::Relaxed);
     match word & KIND {
         MATCHED => {
             let of = unpack(word);
             match view.is_over(of) {
                 false => Some(of),
-                true => look_up(view, fd, descriptor, word),
+                true => look_up(view, fd, descriptor),
             }
         }
         REFUSED => None,
-        ABSENT if generation(word) == view.generation() & GENERATION => None,
-        _ => look_up(view, fd, descriptor, word),
+        ABSENT if word >> BODY_SHIFT == view.generation() & GENERATION => None,
+        _ => look_up(view, fd, descriptor),
     }
 }
 
-fn generation(word: u64) -> u64 {
-    (word & !TAG) >> 2
-}
-
 fn unpack(word: u64) -> Match {
-    let body = (word & !TAG) >> 2;
+    let body = word >> BODY_SHIFT;
     Match {
         file: (body & ((1 << FILE_BITS) - 1)) as u32,
         epoch: body >> FILE_BITS,
@@ -101,42 +91,46 @@ fn unpack(word: u64) -> Match {
 
 fn pack(of: Match) -> Option<u64> {
     let fits = of.file < 1 << FILE_BITS && of.epoch < 1 << EPOCH_BITS;
-    fits.then_some((of.epoch << FILE_BITS | u64::from(of.file)) << 2 | MATCHED)
+    fits.then_some((of.epoch << FILE_BITS | u64::from(of.file)) << BODY_SHIFT | MATCHED)
 }
 
-/// Finds out what `fd` stands for, which was `word` before.
+/// Finds out what `fd` stands for.
 #[cold]
-fn look_up(view: &View, fd: i32, descriptor: &Descriptor, word: u64) -> Option<Match> {
-    // The child of a vfork finds out about its own descriptors, and enters nothing of it in its
-    // parent's table.
+fn look_up(view: &View, fd: i32, descriptor: &Descriptor) -> Option<Match> {
+    // The child of a vfork has its own descriptors, and its parent's table.
     if !session::owns_descriptors() {
         return None;
     }
     let generation = view.generation() & GENERATION;
-    let found = match is_served(fd) {
+    let found = match may_be_served(fd) {
         None => Err(REFUSED),
         Some(id) => match view.find(id) {
-            None => Err(generation << 2 | ABSENT),
+            None => Err(generation << BODY_SHIFT | ABSENT),
             Some(of) => Ok(of),
         },
     };
-    let body = match found {
+    let word = match found {
         Ok(of) => pack(of)?,
-        Err(body) => body,
+        Err(word) => word,
     };
-    let entered = descriptor.word.compare_exchange(
-        word,
-        word & TAG | body,
-        Ordering::AcqRel,
-        Ordering::Relaxed,
-    );
-    // Somebody has closed it, or found out the same.
-    entered.ok().and(found.ok())
+    descriptor.word.store(word, Ordering::Relaxed);
+    found.ok()
+}
+
+/// Whether `fd`, in this thread and at this moment, stands for the file of a match. The file's lease
+/// keeps its inode, so that no other file gets the number while the match holds.
+#[inline]
+pub(super) fn is_file(view: &View, of: Match, fd: i32) -> bool {
+    let same = view.identity(of) == syscalls::identity(fd).ok();
+    if !same {
+        TABLE.forget(fd);
+    }
+    same
 }
 
 /// The file behind `fd`, if reads of it may be served: a regular one, opened for reading alone and
 /// through the page cache.
-fn is_served(fd: i32) -> Option<FileId> {
+fn may_be_served(fd: i32) -> Option<FileId> {
     let flags = syscalls::status_flags(fd).ok()?;
     if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & (libc::O_DIRECT | libc::O_PATH) != 0 {
         return None;

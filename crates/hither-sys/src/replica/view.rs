@@ -157,6 +157,14 @@ impl View {
         None
     }
 
+    /// Device and inode number of a file, as of a match that may be over by now.
+    #[inline]
+    pub fn identity(&self, of: Match) -> Option<(u64, u64)> {
+        let file = self.control.file(of.file as usize)?;
+        let device = file.device.load(Ordering::Relaxed);
+        Some((device, file.inode.load(Ordering::Relaxed)))
+    }
+
     /// The size of a file as of a match that may be over by now, to see beforehand where a read
     /// would end.
     #[inline]
