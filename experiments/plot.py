@@ -1,18 +1,18 @@
-"""Charts as SVG, for the experiments: groups of bars, and lines. No dependencies; the same data
-give the same bytes."""
+"""Charts as SVG for the experiments: grouped bars, and lines. No dependencies. Equal data give
+equal bytes."""
 
 import math
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-# Okabe and Ito's colours, which colour-blind people can tell apart; each series is also told by its
-# place in the legend.
+# The colours of Okabe and Ito, which colour-blind people can distinguish. Position in the legend
+# also identifies a series.
 COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999", "#000000"]
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 380, 62, 16, 64, 52
 
 
 class Chart:
-    """Axes, a title and a legend; values are drawn from 0 up."""
+    """Axes, a title and a legend. Values start at 0."""
 
     def __init__(self, title: str, unit: str, series: list[str], most: float):
         self.parts: list[str] = []
@@ -24,14 +24,14 @@ class Chart:
                 at, row = LEFT, row + 1
             places.append((at, row))
             at += width
-        # A legend of several rows grows upwards, with the picture.
+        # A legend of several rows makes the picture higher.
         self.above = 16 * row
         self.text(LEFT, 20 - self.above, title, size=15)
         self.text(LEFT, TOP - 8, unit, size=11)
         for number, (name, (at, row)) in enumerate(zip(series, places)):
             y = 30 - self.above + 16 * row
             colour = COLOURS[number % len(COLOURS)]
-            # Where a colour comes again, its box is hollow, and its line dashed.
+            # Where colours repeat, boxes are hollow and lines dashed.
             fill = colour if number < len(COLOURS) else "none"
             box = f'stroke="{colour}" stroke-width="2"' if fill == "none" else ""
             self.parts.append(
@@ -68,7 +68,7 @@ class Chart:
 
 
 def step(most: float) -> tuple[float, float]:
-    """The distance of round values on an axis up to `most`, and where it ends."""
+    """The distance of round values on an axis up to `most`, and the end of the axis."""
     size = 10.0**-6
     while size * 10 < most:
         size *= 10
@@ -90,8 +90,8 @@ def bars(
     series: list[str],
     spread: dict | None = None,
 ) -> None:
-    """A group of bars each: one a series, a gap where there is no value. `spread`: the least and
-    the most of a bar, by group and number of the series."""
+    """Groups of bars, one bar per series; a missing value leaves a gap. `spread` is the smallest
+    and the largest value of a bar, by group and number of the series."""
     spread = spread or {}
     values = [value for group in groups.values() for value in group if value is not None]
     chart = Chart(title, unit, series, max([*values, *(most for _, most in spread.values())]))
@@ -127,9 +127,8 @@ def lines(
     series: dict[str, list[tuple[float, float]]],
     log: bool = False,
 ) -> None:
-    """A line a series, through its points. With `log` equal factors are equal distances, there is a
-    number at each step of 1, 2 and 5, and the points, of which there are many then, are not
-    marked."""
+    """One line per series through its points. With `log`, equal factors are equal distances, the
+    axis has numbers at 1, 2 and 5, and points have no markers, since there are many."""
     points = [point for line in series.values() for point in line]
     chart = Chart(title, unit, list(series), max(y for _, y in points))
     place = math.log if log else float

@@ -1,25 +1,24 @@
 #!/usr/bin/env python3
 """Cache-aware page placement (thesis of the University of Toronto on NUMAchine) against
-first-touch, round-robin and the best static placement, under memory pressure: one program at a time
-(figures 3.2, 5.10 and 5.11), mixes of two on one node (figure 5.12 and table 5.4), and, what the
-thesis leaves open (section 6.1), cache-aware placement as the start of user-level page migration.
+first-touch, round-robin and the best static placement, under memory pressure. Parts: one program
+at a time (figures 3.2, 5.10 and 5.11); mixes of two programs on one node (figure 5.12 and table
+5.4); cache-aware placement as the start of user-level page migration, which the thesis leaves
+open (section 6.1); the parameters; and several remote distances, which the thesis proposes and
+could not measure (section 5.1.1).
 
-The machine is the thesis' (`--nodes numachine-4`: 900 ns local, 3960 ns remote), at a sixteenth of
-its size: caches of 64 KiB for 1 MiB, regions from 64 KiB for 1 MiB, and frames such that a program
-has the part of its memory on the local node that it has in the thesis (96 MB of table 5.2's). What
-is not scaled: pages of 4 KiB, the thresholds of 5 pages and 10 faults. NUMAchine's network caches,
-which keep some remote lines near, are not modelled, and page faults cost nothing: both sides'
-programs run long after the last one, ours far shorter.
+The machine is that of the thesis (`--nodes numachine-4`: 900 ns local, 3960 ns remote), at a
+sixteenth of its size: caches of 64 KiB for 1 MiB, and regions from 64 KiB for 1 MiB. Frames are
+such that the local node holds the same share of a program's memory as in the thesis (96 MB,
+table 5.2). Not scaled are the pages of 4 KiB and the thresholds of 5 pages and 10 faults.
+NUMAchine's network caches, which keep some remote lines near, are not modelled. Page faults cost
+nothing, since all programs run long after their last one, ours for a far shorter time.
 
-Programs are `hither gen`'s with one thread: bucket-sort for buk, matmul for mxm, multigrid for
-mgrid, stencil for swim, cfd for applu (both solve the Navier-Stokes equations by sweeps over a
-cube); the thesis' others have no counterpart here. A thread computes `--compute-ns` between two
-misses.
+Programs are those of `hither gen` with one thread: bucket-sort for buk, matmul for mxm,
+multigrid for mgrid, stencil for swim, cfd for applu (both solve the Navier-Stokes equations by
+sweeps over a cube). The thesis' other programs have no counterpart here. A thread computes for
+`--compute-ns` between two misses.
 
-Also what its parameters do, and several remote distances, which the thesis proposes and could not
-measure (section 5.1.1).
-
-Writes a CSV file for each part, charts (SVG) and cache_aware.md into --output. Takes two minutes.
+Writes a CSV file per part, charts (SVG) and cache_aware.md into --output. Takes two minutes.
 
     python3 cache_aware.py --hither target/release/hither --work /tmp/cache_aware --output results
 """
@@ -46,11 +45,12 @@ NAMES = ["first-touch", "round-robin", "cache-aware", "a-priori"]
 
 
 class Program:
-    """A program of ours, at the thesis' sizes by 16 as far as its parameters allow, and the thesis'
-    figures for its counterpart: memory alone and in mixes in MB (table 5.2), the local part of
-    references by first-touch and cache-aware (figure 5.11, as far as the text gives numbers), how
-    much shorter it runs (section 5.4: up to 27 %, the others with no appreciable difference), and
-    mean seconds in mixes (table 5.4)."""
+    """A program, at a sixteenth of the thesis' size as far as its parameters allow, and the
+    thesis' figures of its counterpart: memory in MB, alone and in mixes (table 5.2); the local
+    share of references with first-touch and with cache-aware placement (figure 5.11, where the
+    text gives numbers); the reduction of its run time (section 5.4: up to 27 %, not appreciable
+    for the other programs); and mean seconds in mixes (table 5.4).
+    """
 
     def __init__(self, name, thesis, single, mixed, megabytes, local, mixed_s, factor=1.0):
         self.name, self.thesis, self.factor = name, thesis, factor
@@ -59,12 +59,13 @@ class Program:
         self.local, self.mixed_s = local, mixed_s
 
     def part(self, size: str) -> float:
-        """How much of its memory a node holds."""
+        """The share of its memory that fits on a node."""
         return LOCAL_MB / self.megabytes[size] * self.factor
 
 
-# buk touches two of its three arrays before the one that is accessed at random, bucket-sort two of
-# four: it is given three quarters of the part, so that those before fill the same part of the node.
+# buk touches two of its three arrays before the one accessed at random, bucket-sort two of four. So
+# bucket-sort gets three quarters of the share: then the first arrays fill the same share of the
+# node.
 PROGRAMS = [
     Program(
         "bucket-sort",
@@ -116,7 +117,7 @@ PROGRAMS = [
 
 
 class Bench:
-    """Where traces lie, and what reads them."""
+    """Generates traces and simulates them."""
 
     def __init__(self, options: argparse.Namespace):
         self.hither, self.work, self.output = options.hither, options.work, options.output
@@ -129,7 +130,7 @@ class Bench:
         return subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
 
     def trace(self, name: str, specs: list[str], threads: int = 1, *more: str) -> Path:
-        """Generates it, unless it is there."""
+        """Generates the trace, unless it exists."""
         path = self.work / name
         if not path.exists():
             self.run("gen", *specs, "-q", "--threads", threads, "-o", path, *more)
@@ -141,7 +142,7 @@ class Bench:
     def simulate(
         self, trace: Path, placements: list[str], frames: int, nodes: str | Path = NODES
     ) -> list[dict]:
-        """Everything runs on node 0 unless the trace says otherwise."""
+        """Everything runs on node 0, unless the trace has nodes."""
         command = [
             "sim",
             trace,
@@ -165,7 +166,7 @@ class Bench:
 
 
 def local_part(result: dict) -> float:
-    """The local part of what is not the first touch of a page."""
+    """The local share of all accesses but the first touches of pages."""
     return result["local"] / max(1, result["local"] + result["remote"])
 
 
@@ -244,7 +245,7 @@ def single(bench: Bench) -> list[str]:
 
 
 def pressure(bench: Bench) -> list[str]:
-    """How the gain depends on how much fits."""
+    """The gain as a function of the share of memory that fits."""
     rows, drawn = [], {}
     for program in PROGRAMS[:3]:
         trace = bench.work / f"{program.name}-single"
@@ -301,7 +302,7 @@ def pressure(bench: Bench) -> list[str]:
 
 
 def mixes(bench: Bench) -> list[str]:
-    """All pairs of programs on one node, also of a program with itself."""
+    """All pairs of programs on one node, including a program with itself."""
     rows = []
     for first, second in itertools.combinations_with_replacement(PROGRAMS, 2):
         name = f"{first.name}-{second.name}-mixed"
@@ -389,7 +390,7 @@ PARAMETERS = [
 
 
 def parameters(bench: Bench) -> list[str]:
-    """How much depends on the thesis' numbers; it calls its programs relatively insensitive to the
+    """The effect of the thesis' numbers. It calls its programs relatively insensitive to the
     thresholds of the detection."""
     rows, cells = [], {}
     for program in PROGRAMS:
@@ -425,9 +426,9 @@ def parameters(bench: Bench) -> list[str]:
 
 
 def two_rings(bench: Bench) -> list[str]:
-    """Two rings of four stations: what section 5.1.1 proposes for several remote distances. The
-    other ring is twice the way, which is ours: the thesis' global ring did not work. A node holds
-    15 % of the program, so that a ring does not hold all of it."""
+    """Two rings of four stations: the proposal of section 5.1.1 for several remote distances.
+    The other ring is twice as far, which is our choice: the thesis' global ring did not work. A
+    node holds 15 % of the program, so a ring does not hold all of it."""
     stations = range(8)
     matrix = [
         [900 if a == b else 3960 if a // 4 == b // 4 else 7020 for b in stations] for a in stations
@@ -483,8 +484,8 @@ def two_rings(bench: Bench) -> list[str]:
     return lines
 
 
-# Threads in parallel, on all four stations; initialised by thread 0, as most programs that nobody
-# wrote for NUMA are.
+# Parallel threads on all four stations. Thread 0 initialises the data, as in most programs not
+# written for NUMA.
 TOGETHER = {
     "bucket-sort": "bucket-sort{serial_init=1,iterations=12}",
     "matmul": "matmul{serial_init=1,iterations=4}",
@@ -497,8 +498,8 @@ INITIAL = ["single-node", "first-touch", "round-robin", "cache-aware"]
 
 
 def together(bench: Bench) -> list[str]:
-    """Cache-aware placement as the start of page migration: section 6.1 asks how many migrations it
-    saves, and whether it leaves the room on the nodes that migration needs."""
+    """Cache-aware placement as the start of page migration. Section 6.1 asks how many migrations
+    this saves, and whether it leaves enough room on the nodes for migration."""
     rows = []
 
     def add(name: str, threads: int, trace: Path, frames: int, initials: list[str]) -> None:
@@ -575,7 +576,7 @@ def together(bench: Bench) -> list[str]:
         )
     for name, spec in TOGETHER.items():
         trace = bench.trace(f"{name}-together", [spec], 16, "--nodes", "4")
-        # A quarter more than all nodes together need: little room to move to.
+        # A quarter more than the program needs on all nodes together: little room for moves.
         add(name, 16, trace, int(bench.blocks(trace) * 1.25 / 4), INITIAL)
     bench.csv("together.csv", rows)
     return [

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""The dual-layered file cache against plain first touch: figures 3 and 4 and tables 1, 2, 3 to 5
-and 6 of Zhou, Meng and Ma, "Dual-layered file cache on cc-NUMA system", ours beside the paper's,
-and what it left open: memory pressure, more nodes, its parameters, and its three extensions one by
-one.
+"""The dual-layered file cache against plain first touch: figures 3 and 4 and tables 1 to 6 of
+Zhou, Meng and Ma, "Dual-layered file cache on cc-NUMA system", with the paper's values beside
+ours; and what the paper leaves open: memory pressure, more nodes, its parameters, and each of
+its three extensions.
 
-The paper's machine is two Opteron nodes with 1 GiB each (`--nodes opteron2 --size 1GiB`); its
+The paper's machine has two Opteron nodes with 1 GiB each (`--nodes opteron2 --size 1GiB`). Its
 workloads are `hither gen parallel-grep`, `compile`, `iozone` and `web-server` with the paper's
-sizes. First touch of blocks of files is the placement `first-and-forever` with LRU on each node.
-*Local* is the part of the accesses to cached blocks that the accessing node served itself: the
-paper counts pages that it just read from the disk as local ones, which these are not.
+sizes. First touch of file blocks is the placement `first-and-forever` with LRU on each node.
+*Local* is the share of accesses to cached blocks that the accessing node served. The paper also
+counts pages just read from the disk as local; here they are not.
 
-Writes results.csv (every run), README.md (the tables, and notes.md from beside this script) and
-*.svg under --output. About a minute on two cores; --quick is a tenth of the work, for whoever
-changes this script.
+Writes results.csv (every run), README.md (the tables, and notes.md of this folder) and *.svg to
+--output. Takes about a minute on two cores. --quick does a tenth of the work, for changes to
+this script.
 
     python3 dual_layer.py --hither target/release/hither --work /tmp/dual_layer --output \\
         experiments/dual_layer/results
@@ -52,12 +52,12 @@ COLUMNS = [
     "modelled_time_ns",
 ]
 
-# Table 1: seconds of an average grep, first touch and dual-layered. Figure 3 gives 50 % and 98.8 %
-# local hits in the text.
+# Table 1: seconds of an average grep, with first touch and with the dual-layered cache. Figure 3
+# gives 50 % and 98.8 % local hits in the text.
 GREP_S = {2: (3.36, 3.36), 4: (6.98, 6.90), 6: (10.38, 9.98), 8: (13.78, 12.93), 10: (17.12, 15.75)}
 # Table 2: pages found locally.
 COMPILE_LOCAL = {"gcc": (386070, 421631), "tar, gcc and cscope": (439517, 657510)}
-# Table 5: percent of more bandwidth, by test and threads.
+# Table 5: percent of additional bandwidth, by test and threads.
 IOZONE = {
     "write": (0, -0.3, 0, -0.4, 0),
     "re-write": (0, -0.2, 0, -0.4, 0.1),
@@ -72,7 +72,7 @@ SHELLS = [2, 4, 6, 8, 10]
 
 
 class Lab:
-    """Makes traces, once each, and runs placements over them; keeps every row."""
+    """Generates each trace once, simulates placements over it, and keeps every row."""
 
     def __init__(self, hither: Path, work: Path, quick: bool):
         self.hither, self.work, self.quick, self.rows = hither, work, quick, []
@@ -100,7 +100,7 @@ class Lab:
         placements: list[str],
         *options: str,
     ) -> list[dict]:
-        """The results of the placements, in their order."""
+        """The results of the placements, in the same order."""
         arguments = [
             "sim",
             "-q",
@@ -130,7 +130,7 @@ class Lab:
 
 
 def local(result: dict) -> float:
-    """Percent of the accesses to cached blocks that the node itself served."""
+    """Percent of the accesses to cached blocks that the accessing node served."""
     return 100 * result["local"] / max(result["local"] + result["remote"], 1)
 
 
@@ -235,8 +235,8 @@ def building(lab: Lab, out: Path) -> str:
 
 
 def by_test(result: dict, tests: int) -> list[tuple[int, int]]:
-    """Local hits and hits in each of so many parts of equal length, from the intervals that are
-    wholly inside one."""
+    """Local hits and hits in each of `parts` parts of equal length, from the intervals that lie
+    completely in one part."""
     sums = [[0, 0] for _ in range(tests)]
     last = result["timeline"][-1]["end"]
     start = 0
@@ -251,8 +251,8 @@ def by_test(result: dict, tests: int) -> list[tuple[int, int]]:
 
 
 def iozone(lab: Lab, out: Path) -> str:
-    """Means over some seeds: which thread of a test is on which node is chance, and few threads are
-    few chances."""
+    """Means over several seeds: the nodes of a test's threads are random, and few threads vary
+    much."""
     rows, groups, table_rows = [], {}, {test: [] for test in IOZONE}
     for at, threads in enumerate(SHELLS):
         runs = []
@@ -345,8 +345,8 @@ def web(lab: Lab, out: Path) -> str:
 
 
 def pressure(lab: Lab, out: Path) -> str:
-    """40 MiB of files on two nodes: 10 to 45 MiB each, where all originals, and all replicas too,
-    fit from 40 MiB on."""
+    """40 MiB of files on two nodes with 10 to 45 MiB each. From 40 MiB on all originals and all
+    replicas fit."""
     trace = lab.trace(f"parallel-grep{{runs={lab.scaled(120)}}}", 8, 2)
     variants = {
         "first touch": FIRST,
@@ -544,7 +544,7 @@ def extensions(lab: Lab, out: Path) -> str:
 
 
 def mapped_libraries(lab: Lab) -> Path:
-    """A log as strace -f -y writes it, since no generator maps files."""
+    """A log in the format of strace -f -y, since no generator maps files."""
     path = lab.work / "libraries.strace"
     state = 1
     with path.open("w") as log:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Does the recorder see every byte, and does it leave the programs alone?
+"""Checks that the recorder sees every byte and does not change the programs' results.
 
-Runs each program three times: plain, under `hither record`, and under `strace -f -y`. Compares the
-outputs byte for byte, and the bytes that hither recorded as read from files with those that strace
-saw. Reads by the dynamic loader (the first 832 bytes and the program headers of each library)
-happen inside ld.so, where no preloaded library can see them; they are listed apart, and so are
-mapped bytes, which no system call shows being read.
+Runs each program three times: plain, under `hither record`, and under `strace -f -y`. Compares
+the outputs byte for byte, and the bytes read from files that hither recorded with those that
+strace saw. Reads of the dynamic loader (the first 832 bytes and the program headers of each
+library) happen inside ld.so, where a preloaded library cannot see them; they are listed
+separately. So are mapped bytes, since no system call shows them being read.
 
 Needs: strace, cscope, sqlite3, git, gcc, ripgrep (Debian packages), a source tree.
 
@@ -24,7 +24,7 @@ import sys
 import time
 from pathlib import Path
 
-# A read call of strace -f -y on a regular file: name, path, what the kernel moved.
+# A read call on a regular file in a log of strace -f -y: name, path, and bytes moved.
 READ = re.compile(
     r"(?:^|\s)(read|pread64|readv|preadv|preadv2)\(\d+<(/[^>]*)>(?:\(deleted\))?, (.*) = (\d+)$"
 )
@@ -33,7 +33,7 @@ NO_FILE = ("/dev/", "/proc/", "/sys/", "/memfd:")
 
 
 def workloads(tree: Path, work: Path) -> dict[str, str]:
-    """Name to shell command; each prints something that depends on what it read."""
+    """Shell commands by name. The output of each depends on what it read."""
     return {
         "grep -r": f"grep -rc EXPORT_SYMBOL {tree}/lib",
         "gcc -c": f"gcc -O1 -c {work}/hello.c -o {work}/hello.o && cksum < {work}/hello.o",
@@ -115,8 +115,7 @@ def output_of(command: list[str] | str) -> tuple[str, int]:
 
 
 def traced_bytes(command: str, log: Path) -> tuple[int, int, int]:
-    """Bytes read from files, by programs and by the loader, and bytes mapped, as strace saw
-    them."""
+    """Bytes read from files, by programs and by the loader, and bytes mapped, by strace's log."""
     subprocess.run(
         [
             "strace",
@@ -152,8 +151,8 @@ def traced_bytes(command: str, log: Path) -> tuple[int, int, int]:
             name, path, arguments, count = found[1], found[2], found[3], int(found[4])
             if path.startswith(NO_FILE):
                 continue
-            # ld.so reads the 832 first bytes of a library, then its program headers and notes with
-            # pread64.
+            # ld.so reads the first 832 bytes of a library, and then its program headers and notes
+            # with pread64.
             elf_header = (
                 name == "read"
                 and arguments.startswith('"\\177ELF')

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Hit ratios of the replacement policies on programs recorded here, and what each classifier makes
-of them.
+"""Hit ratios of the replacement policies on programs recorded here, and how each classifier
+classifies their accesses.
 
-Records cscope (queries over an index of a kernel source tree, in one session), gcc (building a part
-of that kernel), passes of grep over a part of the tree, and cscope and gcc at once (the paper's
-multi1); simulates lru, arc, dear, ubm, pcc and opt at five cache sizes; prints both tables in
-Markdown (PCC paper, figures 10 and 11).
+Records cscope (queries over an index of a kernel source tree, in one session), gcc (a build of a
+part of that kernel), passes of grep over a part of the tree, and cscope and gcc at the same time
+(the paper's multi1). Simulates lru, arc, dear, ubm, pcc and opt at five cache sizes. Prints both
+tables in Markdown (PCC paper, figures 10 and 11).
 
-Needs: cscope, gcc, make, flex, bison, bc (Debian packages), an unpacked Linux source tree that may
-be built in.
+Needs: cscope, gcc, make, flex, bison, bc (Debian packages), and an unpacked Linux source tree in
+which it may build.
 
     python3 hit_ratios.py --hither target/release/hither --tree /tmp/linux-source-6.1 --work \\
         /tmp/hit_ratios

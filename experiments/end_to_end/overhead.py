@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""What recording costs, or placing pages: programs under hither against alone, in pairs, as ratios
-of wall time and CPU time.
+"""Overhead of recording or of memory placement: a program with hither against the program alone,
+in pairs, as ratios of wall time and CPU time.
 
-The two are run in turn, so that a machine that drifts drifts for both; the median of the ratios is
-what to quote. The time of writing the trace and finding symbols, after the program has ended, is
-listed apart: it is no cost to the program.
+The two run in turn, so a drift of the machine affects both. Quote the median of the ratios. The
+time of writing the trace and finding symbols after the end of the program is listed separately:
+it does not slow the program.
 
     python3 overhead.py --hither target/release/hither --pairs 9 -- cscope -d -f /tmp/cscope.out \\
         -L0 vfs_read
     python3 overhead.py --hither target/release/hither --memory cache-aware -- \\
         gcc -O2 -c memory.c
 
-With --memory the run is a dry one, on any machine: everything is watched and decided, and nothing
-moved. With --wet it is what a user gets: on one node nothing is watched. The agent's own start and
-end are in its wall time, and its CPU time in the program's.
+With --memory the run is a dry one on any machine: accesses are sampled and decisions made, but
+no page moves. With --wet it is what a user gets: on one node nothing is sampled. The wall time
+includes the agent's start and end, and the CPU time includes the agent's.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from pathlib import Path
 
 
 def timed(command: list[str]) -> tuple[float, float]:
-    """Wall and CPU seconds of a command and its children."""
+    """Wall and CPU seconds of a command with its children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
@@ -82,7 +82,7 @@ def main() -> None:
     }
     timed(arguments.command)
     for number in range(arguments.pairs):
-        # Alternate which goes first: the second of a pair finds warmer caches.
+        # The order alternates: the second run of a pair finds warmer caches.
         for way in sorted(ways, reverse=number % 2 == 1):
             runs[way].append(ways[way](number))
     print(f"command: {' '.join(arguments.command)}")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The lab's results as the tables of docs/results: a row a case, medians over its runs.
+"""The lab's results as the tables of docs/results: one row per case, with medians over its runs.
 
-`±` is half of what lies between the smallest and the largest run. `time` is the modelled time
-against that of the case's first row on the same machine, `last half` that of the last half of its
-iterations against the same of that row.
+`±` is half the distance between the smallest and the largest run. `time` is the modelled time,
+relative to the first row of the case on the same machine. `last half` is the same for the last
+half of the iterations.
 
     cargo run --release -p lab -- lab/scenarios/placement.toml --output /tmp/placement
     python3 experiments/lab/table.py /tmp/placement/results.jsonl

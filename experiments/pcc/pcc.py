@@ -1,25 +1,29 @@
 #!/usr/bin/env python3
-"""The PCC paper's experiments in today's form: records its workloads, simulates them, and writes
-its table 1 and figures 7 to 11 as tables, with the paper's numbers where it prints them (Gniady,
-Butt and Hu, OSDI 2004, section 5).
+"""The experiments of the PCC paper with today's programs (Gniady, Butt and Hu, OSDI 2004,
+section 5): records workloads, simulates them, and writes table 1 and figures 7 to 11 as tables,
+with the paper's numbers where it prints them.
 
     python3 experiments/pcc/pcc.py --hither target/release/hither --work /tmp/pcc --results \\
         experiments/pcc/results
-    python3 experiments/pcc/pcc.py --hither target/debug/hither --work /tmp/pcc --tiny      what \\
-        CI runs: everything once, small
+    python3 experiments/pcc/pcc.py --hither target/debug/hither --work /tmp/pcc --tiny
 
-| paper | here | |---|---| | cscope over Linux 2.4.20 | cscope over Debian's Linux source, eight
-queries in one session | | glimpse | full-text queries: an index (SQLite's FTS5) says which files,
-grep reads those | | gcc, Linux 2.4.20 | make mm/ lib/ of a tinyconfig kernel; of generated files
-with --tiny | | tpc-h on PostgreSQL | scans, joins and aggregates like its queries 1, 3, 4, 6 on
-PostgreSQL, over generated rows | | viewperf (SPEC's, not free) | gnuplot drawing surfaces: five
-data sets of 8, 4, 1, 4 and 3 files, as many as the paper says make 95 % of the references; each set
-is read whole by five invocations, one a view, and then not again | | - | epochs: a reader that goes
-over its files in another order each time, as machine learning does | | multi1, multi2, multi3 |
-cscope and gcc at once, with viewperf too, glimpse and tpc-h at once |
+--tiny is what CI runs: everything once, at a small size. The workloads, the paper's and ours:
 
-As root on Debian it installs what it needs. A workload whose programs are missing is left out and
-said so.
+- cscope over Linux 2.4.20: cscope over Debian's Linux source, eight queries in one session.
+- glimpse: full-text queries. An index (SQLite's FTS5) finds the files, and grep reads them.
+- gcc, Linux 2.4.20: make mm/ lib/ of a tinyconfig kernel; with --tiny, of generated files.
+- tpc-h on PostgreSQL: scans, joins and aggregates like its queries 1, 3, 4 and 6 on PostgreSQL,
+  over generated rows.
+- viewperf (SPEC's, not free): gnuplot draws surfaces from five data sets of 8, 4, 1, 4 and 3
+  files. The paper says that as many files make 95 % of the references. Five invocations, one per
+  view, read each set completely.
+- epochs (not in the paper): a reader that reads its files in another order in each epoch, as
+  machine learning does.
+- multi1, multi2, multi3: cscope and gcc at the same time; these with viewperf; glimpse and
+  tpc-h.
+
+As root on Debian it installs the packages it needs. A workload without its programs is skipped
+with a message.
 """
 
 import argparse
@@ -71,7 +75,7 @@ PAPER = {
 
 
 def install() -> None:
-    """Those of Debian's packages that are not there, where there is a right to install them."""
+    """Installs the missing Debian packages, if permitted."""
     if not shutil.which("apt-get"):
         return
     status = lambda package: (
@@ -89,7 +93,7 @@ def install() -> None:
         return
     os.environ["DEBIAN_FRONTEND"] = "noninteractive"
     command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
-    # An index that is older than the archive names files that are gone.
+    # An index older than the archive names files that no longer exist.
     if subprocess.run(command, stdout=sys.stderr).returncode != 0:
         subprocess.run(["apt-get", "update", "-qq"], check=True, stdout=sys.stderr)
         subprocess.run(command, check=True, stdout=sys.stderr)
@@ -107,7 +111,7 @@ class Lab:
         self.work = arguments.work.resolve()
         self.work.mkdir(parents=True, exist_ok=True)
         self.tree = self.make_tree(arguments.tree)
-        # Where the database's owner can write, and a program that it can run.
+        # A folder in which the owner of the database can write, with a program that it can run.
         self.work.chmod(0o755)
         self.traces = self.work / "traces"
         self.traces.mkdir(exist_ok=True)
@@ -119,7 +123,7 @@ class Lab:
             return given.resolve()
         tree = self.work / "tree"
         if self.tiny:
-            # Some headers that every machine with a compiler has.
+            # Headers that every machine with a compiler has.
             for folder in ("fs", "include", "lib"):
                 (tree / folder).mkdir(parents=True, exist_ok=True)
             for number, header in enumerate(sorted(Path("/usr/include").glob("*.h"))[:240]):
@@ -142,7 +146,7 @@ class Lab:
         return tree
 
     def workloads(self) -> dict[str, str]:
-        """A shell command for each."""
+        """The shell commands of the workloads."""
         tree, work = self.tree, self.work
         found = {}
         programs = (
@@ -197,7 +201,7 @@ class Lab:
         return found
 
     def search(self) -> str:
-        """A full-text index over the tree's text, and a program that asks it and reads what it
+        """A full-text index of the tree, and a program that queries it and reads the files it
         names."""
         index = self.work / "index.db"
         if not index.exists():
@@ -233,8 +237,8 @@ class Lab:
         return f"sh {script}"
 
     def database(self) -> str:
-        """A database in single-user mode, which is one process; its own buffers are small, so that
-        reads are the kernel's."""
+        """A database in single-user mode, which is one process. Its own buffers are small, so
+        its reads reach the kernel."""
         data, programs = self.work / "postgres", server()
         rows = 20_000 if self.tiny else 600_000
         as_owner = ["runuser", "-u", "postgres", "--"]
@@ -268,7 +272,7 @@ class Lab:
                 text=True,
                 capture_output=True,
             )
-            # In this mode it goes on after a mistake and ends well.
+            # In this mode it continues after an error and exits with 0.
             assert "ERROR" not in load.stderr + load.stdout, load.stderr
         queries = self.work / "queries.sql"
         queries.write_text(
@@ -294,8 +298,8 @@ class Lab:
         return f"{single} < {queries} >/dev/null 2>&1"
 
     def viewperf(self) -> str:
-        """Surfaces over square grids. gnuplot goes over all of each file, but draws only some of
-        it: what it reads is what counts here."""
+        """Surfaces over square grids. gnuplot reads each file completely and draws only a part
+        of it; here only the reads matter."""
         grids, side = self.work / "grids", 64 if self.tiny else 1024
         grids.mkdir(exist_ok=True)
         lines = []
@@ -322,7 +326,7 @@ class Lab:
         return f"sh {script}"
 
     def epochs(self) -> str:
-        """Shards that are read through in another order each epoch."""
+        """Shards that are read in another order in each epoch."""
         shards = self.work / "shards"
         shards.mkdir(exist_ok=True)
         count, blocks = (12, 16) if self.tiny else (96, 256)
@@ -347,8 +351,8 @@ for epoch in range(5):
             if name in ("gcc", "multi1", "multi2") and not self.tiny:
                 hit_ratios.clean(self.tree)
             record = [self.hither, "-q", "record", "-o", trace, "--", "sh", "-c", command]
-            # PostgreSQL does not run as root, and a recorder that belongs to root does not follow
-            # who drops it.
+            # PostgreSQL does not run as root, and a recorder of root does not follow a process that
+            # gives up root.
             owner = ["runuser", "-u", "postgres", "--"] if "postgres --single" in command else []
             subprocess.run([*owner, *record], check=True)
         return trace
@@ -371,13 +375,13 @@ def percent(share: float) -> str:
 
 
 def needed(distribution: dict, share: float) -> str:
-    """How many rows make that share of the references."""
+    """The number of rows that make up that share of the references."""
     rows, sums = distribution["rows"], distribution["references"]
     return f"{next((row for row, sum in zip(rows, sums) if sum >= share * sums[-1]), 0):,}"
 
 
 def advised(advice: dict) -> list[str]:
-    """The cells of one workload's advice."""
+    """The table cells of one workload's advice."""
     size = lambda blocks: f"{blocks * 4096 / 2**20:.1f} MiB"
     sure = advice["confidence"]
     change = {"policy": advice["policy"], "size": "more room", "nothing": "nothing"}[

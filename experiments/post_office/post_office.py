@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Post-office placement (POP) against first-and-forever (FAF), always-migrate (AMG) and one-step
 (OSM): figures 2, 3 and 6 to 10 of Son, Kandemir, Zhang and Garg, "Topology-aware I/O caching for
-shared storage systems", ours beside the paper's, and what it left open: other topologies,
-replication distance, sizes of network, block and cache, places of disks, thresholds, contention.
+shared storage systems", with the paper's values beside ours; and what it leaves open: other
+topologies, replication distance, sizes of network, block and cache, positions of disks,
+thresholds, contention.
 
-The six applications are `hither gen shared-files` in the likeness of each, which has the sharing of
-figures 2 and 3. Writes CSV tables, SVG plots and summary.md to --output; traces go to --work and
-are used again by the next run.
+The six applications are `hither gen shared-files` with the style of each, which has the sharing
+of figures 2 and 3. Writes CSV tables, SVG plots and summary.md to --output. Traces go to --work,
+and the next run uses them again.
 
     python3 post_office.py --hither target/release/hither --work /tmp/post_office --output \\
         experiments/post_office/results
@@ -30,7 +31,7 @@ POP = "post-office{miss_ratio=0.15,remote_misses=0}"
 APPLICATIONS = ["ammp", "fma3d", "wupwise", "oltp", "specjbb", "specweb"]
 SCHEMES = {"FAF": "first-and-forever", "AMG": "always-migrate", "OSM": "one-step", "POP": POP}
 
-# What the paper says in words; its bars are drawings.
+# The values in the paper's text. Its bars have no numbers.
 PAPER = {
     "hit latency against FAF": {"FAF": 0.0, "AMG": 0.104, "OSM": -0.117, "POP": -0.291},
     "hops": {"FAF": 4.32, "AMG": 4.61, "OSM": 3.28, "POP": 2.07},
@@ -41,21 +42,21 @@ PAPER = {
     "accesses": {"private": 0.333, "two": 0.028, "more": 0.639},
 }
 
-# 512 MiB on each of 25 nodes and 9.3 to 21.8 GB of data: 0.6 to 1.4 of the data fits. Here each
-# node holds so large a part of the data.
+# The paper has 512 MiB on each of 25 nodes and 9.3 to 21.8 GB of data: 0.6 to 1.4 of the data fit.
+# Here each node holds this share of the data.
 NODE_PART = 0.8 / 25
-# A disk access takes what table 1 says, after those that came before it. The model of arm and
-# buffer is shown apart: at this scale a disk's buffer of 16 MiB would hold all of its data. The
-# paper says nothing of computation between accesses.
+# A disk access takes the time of table 1, after earlier accesses. The model of arm and buffer is
+# shown separately: at this scale a disk's buffer of 16 MiB would hold all of its data. The paper
+# gives no computation between accesses.
 COSTS = {"compute_ns": "1000000", "disk_ns": "8200000"}
-# What a mesh costs anyway, for topologies that are machines otherwise.
+# Costs of a mesh, for topologies that otherwise have those of a machine.
 TABLE_1 = "cache_ns=100000,lookup_ns=100000,hop_ns=100000,message_hop_ns=1562"
-# Two applications stand for all where a parameter is swept: an array code and a transaction system.
+# Two applications represent all in parameter sweeps: an array code and a transaction system.
 SWEPT = ["ammp", "oltp"]
 
 
 class Lab:
-    """Traces, made once, and simulations of them."""
+    """Generates each trace once, and simulates it."""
 
     def __init__(self, hither: Path, work: Path, scale: float):
         self.hither, self.work, self.scale = hither, work, scale
@@ -89,7 +90,7 @@ class Lab:
         costs: str = "",
         extra: tuple = (),
     ) -> list[dict]:
-        """The results of each placement, by its place in the list."""
+        """The results of the placements, by their position in the list."""
         given = dict(part.split("=") for part in costs.split(",") if part)
         costs = ",".join(f"{name}={value}" for name, value in (COSTS | given).items())
         answer = self.call(
@@ -205,8 +206,8 @@ def figures(lab: Lab, results: Path, pool: ThreadPoolExecutor) -> str:
     def by_application_of(
         name: str, schemes: list[str], scale: float = 1.0, relative: bool = False
     ) -> dict[str, list[float]]:
-        """For each application the values of the schemes; `relative`: by those of the first
-        scheme."""
+        """The values of the schemes for each application; with `relative`, divided by those of
+        the first scheme."""
         at = [list(SCHEMES).index(scheme) for scheme in schemes]
         return {
             app: [scale * all_of[one][name] / (all_of[0][name] if relative else 1) for one in at]
@@ -251,7 +252,7 @@ def figures(lab: Lab, results: Path, pool: ThreadPoolExecutor) -> str:
     )
 
     def against(name: str, base: str) -> dict[str, float]:
-        """The mean over the applications of how much less or more it is."""
+        """The mean relative difference over the applications."""
         return {
             scheme: mean(
                 [
@@ -360,8 +361,8 @@ def row_values(row: dict) -> dict:
 
 
 def shares(stat: dict) -> dict[str, dict[str, float]]:
-    """By the threads that use a block: one, two, more; of the blocks, and of the accesses to
-    them."""
+    """The shares of blocks, and of accesses to them, by the number of threads that use them:
+    one, two, more."""
     users = stat["stats"]["sharing"]["threads"]
     out = {}
     for of in ("blocks", "accesses"):
@@ -374,8 +375,8 @@ def shares(stat: dict) -> dict[str, dict[str, float]]:
 def sweep(
     lab: Lab, pool: ThreadPoolExecutor, cases: list[tuple[str, dict, list[str]]]
 ) -> list[dict]:
-    """Every case (what it is called, arguments of `simulate`, placements) for the applications that
-    stand for all: the means."""
+    """The means of every case (name, arguments of `simulate`, placements) over the two
+    representative applications."""
     jobs = [
         (label, arguments, placements, application)
         for label, arguments, placements in cases
@@ -402,7 +403,7 @@ SHOWN = {
 
 
 def compared(title: str, why: str, rows: list[dict]) -> str:
-    """A table of a sweep over the four schemes."""
+    """The table of a parameter's values for the four schemes."""
     lines_of = []
     cases = list(dict.fromkeys(row["case"] for row in rows))
     for case in cases:
@@ -439,8 +440,8 @@ def compared(title: str, why: str, rows: list[dict]) -> str:
 def relative(
     path: Path, title: str, across: str, at: list[int], base: dict, rows: list[dict]
 ) -> None:
-    """Draws how a parameter matters: hit latency, miss rate and access latency, by
-    first-and-forever's."""
+    """Draws the effect of a parameter: hit latency, miss rate and access latency, relative to
+    first-and-forever."""
     drawn = {
         "hit latency": "hit_latency_ms",
         "miss rate": "miss_rate",
@@ -459,7 +460,7 @@ def relative(
 
 
 def open_questions(lab: Lab, results: Path, pool: ThreadPoolExecutor) -> str:
-    """What the paper left open, a table each."""
+    """What the paper leaves open, one table each."""
     faf, pop = "first-and-forever", "post-office"
     all_of, two = list(SCHEMES.values()), [faf, POP]
     parts = []
@@ -633,7 +634,7 @@ def open_questions(lab: Lab, results: Path, pool: ThreadPoolExecutor) -> str:
 
 
 def uneven(work: Path) -> Path:
-    """A 5x5 mesh of which every node with an odd number has a quarter of the room of the others."""
+    """A 5x5 mesh in which nodes with odd numbers have a quarter of the others' room."""
     path = work / "uneven.toml"
     nodes = "".join(f'\n[[nodes]]\ncapacity = "{1 if node % 2 else 4}GiB"\n' for node in range(25))
     path.write_text(f'shape = "mesh5x5-io"\n{nodes}')

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What a read of cached bytes costs served from a replica, against alone: nanoseconds of CPU a call
-at several sizes, in pairs. (Of wall time others would be a part.)
+"""Cost of reading cached bytes from a replica, against the program alone: nanoseconds of CPU per
+call at several sizes, in pairs. It is CPU time, since other load changes wall time.
 
-`pread` over a file of 1 MiB, which stays in the processor's cache, and of 64 MiB, which does not;
-`read`, whose offset stays in the kernel; and `sendfile` to a socket, with the `recv` that takes it
-from there. On one node all of the page cache is taken for far (--replicate all). The agent works on
-another CPU, if there is one free.
+Calls: `pread` over a file of 1 MiB, which stays in the processor's cache, and of 64 MiB, which
+does not; `read`, whose offset the kernel keeps; and `sendfile` to a socket, with the `recv` that
+takes the bytes from it. On one node the whole page cache counts as remote (--replicate all). The
+agent runs on another CPU, if one is free.
 
     python3 hits.py --hither target/release/hither --work /tmp/replicas --pairs 9
 """

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Cost of placements as work grows: processor time of `hither sim --nodes` for up to ten million
-references, and for 4 to 256 nodes, of post-office and dual-layer on files (`hither gen
-shared-files`) and of upm and first-touch on pages (`hither gen stencil`).
+"""Cost of placements: processor time of `hither sim --nodes` for up to ten million references
+and for 4 to 256 nodes. Placements: post-office and dual-layer on files (`hither gen
+shared-files`), upm and first-touch on pages (`hither gen stencil`).
 
-A run's own cost is told from that of reading the trace by running the placement once and four times
-over the same trace: a third of the difference, the least and the median of several. All threads are
-counted, on one core: while a run of files goes on, another thread decodes. Prints a Markdown table
-and writes every run as JSON. About five minutes; --quick takes a tenth of the references.
+To exclude the time of reading the trace, the placement runs once and four times over the same
+trace. The cost is a third of the difference: the minimum and the median of several runs. All
+threads count, on one core, since another thread decodes during a run of files. Prints a Markdown
+table and writes every run as JSON. Takes about five minutes; --quick uses a tenth of the
+references.
 
     python3 placement_speed.py --hither target/release/hither --work /tmp/speed --output \\
         placement_speed.json
@@ -29,7 +30,7 @@ TIMES = 4
 
 
 def cpu_s(command: list[str]) -> tuple[float, str]:
-    """The processor time of a process and what it printed."""
+    """The processor time of a process, and its output."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
@@ -150,8 +151,8 @@ def main() -> None:
         f"{about}\n\n| placement | nodes | references | blocks | processor, s | M "
         f"references/s | ns a reference | median, ns |\n|---|---|--:|--:|--:|--:|--:|--:|"
     )
-    # Accesses grow at the same number of blocks; each node holds 2 % of them, half of all together
-    # on 25 nodes.
+    # The number of accesses grows, with the same number of blocks. Each node holds 2 % of the
+    # blocks; 25 nodes hold half of them.
     for reuse in (10, 30, 100):
         trace = bench.trace(f"shared-files{{blocks={100_000 // scale},reuse={reuse}}}", 25)
         for placement, nodes, topology, size in (
@@ -159,7 +160,7 @@ def main() -> None:
             ("dual-layer", 2, "2", "40%"),
         ):
             bench.run("accesses", trace, placement, nodes, topology, size)
-    # Blocks grow at the same number of accesses.
+    # The number of blocks grows, with the same number of accesses.
     for blocks, reuse in ((10_000, 300), (40_000, 75)):
         trace = bench.trace(f"shared-files{{blocks={blocks // scale},reuse={reuse}}}", 25)
         bench.run("blocks", trace, "post-office", 25, "mesh:5x5", "2%")
@@ -167,7 +168,8 @@ def main() -> None:
         trace = bench.trace(f"stencil{{iterations={max(iterations // scale, 3)}}}", 16)
         for placement in PAGES:
             bench.run("accesses", trace, placement, 16, "16", "100%")
-    # Nodes grow at the same number of accesses, and hold half of all blocks together.
+    # The number of nodes grows, with the same number of accesses. Together they hold half of the
+    # blocks.
     for nodes, topology in NODES.items():
         trace = bench.trace(f"shared-files{{blocks={100_000 // scale},reuse=30}}", nodes)
         bench.run("nodes", trace, "post-office", nodes, topology, f"{50 / nodes}%")

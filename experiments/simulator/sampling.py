@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How far estimates from samples are from the truth, and whether the error that `hither sim
---sample` states is right: for each trace, policy and size, the hit ratio of the whole trace and
-that of samples of several sizes. Prints a Markdown table: the median and the largest distance, the
-median stated error, and how many estimates are within one, two and three stated errors of the truth
-(of a normal distribution 68, 95 and 99.7 %).
+"""The error of estimates from samples, and whether the error that `hither sim --sample` reports
+is right. For each trace, policy and size, compares the hit ratio of the whole trace with those
+of samples of several sizes. Prints a Markdown table: the median and the largest deviation, the
+median reported error, and how many estimates are within one, two and three reported errors of
+the exact value (68, 95 and 99.7 % for a normal distribution).
 
     python3 sampling.py --hither target/release/hither --traces traces
 """
@@ -22,8 +22,8 @@ TRACES = [
     "libcachesim/twitter_cluster52.csv.zst",
     "libcachesim/cloudPhysicsIO.vscsi",
 ]
-# LFU apart: what it keeps for blocks referenced once is a handful of slots in a cache of any size,
-# so it does not scale.
+# LFU is separate: in a cache of any size it keeps only a few slots for blocks referenced once, so
+# it does not scale.
 POLICIES = {"": "lru,arc,lirs,sieve,s3-fifo,w-tinylfu,opt", " (lfu)": "lfu"}
 SIZES = "5%,10%,20%,40%"
 SAMPLES = [5000, 10000, 20000, 40000]
@@ -49,7 +49,7 @@ def main() -> None:
     for name, (group, policies) in itertools.product(TRACES, POLICIES.items()):
         trace = options.traces / name
         exact = simulate(options.hither, trace, policies, SIZES)
-        # By number of blocks, since a part of the distinct blocks is an estimate itself in a
+        # By number of blocks, since a share of the distinct blocks is itself an estimate in a
         # sample.
         sizes = ",".join(str(size) for size in sorted({result["cache_blocks"] for result in exact}))
         for sample in SAMPLES:

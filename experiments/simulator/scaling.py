@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Cost as work grows: wall time, CPU time and peak memory of `hither sim` for 1, 10 and 100 million
-references and for 1 to 64 configurations, which are sizes of LRU (one pass serves them all), sizes
-of S3-FIFO, or policies by sizes.
+"""Scaling of the simulator: wall time, CPU time and peak memory of `hither sim` for 1, 10 and
+100 million references, and for 1 to 64 configurations: sizes of LRU (one pass for all), sizes of
+S3-FIFO, or policies by sizes.
 
-Traces are Zipf (skew 1) over a tenth as many blocks as references, generated under --work in
-oracleGeneral (24 bytes a reference: 2.4 GB for the largest) and removed at the end. All cores are
-used. Prints a Markdown table, writes a plot as SVG and every run as JSON. About five minutes on two
-cores; --quick takes a hundredth of the references.
+Traces are Zipf (skew 1) with a tenth as many blocks as references. They are generated under
+--work in oracleGeneral (24 bytes per reference: 2.4 GB for the largest) and removed at the end.
+All cores are used. Prints a Markdown table, writes a plot as SVG and every run as JSON. Takes
+about five minutes on two cores; --quick uses a hundredth of the references.
 
 Needs: GNU time.
 
@@ -28,7 +28,7 @@ from pathlib import Path
 POLICIES = ["lru", "arc", "lirs", "sieve", "s3-fifo", "lfu", "2q", "clock"]
 KINDS = {"sizes of lru": ["lru"], "sizes of s3-fifo": ["s3-fifo"], "policies by sizes": POLICIES}
 CONFIGURATIONS = [1, 2, 4, 8, 16, 32, 64]
-# The configurations for which references grow, and the references for which configurations grow.
+# The number of configurations while references grow, and of references while configurations grow.
 SEVERAL = 8
 MIDDLE = 1
 
@@ -54,8 +54,8 @@ def generate(hither: Path, references: int, path: Path) -> None:
 
 
 def configured(kind: str, configurations: int, blocks: int) -> tuple[list[str], list[int]]:
-    """Policies and sizes whose product is so many configurations; sizes from 0.1 % to half of the
-    blocks."""
+    """Policies and sizes whose product is the number of configurations. Sizes are 0.1 % to half
+    of the blocks."""
     policies = KINDS[kind][:configurations]
     count = configurations // len(policies)
     least, most = math.log(blocks / 1000), math.log(blocks / 2)
@@ -78,7 +78,7 @@ def run(hither: Path, trace: Path, policies: list[str], sizes: list[int]) -> dic
         trace,
     ]
     with tempfile.NamedTemporaryFile("r") as report, tempfile.TemporaryFile() as out:
-        # A child's ru_maxrss is never below its parent's; GNU time is a small parent.
+        # A child's ru_maxrss is at least its parent's, and GNU time is a small parent.
         timed = ["/usr/bin/time", "-f", "%M", "-o", report.name, *command]
         started = time.monotonic()
         process = subprocess.Popen(timed, stdout=out)
@@ -99,7 +99,7 @@ def run(hither: Path, trace: Path, policies: list[str], sizes: list[int]) -> dic
 
 
 def short(power: int) -> str:
-    """A power of ten as it stands on an axis: 0.1, 10, 10k, 100M."""
+    """A power of ten as the label of an axis: 0.1, 10, 10k, 100M."""
     for exponent, unit in ((6, "M"), (3, "k")):
         if power >= exponent:
             return f"{10 ** (power - exponent)}{unit}"

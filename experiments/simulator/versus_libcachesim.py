@@ -1,27 +1,27 @@
 #!/usr/bin/env python3
-"""hither beside libCacheSim: references a CPU-second, wall time, peak memory and miss counts, on
-the same traces.
+"""hither against libCacheSim on the same traces: references per CPU second, wall time, peak
+memory and miss counts.
 
-Each run is a whole process that reads a trace from disk, simulates and ends; the two programs take
-turns on one core (taskset, RAYON_NUM_THREADS=1), and who starts a pair alternates. Two cases a
-trace and policy: one cache of 10 % of the distinct blocks, and eight sizes at once. libCacheSim
-runs through its Python package, where eight sizes are best done as a loop over caches with one
-reader (the package has no call for several sizes; on one core its threads gain nothing), each cache
-freed before the next. hither runs as `hither sim --size a,b,c,...`.
+Each run is a whole process that reads a trace from disk, simulates it and ends. The two programs
+take turns on one core (taskset, RAYON_NUM_THREADS=1), and the order alternates between pairs.
+There are two cases per trace and policy: one cache of 10 % of the distinct blocks, and eight
+sizes at once. libCacheSim runs through its Python package. The package has no call for several
+sizes, and its threads gain nothing on one core, so eight sizes are a loop over caches with one
+reader, and each cache is freed before the next. hither runs as `hither sim --size a,b,c,...`.
 
-libCacheSim starts with a hash table of 2^24 buckets (128 MB) unless told otherwise, which weighs on
-small traces and on the processor's address translation; `--hashpower 20` gives its caches one that
-fits a million objects. Report both.
+By default libCacheSim starts with a hash table of 2^24 buckets (128 MB), which is expensive for
+small traces and for the TLB. `--hashpower 20` gives its caches a table for a million objects.
+Report both.
 
-CPU time is that of the process (wait4); `work` leaves out what a process costs that does nothing
-(`import libcachesim`, `hither --version`). Peak memory is GNU time's. Ratios are medians over the
-pairs. Prints Markdown; --output keeps every run as JSON.
+CPU time is that of the process (wait4). `work` excludes the cost of a process that does nothing
+(`import libcachesim`, `hither --version`). Peak memory is from GNU time. Ratios are medians over
+the pairs. Prints Markdown; --output keeps every run as JSON.
 
-Needs: GNU time, zstd; a Python with libcachesim (pip install libcachesim==0.3.5); the traces that
-`--traces` names (the LIRS authors', ARC's and libCacheSim's samples; without it only the generated
-zipf is run).
+Needs: GNU time, zstd; a Python with libcachesim (pip install libcachesim==0.3.5); the traces of
+`--traces` (of the LIRS authors, of ARC, and libCacheSim's samples; without them only the
+generated zipf trace is run).
 
-About 30 minutes with 5 pairs; half of it is libCacheSim's eight sizes of the zipf trace.
+Takes about 30 minutes with 5 pairs, half of it for libCacheSim's eight sizes of the zipf trace.
 
     python3 versus_libcachesim.py --hither target/release/hither --python venv/bin/python \\
         --traces traces \\
@@ -54,11 +54,11 @@ POLICIES = {
     "opt": ("Belady", True),
 }
 ONE = [0.1]
-# From 20 blocks of the smallest trace up: libCacheSim's S3-FIFO ends the process below 10 and
-# admits nothing below 20.
+# From 20 blocks of the smallest trace on: libCacheSim's S3-FIFO crashes below 10 and admits nothing
+# below 20.
 EIGHT = [0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4]
 
-# What libCacheSim's side of a run does: argv is a JSON document, the misses go to stdout.
+# libCacheSim's side of a run: argv is a JSON document, and the misses go to stdout.
 LIBCACHESIM = """
 import json, sys
 import libcachesim as lcs
@@ -79,7 +79,7 @@ print(json.dumps(ratios))
 
 
 class Trace:
-    """A file that both programs read, and what each must be told about its format."""
+    """A file that both programs read, and how each is told its format."""
 
     def __init__(
         self,
@@ -98,8 +98,7 @@ class Trace:
 
 
 def write_oracle_general(keys: list[int], path: Path) -> None:
-    """libCacheSim's binary format; the next access counts references from 1, as libCacheSim's own
-    files do."""
+    """libCacheSim's binary format. Next accesses count references from 1, as in its own files."""
     upcoming: dict[int, int] = {}
     following = [-1] * len(keys)
     for at in range(len(keys) - 1, -1, -1):
@@ -193,8 +192,8 @@ def twitter_csv(arguments) -> Trace:
     path, keys = twitter_keys(arguments)
     fields = {"time_field": 1, "obj_id_field": 2, "obj_size_field": 3}
     reader = {"has_header": True, "has_header_set": True, "delimiter": ","}
-    # Its next accesses are those of the whole trace, of which the file is the beginning: not for
-    # the optimum.
+    # Its next accesses are those of the whole trace, of which the file is only the beginning, so
+    # opt must not use it.
     return Trace(
         path,
         len(keys),
@@ -233,12 +232,12 @@ TRACES = {
 
 
 class Run:
-    """One process: what it printed and what it cost."""
+    """The output and the costs of one process."""
 
     def __init__(self, command: list, core: int):
         environment = {**os.environ, "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         with tempfile.NamedTemporaryFile("r") as report, tempfile.TemporaryFile("w+") as out:
-            # A child's ru_maxrss is never below its parent's; GNU time is a small parent.
+            # A child's ru_maxrss is at least its parent's, and GNU time is a small parent.
             whole = [
                 "taskset",
                 "-c",
@@ -462,8 +461,8 @@ def main() -> None:
         help="libCacheSim's initial hash table, as a power of two; 0: its default",
     )
     arguments = parser.parse_args()
-    # Not resolved: the interpreter of a virtual environment is a link, and knows its packages by
-    # its own place.
+    # Not resolved: the interpreter of a virtual environment is a link, and finds its packages by
+    # its own path.
     arguments.hither = Path(os.path.abspath(arguments.hither))
     arguments.python = Path(os.path.abspath(arguments.python))
     if not shutil.which("/usr/bin/time"):

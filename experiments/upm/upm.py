@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
-"""User-level dynamic page migration (Nikolopoulos et al., ICS 2000) on a modelled Origin2000: the
-paper's figures 2 to 4 and table 1, ours beside theirs, and what it leaves open: how much each
-parameter matters, cache-aware placement as the start, periods instead of iterations, record-replay.
+"""User-level dynamic page migration (Nikolopoulos et al., ICS 2000) on a modelled Origin2000:
+figures 2 to 4 and table 1, with the paper's values beside ours; and what it leaves open: the
+effect of each parameter, cache-aware placement as the start, periods instead of iterations,
+record-replay.
 
-Programs are `hither gen`'s: cfd for BT and SP (alternating directions on a cube), cg for CG, and
-multigrid and stencil besides, which the paper does not have. Like the paper's they iterate and
-begin with an iteration that is not counted. They are scaled: about as many pages as the paper's
-resident sets, but of 4 KiB for 16 KiB, and caches of 64 KiB for 4 MiB. What belongs to a page is a
-quarter of the Origin's: a migration takes 275 us for 1.1 ms (section 5.4), in the criterion as on
-the modelled machine. As in the paper, the migrations of upm are done beside the program; `--hidden`
-says how much of their time it does not notice, a number that the paper does not give. Migrations by
-the kernel's engines keep the thread waiting whose access caused them. autonuma's periods are a
-hundredth of Linux's, because runs take a second and not minutes.
+Programs are those of `hither gen`: cfd for BT and SP (alternating directions on a cube), cg for
+CG, and also multigrid and stencil, which the paper does not have. Like the paper's programs they
+iterate, and their first iteration is not counted. They are scaled: about as many pages as the
+paper's resident sets, but of 4 KiB instead of 16 KiB, and caches of 64 KiB instead of 4 MiB.
+Costs per page are a quarter of the Origin's: a migration takes 275 us instead of 1.1 ms (section
+5.4), both in the criterion and on the modelled machine. As in the paper, upm migrates pages in
+parallel to the program. `--hidden` is the share of that time that the program does not notice,
+which the paper does not give. Migrations by the kernel's engines delay the thread whose access
+caused them. autonuma's periods are a hundredth of Linux's, because runs take a second and not
+minutes.
 
-16 processors are 8 nodes, 32 are 16, as in the paper; every node has room for everything, so that
-single-node is what it says. Writes placements.csv, remote.csv, migrations.csv, threads.csv,
-sensitivity.csv, start.csv, charts (SVG) and upm.md into --output. About seven minutes on two cores.
+16 processors are 8 nodes and 32 are 16, as in the paper. Every node has room for all pages, so
+single-node is possible. Writes placements.csv, remote.csv, migrations.csv, threads.csv,
+sensitivity.csv, start.csv, charts (SVG) and upm.md to --output. Takes about seven minutes on two
+cores.
 
     python3 upm.py --hither target/release/hither --work /tmp/upm --output results
 """
@@ -37,13 +40,13 @@ import plot
 MIGRATION_NS = 275_000
 COSTS = f"call_ns=0,page_ns={MIGRATION_NS},shootdown_ns=10000,batched=false,line_bytes=128"
 UPM = f"migration_ns={MIGRATION_NS},cold=10"
-# The paper's memory manager takes `ml` into account or not (section 3.1); its statistics do not say
-# which was measured.
+# The paper's memory manager may respect `ml` or not (section 3.1). Its statistics do not say which
+# was measured.
 OPTIMISTIC = "optimistic=1"
 KERNEL = ""
 LINUX = "delay_ms=10,min_ms=10,max_ms=600"
 
-# Program, what gen is asked for, and whether the paper measured its like.
+# Program, its spec for gen, and whether the paper measured a similar one.
 PROGRAMS = {
     "cfd": ("cfd{iterations=60}", "BT, SP"),
     "cg": ("cg{rows=7000,nonzeros=9,l2_kib=128,steps=25,iterations=15}", "CG"),
@@ -63,7 +66,7 @@ EIGHT_NODES = 'shape = "hypercube:2x2"\nlocal_ns = 300\nhop_ns = 100\ncpus = 2\n
 
 
 def placement(engine: str, start: str, *more: str) -> str:
-    """`engine` from `start`, as `--placement` takes it."""
+    """`engine` with the placement `start`, in the form of `--placement`."""
     if engine == "none":
         return STARTS.get(start, start)
     params = [
@@ -71,13 +74,13 @@ def placement(engine: str, start: str, *more: str) -> str:
         *filter(None, ENGINES[engine].split(",")),
         *filter(None, more),
     ]
-    # What is named later counts.
+    # Later settings win.
     named = dict(param.split("=") for param in params)
     return f"{NAMED[engine]}{{{','.join(f'{name}={value}' for name, value in named.items())}}}"
 
 
 class Bench:
-    """Where traces lie, and what reads them."""
+    """Generates traces and simulates them."""
 
     def __init__(self, options: argparse.Namespace):
         self.hither, self.work, self.output = options.hither, options.work, options.output
@@ -92,7 +95,7 @@ class Bench:
         ).stdout
 
     def trace(self, specs: list[str], processors: int, *more) -> Path:
-        """Generates it, unless it is there."""
+        """Generates the trace, unless it exists."""
         if self.quick:
             specs = [re.sub("iterations=[0-9]+", "iterations=6", spec) for spec in specs]
         name = "-".join([*specs, str(processors), *map(str, more)])
@@ -143,14 +146,14 @@ def ends_ns(result: dict) -> list[int]:
 
 
 def loop_ns(result: dict) -> int:
-    """The main loop: without the first iteration, which initialises and which the paper's times
-    leave out (section 5)."""
+    """The main loop, without the first iteration: it initialises, and the paper's times exclude
+    it (section 5)."""
     ends = ends_ns(result)
     return ends[-1] - ends[0]
 
 
 def end_ns(result: dict) -> float:
-    """When a program ends, in the mean over those of a mix."""
+    """The end of a program; for a mix, the mean over its programs."""
     ends = [process["end_ns"] for process in result.get("processes", [])]
     return sum(ends) / len(ends) if ends else result["modelled_time_ns"]
 
@@ -320,7 +323,7 @@ def figure_2(bench: Bench) -> str:
 
 
 def figure_3(bench: Bench) -> str:
-    """Remote accesses as the run goes on."""
+    """Remote accesses over the run."""
     rows, drawn = [], {}
     for program in ("cfd", "cg"):
         trace = bench.trace([PROGRAMS[program][0]], 32)
@@ -358,8 +361,8 @@ def figure_3(bench: Bench) -> str:
     )
 
 
-# Table 1 on 32 processors: migrated over eligible by IRIX and by UPMlib, and the part in the first
-# two iterations.
+# Table 1 on 32 processors: migrated over eligible pages for IRIX and for UPMlib, and the share in
+# the first two iterations.
 TABLE_1 = {
     "ft": (
         "BT 255/1052 (24 %), SP 258/1010 (25 %)",
@@ -427,7 +430,7 @@ def table_1(bench: Bench) -> str:
 
 
 def threads(bench: Bench) -> str:
-    """Figure 4, and single programs whose threads move."""
+    """Figure 4, and single programs with moving threads."""
     cfd, cg = PROGRAMS["cfd"][0], PROGRAMS["cg"][0].replace("iterations=15", "iterations=30")
     cases = {
         "cfd, threads stay": ([cfd], 0, ""),
@@ -519,7 +522,7 @@ def sensitivity(bench: Bench) -> str:
                 for name, values in SENSITIVITY.items():
                     if name == "migration_ns" and base != "upm":
                         continue
-                    # A period looks at all pages, so that what differs is when.
+                    # A period examines all pages, so only its time differs.
                     more = ["visit=100000"] if name == "period_ms" else []
                     results = bench.simulate(
                         trace,

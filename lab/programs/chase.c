@@ -1,8 +1,8 @@
-/* Chases pointers: one random cycle over all lines (over each thread's own part where there are
- * several), serially dependent.
+/* Chases pointers: one random cycle over all lines (with several threads, over each thread's own
+ * part), serially dependent.
  *
- * Misses: a cycle comes back to a line only after all the others, which an LRU cache smaller than
- * the cycle has forgotten by then: `lines` x `iterations`. */
+ * Misses: a cycle returns to a line only after all others, so an LRU cache smaller than the
+ * cycle has evicted it by then: `lines` x `iterations`. */
 #include "cycle.h"
 
 static unsigned long bytes = 32 << 20;

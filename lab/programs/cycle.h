@@ -1,21 +1,21 @@
-/* A random cycle over the lines of an area's part: each load's address is what the load before it
- * brought, so that nothing overlaps. */
+/* A random cycle over the lines of an area's part. The address of each load is the result of the
+ * load before it, so loads do not overlap. */
 #ifndef HITHER_LAB_CYCLE_H
 #define HITHER_LAB_CYCLE_H
 
 #include "lab.h"
 
 struct line {
-    uint64_t next;   /* place in the part */
-    uint64_t value;  /* the line's number in the area, and one */
-    uint64_t visits; /* that wrote */
+    uint64_t next;   /* index in the part */
+    uint64_t value;  /* the line's number in the area, plus one */
+    uint64_t visits; /* number of writing visits */
     uint64_t unused[5];
 };
 
-/* Links thread `thread`'s lines into one cycle: Sattolo's shuffle (1986), in place, and without a
- * pass over the lines before it: the pages are fresh, so a line that holds 0 is taken to follow
- * itself (what is stored is its place xor its own number). So the first touches are as random as
- * the shuffle. */
+/* Links thread `thread`'s lines into one cycle by Sattolo's shuffle (1986), in place and without
+ * a pass that initialises the lines. The pages are fresh, so a line that holds 0 counts as its
+ * own successor: the stored value is the successor's index xor its own. So the first touches are
+ * as random as the shuffle. */
 static inline void cycle_link(struct lab_area *area, int thread)
 {
     struct line *lines = (struct line *)(area->start + area->bounds[thread]);
@@ -35,8 +35,8 @@ static inline void cycle_link(struct lab_area *area, int thread)
         lines[i] = (struct line){.next = lines[i].next ^ i, .value = first + i + 1};
 }
 
-/* Goes once round thread `thread`'s cycle, and writes to each line where `update`; returns the sum
- * of the values met. */
+/* Goes once around thread `thread`'s cycle, and writes to each line if `update`. Returns the sum
+ * of the values. */
 static inline uint64_t cycle_follow(struct lab_area *area, int thread, bool update)
 {
     struct line *lines = (struct line *)(area->start + area->bounds[thread]);
@@ -51,7 +51,8 @@ static inline uint64_t cycle_follow(struct lab_area *area, int thread, bool upda
     return sum;
 }
 
-/* What `rounds` rounds of all threads sum to if each met every one of its lines once a round. */
+/* The sum of `rounds` rounds of all threads, if each visits every one of its lines once per
+ * round. */
 static inline uint64_t cycle_truth(const struct lab_area *area, uint64_t rounds)
 {
     uint64_t lines = area->bytes / sizeof(struct line);

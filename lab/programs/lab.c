@@ -12,29 +12,29 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Pages in a call of move_pages. The kernel allocates a call's pages before it copies, and Debian's
- * zeroes what it allocates: with 512, 2 MiB, they had left the modelled LLC again when their copies
- * came, and a page cost 198 misses rather than the 134 that it costs where they have not, as on the
- * machines modelled (2026-11). */
-enum { BATCH = 64, AREAS = 16 };
+/* Pages per call of move_pages. The kernel allocates a call's pages before it copies, and
+ * Debian's kernel zeroes them. With 512 pages (2 MiB) the zeroed pages had left the modelled LLC
+ * before they were copied to, and a page cost 198 misses. It costs 134 if they have not, as on
+ * the modelled machines (2026-11). */
+enum { PAGES_PER_CALL = 64, AREAS_MAX = 16 };
 
 struct lab lab = {.iterations = 10};
 
-static struct lab_area areas[AREAS];
+static struct lab_area areas[AREAS_MAX];
 static size_t area_count;
 
-/* The CPUs that we may run on, node by node. */
+/* The CPUs on which the process may run, node by node. */
 static struct {
     int cpu, node;
 } cpus[CPU_SETSIZE];
 static size_t cpu_count;
 
-static pid_t tids[CPU_SETSIZE]; /* of the threads, by their numbers */
+static pid_t tids[CPU_SETSIZE]; /* by thread */
 
-/* Those of them that the threads keep to. */
+/* The range of these CPUs that the threads use. */
 static size_t seats_first, seats;
 
-static unsigned long memory_nodes; /* a bit for each */
+static unsigned long memory_nodes; /* one bit per node */
 
 void lab_fail(const char *format, ...)
 {
@@ -124,8 +124,8 @@ static void parse(int argc, char **argv, const struct lab_option *common,
 
 /* ---- nodes and threads ---- */
 
-/* Reads a list such as `0-2,5` from /sys/devices/system/node; false where the kernel has no such
- * file (built without NUMA). */
+/* Reads a list such as `0-2,5` from /sys/devices/system/node. Returns false if the kernel has no
+ * such file (built without NUMA). */
 static bool read_list(const char *name, cpu_set_t *set)
 {
     char path[96], text[4096] = "";
@@ -176,8 +176,8 @@ static void find_nodes(void)
         memory_nodes |= (unsigned long)CPU_ISSET(node, &set) << node;
 }
 
-/* Threads are spread evenly: with one a CPU, thread t is on the t-th CPU; with fewer, the nodes
- * still share them alike. */
+/* Threads are spread evenly. With one per CPU, thread t runs on the t-th CPU; with fewer, every
+ * node still gets the same share. */
 static size_t seat(int thread, size_t shift)
 {
     return seats_first + ((size_t)thread * seats / lab.threads + shift) % seats;
@@ -188,8 +188,8 @@ int lab_thread_node(int thread, size_t shift)
     return cpus[seat(thread, shift)].node;
 }
 
-/* From outside, as a scheduler does: a parallel region of ours would be one more construct to
- * whoever tells iterations by those, which nothing makes when threads are moved. */
+/* Sets the affinities from outside, as a scheduler does. A parallel region would be an
+ * additional construct for a tool that detects iterations by constructs. */
 void lab_rotate(size_t by)
 {
     lab.shift += by;
@@ -221,8 +221,8 @@ struct lab_part lab_part(size_t total, int thread)
 
 void lab_start(int argc, char **argv, const struct lab_option *own)
 {
-    /* A thread that spins at a barrier executes instructions that belong to no work. libgomp reads
-     * the variable before main, so it takes a fresh start. */
+    /* A thread that spins at a barrier executes instructions that are not work. libgomp reads
+     * the variable before main, so the program restarts itself. */
     if (!getenv("OMP_WAIT_POLICY")) {
         setenv("OMP_WAIT_POLICY", "passive", 1);
         execv("/proc/self/exe", argv);
@@ -267,15 +267,14 @@ void lab_start(int argc, char **argv, const struct lab_option *own)
 
 /* ---- memory ---- */
 
-/* A kernel without NUMA, or a container that forbids the calls, is fine as long as there is one
- * node only. */
+/* A kernel without NUMA, or a container that forbids these calls, is no error on a single node. */
 static void check_policy(const char *call, long result)
 {
     if (result && (lab.nodes > 1 || (errno != ENOSYS && errno != EPERM)))
         lab_fail("%s: %s", call, strerror(errno));
 }
 
-/* The kernel takes one bit off the number of bits that it is told (mm/mempolicy.c, get_nodes). */
+/* The kernel subtracts one from the number of bits (mm/mempolicy.c, get_nodes). */
 static void bind_range(char *start, size_t bytes, int policy, unsigned long mask)
 {
     check_policy("mbind", syscall(SYS_mbind, start, bytes, policy, mask ? &mask : NULL,
@@ -303,7 +302,7 @@ static size_t page_count(const struct lab_area *area)
     return (area->bytes + lab.page - 1) / lab.page;
 }
 
-/* One call of move_pages: asks where the pages are (`to` NULL) or moves them. */
+/* One call of move_pages: queries the pages' nodes (`to` is NULL) or moves the pages. */
 static void move_batch(size_t count, void **pages, const int *to, int *status)
 {
     memset(status, 0, count * sizeof *status);
@@ -311,19 +310,19 @@ static void move_batch(size_t count, void **pages, const int *to, int *status)
     check_policy("move_pages", left < 0 ? left : 0);
 }
 
-/* Notes each page's node; negative where it is in no memory or the process has not mapped it.
- * Nothing is touched: a read from here would count as this thread's with NUMA balancing, which took
- * some pages that its scanner had just unmapped to thread 0's node (stream on four nodes,
- * 2026-11: 99.8 % local became 77 to 96 %). */
-/* An adopted area's pages are in the page tables for as long as it is asked about them: what a
- * program has mapped nobody else moves. */
+/* Stores each page's node; negative if it is not in memory or the process has not mapped it. Own
+ * pages are not touched: with NUMA balancing a read here would count for this thread, and moved
+ * some pages that the scanner had just unmapped to thread 0's node (stream on four nodes,
+ * 2026-11: 99.8 % local became 77 to 96 %). Pages of an adopted area are read, since only mapped
+ * pages can be queried; no other mechanism moves pages that a program has mapped. */
 static void note_nodes(const struct lab_area *area, int *nodes)
 {
-    void *pages[BATCH];
+    void *pages[PAGES_PER_CALL];
     for (size_t page = 0; !area->bounds && page < page_count(area); page++)
         (void)*(volatile char *)(area->start + page * lab.page);
-    for (size_t done = 0; done < page_count(area); done += BATCH) {
-        size_t count = page_count(area) - done < BATCH ? page_count(area) - done : BATCH;
+    for (size_t done = 0; done < page_count(area); done += PAGES_PER_CALL) {
+        size_t left = page_count(area) - done;
+        size_t count = left < PAGES_PER_CALL ? left : PAGES_PER_CALL;
         for (size_t i = 0; i < count; i++)
             pages[i] = area->start + (done + i) * lab.page;
         move_batch(count, pages, NULL, nodes + done);
@@ -334,8 +333,8 @@ static void note_nodes(const struct lab_area *area, int *nodes)
 
 static struct lab_area *next_area(const char *name, size_t bytes)
 {
-    if (area_count == AREAS)
-        lab_fail("more than %d areas", AREAS);
+    if (area_count == AREAS_MAX)
+        lab_fail("more than %d areas", AREAS_MAX);
     struct lab_area *area = &areas[area_count++];
     *area = (struct lab_area){.name = name, .bytes = bytes};
     area->before = calloc(page_count(area), sizeof *area->before);
@@ -405,26 +404,26 @@ void lab_initialise(void (*fill)(int thread))
             for (int part = 0; part < (int)lab.threads; part++)
                 fill(part);
     }
-    /* The policies have done their work. NUMA balancing leaves ranges that have one alone, so that
-     * it could never mend what it is compared on. */
+    /* The policies have done their work. NUMA balancing skips ranges with a policy, so with one
+     * it could not correct the placements with which it is compared. */
     for (size_t i = 0; i < area_count; i++)
         if (areas[i].bound)
             bind_range(areas[i].start, page_count(&areas[i]) * lab.page, MPOL_DEFAULT, 0);
 }
 
-/* Moves the pages that begin within [first, end) and lie elsewhere to `node`; returns how many
- * went. */
+/* Moves the pages that begin within [first, end) and are on other nodes to `node`. Returns their
+ * number. */
 static size_t move_range(char *first, char *end, int node)
 {
-    void *pages[BATCH];
-    int status[BATCH], to[BATCH];
+    void *pages[PAGES_PER_CALL];
+    int status[PAGES_PER_CALL], to[PAGES_PER_CALL];
     size_t moved = 0;
-    for (size_t i = 0; i < BATCH; i++)
+    for (size_t i = 0; i < PAGES_PER_CALL; i++)
         to[i] = node;
     char *page = first + (lab.page - (uintptr_t)first % lab.page) % lab.page;
     while (page < end) {
         size_t count = 0, away = 0;
-        for (; page < end && count < BATCH; page += lab.page)
+        for (; page < end && count < PAGES_PER_CALL; page += lab.page)
             pages[count++] = page;
         move_batch(count, pages, NULL, status);
         for (size_t i = 0; i < count; i++)
@@ -456,8 +455,8 @@ void lab_bring_home(struct lab_area *area)
 
 /* ---- the region and its facts ---- */
 
-/* A run that only teaches whoever watches it (`hither run --profile`), or that is there beside
- * another, is no region of interest. */
+/* A run that only trains a profile (`hither run --profile`), or that runs beside another copy,
+ * has no region of interest. */
 static bool marked(void)
 {
     return !getenv("LAB_UNMARKED");
@@ -516,8 +515,8 @@ uint64_t lab_iterate(uint64_t (*iteration)(unsigned long number))
     return sum;
 }
 
-/* Pages that lie on the node of the thread that owns their first byte; none of an adopted area's,
- * which nobody owns. */
+/* Pages on the node of the thread that owns their first byte. 0 for an adopted area, which no
+ * thread owns. */
 static size_t local_pages(const struct lab_area *area, const int *nodes)
 {
     size_t local = 0;

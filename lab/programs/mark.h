@@ -13,9 +13,9 @@
 #define lab_iteration() LAB_MARK(0x03) /* an interval ends and the next begins */
 
 /* Names [start, start + bytes) as the next address range (numbered from 0). The plugin takes the
- * addresses of the two loads that follow the mark, since not every plugin API can read registers;
- * so it knows virtual addresses and no process: another program that uses the same ones meanwhile
- * is counted in. Both bytes must be there (touched) already. */
+ * addresses of the next two loads, since not every plugin API can read registers. It knows
+ * virtual addresses but no process, so accesses of another program to the same addresses are
+ * counted too. Both bytes must have been touched already. */
 static inline void lab_range(const volatile void *start, unsigned long bytes)
 {
     const volatile unsigned char *first = (const volatile unsigned char *)start;

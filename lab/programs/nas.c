@@ -1,18 +1,18 @@
-/* An iterative program in the manner of the NAS benchmarks SP and BT (Bailey et al. 1991): the
- * diffusion equation on a cube by approximate factorisation (Beam and Warming 1978). Three arrays;
- * in an iteration the right-hand side and the sweeps along x and y go by planes of z, the sweep
- * along z by planes of y. So first touch by planes of z suits all but one sweep. On request the
- * threads move on between iterations, as when a scheduler moves them: then no placement stays
- * right. Or they keep to one half of the CPUs from some iteration on, as when another program has
- * come and each gets its half.
+/* An iterative program like the NAS benchmarks SP and BT (Bailey et al. 1991): the diffusion
+ * equation on a cube by approximate factorisation (Beam and Warming 1978), with three arrays. In
+ * an iteration, the right-hand side and the sweeps along x and y are divided by planes of z, and
+ * the sweep along z by planes of y. So first touch by planes of z suits all but one sweep.
+ * Optionally the threads move on between iterations, as when a scheduler moves them: then no
+ * placement stays right. Or they use one half of the CPUs from some iteration on, as when
+ * another program starts and each gets one half.
  *
- * Verified: the forcing is an eigenvector of the discrete operator, so that the error shrinks by
- * one factor a step, known in closed form.
+ * Verification: the forcing is an eigenvector of the discrete operator, so the error shrinks by
+ * a factor per step that is known in closed form.
  *
- * Misses: eight passes over the inner rows of an array in an iteration (u twice, the forcing once,
- * the right-hand side four times by z and once by y), as long as a node's parts are well beyond its
- * caches while five planes for each of its threads are within. Rows that share lines, and planes
- * read across the edges of parts, add a little. */
+ * Misses: eight passes per iteration over the inner rows of an array (u twice, the forcing once,
+ * the right-hand side four times by z and once by y), if a node's parts are much larger than its
+ * caches and five planes for each of its threads fit. Rows that share lines, and planes read
+ * across the borders of parts, add a little. */
 #include <stdlib.h>
 
 #include "lab.h"
@@ -22,7 +22,7 @@ static const double PASSES_U = 2, PASSES_FORCING = 1, PASSES_RHS_BY_Z = 4, PASSE
 
 static unsigned long n = 96, rotate_every, rotate_by = 1, halve_after, half;
 static struct lab_area *u, *rhs, *forcing;
-static double *sine; /* of pi times the place along an edge */
+static double *sine; /* of pi times the position along an edge */
 static double
     eigenvalue; /* of the second difference along one edge; the operator's is three times that */
 static double off_diagonal, *inverse, *eliminated; /* I - TAU D along an edge, factored */
@@ -32,7 +32,7 @@ static double *row(struct lab_area *area, size_t z, size_t y)
     return (double *)area->start + (z * n + y) * n;
 }
 
-/* A thread's planes without those of the boundary, where everything is zero. */
+/* A thread's planes, without those of the boundary, which is always zero. */
 static struct lab_part interior(int thread)
 {
     struct lab_part part = lab_part(n, thread);
@@ -140,13 +140,13 @@ static double error_after(unsigned long steps)
     return worst;
 }
 
-/* The page that a row begins in. */
+/* The page in which a row begins. */
 static size_t page_of(size_t z, size_t y)
 {
     return (z * n + y) * n * sizeof(double) / lab.page;
 }
 
-/* The local share of an iteration, from the pages' nodes and the threads' seats. */
+/* The local share of an iteration, from the nodes of pages and threads. */
 static double local_share(bool after, size_t shift)
 {
     const int *of_u = after ? u->after : u->before, *of_rhs = after ? rhs->after : rhs->before;

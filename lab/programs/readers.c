@@ -1,25 +1,26 @@
-/* Threads on every node read one file, all of it each, block by block: from one copy, or from a
- * copy on their own node (made before the region with `--copies node`, within it after the first
- * iteration with `--migrate hand`). The file lies in the page cache where its writers were
- * (`--init`): on tmpfs, or any file system whose pages stay cached. With `--cold yes` the file is
- * on a disk, and `--init` says whose threads read it in, before all of them read it.
+/* Threads on every node each read one whole file, block by block: from one copy, or from a copy
+ * on their own node (made before the region with `--copies node`, or in it after the first
+ * iteration with `--migrate hand`). The file's pages are in the page cache on the nodes of their
+ * writers (`--init`): on tmpfs, or on any file system whose pages stay cached. With `--cold yes`
+ * the file is on a disk, and `--init` chooses the threads that read it in before all threads
+ * read it.
  *
- * A block is read by pread, or with `--call sendfile` sent to a socket as web servers do, and
- * received by the same thread.
+ * Blocks are read by pread. With `--call sendfile` they are sent to a socket, as web servers do,
+ * and received by the same thread.
  *
- * With `--readers far` the threads of node 0 read nothing more once the file is there: where its
- * pages are then, nobody reads them.
+ * With `--readers far` the threads of node 0 stop reading when the file exists, so its pages are
+ * on a node without readers.
  *
- * `--take BYTES` of memory are taken by each thread in the second quarter of the iterations, bit by
- * bit, and given back after three: whoever keeps copies then has to do with less. `--pause MS`
- * between iterations is time in which whoever looks on can do so: a sleeping guest's clock goes on
- * at once.
+ * With `--take BYTES` each thread takes that much memory in the second quarter of the
+ * iterations, step by step, and releases it after three quarters, so copies must fit less
+ * memory. `--pause MS` between iterations gives an agent time to work: the clock of a sleeping
+ * guest advances at once.
  *
- * Misses: all in the kernel, which copies each line of the file for each thread that reads:
- * `file_lines` x `threads` x `iterations`, where the file is well beyond the caches. The threads of
- * a node read far apart, so that none lives on what another has fetched; their buffers stay in
- * their caches. Counted were 4 % more (2026-11): the kernel's own records of the pages, a line or
- * two for each page's 64. */
+ * Misses: all in the kernel, which copies each line of the file for each reading thread:
+ * `file_lines` x `threads` x `iterations`, if the file is much larger than the caches. The
+ * threads of a node read far apart, so that none profits from lines that another fetched. Their
+ * buffers stay in their caches. The counts are 4 % higher (2026-11), for the kernel's own
+ * records of pages: a line or two per page of 64 lines. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -38,7 +39,7 @@
 static unsigned long bytes = 16 << 20, block = 16 << 10, take, pause_ms;
 static const char *path = "readers.data";
 static int copies_at_start, by_sendfile, cold, far_alone;
-static int file = -1, copies[LAB_NODES]; /* 0: no copy there */
+static int file = -1, copies[LAB_NODES]; /* 0: no copy */
 
 static size_t transfer(ssize_t (*call)(int, void *, size_t, off_t), int from, void *buffer,
                        size_t offset, size_t end)
@@ -54,7 +55,7 @@ static ssize_t put(int to, void *buffer, size_t size, off_t offset)
     return pwrite(to, buffer, size, offset);
 }
 
-/* For all to read: nobody keeps copies of what root alone may. */
+/* Readable by all, since an agent does not copy files that only root may read. */
 static int create(const char *name)
 {
     int made = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -63,7 +64,7 @@ static int create(const char *name)
     return made;
 }
 
-/* What is written through `made` is only read from then on. */
+/* After the writes through `made`, the file is only read. */
 static int reopen(int made, const char *name)
 {
     close(made);
@@ -73,7 +74,7 @@ static int reopen(int made, const char *name)
     return opened;
 }
 
-/* Both ends of a connection of the calling thread's. */
+/* Both ends of a connection of the calling thread. */
 static struct ends {
     int to, from;
 } connection(void)
@@ -150,7 +151,7 @@ static void read_in(int thread)
     free(buffer);
 }
 
-/* Has the page cache give the file up. */
+/* Drops the file from the page cache. */
 static void evict(void)
 {
     int error = fsync(file) ? errno : posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
@@ -158,7 +159,7 @@ static void evict(void)
         lab_fail("%s: %s", path, strerror(error));
 }
 
-/* The first thread of its node? */
+/* Whether the thread is the first of its node. */
 static bool leads(int thread)
 {
     for (int other = 0; other < thread; other++)
@@ -172,7 +173,7 @@ static void name_copy(char *name, size_t size, int node)
     snprintf(name, size, "%s.node%d", path, node);
 }
 
-/* A copy for each node, written and so allocated there. */
+/* Makes a copy for each node, written and so allocated there. */
 static void replicate(void)
 {
 #pragma omp parallel
@@ -193,7 +194,7 @@ static void replicate(void)
     }
 }
 
-/* Where a thread begins: those of one node as far apart as can be, and no two at one place. */
+/* The start of a thread: those of one node are as far apart as possible, and no two are equal. */
 static size_t beginning(int thread)
 {
     size_t before = 0, rank = 0;
@@ -207,7 +208,7 @@ static size_t beginning(int thread)
     return bytes / block * before / lab.threads * block;
 }
 
-/* Does the thread read? */
+/* Whether the thread reads. */
 static bool reads(int thread)
 {
     return !far_alone || lab_thread_node(thread, 0) > 0;
@@ -221,7 +222,7 @@ static unsigned long readers(void)
     return count;
 }
 
-/* All threads that read read everything once; the first word of each line goes into the sum. */
+/* Each reading thread reads everything once. The first word of each line is added to the sum. */
 static uint64_t read_all(void)
 {
     uint64_t sum = 0;
@@ -264,7 +265,7 @@ static void adopt_copies(void)
     }
 }
 
-/* The share of all threads' reads that finds its page on the thread's node. */
+/* The share of all threads' reads whose page is on the thread's node. */
 static double local_share(bool from_copies)
 {
     size_t local = 0, pages = bytes / lab.page;
@@ -279,8 +280,8 @@ static double local_share(bool from_copies)
     return (double)local / (double)(pages * readers());
 }
 
-/* Takes a part more of the memory before each iteration of the second quarter, each thread's where
- * the thread is, and gives all back after three. */
+/* Takes one more part of the memory before each iteration of the second quarter, on each
+ * thread's node, and releases all of it after three quarters. */
 static void take_memory(unsigned long number)
 {
     static char *memory;

@@ -1,9 +1,9 @@
-/* roi COMMAND [ARGUMENT]...: runs an unmodified program as the region of interest, between a begin
- * and an end mark.
+/* roi COMMAND [ARGUMENT]...: runs an unmodified program as the region of interest, between a
+ * begin and an end mark.
  *
- * Signals that other processes send are passed on, and the command's end is ours: its exit status,
- * or death by the same signal. 127 and 126 are env(1)'s: not found, not to be executed. What
- * starting and reaping the process costs is in the region. */
+ * Signals of other processes are passed on. roi ends like the command: with its exit status, or
+ * by the same signal. 127 and 126 have the meaning of env(1): not found, not executable. The
+ * region includes the cost of starting and reaping the process. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 static volatile sig_atomic_t child;
 
-/* What the terminal sends (SI_KERNEL), the whole foreground group has already got. */
+/* Signals of the terminal (SI_KERNEL) have already reached the whole foreground group. */
 static void pass_on(int signal, siginfo_t *info, void *context)
 {
     (void)context;
@@ -27,7 +27,7 @@ static void pass_on(int signal, siginfo_t *info, void *context)
 static int die_of(int signal)
 {
     sigset_t only;
-    const struct rlimit no_core = {0, 0}; /* the command has left one already, if any is wanted */
+    const struct rlimit no_core = {0, 0}; /* the command has written one already, if enabled */
     setrlimit(RLIMIT_CORE, &no_core);
     sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
     sigemptyset(&only);
@@ -46,7 +46,7 @@ int main(int argc, char **argv)
         fputs("usage: roi COMMAND [ARGUMENT]...\n", stderr);
         return 125;
     }
-    /* Blocked until the handlers know the child: none is lost in between. */
+    /* Blocked until the handlers know the child, so that no signal is lost. */
     sigemptyset(&signals);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
         sigaddset(&signals, passed[i]);

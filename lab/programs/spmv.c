@@ -1,11 +1,11 @@
-/* Sparse matrix-vector products, iterated: x' = A x / 2 + b, A in compressed rows, each row the
- * mean of some neighbours and as many entries anywhere. Rows, and with them y, are divided among
- * the threads; all of them read all of x, which the next iteration takes from y.
+/* Iterated sparse matrix-vector products: x' = A x / 2 + b, with A in compressed rows. Each row
+ * is the mean of some neighbours and as many random entries. Rows, and so y, are divided among
+ * the threads. All threads read all of x, which the next iteration takes from y.
  *
- * Misses: the matrix (row ends, columns, values) streams, each line once an iteration:
+ * Misses: the matrix (row ends, columns, values) streams, each line once per iteration:
  * `streamed_lines` x `iterations`, of which `streamed_local_share` are local. How often x and y
- * miss depends on what the caches keep, so there is no expectation for the whole: x is fetched by
- * each node at least once an iteration, mostly from the caches that last wrote it. */
+ * miss depends on the caches, so there is no expectation for the total: each node fetches x at
+ * least once per iteration, mostly from the caches that wrote it last. */
 #include "lab.h"
 
 static unsigned long rows = 128 << 10, entries = 16;
@@ -36,8 +36,8 @@ static void fill(int thread)
     }
 }
 
-/* Each row in one thread and in one order: the result is one to the last bit, whatever the number
- * of threads. */
+/* Each row is computed by one thread in one order, so the result is the same to the last bit for
+ * any number of threads. */
 static void multiply(void)
 {
     const uint64_t *end = (const uint64_t *)row_ends->start;

@@ -1,11 +1,11 @@
-/* Two regions of one size, one streamed and one met at random, each access waiting for the one
- * before. Each can be placed on a node, such as one of memory alone (CXL); what comes after is up
- * to the kernel, or to `--migrate hand`: the random region comes home to its threads, the stream
- * stays, since near memory is what is scarce and a page of the random region misses `--rounds`
- * times as often. (On real machines prefetchers and open pages hide part of a stream's latency as
- * well, which is not modelled.)
+/* Two regions of equal size: one is streamed, one is accessed at random, and each access depends
+ * on the previous one. Each region can be placed on a node, such as one with memory only (CXL).
+ * Later moves are up to the kernel or to `--migrate hand`: the random region moves to its
+ * threads' node and the stream stays, since near memory is scarce and a page of the random
+ * region misses `--rounds` times as often. (On real machines prefetchers and open pages also
+ * hide a part of a stream's latency; this is not modelled.)
  *
- * Misses: each line of the stream once an iteration, each line of the random region `--rounds`
+ * Misses: each line of the stream once per iteration, each line of the random region `--rounds`
  * times (see stream.c and chase.c). */
 #include "cycle.h"
 

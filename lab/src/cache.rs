@@ -18,7 +18,7 @@ use crate::interrupt;
 const SNAPSHOT_BYTES_MAX: u64 = 4 << 30;
 
 /// A snapshot used within this time is left alone: another lab may be about to resume from it.
-const IN_USE: Duration = Duration::from_secs(3600);
+const SNAPSHOT_IN_USE_AGE: Duration = Duration::from_secs(3600);
 
 /// Prefix of the snapshots' names. The oldest snapshots are removed beyond the limit.
 pub(crate) const SNAPSHOT: &str = "snapshot-";
@@ -26,8 +26,8 @@ pub(crate) const SNAPSHOT: &str = "snapshot-";
 /// Prefix of the unpacked packages' names. Only `clean --all` removes these.
 pub(crate) const TOOLS: &str = "qemu-";
 
-const LOCK: &str = "lock";
-const PARTIAL: &str = ".partial";
+const LOCK_NAME: &str = "lock";
+const PARTIAL_SUFFIX: &str = ".partial";
 
 /// The folder.
 #[derive(Clone, Debug)]
@@ -87,7 +87,7 @@ impl Cache {
         if path.exists() {
             return Ok(path);
         }
-        let partial = self.folder.join(PARTIAL);
+        let partial = self.folder.join(PARTIAL_SUFFIX);
         remove(&partial)?;
         let made = make(&partial)
             .and_then(|()| fs::rename(&partial, &path).with_context(|| path.display().to_string()));
@@ -113,7 +113,7 @@ impl Cache {
         let mut freed = 0;
         for path in self.entries()? {
             let name = file_name(&path);
-            if name != LOCK && (tools_too || !name.starts_with(TOOLS)) {
+            if name != LOCK_NAME && (tools_too || !name.starts_with(TOOLS)) {
                 freed += bytes(&path)?;
                 remove(&path)?;
             }
@@ -134,7 +134,11 @@ impl Cache {
         snapshots.sort();
         let mut total: u64 = snapshots.iter().map(|(_, bytes, _)| bytes).sum();
         for (used, bytes, path) in snapshots {
-            if total <= bytes_max || used.elapsed().is_ok_and(|since| since < IN_USE) {
+            if total <= bytes_max
+                || used
+                    .elapsed()
+                    .is_ok_and(|since| since < SNAPSHOT_IN_USE_AGE)
+            {
                 break;
             }
             remove(&path)?;
@@ -156,7 +160,7 @@ impl Cache {
 
     /// Held until the file is dropped.
     fn lock(&self) -> Result<File> {
-        let path = self.folder.join(LOCK);
+        let path = self.folder.join(LOCK_NAME);
         let place = || {
             format!(
                 "the cache's {} (HITHER_LAB_CACHE names another)",
@@ -252,7 +256,7 @@ mod tests {
             bail!("cut off")
         });
         assert_eq!(failed.unwrap_err().to_string(), "cut off");
-        assert_eq!(names(&cache), [LOCK]);
+        assert_eq!(names(&cache), [LOCK_NAME]);
         // The rest of a killed process does not get in the way.
         fs::create_dir_all(cache.folder().join(".partial/file")).unwrap();
         for _ in 0..2 {
@@ -260,7 +264,7 @@ mod tests {
             assert_eq!(fs::read(path.join("file")).unwrap(), b"whole");
         }
         assert_eq!(made.get(), 1);
-        assert_eq!(names(&cache), [LOCK, "thing"]);
+        assert_eq!(names(&cache), [LOCK_NAME, "thing"]);
     }
 
     #[test]
@@ -275,7 +279,7 @@ mod tests {
         ] {
             let path = cache.folder().join(name);
             fs::write(&path, [0; 10]).unwrap();
-            let used = SystemTime::now() - hours * IN_USE;
+            let used = SystemTime::now() - hours * SNAPSHOT_IN_USE_AGE;
             let times = FileTimes::new().set_modified(used);
             File::options()
                 .write(true)
@@ -305,9 +309,9 @@ mod tests {
             fs::write(cache.folder().join(name).join("file"), [0; 5]).unwrap();
         }
         assert_eq!(cache.clean(false).unwrap(), 10);
-        assert_eq!(names(&cache), [LOCK, "qemu-10"]);
+        assert_eq!(names(&cache), [LOCK_NAME, "qemu-10"]);
         assert_eq!(cache.clean(true).unwrap(), 5);
-        assert_eq!(names(&cache), [LOCK]);
+        assert_eq!(names(&cache), [LOCK_NAME]);
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! SHA-256 as lower-case digits: names of what the cache keeps, and what a result says it came
-//! from.
+//! SHA-256 in lower-case digits: names of cache entries, and the origin of results.
 
 use sha2::{Digest, Sha256};
 
@@ -13,8 +12,8 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// The first 64 bits of the SHA-256 of several parts: another division of the same bytes is another
-/// value.
+/// The first 64 bits of the SHA-256 of several parts. Another division of the same bytes gives
+/// another value.
 pub(crate) fn short<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut hash = Sha256::new();
     for part in parts {

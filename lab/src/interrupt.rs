@@ -1,5 +1,5 @@
-//! SIGINT, SIGTERM and SIGHUP: noted, so that QEMU is killed and half-written files are removed on
-//! the way out.
+//! SIGINT, SIGTERM and SIGHUP set a flag, so that QEMU is killed and half-written files are removed
+//! before the lab ends.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use anyhow::Result;
 
 static NOTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// The error by which everything ends once a signal has arrived.
+/// The error that ends the lab after a signal.
 #[derive(Debug)]
 pub(crate) struct Interrupted;
 
@@ -26,8 +26,8 @@ pub(crate) fn note() {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let noted = NOTED.get_or_init(Arc::default);
     for signal in [SIGHUP, SIGINT, SIGTERM] {
-        // A second signal ends the process at once. Registration fails for signals that may not be
-        // caught, which these may.
+        // A second signal ends the process at once. Registration fails only for signals that must
+        // not be caught.
         let _ = signal_hook::flag::register_conditional_default(signal, noted.clone());
         let _ = signal_hook::flag::register(signal, noted.clone());
     }

@@ -4,8 +4,8 @@
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
-/// A guest's hardware. The same value gives QEMU's options, the plugin's arguments and the name of
-/// the snapshot.
+/// A guest's hardware. QEMU's options, the plugin's arguments and the name of the snapshot follow
+/// from it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Machine {
@@ -41,7 +41,7 @@ impl Machine {
         self.nodes.iter().map(|node| u32::from(node.cpus)).sum()
     }
 
-    /// The distance between two nodes, as the SLIT gives it.
+    /// The distance between two nodes in the SLIT.
     pub(crate) fn distance(&self, from: usize, to: usize) -> u8 {
         let given = self
             .distances
@@ -51,7 +51,7 @@ impl Machine {
         given.unwrap_or(if from == to { 10 } else { 20 })
     }
 
-    /// Whether QEMU and Linux can make such a machine.
+    /// Checks that QEMU and Linux support such a machine.
     pub(crate) fn check(&self) -> Result<()> {
         let nodes = self.nodes.len();
         ensure!((1..=16).contains(&nodes), "nodes: {nodes}, not 1 to 16");

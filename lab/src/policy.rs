@@ -10,10 +10,10 @@ use crate::machine::Machine;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Placement {
-    /// Arguments after the case's own.
+    /// Arguments appended to the case's own.
     #[serde(default)]
     pub(crate) args: Vec<String>,
-    /// numactl's arguments; none: the program runs without numactl.
+    /// numactl's arguments. Empty: the program runs without numactl.
     #[serde(default)]
     pub(crate) numactl: Vec<String>,
     /// The computed share of local accesses, for programs whose threads touch only their own part.
@@ -27,7 +27,7 @@ pub(crate) struct Placement {
 pub(crate) enum Local {
     /// Everything is local.
     All,
-    /// Nothing is.
+    /// Nothing is local.
     Nothing,
     /// Pages lie on all nodes in turn.
     OneOfNodes,
@@ -47,8 +47,7 @@ impl Local {
     }
 }
 
-/// The placements that every scenario knows: name, the program's arguments, numactl's, the local
-/// share.
+/// The built-in placements: name, the program's arguments, numactl's arguments, local share.
 const PLACEMENTS: &[(&str, &[&str], &[&str], Local)] = &[
     ("good", &["--init", "parallel"], &[], Local::All),
     (
@@ -99,7 +98,7 @@ impl Placement {
 /// What moves pages while the program runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// The kernel's first touch, and nothing afterwards: NUMA balancing off.
+    /// The kernel's first touch. NUMA balancing is off, so nothing moves later.
     Kernel,
     /// The kernel's NUMA balancing.
     NumaBalancing,
@@ -108,76 +107,91 @@ pub(crate) enum Policy {
     /// The kernel's memory tiering: NUMA balancing in its second mode (promotion by access) with
     /// demotion.
     Tiering,
-    /// `hither run`, the agent in the guest beside the program.
+    /// `hither run`, with the agent in the guest.
     Hither {
-        /// Which of its options.
-        way: &'static Way,
-        /// What the option is given.
+        /// The option of `hither run`.
+        mechanism: &'static HitherOption,
+        /// The argument of the option.
         argument: String,
     },
 }
 
-/// An option of `hither run`, and what it finds.
+/// An option of `hither run`, and the state in which it starts.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Way {
-    /// Before the colon of the policy's name.
+pub(crate) struct HitherOption {
+    /// The policy's name before the colon.
     name: &'static str,
     /// The option, without its argument.
     pub(crate) option: &'static str,
-    /// What is said besides.
+    /// Further options.
     pub(crate) more: &'static [&'static str],
-    /// What it finds when it starts.
-    pub(crate) given: Given,
+    /// The state in which it starts.
+    pub(crate) given: InitialState,
 }
 
-/// What `hither run` finds when it starts.
+/// The state in which `hither run` starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Given {
-    /// Nothing: NUMA balancing is off.
+pub(crate) enum InitialState {
+    /// NUMA balancing is off.
     Nothing,
-    /// NUMA balancing is on, with its scaled periods, so that hint faults can be had from the
-    /// kernel.
+    /// NUMA balancing is on with scaled periods, so the kernel produces hint faults.
     Hints,
-    /// What was learnt of its allocation sites (`--profile`) as the program ran so once before,
-    /// unmarked.
+    /// A profile of the program's allocation sites (`--profile`), from an earlier unmarked run.
     Sites,
 }
 
-/// A guest second is a tenth of a machine's: 250 million instructions of each CPU. So a hundredth
-/// of a machine's CPUs is a tenth of the guest's.
-const BUDGET: &[&str] = &["--cpu-budget", "10%"];
+/// A guest second is a tenth of a machine's: 250 million instructions per CPU. So a tenth of the
+/// guest's CPU time is a hundredth of a machine's.
+const CPU_BUDGET_OPTION: &[&str] = &["--cpu-budget", "10%"];
 
-/// Policies that take what the option is given: `hither:cache-aware`.
-const HITHER: &[Way] = &[
-    Way {
+/// Two mechanisms in one run: the page cache as well. The files of the program, which wrote them
+/// itself, may have 8 MiB of it, the least that is allowed.
+const PAGE_CACHE_AND_CPU_BUDGET_OPTIONS: &[&str] = &[
+    "--cpu-budget",
+    "10%",
+    "--page-cache",
+    "--cache",
+    "8MiB",
+    "--all-files",
+];
+
+/// Policies whose name has the option's argument: `hither:cache-aware`.
+const HITHER_OPTIONS: &[HitherOption] = &[
+    HitherOption {
         name: "hither",
         option: "--memory",
-        more: BUDGET,
-        given: Given::Nothing,
+        more: CPU_BUDGET_OPTION,
+        given: InitialState::Nothing,
     },
-    Way {
+    HitherOption {
         name: "hither-hints",
         option: "--memory",
-        more: BUDGET,
-        given: Given::Hints,
+        more: CPU_BUDGET_OPTION,
+        given: InitialState::Hints,
     },
-    Way {
+    HitherOption {
         name: "hither-known",
         option: "--memory",
-        more: BUDGET,
-        given: Given::Sites,
+        more: CPU_BUDGET_OPTION,
+        given: InitialState::Sites,
     },
-    Way {
+    HitherOption {
+        name: "hither-page-cache",
+        option: "--memory",
+        more: PAGE_CACHE_AND_CPU_BUDGET_OPTIONS,
+        given: InitialState::Nothing,
+    },
+    HitherOption {
         name: "hither-placed",
         option: "--file-placement",
         more: &[],
-        given: Given::Nothing,
+        given: InitialState::Nothing,
     },
-    Way {
+    HitherOption {
         name: "hither-replicas",
         option: "--replicas",
         more: &[],
-        given: Given::Nothing,
+        given: InitialState::Nothing,
     },
 ];
 
@@ -195,15 +209,21 @@ impl Policy {
             return Ok(policy.clone());
         }
         let hither = name.split_once(':').and_then(|(name, argument)| {
-            let way = HITHER.iter().find(|way| way.name == name)?;
-            Some((way, argument.to_owned())).filter(|(_, argument)| !argument.is_empty())
+            let mechanism = HITHER_OPTIONS
+                .iter()
+                .find(|mechanism| mechanism.name == name)?;
+            Some((mechanism, argument.to_owned())).filter(|(_, argument)| !argument.is_empty())
         });
-        if let Some((way, argument)) = hither {
-            return Ok(Policy::Hither { way, argument });
+        if let Some((mechanism, argument)) = hither {
+            return Ok(Policy::Hither {
+                mechanism,
+                argument,
+            });
         }
         let names: Vec<&str> = POLICIES.iter().map(|policy| policy.0).collect();
-        let hither = HITHER.iter();
-        let hither = hither.map(|way| format!("{}:X (`hither run {}=X`)", way.name, way.option));
+        let hither = HITHER_OPTIONS.iter();
+        let hither = hither
+            .map(|mechanism| format!("{}:X (`hither run {}=X`)", mechanism.name, mechanism.option));
         let hither: Vec<String> = hither.collect();
         bail!(
             "no policy `{name}`; there are {}, and {}",
@@ -214,29 +234,33 @@ impl Policy {
 
     /// The name in scenarios and results.
     pub(crate) fn name(&self) -> String {
-        if let Policy::Hither { way, argument } = self {
-            return format!("{}:{argument}", way.name);
+        if let Policy::Hither {
+            mechanism,
+            argument,
+        } = self
+        {
+            return format!("{}:{argument}", mechanism.name);
         }
         let policy = POLICIES.iter().find(|policy| policy.1 == *self);
         policy.map_or("", |policy| policy.0).to_owned()
     }
 
-    /// The mode of NUMA balancing, 0 being off.
+    /// The mode of NUMA balancing; 0 is off.
     fn balancing(&self) -> u32 {
         match self {
             Policy::Kernel | Policy::Hand => 0,
-            Policy::Hither { way, .. } => u32::from(way.given == Given::Hints),
+            Policy::Hither { mechanism, .. } => u32::from(mechanism.given == InitialState::Hints),
             Policy::NumaBalancing => 1,
             Policy::Tiering => 2,
         }
     }
 
-    /// Whether the kernel's balancing is on, whose periods are scaled.
+    /// Whether the kernel's balancing, whose periods are scaled, is on.
     pub(crate) fn balances(&self) -> bool {
         self.balancing() > 0
     }
 
-    /// What it adds to the program's arguments.
+    /// Arguments that it appends to the program's.
     pub(crate) fn args(&self) -> &'static [&'static str] {
         match self {
             Policy::Hand => &["--migrate", "hand"],
@@ -245,11 +269,11 @@ impl Policy {
     }
 
     /// The shell commands that set it up in the guest. Programs here run for milliseconds of guest
-    /// time where the kernel's scanner counts in seconds: its delays, periods and the bytes of one
-    /// scan are divided by `scale`, which keeps the bytes scanned a second, and the share of a
-    /// footprint that a scan covers where the footprint is as much smaller. The scanner itself is
-    /// switched on by the program as its region opens (`lab_balance` in lab/programs/lab.h), but
-    /// where `hither run` must find it on.
+    /// time, while the kernel's scanner works in seconds. So its delays, its periods and the bytes
+    /// per scan are divided by `scale`. This preserves the bytes scanned per second, and the share
+    /// of a footprint that a scan covers if the footprint is smaller by the same factor. The
+    /// program switches the scanner on when its region opens (`lab_balance` in lab/programs/lab.h),
+    /// unless `hither run` must find it on.
     pub(crate) fn setup(&self, scale: u32) -> String {
         let switch = "/proc/sys/kernel/numa_balancing";
         let mode = self.balancing();
@@ -288,12 +312,18 @@ mod tests {
             assert_eq!(Policy::named(name).expect("a name of the list"), *policy);
             assert_eq!(policy.name(), *name);
         }
-        assert!(HITHER.is_sorted_by(|a, b| a.name < b.name));
-        for way in HITHER {
-            let name = format!("{}:cache-aware{{limit=0.3}},upm", way.name);
+        assert!(HITHER_OPTIONS.is_sorted_by(|a, b| a.name < b.name));
+        for mechanism in HITHER_OPTIONS {
+            let name = format!("{}:cache-aware{{limit=0.3}},upm", mechanism.name);
             let policy = Policy::named(&name).expect("it has an argument");
             let argument = "cache-aware{limit=0.3},upm".to_owned();
-            assert_eq!(policy, Policy::Hither { way, argument });
+            assert_eq!(
+                policy,
+                Policy::Hither {
+                    mechanism,
+                    argument
+                }
+            );
             assert_eq!(policy.name(), name);
             assert!(Policy::named("hither:").is_err() && Policy::named("hither").is_err());
         }

@@ -1,10 +1,11 @@
-//! The time model: sets of latencies, and the rule that turns the plugin's counts into a modelled
+//! The time model: sets of latencies, and the rule that converts the plugin's counts to modelled
 //! time.
 //!
-//! The rule is additive: an instruction costs its share of a cycle, an access that leaves the L1
-//! waits for where it is served, and nothing overlaps. Memory-level parallelism and prefetchers
-//! would hide part of it on a real machine, more of a stream's than of a pointer chase's, so times
-//! rank placements of one program and do not predict seconds. Counts do not depend on any of this.
+//! The rule is additive: an instruction costs its share of a cycle, an access beyond the L1 waits
+//! for the level that serves it, and nothing overlaps. On a real machine memory-level parallelism
+//! and prefetchers hide a part of the latency, more of it for a stream than for a pointer chase. So
+//! times rank placements of one program; they do not predict seconds. Counts do not depend on the
+//! model.
 
 use serde::Serialize;
 
@@ -16,11 +17,11 @@ use crate::machine::Machine;
 pub(crate) struct Constants {
     /// The name in scenarios.
     pub(crate) name: &'static str,
-    /// What machine it is.
+    /// The kind of machine.
     pub(crate) summary: &'static str,
-    /// Where the figures come from, and which were chosen.
+    /// The sources of the figures, and which of them were chosen here.
     pub(crate) source: &'static str,
-    /// One instruction whose data are in the L1: one a cycle.
+    /// One instruction whose data are in the L1: one per cycle.
     pub(crate) instruction_ns: f64,
     /// A hit in the L2.
     pub(crate) l2_ns: f64,
@@ -28,10 +29,10 @@ pub(crate) struct Constants {
     pub(crate) llc_ns: f64,
     /// Memory of the node itself.
     pub(crate) local_ns: f64,
-    /// What each 10 of SLIT distance beyond 10 adds.
+    /// Added per 10 units of SLIT distance beyond 10.
     pub(crate) hop_ns: f64,
-    /// What memory of a node without CPUs adds to `local_ns`, whatever its distance; `None`: priced
-    /// by distance like the others.
+    /// Added to `local_ns` for memory of a node without CPUs, at any distance. `None`: by distance,
+    /// like other nodes.
     pub(crate) memory_only_ns: Option<f64>,
 }
 
@@ -95,9 +96,9 @@ impl Constants {
         SETS.iter().find(|set| set.name == name)
     }
 
-    /// What a CPU of node `from` waits for a line of node `to`, from its memory or from a cache
-    /// there. (A dirty line in a third node's cache takes one more message on a real machine; the
-    /// plugin counts it with the node that holds it.)
+    /// The wait of a CPU of node `from` for a line of node `to`, from its memory or a cache there.
+    /// (On a real machine a dirty line in a third node's cache costs one more message. The plugin
+    /// counts it for the node that holds it.)
     pub(crate) fn latency_ns(&self, machine: &Machine, from: usize, to: usize) -> f64 {
         if let (Some(extra), 0) = (self.memory_only_ns, machine.nodes[to].cpus) {
             return self.local_ns + extra;
@@ -112,13 +113,13 @@ impl Constants {
 pub(crate) struct Totals {
     /// Lines fetched from memory by user code: `[cpu node][memory node]`.
     pub(crate) user_misses: Vec<Vec<u64>>,
-    /// The same by the kernel.
+    /// The same for the kernel.
     pub(crate) kernel_misses: Vec<Vec<u64>>,
     /// Accesses served by a cache of another node, user and kernel: `[cpu node][node that served]`.
     pub(crate) cache_to_cache: Vec<Vec<u64>>,
     /// Data accesses, user and kernel.
     pub(crate) accesses: [u64; 2],
-    /// Those that the CPU's own L1 served.
+    /// Data accesses that the CPU's own L1 served.
     pub(crate) l1_hits: [u64; 2],
     /// Lines written back to memory, for which no CPU waits.
     pub(crate) write_backs: u64,
@@ -126,10 +127,10 @@ pub(crate) struct Totals {
     pub(crate) instructions: [u64; 2],
     /// The sum over intervals of the slowest CPU's time, in nanoseconds.
     pub(crate) time_ns: f64,
-    /// What the last half of the intervals took of it: of an odd number the lesser half, since the
-    /// first is then what came before the iterations.
+    /// The part of it in the last half of the intervals. Of an odd number of intervals it is the
+    /// smaller half, since the first interval is then the time before the iterations.
     pub(crate) last_half_ns: f64,
-    /// The part of the whole spent waiting beyond the L1, on those same CPUs.
+    /// The part of the total time spent waiting beyond the L1, on the slowest CPUs.
     pub(crate) stall_ns: f64,
     /// The time of all CPUs together: user, kernel.
     pub(crate) cpu_ns: [f64; 2],
@@ -167,14 +168,14 @@ impl Totals {
         local(&self.user_misses)
     }
 
-    /// The kernel's part of all CPUs' time.
+    /// The kernel's share of the time of all CPUs.
     pub(crate) fn kernel_share(&self) -> f64 {
         let all = self.cpu_ns[0] + self.cpu_ns[1];
         if all > 0.0 { self.cpu_ns[1] / all } else { 0.0 }
     }
 }
 
-/// The share on the diagonal, 1 where there is nothing at all.
+/// The share on the diagonal, or 1 without any lines.
 pub(crate) fn local(pairs: &[Vec<u64>]) -> f64 {
     let all = sum(pairs);
     let own: u64 = pairs.iter().enumerate().map(|(node, row)| row[node]).sum();
@@ -199,8 +200,8 @@ fn add(to: &mut Vec<Vec<u64>>, from: &[Vec<u64>]) {
     }
 }
 
-/// Prices the intervals of one run. CPUs wait for each other where an interval ends (the programs'
-/// iterations end in a barrier), so an interval takes as long as its slowest CPU.
+/// Prices the intervals of one run. CPUs wait for each other at the end of an interval (the
+/// programs' iterations end in a barrier), so an interval takes as long as its slowest CPU.
 pub(crate) fn price(intervals: &[Interval], machine: &Machine, constants: &Constants) -> Totals {
     let nodes = machine.nodes.len();
     let square = || vec![vec![0; nodes]; nodes];
@@ -259,7 +260,7 @@ pub(crate) fn price(intervals: &[Interval], machine: &Machine, constants: &Const
     totals
 }
 
-/// What the CPU waited beyond its L1 as user (0) or kernel (1).
+/// The CPU's waits beyond its L1, as user (0) or kernel (1).
 fn stall_ns(cpu: &Cpu, mode: usize, machine: &Machine, constants: &Constants) -> f64 {
     let node = usize::from(cpu.node);
     let caches =
@@ -374,14 +375,15 @@ mod tests {
         assert_eq!(once.misses(), 14);
         assert_eq!(once.write_backs, 42);
 
-        // Intervals end in a barrier: the sum of the slowest, not the slowest sum.
+        // Intervals end in a barrier: the sum of the slowest CPUs, not the CPU with the largest
+        // sum.
         let mut turned = interval.clone();
         turned.cpus.swap(0, 1);
         turned.cpus[0].instructions = [10_000, 0];
         let three = [interval.clone(), interval.clone(), turned.clone()];
         let both = price(&[interval, turned], &machine(), opteron);
         assert_eq!(both.time_ns, 1494.0 + 486.0 + 6.0 + 0.5 * (10_000.0 - 60.0));
-        // Half of the time is that of the second interval; of three intervals it is still one.
+        // The second interval has half of the time. With three intervals it still has.
         assert_eq!(both.last_half_ns, both.time_ns - 1494.0);
         let three = price(&three, &machine(), opteron);
         assert_eq!(three.last_half_ns, both.last_half_ns);

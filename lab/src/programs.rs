@@ -1,12 +1,12 @@
-//! The programs that scenarios run, compiled by the host's C compiler: static, so that one file is
-//! all that a guest needs, and once more with shared libraries, for what comes between a program
-//! and these.
+//! The programs of scenarios, compiled by the host's C compiler: statically, so that a guest needs
+//! only one file, and again with shared libraries, so that libraries such as hither's can be
+//! preloaded.
 //!
-//! C rather than Rust: OpenMP's static partition of loops is what the placement papers' programs
-//! were written in, and the access pattern of a small C loop is what it says. The sources are part
-//! of this binary; what they compile to is kept in the cache by a hash of the sources, the options
-//! and what the compiler says of its version, so that a second run starts at once and a changed
-//! source is never run stale.
+//! They are in C, because the placement papers' programs use OpenMP's static partition of loops,
+//! and because a small C loop has exactly the access pattern that it shows. The sources are part of
+//! this binary. Compiled programs are kept in the cache under a hash of the sources, the options
+//! and the compiler's version, so a second run starts at once and a changed source is always
+//! recompiled.
 
 use std::ffi::OsString;
 use std::fs;
@@ -27,7 +27,7 @@ macro_rules! sources {
     };
 }
 
-/// Every source by its file name; a test compares the list with the folder.
+/// All sources by file name. A test compares the list with the folder.
 const SOURCES: &[(&str, &str)] = sources![
     "chase.c",
     "cycle.h",
@@ -43,8 +43,8 @@ const SOURCES: &[(&str, &str)] = sources![
     "tiers.c",
 ];
 
-/// What all programs share; every other `.c` file is a program.
-const SHARED: &str = "lab.c";
+/// The source that all programs share. Every other `.c` file is a program.
+const SHARED_SOURCE: &str = "lab.c";
 
 const OPTIONS: &[&str] = &[
     "-std=c11",
@@ -56,14 +56,14 @@ const OPTIONS: &[&str] = &[
     "-Werror",
 ];
 
-/// What compiles a program, and whose OpenMP library it then uses.
+/// The compiler of a program, which determines its OpenMP library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Compiler {
-    /// `$CC`, or `cc`: libgomp, where it is GCC.
+    /// `$CC`, or `cc`: libgomp if it is GCC.
     #[default]
     Cc,
-    /// `clang`: LLVM's libomp, and with shared libraries alone.
+    /// `clang`: LLVM's libomp, only for programs with shared libraries.
     Clang,
 }
 
@@ -76,14 +76,14 @@ impl Compiler {
     }
 }
 
-/// The folder of the programs with shared libraries.
-const DYNAMIC: &str = "dynamic";
+/// The folder of programs with shared libraries.
+const DYNAMIC_FOLDER: &str = "dynamic";
 
 /// The compiled programs.
 #[derive(Debug)]
 pub(crate) struct Programs {
     folder: PathBuf,
-    /// What the compiler says of itself.
+    /// The compiler's version.
     pub(crate) compiler: String,
 }
 
@@ -104,27 +104,27 @@ impl Programs {
         Ok(Self { folder, compiler })
     }
 
-    /// Where the program of that name, one of [`names`], is.
+    /// The path of the program of that name, one of [`names`].
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Where the same program with shared libraries is.
+    /// The path of the same program with shared libraries.
     pub(crate) fn dynamic_path(&self, name: &str) -> PathBuf {
-        self.folder.join(DYNAMIC).join(name)
+        self.folder.join(DYNAMIC_FOLDER).join(name)
     }
 }
 
-/// Every program's name.
+/// The names of all programs.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     SOURCES
         .iter()
-        .filter(|(file, _)| *file != SHARED)
+        .filter(|(file, _)| *file != SHARED_SOURCE)
         .filter_map(|(file, _)| file.strip_suffix(".c"))
 }
 
 fn compile_all(compiler: &OsString, folder: &Path, linked_static: bool) -> Result<()> {
-    let dynamic = folder.join(DYNAMIC);
+    let dynamic = folder.join(DYNAMIC_FOLDER);
     fs::create_dir_all(&dynamic).with_context(|| dynamic.display().to_string())?;
     for (file, text) in SOURCES {
         let path = folder.join(file);
@@ -139,7 +139,7 @@ fn compile_all(compiler: &OsString, folder: &Path, linked_static: bool) -> Resul
             "-o".into(),
             to.join(name).into(),
             folder.join(format!("{name}.c")).into(),
-            folder.join(SHARED).into(),
+            folder.join(SHARED_SOURCE).into(),
             "-lm".into(),
         ]);
         compile(compiler, &arguments)?;
@@ -203,8 +203,8 @@ mod tests {
         facts
     }
 
-    /// Runs `name` over numbers of threads, first touches and migration: the result must be the
-    /// same each time.
+    /// Runs `name` with several numbers of threads, first touches and migrations. The result must
+    /// always be the same.
     fn same_result(name: &str, arguments: &str) -> Value {
         let first = run(name, &format!("{arguments} --threads 1"));
         for rest in [
@@ -389,13 +389,13 @@ mod tests {
             tree.display()
         );
         let facts = run("search", &format!("{arguments} --threads 2"));
-        // 5120 lines, of which every thousandth is looked for, from the first on.
+        // 5120 lines, of which every thousandth is looked up, from the first one on.
         assert_eq!(facts["checksum"], format!("{:016x}", 6));
         assert!(!tree.exists());
     }
 
-    /// One node on most machines that test: there, all that is placed is local, and the programs
-    /// must know it.
+    /// Most test machines have one node. There everything is local, and the programs must report
+    /// it.
     #[test]
     fn on_one_node_all_is_local() {
         for (name, sizes) in [
@@ -447,7 +447,7 @@ mod tests {
         };
         assert_eq!(roi("exit 7").code(), Some(7));
         assert_eq!(roi("kill -TERM $$").signal(), Some(15));
-        // The parent is roi itself: the signal goes round through it and ends the command's wait.
+        // The parent is roi itself: the signal passes through it and ends the command's wait.
         assert_eq!(
             roi("trap 'exit 9' USR1; kill -USR1 $PPID; while :; do sleep 0.01; done").code(),
             Some(9)

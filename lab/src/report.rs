@@ -11,16 +11,17 @@ use crate::price::{Totals, local};
 use crate::run::{Built, Run};
 use crate::scenario::{Caches, Case};
 
-/// The result of a case: medians over its runs (of an even number the mean of the middle two).
+/// The result of a case: medians over its runs. For an even number of runs, the mean of the middle
+/// two.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Row {
     /// The case's name in the scenario.
     pub(crate) case: String,
     /// The machine's name there.
     pub(crate) machine: String,
-    /// Where the data started.
+    /// The placement: where the data started.
     pub(crate) placement: String,
-    /// What moved them.
+    /// The policy: what moved them.
     pub(crate) policy: String,
     /// Nodes, those without CPUs included.
     pub(crate) nodes: usize,
@@ -33,16 +34,16 @@ pub(crate) struct Row {
     /// The share of the lines fetched from memory that came from the CPU's own node, user and
     /// kernel.
     pub(crate) local_share: f64,
-    /// The same of user code alone.
+    /// The same for user code only.
     pub(crate) local_share_user: f64,
-    /// What arithmetic gives, where it does: from the placement where each thread touches its own
-    /// part alone, else from the nodes that the program's pages lay on, as the kernel told it.
+    /// The computed local share, if there is one: from the placement if each thread touches only
+    /// its own part, otherwise from the nodes of the program's pages as reported by the kernel.
     pub(crate) expected_local_share: Option<f64>,
     /// Lines fetched from memory, user and kernel.
     pub(crate) misses: f64,
-    /// Those of user code.
+    /// Lines fetched by user code.
     pub(crate) misses_user: f64,
-    /// What the program's own arithmetic gives, where it does.
+    /// The number expected by the program's own arithmetic, if it has one.
     pub(crate) expected_misses: Option<u64>,
     /// `[cpu node][memory node]`, user and kernel, of the run with the median time.
     pub(crate) misses_by_pair: Vec<Vec<u64>>,
@@ -52,9 +53,9 @@ pub(crate) struct Row {
     pub(crate) ranges_local_share: Vec<f64>,
     /// The modelled time of the regions of interest.
     pub(crate) modelled_time_ms: f64,
-    /// What the last half of the iterations took of it.
+    /// The part of it in the last half of the iterations.
     pub(crate) last_half_ms: f64,
-    /// What of the whole was waiting beyond the L1.
+    /// The part of the total spent waiting beyond the L1.
     pub(crate) modelled_stall_ms: f64,
     /// The kernel's share of the CPUs' time.
     pub(crate) kernel_share: f64,
@@ -66,28 +67,28 @@ pub(crate) struct Row {
     pub(crate) write_backs: u64,
     /// Accesses to devices, which are not modelled.
     pub(crate) unmapped: u64,
-    /// Intervals of the regions of interest: an iteration each, as a rule.
+    /// Intervals of the regions of interest, usually one per iteration.
     pub(crate) intervals: usize,
     /// Pages migrated while the program ran (`pgmigrate_success`).
     pub(crate) migrations: f64,
     /// Other counters of /proc/vmstat, of the run with the median time.
     pub(crate) vmstat: BTreeMap<String, u64>,
-    /// What `hither run` said of the run with the median time.
+    /// The report of `hither run`, of the run with the median time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) hither: Vec<String>,
-    /// How many runs.
+    /// Number of runs.
     pub(crate) repetitions: usize,
     /// The spread of the runs.
     pub(crate) spread: Spread,
-    /// Each run's own figures.
+    /// The figures of each run.
     pub(crate) runs: Vec<RunRow>,
-    /// What the program said of itself in the first run.
+    /// The facts that the program printed in the first run.
     pub(crate) facts: serde_json::Value,
-    /// What is needed to run it again.
+    /// What is needed to repeat the run.
     pub(crate) provenance: Provenance,
 }
 
-/// (largest - smallest) / median over the runs; of the local share the plain difference.
+/// (largest - smallest) / median over the runs. For the local share, the plain difference.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Spread {
     pub(crate) misses: f64,
@@ -106,18 +107,18 @@ pub(crate) struct RunRow {
     pub(crate) cpu_seconds: f64,
 }
 
-/// Where a result comes from.
+/// The origin of a result.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Provenance {
     /// The lab's version.
     pub(crate) lab: String,
     /// The plugin's SHA-256.
     pub(crate) plugin_sha256: String,
-    /// The SHA-256 of hither's command, where it ran.
+    /// The SHA-256 of hither's command, if it ran.
     pub(crate) hither_sha256: Option<String>,
-    /// What compiled the programs.
+    /// The compiler of the programs.
     pub(crate) compiler: String,
-    /// The packages in the guest and around it.
+    /// The packages inside and outside the guest.
     pub(crate) versions: BTreeMap<String, String>,
     /// The machine in full.
     pub(crate) hardware: Option<Machine>,
@@ -125,13 +126,13 @@ pub(crate) struct Provenance {
     pub(crate) caches: Caches,
     /// The latencies' name.
     pub(crate) constants: String,
-    /// What NUMA balancing's periods were divided by, where it ran.
+    /// The divisor of NUMA balancing's periods, if it ran.
     pub(crate) balancing_scale: Option<u32>,
     /// The script of the first run.
     pub(crate) script: String,
 }
 
-/// The median; 0 of nothing.
+/// The median; 0 without values.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -142,7 +143,7 @@ pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
-/// (largest - smallest) / median; 0 where all are 0.
+/// (largest - smallest) / median; 0 if all are 0.
 fn spread(values: impl Iterator<Item = f64> + Clone) -> f64 {
     let largest = values.clone().fold(f64::MIN, f64::max);
     let smallest = values.clone().fold(f64::MAX, f64::min);
@@ -154,7 +155,7 @@ fn spread(values: impl Iterator<Item = f64> + Clone) -> f64 {
     }
 }
 
-/// The row of a case from its runs, of which there is one at least.
+/// The row of a case from its runs, at least one.
 pub(crate) fn row(
     case: &Case,
     runs: &[Run],
@@ -295,7 +296,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
     for line in &cells {
         let mut out = String::new();
         for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
-            // Names to the left, numbers to the right; writing to a String cannot fail.
+            // Names are left-aligned, numbers right-aligned. Writing to a String cannot fail.
             let _ = if column < 4 {
                 write!(out, "{cell:<width$}  ")
             } else {

@@ -1,5 +1,4 @@
-//! Runs a case in its guest and reads what came back: the script that the guest runs, and its
-//! answer.
+//! Runs a case in its guest: writes the script that the guest runs, and parses its answer.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,14 +11,14 @@ use serde_json::Value;
 
 use crate::cache::Cache;
 use crate::guest::{self, Guest, Job, PluginArgs};
-use crate::policy::{Given, Policy};
+use crate::policy::{InitialState, Policy};
 use crate::price::{Totals, price};
 use crate::programs::{Compiler, Programs};
 use crate::scenario::Case;
 use crate::{hash, interrupt};
 
-/// Lines of /proc/vmstat that tell of pages that moved, or of the work to find them.
-const VMSTAT: [&str; 6] = [
+/// Lines of /proc/vmstat about moved pages, and about the search for pages to move.
+const VMSTAT_COUNTERS: [&str; 6] = [
     "numa_hint_faults",
     "numa_hint_faults_local",
     "numa_pages_migrated",
@@ -31,75 +30,84 @@ const VMSTAT: [&str; 6] = [
 /// Marks the counters in the script's output.
 const VMSTAT_MARK: &str = "@vmstat";
 
-/// How many of the last lines that a guest wrote an error shows.
+/// Number of a guest's last lines that an error shows.
 pub(crate) const LINES_SHOWN: usize = 15;
 
 /// One run of a case.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// What was counted, and its price.
+    /// The counts and their price.
     pub(crate) totals: Totals,
     /// Intervals between marks.
     pub(crate) intervals: usize,
-    /// How far each counter of /proc/vmstat went up.
+    /// The increase of each counter of /proc/vmstat.
     pub(crate) vmstat: BTreeMap<String, u64>,
-    /// The program's line of JSON; null where it printed none.
+    /// The program's line of JSON. Null if it printed none.
     pub(crate) facts: Value,
     /// The time that the run took on this host.
     pub(crate) host_seconds: f64,
     /// The CPU time that QEMU took.
     pub(crate) cpu_seconds: f64,
-    /// What the guest ran.
+    /// The script that the guest ran.
     pub(crate) script: String,
-    /// What compiled the program.
+    /// The compiler of the program.
     pub(crate) compiler: String,
-    /// What `hither run` said on its standard error.
+    /// The output of `hither run` on its standard error.
     pub(crate) hither: Vec<String>,
 }
 
 impl Run {
-    /// What the program says that it must miss.
+    /// The number of misses that the program expects.
     pub(crate) fn expected_misses(&self) -> Option<u64> {
         self.facts.get("expected_misses").and_then(Value::as_u64)
     }
 
-    /// The local share that follows from where the program's pages lie, as it asked the kernel.
+    /// The local share that follows from the nodes of the program's pages, as reported by the
+    /// kernel.
     pub(crate) fn expected_local_share(&self) -> Option<f64> {
         self.facts
             .get("expected_local_share")
             .and_then(Value::as_f64)
     }
 
-    /// Pages migrated, by whomever.
+    /// Pages migrated, by any mechanism.
     pub(crate) fn migrations(&self) -> u64 {
         self.vmstat.get("pgmigrate_success").copied().unwrap_or(0)
     }
 }
 
-/// Where a case's own file system is.
-const DISK: &str = "/disk";
+/// The mount point of a case's own file system.
+const DISK_MOUNT_POINT: &str = "/disk";
 
-/// Where `hither run` writes what it has to say, and what it has learnt of call sites.
-const SAID: &str = "/tmp/hither.said";
-const SITES: &str = "/tmp/hither.sites";
+/// Files for the output of `hither run`, and for its profile of call sites.
+const HITHER_OUTPUT_PATH: &str = "/tmp/hither.said";
+const PROFILE_PATH: &str = "/tmp/hither.sites";
 
-/// Marks what it said in the script's output.
-const SAID_MARK: &str = "@hither";
+/// Marks hither's output in the script's output.
+const HITHER_OUTPUT_MARK: &str = "@hither";
 
-/// What a copy of the program beside the first wrote on its standard error.
+/// The standard error of the other copies of the program.
 fn beside(copy: u32) -> String {
     format!("/tmp/beside.{copy}")
 }
 
-/// The program with its arguments, and before it `hither run` where that is the policy, and numactl
-/// where the placement asks for it.
+/// The program with its arguments, preceded by `hither run` and numactl if policy and placement
+/// need them.
 fn command(case: &Case, repetition: u32, copy: u32) -> String {
     let mut words = Vec::new();
-    if let Policy::Hither { way, argument } = &case.policy {
-        words.push(format!("./hither run {}={}", way.option, quote(argument)));
-        words.extend(way.more.iter().map(|&word| word.to_owned()));
-        if way.given == Given::Sites {
-            words.push(format!("--profile {SITES}"));
+    if let Policy::Hither {
+        mechanism,
+        argument,
+    } = &case.policy
+    {
+        words.push(format!(
+            "./hither run {}={}",
+            mechanism.option,
+            quote(argument)
+        ));
+        words.extend(mechanism.more.iter().map(|&word| word.to_owned()));
+        if mechanism.given == InitialState::Sites {
+            words.push(format!("--profile {PROFILE_PATH}"));
         }
         words.push("--".to_owned());
     }
@@ -116,15 +124,14 @@ fn command(case: &Case, repetition: u32, copy: u32) -> String {
     words.join(" ")
 }
 
-/// What the guest runs for `case`: the policy, the program, and the kernel's counters before and
-/// after it.
+/// The script for `case`: the policy, the program, and the kernel's counters before and after it.
 fn script(case: &Case, repetition: u32) -> String {
     let counters = format!(
         "grep -E '^({}) ' /proc/vmstat | sed 's/^/{VMSTAT_MARK} /'\n",
-        VMSTAT.join("|")
+        VMSTAT_COUNTERS.join("|")
     );
     let command = command(case, repetition, 0);
-    // The others are counted where they share CPUs with the first, but mark nothing.
+    // The other copies are counted if they share CPUs with the first, but they set no marks.
     let (mut start, mut end) = (String::new(), String::new());
     for copy in 1..case.copies {
         let (command, said) = (self::command(case, repetition, copy), beside(copy));
@@ -132,21 +139,24 @@ fn script(case: &Case, repetition: u32) -> String {
         end += &format!("wait $copy{copy} || {{ status=$?; cat {said} >&2; exit $status; }}\n");
     }
     let commands = match &case.policy {
-        Policy::Hither { way, .. } => {
-            let said = format!("|| {{ status=$?; cat {SAID} >&2; exit $status; }}");
-            let teach = match way.given {
-                Given::Sites => format!("LAB_UNMARKED=1 {command} > /dev/null 2> {SAID} {said}\n"),
-                Given::Nothing | Given::Hints => String::new(),
+        Policy::Hither { mechanism, .. } => {
+            let said = format!("|| {{ status=$?; cat {HITHER_OUTPUT_PATH} >&2; exit $status; }}");
+            let teach = match mechanism.given {
+                InitialState::Sites => {
+                    format!("LAB_UNMARKED=1 {command} > /dev/null 2> {HITHER_OUTPUT_PATH} {said}\n")
+                }
+                InitialState::Nothing | InitialState::Hints => String::new(),
             };
             format!(
-                "{teach}{counters}{start}{command} 2> {SAID} {said}\nsed 's/^/{SAID_MARK} /' {SAID}"
+                "{teach}{counters}{start}{command} 2> {HITHER_OUTPUT_PATH} {said}\n\
+                 sed 's/^/{HITHER_OUTPUT_MARK} /' {HITHER_OUTPUT_PATH}"
             )
         }
         _ => format!("{counters}{start}{command}"),
     };
-    let files = case.disk_mib.map(|_| guest::mount(DISK));
-    // A thread that spins at a barrier executes instructions and misses nothing: it would be
-    // counted as work.
+    let files = case.disk_mib.map(|_| guest::mount(DISK_MOUNT_POINT));
+    // A thread that spins at a barrier executes instructions without misses, which would count as
+    // work.
     format!(
         "set -e\nexport OMP_WAIT_POLICY=passive\n{}{}{}{commands}\n{end}{counters}",
         files.unwrap_or_default(),
@@ -155,9 +165,9 @@ fn script(case: &Case, repetition: u32) -> String {
     )
 }
 
-/// Leaves `mib` of node 0 free: huge pages take the rest, which nothing moves, reclaims or demotes.
-/// The kernel's own reserve, which is a twentieth of so little memory, would be most of what is
-/// left, so it is made what it would be of more.
+/// Leaves `mib` of node 0 free. Huge pages take the rest, which nothing moves, reclaims or demotes.
+/// The kernel's own reserve, a twentieth of so little memory, would be most of what is left, so it
+/// is set to the value for a larger memory.
 fn scarce(mib: u32) -> String {
     format!(
         "echo 2048 > /proc/sys/vm/min_free_kbytes\n\
@@ -170,7 +180,7 @@ fn scarce(mib: u32) -> String {
     )
 }
 
-/// A word of the shell.
+/// Quotes a word for the shell.
 fn quote(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=,./:@%+".contains(&byte);
     if !word.is_empty() && word.bytes().all(plain) {
@@ -180,14 +190,14 @@ fn quote(word: &str) -> String {
     }
 }
 
-/// Parses the script's output: increases of the counters, the program's facts, and what hither
-/// printed.
+/// Parses the script's output: increases of the counters, facts of the program, and hither's
+/// output.
 fn answer(stdout: &str) -> (BTreeMap<String, u64>, Value, Vec<String>) {
     let mut counters: BTreeMap<String, u64> = BTreeMap::new();
     let mut facts = Value::Null;
     let mut said = Vec::new();
     for line in stdout.lines() {
-        if let Some(line) = line.strip_prefix(SAID_MARK) {
+        if let Some(line) = line.strip_prefix(HITHER_OUTPUT_MARK) {
             said.push(line.trim_start().to_owned());
             continue;
         }
@@ -197,7 +207,8 @@ fn answer(stdout: &str) -> (BTreeMap<String, u64>, Value, Vec<String>) {
                 words.next(),
                 words.next().and_then(|value| value.parse().ok()),
             ) {
-                // The first time it is the state before, the second time the state after.
+                // The first time it is the state before the program, the second time the state
+                // after it.
                 counters
                     .entry(name.to_owned())
                     .and_modify(|before: &mut u64| *before = u64::saturating_sub(value, *before))
@@ -212,7 +223,7 @@ fn answer(stdout: &str) -> (BTreeMap<String, u64>, Value, Vec<String>) {
     (counters, facts, said)
 }
 
-/// What the lab compiles.
+/// The binaries that the lab builds.
 #[derive(Debug)]
 pub(crate) struct Built {
     /// The counting plugin.
@@ -223,7 +234,7 @@ pub(crate) struct Built {
     programs: Programs,
     /// The same compiled by clang, if a case needs it. Without clang only such cases fail.
     clang: Option<Result<Programs>>,
-    /// hither's command and its SHA-256, where a case needs it.
+    /// hither's command and its SHA-256, if a case needs it.
     hither: Option<(PathBuf, String)>,
 }
 
@@ -248,7 +259,7 @@ impl Built {
         })
     }
 
-    /// Adds the programs as clang compiles them.
+    /// Adds the programs compiled by clang.
     pub(crate) fn with_clang(self, cache: &Cache) -> Self {
         Self {
             clang: Some(Programs::build(cache, Compiler::Clang)),
@@ -266,8 +277,8 @@ impl Built {
         }
     }
 
-    /// Adds hither's command: the one given, or a release build. Its symbols would fill a guest's
-    /// memory, so they stay behind.
+    /// Adds hither's command: the given one, or a release build. It is stripped, since its symbols
+    /// would fill a guest's memory.
     pub(crate) fn with_hither(
         self,
         cache: &Cache,
@@ -326,16 +337,16 @@ fn job(case: &Case, script: String, timeout: Duration, built: &Built) -> Result<
     Ok(job)
 }
 
-/// Opens a shell on the user's terminal in the guest of `case`, its policy set up and its programs
-/// there.
+/// Opens a shell on the user's terminal in the guest of `case`, with its policy and its programs.
 pub(crate) fn shell(case: &Case, guest: &Guest<'_>, built: &Built) -> Result<()> {
     const DAY: Duration = Duration::from_secs(24 * 3600);
-    // The shell that leads a session and opens a terminal has it for its own: Ctrl-C works.
+    // The shell leads a session and opens the terminal, so the terminal is its own and Ctrl-C
+    // works.
     let script = format!(
         "{}{}{}{{ echo; echo {}; echo '(`exit` ends the guest)'; }} > /dev/ttyS0\n\
          exec setsid sh -c 'exec sh -i < /dev/ttyS0 > /dev/ttyS0 2>&1'\n",
         case.disk_mib
-            .map(|_| guest::mount(DISK))
+            .map(|_| guest::mount(DISK_MOUNT_POINT))
             .unwrap_or_default(),
         case.policy.setup(case.balancing_scale),
         case.near_free_mib.map(scarce).unwrap_or_default(),
@@ -388,7 +399,7 @@ pub(crate) fn run(case: &Case, repetition: u32, guest: &Guest<'_>, built: &Built
 }
 
 /// Builds a package of this workspace with the cargo that built the lab, in the same target folder,
-/// so that nothing is built twice; the path of what `target` came to.
+/// so that nothing is built twice. Returns the path of `target`'s output.
 fn build(manifest: &str, target: &str, quiet: bool) -> Result<PathBuf> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join(manifest);
     ensure!(manifest.is_file(), "{} is gone", manifest.display());

@@ -167,7 +167,7 @@ pub(crate) struct Case {
     pub(crate) name: String,
     /// The machine's name in the file.
     pub(crate) machine_name: String,
-    /// The machine.
+    /// The machine itself.
     pub(crate) machine: Machine,
     /// The placement's name.
     pub(crate) placement_name: String,
@@ -175,36 +175,36 @@ pub(crate) struct Case {
     pub(crate) placement: Placement,
     /// The policy.
     pub(crate) policy: Policy,
-    /// What the policy's periods are divided by, where it has any.
+    /// The divisor of the policy's periods, if it has any.
     pub(crate) balancing_scale: u32,
     /// The program.
     pub(crate) program: String,
-    /// Programs of the host that go along.
+    /// Programs of the host that the guest needs.
     pub(crate) host_programs: Vec<String>,
     /// Whether the program is linked with shared libraries.
     pub(crate) dynamic: bool,
-    /// What compiles the program.
+    /// The compiler of the program.
     pub(crate) compiler: Compiler,
-    /// How many of it run at once.
+    /// The number of copies that run at the same time.
     pub(crate) copies: u32,
-    /// What is left of node 0's memory, where it is not all that there is.
+    /// Free memory of node 0 before the program starts, if it is limited.
     pub(crate) near_free_mib: Option<u32>,
-    /// The size of its file system on a disk, where it has one.
+    /// The size of its file system on a disk, if it has one.
     pub(crate) disk_mib: Option<u32>,
-    /// Its arguments, but for those of the placement and the policy; `{threads}`, `{nodes}`,
+    /// Its arguments, without those of the placement and the policy. `{threads}`, `{nodes}`,
     /// `{repetition}` and `{copy}` stand for numbers.
     pub(crate) args: Vec<String>,
     /// The latencies.
     pub(crate) constants: &'static Constants,
     /// The modelled caches.
     pub(crate) caches: Caches,
-    /// How many runs.
+    /// The number of runs.
     pub(crate) repetitions: u32,
-    /// Seconds that one run may take.
+    /// Time limit of one run in seconds.
     pub(crate) timeout_s: u64,
-    /// The local share, where arithmetic gives one.
+    /// The local share, if arithmetic gives one.
     pub(crate) local_share: Option<f64>,
-    /// What must hold.
+    /// The expectations.
     pub(crate) expect: Expect,
 }
 
@@ -239,7 +239,7 @@ impl Case {
     }
 }
 
-/// A scenario, its matrix expanded.
+/// A scenario with its matrix expanded.
 #[derive(Debug)]
 pub(crate) struct Scenario {
     /// One line on what it shows.
@@ -256,7 +256,7 @@ pub(crate) fn read(path: &Path) -> Result<Scenario> {
 }
 
 fn parse(text: &str) -> Result<Scenario> {
-    // Names the line, the column and the fields known.
+    // Errors name the line, the column and the known fields.
     let file: File =
         toml::from_str(text).map_err(|error| anyhow!("{}", error.to_string().trim_end()))?;
     file.caches.check()?;
@@ -396,8 +396,8 @@ fn expand(file: &File, template: &Template, cases: &mut Vec<Case>) -> Result<()>
     Ok(())
 }
 
-/// Whether `name` matches `pattern`, in which `*` stands for anything and `?` for one character; a
-/// pattern without `/` is held against the case's own name.
+/// Whether `name` matches `pattern`, in which `*` stands for any text and `?` for one character. A
+/// pattern without `/` is compared with the case's own name.
 pub(crate) fn selected(pattern: &str, case: &Case) -> bool {
     let id = case.id();
     let name = if pattern.contains('/') {
@@ -577,8 +577,8 @@ mod tests {
         for entry in std::fs::read_dir(folder).expect("the folder is there") {
             let scenario = read(&entry.expect("an entry").path()).expect("a right scenario");
             assert!(!scenario.cases.is_empty());
-            // Balancing and the agent hang on the guest's clock, which only icount keeps from the
-            // host's speed.
+            // Balancing and the agent depend on the guest's clock, which is independent of the
+            // host's speed only under icount.
             for case in scenario
                 .cases
                 .iter()

@@ -1,6 +1,5 @@
-//! What is to be said of a trace before anybody asks for details: policies simulated, the advice
-//! that follows, what to take with care, and the call sites with what PCC makes of them. `advise`
-//! prints it, and a report opens with it.
+//! The analysis that `hither advise` prints and a report begins with: simulated caches, the advice
+//! that follows, its doubts, and the call sites with their classes.
 
 use std::path::Path;
 
@@ -16,42 +15,42 @@ use hither_trace::{Stats, Trace};
 use serde::Serialize;
 
 use crate::Result;
-use crate::advice::{AdviceInput, Alternatives, CacheAdvice, STRETCHES};
+use crate::advice::{AdviceInput, CacheAdvice, SEGMENTS, SecondPass};
 use crate::format::{bytes, counted, percent, shortened};
 use crate::placement;
 use crate::progress::Progress;
 use crate::simulate;
 
-/// What was found.
+/// The results of the analysis.
 pub struct CacheAnalysis {
     /// The policies that were simulated.
     pub policies: Vec<Spec>,
-    /// The sizes of the caches as they were written, and in blocks.
+    /// The cache sizes as the user wrote them, and in blocks.
     pub sizes: Vec<(Size, u32)>,
-    /// By policy, then by size.
+    /// The outcomes by policy, then by size.
     pub outcomes: Vec<CacheOutcome>,
-    /// What is in the trace.
+    /// The statistics of the trace.
     pub stats: Stats,
     /// The advice that follows from the outcomes.
     pub advice: CacheAdvice,
-    /// Empty where the trace has none.
+    /// The call sites. It is empty where the trace has none.
     pub sites: Vec<CallSite>,
 }
 
 impl CacheAnalysis {
-    /// Simulates every policy at every size and counts what is in the trace. Sizes that nobody
-    /// asked about are parts of the data.
+    /// Simulates every policy at every size and counts the statistics of the trace. `asked_sizes`
+    /// says whether the user named the sizes. `profile` is the file of what is known of call sites.
     pub fn of(
         trace: &Trace,
         policies: Vec<Spec>,
         sizes: Vec<(Size, u32)>,
         asked_sizes: bool,
-        learnt: Option<&Path>,
+        profile: Option<&Path>,
         progress: &dyn Progress,
     ) -> Result<CacheAnalysis> {
-        let known = simulate::load_profile(trace, learnt)?;
-        let outcomes = simulate::caches(trace, &policies, &sizes, &known, STRETCHES, progress)?;
-        simulate::save_profile(trace, &outcomes, learnt, progress)?;
+        let known = simulate::load_profile(trace, profile)?;
+        let outcomes = simulate::caches(trace, &policies, &sizes, &known, SEGMENTS, progress)?;
+        simulate::save_profile(trace, &outcomes, profile, progress)?;
         let spinner = progress.begin("counting", None);
         let stats = Stats::of(trace)?;
         drop(spinner);
@@ -67,8 +66,8 @@ impl CacheAnalysis {
             asked_sizes,
             doubts: trace_limitations(trace),
         };
-        let alternatives = alternatives(trace, &input, &known, progress)?;
-        let advice = input.advice(&alternatives);
+        let second = second_pass(trace, &input, &known, progress)?;
+        let advice = input.advice(&second);
         let sites = call_sites(trace, &stats, &policies, &outcomes);
         Ok(CacheAnalysis {
             policies,
@@ -80,7 +79,7 @@ impl CacheAnalysis {
         })
     }
 
-    /// The advice in words, and the loops.
+    /// The advice in words, and a sentence about loops.
     pub fn sentences(&self, trace: &Trace) -> Vec<String> {
         let mut sentences = self.advice.sentences.clone();
         sentences.extend(loops(&self.sites, trace.options().block_bytes.into()));
@@ -88,21 +87,26 @@ impl CacheAnalysis {
     }
 }
 
-/// Sizes of LRU that are looked at: exact, and no more work than a few.
+/// The number of sizes at which LRU is simulated. One pass over its stack serves all of them.
 const LRU_SIZES: usize = 1000;
 
-/// LRU in caches of all sizes, and the change in question if things were a little different. It
-/// takes a pass of the trace, of which LRU is the smaller part.
-fn alternatives(
+/// The smallest share of the references for which loops are mentioned.
+const LOOPS_MIN_SHARE: f64 = 0.05;
+
+/// The most programs that a doubt names.
+const NAMED_PROGRAMS_MAX: usize = 3;
+
+/// Simulates LRU at many sizes, and the candidate at slightly different settings.
+fn second_pass(
     trace: &Trace,
     input: &AdviceInput<'_>,
     known: &[SiteRecord],
     progress: &dyn Progress,
-) -> Result<Alternatives> {
+) -> Result<SecondPass> {
     let mut policies = input.policies.iter();
     let lru = policies.find(|spec| spec.entry().name == "lru");
     let (Some(candidate), Some(&lru)) = (input.candidate(), lru) else {
-        return Ok(Alternatives::default());
+        return Ok(SecondPass::default());
     };
     let variants = candidate.variants();
     let distinct = u32::try_from(input.blocks).unwrap_or(u32::MAX - 1);
@@ -120,20 +124,19 @@ fn alternatives(
     let options = CacheOptions {
         sites: known,
         progress: Some(&|done| bar.set_position(done)),
-        segments: STRETCHES,
+        segments: SEGMENTS,
         ..CacheOptions::default()
     };
     let mut lru = hither_sim::run(trace, &configurations, &options)?;
     drop(bar);
     let others = lru.split_off(sizes.len());
-    Ok(Alternatives {
+    Ok(SecondPass {
         lru,
         variants: variants.into_iter().zip(others).collect(),
     })
 }
 
-/// Those of our own choice of policies that this trace knows enough for; the others are named in a
-/// note.
+/// The default policies for which this trace has enough data. A note names the others.
 pub fn supported_policies(
     mut policies: Vec<Spec>,
     trace: &Trace,
@@ -153,7 +156,7 @@ pub fn supported_policies(
     policies
 }
 
-/// A parameter of a policy that is a count.
+/// The value of a policy's parameter that is a count; 0 if the policy has no such parameter.
 pub fn parameter(spec: &Spec, name: &str) -> u64 {
     let mut params = spec.params();
     let value = params.find_map(|(param, value)| (param.name == name).then(|| value.to_string()));
@@ -166,32 +169,32 @@ fn knows_enough(needs: Needs, known: Needs) -> bool {
         && (!needs.processes || known.processes)
 }
 
-/// A call site as the advice shows it.
+/// A call site with its statistics and its class.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallSite {
     /// The number of the call site in the trace.
     pub site: u32,
-    /// The signature, which is the same in each run of a binary: 16 hexadecimal digits.
+    /// The signature in 16 hexadecimal digits. It is the same in each run of a binary.
     pub signature: String,
     /// The share of all references, from 0 to 1.
     pub share: f64,
-    /// The references that it makes.
+    /// The number of its references.
     pub references: u64,
-    /// The different blocks that it references.
+    /// The number of distinct blocks that it references.
     pub distinct_blocks: u64,
-    /// What PCC makes of it in the end; nothing where PCC was not simulated.
+    /// The class that PCC gives it at the end. `None`: PCC was not simulated.
     pub class: Option<&'static str>,
-    /// PCC's mean period of its loop in references, where it loops.
+    /// The mean period of its loop in references, according to PCC.
     pub period: Option<u64>,
-    /// The function, where symbols tell.
+    /// The function, if there are symbols.
     pub function: Option<String>,
-    /// The source file, where debug information tells.
+    /// The source file, if there is debug information.
     pub file: Option<String>,
     /// The line in the source file.
     pub line: Option<u32>,
     /// The path of the executable or library.
     pub module: Option<String>,
-    /// One line that names it for people.
+    /// Its name in tables: function, file and line, or module and offset.
     pub label: String,
 }
 
@@ -240,12 +243,12 @@ fn call_sites(
     .collect()
 }
 
-/// What the trace lacks, if that could change the advice: the ends of a sentence.
+/// What the trace lacks and could change the advice, as parts of a sentence.
 fn trace_limitations(trace: &Trace) -> Vec<String> {
     let losses = &trace.meta().losses;
-    let mut cautions = Vec::new();
+    let mut doubts = Vec::new();
     if losses.dropped_events > 0 {
-        cautions.push(format!(
+        doubts.push(format!(
             "{} were lost because the rings were full",
             counted(losses.dropped_events, "access")
         ));
@@ -259,10 +262,10 @@ fn trace_limitations(trace: &Trace) -> Vec<String> {
         let names: Vec<&str> = losses
             .not_recorded
             .iter()
-            .take(3)
+            .take(NAMED_PROGRAMS_MAX)
             .map(|program| program.path.as_str())
             .collect();
-        cautions.push(format!(
+        doubts.push(format!(
             "{} of the program could not be recorded ({})",
             counted(unseen, "process"),
             names.join(", ")
@@ -273,22 +276,22 @@ fn trace_limitations(trace: &Trace) -> Vec<String> {
         trace.counts().total.read_bytes,
     );
     if mapped > read {
-        cautions.push(format!(
+        doubts.push(format!(
             "mapped files ({}) outweigh read ones ({}), \
              and what is touched in a mapping is not seen",
             bytes(mapped),
             bytes(read)
         ));
     }
-    cautions
+    doubts
 }
 
-/// The loops that matter, in a sentence.
+/// A sentence about the loops, if they are a large share of the references.
 fn loops(sites: &[CallSite], block_bytes: u64) -> Option<String> {
     let looping = || sites.iter().filter(|site| site.class == Some("looping"));
     let largest = looping().max_by_key(|site| site.references)?;
     let share: f64 = looping().map(|site| site.share).sum();
-    (share >= 0.05).then(|| {
+    (share >= LOOPS_MIN_SHARE).then(|| {
         format!(
             "Loops make {} of the references; the largest, {}, goes over {} again and again.",
             percent(share),

@@ -1,4 +1,4 @@
-//! Miss-ratio curves of a trace, written as data and as pictures.
+//! Miss-ratio curves of a trace, as rows of data and as a picture.
 
 use std::path::Path;
 
@@ -6,6 +6,7 @@ use hither_core::Spec;
 use hither_sim::{CacheOptions, MissRatioCurve, Points};
 use hither_trace::Trace;
 
+use crate::file::name_of;
 use crate::format::{bytes, counted, policy, shortened};
 use crate::plot::{Chart, ChartLine};
 use crate::progress::Progress;
@@ -20,7 +21,7 @@ pub struct Curves {
 }
 
 impl Curves {
-    /// Works out the curve of each policy at these cache sizes. Fails where the trace has no
+    /// Computes the curve of each policy at these cache sizes. Fails where the trace has no
     /// references.
     pub fn of(
         trace: &Trace,
@@ -76,11 +77,7 @@ fn rows<'a>(
 }
 
 fn chart(curves: &[MissRatioCurve], source: &TraceInfo, log: bool) -> Chart {
-    let name = Path::new(&source.trace).file_name();
-    let name = name.map_or_else(
-        || source.trace.clone(),
-        |name| name.to_string_lossy().into(),
-    );
+    let name = name_of(Path::new(&source.trace));
     Chart {
         title: format!("Miss ratio by cache size: {}", shortened(&name, 60)),
         subtitle: format!(

@@ -33,9 +33,9 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
-    /// The machine does not say what it is made of.
+    /// The topology of this machine cannot be read.
     #[error("{0}")]
-    Hidden(String),
+    TopologyUnreadable(String),
     /// A result cannot be written in a format.
     #[error("{format}: {problem}")]
     Encode {
@@ -44,15 +44,15 @@ pub enum Error {
         /// What the encoder said.
         problem: String,
     },
-    /// A result is too large for what it is to be shown in.
+    /// A result is too large for a picture.
     #[error("{0}")]
     TooLarge(String),
-    /// A trace is not the one that an interrupted sweep began with.
+    /// A trace differs from the one that an interrupted sweep began with.
     #[error(
         "the trace has changed since the sweep began (SHA-256 {before}, now {now}); \
          --restart begins anew"
     )]
-    Changed {
+    TraceChanged {
         /// The hash of the trace that the sweep began with.
         before: String,
         /// The hash of the trace now.
@@ -63,7 +63,7 @@ pub enum Error {
     Cancelled,
     /// The error of one trace among several.
     #[error("{name}: {source}")]
-    In {
+    InTrace {
         /// The trace, as the user wrote it.
         name: String,
         /// What went wrong with it.
@@ -72,16 +72,16 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the request was at fault, rather than what it was about.
+    /// Whether the request itself was wrong, and not a trace or a file that it names.
     pub fn is_usage(&self) -> bool {
         match self {
             Error::Usage(_) => true,
-            Error::In { source, .. } => source.is_usage(),
+            Error::InTrace { source, .. } => source.is_usage(),
             _ => false,
         }
     }
 
-    /// Makes an error of what the system said about the file at `path`.
+    /// Adds the path of the file to an error of the system.
     pub(crate) fn of_file(path: &Path) -> impl FnOnce(io::Error) -> Error {
         move |source| Error::File {
             path: path.to_owned(),
@@ -89,9 +89,9 @@ impl Error {
         }
     }
 
-    /// Says which trace the error is of.
+    /// Adds the name of the trace.
     pub(crate) fn in_trace(self, name: &Path) -> Error {
-        Error::In {
+        Error::InTrace {
             name: name.display().to_string(),
             source: Box::new(self),
         }
@@ -107,7 +107,7 @@ impl From<serde_json::Error> for Error {
     }
 }
 
-/// A trace that cannot be read back is a failure; all else is a request that cannot be met.
+/// A trace that cannot be read back is a failure. All other errors are requests that cannot be met.
 impl From<hither_sim::Error> for Error {
     fn from(error: hither_sim::Error) -> Error {
         match error {

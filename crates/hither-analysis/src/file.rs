@@ -6,20 +6,19 @@ use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
 
-/// Writes a file under another name beside it, and then renames it, so that nobody ever sees a part
-/// of it and what was there before stays until the new one is on the disk.
+/// Writes a file under another name in the same folder and renames it. So no reader sees a part of
+/// it, and the old file stays until the new one is on the disk.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let partial = beside(path, &format!(".partial-{}", std::process::id()));
     write_by(&partial, path, bytes)
 }
 
-/// As [`write_whole`], by the name `partial` until the file is complete.
+/// As [`write_whole`], with the name `partial` until the file is complete.
 pub fn write_by(partial: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
     let written = File::create(partial)
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(partial, path))
-        // The name has to be on the disk as well before anybody removes what the file was made
-        // from.
+        // The name must be on the disk too before a caller removes what the file was made from.
         .and_then(|()| File::open(folder_of(path))?.sync_all());
     if written.is_err() {
         let _ = fs::remove_file(partial);
@@ -35,7 +34,16 @@ pub fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// The path with something added to its name.
+/// The last part of a path, for titles.
+pub fn name_of(path: &Path) -> String {
+    let name = path.file_name();
+    name.map_or_else(
+        || path.to_string_lossy().into(),
+        |name| name.to_string_lossy().into(),
+    )
+}
+
+/// The path with `ending` added to its name.
 pub fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);

@@ -1,4 +1,4 @@
-//! Numbers and names as people read them.
+//! Numbers and names as text.
 
 use hither_core::Spec;
 use hither_core::spec::RegistryEntry;
@@ -10,6 +10,14 @@ pub fn percent(share: f64) -> String {
         "<0.1 %".to_owned()
     } else {
         format!("{:.1} %", share * 100.0)
+    }
+}
+
+/// A difference of two ratios in points, one percent each: `46.0`. What rounds to zero has no sign.
+pub fn points(ratio: f64) -> String {
+    match format!("{:.1}", ratio * 100.0).as_str() {
+        "-0.0" => "0.0".to_owned(),
+        text => text.to_owned(),
     }
 }
 
@@ -50,7 +58,8 @@ pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{ending}", count(number))
 }
 
-/// What was saved of so many bytes by missing others, or what was lost.
+/// The difference of the bytes missed without and with a policy: `1.00 MiB saved` or `1.00 MiB
+/// more`.
 pub fn saved(without: u64, with: u64) -> String {
     match without.checked_sub(with) {
         Some(less) => format!("{} saved", bytes(less)),
@@ -58,11 +67,11 @@ pub fn saved(without: u64, with: u64) -> String {
     }
 }
 
-/// A time in the unit that fits, with three digits, or thousands separated: `104 ns`, `12.3 µs`,
-/// `4.56 s`, `1,234 s`.
+/// A time in the largest unit that fits, with three digits, or with thousands separated: `104 ns`,
+/// `12.3 µs`, `4.56 s`, `1,234 s`.
 pub fn duration_ns(time_ns: f64) -> String {
     let units = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
-    // What rounds to a thousand of the smaller unit is one of the larger.
+    // 999.5 of a unit would be rounded to 1,000.
     let fits = units.into_iter().find(|(unit, _)| time_ns >= unit * 0.9995);
     let (value, unit) = fits.map_or((time_ns, "ns"), |(scale, unit)| (time_ns / scale, unit));
     if value >= 999.5 {
@@ -76,7 +85,7 @@ pub fn duration_ns(time_ns: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// A policy (or a placement) by its name and those parameters that are not the defaults.
+/// A policy or placement: its name, and its parameters that differ from the defaults.
 pub fn policy<E: RegistryEntry>(spec: &Spec<E>) -> String {
     let defaults = Spec::defaults(spec.entry());
     let changed: Vec<String> = spec
@@ -93,8 +102,8 @@ pub fn policy<E: RegistryEntry>(spec: &Spec<E>) -> String {
     }
 }
 
-/// `text` cut in its middle to `width` characters, so that both ends of a path or a symbol stay
-/// readable.
+/// `text` shortened in its middle to `width` characters, so that both ends of a path or a symbol
+/// stay readable.
 pub fn shortened(text: &str, width: usize) -> String {
     let characters: Vec<char> = text.chars().collect();
     if characters.len() <= width || width < 5 {

@@ -1,13 +1,13 @@
-//! How much memory there is for the references of a trace.
+//! The memory that is free for the references of a trace.
 //!
-//! What the machine has is one bound; the control groups that this process is in may be a much
-//! lower one: batch systems and containers give a job a few of a machine's many gigabytes and kill
-//! it when it takes more.
+//! The bounds are the available memory of the machine and the limits of the control groups of this
+//! process. In batch systems and containers these are often much lower, and a job that exceeds them
+//! is killed.
 
 use std::fs;
 use std::path::Path;
 
-/// Half of the memory that is free, or half a gigabyte where the system does not say.
+/// Half of the free memory, or 512 MiB if it cannot be read.
 pub fn half_of_free_bytes() -> u64 {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let machine = available(&read("/proc/meminfo"));
@@ -20,7 +20,7 @@ pub fn half_of_free_bytes() -> u64 {
         / 2
 }
 
-/// What `/proc/meminfo` says is available.
+/// The available memory in bytes, from the text of `/proc/meminfo`.
 fn available(meminfo: &str) -> Option<u64> {
     let kilobytes = meminfo.lines().find_map(|line| {
         let rest = line.strip_prefix("MemAvailable:")?;
@@ -29,8 +29,8 @@ fn available(meminfo: &str) -> Option<u64> {
     kilobytes.map(|kilobytes| kilobytes * 1024)
 }
 
-/// The least that is left in one of the groups of `/proc/self/cgroup` and those around them, of
-/// version 2 or 1.
+/// The smallest remainder of the limits of this process's control groups and their parents, from
+/// the text of `/proc/self/cgroup`, version 2 or 1.
 fn left_in_groups(mounted: &Path, groups: &str) -> Option<u64> {
     let left = groups.lines().filter_map(|line| {
         let (_, rest) = line.split_once(':')?;
@@ -49,8 +49,8 @@ fn left_in_groups(mounted: &Path, groups: &str) -> Option<u64> {
     left.min()
 }
 
-/// The limit of a group, if it has one, less what its processes have for good: cached files give
-/// way.
+/// The limit of a group, if it has one, less the anonymous memory of its processes. Cached files do
+/// not count, since the kernel evicts them.
 fn left(group: &Path, limit: &str, used: &str) -> Option<u64> {
     let read = |name| fs::read_to_string(group.join(name));
     let limit: u64 = read(limit).ok()?.trim().parse().ok()?;

@@ -1,12 +1,10 @@
-//! What a trace says: simulated caches and placements, the advice that follows from them, sweeps,
-//! curves, and reports.
+//! The analysis of traces: simulated caches and placements, the advice that follows from them,
+//! sweeps, curves, and reports.
 //!
-//! This crate is the library under the `hither` command. It loads nothing by itself but what it is
-//! given a path of, prints nothing, knows no command line, and never ends the process. A caller
-//! that wants to show progress hands in a [`Progress`]; one that wants none hands in
-//! [`progress::Silent`].
+//! This crate is the library under the `hither` command. It reads only files whose paths it is
+//! given, prints nothing, knows no command line, and never ends the process. To show progress, a
+//! caller passes a [`Progress`]; to show none, [`progress::Silent`].
 #![forbid(unsafe_code)]
-#![allow(missing_docs)]
 
 pub mod advice;
 pub mod cache_analysis;

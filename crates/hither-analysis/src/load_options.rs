@@ -1,9 +1,9 @@
-//! What users write to say how a trace is read, on the command line and in the file of a sweep.
+//! Options of reading a trace, as users write them on the command line and in the file of a sweep.
 
 use hither_sim::Size;
 use hither_trace::Sample;
 
-/// The name of a format of traces, as the registry has it. Fails where there is none of that name.
+/// The name of a trace format in the registry. Fails if there is no such format.
 pub fn format_name(text: &str) -> Result<String, String> {
     hither_trace::format::find(text)
         .map(|format| format.name.to_owned())
@@ -22,8 +22,8 @@ pub fn block_bytes(text: &str) -> Result<u32, String> {
     }
 }
 
-/// A sample that has all of the blocks is no sample.
-pub fn whole(sample: Sample) -> Sample {
+/// Replaces a sample of 100 % by no sampling.
+pub fn normalized(sample: Sample) -> Sample {
     match sample {
         Sample::Rate(1.0) => Sample::All,
         sample => sample,

@@ -1,7 +1,7 @@
-//! What was learnt about a program's call sites, kept in a file from run to run.
+//! The profile of a program: a file of what was learnt about its call sites, kept from run to run.
 //!
-//! Call sites go by their signatures, which are the same in every run of the same binaries; a site
-//! that this trace does not have stays in the file as it is.
+//! Call sites are identified by their signatures, which are the same in every run of the same
+//! binaries. Call sites that a run does not have stay unchanged in the file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,38 +18,38 @@ use serde::{Deserialize, Serialize};
 use crate::file::{folder_of, write_whole};
 use crate::{Error, Result};
 
-/// The file: JSON, so that it can be read, compared and thinned out by hand.
+/// The content of the file. It is JSON, so that people can read, compare and edit it.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProfileFile {
     format: u32,
-    /// By signature in hexadecimal: JSON numbers do not hold 64 bits.
+    /// Call sites that read files, by signature in hexadecimal: JSON numbers have less than 64
+    /// bits.
     sites: BTreeMap<String, CallSiteEntry>,
-    /// What regions of memory turned out to be, by the signature of the call site that allocated
-    /// them.
+    /// The tier of the memory regions that a call site allocates, by its signature.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     regions: BTreeMap<String, TierEntry>,
-    /// Where such regions had their pages in the end, each by itself.
+    /// The nodes of each region's pages at the end of the last run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    placed: Vec<SavedPlacementEntry>,
+    placed: Vec<RegionPlacementEntry>,
 }
 
-/// A region of memory and its pages' nodes.
+/// A region of memory and the nodes of its pages.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SavedPlacementEntry {
+struct RegionPlacementEntry {
     /// The signature of the call site that allocated it.
     site: String,
-    /// The thread that did, by the order in which threads first allocated a region.
+    /// The allocating thread, numbered in the order in which threads first allocated a region.
     thread: u32,
-    /// How many regions that thread had allocated there before.
+    /// The number of regions that this thread had allocated at this call site before.
     nth: u32,
     pages: u32,
-    /// From the first page on: how many are on which node; `null` where nobody knows.
+    /// Runs of pages from the first page on: their number and their node. `null`: unknown.
     runs: Vec<(u32, Option<u32>)>,
 }
 
-/// Where the regions of a call site belong.
+/// The memory tier of the regions of a call site.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum TierEntry {
@@ -57,8 +57,10 @@ enum TierEntry {
     Remote,
 }
 
-const FORMAT: u32 = 1;
+/// The version of the format.
+const FORMAT_VERSION: u32 = 1;
 
+/// What PCC learnt about a call site.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CallSiteEntry {
@@ -70,11 +72,10 @@ struct CallSiteEntry {
 fn read(path: &Path) -> Result<ProfileFile> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
-        // Where its folder is missing as well, it is better said before a long simulation than
-        // after.
+        // A missing folder is an error now, before a long simulation.
         Err(error) if error.kind() == io::ErrorKind::NotFound && folder_of(path).is_dir() => {
             return Ok(ProfileFile {
-                format: FORMAT,
+                format: FORMAT_VERSION,
                 sites: BTreeMap::new(),
                 regions: BTreeMap::new(),
                 placed: Vec::new(),
@@ -89,10 +90,10 @@ fn read(path: &Path) -> Result<ProfileFile> {
         )
     })?;
     match knowledge.format {
-        FORMAT => Ok(knowledge),
+        FORMAT_VERSION => Ok(knowledge),
         other => Err(unusable(
             path,
-            format!("format {other}; this version of hither reads format {FORMAT}"),
+            format!("format {other}; this version of hither reads format {FORMAT_VERSION}"),
         )),
     }
 }
@@ -115,32 +116,32 @@ fn write(path: &Path, file: &ProfileFile) -> Result<()> {
     write_whole(path, text.as_bytes())
 }
 
-/// Where the pages of one region of memory were when a run ended.
+/// The nodes of the pages of one memory region at the end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SavedPlacement {
+pub struct RegionPlacement {
     /// The signature of the call site that allocated it.
     pub signature: u64,
-    /// The thread that did, by the order in which threads first allocated a region.
+    /// The allocating thread, numbered in the order in which threads first allocated a region.
     pub thread: u32,
-    /// How many regions that thread had allocated there before.
+    /// The number of regions that this thread had allocated at this call site before.
     pub nth: u32,
-    /// The pages of the region.
+    /// The number of pages of the region.
     pub pages: u32,
-    /// From the first page on: how many are on which node; `None` where nobody knows.
+    /// Runs of pages from the first page on: their number and their node. `None`: unknown.
     pub runs: Vec<(u32, Option<u32>)>,
 }
 
-/// What is known of call sites that allocate memory.
+/// The part of a profile about call sites that allocate memory.
 #[derive(Default)]
 pub struct RegionProfile {
-    /// What their regions turned out to be.
+    /// The memory tier of the regions of each call site.
     pub call_sites: Vec<(u64, RegionTier)>,
-    /// Where regions had their pages in the end.
-    pub saved_placements: Vec<SavedPlacement>,
+    /// The pages' nodes of each region.
+    pub placements: Vec<RegionPlacement>,
 }
 
-/// What the file at `path` knows of call sites that allocate memory; nothing, if there is no such
-/// file yet.
+/// Reads what the file at `path` has about call sites that allocate memory. A missing file is
+/// empty.
 pub fn load_regions(path: &Path) -> Result<RegionProfile> {
     let file = read(path)?;
     let sites = file.regions.into_iter().map(|(signature, known)| {
@@ -151,14 +152,14 @@ pub fn load_regions(path: &Path) -> Result<RegionProfile> {
         Ok((parsed(&signature, path)?, class))
     });
     let placed = file.placed.into_iter().map(|region| {
-        let SavedPlacementEntry {
+        let RegionPlacementEntry {
             site,
             thread,
             nth,
             pages,
             runs,
         } = region;
-        Ok(SavedPlacement {
+        Ok(RegionPlacement {
             signature: parsed(&site, path)?,
             thread,
             nth,
@@ -168,12 +169,12 @@ pub fn load_regions(path: &Path) -> Result<RegionProfile> {
     });
     Ok(RegionProfile {
         call_sites: sites.collect::<Result<_>>()?,
-        saved_placements: placed.collect::<Result<_>>()?,
+        placements: placed.collect::<Result<_>>()?,
     })
 }
 
-/// Makes `learnt` what the file at `path` knows of call sites that allocate memory: a run starts
-/// from all that it knew.
+/// Replaces what the file at `path` has about call sites that allocate memory. `learnt` contains
+/// what the run started from.
 pub fn save_regions(path: &Path, learnt: &RegionProfile) -> Result<()> {
     let mut file = read(path)?;
     let known = learnt.call_sites.iter().map(|&(signature, class)| {
@@ -184,22 +185,18 @@ pub fn save_regions(path: &Path, learnt: &RegionProfile) -> Result<()> {
         (format!("{signature:016x}"), known)
     });
     file.regions = known.collect();
-    let placed = learnt
-        .saved_placements
-        .iter()
-        .map(|region| SavedPlacementEntry {
-            site: format!("{:016x}", region.signature),
-            thread: region.thread,
-            nth: region.nth,
-            pages: region.pages,
-            runs: region.runs.clone(),
-        });
+    let placed = learnt.placements.iter().map(|region| RegionPlacementEntry {
+        site: format!("{:016x}", region.signature),
+        thread: region.thread,
+        nth: region.nth,
+        pages: region.pages,
+        runs: region.runs.clone(),
+    });
     file.placed = placed.collect();
     write(path, &file)
 }
 
-/// What the file at `path` knows of call sites that read files; nothing, if there is no such file
-/// yet.
+/// Reads what the file at `path` has about call sites that read files. A missing file is empty.
 pub fn load_sites(path: &Path) -> Result<Vec<SiteProfile>> {
     let known = |(signature, known): (String, CallSiteEntry)| {
         let CallSiteEntry {
@@ -217,7 +214,7 @@ pub fn load_sites(path: &Path) -> Result<Vec<SiteProfile>> {
     read(path)?.sites.into_iter().map(known).collect()
 }
 
-/// Adds to the file at `path` what was learnt, replacing what it knew of the same call sites.
+/// Adds what was learnt to the file at `path` and replaces the entries of the same call sites.
 pub fn save_sites(path: &Path, learnt: &[SiteProfile]) -> Result<()> {
     let mut file = read(path)?;
     let learnt = learnt.iter().map(|site| {
@@ -232,7 +229,7 @@ pub fn save_sites(path: &Path, learnt: &[SiteProfile]) -> Result<()> {
     write(path, &file)
 }
 
-/// What the file at `path` knows of the trace's call sites; nothing, if there is no such file yet.
+/// Reads what the file at `path` has about the trace's call sites. A missing file is empty.
 pub fn load_for_trace(path: &Path, trace: &Trace) -> Result<Vec<SiteRecord>> {
     let sites = (0..)
         .map(Site)
@@ -240,7 +237,7 @@ pub fn load_for_trace(path: &Path, trace: &Trace) -> Result<Vec<SiteRecord>> {
     Ok(site_profile::import(&load_sites(path)?, sites))
 }
 
-/// As [`save_sites`], of the trace's call sites.
+/// As [`save_sites`], for the call sites of a trace.
 pub fn save_for_trace(path: &Path, trace: &Trace, learnt: &[SiteRecord]) -> Result<()> {
     let signature = |site: Site| trace.sites()[site.index()].signature;
     save_sites(path, &site_profile::export(learnt, signature))

@@ -1,33 +1,33 @@
-//! How long work tells its caller how far it is: the library calls, the caller draws.
+//! Progress of long work: the library reports it, the caller shows it.
 
 use std::fmt;
 
-/// Hears of long work, and of what a person should know besides the result.
+/// Receives the progress of long work, and notes about the result.
 pub trait Progress: Sync {
-    /// Work begins. `what` names it in a word or two; `length` is its size in units of its own
-    /// (references, mostly), where that is known. The work ends when the task is dropped.
+    /// Called when work begins. `what` names it in a word or two. `length` is its size, if known,
+    /// in units of its own, mostly references. The work ends when the task is dropped.
     fn begin(&self, what: &'static str, length: Option<u64>) -> Box<dyn Task>;
 
-    /// A remark about the result, in one sentence.
+    /// Called with a note about the result, in one sentence.
     fn note(&self, text: fmt::Arguments<'_>);
 }
 
 /// Work that has begun.
 pub trait Task: Send + Sync {
-    /// So many units are done.
+    /// Sets the number of units that are done.
     fn set_position(&self, position: u64);
 
-    /// So many more units are done.
+    /// Adds to the number of units that are done.
     fn advance(&self, units: u64);
 
-    /// Says what is being worked on now.
+    /// Sets the name of the current step.
     fn set_message(&self, text: String);
 
-    /// What was done so far says nothing about how fast the rest will go.
+    /// Restarts the estimate of the remaining time, where the speed so far does not predict it.
     fn reset_rate(&self);
 }
 
-/// Shows nothing.
+/// A [`Progress`] that shows nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 

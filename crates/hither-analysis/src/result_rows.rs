@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::placement::{self, WarmUpSpec};
 use crate::{Error, Result};
 
-/// A trace, as far as rows tell of it.
+/// The columns that describe a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TraceInfo {
@@ -29,21 +29,21 @@ pub struct TraceInfo {
     pub format: String,
     /// The options it was loaded with, as JSON.
     pub loaded_with: String,
-    /// The part of the blocks that was looked at, written out: a journal is read back, and JSON has
-    /// no exact fractions.
+    /// The share of the blocks that was simulated. It is text, since a journal is read back and
+    /// JSON has no exact fractions.
     pub sample_rate: String,
-    /// Of the whole trace, also where only a part was looked at.
+    /// The references of the whole trace, even for a sample.
     pub references: u64,
-    /// Of the whole trace; an estimate where only a part was looked at.
+    /// The distinct blocks of the whole trace; an estimate for a sample.
     pub distinct: u64,
     /// The size of a block in bytes.
     pub block_bytes: u64,
-    /// The placements that are compared where none is named.
+    /// The placements that are compared by default.
     pub placements: String,
 }
 
 impl TraceInfo {
-    /// What rows tell of `trace`, which the user called `name`.
+    /// The description of `trace`, which the user called `name`.
     pub fn of(trace: &Trace, name: &Path) -> TraceInfo {
         TraceInfo {
             trace: name.to_string_lossy().into_owned(),
@@ -64,23 +64,23 @@ impl TraceInfo {
 pub struct ResultRow<'a> {
     /// The trace.
     pub source: &'a TraceInfo,
-    /// With all parameters written out; none where pages of memory are placed.
+    /// The replacement policy. `None`: pages of memory are placed.
     pub policy: Option<Spec>,
-    /// The size as it was written.
+    /// The size as the user wrote it.
     pub size: String,
-    /// Of all nodes together.
+    /// The size in blocks, of all nodes together.
     pub cache_blocks: u64,
-    /// References that were served from the cache, or from a node.
+    /// The references that the cache or a node served.
     pub hits: u64,
-    /// References that were not.
+    /// The other references.
     pub misses: u64,
-    /// Of the miss ratio, where it was estimated from a sample and the error can be told.
+    /// The standard error of the miss ratio, if it is an estimate and the error is known.
     pub standard_error: Option<f64>,
-    /// The rest, where a placement was simulated.
+    /// The further columns of a placement.
     pub placement: Option<PlacementResult>,
 }
 
-/// What more there is to say of a placement.
+/// The columns of a placement.
 #[derive(Clone, Debug)]
 pub struct PlacementResult {
     /// The placement with its parameters.
@@ -89,20 +89,20 @@ pub struct PlacementResult {
     pub nodes: String,
     /// Which node a thread ran on.
     pub binding: Binding,
-    /// The part at the beginning that was not counted.
+    /// The warm-up, which was not counted.
     pub warm_up: WarmUpSpec,
-    /// What the model took things to cost, where that was said.
+    /// The costs that the user gave.
     pub costs: String,
-    /// After the warm-up.
+    /// The counts after the warm-up.
     pub totals: Totals,
     /// The modelled time of the whole run in nanoseconds.
     pub modelled_time_ns: u64,
-    /// The load of the busiest node by the mean load of all; 1 is even.
+    /// The load of the busiest node divided by the mean load; 1 is balanced.
     pub node_imbalance: f64,
 }
 
 impl ResultRow<'_> {
-    /// Misses by references; 0 where there are none.
+    /// The misses divided by the references; 0 without references.
     pub fn miss_ratio(&self) -> f64 {
         match self.hits + self.misses {
             0 => 0.0,
@@ -225,7 +225,7 @@ const COLUMNS: &[(&str, Column)] = &[
 /// A format for rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowFormat {
-    /// Comma-separated values (RFC 4180), with a head.
+    /// Comma-separated values (RFC 4180), with a header line.
     Csv,
     /// One array of objects.
     Json,
@@ -234,7 +234,7 @@ pub enum RowFormat {
 }
 
 impl RowFormat {
-    /// Each with its name, which is also the ending of its files.
+    /// All formats with their names, which are also the extensions of their files.
     pub const ALL: [(&'static str, RowFormat); 3] = [
         ("csv", RowFormat::Csv),
         ("json", RowFormat::Json),
@@ -272,7 +272,7 @@ impl fmt::Display for RowFormat {
     }
 }
 
-/// RFC 4180, with line feeds alone.
+/// The rows as CSV by RFC 4180, but with line feeds as line ends.
 fn csv(rows: &[ResultRow<'_>]) -> String {
     let mut text = String::new();
     let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();

@@ -1,6 +1,7 @@
-//! A plan: what `hither advise` found to help, as a file that `hither run --plan` applies. TOML,
-//! with the names of the switches of `hither run`, so that a person can read it, change it, and
-//! write one.
+//! A plan: the settings that `hither advise` found to help, as a file for `hither run --plan`.
+//!
+//! It is TOML, and its keys are the switches of `hither run`, so that people can read, change and
+//! write it.
 
 use std::path::Path;
 
@@ -9,36 +10,36 @@ use serde::{Deserialize, Serialize};
 use crate::file::write_whole;
 use crate::{Error, Result};
 
-/// What to run a program with. Nothing set: as it is.
+/// The settings of a run. Without any, the program runs unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RunPlan {
-    /// What the page cache keeps of its files: a replacement policy.
+    /// The replacement policy of the page cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_cache: Option<String>,
-    /// How much of the page cache these may have.
+    /// The budget of that policy, such as `95MiB`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<String>,
-    /// Which blocks of files have replicas near their readers: a placement.
+    /// The placement policy that replicates blocks of files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<String>,
-    /// On which nodes pages of files are: a placement.
+    /// The placement policy of file pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_placement: Option<String>,
-    /// On which nodes memory is: one placement, or two.
+    /// The placement policy of memory, or two separated by a comma.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
 }
 
 impl RunPlan {
-    /// Reads a plan. Errors name the file, and the place in it. Whether what it says goes together
-    /// is for the run to say.
+    /// Reads a plan. Errors name the file and the line. The run checks whether the settings can be
+    /// combined.
     pub fn load(path: &Path) -> Result<RunPlan> {
         let text = std::fs::read_to_string(path).map_err(Error::of_file(path))?;
         toml::from_str(&text).map_err(|error| Error::Usage(format!("{}: {error}", path.display())))
     }
 
-    /// Writes it whole or not at all, below what is said about it.
+    /// Writes the plan, with the lines of `about` as comments before it.
     pub fn save(&self, path: &Path, about: &[String]) -> Result<()> {
         let lines = about.iter().flat_map(|about| about.lines());
         let mut text: String = lines.map(|line| format!("# {line}\n")).collect();
@@ -46,7 +47,7 @@ impl RunPlan {
         write_whole(path, text.as_bytes())
     }
 
-    /// Whether it leaves the program as it is.
+    /// Whether it has no settings.
     pub fn is_empty(&self) -> bool {
         *self == RunPlan::default()
     }

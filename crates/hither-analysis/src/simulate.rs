@@ -1,5 +1,5 @@
-//! Running the simulator for a command: progress, what is known of call sites, and what a result
-//! says of its trace.
+//! Runs the simulator for a command: with progress, profiles of call sites, tables of the results
+//! and a summary of the trace.
 
 use std::path::Path;
 
@@ -16,31 +16,31 @@ use crate::progress::Progress;
 use crate::table::{Align, Table};
 use crate::{Error, Result};
 
-/// Simulates every policy at every size; the results go by policy, then by size. What is known of
-/// call sites is read from a file before, and written to it after.
+/// Simulates every policy at every size. The results are ordered by policy, then by size. The file
+/// `profile` is read before and updated after.
 pub fn simulate_with_profile(
     trace: &Trace,
     policies: &[Spec],
     sizes: &[(Size, u32)],
-    sites: Option<&Path>,
+    profile: Option<&Path>,
     progress: &dyn Progress,
 ) -> Result<Vec<CacheOutcome>> {
-    let known = load_profile(trace, sites)?;
+    let known = load_profile(trace, profile)?;
     let outcomes = caches(trace, policies, sizes, &known, 0, progress)?;
-    save_profile(trace, &outcomes, sites, progress)?;
+    save_profile(trace, &outcomes, profile, progress)?;
     Ok(outcomes)
 }
 
-/// What a file knows of call sites.
-pub fn load_profile(trace: &Trace, sites: Option<&Path>) -> Result<Vec<SiteRecord>> {
-    let known = sites
+/// The known call sites in the file `profile`; none if there is no file.
+pub fn load_profile(trace: &Trace, profile: Option<&Path>) -> Result<Vec<SiteRecord>> {
+    let known = profile
         .map(|path| profile::load_for_trace(path, trace))
         .transpose()?;
     Ok(known.unwrap_or_default())
 }
 
-/// Simulates every policy at every size, with hits by so many segments; the results go by policy,
-/// then by size.
+/// Simulates every policy at every size and counts hits in each of `segments` segments. The results
+/// are ordered by policy, then by size.
 pub fn caches(
     trace: &Trace,
     policies: &[Spec],
@@ -67,14 +67,14 @@ pub fn caches(
     })
 }
 
-/// Writes what was learnt of call sites to a file, if there is to be one.
+/// Writes what was learnt of call sites to the file `profile`, if there is one.
 pub fn save_profile(
     trace: &Trace,
     outcomes: &[CacheOutcome],
-    sites: Option<&Path>,
+    profile: Option<&Path>,
     progress: &dyn Progress,
 ) -> Result<()> {
-    if let Some(path) = sites {
+    if let Some(path) = profile {
         match outcomes.iter().find_map(|outcome| outcome.sites.as_deref()) {
             Some(learnt) => profile::save_for_trace(path, trace, learnt)?,
             None => progress.note(format_args!(
@@ -85,13 +85,13 @@ pub fn save_profile(
     Ok(())
 }
 
-/// What a cache takes in memory for each distinct block of the trace: 30 bytes in the mean over
-/// `arc`, `dear`, `ubm` and `pcc` of all sizes (3.6 million blocks, 64 caches, 2026-11).
+/// The memory of a simulated cache for each distinct block of the trace. The mean over `arc`,
+/// `dear`, `ubm` and `pcc` of all sizes was 30 bytes (3.6 million blocks, 64 caches, 2026-11).
 const CACHE_BYTES_PER_BLOCK: u64 = 32;
 
-/// Runs policies, so many caches each, in one pass of the trace, or in several where the caches of
-/// all would take more than half of the memory that is free. Caches share nothing, so the results
-/// are the same.
+/// Runs policies with `caches` caches each, in one pass over the trace, or in several if all caches
+/// would take more than half of the free memory. Caches share no state, so the results are the
+/// same.
 pub fn in_passes<T>(
     trace: &Trace,
     policies: &[Spec],
@@ -101,11 +101,11 @@ pub fn in_passes<T>(
 ) -> Result<Vec<T>> {
     let each = CACHE_BYTES_PER_BLOCK * (trace.blocks().max(1) * caches.max(1)) as u64;
     let at_once = usize::try_from(half_of_free_bytes() / each).unwrap_or(usize::MAX);
-    grouped(trace, policies, at_once, progress, run)
+    in_groups(trace, policies, at_once, progress, run)
 }
 
-/// Runs so many of the policies in a pass, one at least.
-fn grouped<T>(
+/// Runs `at_once` of the policies in a pass, at least one.
+fn in_groups<T>(
     trace: &Trace,
     policies: &[Spec],
     at_once: usize,
@@ -138,12 +138,11 @@ pub fn hit_ratios(
     ratio_table("hit ratio", policies, sizes, block_bytes, ratios)
 }
 
-/// A ratio, and whether it was estimated from a sample, with its standard error where that is
-/// known.
+/// A hit ratio or miss ratio, exact or estimated from a sample.
 pub struct Ratio {
-    /// From 0 to 1.
+    /// The ratio, from 0 to 1.
     pub ratio: f64,
-    /// `Some` where it is an estimate, with the standard error where that is known.
+    /// `Some` for an estimate, with its standard error if that is known.
     pub estimated: Option<Option<f64>>,
 }
 
@@ -158,8 +157,8 @@ impl Ratio {
     }
 }
 
-/// A table of a ratio of each policy, a row, at each size, a column; the ratios go by policy, then
-/// by size.
+/// A table of ratios with a row for each policy and a column for each size. The ratios are ordered
+/// by policy, then by size.
 pub fn ratio_table(
     head: &str,
     policies: &[Spec],
@@ -180,8 +179,8 @@ pub fn ratio_table(
     table.render()
 }
 
-/// Sizes in blocks, with what was written for each, or five parts of the distinct blocks if none
-/// were named.
+/// The cache sizes as the user wrote them, and in blocks. By default they are five shares of the
+/// distinct blocks.
 pub fn sizes(named: &[Size], block_bytes: u64, distinct: u64) -> Result<Vec<(Size, u32)>> {
     let defaults = [5.0, 10.0, 25.0, 50.0, 75.0].map(Size::Percent);
     let sizes = if named.is_empty() { &defaults } else { named };
@@ -189,7 +188,7 @@ pub fn sizes(named: &[Size], block_bytes: u64, distinct: u64) -> Result<Vec<(Siz
     for &size in sizes {
         match size.blocks(block_bytes, distinct) {
             Ok(blocks) => found.push((size, blocks)),
-            // A trace may be too small for a part of it that nobody asked for.
+            // A small trace may have no block for some of the default shares.
             Err(_) if named.is_empty() => {}
             Err(error) => return Err(Error::Usage(error.to_string())),
         }
@@ -197,7 +196,7 @@ pub fn sizes(named: &[Size], block_bytes: u64, distinct: u64) -> Result<Vec<(Siz
     Ok(found)
 }
 
-/// What a result says of the trace that it comes from.
+/// The summary of the trace in a JSON result.
 pub fn trace_summary(trace: &Trace) -> serde_json::Value {
     let meta = trace.meta();
     json!({
@@ -215,7 +214,7 @@ pub fn trace_summary(trace: &Trace) -> serde_json::Value {
     })
 }
 
-/// What `stat --json` prints of a trace, and a report holds.
+/// The statistics of a trace as `stat --json` prints them and a report has them.
 pub fn statistics(trace: &Trace, stats: &Stats) -> serde_json::Value {
     let total = stats.counts.total;
     json!({
@@ -236,7 +235,7 @@ mod tests {
 
     use super::*;
 
-    /// Where memory is short the policies take turns, and come to the same.
+    /// Where memory is short, policies run in several passes with the same results.
     #[test]
     fn several_passes_give_what_one_gives() {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -253,7 +252,7 @@ mod tests {
         let sizes = [50, 200, 400];
         let passes = |at_once: usize| {
             let calls = std::cell::Cell::new(0);
-            let outcomes = grouped(
+            let outcomes = in_groups(
                 &trace,
                 &policies,
                 at_once,

@@ -1,13 +1,13 @@
-//! Tables for people: columns two spaces apart, no lines, so that they grep and paste well.
+//! Tables as text: columns two spaces apart and no lines, for easy grep and paste.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, presets};
 
 /// How the cells of a column are aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// Words.
+    /// For words.
     Left,
-    /// Numbers.
+    /// For numbers.
     Right,
 }
 

@@ -1,4 +1,4 @@
-//! TOML files that users write: whatever is wrong with one is an error with its file and line.
+//! TOML files that users write. Each error names the file and the line.
 
 use std::ops::Range;
 use std::path::Path;
@@ -8,14 +8,14 @@ use toml::{Spanned, Value};
 
 use crate::{Error, Result};
 
-/// What is wrong, and where in the text.
+/// An error in a file, with its position in the text.
 pub(crate) struct Problem {
     at: Option<Range<usize>>,
     what: String,
 }
 
 impl Problem {
-    /// What makes a problem at a place of what is wrong there.
+    /// A function that makes a problem at this position from a message.
     pub(crate) fn at<E: ToString>(at: Range<usize>) -> impl FnOnce(E) -> Problem {
         move |what| Problem {
             at: Some(at),
@@ -23,7 +23,7 @@ impl Problem {
         }
     }
 
-    /// One of the file as a whole.
+    /// A problem of the file as a whole.
     pub(crate) fn of_all(what: impl ToString) -> Problem {
         Problem {
             at: None,
@@ -32,7 +32,7 @@ impl Problem {
     }
 }
 
-/// Reads the file at `path` and makes something of its content.
+/// Reads the file at `path` and passes its content to `make`.
 pub(crate) fn read<D: DeserializeOwned, T>(
     path: &Path,
     make: impl FnOnce(D) -> Result<T, Problem>,
@@ -51,7 +51,7 @@ pub(crate) fn read<D: DeserializeOwned, T>(
     })
 }
 
-/// Reads a number, which may be written with quotes or without.
+/// Parses a value that may be a string or a whole number.
 pub(crate) fn read_as<T>(
     value: &Spanned<Value>,
     parse: impl FnOnce(&str) -> Result<T, String>,

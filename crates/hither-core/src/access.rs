@@ -10,8 +10,8 @@ pub enum Op {
     Read,
     /// The block is written.
     Write,
-    /// The block is mapped into memory, which counts as reading it once; what is done through the
-    /// mapping is not seen.
+    /// The block is mapped into memory, which counts as one read; accesses through the mapping are
+    /// not seen.
     Map,
 }
 
@@ -40,8 +40,8 @@ pub struct Access {
     pub op: Op,
     /// The node that the thread runs on. Only placement looks at it; 0 where nothing is known.
     pub node: Node,
-    /// How many accesses in direct succession this stands for: cache misses on a page of memory
-    /// come in runs. 1 for a reference to a file. Replacement does not look at it.
+    /// How many successive accesses this stands for: cache misses on a page of memory come in runs.
+    /// 1 for a reference to a file. Replacement ignores it.
     pub count: u32,
 }
 

@@ -1,8 +1,8 @@
-//! What is in a cache: which block is in which slot, which slots are free, and the counts of hits
-//! and misses.
+//! The contents of a cache: which block is in which slot, which slots are free, and the counts of
+//! hits and misses.
 //!
-//! Residency is kept apart from the policy so that a policy only ranks slots, and so that the
-//! simulator and the live agent account for blocks with the same code.
+//! Residency is separate from the policy, so that a policy only ranks slots, and the simulator and
+//! the live agent account for blocks with the same code.
 
 use crate::access::Access;
 use crate::ids::{Block, Slot};
@@ -14,21 +14,21 @@ use crate::replacement::Replacement;
 pub enum AccessResult {
     /// The block was in the cache.
     Hit,
-    /// The block was not, and went into a slot; the block that made room for it, if one had to.
+    /// The block was not in the cache, and was brought in.
     Miss {
-        /// The block that was given up.
+        /// The block that was evicted for it, if one had to be.
         evicted: Option<Block>,
     },
 }
 
-/// The content of a cache of fixed capacity.
+/// The contents of a cache of fixed capacity.
 #[derive(Clone, Debug)]
 pub struct Residency {
     capacity: u32,
-    /// By block; grows as blocks appear, so that the live agent need not know them beforehand.
+    /// By block; grows as blocks appear, so that the live agent need not know them in advance.
     slot_of: Vec<u32>,
     /// By slot; as long as the highest slot ever filled, so that a cache larger than its trace
-    /// costs nothing.
+    /// takes no more memory.
     block_of: Vec<u32>,
     free: Vec<u32>,
     hits: u64,
@@ -50,8 +50,8 @@ impl Residency {
         }
     }
 
-    /// Serves one access: on a miss the block is always brought in, and where no slot is free
-    /// `policy` names the one to give up.
+    /// Serves one access. On a miss the block is always brought in; if no slot is free, `policy`
+    /// names the one to evict.
     #[inline]
     pub fn access<P: Replacement + ?Sized>(
         &mut self,
@@ -87,9 +87,9 @@ impl Residency {
         AccessResult::Miss { evicted }
     }
 
-    /// Reads where the blocks of the next accesses are, for nothing but to have these places in the
-    /// processor's cache: the reads do not wait for one another, where those of
-    /// [`Residency::access`] wait for the branches before them.
+    /// Prefetches the slots of the next accesses into the processor's cache. These loads are
+    /// independent of one another, whereas those of [`Residency::access`] wait for the branches
+    /// before them.
     #[inline]
     pub(crate) fn prefetch(&self, accesses: &[Access]) {
         let slots = accesses
@@ -98,8 +98,8 @@ impl Residency {
         std::hint::black_box(slots.fold(0, |sum: u32, slot| sum ^ slot.copied().unwrap_or(0)));
     }
 
-    /// Takes out a block that left outside our control (invalidated, truncated). False if it was
-    /// not in.
+    /// Removes a block that left from outside (invalidated, truncated). False if it was not in the
+    /// cache.
     pub fn remove<P: Replacement + ?Sized>(&mut self, policy: &mut P, block: Block) -> bool {
         let Some(slot) = self.slot(block) else {
             return false;
@@ -135,12 +135,12 @@ impl Residency {
             .map(|&block| Block(block))
     }
 
-    /// How many blocks are in.
+    /// How many blocks are in the cache.
     pub fn len(&self) -> usize {
         self.block_of.len() - self.free.len()
     }
 
-    /// Whether nothing is in.
+    /// Whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -150,7 +150,7 @@ impl Residency {
         self.capacity
     }
 
-    /// Accesses that found their block.
+    /// Accesses that found their block in the cache.
     pub fn hits(&self) -> u64 {
         self.hits
     }
@@ -177,5 +177,26 @@ impl Residency {
             "a block has a slot that does not hold it"
         );
         assert!(self.block_of.len() <= self.capacity as usize);
+    }
+}
+
+/// A policy behind one pointer. Calling [`ReplacementPolicy::drive`] costs one indirect call a
+/// batch, not one an access: the loop inside is compiled for each policy.
+pub trait ReplacementPolicy: Replacement + Send {
+    /// Serves a batch of accesses in order.
+    fn drive(&mut self, cache: &mut Residency, batch: &[Access]);
+}
+
+/// Accesses that are looked up before the first of them is served.
+const PREFETCH_ACCESSES: usize = 16;
+
+impl<P: Replacement + Send> ReplacementPolicy for P {
+    fn drive(&mut self, cache: &mut Residency, batch: &[Access]) {
+        for few in batch.chunks(PREFETCH_ACCESSES) {
+            cache.prefetch(few);
+            for access in few {
+                cache.access(self, access);
+            }
+        }
     }
 }

@@ -1,11 +1,11 @@
-//! The block numbers of blocks lately evicted, in order of eviction, from which any can come back
-//! at any time: what 2Q calls A1out and S3-FIFO its ghost queue, and ARC and CAR B1 and B2.
+//! The block numbers of recently evicted blocks, in order of eviction; any of them may return at
+//! any time. 2Q calls this A1out, S3-FIFO its ghost queue, and ARC and CAR B1 and B2.
 //!
-//! An array in order of arrival; who comes back leaves a gap, and gaps are closed when they are the
-//! larger part. By block number there is only its place in that array, which is believed if the
-//! block is found there, so that nobody clears it on forgetting. That is four bytes for every block
-//! number up to the largest ever evicted and four to sixteen for every ghost, where a linked list
-//! needs nine of the first kind: block numbers far outnumber ghosts. For the order of resident
+//! It is an array in order of arrival. A block that returns leaves a gap, and gaps are closed when
+//! they are the larger part. Each block number has its position in that array, which counts only if
+//! the block is found there, so positions need not be cleared. That takes four bytes for each block
+//! number up to the largest ever evicted, and four to sixteen for each ghost; a linked list needs
+//! nine for each block number, and block numbers far outnumber ghosts. For the order of resident
 //! blocks a list is better: on SIEVE it was a quarter to a third faster than this (zipf, 20 k to 1
 //! M slots, 2026-11), and there each number is in use.
 
@@ -13,16 +13,16 @@ use crate::ids::Block;
 use crate::list::NIL;
 use std::collections::VecDeque;
 
-/// Where each block is in a queue, by block. Several queues may share these as long as no block is
-/// in two of them.
+/// By block, its position in a queue. Several queues may share these, if no block is in two of
+/// them.
 pub(crate) type GhostPositions = Vec<u32>;
 
-/// One queue. Its places are kept outside.
+/// A queue. Its positions are kept outside.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GhostQueue {
-    /// Earliest first; [`NIL`] is a gap.
+    /// The earliest first; [`NIL`] is a gap.
     entries: VecDeque<u32>,
-    /// The place of the first entry; places count arrivals and wrap around.
+    /// The position of the first element; positions count arrivals and wrap around.
     start: u32,
     len: u32,
 }
@@ -51,7 +51,7 @@ impl GhostQueue {
         self.offset(positions, block).is_some()
     }
 
-    /// Takes `block` out; true if it was in.
+    /// Removes `block`; true if it was in the queue.
     #[inline]
     pub(crate) fn take(&mut self, positions: &GhostPositions, block: Block) -> bool {
         let found = self.offset(positions, block);
@@ -62,7 +62,7 @@ impl GhostQueue {
         found.is_some()
     }
 
-    /// Takes out the earliest until at most `limit` are left.
+    /// Removes the earliest until at most `limit` are left.
     #[inline]
     pub(crate) fn cut(&mut self, limit: u32) {
         while self.len > limit {

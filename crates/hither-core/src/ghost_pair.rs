@@ -1,15 +1,15 @@
-//! The two ghost lists of ARC and CAR: block numbers of blocks lately evicted, apart for those that
-//! were referenced once (B1) and more than once (B2) while they were in.
+//! The two ghost lists of ARC and CAR: the block numbers of recently evicted blocks, separate for
+//! those that were referenced once (B1) and more than once (B2) while they were cached.
 //!
-//! Two [queues](crate::ghost_list) over one array of positions: four bytes for every block number up to
-//! the largest ever evicted, and a miss that is no ghost touches one of them.
+//! Two [queues](crate::ghost_list) share one array of positions. It takes four bytes for each block
+//! number up to the largest ever evicted, and a miss that is no ghost reads one position.
 
 use crate::ghost_list::{GhostPositions, GhostQueue};
 use crate::ids::Block;
 
 /// Which ghost list a block is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ghost {
+pub(crate) enum GhostKind {
     /// Neither.
     No,
     /// B1.
@@ -28,13 +28,13 @@ pub(crate) struct GhostPair {
 
 impl GhostPair {
     #[inline]
-    pub(crate) fn kind(&self, block: u32) -> Ghost {
+    pub(crate) fn kind(&self, block: u32) -> GhostKind {
         if self.once.contains(&self.positions, Block(block)) {
-            Ghost::Once
+            GhostKind::Once
         } else if self.often.contains(&self.positions, Block(block)) {
-            Ghost::Often
+            GhostKind::Often
         } else {
-            Ghost::No
+            GhostKind::No
         }
     }
 
@@ -51,33 +51,33 @@ impl GhostPair {
     /// Where the target size of T1 goes when a missing block is a ghost of this kind: towards the
     /// list whose ghost would have been a hit, by as many places as the other list of ghosts is
     /// larger, at least one.
-    pub(crate) fn adapted(&self, kind: Ghost, target: f64, capacity: u32) -> f64 {
+    pub(crate) fn adapted(&self, kind: GhostKind, target: f64, capacity: u32) -> f64 {
         let (once, often) = (self.once() as f64, self.often() as f64);
         match kind {
-            Ghost::No => target,
-            Ghost::Once => (target + (often / once).max(1.0)).min(f64::from(capacity)),
-            Ghost::Often => (target - (once / often).max(1.0)).max(0.0),
+            GhostKind::No => target,
+            GhostKind::Once => (target + (often / once).max(1.0)).min(f64::from(capacity)),
+            GhostKind::Often => (target - (once / often).max(1.0)).max(0.0),
         }
     }
 
     /// Puts an evicted block at the recent end of the list `kind`.
-    pub(crate) fn remember(&mut self, block: u32, kind: Ghost) {
+    pub(crate) fn remember(&mut self, block: u32, kind: GhostKind) {
         let queue = match kind {
-            Ghost::Once => &mut self.once,
-            Ghost::Often => &mut self.often,
-            Ghost::No => unreachable!("an evicted block comes from one of the two lists"),
+            GhostKind::Once => &mut self.once,
+            GhostKind::Often => &mut self.often,
+            GhostKind::No => unreachable!("an evicted block comes from one of the two lists"),
         };
         queue.push(&mut self.positions, Block(block));
     }
 
     /// Takes a block out of its list, and says which that was.
-    pub(crate) fn forget(&mut self, block: u32) -> Ghost {
+    pub(crate) fn forget(&mut self, block: u32) -> GhostKind {
         if self.once.take(&self.positions, Block(block)) {
-            Ghost::Once
+            GhostKind::Once
         } else if self.often.take(&self.positions, Block(block)) {
-            Ghost::Often
+            GhostKind::Often
         } else {
-            Ghost::No
+            GhostKind::No
         }
     }
 
@@ -104,7 +104,7 @@ impl GhostPair {
         for block in resident {
             assert_eq!(
                 self.kind(block),
-                Ghost::No,
+                GhostKind::No,
                 "block {block} is in and a ghost"
             );
         }

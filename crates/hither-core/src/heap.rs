@@ -1,9 +1,9 @@
-//! A binary max-heap over dense indices whose keys can change: who is needed furthest in the
-//! future, which loop has the longest period.
+//! A binary max-heap over dense indices whose keys can change: which block is needed furthest in
+//! the future, which loop has the longest period.
 //!
-//! `std::collections::BinaryHeap` cannot change a key; the usual way round (push again, skip stale
-//! entries when popping) grows with the number of changes, here one an access. Equal keys: the
-//! larger index is on top, so that the order never depends on history.
+//! `std::collections::BinaryHeap` cannot change a key. The usual workaround (push again, and skip
+//! stale elements when popping) grows with the number of changes, here one an access. Of equal keys
+//! the larger index is on top, so that the order never depends on history.
 
 use crate::list::NIL;
 
@@ -26,13 +26,13 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         self.entries.len()
     }
 
-    /// The largest entry.
+    /// The largest element.
     #[inline]
     pub(crate) fn top(&self) -> Option<(K, u32)> {
         self.entries.first().copied()
     }
 
-    /// The key of `index`, if it is in.
+    /// The key of `index`, if it is in the heap.
     pub(crate) fn key(&self, index: u32) -> Option<K> {
         match self.place.get(index as usize) {
             Some(&at) if at != NIL => Some(self.entries[at as usize].0),
@@ -40,7 +40,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         }
     }
 
-    /// Puts `index` in with `key`, or changes its key.
+    /// Inserts `index` with `key`, or changes its key.
     pub(crate) fn set(&mut self, index: u32, key: K) {
         if index as usize >= self.place.len() {
             self.place.resize(index as usize + 1, NIL);
@@ -63,7 +63,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         }
     }
 
-    /// Takes `index` out; nothing happens if it is not in.
+    /// Removes `index`; nothing happens if it is not in the heap.
     pub(crate) fn remove(&mut self, index: u32) {
         let at = match self.place.get(index as usize) {
             Some(&at) if at != NIL => at as usize,
@@ -72,8 +72,8 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         self.place[index as usize] = NIL;
         self.entries.swap_remove(at);
         if at < self.entries.len() {
-            // The entry that fills the gap may belong either way; what `up` leaves at `at` is never
-            // too small for its children unless it is the filler itself.
+            // The element that fills the gap may have to move either way. What `up` leaves at `at`
+            // is never too small for its children, unless it is the filler itself.
             self.up(at);
             self.down(at);
         }

@@ -1,6 +1,6 @@
-//! Dense identifiers. Each is made once, when a trace is loaded or a program first seen, so that
-//! policies index arrays and never hash; each is its own type, so that two of them cannot be mixed
-//! up in a signature.
+//! Dense identifiers. Each is assigned once, when a trace is loaded or a program is first seen, so
+//! that policies index arrays and never hash. Each is a type of its own, so that two of them cannot
+//! be confused in a signature.
 
 macro_rules! dense_id {
     ($(#[$doc:meta])* $name:ident: $number:ty) => {
@@ -46,7 +46,7 @@ dense_id!(
     Node: u16
 );
 dense_id!(
-    /// A place in a cache, from 0 to its capacity less one.
+    /// A slot of a cache, from 0 to its capacity less one.
     Slot: u32
 );
 

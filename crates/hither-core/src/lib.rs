@@ -4,14 +4,16 @@
 //! go out, and the same input always gives the same output. The simulator and the live runtime
 //! drive this same code.
 //!
-//! [`registry`] names the policies, [`Spec`] parses what a user writes, [`Residency`] says what is
-//! in the cache and asks a [`Replacement`] what to give up. A [`Placement`] says on which node of a
-//! [`Topology`] a block lives.
+//! [`registry`] lists the replacement policies and [`placement`] the placements; [`entry`] is what
+//! their entries have in common, and [`Spec`] parses what a user writes. [`Residency`] knows what
+//! is in a cache and asks a [`Replacement`] what to evict. A [`Placement`] decides on which node of
+//! a [`Topology`] a block lives.
 #![forbid(unsafe_code)]
 
 pub mod access;
 pub mod cache;
 pub mod classify;
+pub mod entry;
 mod ghost_list;
 mod ghost_pair;
 mod heap;
@@ -24,13 +26,14 @@ pub mod replacement;
 pub mod site_profile;
 mod sketch;
 pub mod spec;
+mod text;
 pub mod topology;
 
 pub use access::{Access, Op};
-pub use cache::{AccessResult, Residency};
+pub use cache::{AccessResult, ReplacementPolicy, Residency};
 pub use ids::{Block, NEVER, Node, Object, Process, Site, Slot, Thread, Tick};
 pub use placement::Placement;
 pub use random::Random;
-pub use replacement::{Replacement, ReplacementPolicy};
+pub use replacement::Replacement;
 pub use spec::{Spec, SpecError};
 pub use topology::Topology;

@@ -1,27 +1,27 @@
 //! Intrusive doubly linked lists whose links are `u32` indices in one `Vec`.
 //!
 //! Every list of this crate is one of these: over the slots of a cache (recency), over block
-//! numbers (ghosts), over sites. Several lists share one [`Links`] when a node is in at most one of
-//! them, so that moving a node between lists allocates nothing and memory is eight bytes a node.
+//! numbers (ghosts), over sites. Several lists share one [`Links`] if a node is in at most one of
+//! them, so that moving a node between lists allocates nothing, and memory is eight bytes a node.
 
 /// No node.
 pub(crate) const NIL: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct ListLink {
     prev: u32,
     next: u32,
 }
 
 /// The links of the nodes `0..n`, shared by any number of [`List`]s.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Links(Vec<Link>);
+pub(crate) struct Links(Vec<ListLink>);
 
 impl Links {
-    /// Links for the nodes `0..nodes`; more come with [`Links::cover`].
+    /// Links for the nodes `0..nodes`; [`Links::cover`] adds more.
     pub(crate) fn new(nodes: usize) -> Self {
         Links(vec![
-            Link {
+            ListLink {
                 prev: NIL,
                 next: NIL
             };
@@ -29,13 +29,13 @@ impl Links {
         ])
     }
 
-    /// Makes sure that `node` has a link.
+    /// Grows the links so that `node` has one.
     #[inline]
     pub(crate) fn cover(&mut self, node: u32) {
         if node as usize >= self.0.len() {
             self.0.resize(
                 node as usize + 1,
-                Link {
+                ListLink {
                     prev: NIL,
                     next: NIL,
                 },
@@ -87,7 +87,7 @@ impl List {
     /// Adds `node`, which is in no list of `links`, at the front.
     #[inline]
     pub(crate) fn push_front(&mut self, links: &mut Links, node: u32) {
-        links.0[node as usize] = Link {
+        links.0[node as usize] = ListLink {
             prev: NIL,
             next: self.head,
         };
@@ -102,7 +102,7 @@ impl List {
     /// Adds `node`, which is in no list of `links`, at the back.
     #[inline]
     pub(crate) fn push_back(&mut self, links: &mut Links, node: u32) {
-        links.0[node as usize] = Link {
+        links.0[node as usize] = ListLink {
             prev: self.tail,
             next: NIL,
         };
@@ -118,7 +118,7 @@ impl List {
     #[inline]
     pub(crate) fn insert_after(&mut self, links: &mut Links, before: u32, node: u32) {
         let next = std::mem::replace(&mut links.0[before as usize].next, node);
-        links.0[node as usize] = Link { prev: before, next };
+        links.0[node as usize] = ListLink { prev: before, next };
         match next {
             NIL => self.tail = node,
             next => links.0[next as usize].prev = node,
@@ -140,10 +140,10 @@ impl List {
         (prev != NIL).then_some(prev)
     }
 
-    /// Takes `node` out of this list, which must hold it.
+    /// Removes `node` from this list, which must hold it.
     #[inline]
     pub(crate) fn remove(&mut self, links: &mut Links, node: u32) {
-        let Link { prev, next } = links.0[node as usize];
+        let ListLink { prev, next } = links.0[node as usize];
         match prev {
             NIL => self.head = next,
             prev => links.0[prev as usize].next = next,

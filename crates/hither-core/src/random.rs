@@ -1,12 +1,11 @@
-//! Randomness that is passed in: a generator of pseudo-random numbers that gives the same numbers
-//! for the same seed on every machine and in every version, which no generator of the ecosystem's
-//! default promises.
+//! Pseudo-random numbers from a seed: the same numbers for the same seed on every machine and in
+//! every version, which the usual generators of the ecosystem do not promise.
 //!
 //! xoshiro256++ (Blackman, Vigna, "Scrambled linear pseudorandom number generators", ACM TOMS
 //! 47(4), 2021), its state filled by SplitMix64 as its authors advise. Not for secrets.
 
-/// The 64-bit finaliser of SplitMix64: a bijection in which every bit of the input moves every bit
-/// of the result.
+/// The 64-bit finaliser of SplitMix64: a bijection in which every bit of the input affects every
+/// bit of the result.
 #[inline]
 pub fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -19,7 +18,8 @@ pub fn mix(value: u64) -> u64 {
 pub struct Random([u64; 4]);
 
 impl Random {
-    /// The source of that seed. Sources of different seeds, neighbouring ones too, are unrelated.
+    /// A generator with this seed. Generators with different seeds, neighbouring ones too, are
+    /// unrelated.
     pub fn new(seed: u64) -> Random {
         let steps = [1u64, 2, 3, 4].map(|step| step.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         Random(steps.map(|step| mix(seed.wrapping_add(step))))
@@ -40,8 +40,8 @@ impl Random {
         result
     }
 
-    /// A number below `bound`, each as likely as any other (Lemire, "Fast random integer generation
-    /// in an interval", ACM TOMACS 29(1), 2019).
+    /// A number below `bound`, all with the same probability (Lemire, "Fast random integer
+    /// generation in an interval", ACM TOMACS 29(1), 2019).
     ///
     /// # Panics
     /// If `bound` is 0.
@@ -50,7 +50,7 @@ impl Random {
         assert!(bound > 0, "nothing is below 0");
         let mut product = u128::from(self.bits()) * u128::from(bound);
         if (product as u64) < bound {
-            // The numbers that 2^64 has too many of to share out evenly.
+            // The numbers that are too many among 2^64 to be shared out evenly.
             let excess = bound.wrapping_neg() % bound;
             while (product as u64) < excess {
                 product = u128::from(self.bits()) * u128::from(bound);
@@ -59,7 +59,7 @@ impl Random {
         (product >> 64) as u64
     }
 
-    /// A number from 0 up to, and without, 1: a multiple of 2^-53.
+    /// A number from 0 up to, but not including, 1: a multiple of 2^-53.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)

@@ -1,13 +1,12 @@
-//! What was learnt about call sites in one run of a program, in a form that holds for the next:
-//! keyed by signature.
+//! What was learnt about call sites in one run of a program, in a form that holds for the next run:
+//! by signature.
 //!
-//! PCC's classes hang on the program's code, so the second run can start where the first one ended
-//! (PCC paper, section 4.3, last paragraph). Within a trace sites are dense numbers; the caller
-//! knows which signature each number stands for. Where the result is stored is the caller's affair
-//! too.
+//! PCC's classes depend on the program's code, so the second run can start where the first one
+//! ended (PCC paper, section 4.3, last paragraph). Within a trace sites are dense numbers; the
+//! caller knows the signature of each number, and stores the profile.
 
+use crate::classify::SiteRecord;
 use crate::ids::Site;
-use crate::replacement::SiteRecord;
 use std::collections::BTreeMap;
 
 /// The counters of one call site, by its signature.
@@ -40,8 +39,8 @@ pub fn export(records: &[SiteRecord], signature: impl Fn(Site) -> u64) -> Vec<Si
     knowledge
 }
 
-/// What `knowledge` says about the sites of another run, given as pairs of number and signature;
-/// ordered as these.
+/// What a profile says about the sites of another run, given as pairs of number and signature, in
+/// their order.
 pub fn import(
     knowledge: &[SiteProfile],
     sites: impl IntoIterator<Item = (Site, u64)>,

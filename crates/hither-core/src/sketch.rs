@@ -1,12 +1,12 @@
-//! How often each block was referenced lately, roughly: a count-min sketch of four-bit counters,
-//! all halved when as many references have been counted as the sample is long.
+//! Roughly how often each block was referenced recently: a count-min sketch of four-bit counters.
+//! All are halved after as many references as the sample is long.
 //!
 //! Source: Einziger, Friedman and Manes, "TinyLFU", ACM Transactions on Storage 13(4), 2017,
 //! sections 3.2 to 3.4, and Caffeine's `FrequencySketch` for the layout: a block's four counters,
-//! one in each of four rows, lie in one line of 64 bytes (32 counters a row), so that counting a
-//! reference touches memory once. Caffeine's size: a line for eight blocks of the cache, rounded up
-//! to a power of two, which is 16 to 32 counters a block. Its doorkeeper and its random admission
-//! against attacks on the hash are left out.
+//! one in each of four rows, are in one cache line of 64 bytes (32 counters a row), so that a
+//! reference accesses memory once. The size is Caffeine's: a line for eight blocks of the cache,
+//! rounded up to a power of two, which is 16 to 32 counters a block. Its doorkeeper, and its random
+//! admission against attacks on the hash, are left out.
 
 use crate::ids::Block;
 use crate::random::mix;
@@ -37,7 +37,7 @@ impl Sketch {
         }
     }
 
-    /// The sample has another length from now on.
+    /// Sets the length of the sample.
     pub(crate) fn set_sample(&mut self, sample: u64) {
         self.sample = sample;
     }
@@ -59,8 +59,8 @@ impl Sketch {
         }
     }
 
-    /// How often `block` was referenced lately, at most 15: too high where others share all its
-    /// counters.
+    /// How often `block` was referenced recently, at most 15. Too high where other blocks share all
+    /// its counters.
     #[inline]
     pub(crate) fn estimate(&self, block: Block) -> u64 {
         let (line, hash) = self.place(block);
@@ -89,8 +89,8 @@ impl Sketch {
     }
 }
 
-/// The counter of `row` in a line: the word and how far it is shifted there. Each row has two words
-/// and five bits of the hash to choose one of their 32 counters.
+/// The counter of `row` in a line: its word, and its shift there. Each row has two words; five bits
+/// of the hash choose one of their 32 counters.
 #[inline]
 fn counter(hash: u64, row: u32) -> (usize, u64) {
     let pick = hash >> (5 * row) & 31;

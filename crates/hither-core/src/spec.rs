@@ -5,42 +5,15 @@
 //! Generators of traces are written in the same way, from a registry of their own: what can be
 //! named so is a [`RegistryEntry`], and a [`Spec`] is one of policies unless it says otherwise.
 
-use crate::placement::{self, Target};
-use crate::registry::{self, Param, ParamKind, ReplacementEntry, ReplacementSettings};
-use crate::replacement::ReplacementPolicy;
 use std::fmt;
 use std::str::FromStr;
 
-/// An entry of a registry that users name, with parameters.
-pub trait RegistryEntry: Sized + 'static {
-    /// What such an entry is, in an error: `policy`.
-    const SINGULAR: &'static str;
-    /// What several are.
-    const PLURAL: &'static str;
-    /// The registry, sorted by name.
-    fn all() -> &'static [Self];
-    /// What a user writes.
-    fn name(&self) -> &'static str;
-    /// Its parameters, in the order in which they are written out.
-    fn params(&self) -> &'static [Param];
-}
+use crate::cache::ReplacementPolicy;
+use crate::entry::{PARAMS_MAX, Param, ReplacementEntry, ReplacementSettings};
+use crate::text::hint;
 
-impl RegistryEntry for ReplacementEntry {
-    const SINGULAR: &'static str = "policy";
-    const PLURAL: &'static str = "policies";
-
-    fn all() -> &'static [ReplacementEntry] {
-        registry::replacement_policies()
-    }
-
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn params(&self) -> &'static [Param] {
-        self.params
-    }
-}
+pub use crate::entry::{RegistryEntry, Value, Values};
+pub use crate::text::parse_count;
 
 /// A policy (or another [`RegistryEntry`]) with a value for each of its parameters.
 #[derive(Debug)]
@@ -57,85 +30,10 @@ impl<E> Clone for Spec<E> {
 
 impl<E> Copy for Spec<E> {}
 
-/// The most parameters that a policy has.
-const PARAMS_MAX: usize = 16;
-
-/// The values of a policy's parameters, in the order of its entry.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Values([Value; PARAMS_MAX]);
-
-/// The value of a parameter.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value {
-    /// A whole number.
-    Count(u64),
-    /// A real number.
-    Real(f64),
-    /// The name of a policy.
-    Replacement(&'static str),
-    /// The name of a placement.
-    Placement(&'static str),
-    /// One of the names that the parameter allows.
-    Name(&'static str),
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Value::Count(value) => value.fmt(f),
-            Value::Real(value) => value.fmt(f),
-            Value::Replacement(value) | Value::Placement(value) | Value::Name(value) => {
-                value.fmt(f)
-            }
-        }
-    }
-}
-
 impl Values {
-    /// The parameter at `index` of the entry, a [`ParamKind::Count`].
-    pub fn count(&self, index: usize) -> u64 {
-        match self.0[index] {
-            Value::Count(value) => value,
-            other => panic!("parameter {index} is {other:?}, not a count"),
-        }
-    }
-
-    /// The parameter at `index` of the entry, a [`ParamKind::Real`].
-    pub fn real(&self, index: usize) -> f64 {
-        match self.0[index] {
-            Value::Real(value) => value,
-            other => panic!("parameter {index} is {other:?}, not a real number"),
-        }
-    }
-
-    /// The parameter at `index` of the entry, a [`ParamKind::Replacement`]: that policy with its
-    /// defaults.
+    /// The policy that the parameter at `index` of the entry names, with its defaults.
     pub fn policy(&self, index: usize) -> Spec {
-        match self.0[index] {
-            Value::Replacement(name) => {
-                Spec::defaults(registry::find(name).expect("checked on parsing"))
-            }
-            other => panic!("parameter {index} is {other:?}, not a policy"),
-        }
-    }
-
-    /// The parameter at `index` of the entry, a [`ParamKind::Placement`]: that placement with its
-    /// defaults.
-    pub fn placement(&self, index: usize) -> Spec<placement::PlacementEntry> {
-        match self.0[index] {
-            Value::Placement(name) => {
-                Spec::defaults(inner_placement(name).expect("checked on parsing"))
-            }
-            other => panic!("parameter {index} is {other:?}, not a placement"),
-        }
-    }
-
-    /// The parameter at `index` of the entry, a [`ParamKind::Name`].
-    pub fn name(&self, index: usize) -> &'static str {
-        match self.0[index] {
-            Value::Name(name) => name,
-            other => panic!("parameter {index} is {other:?}, not a name"),
-        }
+        Spec::named(self.policy_name(index)).expect("checked on parsing")
     }
 }
 
@@ -209,6 +107,12 @@ impl<E: RegistryEntry> Spec<E> {
             entry,
             values: Values(values),
         }
+    }
+
+    /// The entry of this name, with all defaults.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let entry = E::all().iter().find(|entry| entry.name() == name)?;
+        Some(Spec::defaults(entry))
     }
 
     /// The entry.
@@ -329,100 +233,6 @@ impl<E: RegistryEntry> FromStr for Spec<E> {
     }
 }
 
-impl ParamKind {
-    /// The value where the user says nothing.
-    pub fn default(self) -> Value {
-        match self {
-            ParamKind::Count { default, .. } => Value::Count(default),
-            ParamKind::Real { default, .. } => Value::Real(default),
-            ParamKind::Replacement { default } => Value::Replacement(default),
-            ParamKind::Placement { default } => Value::Placement(default),
-            ParamKind::Name { default, .. } => Value::Name(default),
-        }
-    }
-
-    fn parse(self, text: &str) -> Option<Value> {
-        match self {
-            ParamKind::Count { min, max, .. } => {
-                let value = parse_count(text)?;
-                (min..=max).contains(&value).then_some(Value::Count(value))
-            }
-            ParamKind::Real { min, max, .. } => {
-                let value = text.parse().ok()?;
-                (min..=max).contains(&value).then_some(Value::Real(value))
-            }
-            ParamKind::Replacement { .. } => {
-                let entry = registry::find(text)?;
-                entry
-                    .needs
-                    .nothing()
-                    .then_some(Value::Replacement(entry.name))
-            }
-            ParamKind::Placement { .. } => Some(Value::Placement(inner_placement(text)?.name)),
-            ParamKind::Name { names, .. } => {
-                let name = names.iter().find(|name| **name == text)?;
-                Some(Value::Name(name))
-            }
-        }
-    }
-
-    /// What may be written for a parameter of this kind, in words.
-    pub fn allowed(self) -> String {
-        match self {
-            ParamKind::Count { min, max, .. } if max == u64::MAX => {
-                format!("a whole number of at least {min}")
-            }
-            ParamKind::Count { min, max, .. } => format!("a whole number from {min} to {max}"),
-            ParamKind::Real { min, max, .. } => format!("a number from {min} to {max}"),
-            ParamKind::Replacement { .. } => {
-                let names: Vec<_> = registry::replacement_policies()
-                    .iter()
-                    .filter(|entry| entry.needs.nothing())
-                    .map(|entry| entry.name)
-                    .collect();
-                format!("one of {}", names.join(", "))
-            }
-            ParamKind::Name { names, .. } => format!("one of {}", names.join(", ")),
-            ParamKind::Placement { .. } => {
-                let names: Vec<_> = inner_placements().map(|entry| entry.name).collect();
-                format!("one of {}", names.join(", "))
-            }
-        }
-    }
-}
-
-/// The placements that another one may be made of.
-fn inner_placements() -> impl Iterator<Item = &'static placement::PlacementEntry> {
-    placement::placement_policies()
-        .iter()
-        .filter(move |entry| entry.target() == Target::Memory && !entry.is_made_of_another())
-}
-
-fn inner_placement(name: &str) -> Option<&'static placement::PlacementEntry> {
-    inner_placements().find(|entry| entry.name == name)
-}
-
-/// A whole number as people write it: `4096`, `64k`, `10M`, `2G` (powers of 1000, as numbers of
-/// blocks or references are; sizes in bytes are another matter).
-pub fn parse_count(text: &str) -> Option<u64> {
-    let units = [
-        ('k', 1_000),
-        ('K', 1_000),
-        ('M', 1_000_000),
-        ('G', 1_000_000_000),
-    ];
-    let unit = units
-        .into_iter()
-        .find(|(suffix, _)| text.ends_with(*suffix));
-    let (digits, factor) = match unit {
-        Some((suffix, factor)) => (text.strip_suffix(suffix)?, factor),
-        None => (text, 1),
-    };
-    let whole = digits.bytes().all(|byte| byte.is_ascii_digit());
-    let value: u64 = whole.then(|| digits.parse().ok()).flatten()?;
-    value.checked_mul(factor)
-}
-
 fn unknown_parameter<E: RegistryEntry>(entry: &'static E, name: &str) -> SpecError {
     let names = entry.params().iter().map(|param| param.name);
     SpecError::UnknownParameter {
@@ -435,34 +245,4 @@ fn unknown_parameter<E: RegistryEntry>(entry: &'static E, name: &str) -> SpecErr
             format!("it has {}", names.collect::<Vec<_>>().join(", "))
         },
     }
-}
-
-/// ` (did you mean ...?)` for the nearest of `names`, if it is at most two edits away and not all
-/// edited.
-pub(crate) fn hint(written: &str, names: impl Iterator<Item = &'static str>) -> String {
-    names
-        .map(|name| (distance(written, name), name))
-        .min()
-        .filter(|&(edits, name)| edits <= 2 && edits < name.len())
-        .map_or_else(String::new, |(_, name)| {
-            format!(" (did you mean `{name}`?)")
-        })
-}
-
-/// The edit distance (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let above = row[j + 1];
-            row[j + 1] = (diagonal + usize::from(from != *to))
-                .min(above + 1)
-                .min(row[j] + 1);
-            diagonal = above;
-        }
-    }
-    row[b.len()]
 }

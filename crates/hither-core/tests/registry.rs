@@ -39,7 +39,15 @@ fn every_policy_file_has_an_entry_and_every_entry_its_file() {
     let files = policies_in(
         "placement",
         &[
-            "mod", "counters", "nodes", "testing", "events", "registry", "host",
+            "mod",
+            "counters",
+            "entry",
+            "events",
+            "host",
+            "interface",
+            "nodes",
+            "registry",
+            "testing",
         ],
     );
     assert_eq!(files, placements.collect());

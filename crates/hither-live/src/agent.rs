@@ -1,7 +1,7 @@
 //! An agent: a controller, the log of its decisions, and the actuator that carries them out.
 //!
-//! [`crate::run`] feeds all agents of a run from one drain of its rings. An agent knows nothing of
-//! the others: what they share is the run's [`RunState`].
+//! `crate::run` feeds all agents of a run from one drain of its rings. An agent knows nothing of
+//! the others: they share only the run's [`RunState`].
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -30,7 +30,7 @@ pub(crate) struct RunState {
     pub(crate) definitions: Definitions,
     /// CLOCK_MONOTONIC at the start of the run.
     pub(crate) start_ns: u64,
-    /// How many mechanisms want to know of accesses to files.
+    /// How many mechanisms use accesses to files.
     file_mechanisms: usize,
     started: SystemTime,
     cpu_before_ns: u64,
@@ -54,8 +54,8 @@ impl RunState {
         monotonic_ns() - self.start_ns
     }
 
-    /// Has programs report no more accesses to a file that a mechanism has no use for, unless
-    /// another one may have.
+    /// A mechanism does not need a file: stops the reporting of accesses to it, unless other
+    /// mechanisms use accesses to files, too.
     pub(crate) fn stop_reporting(&self, file: u64) {
         if self.file_mechanisms == 1 {
             self.session.stop_recording_file(file);
@@ -71,8 +71,8 @@ impl RunState {
 /// What a mechanism needs of the session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SessionNeeds {
-    /// Accesses to files are recorded, but for those within a block of so many bytes that continue
-    /// the last one; 0: each of them is ([`SessionOptions::block_bytes`]).
+    /// Accesses to files are recorded, except for those that continue the last one within a block
+    /// of so many bytes; 0: all of them are ([`SessionOptions::block_bytes`]).
     pub(crate) block_bytes: Option<u64>,
     /// Call sites are recorded.
     pub(crate) call_sites: bool,
@@ -87,10 +87,10 @@ pub(crate) struct SessionNeeds {
 }
 
 impl SessionNeeds {
-    /// What serves both.
+    /// The needs of both.
     ///
-    /// The smaller block wins: an access that a mechanism of larger blocks would not have been told
-    /// of is one more within the block of the last, and mechanisms skip these themselves.
+    /// The smaller block counts: the mechanism with larger blocks then gets accesses within a block
+    /// that continue the last one, and skips them itself.
     pub(crate) fn and(self, other: SessionNeeds) -> SessionNeeds {
         let block_bytes = [self.block_bytes, other.block_bytes];
         SessionNeeds {
@@ -103,13 +103,13 @@ impl SessionNeeds {
         }
     }
 
-    /// A session for it, of the shape of `base`.
+    /// The options of a session that has what is needed; the rest is as in `base`.
     pub(crate) fn options(self, base: SessionOptions) -> SessionOptions {
         SessionOptions {
             frames_max: if self.call_sites { base.frames_max } else { 1 },
             files: self.block_bytes.is_some(),
             block_bytes: self.block_bytes.unwrap_or(0),
-            // What is read at random is recognised by blocks.
+            // Random access is detected by blocks.
             readahead: self.readahead && self.block_bytes.is_some_and(|bytes| bytes > 0),
             region_min: self.region_min,
             sampling: self.sampling,
@@ -119,15 +119,15 @@ impl SessionNeeds {
     }
 }
 
-/// A mechanism that is set up for a run.
+/// A mechanism that was set up for a run.
 pub(crate) struct Setup<A: Actuator> {
     pub(crate) actuator: A,
-    /// What its controller starts from.
+    /// The configuration of its controller.
     pub(crate) config: <A::Controller as Controller>::Config,
     pub(crate) session: SessionNeeds,
 }
 
-/// Where a record comes from.
+/// The source of a record.
 pub(crate) struct RecordSource<'a> {
     pub(crate) ring: &'a RingInfo,
     pub(crate) streams: &'a mut Streams,
@@ -135,35 +135,35 @@ pub(crate) struct RecordSource<'a> {
     pub(crate) is_new_image: bool,
 }
 
-/// What a poll of the rings has found for an agent.
+/// The result of a poll of the rings, for an agent.
 pub(crate) struct Poll<I> {
     /// When the poll began.
     pub(crate) now_ns: u64,
-    /// In order of time.
+    /// The agent's inputs, in order of time.
     pub(crate) inputs: Vec<TimedInput<I>>,
-    /// How many records there were, of use to this agent or not.
+    /// How many records there were, including those without use to this agent.
     pub(crate) records: usize,
-    /// The rings of threads that are gone were emptied, too.
+    /// The rings of threads that are gone were drained, too.
     pub(crate) reaped: bool,
     /// The program has ended.
     pub(crate) last: bool,
 }
 
-/// What an actuator works with: its controller, and what the agents of a run share.
+/// What an actuator works with: its controller, and the state that the agents of a run share.
 pub(crate) struct Context<'a, C: Controller> {
     pub(crate) controller: &'a mut C,
-    /// Decided and not yet carried out, the oldest first.
+    /// Decisions that are not carried out yet, the oldest first.
     pub(crate) decisions: &'a mut VecDeque<C::Decision>,
-    /// Call sites that the log is to name.
+    /// Call sites to name in the log.
     pub(crate) sites: &'a mut BTreeSet<u64>,
     pub(crate) run: &'a mut RunState,
-    /// What the controller decides on one input: moved to `decisions` once it is logged.
+    /// The decisions on one input. They move to `decisions` once they are logged.
     decided: &'a mut Vec<C::Decision>,
     log: &'a mut Option<DecisionLog<C>>,
 }
 
 impl<C: Controller> Context<'_, C> {
-    /// Gives the controller an input. What it decides is added to `decisions`.
+    /// Gives an input to the controller, and adds its decisions to `decisions`.
     pub(crate) fn input(&mut self, time_ns: u64, input: C::Input) {
         let at = TimedInput { time_ns, input };
         self.controller.step(&at, self.decided);
@@ -176,7 +176,7 @@ impl<C: Controller> Context<'_, C> {
         self.decisions.extend(self.decided.drain(..));
     }
 
-    /// Names the call sites and completes the log; why it is not whole, if it is not.
+    /// Names the call sites and completes the log. Returns why the log is incomplete, if it is.
     pub(crate) fn finish_log(&mut self, figures: &impl Serialize) -> Option<Error> {
         let log = self.log.take()?;
         let signatures: Vec<u64> = std::mem::take(self.sites).into_iter().collect();
@@ -188,18 +188,18 @@ impl<C: Controller> Context<'_, C> {
     }
 }
 
-/// Carries out what a controller decides, and tells it what came of that.
+/// Carries out the decisions of a controller, and reports the outcomes to it.
 pub(crate) trait Actuator: Send {
-    /// What decides.
+    /// The controller.
     type Controller: Controller;
-    /// What a run comes to.
+    /// The result of a run.
     type Report;
 
-    /// Called once there is a session.
+    /// Called when the session was created.
     fn attach(&mut self, _session: &mut Session) {}
 
-    /// Called by the thread that starts the program, before it does: what it opens for its children
-    /// is the program's alone.
+    /// Called by the thread that starts the program, just before it does: what is opened here for
+    /// children is inherited by the program alone.
     fn prepare(&mut self) {}
 
     /// Called by the loop's thread before the first poll.
@@ -207,26 +207,27 @@ pub(crate) trait Actuator: Send {
         Ok(())
     }
 
-    /// Takes in what does not come as records. `start_ns` is when the run began.
+    /// Adds inputs that do not come as records, such as page samples. `start_ns`: the start of the
+    /// run.
     fn take_samples(&mut self, _start_ns: u64, _inputs: &mut Vec<TimedInput<InputOf<Self>>>) {}
 
-    /// The input that a record is to the controller, if it is one, and when that was.
+    /// The input that a record makes, if any, and its time.
     fn on_record(
         &mut self,
         source: &mut RecordSource<'_>,
         record: &Record<'_>,
     ) -> Option<(u64, InputOf<Self>)>;
 
-    /// Gives the controller what a poll has found, and carries out what it decides.
+    /// Gives the inputs of a poll to the controller, and carries its decisions out.
     fn step(&mut self, context: &mut Context<'_, Self::Controller>, poll: Poll<InputOf<Self>>);
 
-    /// How long the next poll may wait, after one that found so many records.
+    /// How long to wait for the next poll at most, after one with so many records.
     fn poll_interval(&mut self, records: usize) -> Duration;
 
-    /// What goes on, for whoever watches.
+    /// The status of the mechanism.
     fn status(&mut self, context: &mut Context<'_, Self::Controller>) -> MechanismStatus;
 
-    /// What came of the run, which took so long. Completes the log.
+    /// Completes the log, and returns the result of the run. `ran`: how long the program ran.
     fn finish(self, context: Context<'_, Self::Controller>, ran: Duration) -> Self::Report;
 }
 
@@ -241,12 +242,12 @@ pub(crate) struct Agent<A: Actuator> {
     decided: Vec<<A::Controller as Controller>::Decision>,
     sites: BTreeSet<u64>,
     log: Option<DecisionLog<A::Controller>>,
-    /// What came since the last step.
+    /// Inputs since the last step.
     inputs: Vec<TimedInput<InputOf<A>>>,
 }
 
 impl<A: Actuator> Agent<A> {
-    /// An agent at its start.
+    /// An agent at the start of a run.
     pub(crate) fn new(setup: Setup<A>, log: Option<&Arc<LogFile>>) -> Result<Agent<A>> {
         Ok(Agent {
             controller: A::Controller::new(&setup.config)?,
@@ -271,7 +272,7 @@ impl<A: Actuator> Agent<A> {
         (&mut self.actuator, context)
     }
 
-    /// What came of the run, which took so long. Completes the log.
+    /// See [`Actuator::finish`].
     pub(crate) fn finish(mut self, run: &mut RunState, ran: Duration) -> A::Report {
         let context = Context {
             controller: &mut self.controller,
@@ -285,7 +286,7 @@ impl<A: Actuator> Agent<A> {
     }
 }
 
-/// An agent of any mechanism, as the loop sees it.
+/// An agent of any mechanism, for the loop.
 pub(crate) trait AnyAgent: Send {
     /// See [`Actuator::attach`].
     fn attach(&mut self, session: &mut Session);
@@ -299,14 +300,13 @@ pub(crate) trait AnyAgent: Send {
     /// See [`Actuator::take_samples`].
     fn take_samples(&mut self, start_ns: u64);
 
-    /// Takes a record in.
+    /// Takes in a record.
     fn on_record(&mut self, start_ns: u64, source: &mut RecordSource<'_>, record: &Record<'_>);
 
-    /// Steps the controller through what came, and carries out what it decides. The poll's inputs
-    /// are the agent's own.
+    /// Gives the inputs since the last step to the controller, and carries its decisions out.
     fn step(&mut self, run: &mut RunState, poll: Poll<()>);
 
-    /// How long the next poll may wait, after one that found so many records.
+    /// How long to wait for the next poll at most, after one with so many records.
     fn wait(&mut self, now_ns: u64, records: usize) -> Duration;
 
     /// See [`Actuator::status`].
@@ -340,7 +340,7 @@ impl<A: Actuator> AnyAgent for Agent<A> {
 
     fn step(&mut self, run: &mut RunState, poll: Poll<()>) {
         let mut inputs = std::mem::take(&mut self.inputs);
-        // Stable: what one ring holds stays in order.
+        // Stable, so that the inputs from one ring stay in order.
         inputs.sort_by_key(|at| at.time_ns);
         let poll = Poll {
             inputs,

@@ -1,10 +1,10 @@
 //! The log of a run: JSON lines, one for each input of a controller and each of its decisions, in
 //! order.
 //!
-//! A controller's first line is what it started from, so that the rest can be replayed: equal
-//! inputs must give equal decisions ([`replay`]). Names of call sites and the final figures follow
-//! last, since finding names takes too long while a program runs. Where a run has several
-//! controllers they share the file, and each line says whose it is by the key `controller`.
+//! A controller's first line has what it started from, so that the rest can be replayed: equal
+//! inputs must give equal decisions ([`replay`]). Names of call sites and the final figures come
+//! last, since looking up names takes too long while a program runs. If a run has several
+//! controllers, they share the file, and the key `controller` names the one of each line.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -28,7 +28,7 @@ struct Header<'a, S> {
     config: &'a S,
 }
 
-/// The key of [`Tagged`] lines.
+/// The key of [`Tagged`] lines that names their controller.
 const CONTROLLER: &str = "controller";
 
 /// A line of a file that several controllers share.
@@ -39,24 +39,24 @@ struct Tagged<'a, L> {
     line: &'a L,
 }
 
-/// The file of a log, which all controllers of a run write to.
+/// The file of a log. All controllers of a run write to it.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     path: PathBuf,
-    /// Each line says whose it is.
+    /// Several controllers write to it: each line names its own.
     is_shared: bool,
     writer: Mutex<LogWriter>,
 }
 
 #[derive(Debug)]
 struct LogWriter {
-    /// Nothing once writing has failed.
+    /// `None` once writing has failed.
     file: Option<BufWriter<File>>,
     failure: Option<io::Error>,
 }
 
 impl LogFile {
-    /// Makes the file, and replaces one that is there.
+    /// Creates the file, and replaces an existing one.
     pub(crate) fn create(path: &Path, is_shared: bool) -> Result<Arc<LogFile>> {
         let file = File::create(path).map_err(|source| Error::File {
             path: path.to_owned(),
@@ -72,8 +72,8 @@ impl LogFile {
         }))
     }
 
-    /// The program runs on without a log that cannot be written: the first failure is reported at
-    /// the end.
+    /// Writes, unless writing has failed before. The program runs on without a log; the first
+    /// failure is reported at the end.
     fn write(&self, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(file) = &mut writer.file else {
@@ -92,8 +92,7 @@ impl LogFile {
         });
     }
 
-    /// Writes out what is buffered, and says whether all could be written. A failure is reported
-    /// once.
+    /// Flushes the file. An error is the first failure of all writes; it is returned once.
     fn flush(&self) -> Result<()> {
         self.write(Write::flush);
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -146,7 +145,7 @@ impl<C: Controller> DecisionLog<C> {
         self.line(decision);
     }
 
-    /// What is known by name of a call site.
+    /// Writes a call site with its names.
     pub(crate) fn site(&self, site: &SiteRow) {
         let frames = site.frames.iter().map(|frame| {
             json!({
@@ -167,7 +166,7 @@ impl<C: Controller> DecisionLog<C> {
         }));
     }
 
-    /// Writes the last line, and says whether all of the file could be written.
+    /// Writes the last line. An error is the first failure to write any line.
     pub(crate) fn finish(self, end: &impl Serialize) -> Result<()> {
         #[derive(Serialize)]
         struct End<'a, E> {
@@ -183,14 +182,14 @@ impl<C: Controller> DecisionLog<C> {
 pub struct Mismatch {
     /// The line, counted from 1.
     pub line: usize,
-    /// What stands there.
+    /// What it says.
     pub logged: String,
     /// What was decided now.
     pub decided: String,
 }
 
-/// Replays a log: drives the policy by its inputs once more, and compares the decisions. Returns
-/// how many there were, or the first that differs.
+/// Replays a log: gives its inputs to a new controller, and compares the decisions. Returns how
+/// many there were, or the first that differs.
 pub(crate) fn replay<C: Controller>(path: &Path) -> Result<std::result::Result<usize, Mismatch>> {
     let wrong =
         |line: usize, what: String| Error::Log(format!("{}:{}: {what}", path.display(), line + 1));
@@ -263,7 +262,7 @@ pub(crate) fn replay<C: Controller>(path: &Path) -> Result<std::result::Result<u
     }
 }
 
-/// 64-bit numbers as hexadecimal strings: most readers of JSON have 53 bits.
+/// 64-bit numbers as hexadecimal strings: most readers of JSON keep 53 bits of a number.
 pub(crate) mod hex {
     use serde::{Deserialize, Deserializer, Serializer, de};
 

@@ -1,11 +1,10 @@
-//! What can go wrong with a recording or a run. The program's own failure is none of these: it is
-//! in the result.
+//! The errors of a recording or a run. A program that fails is none of them: the result has its
+//! exit status.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
-
-use crate::run::Conflict;
 
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -25,7 +24,7 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
-    /// The recorder's library cannot be preloaded.
+    /// The library cannot be preloaded.
     #[error("{}: cannot be preloaded: {problem}", path.display())]
     Preload {
         /// Its path.
@@ -33,10 +32,10 @@ pub enum Error {
         /// Why not.
         problem: String,
     },
-    /// The shared memory or the thread that takes the events could not be set up.
+    /// The shared memory or a thread of the agent could not be set up.
     #[error("cannot set up the session: {0}")]
     Session(#[source] io::Error),
-    /// The program could not be waited for, or its signals not be passed on.
+    /// The program could not be waited for, or its signals could not be forwarded.
     #[error("cannot wait for the program: {0}")]
     Wait(#[source] io::Error),
     /// The output cannot be written to: it exists, or its folder does not. The program was not
@@ -51,10 +50,10 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
-    /// Two mechanisms do not go together.
+    /// Two mechanisms cannot run together.
     #[error("{0}")]
     Conflict(Conflict),
-    /// The machine does not show its memory nodes.
+    /// The memory nodes of the machine cannot be read.
     #[error("this machine does not show its memory nodes (/sys/devices/system/node): {0}")]
     Nodes(String),
     /// The node has no memory, or none for this process.
@@ -62,7 +61,7 @@ pub enum Error {
     NoNode {
         /// The kernel's number.
         node: u32,
-        /// Those that have.
+        /// The nodes that have memory.
         nodes: String,
     },
     /// A log of a run is not one that hither wrote.
@@ -78,6 +77,36 @@ pub enum Error {
     },
 }
 
+/// Two mechanisms that cannot run together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conflict {
+    /// Replicas hide accesses from the page cache's policy.
+    ReplicationHidesPageCache,
+    /// Replicas hide accesses from the placement or migration of file pages, and are copies of
+    /// these pages.
+    ReplicationHidesFiles,
+    /// Migration moves pages that placement has placed.
+    PlacementAgainstMigration,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Conflict::ReplicationHidesPageCache => {
+                "of the reads that replicas serve only one in 16 is reported, \
+                 so what the page cache should keep could not be judged"
+            }
+            Conflict::ReplicationHidesFiles => {
+                "replicas are made of pages where the kernel has put them, \
+                 and reads of replicas are not reported one by one"
+            }
+            Conflict::PlacementAgainstMigration => {
+                "pages would be moved from where they were placed"
+            }
+        })
+    }
+}
+
 impl Error {
     /// The exit status by which shells tell that a program was not found (127) or cannot be
     /// executed (126); `None` for every other error.
@@ -90,7 +119,7 @@ impl Error {
     }
 }
 
-/// What a shell says of a program that it cannot start.
+/// The words of a shell for a program that it cannot start.
 fn plainly(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "program not found".to_owned(),

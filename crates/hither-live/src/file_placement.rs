@@ -1,8 +1,8 @@
-//! Pages of files that a program reads in are placed on nodes: on one, or on several in turn.
+//! Places the pages of files that a program reads in: on one node, or on several in turn.
 //!
-//! The program's library does it (`read_placement` in hither-preload), since where a page goes is
-//! decided in the thread that reads it; the agent says which nodes. If it dies, pages go on being
-//! placed.
+//! The library in the program does it (`read_placement` in hither-preload), since the memory policy
+//! of the thread that reads a page decides where it goes. The agent chooses the nodes. If the agent
+//! dies, the library goes on.
 
 use std::thread;
 
@@ -16,24 +16,24 @@ use serde_json::Value;
 use crate::agent::{RunState, SessionNeeds};
 use crate::error::{Error, Result};
 
-/// Where pages of files go.
+/// The options of the mechanism.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FilePlacementOptions {
-    /// The one node, by the kernel's number; all of them in turn where there is none.
+    /// The kernel's number of the node; `None`: all nodes in turn.
     pub node: Option<u32>,
 }
 
-/// What was done about the pages that a program read in.
+/// The result of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FilePlacementReport {
-    /// The nodes that pages went to, by the kernel's numbers.
+    /// The kernel's numbers of the nodes that pages went to.
     pub nodes: Vec<u32>,
-    /// Nothing was placed, since there is one node only.
+    /// Nothing was placed, since there is only one node.
     #[serde(skip)]
     pub one_node: bool,
-    /// Reads that might bring pages in, and had them placed.
+    /// Reads that may have brought pages in, and placed them.
     pub reads_placed: u64,
-    /// Reads that might, by threads with a memory policy of their own.
+    /// Reads that may have brought pages in, by threads with a memory policy of their own.
     pub reads_left_alone: u64,
 }
 
@@ -44,20 +44,19 @@ impl FilePlacementReport {
     }
 }
 
-/// Placement that is set up for a run.
+/// The mechanism in a run.
 #[derive(Debug)]
 pub(crate) struct FilePlacement {
     nodes: Vec<u32>,
-    /// There is a choice of nodes: one that all pages go to anyway is nothing to place them on.
+    /// There are several nodes, or one was chosen by name. Otherwise there is nothing to do.
     is_choice: bool,
 }
 
 impl FilePlacement {
-    /// Sets it up.
+    /// Sets the mechanism up.
     ///
     /// # Errors
-    /// The node has no memory, or none that this process may have; or the kernel refuses memory
-    /// policies.
+    /// The node has no memory, or none for this process, or the kernel refuses memory policies.
     pub(crate) fn set_up(options: &FilePlacementOptions) -> Result<FilePlacement> {
         let nodes = allowed_nodes().map_err(Error::Nodes)?;
         let nodes = match options.node {
@@ -83,7 +82,7 @@ impl FilePlacement {
         }
     }
 
-    /// What came of it.
+    /// The result of the run.
     pub(crate) fn finish(self, run: &RunState) -> FilePlacementReport {
         let FileReads { placed, left } = run.session.file_reads();
         FilePlacementReport {
@@ -95,12 +94,13 @@ impl FilePlacement {
     }
 }
 
-/// The nodes that a thread of ours may have its memory from, of those that a policy can name.
+/// The nodes from which a thread of this process may allocate memory, of those that a memory policy
+/// can name.
 fn allowed_nodes() -> std::result::Result<Vec<u32>, String> {
     let nodes = ThisMachine.nodes().map_err(|error| error.to_string())?;
     let with_memory = nodes.iter().filter(|node| node.bytes > 0 && node.node < 64);
     let numbers: Vec<u32> = with_memory.map(|node| node.node).collect();
-    // The policy that is tried goes with its thread.
+    // In a thread of its own, since the policy that is tried stays with the thread.
     let tried = thread::spawn(move || {
         let allows = |node: u32| {
             syscalls::set_policy(Bind {

@@ -1,4 +1,4 @@
-//! Starting the program under our library, and being its parent without being in its way.
+//! Starts the program with hither's library, and waits for it as a parent that does not disturb it.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -15,13 +15,13 @@ use hither_sys::process::Reaction;
 
 use crate::error::{Error, Result};
 
-/// Signals that a terminal sends to the program and to us alike: ours to ignore.
+/// Signals that a terminal sends to the program as well as to this process, which ignores them.
 const FROM_TERMINAL: [i32; 2] = [libc::SIGINT, libc::SIGQUIT];
 
-/// Signals that whoever manages us sends to us alone: the program's to hear of.
+/// Signals that a manager sends to this process alone, which forwards them to the program.
 const FROM_MANAGER: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 
-/// Whether the dynamic linker can be told of the library at `path`.
+/// Checks that the dynamic linker can preload the library at `path`.
 pub(crate) fn check_preload(path: &Path) -> Result<()> {
     let problem = |problem: &str| {
         Err(Error::Preload {
@@ -32,8 +32,8 @@ pub(crate) fn check_preload(path: &Path) -> Result<()> {
     if !path.is_absolute() {
         return problem("its path is not absolute");
     }
-    // LD_PRELOAD is split at these, and $ORIGIN and the like are replaced, without a way to quote
-    // them.
+    // LD_PRELOAD is split at spaces and colons, and $ORIGIN and the like are replaced. There is no
+    // way to quote them.
     if path
         .as_os_str()
         .as_bytes()
@@ -49,16 +49,16 @@ pub(crate) fn check_preload(path: &Path) -> Result<()> {
     }
 }
 
-/// What a program is started with.
+/// What a recorded program is started with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Instrumentation<'a> {
-    /// The library that it loads.
+    /// The library to preload.
     pub(crate) preload: &'a Path,
-    /// The session that the library finds.
+    /// The file of the session.
     pub(crate) session: &'a Path,
 }
 
-/// A program that has ended, and what its agent made of it.
+/// A program that has ended, and the result of its agent.
 #[derive(Debug)]
 pub(crate) struct Supervised<T> {
     pub(crate) exit: ExitStatus,
@@ -67,7 +67,7 @@ pub(crate) struct Supervised<T> {
     pub(crate) made: T,
 }
 
-/// Runs a program to its end, as it is.
+/// Runs a program to its end, without hither's library.
 ///
 /// # Errors
 /// It cannot be started, or waited for.
@@ -75,7 +75,7 @@ pub fn run_uninstrumented(command: &[OsString]) -> Result<ExitStatus> {
     Program::start(command, None)?.wait()
 }
 
-/// Whether pages have nowhere to go on this machine.
+/// Whether this machine has one memory node, so that there is nowhere to move pages.
 pub fn has_one_node() -> bool {
     ThisMachine.nodes().is_ok_and(|nodes| is_alone(&nodes))
 }
@@ -84,10 +84,11 @@ pub(crate) fn is_alone(nodes: &[NodeMemory]) -> bool {
     nodes.len() < 2
 }
 
-/// Runs the program to its end while a thread called `name` runs `agent`, which is told the
-/// program's process id and to make an end once the flag is set. The thread is there before the
-/// program and before `prepare`, which is called by the thread that starts the program: what that
-/// one opens for its children is not the agent's.
+/// Runs the program to its end while a thread called `name` runs `agent`. The agent gets the
+/// program's process id, and a flag that is set when the program has ended.
+///
+/// The agent's thread is created first. Then the calling thread calls `prepare` and starts the
+/// program: what `prepare` opens for children is inherited by the program, and not by the agent.
 pub(crate) fn supervise<P: Send, T: Send>(
     name: &str,
     command: &[OsString],
@@ -97,9 +98,9 @@ pub(crate) fn supervise<P: Send, T: Send>(
 ) -> Result<Supervised<T>> {
     let ended = &AtomicBool::new(false);
     thread::scope(|scope| {
-        // It goes with this scope, which frees a thread that waits in vain.
+        // If the program cannot be started, this sender is dropped, which ends the waiting thread.
         let (started, program) = mpsc::channel();
-        let attending = thread::Builder::new()
+        let agent_thread = thread::Builder::new()
             .name(name.to_owned())
             .spawn_scoped(scope, move || {
                 let (pid, prepared) = program.recv().ok()?;
@@ -109,13 +110,13 @@ pub(crate) fn supervise<P: Send, T: Send>(
         let prepared = prepare();
         let start = Instant::now();
         let program = Program::start(command, Some(instrumentation))?;
-        // Nobody hears it where the thread has panicked, which comes out below.
+        // An error means that the thread has panicked. The panic is passed on below.
         let _ = started.send((program.id(), prepared));
         let exit = program.wait();
         let ran = start.elapsed();
         ended.store(true, Ordering::Release);
-        attending.thread().unpark();
-        let made = match attending.join() {
+        agent_thread.thread().unpark();
+        let made = match agent_thread.join() {
             Ok(made) => made.expect("the program was started"),
             Err(panic) => std::panic::resume_unwind(panic),
         };
@@ -136,13 +137,12 @@ struct Program {
 }
 
 impl Program {
-    /// Starts the program in our process group, with our standard streams; without instrumentation,
-    /// as if we were not there.
+    /// Starts the program in this process group, with these standard streams.
     ///
-    /// Signals are caught from before the start, since the program may be ready for them before we
-    /// are, and kept for it. They cannot be ignored as early, because a program inherits what its
-    /// parent ignores; for the same reason a signal that our own parent had us ignore (nohup) is
-    /// left alone.
+    /// Signals are caught from before the start and kept for the program, which may be ready for
+    /// them earlier than this process. They cannot be ignored as early, because a program inherits
+    /// what its parent ignores. For the same reason a signal that this process was told to ignore
+    /// (nohup) is left alone.
     pub(crate) fn start(
         command: &[OsString],
         instrumentation: Option<Instrumentation<'_>>,
@@ -172,7 +172,7 @@ impl Program {
         self.child.id()
     }
 
-    /// Waits for the program to end. Signals meant for it go to it.
+    /// Waits for the program to end, and forwards its signals.
     pub(crate) fn wait(mut self) -> Result<ExitStatus> {
         let pid = self.child.id() as i32;
         let reactions = react(&self.signals, |signal| {
@@ -183,18 +183,18 @@ impl Program {
             }
         });
         let exit = self.child.wait().map_err(Error::Wait);
-        // Each restores what it found, so the last goes first.
+        // Each reaction restores the one before it, so that the last is dropped first.
         drop(reactions?);
         drop(self.caught);
         exit
     }
 }
 
-/// Has the program load our library and find the session.
+/// Sets the environment by which the program loads the library and finds the session.
 fn instrument(command: &mut Command, instrumentation: Instrumentation<'_>) {
     let mut libraries = instrumentation.preload.as_os_str().to_owned();
-    // Ours comes first, so that a library that the user preloads sits between us and libc, as
-    // without us.
+    // Ours comes first, so that a library of the user's is called next, before libc, as it would be
+    // without ours.
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         libraries.push(OsStr::new(":"));
         libraries.push(others);
@@ -206,9 +206,8 @@ fn instrument(command: &mut Command, instrumentation: Instrumentation<'_>) {
         .env("ASAN_OPTIONS", options);
 }
 
-/// The address sanitizer's options, for a program that is built with it to start behind a preloaded
-/// library: its runtime insists on being the first library, since it must intercept `malloc`, which
-/// the recorder's does not touch.
+/// The options for a program built with the address sanitizer. Its runtime must be the first
+/// library by default, since it intercepts `malloc`. Ours does not, so that it may come first.
 fn asan_options(given: Option<OsString>) -> OsString {
     let mut options = given.unwrap_or_default();
     if !options.is_empty() {
@@ -237,9 +236,9 @@ fn not_ignored(status: &str, signals: impl Iterator<Item = i32>) -> Vec<i32> {
         .collect()
 }
 
-/// Whether a process is there and has not ended.
+/// Whether a process exists and has not ended.
 pub(crate) fn is_running(pid: u32) -> bool {
-    // The state follows the name, which is in parentheses and may hold anything.
+    // The state follows the name, which is in parentheses and may have any characters.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ")
         .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))

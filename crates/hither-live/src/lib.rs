@@ -1,18 +1,19 @@
 //! The agent: records unmodified programs, and while they run places their memory and manages what
 //! the page cache keeps of their files.
 //!
-//! [`observe`] records a program into a trace; [`symbolise`] names its call sites; [`iterations`]
-//! finds where its iterations end. One mechanism a folder acts on a running program:
+//! [`observe`] records a program into a trace. [`symbolise`] names its call sites. [`iterations`]
+//! finds where its iterations end. Each mechanism that acts on a running program has a folder:
 //!
-//! - [`page_cache`] runs a replacement policy, and has the kernel drop what that evicts;
+//! - [`page_cache`] runs a replacement policy, and has the kernel drop what the policy evicts;
 //! - [`replication`] copies file blocks to the nodes that read them;
-//! - [`file_placement`] says on which node pages of files are allocated;
+//! - [`file_placement`] chooses the node on which pages of files are allocated;
 //! - [`file_migration`] moves cached pages of files to the node that reads them;
 //! - [`memory`] runs a placement policy for a program's memory, and has pages bound and moved.
 //!
-//! [`numa`] is what the mechanisms that move pages share, and [`status`] what a run publishes while
-//! it goes on. The agent is the parent of the program's process tree and never in its way: if the
-//! agent dies, or cannot keep up, the program goes on as if hither were not there.
+//! The mechanisms do not import each other. [`numa`] has what those that move pages share, and
+//! [`status`] what a run publishes about itself. The agent is the parent of the program's process
+//! tree and never makes it wait: if the agent dies, or cannot keep up, the program runs on as if
+//! hither were not there.
 #![forbid(unsafe_code)]
 
 mod agent;
@@ -39,8 +40,8 @@ pub mod status;
 pub mod symbolise;
 
 pub use decision_log::Mismatch;
-pub use error::{Error, Result};
+pub use error::{Conflict, Error, Result};
 pub use hither_sys::process::outlive_file_size_limit;
 pub use hither_sys::session::SessionOptions;
 pub use launch::{has_one_node, run_uninstrumented};
-pub use run::{Conflict, Mechanisms, RunOptions, RunReport, System, run, run_on};
+pub use run::{Mechanisms, RunOptions, RunReport, System, run, run_on};

@@ -1,43 +1,47 @@
-//! How often an agent looks for what programs tell, and does what is done from time to time.
+//! How often an agent polls the rings, and does periodic work.
 //!
-//! Each look wakes a thread on a CPU that the program may have use for: half a millisecond apart
-//! they took a fifth of a CPU in the lab where there was nothing to be gained. A ring holds 21,000
-//! accesses, so looks are as far apart as will fill no more than a part of one.
+//! Each poll wakes a thread on a CPU that the program may need: in the lab, polls each half a
+//! millisecond took a fifth of a CPU where there was nothing to gain. A ring holds 21,000 accesses.
+//! So the interval between polls is such that programs fill no more than a part of a ring.
 
 use std::time::Duration;
 
-const PAUSE_MIN: Duration = Duration::from_micros(500);
-const PAUSE_MAX: Duration = Duration::from_millis(20);
+const INTERVAL_MIN: Duration = Duration::from_micros(500);
+const INTERVAL_MAX: Duration = Duration::from_millis(20);
 
-/// Records of one look after which the next comes sooner, and below which it comes later.
-const MUCH: usize = 4096;
-const LITTLE: usize = 1024;
+/// A poll with so many records halves the interval.
+const HALVING_RECORDS_MIN: usize = 4096;
 
-/// See the module.
+/// A poll with fewer records doubles it.
+const DOUBLING_RECORDS_MAX: usize = 1024;
+
+/// The interval between polls.
 #[derive(Debug)]
 pub(crate) struct PollInterval {
-    pause: Duration,
+    interval: Duration,
 }
 
 impl PollInterval {
-    /// Looks often to begin with: what comes first are the files that there are.
+    /// Begins with the shortest interval: the first records name the program's files.
     pub(crate) fn new() -> PollInterval {
-        PollInterval { pause: PAUSE_MIN }
+        PollInterval {
+            interval: INTERVAL_MIN,
+        }
     }
 
-    /// How long to wait after a look that found so many records.
+    /// How long to wait after a poll with so many records.
     pub(crate) fn after(&mut self, records: usize) -> Duration {
-        self.pause = match records {
-            MUCH.. => self.pause / 2,
-            LITTLE.. => self.pause,
-            _ => self.pause * 2,
+        self.interval = match records {
+            HALVING_RECORDS_MIN.. => self.interval / 2,
+            DOUBLING_RECORDS_MAX.. => self.interval,
+            _ => self.interval * 2,
         };
-        self.pause = self.pause.clamp(PAUSE_MIN, PAUSE_MAX);
-        self.pause
+        self.interval = self.interval.clamp(INTERVAL_MIN, INTERVAL_MAX);
+        self.interval
     }
 }
 
-/// A wait that doubles with each look that found nothing, and is the shortest after one that did.
+/// A wait that doubles with each poll that found nothing, and is shortest after one that did.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     pause: Duration,
@@ -54,7 +58,7 @@ impl Backoff {
         }
     }
 
-    /// How long to wait after a look.
+    /// How long to wait after a poll.
     pub(crate) fn after(&mut self, found_nothing: bool) -> Duration {
         self.pause = match found_nothing {
             true => (self.pause * 2).min(self.max),
@@ -64,7 +68,7 @@ impl Backoff {
     }
 }
 
-/// Something that is done so often, and no more often.
+/// Work that is done once in a period.
 #[derive(Debug)]
 pub(crate) struct Periodic {
     period_ns: u64,
@@ -72,7 +76,7 @@ pub(crate) struct Periodic {
 }
 
 impl Periodic {
-    /// For the first time at once.
+    /// Is due at once for the first time.
     pub(crate) fn from_start(period_ns: u64) -> Periodic {
         Periodic {
             period_ns,
@@ -80,7 +84,7 @@ impl Periodic {
         }
     }
 
-    /// For the first time after that long.
+    /// Is due for the first time after a period.
     pub(crate) fn after(period_ns: u64) -> Periodic {
         Periodic {
             period_ns,
@@ -88,7 +92,7 @@ impl Periodic {
         }
     }
 
-    /// Whether it is to be done, which it then is not for as long again.
+    /// Whether the work is due. If so, it is next due a period later.
     pub(crate) fn is_due(&mut self, now_ns: u64) -> bool {
         let due = now_ns >= self.next_ns;
         if due {
@@ -121,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn looks_are_as_far_apart_as_little_comes() {
-        let mut pace = PollInterval::new();
-        let mut wait = |records, looks| (0..looks).map(|_| pace.after(records)).last();
+    fn the_interval_grows_while_little_comes() {
+        let mut interval = PollInterval::new();
+        let mut wait = |records, polls| (0..polls).map(|_| interval.after(records)).last();
         assert_eq!(wait(0, 1), Some(Duration::from_millis(1)));
-        assert_eq!(wait(0, 20), Some(PAUSE_MAX));
-        assert_eq!(wait(LITTLE, 20), Some(PAUSE_MAX));
-        assert_eq!(wait(MUCH, 1), Some(PAUSE_MAX / 2));
-        assert_eq!(wait(MUCH, 20), Some(PAUSE_MIN));
-        assert_eq!(wait(LITTLE, 20), Some(PAUSE_MIN));
+        assert_eq!(wait(0, 20), Some(INTERVAL_MAX));
+        assert_eq!(wait(DOUBLING_RECORDS_MAX, 20), Some(INTERVAL_MAX));
+        assert_eq!(wait(HALVING_RECORDS_MIN, 1), Some(INTERVAL_MAX / 2));
+        assert_eq!(wait(HALVING_RECORDS_MIN, 20), Some(INTERVAL_MIN));
+        assert_eq!(wait(DOUBLING_RECORDS_MAX, 20), Some(INTERVAL_MIN));
     }
 }

@@ -1,5 +1,4 @@
-//! Getting at the files that programs use: by their path, or by a descriptor that a program has of
-//! them.
+//! Opens the files that programs use: by path, or by a descriptor of a program.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,24 +11,24 @@ use hither_sys::record::Record;
 use hither_sys::session::RingInfo;
 use rustc_hash::FxHashMap;
 
-/// Of a program's descriptors, those that are looked at.
+/// The most descriptors of a program that are tried.
 const DESCRIPTORS_MAX: usize = 256;
 
 /// A file that a program uses.
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownFile {
     id: FileId,
-    /// As who opened it last sees it, or where it was found since.
+    /// The path by which the last program opened it, or where it was found since.
     path: PathBuf,
-    /// Who that was, if that process can be looked at.
+    /// That program's process, if it is in our PID namespace.
     pid: Option<u32>,
 }
 
 /// See the module.
 pub(crate) struct ProgramFiles {
     cache: Arc<dyn PageCache>,
-    known: FxHashMap<u64, Known>,
-    /// By process, what it had had read from storage.
+    known: FxHashMap<u64, KnownFile>,
+    /// Bytes that each process had read from storage.
     stored: FxHashMap<u32, u64>,
 }
 
@@ -42,8 +41,8 @@ impl ProgramFiles {
         }
     }
 
-    /// Takes in a record: the key of the file that a program uses, if it says so of one, and the
-    /// file's size if none did before.
+    /// Takes in a record. Returns the key of the file if the record says that a program uses one,
+    /// and the file's size if it is the first to do so.
     pub(crate) fn on_record(
         &mut self,
         ring: &RingInfo,
@@ -60,7 +59,7 @@ impl ProgramFiles {
         else {
             return None;
         };
-        let known = Known {
+        let known = KnownFile {
             id: FileId {
                 device,
                 inode,
@@ -73,13 +72,13 @@ impl ProgramFiles {
         Some((file, before.is_none().then_some(size)))
     }
 
-    /// Which file it is.
+    /// The identity of a file.
     pub(crate) fn id(&self, file: u64) -> Option<FileId> {
         self.known.get(&file).map(|known| known.id)
     }
 
-    /// What the process that opened a file last has had read from storage since this was last asked
-    /// of it, or since its start. Nothing where it is gone, or does not let itself be looked at.
+    /// The bytes that the process that opened a file last has read from storage, since the last
+    /// call for that process or since its start. `None` where it has ended or may not be inspected.
     pub(crate) fn stored_bytes(&mut self, file: u64) -> Option<u64> {
         let pid = self.known.get(&file)?.pid?;
         let io = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
@@ -87,28 +86,28 @@ impl ProgramFiles {
         let bytes = lines.find_map(|line| line.strip_prefix("read_bytes: "))?;
         let bytes: u64 = bytes.parse().ok()?;
         let before = self.stored.insert(pid, bytes).unwrap_or(0);
-        // The process may be another one of the same number.
+        // The number may be another process's by now.
         Some(bytes.checked_sub(before).unwrap_or(bytes))
     }
 
-    /// Where it was found last.
+    /// The path where a file was last found.
     pub(crate) fn path(&self, file: u64) -> Option<&Path> {
         self.known.get(&file).map(|known| known.path.as_path())
     }
 
-    /// How far the kernel reads ahead in that file.
+    /// How far the kernel reads ahead in a file.
     pub(crate) fn readahead_bytes(&self, file: u64) -> u64 {
         let known = self.known.get(&file);
         known.map_or(0, |known| self.cache.readahead_bytes(known.id.device))
     }
 
-    /// The file itself, to be let go of soon.
+    /// Opens a file, to be closed soon.
     pub(crate) fn open(&mut self, file: u64) -> Result<Box<dyn CachedFile>, OpenError> {
         let cache = Arc::clone(&self.cache);
         self.find(file, |path, id| cache.open(path, id))
     }
 
-    /// The file itself, however it is opened.
+    /// Opens a file with `open`.
     pub(crate) fn find<T>(
         &mut self,
         file: u64,
@@ -119,7 +118,7 @@ impl ProgramFiles {
             Err(reason @ (OpenError::NoFile | OpenError::Another)) => reason,
             other => return other,
         };
-        // Renamed, unlinked, or seen from another root: whoever has it open has it under a number.
+        // Renamed, unlinked, or opened under another root: the program may have it open still.
         let pid = known.pid.ok_or(reason)?;
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).map_err(|_| reason)?;
         let paths = descriptors.flatten().map(|descriptor| descriptor.path());

@@ -1,9 +1,10 @@
-//! Requests of programs as references to blocks, with dense numbers for files and blocks, as
-//! policies want them.
+//! Makes references to blocks of the requests of programs, with dense numbers for files and blocks,
+//! as policies need them.
 //!
-//! One reference to each block of a request, in ascending order; but none to the block in which the
-//! request goes on where the same thread's last one on that file ended: that is one pass over the
-//! block. A request for the same bytes again is one.
+//! A request is one reference to each of its blocks, in ascending order. There is one exception: a
+//! request that continues, within a block, where the same thread's last request to that file ended
+//! is no new reference to that block, since both are one pass over it. A request for the same bytes
+//! again is a new reference.
 
 use std::ops::RangeInclusive;
 
@@ -14,29 +15,29 @@ use rustc_hash::FxHashMap;
 #[derive(Debug)]
 pub(crate) struct References {
     block_bytes: u64,
-    files: Vec<File>,
+    files: Vec<ReferencedFile>,
     by_key: FxHashMap<u64, u32>,
-    /// By block, its file and its place in it.
-    places: Vec<(u32, u32)>,
+    /// By block: its file, and its index there.
+    positions: Vec<(u32, u32)>,
     blocks: FxHashMap<(u32, u32), Block>,
 }
 
 #[derive(Debug)]
-struct File {
+struct ReferencedFile {
     key: u64,
     blocks: Vec<Block>,
-    /// The thread that came last, and where it ended.
+    /// The thread of the last request, and the offset where that ended.
     last: Option<(u32, u64)>,
 }
 
 impl References {
-    /// To blocks of so many bytes.
+    /// For blocks of so many bytes.
     pub(crate) fn new(block_bytes: u64) -> References {
         References {
             block_bytes,
             files: Vec::new(),
             by_key: FxHashMap::default(),
-            places: Vec::new(),
+            positions: Vec::new(),
             blocks: FxHashMap::default(),
         }
     }
@@ -48,7 +49,7 @@ impl References {
 
     /// How many blocks are known.
     pub(crate) fn blocks(&self) -> u32 {
-        self.places.len() as u32
+        self.positions.len() as u32
     }
 
     /// The number of a file, known or new.
@@ -56,7 +57,7 @@ impl References {
         let next = self.files.len() as u32;
         let number = *self.by_key.entry(key).or_insert(next);
         if number == next {
-            self.files.push(File {
+            self.files.push(ReferencedFile {
                 key,
                 blocks: Vec::new(),
                 last: None,
@@ -76,10 +77,10 @@ impl References {
 
     /// The number of a block, known or new.
     pub(crate) fn block(&mut self, file: u32, index: u32) -> Block {
-        let next = Block(self.places.len() as u32);
+        let next = Block(self.positions.len() as u32);
         let block = *self.blocks.entry((file, index)).or_insert(next);
         if block == next {
-            self.places.push((file, index));
+            self.positions.push((file, index));
             self.files[file as usize].blocks.push(block);
         }
         block
@@ -90,18 +91,19 @@ impl References {
         self.blocks.get(&(file, index)).copied()
     }
 
-    /// A block's file and its place in it.
-    pub(crate) fn place(&self, block: Block) -> (u32, u32) {
-        self.places[block.index()]
+    /// A block's file, and its index there.
+    pub(crate) fn position(&self, block: Block) -> (u32, u32) {
+        self.positions[block.index()]
     }
 
-    /// The blocks that a range touches; those beyond what a number holds are one with the last.
+    /// The indices of the blocks that a range touches. Indices that do not fit into 32 bits become
+    /// the largest.
     pub(crate) fn indices(&self, offset: u64, length: u64) -> RangeInclusive<u32> {
         let index = |byte: u64| u32::try_from(byte / self.block_bytes).unwrap_or(u32::MAX);
         index(offset)..=index(offset.saturating_add(length.max(1) - 1))
     }
 
-    /// The blocks that a thread's request refers to.
+    /// The indices of the blocks that a thread's request refers to.
     pub(crate) fn of_request(
         &mut self,
         file: u32,
@@ -150,7 +152,7 @@ mod tests {
         assert_eq!(references.block(file, 9), Block(0));
         assert_eq!(references.find(file, 2), Some(Block(1)));
         assert_eq!(references.find(file, 3), None);
-        assert_eq!(references.place(Block(1)), (file, 2));
+        assert_eq!(references.position(Block(1)), (file, 2));
         assert_eq!(references.blocks_of(file), blocks);
         assert_eq!((references.files(), references.blocks()), (1, 2));
         assert_eq!(references.key(file), 7);

@@ -1,11 +1,10 @@
 //! Runs a program under one mechanism or several.
 //!
 //! One thread, the agent, feeds all controllers from one drain of the program's rings: records,
-//! page samples and timers come in, decisions go out. If it dies nobody empties the rings, and the
-//! program runs on as the kernel has it.
+//! page samples and timers come in, decisions go out. If it dies, nobody drains the rings, and the
+//! program runs on under the kernel alone.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -21,7 +20,7 @@ use hither_sys::session::{RingInfo, Session, SessionOptions};
 
 use crate::agent::{Agent, AnyAgent, Poll, RecordSource, RunState, SessionNeeds};
 use crate::decision_log::LogFile;
-use crate::error::{Error, Result};
+use crate::error::{Conflict, Error, Result};
 use crate::file_migration::{self, FileMigrationOptions, FileMigrationReport};
 use crate::file_placement::{FilePlacement, FilePlacementOptions, FilePlacementReport};
 use crate::launch::{self, Instrumentation, Supervised};
@@ -31,75 +30,45 @@ use crate::polling::Periodic;
 use crate::replication::{self, ReplicationOptions, ReplicationReport};
 use crate::status::{Status, StatusFile};
 
-/// How often the rings of threads that died without a word are looked for.
+/// How often the rings of threads that died without reporting it are looked for.
 const REAP_PERIOD_NS: u64 = 500_000_000;
 
 /// How often the status is published.
 const STATUS_PERIOD_NS: u64 = 1_000_000_000;
 
-/// What to run.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Path of the library that the program loads: the recorder's, or, where its memory is placed,
-    /// the one that reports regions, too.
+    /// Path of the library that the program loads: the recorder's, or the one that also reports
+    /// regions where memory is placed.
     pub preload: PathBuf,
-    /// Decide, and carry nothing out.
+    /// Decisions are not carried out.
     pub dry_run: bool,
-    /// Where to log what was seen and decided.
+    /// Where to log inputs and decisions.
     pub log: Option<PathBuf>,
-    /// How many rings, their size, and how far call stacks are followed. The rest is up to the
-    /// mechanisms.
+    /// The number and size of rings, and the depth of call stacks. The mechanisms set the rest.
     pub session: SessionOptions,
 }
 
 /// The mechanisms of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Mechanisms {
-    /// A replacement policy says what the page cache keeps of the program's files.
+    /// A replacement policy decides what the page cache keeps of the program's files.
     pub page_cache: Option<PageCacheOptions>,
-    /// Blocks of files are copied to where they are read.
+    /// Blocks of files are copied to the nodes that read them.
     pub replication: Option<ReplicationOptions>,
-    /// Pages of files come into memory on these nodes.
+    /// Pages of files are allocated on chosen nodes.
     pub file_placement: Option<FilePlacementOptions>,
-    /// Pages of files move to where they are read.
+    /// Pages of files move to the nodes that read them.
     pub file_migration: Option<FileMigrationOptions>,
-    /// A placement policy says where the program's memory is.
+    /// A placement policy decides where the program's memory is.
     pub memory: Option<MemoryOptions>,
 }
 
-/// Two mechanisms that one run cannot have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Conflict {
-    /// Replicas hide accesses from the page cache's policy.
-    ReplicationHidesPageCache,
-    /// Replicas hide accesses from whoever places pages of files, and are copies of them.
-    ReplicationHidesFiles,
-    /// One moves what the other has placed.
-    PlacementAgainstMigration,
-}
-
-impl fmt::Display for Conflict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Conflict::ReplicationHidesPageCache => {
-                "of the reads that replicas serve only one in 16 is reported, \
-                 so what the page cache should keep could not be judged"
-            }
-            Conflict::ReplicationHidesFiles => {
-                "replicas are made of pages where the kernel has put them, \
-                 and reads of replicas are not reported one by one"
-            }
-            Conflict::PlacementAgainstMigration => {
-                "pages would be moved from where they were placed"
-            }
-        })
-    }
-}
-
 impl Mechanisms {
-    /// The first two that do not go together.
+    /// The first two that cannot run together.
     pub fn conflict(&self) -> Option<Conflict> {
         let replication = self.replication.is_some();
         let files = self.file_placement.is_some() || self.file_migration.is_some();
@@ -114,7 +83,7 @@ impl Mechanisms {
     }
 }
 
-/// A run that has ended. A mechanism that was not asked for, or stepped aside, has no report.
+/// A run that has ended. A mechanism without a report was not asked for, or stepped aside.
 #[derive(Debug)]
 pub struct RunReport {
     /// How the program ended.
@@ -123,19 +92,19 @@ pub struct RunReport {
     pub ran: Duration,
     /// Processor time of the agent.
     pub agent: Duration,
-    /// What the page cache's policy came to.
+    /// The result of steering the page cache.
     pub page_cache: Option<PageCacheReport>,
-    /// What replication came to.
+    /// The result of replication.
     pub replication: Option<ReplicationReport>,
-    /// What placing pages of files came to.
+    /// The result of placing pages of files.
     pub file_placement: Option<FilePlacementReport>,
-    /// What moving pages of files came to. Nothing on a machine of one node.
+    /// The result of moving pages of files. `None` on a machine with one node.
     pub file_migration: Option<FileMigrationReport>,
-    /// What placing memory came to. Nothing on a machine of one node.
+    /// The result of placing memory. `None` on a machine with one node.
     pub memory: Option<MemoryReport>,
 }
 
-/// What a run takes place on.
+/// The system that a run is on.
 #[derive(Clone)]
 pub struct System {
     /// The machine.
@@ -154,19 +123,19 @@ impl Default for System {
 }
 
 /// Runs the program to its end on this machine. It has this process's standard streams and process
-/// group. While it runs, SIGINT and SIGQUIT are left to it, and SIGTERM, SIGHUP, SIGUSR1 and
-/// SIGUSR2 are passed on to it.
+/// group. While it runs, this process ignores SIGINT and SIGQUIT, and forwards SIGTERM, SIGHUP,
+/// SIGUSR1 and SIGUSR2 to it.
 ///
-/// On a machine of one node nothing is moved: memory and file migration step aside, unless it is a
-/// dry run.
+/// On a machine with one node nothing is moved: memory and file migration step aside, unless it is
+/// a dry run.
 ///
 /// # Errors
-/// Two mechanisms do not go together, one cannot be set up, or the program cannot be started.
+/// Two mechanisms cannot run together, one cannot be set up, or the program cannot be started.
 pub fn run(options: &RunOptions, mechanisms: &Mechanisms) -> Result<RunReport> {
     run_on(&System::default(), options, mechanisms)
 }
 
-/// The same on a system that may answer otherwise.
+/// Runs the program on a given system, which tests can simulate.
 ///
 /// # Errors
 /// As [`run`].
@@ -192,15 +161,15 @@ pub fn run_on(system: &System, options: &RunOptions, mechanisms: &Mechanisms) ->
     agents.run(options, needs)
 }
 
-/// The nodes that pages can be moved between; none on a machine of one node, where there is nothing
-/// to move, unless nothing would be moved anyway.
+/// The nodes that pages can be moved between. `None` on a machine with one node, unless it is a dry
+/// run.
 fn nodes_to_move_between(machine: &dyn Machine, dry_run: bool) -> Result<Option<Vec<NodeMemory>>> {
     let hidden = |error: io::Error| Error::Nodes(error.to_string());
     let nodes = machine.nodes().map_err(hidden)?;
     Ok((dry_run || !launch::is_alone(&nodes)).then_some(nodes))
 }
 
-/// The agents of a run, and the mechanism that needs none.
+/// The agents of a run, and file placement, which needs none.
 struct Agents {
     page_cache: Option<Agent<page_cache::PageCacheActuator>>,
     replication: Option<Agent<replication::ReplicationActuator>>,
@@ -210,8 +179,8 @@ struct Agents {
 }
 
 impl Agents {
-    /// Sets up those that are asked for, but for those that have nothing to do here; with what they
-    /// need of the session.
+    /// Sets up the agents of the given mechanisms, except for those that have nothing to do on this
+    /// machine. Returns also what they need of the session.
     fn set_up(
         system: &System,
         options: &RunOptions,
@@ -274,7 +243,7 @@ impl Agents {
         Ok((agents, needs.into_iter().flatten().collect()))
     }
 
-    /// Nothing is to be done.
+    /// Whether there is nothing to do.
     fn is_empty(&self) -> bool {
         self.page_cache.is_none()
             && self.replication.is_none()
@@ -296,7 +265,7 @@ impl Agents {
         agents.into_iter().flatten()
     }
 
-    /// Runs the program to its end, with the agents at work on a thread of their own.
+    /// Runs the program to its end, with the agents on a thread of their own.
     fn run(mut self, options: &RunOptions, needs: Vec<SessionNeeds>) -> Result<RunReport> {
         let file_mechanisms = needs.iter().filter(|of| of.block_bytes.is_some()).count();
         let needs = needs.into_iter().reduce(SessionNeeds::and);
@@ -341,7 +310,7 @@ impl Agents {
         Ok(agents.finish(exit, &mut state, ran))
     }
 
-    /// What came of it all.
+    /// The result of the run.
     fn finish(self, exit: ExitStatus, state: &mut RunState, ran: Duration) -> RunReport {
         RunReport {
             exit,
@@ -365,7 +334,7 @@ struct RunLoop {
 }
 
 impl RunLoop {
-    /// Takes everything in until `ended` is set, and then once more.
+    /// Polls until `ended` is set, and then once more.
     fn run(&mut self, ended: &AtomicBool) -> io::Result<()> {
         for agent in self.agents.all() {
             agent.start()?;
@@ -373,7 +342,7 @@ impl RunLoop {
         let mut reap = Periodic::after(REAP_PERIOD_NS);
         let mut publish = Periodic::after(STATUS_PERIOD_NS);
         loop {
-            // Read first: what the program did before it ended is found by the drain after.
+            // Read before the drain, so that the last drain finds all that the program did.
             let last = ended.load(Ordering::Acquire);
             let now_ns = self.state.now_ns();
             let reaped = reap.is_due(now_ns);
@@ -405,8 +374,8 @@ impl RunLoop {
         }
     }
 
-    /// Empties the rings, with `reap` those of threads that are gone, too; how many records there
-    /// were.
+    /// Drains the rings; with `reap` also those of threads that are gone. Returns the number of
+    /// records.
     fn drain(&mut self, reap: bool) -> usize {
         let RunLoop { agents, state, .. } = self;
         let start_ns = state.start_ns;
@@ -446,7 +415,7 @@ impl RunLoop {
         records
     }
 
-    /// Says what goes on, for whoever watches.
+    /// Publishes the status of the run.
     fn publish(&mut self, now_ns: u64) {
         let RunLoop {
             agents,

@@ -1,11 +1,11 @@
-//! What a run does, for whoever looks on: a JSON document that its agent writes anew from time to
-//! time, into a folder of the user's own.
+//! The status of a run: a JSON document that its agent rewrites every second, in a private folder
+//! of the user.
 //!
-//! A file rather than a socket: it costs the agent a small write a second, whether anybody looks or
-//! not, nobody can make it wait, and `cat` and `jq` read it as well as `hither top`. 9 KB, of 32
-//! regions, take 67 us of processor time in memory, and 209 us on ext4, which writes a file at once
-//! that is renamed onto another (2 cores, Linux 6.18, 2026-11): less than a ten-thousandth of a CPU
-//! in memory, which is where they go if they can.
+//! It is a file and not a socket. It costs the agent a small write a second, whether anybody reads
+//! it or not, no reader can make the agent wait, and `cat` and `jq` read it as `hither top` does. 9
+//! KB, for 32 regions, take 67 us of processor time in a file system in memory, and 209 us on ext4,
+//! which writes a file to the disk when it is renamed onto another (2 cores, Linux 6.18, 2026-11).
+//! So the folder is in memory where there is one: less than a ten-thousandth of a CPU.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,27 +16,27 @@ use serde_json::Value;
 
 use crate::launch;
 
-/// What programs do is their user's business.
-const MODE: u32 = 0o700;
+/// Permissions of the folder: only its user may know what programs run.
+const FOLDER_MODE: u32 = 0o700;
 
-/// What a run does at a moment.
+/// The status of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The agent's process.
     pub agent: u32,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// Nothing is carried out.
+    /// Decisions are not carried out.
     pub dry_run: bool,
-    /// How long the program has run.
+    /// How long the program has run so far.
     pub ran_ns: u64,
-    /// Of the agent, processor time.
+    /// Processor time of the agent so far.
     pub agent_ns: u64,
-    /// What each mechanism does.
+    /// The status of each mechanism.
     pub mechanisms: Vec<MechanismStatus>,
 }
 
-/// Which mechanism a status is of.
+/// The mechanism of a status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MechanismTag {
@@ -51,59 +51,63 @@ pub enum MechanismTag {
     Memory,
 }
 
-/// What a mechanism does at a moment.
+/// The status of a mechanism.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MechanismStatus {
-    /// Which one.
+    /// The mechanism.
     pub mechanism: MechanismTag,
-    /// Its policy, with its parameters.
+    /// Its policy, with parameters.
     pub policy: String,
     /// The kernel's numbers of the nodes, in the order of [`RegionStatus::pages`].
     pub nodes: Vec<u32>,
-    /// Regions of memory that there are now.
+    /// How many regions of memory there are.
     pub regions: u64,
-    /// The largest of them.
+    /// The largest regions.
     pub largest: Vec<RegionStatus>,
-    /// The figures that the run's end will give, so far.
+    /// The figures of the report at the end of the run, as they are so far.
     pub figures: Value,
 }
 
-/// A region of memory at a moment.
+/// The figures of a mechanism as JSON.
+pub(crate) fn to_figures(figures: &impl Serialize) -> Value {
+    serde_json::to_value(figures).unwrap_or_default()
+}
+
+/// A region of memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionStatus {
     /// The process.
     pub pid: u32,
-    /// Where it starts.
+    /// Its address.
     pub start: u64,
     /// Its size.
     pub bytes: u64,
     /// The signature of the call site that allocated it.
     #[serde(with = "crate::decision_log::hex")]
     pub signature: u64,
-    /// What is thought of it.
+    /// What the policy has decided about it, in a word.
     pub state: String,
     /// Pages that are known to be on each node.
     pub pages: Vec<u64>,
 }
 
-/// Where a run says what it does; taken down with the value.
+/// The file of a run's status. It is removed on drop.
 #[derive(Debug)]
 pub(crate) struct StatusFile {
     path: PathBuf,
 }
 
 impl StatusFile {
-    /// None where there is no folder that is this user's alone.
+    /// `None` where no folder can be made that is private to the user.
     pub(crate) fn new(agent: u32) -> Option<StatusFile> {
         let folder = status_folder();
-        private_folder::create(&folder, MODE).ok()?;
+        private_folder::create(&folder, FOLDER_MODE).ok()?;
         Some(StatusFile {
             path: folder.join(format!("{agent}.json")),
         })
     }
 
-    /// Replaces what it says. A full disk or a folder that is gone leaves the run without
-    /// onlookers, and no worse.
+    /// Replaces the file. An error is ignored: the run goes on without a status.
     pub(crate) fn publish(&self, status: &Status) {
         let partial = self.path.with_extension("partial");
         let text = serde_json::to_vec(status).unwrap_or_default();
@@ -117,8 +121,8 @@ impl Drop for StatusFile {
     }
 }
 
-/// `hither` in `$XDG_RUNTIME_DIR`, or `hither-runs-` with the user's number in `/dev/shm`, or
-/// `/tmp`: memory before a disk, to which a file that takes another's place is written at once.
+/// `hither` in `$XDG_RUNTIME_DIR`, or else `hither-runs-` and the user's number in `/dev/shm`, or
+/// in `/tmp` where there is no `/dev/shm`.
 fn status_folder() -> PathBuf {
     let shm = Path::new("/dev/shm");
     let shared = if shm.is_dir() { shm } else { Path::new("/tmp") };
@@ -131,11 +135,11 @@ fn status_folder() -> PathBuf {
     }
 }
 
-/// The runs of this user's that go on, by the number of their agent. What one left behind that was
-/// killed is removed.
+/// The current runs of this user, ordered by process id of the agent. Removes files of runs whose
+/// agent was killed.
 pub fn runs() -> Vec<Status> {
     let folder = status_folder();
-    if private_folder::create(&folder, MODE).is_err() {
+    if private_folder::create(&folder, FOLDER_MODE).is_err() {
         return Vec::new();
     }
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -144,10 +148,10 @@ pub fn runs() -> Vec<Status> {
     runs
 }
 
-/// What the run with this agent has last said of itself.
+/// The latest status of the run with this agent.
 pub fn run_of(agent: u32) -> Option<Status> {
     let folder = status_folder();
-    private_folder::create(&folder, MODE).ok()?;
+    private_folder::create(&folder, FOLDER_MODE).ok()?;
     read(&folder.join(format!("{agent}.json")))
 }
 

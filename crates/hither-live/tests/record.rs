@@ -61,7 +61,7 @@ fn a_program_s_reads_are_recorded_with_their_places_in_the_source() {
         .iter()
         .position(|object| object.path.ends_with(b"/data"))
         .expect("the file");
-    assert_eq!(trace.object_tallies()[object].read_bytes, 100_000);
+    assert_eq!(trace.object_counts()[object].read_bytes, 100_000);
     assert_eq!(trace.objects()[object].size, 100_000);
     let site = |name: &str| {
         trace

@@ -1,5 +1,5 @@
-//! Accesses to files: the record of one, its way into the thread's ring, and the filter that drops
-//! what the agent knows already.
+//! Accesses to files: the record of an access, how it gets into the thread's ring, and the filter
+//! that skips what the agent already knows.
 
 use std::cell::Cell;
 
@@ -35,9 +35,9 @@ thread_local! {
     static LAST_BLOCK: Cell<BlockOfFile> = const { Cell::new(NOWHERE) };
 }
 
-/// The key of the file behind `fd`, if the agent has no use for this read: it lies within the block
-/// in which the thread's last recorded access ended. All that is looked at is the thread's own and
-/// the table: 25 instructions, where a record takes 500.
+/// The key of the file behind `fd`, if the agent does not need this read: it lies within the block
+/// in which the thread's last recorded access ended. This reads only thread-local data and the
+/// table: 25 instructions, where a record takes 500.
 #[inline]
 pub(crate) fn already_reported(fd: i32, offset: u64, length: u64) -> Option<u64> {
     let BlockOfFile {
@@ -94,7 +94,7 @@ pub(crate) struct Call {
 }
 
 /// The record of a call on the file of this key, without its call site. `None` if the descriptor
-/// stands for something else by now: closed and reused where no hook sees it.
+/// refers to something else by now: it was closed and reused where no hook sees it.
 pub(crate) fn describe(
     session: &ProgramSession,
     call: Call,
@@ -125,8 +125,9 @@ fn record_at(
     offset: u64,
     length: u64,
 ) -> Record<'static> {
-    // An agent that counts references to blocks takes the order of the time alone. Within a tick of
-    // the kernel's a thread's accesses keep their order, those of several do not.
+    // An agent that counts references to blocks uses the time only for their order. Within a tick
+    // of the kernel's clock the accesses of a thread keep their order, those of several threads do
+    // not.
     let time_ns = match session.block_bits() {
         0 => monotonic_ns(),
         _ => tick_ns(),
@@ -143,8 +144,8 @@ fn record_at(
     }
 }
 
-/// Pushes the access if its call site is remembered and the thread has a ring. False if neither
-/// this nor a full ring has settled it: [`push`] is to be called.
+/// Pushes the access if its call site is remembered and the thread has a ring. False if it was
+/// neither recorded nor lost to a full ring: then [`push`] has to be called.
 #[inline]
 pub(crate) fn push_remembered(
     thread: &mut Thread,

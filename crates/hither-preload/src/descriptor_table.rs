@@ -1,8 +1,7 @@
-//! Tables of what a feature knows of descriptors: a row each, by number.
+//! Tables of what a feature knows of descriptors: one row for each, by number.
 //!
-//! A table is mapped when its feature starts, and of its rows only those that were touched have
-//! memory behind them. All threads share it. Whatever closes or replaces a descriptor has every
-//! table forget it (`lifecycle`).
+//! A table is mapped when its feature starts; only rows that were touched take memory. All threads
+//! share it. Whatever closes or replaces a descriptor clears its row in every table (`lifecycle`).
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -16,10 +15,10 @@ const DESCRIPTORS_MAX: usize = 1 << 16;
 /// # Safety
 /// All bytes zero are a value: that of a descriptor of which nothing is known.
 pub(crate) unsafe trait Row: Sync + 'static {
-    /// Whether there is nothing to forget, as far as a look tells that writes nothing.
+    /// Whether there is nothing to clear, checked without writing.
     fn is_blank(&self) -> bool;
 
-    /// Forgets what is known.
+    /// Clears what is known.
     fn forget(&self);
 }
 
@@ -28,14 +27,14 @@ pub(crate) struct Table<R> {
 }
 
 impl<R: Row> Table<R> {
-    /// One that has no rows yet.
+    /// A table that has no rows yet.
     pub(crate) const fn new() -> Table<R> {
         Table {
             rows: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
 
-    /// Gives it its rows; whether there was memory for them. To be called once.
+    /// Maps the rows; returns whether there was memory for them. To be called once.
     pub(crate) fn open(&self) -> bool {
         let rows = syscalls::map(DESCRIPTORS_MAX * size_of::<R>(), None);
         if let Ok(rows) = rows {
@@ -49,7 +48,7 @@ impl<R: Row> Table<R> {
         !self.rows.load(Ordering::Relaxed).is_null()
     }
 
-    /// It has no rows any more, but for who has found one already.
+    /// Takes the rows away, except from threads that have found one already.
     pub(crate) fn close(&self) {
         self.rows.store(std::ptr::null_mut(), Ordering::Release);
     }
@@ -77,7 +76,7 @@ impl<R: Row> Table<R> {
     pub(crate) fn forget_range(&self, first: u32, last: u32) {
         let rows =
             (first..=last.min(DESCRIPTORS_MAX as u32 - 1)).map_while(|fd| self.row(fd as i32));
-        // A look first: most of the table was never touched and has no memory behind it yet.
+        // Check first: most of the table was never touched and has no memory behind it yet.
         rows.filter(|row| !row.is_blank()).for_each(Row::forget);
     }
 }

@@ -1,10 +1,10 @@
-//! Which file each descriptor stands for.
+//! Which file each descriptor refers to.
 //!
 //! Files are looked up at their first use, not when they are opened, so descriptors that were
-//! inherited, received over a socket or opened inside libc need nothing special. Hooks on whatever
-//! opens, closes or copies descriptors only make the table forget. The table is two atomic words a
-//! descriptor: the other one says whether its open file description is this process's alone, so
-//! that what is done to that is seen by nobody else.
+//! inherited, received over a socket or opened inside libc need no special case. Hooks on calls
+//! that open, close or copy descriptors only clear rows of the table. A row is two atomic words.
+//! The second one says whether the open file description belongs to this process alone, so that
+//! changes to it affect nobody else.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,18 +17,18 @@ use crate::signature::mix;
 const UNKNOWN: u64 = 0;
 /// Not a file whose accesses are recorded: a pipe, a socket, a terminal, something under /proc.
 const IGNORED: u64 = 1;
-/// The low bits of a known file's entry; the others are its key.
+/// The low bits of a known file's word; the others are its key.
 const FILE: u64 = 2;
 /// The agent has its path.
 const DEFINED: u64 = 1;
 const KEY: u64 = !3;
 
-/// One without a row is looked up at every use.
+/// A descriptor without a row is looked up at every use.
 #[repr(C)]
 pub(crate) struct Descriptor {
     file: AtomicU64,
-    /// What [`SHARINGS`] was when the program opened it, or 0 where another descriptor or process
-    /// may have its description, too.
+    /// The value of [`SHARINGS`] when the program opened it, or 0 where another descriptor or
+    /// process may share its description.
     opened: AtomicU64,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn opened(fd: i32) {
     }
 }
 
-/// What `fd` stands for is another descriptor's, too.
+/// Another descriptor shares the description of `fd`.
 #[cfg(feature = "interpose")]
 pub(crate) fn shared(fd: i32) {
     if let Some(entry) = TABLE.row(fd) {
@@ -66,13 +66,13 @@ pub(crate) fn shared(fd: i32) {
     }
 }
 
-/// All descriptors may be another process's, too.
+/// Another process may share all descriptions.
 #[cfg(feature = "interpose")]
 pub(crate) fn all_shared() {
     SHARINGS.fetch_add(1, Ordering::AcqRel);
 }
 
-/// Whether the program has opened `fd`, and nobody else has had it since.
+/// Whether the program has opened `fd`, and nobody has shared it since.
 pub(crate) fn is_alone(fd: i32) -> bool {
     TABLE.row(fd).is_some_and(|entry| {
         entry.opened.load(Ordering::Acquire) == SHARINGS.load(Ordering::Acquire)
@@ -95,8 +95,8 @@ pub(crate) fn known(fd: i32) -> Option<Option<u64>> {
 
 /// The key of the file behind `fd`, or `None` if its accesses are not recorded. The file is defined
 /// first; if `define` has no room, the next access tries again. `ours` says whether the table
-/// describes the calling process's descriptors: what the child of a `vfork` finds is not entered in
-/// its parent's.
+/// describes the calling process's descriptors: what the child of a `vfork` finds is not entered
+/// into its parent's table.
 pub(crate) fn look_up(
     fd: i32,
     ours: bool,

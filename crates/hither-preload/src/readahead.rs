@@ -44,9 +44,9 @@ const SKIPPED_BLOCKS_MAX: u32 = 4;
 /// ahead.
 const SINGLE_BLOCKS_MAX: u32 = 64;
 
-/// Ends of reads that a descriptor remembers. One that continues no read replaces any of them, at
-/// random, so that of somewhat more streams most are known still.
-const ENDS: usize = 6;
+/// Ends of reads that a descriptor remembers. A read that continues none replaces a random one, so
+/// that with somewhat more streams most are still known.
+const ENDS_MAX: usize = 6;
 
 /// Readahead is as the kernel has it.
 const ENABLED: u32 = 0;
@@ -57,18 +57,18 @@ const DISABLED: u32 = 2;
 /// Not to be touched while it is open.
 const LEFT_ALONE: u32 = 3;
 
-/// Half a line of the processor's cache. A descriptor without a row is left alone.
+/// The state of a descriptor: half a cache line. A descriptor without a row is left alone.
 #[repr(C)]
 pub(crate) struct Descriptor {
     state: AtomicU32,
     /// Reads in a row that continued no other, at most [`RANDOM_READS_MIN`].
     random_reads: AtomicU32,
     /// The blocks in which reads ended.
-    ends: [AtomicU32; ENDS],
+    ends: [AtomicU32; ENDS_MAX],
 }
 
 pub(crate) static TABLE: Table<Descriptor> = Table::new();
-/// How many descriptors are [`DISABLED`], and the highest that ever was.
+/// The number of [`DISABLED`] descriptors, and the highest one there ever was.
 static DISABLED_COUNT: AtomicU32 = AtomicU32::new(0);
 static DISABLED_HIGHEST: AtomicU32 = AtomicU32::new(0);
 
@@ -87,8 +87,7 @@ pub(crate) fn is_near(end: u32, first: u32) -> bool {
     first.wrapping_sub(end) <= SKIPPED_BLOCKS_MAX
 }
 
-/// Tracks reads from now on, if the agent wants that. To be called once, when the library is
-/// loaded.
+/// Starts to track reads, if the agent wants that. To be called once, when the library is loaded.
 pub(crate) fn start(session: &ProgramSession) {
     // A program under a filter may be killed for a call that it does not make itself.
     if session.files() && session.tracks_readahead() && !session.is_confined() {
@@ -96,8 +95,8 @@ pub(crate) fn start(session: &ProgramSession) {
     }
 }
 
-/// Tracks no read any more, and enables readahead everywhere. Writes nothing where none is tracked:
-/// reads call this for as long as the agent is gone.
+/// Stops tracking reads, and enables readahead on all descriptors. Writes nothing if none is
+/// tracked: reads call this for as long as the agent is gone.
 #[cold]
 pub(crate) fn stop() {
     if TABLE.is_open() {
@@ -185,7 +184,7 @@ impl Descriptor {
     fn continues_an_end(&self, read: Read) -> bool {
         let mut ends = self.ends.iter();
         let near = ends.position(|end| is_near(end.load(Ordering::Relaxed), read.first));
-        let place = near.unwrap_or_else(|| mix(u64::from(read.last)) as usize % ENDS);
+        let place = near.unwrap_or_else(|| mix(u64::from(read.last)) as usize % ENDS_MAX);
         if let Some(end) = self.ends.get(place) {
             end.store(read.last, Ordering::Relaxed);
         }
@@ -228,7 +227,7 @@ mod tests {
         Descriptor {
             state: AtomicU32::new(ENABLED),
             random_reads: AtomicU32::new(0),
-            ends: [const { AtomicU32::new(0) }; ENDS],
+            ends: [const { AtomicU32::new(0) }; ENDS_MAX],
         }
     }
 
@@ -280,13 +279,13 @@ mod tests {
 
     #[test]
     fn streams_through_one_descriptor_are_streams_whoever_reads_them() {
-        for count in 1..=ENDS as u32 {
+        for count in 1..=ENDS_MAX as u32 {
             let streams = (0..100).flat_map(|step| (0..count).map(move |of| (of, step)));
             let reads = streams.map(|(of, step)| blocks((of + 1) * 100_000 + 2 * step, 2));
             assert_eq!(at_random(reads), 0, "{count}");
         }
         // Of more than are remembered it is for the threads to know, or for chance.
-        let count = ENDS as u32 + 2;
+        let count = ENDS_MAX as u32 + 2;
         let streams = (0..1000).flat_map(|step| (0..count).map(move |of| (of, step)));
         let reads = streams.map(|(of, step)| blocks((of + 1) * 100_000 + 2 * step, 2));
         assert!(at_random(reads) < 80, "of 8000");

@@ -1,9 +1,9 @@
-//! References a second and policy, through the engine's inner loop: a batch at a time, one cache,
-//! one core.
+//! References per second and policy in the engine's inner loop: a batch at a time, one cache, one
+//! core.
 //!
-//! The trace is four loops of a thousand blocks, by a site and a file each, with a favoured set
-//! between them: hits and misses, all three classes, and more blocks than the first-level cache has
-//! room for. `cargo test --benches` runs each case once.
+//! The trace has four loops of a thousand blocks, each with its own site and file, and a favoured
+//! set between them: hits and misses, all three classes, and more blocks than the first-level cache
+//! holds. `cargo test --benches` runs each case once.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hither_core::registry::{self, Needs, ReplacementSettings};

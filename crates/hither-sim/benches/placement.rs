@@ -1,14 +1,13 @@
-//! Accesses a second and placement, through both engines, on one core: what a run costs whose trace
-//! is in memory.
+//! Accesses per second and placement in both engines, on one core, for a trace in memory.
 //!
-//! Files: every node reads its own part of one large file and comes back to it, a third of its
-//! accesses being to what all share, so that there are local and remote hits, misses and victims.
-//! Pages: every thread sweeps over its own part of an array, which its neighbour touched first, and
-//! over the edges of the neighbours' parts, for ten iterations. The number of accesses is the same
-//! for any number of nodes. `cargo test --benches` runs each case once.
+//! Files: every node reads its own part of one large file repeatedly, and a third of its accesses
+//! go to a shared part, so there are local and remote hits, misses and victims. Pages: every thread
+//! sweeps over its own part of an array, which its neighbour touched first, and over the edges of
+//! the neighbours' parts, for ten iterations. The number of accesses is the same for any number of
+//! nodes. `cargo test --benches` runs each case once.
 //!
-//! What is measured is the processor time of all threads, since the machines that run benches are
-//! shared: a run of files decodes the next accesses on a second thread.
+//! The result is the processor time of all threads, since bench machines are shared: a run of files
+//! decodes the next accesses on a second thread.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -32,11 +31,11 @@ const KNOWS: Needs = Needs {
     ..Needs::ALL
 };
 
-/// Accesses to the one object, by as many threads as nodes.
+/// Accesses to one object, by one thread per node.
 fn program(nodes: u64, mut block: impl FnMut(u64, u64) -> u64) -> InMemory {
     let accesses = (0..ACCESSES)
         .map(|tick| {
-            // A node makes 16 accesses before the next one does.
+            // A node makes 16 accesses before the next node does.
             let node = tick / 16 % nodes;
             let block = block(tick, node);
             Access {

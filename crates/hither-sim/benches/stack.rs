@@ -1,9 +1,9 @@
-//! Many sizes of LRU and OPT in one pass, against one cache of each: nanoseconds a reference on one
-//! core.
+//! Many sizes of LRU and OPT in one pass, against one cache per size: nanoseconds per reference on
+//! one core.
 //!
-//! `cargo test --benches` runs each case once on a small trace; `cargo bench` takes a zipf of 10
-//! million references to about a million blocks, larger than the caches of the processor as real
-//! traces are, and a loop over as many.
+//! `cargo test --benches` runs each case once on a small trace. `cargo bench` uses a zipf trace of
+//! 10 million references to about a million blocks, which exceeds the processor's caches as real
+//! traces do, and a loop of the same size.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hither_core::registry::{Needs, ReplacementSettings};
@@ -23,8 +23,8 @@ fn scale() -> (u32, u32) {
     }
 }
 
-/// Popularity by rank with exponent 1, by inverting its distribution function, ranks strewn over
-/// the numbers.
+/// Zipf ranks with exponent 1, by the inverse of the distribution function, with ranks scattered
+/// over the numbers.
 fn zipf(references: u32, blocks: u32) -> InMemory {
     let mut state = 1u64;
     let stream = (0..references).map(|_| {

@@ -1,14 +1,13 @@
-//! Caches of one level, any number of them over one pass of a trace.
+//! Caches of one level: any number of them in one pass over a trace.
 //!
-//! Where many sizes of `lru` or `opt` are asked for, one [stack](crate::stack) takes the place of
-//! the caches and gives the same counts; so does one for each size of `opt` where they are few.
+//! For many sizes of `lru` or `opt`, one [stack](crate::stack) replaces the caches and gives the
+//! same counts. For few sizes of `opt`, one stack per size does.
 //!
-//! The trace is decoded once, a batch at a time; each batch is then run through all caches in
-//! parallel while the next one is being decoded. Every cache sees every access in order and shares
-//! nothing, so that the number of threads cannot change a result. A batch of 8192 accesses (0.5
-//! MiB) stays in a core's second-level cache, and at 4 ns an access (lru) to 60 ns (dear; all
-//! measured 2026-11 by `benches/caches.rs`) a cache's share of a batch is well above the
-//! microsecond or two that handing it to a thread costs.
+//! The trace is decoded once, in batches. All caches run through a batch in parallel while the next
+//! one is decoded. Every cache sees every access in order and shares nothing, so the number of
+//! threads cannot change a result. A batch of 8192 accesses (0.5 MiB) stays in a core's
+//! second-level cache. At 4 ns (lru) to 60 ns (dear) per access, a cache's work on a batch far
+//! exceeds the one or two microseconds of passing it to a thread (2026-11, `benches/caches.rs`).
 
 use crate::references::References;
 use crate::sample::{self, Estimate, PART_BLOCKS_MIN, SAMPLE_PARTS};
@@ -23,64 +22,64 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const BATCH: usize = 8192;
+const BATCH_REFERENCES: usize = 8192;
 
 /// One cache to simulate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CacheConfiguration {
-    /// The policy with its parameters.
+    /// The policy and its parameters.
     pub spec: Spec,
-    /// How many blocks it holds, at least one.
+    /// Capacity in blocks, at least one.
     pub cache_blocks: u32,
 }
 
-/// What goes with a run besides the trace and the caches.
+/// Options of a run.
 #[derive(Clone, Copy, Default)]
 pub struct CacheOptions<'a> {
-    /// What is known of the call sites beforehand, for policies that learn about them.
+    /// Profiles of call sites, for policies that learn about them.
     pub sites: &'a [SiteRecord],
     /// Called now and then with the number of references done.
     pub progress: Option<&'a (dyn Fn(u64) + Sync)>,
-    /// Ends the run with [`Error::Cancelled`] soon after it becomes true.
+    /// Cancels the run with [`Error::Cancelled`] soon after it becomes true.
     pub cancel: Option<&'a AtomicBool>,
-    /// Into how many segments of equal length the hits of each cache are divided as well, at most
-    /// one a reference; 0 for none.
+    /// Into how many segments of equal length the hits of each cache are also split; at most one
+    /// per reference. 0: none.
     pub segments: u64,
 }
 
-/// A part of the references, one after the other.
+/// A segment of the references.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
-    /// References made; of a sample, those that are in it.
+    /// References. In a sample, those in it.
     pub accesses: u64,
-    /// Those that found their block.
+    /// References that found their block.
     pub hits: u64,
 }
 
-/// What became of one cache.
+/// The result of one cache.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CacheOutcome {
     /// The policy's name.
     pub policy: &'static str,
-    /// Its parameters, all written out.
+    /// All its parameters.
     pub params: BTreeMap<&'static str, serde_json::Value>,
-    /// How many blocks the cache holds.
+    /// Capacity in blocks.
     pub cache_blocks: u32,
-    /// References made.
+    /// References.
     pub accesses: u64,
     /// References that found their block.
     pub hits: u64,
-    /// References that did not; cold misses are among them.
+    /// References that did not, including cold misses.
     pub misses: u64,
-    /// Hits by accesses; 0 for an empty trace.
+    /// Hits per access; 0 for an empty trace.
     pub hit_ratio: f64,
-    /// Where a sample was simulated: of what, and how good the estimate is.
+    /// If a sample was simulated: what it is a sample of, and the error of the estimate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimate: Option<Estimate>,
-    /// How many accesses were classified as `sequential`, `looping` and `other`; empty where the
-    /// policy does not classify.
+    /// Accesses classified as `sequential`, `looping` and `other`. Empty if the policy does not
+    /// classify.
     pub classes: BTreeMap<&'static str, u64>,
-    /// What the policy learnt about the call sites, if it learns about them.
+    /// What the policy learned about call sites, if it does.
     #[serde(skip)]
     pub sites: Option<Vec<SiteRecord>>,
     /// The same references and hits by [segment](CacheOptions::segments).
@@ -88,7 +87,7 @@ pub struct CacheOutcome {
     pub segments: Vec<Segment>,
 }
 
-/// Why a run did not take place or did not end.
+/// Why a run did not start or did not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A policy needs what the trace does not have.
@@ -101,13 +100,13 @@ pub enum Error {
         /// How to get it.
         advice: &'static str,
     },
-    /// A cache without room.
+    /// A cache of 0 blocks.
     #[error("a cache of 0 blocks for policy `{policy}`; the smallest cache is one block")]
     NoRoom {
         /// The policy.
         policy: &'static str,
     },
-    /// There is not one capacity a node.
+    /// The number of capacities is not the number of nodes.
     #[error("{given} capacities for the {nodes} nodes of `{topology}`: give one, or one a node")]
     Capacities {
         /// The topology.
@@ -125,7 +124,7 @@ pub enum Error {
         /// The node.
         node: u16,
     },
-    /// A placement of pages for caches of files, or the other way round.
+    /// A placement of pages used for files, or the other way round.
     #[error("placement `{placement}` places {of}, not {asked}")]
     WrongKind {
         /// The placement.
@@ -135,7 +134,7 @@ pub enum Error {
         /// What was to be placed.
         asked: &'static str,
     },
-    /// The caller wanted it to end.
+    /// The caller cancelled the run.
     #[error("cancelled")]
     Cancelled,
     /// The references could not be read.
@@ -143,8 +142,7 @@ pub enum Error {
     Trace(#[from] hither_trace::Error),
 }
 
-/// Replays `references` through every cache and gives what became of each, in the order of
-/// `configurations`.
+/// Replays `references` through every cache. Results are in the order of `configurations`.
 pub fn run(
     references: &impl References,
     configurations: &[CacheConfiguration],
@@ -156,12 +154,16 @@ pub fn run(
     let sampled = references.sampled();
     let mut lanes = lanes(configurations, references.blocks(), options.sites, sampled);
     let mut parts: [Vec<Access>; SAMPLE_PARTS] = Default::default();
-    let (mut batch, mut ahead) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+    let (mut batch, mut ahead) = (
+        Vec::with_capacity(BATCH_REFERENCES),
+        Vec::with_capacity(BATCH_REFERENCES),
+    );
     let needs = lanes
         .iter()
         .map(|lane_run| lane_run.lane.needs())
         .fold(Needs::NOTHING, Needs::and);
-    let read = |start: u64, out: &mut Vec<Access>| references.fill(start, BATCH, needs, out);
+    let read =
+        |start: u64, out: &mut Vec<Access>| references.fill(start, BATCH_REFERENCES, needs, out);
 
     let ends = segment_ends(references.references(), options.segments);
     read(0, &mut batch)?;
@@ -224,7 +226,7 @@ pub fn run(
     Ok(outcomes)
 }
 
-/// Refuses what cannot be simulated.
+/// Rejects what cannot be simulated.
 fn check(references: &impl References, configuration: &CacheConfiguration) -> Result<(), Error> {
     let CacheConfiguration { spec, cache_blocks } = configuration;
     let policy = spec.entry().name;
@@ -264,15 +266,15 @@ pub(crate) fn missing(needs: Needs, known: Needs) -> Option<(&'static str, &'sta
     }
 }
 
-/// Which references a lane is driven over.
+/// The references of a lane.
 #[derive(Clone, Copy, Debug)]
 enum LaneInput {
     All,
-    /// Those of one part of a sample.
+    /// The references of one part of a sample.
     Part(usize),
 }
 
-/// Where the segments of a trace end, as equal as whole references allow.
+/// The ends of the segments of a trace, of nearly equal length.
 fn segment_ends(references: u64, segments: u64) -> Vec<u64> {
     let segments = segments.min(references);
     (1..=segments)
@@ -280,8 +282,7 @@ fn segment_ends(references: u64, segments: u64) -> Vec<u64> {
         .collect()
 }
 
-/// A lane, over which references it is driven, and the hits so far of each of its configurations at
-/// each end of a segment.
+/// A lane, its references, and the hits of each of its configurations at the end of each segment.
 struct LaneRun {
     input: LaneInput,
     lane: Lane,
@@ -289,8 +290,8 @@ struct LaneRun {
 }
 
 impl LaneRun {
-    /// The next references; `cuts` are the ends of segments among them. A policy is told of one
-    /// access after the other, so cutting a batch changes nothing but what is known in between.
+    /// Replays the next references. `cuts` are the ends of segments among them. Policies get one
+    /// access at a time, so splitting a batch changes no result.
     fn drive(&mut self, batch: &[Access], cuts: &[usize]) {
         let mut from = 0;
         for &cut in cuts {
@@ -301,7 +302,7 @@ impl LaneRun {
         self.lane.drive(&batch[from..]);
     }
 
-    /// Writes what came of it to the places of its configurations.
+    /// Stores the results of its configurations.
     fn write_outcomes(
         self,
         ends: &[u64],
@@ -327,7 +328,7 @@ impl LaneRun {
     }
 }
 
-/// What one thread at a time drives: a cache, or a stack in place of one or several.
+/// What one thread at a time drives: a cache, or a stack that replaces caches.
 enum Lane {
     Cache {
         configuration: usize,
@@ -336,16 +337,16 @@ enum Lane {
         needs: Needs,
     },
     Stack {
-        /// Which configurations, and the size of each.
+        /// Its configurations, and the size of each.
         configurations: Vec<(usize, u32)>,
         stack: Stack,
     },
 }
 
-/// A lane for each configuration, or for several of which the sizes alone differ. Stacks come
-/// first: one of them takes longer than a cache does, and what starts last should be short.
+/// A lane for each configuration, or for several that differ only in size. Stacks come first: they
+/// take longer than caches, and the last lane to start should be short.
 ///
-/// A sample has lanes of smaller caches, and then those of its parts.
+/// A sample has lanes of smaller caches, followed by those of its parts.
 fn lanes(
     configurations: &[CacheConfiguration],
     blocks: u32,
@@ -408,8 +409,8 @@ impl Lane {
         blocks: u32,
         sites: &[SiteRecord],
     ) -> Lane {
-        // A cache larger than the trace's footprint never evicts: what it does not need it does not
-        // get, so that `--size 1TiB` costs no memory.
+        // A cache larger than the trace's footprint never evicts. It gets only the capacity that it
+        // needs, so `--size 1TiB` costs no memory.
         let capacity = configuration.cache_blocks.min(blocks.max(1));
         Lane::Cache {
             configuration: index,
@@ -421,7 +422,7 @@ impl Lane {
         }
     }
 
-    /// What it has to be told of an access beyond its block.
+    /// What it needs to know about an access besides its block.
     fn needs(&self) -> Needs {
         match self {
             Lane::Cache { needs, .. } => *needs,
@@ -438,7 +439,7 @@ impl Lane {
         }
     }
 
-    /// The hits so far of each of its configurations.
+    /// The hits of each of its configurations so far.
     fn hits(&self) -> Vec<u64> {
         match self {
             Lane::Cache { residency, .. } => vec![residency.hits()],
@@ -453,7 +454,7 @@ impl Lane {
         }
     }
 
-    /// Writes what came of it to the places of its configurations, and says which these are.
+    /// Stores the results of its configurations and returns their numbers.
     fn write_outcomes(
         self,
         configurations: &[CacheConfiguration],
@@ -502,7 +503,7 @@ fn hits_at(curve: &Curve, cache_blocks: u32) -> u64 {
 }
 
 impl CacheOutcome {
-    /// Turns the counts of a sample into those of the whole trace, with their error.
+    /// Scales the counts of a sample to the whole trace, with their error.
     fn estimate(&mut self, sampled: Sampled, misses_of_parts: &[u64; SAMPLE_PARTS]) {
         let of_part = f64::from(self.cache_blocks) * sampled.rate / SAMPLE_PARTS as f64;
         let large_enough = of_part >= f64::from(PART_BLOCKS_MIN);
@@ -517,7 +518,7 @@ impl CacheOutcome {
         self.hit_ratio = ratio(hits, self.accesses);
     }
 
-    /// The counts of one configuration, by a policy that does not classify and learns nothing.
+    /// The result of one configuration of a policy that neither classifies nor learns.
     fn new(configuration: &CacheConfiguration, hits: u64, misses: u64) -> CacheOutcome {
         let accesses = hits + misses;
         CacheOutcome {
@@ -544,7 +545,7 @@ fn ratio(hits: u64, accesses: u64) -> f64 {
     }
 }
 
-/// Every parameter of a spec with its value.
+/// All parameters of a spec with their values.
 pub(crate) fn params<E: RegistryEntry>(
     spec: &Spec<E>,
 ) -> BTreeMap<&'static str, serde_json::Value> {

@@ -1,33 +1,32 @@
-//! Miss-ratio curves: what becomes of a trace in caches of every size.
+//! Miss-ratio curves: the misses of a trace in caches of all sizes.
 //!
-//! Policies with a [stack] have exact curves at no more cost for a thousand sizes than for one. For
-//! the others each size is a cache to simulate, so they get fewer points.
+//! Policies with a [stack] have exact curves: a thousand sizes cost no more than one. For other
+//! policies each size is a cache to simulate, so their curves have fewer points.
 
 use crate::caches::{CacheConfiguration, CacheOptions, CacheOutcome, Error, run};
 use crate::references::References;
 use crate::stack;
 use hither_core::Spec;
 
-/// How sizes are spread from one block to all distinct blocks.
+/// How sizes are spaced, from one block to all distinct blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spacing {
-    /// By equal factors: as much detail for small caches as for large ones.
+    /// By equal factors: the same detail for small and for large caches.
     #[default]
     Log,
-    /// By equal steps; a quarter of the sizes lies below the first step, by equal factors, for
-    /// there a curve is steepest.
+    /// By equal steps. A quarter of the sizes lies below the first step, by equal factors, since
+    /// curves are steepest there.
     Linear,
 }
 
-/// The points of a curve.
+/// The number of points of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Points {
-    /// How many at most, for a policy that is simulated size by size.
+    /// The largest number for a policy that is simulated size by size.
     pub simulated: usize,
-    /// How many at most, for a policy whose curve is known at all sizes; those above are among
-    /// them.
+    /// The largest number for a policy with a stack. Includes the points above.
     pub exact: usize,
-    /// How they are spread.
+    /// Their spacing.
     pub spacing: Spacing,
 }
 
@@ -41,16 +40,16 @@ impl Default for Points {
     }
 }
 
-/// One policy over the sizes.
+/// The curve of one policy.
 #[derive(Clone, Debug)]
 pub struct MissRatioCurve {
-    /// The policy with its parameters.
+    /// The policy and its parameters.
     pub spec: Spec,
-    /// What became of each cache, by size.
+    /// The result of each cache, by size.
     pub outcomes: Vec<CacheOutcome>,
 }
 
-/// The curve of each policy, all over one pass of the trace.
+/// The curves of all policies, in one pass over the trace.
 pub fn curves(
     references: &impl References,
     specs: &[Spec],
@@ -88,8 +87,8 @@ pub fn curves(
         .collect())
 }
 
-/// Up to `points` sizes from one block to `distinct` blocks, ascending; all sizes where there are
-/// no more than that, and none without blocks.
+/// Up to `points` sizes from one block to `distinct` blocks, ascending. All sizes if there are
+/// fewer, and none without blocks.
 pub fn sizes(distinct: u32, points: usize, spacing: Spacing) -> Vec<u32> {
     if distinct as usize <= points {
         return (1..=distinct).collect();

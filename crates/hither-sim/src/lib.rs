@@ -1,7 +1,7 @@
 //! Engines that replay a trace through policies.
 //!
-//! [`run`] drives any number of caches (policy and size) over one pass of a trace, in parallel, and
-//! always gives the same result for the same input, whatever the number of threads.
+//! [`run`] simulates any number of caches (policy and size) in parallel, in one pass over a trace.
+//! Equal input gives equal results, for any number of threads.
 #![forbid(unsafe_code)]
 
 pub mod caches;

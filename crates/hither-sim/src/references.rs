@@ -1,25 +1,25 @@
-//! Where the engine gets its accesses from.
+//! The source of an engine's accesses.
 
 use hither_core::placement::Mark;
 use hither_core::registry::Needs;
 use hither_core::{Access, Block, NEVER, Object};
 use hither_trace::{Sampled, Trace};
 
-/// A sequence of block references that can be read in pieces, in any order of pieces.
+/// A sequence of block references that can be read in parts, in any order.
 pub trait References: Sync {
-    /// How many there are.
+    /// The number of references.
     fn references(&self) -> u64;
 
-    /// How many distinct blocks they touch; their identifiers are below this number.
+    /// The number of distinct blocks. Blocks are numbered below it.
     fn blocks(&self) -> u32;
 
-    /// What these are a sample of, where not all blocks were looked at.
+    /// What they are a sample of. `None` if they have all blocks.
     fn sampled(&self) -> Option<Sampled> {
         None
     }
 
-    /// What is known of each access beyond its block. `future` is not asked for: it always can be
-    /// known.
+    /// What is known of each access besides its block. `future` does not count, since next uses can
+    /// always be computed.
     fn knows(&self) -> Needs;
 
     /// The ends of iterations and constructs, in order.
@@ -27,25 +27,25 @@ pub trait References: Sync {
         &[]
     }
 
-    /// How many nodes the accesses were recorded on; 1 where nothing is known.
+    /// The number of nodes in the recording; 1 if it is not known.
     fn nodes(&self) -> usize {
         1
     }
 
-    /// How many threads made them; threads are numbered below it.
+    /// The number of threads. Threads are numbered below it.
     fn threads(&self) -> usize;
 
-    /// How many processes those are of; processes are numbered below it.
+    /// The number of their processes. Processes are numbered below it.
     fn processes(&self) -> usize {
         1
     }
 
-    /// The size of each object in bytes, by number; empty where the references know no objects.
+    /// The size of each object in bytes, by number. Empty without objects.
     fn object_bytes(&self) -> Vec<u64> {
         Vec::new()
     }
 
-    /// Which object a block is of, and its position within it in blocks.
+    /// The object of a block, and the block's position in it.
     fn place_of(&self, block: Block) -> (Object, u32);
 
     /// The size of a block.
@@ -53,10 +53,9 @@ pub trait References: Sync {
         4096
     }
 
-    /// Replaces `out` by the accesses from `start` on, `count` of them or as many as are left. The
-    /// ticks are the positions. What is not among `needs` may be left out: `next` is then
-    /// [`NEVER`], `object` and `index` may be 0. Fails where the references come from a file that
-    /// cannot be read.
+    /// Replaces `out` by up to `count` accesses from `start` on. Their ticks are their positions.
+    /// Fields that are not among `needs` may be left out: `next` is then [`NEVER`], and `object`
+    /// and `index` are 0. Fails if the references cannot be read from a file.
     fn fill(
         &self,
         start: u64,
@@ -66,7 +65,7 @@ pub trait References: Sync {
     ) -> hither_trace::Result<()>;
 }
 
-/// Accesses in memory: what tests and benches use.
+/// Accesses in memory, for tests and benches.
 #[derive(Clone, Debug)]
 pub struct InMemory {
     accesses: Vec<Access>,
@@ -81,8 +80,7 @@ pub struct InMemory {
 }
 
 impl InMemory {
-    /// Takes the accesses over and fills in their ticks and next references. Block identifiers must
-    /// be dense.
+    /// Takes the accesses and sets their ticks and next references. Block numbers must be dense.
     pub fn new(mut accesses: Vec<Access>, knows: Needs) -> Self {
         let blocks = accesses
             .iter()
@@ -112,7 +110,7 @@ impl InMemory {
         }
     }
 
-    /// The same accesses, with these marks.
+    /// The same accesses with these marks.
     pub fn with_marks(self, marks: Vec<Mark>) -> Self {
         InMemory { marks, ..self }
     }
@@ -201,8 +199,8 @@ impl References for Trace {
         Trace::sampled(self)
     }
 
-    /// Objects and processes are always known: a trace of bare block numbers is one object, the
-    /// device, used by one process. Call sites cannot be made up like that.
+    /// Objects and processes are always known: a trace of bare block numbers has one object, the
+    /// device, used by one process. Call sites have no such default.
     fn knows(&self) -> Needs {
         Needs {
             sites: self.has_sites(),

@@ -1,48 +1,48 @@
-//! From a sample of a trace's blocks to the whole: cache sizes go down by the sampling rate, misses
-//! go up by it, and the error is stated.
+//! From a sample of a trace's blocks to the whole trace: cache sizes are scaled down by the
+//! sampling rate, misses are scaled up by it, and the error is estimated.
 //!
 //! Source: SHARDS (Waldspurger et al., FAST 2015) and its miniature simulation of any policy
 //! (USENIX ATC 2017); `hither_trace` draws the sample. A cache of `c` blocks becomes one of `c`
-//! times the rate. Misses are divided by the rate and related to all references of the trace, not
-//! to those that happened to be sampled. That is the correction of SHARDS-adj (section 3.3): what a
-//! very popular block adds by being in the sample, or takes away by being out of it, are hits at
+//! times the rate. Misses are divided by the rate and related to all references of the trace, and
+//! not to the sampled ones. This is the correction of SHARDS-adj (section 3.3): the references that
+//! a very popular block adds by being in the sample, or removes by not being in it, are hits at
 //! nearly any size.
 //!
-//! The error comes from the sample itself: it is cut by block into eight equal parts, each is
-//! simulated on its own in a cache of an eighth, and the standard error of the mean of the eight
-//! miss ratios is given. That doubles the work, and it asks nothing of the trace that the sample
-//! does not know. It does not see a bias that all parts share, such as that of a cache of a few
-//! blocks: where a part's cache would be smaller than [`PART_BLOCKS_MIN`] no error is given.
+//! The error is estimated from the sample: it is split by block into eight parts of equal size,
+//! each is simulated in a cache of an eighth of the size, and the standard error of the mean of the
+//! eight miss ratios is reported. This doubles the work and needs nothing but the sample. It does
+//! not include a bias that all parts share, such as that of a cache of a few blocks. So no error is
+//! reported if the cache of a part would be smaller than [`PART_BLOCKS_MIN`].
 //!
-//! One policy does not scale: `lfu` leaves a handful of slots to blocks referenced once in a cache
-//! of any size, and in a small one that is more. Its estimates are too high, by up to 13 points on
-//! OLTP (2026-11, docs/results/simulator.md).
+//! One policy does not scale: `lfu` reserves a few slots for blocks referenced once, in a cache of
+//! any size, and these are a larger share of a small cache. Its estimates are too high, by up to 13
+//! points on OLTP (2026-11, docs/results/simulator.md).
 
 use hither_core::random::mix;
 use hither_core::{Access, Spec};
 use hither_trace::Sampled;
 use serde::Serialize;
 
-/// How many parts a sample is cut into for its error.
+/// Parts into which a sample is split for its error.
 pub(crate) const SAMPLE_PARTS: usize = 8;
 
-/// The smallest cache of a part whose miss ratio is taken for one.
+/// The smallest cache of a part whose miss ratio is used.
 pub const PART_BLOCKS_MIN: u32 = 8;
 
-/// What an outcome was estimated from.
+/// What a result was estimated from.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
-    /// The part of all blocks that was simulated.
+    /// The share of all blocks that was simulated.
     pub rate: f64,
     /// References that were simulated.
     pub references: u64,
-    /// The size of the cache that was.
+    /// The size of the simulated cache.
     pub cache_blocks: u32,
-    /// The standard error of the hit ratio; none where the cache is too small to tell.
+    /// The standard error of the hit ratio. `None` if the cache is too small.
     pub standard_error: Option<f64>,
 }
 
-/// The size that stands for a cache of `cache_blocks`, at least one block.
+/// The size that represents a cache of `cache_blocks`, at least one block.
 pub(crate) fn scaled_blocks(cache_blocks: u32, rate: f64) -> u32 {
     ((f64::from(cache_blocks) * rate).round() as u32).max(1)
 }
@@ -68,13 +68,13 @@ pub(crate) fn standard_error(sampled: Sampled, misses: &[u64; SAMPLE_PARTS]) -> 
     (squares / (SAMPLE_PARTS * (SAMPLE_PARTS - 1)) as f64).sqrt()
 }
 
-/// Deals a batch out to the parts, by block.
+/// Splits a batch by block into the parts.
 pub(crate) fn split_into_parts(batch: &[Access], parts: &mut [Vec<Access>; SAMPLE_PARTS]) {
     parts.iter_mut().for_each(Vec::clear);
     for access in batch {
-        // Neighbours are alike, so the parts must not be more even than chance: with a mere
-        // multiplication, which spreads neighbours over all parts, the error of P6 (ARC's traces)
-        // came out as a tenth of what it was.
+        // Neighbouring blocks are alike, so the parts must not be more even than chance. With a
+        // mere multiplication, which spreads neighbours over all parts, the error of P6 (ARC's
+        // traces) came out ten times too small.
         let hash = mix(u64::from(access.block.0) + 1);
         parts[(hash % SAMPLE_PARTS as u64) as usize].push(*access);
     }

@@ -7,18 +7,18 @@ use std::str::FromStr;
 /// A cache size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
-    /// So many blocks.
+    /// Blocks.
     Blocks(u64),
-    /// So many bytes; a fraction of a block is dropped.
+    /// Bytes. A fraction of a block is dropped.
     Bytes(u64),
     /// A percentage of the trace's distinct blocks, rounded half up.
     Percent(f64),
 }
 
-/// Why a text is not a size, or a size not one of a cache.
+/// Why a text is not the size of a cache.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
-    /// Not a size at all.
+    /// The text is not a size.
     #[error(
         "`{text}` is not a size: write blocks (512), bytes (64MiB) or a part of the distinct \
          blocks (10%)"
@@ -32,10 +32,10 @@ pub enum SizeError {
     Empty {
         /// The size.
         size: String,
-        /// What it was worked out from.
+        /// What it was computed from.
         detail: String,
     },
-    /// More blocks than there are numbers for.
+    /// More blocks than there are block numbers.
     #[error("a cache of size {size} is too large: at most {} blocks are possible", u32::MAX - 1)]
     TooLarge {
         /// The size.
@@ -56,7 +56,7 @@ const UNITS: [(&str, u64); 9] = [
 ];
 
 impl Size {
-    /// The size in blocks of `block_bytes`, of a trace with `distinct` different blocks.
+    /// The size in blocks of `block_bytes`, for a trace with `distinct` blocks.
     pub fn blocks(self, block_bytes: u64, distinct: u64) -> Result<u32, SizeError> {
         let (blocks, detail) = match self {
             Size::Blocks(blocks) => (blocks, "zero blocks".to_owned()),

@@ -1,4 +1,4 @@
-//! The engine from outside: counts, determinism over threads, refusals, progress and cancelling.
+//! The engine from outside: counts, determinism over threads, errors, progress and cancellation.
 
 use hither_core::registry::Needs;
 use hither_core::{Access, Block, Spec};
@@ -35,7 +35,7 @@ fn a_loop_larger_than_the_cache() {
     )
     .expect("nothing is lacking");
     let hits: Vec<u64> = outcomes.iter().map(|outcome| outcome.hits).collect();
-    // LRU has none; the optimum keeps 49 of 99 others over each round.
+    // LRU has no hits. The optimum keeps 49 of 99 others over each round.
     assert_eq!(hits[0], 0);
     assert_eq!(hits[1], 99_900);
     assert_eq!(hits[3], 99_900);
@@ -174,15 +174,15 @@ fn classes_are_counted_and_parameters_written_out() {
     assert!(outcome.hits >= 29 * 49, "{}", outcome.hits);
 }
 
-/// Hits by stretch are those of the whole at each of their ends, by caches and by stacks of any
-/// kind, and change nothing else.
+/// Hits by segment equal the total hits at the end of each segment, for caches and all kinds of
+/// stacks, and counting them changes no other result.
 #[test]
 fn hits_by_stretch_add_up() {
     let blocks = |tick: u64| if tick < 20_000 { tick % 700 } else { tick % 90 };
     let accesses = (0..50_021).map(|tick| Access::bare(tick, Block(blocks(tick) as u32)));
     let accesses: Vec<Access> = accesses.collect();
     let whole = InMemory::new(accesses.clone(), Needs::default());
-    // Five sizes of lru and twelve of opt have a stack, two of opt and one of arc do not.
+    // Five sizes of lru and twelve of opt use a stack; two of opt and one of arc do not.
     for (specs, sizes) in [
         ("lru", &[10, 50, 100, 500, 800][..]),
         ("lru,arc,opt", &[80, 600]),

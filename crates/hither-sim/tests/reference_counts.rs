@@ -1,14 +1,13 @@
-//! Miss counts on public traces against counts by other people's programs.
+//! Miss counts on public traces against those of other programs.
 //!
-//! `reference_counts.csv` holds, for eighteen traces at five sizes (1, 5, 10, 25 and 50 % of the
-//! distinct blocks), the misses that libCacheSim 0.3.5 counts with its defaults and, for `lirs`,
-//! those that the LIRS authors' own program counts (zhongch4g/LIRS2, 7987d0a; their traces, OLTP
-//! and P3 alone). Ours must be equal, but for `w-tinylfu`: see [`DISTANCE_MAX`]. Left out of the
-//! file is what libCacheSim counts where its S3-FIFO (below 20 blocks) and its W-TinyLFU
-//! (below 100) admit nothing.
+//! `reference_counts.csv` has the misses of eighteen traces at five sizes (1, 5, 10, 25 and 50 % of
+//! the distinct blocks): those of libCacheSim 0.3.5 with its defaults, and for `lirs` those of the
+//! LIRS authors' program (zhongch4g/LIRS2, 7987d0a; only their traces, OLTP and P3). Our counts
+//! must be equal, except for `w-tinylfu`: see [`DISTANCE_MAX`]. The file has no rows where
+//! libCacheSim's S3-FIFO (below 20 blocks) or W-TinyLFU (below 100) admits nothing.
 //!
-//! The traces are not part of this repository: the folder that holds them is named by the
-//! environment variable `HITHER_TRACES`, and without it the test says that it was skipped.
+//! The traces are not in this repository. The environment variable `HITHER_TRACES` names their
+//! folder; without it the test is skipped with a message.
 
 #[path = "../../../testing/skip.rs"]
 mod skip;
@@ -21,7 +20,7 @@ use std::path::PathBuf;
 /// trace, references, distinct, percent, cache_blocks, policy, misses
 const COUNTS: &str = include_str!("reference_counts.csv");
 
-/// Name in [`COUNTS`], file, format. Addresses become pages of the 4096 bytes that are the default.
+/// Name in [`COUNTS`], file, format. Addresses become pages of 4096 bytes, the default.
 const TRACES: [(&str, &str, &str); 18] = [
     ("arc_OLTP", "arc/OLTP.lis.zst", "arc"),
     ("arc_P3", "arc/P3.lis.zst", "arc"),
@@ -51,15 +50,16 @@ const TRACES: [(&str, &str, &str); 18] = [
     ("page4k_twolf", "address/twolf.trace.gz", "address"),
 ];
 
-/// How far the miss ratio of `w-tinylfu` may be from libCacheSim's, on any trace and in the middle
-/// of all rows.
+/// How far the miss ratio of `w-tinylfu` may differ from libCacheSim's: on any trace, and in the
+/// median of all rows.
 ///
-/// The two are not the same algorithm. libCacheSim counts hits in the main part, insertions and
-/// what leaves the window (not hits in the window), in ten or more 32-bit counters a block, halved
-/// every 32 cache sizes of hits in the main part; ours counts all references, as in the paper, in
-/// four-bit counters, halved every ten cache sizes. Measured 2026-11 on 66 rows: 0.0068 in the
-/// middle, 0.0772 at most (half of `lirs_loop`, where ours has fewer misses: a loop is the extreme
-/// case, as all its blocks are equally frequent and admission hangs on the noise of the sketch).
+/// The two are different algorithms. libCacheSim counts hits in the main part, insertions, and
+/// blocks that leave the window (not hits in the window), in ten or more 32-bit counters per block,
+/// halved every 32 cache sizes of hits in the main part. Ours counts all references, as in the
+/// paper, in four-bit counters, halved every ten cache sizes. Measured 2026-11 on 66 rows: 0.0068
+/// in the median, 0.0772 at most (half of `lirs_loop`, where ours has fewer misses: a loop is the
+/// extreme case, since all blocks are equally frequent and admission depends on the noise of the
+/// sketch).
 const DISTANCE_MAX: f64 = 0.08;
 const DISTANCE_MEDIAN: f64 = 0.01;
 

@@ -1,16 +1,16 @@
-//! Simulation on samples: close to the whole, with an error that says how close.
+//! Simulation of samples: close to the whole trace, with a correct error.
 
 use hither_sim::{CacheConfiguration, CacheOptions, CacheOutcome, run};
-use hither_trace::{Builder, LoadOptions, Sample, Trace};
+use hither_trace::{LoadOptions, Sample, Trace, TraceBuilder};
 
-/// 400,000 references to some 40,000 blocks, some much more popular than others, and a scan now and
-/// then.
+/// 400,000 references to about 40,000 blocks, some much more popular than others, with occasional
+/// scans.
 fn trace(sample: Sample) -> Trace {
     let options = LoadOptions {
         sample,
         ..LoadOptions::DEFAULT
     };
-    let mut builder = Builder::new("made up", &options).unwrap();
+    let mut builder = TraceBuilder::new("made up", &options).unwrap();
     let mut state = 11u64;
     for tick in 0..400_000u64 {
         state = state
@@ -65,8 +65,8 @@ fn an_estimate_is_as_close_as_it_says() {
             far += u32::from(distance > 3.0 * error);
         }
     }
-    // Estimates of one sample are not independent, and eight parts make a rough error: most must be
-    // within three.
+    // The estimates of one sample are not independent, and eight parts give a rough error, so most
+    // must be within three errors.
     assert!(far * 10 <= all, "{far} of {all} are three errors away");
 }
 

@@ -1,4 +1,4 @@
-//! Stack algorithms against the caches that they stand for, at every size.
+//! Stack algorithms against the caches that they replace, at every size.
 
 #[path = "../../../testing/skip.rs"]
 mod skip;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use skip::skip;
 use std::path::PathBuf;
 
-/// Hits of the policy itself: `run` would use its stack.
+/// Hits of the policy itself, since `run` would use its stack.
 fn simulated(trace: &impl References, policy: &str, cache_blocks: u32) -> u64 {
     let spec: Spec = policy.parse().expect("a policy");
     let mut cache = Residency::new(cache_blocks, trace.blocks() as usize);
@@ -108,7 +108,7 @@ fn every_size_of_loops_scans_and_back_and_forth() {
     check_every_size(&trace_of((0..8000).map(|tick| tick % 70)));
     let forth = (0..70).chain((0..70).rev());
     check_every_size(&trace_of((0..40).flat_map(|_| forth.clone())));
-    // A scan that never comes back beside a loop that does: dead blocks take no room.
+    // A scan without repeats beside a loop: dead blocks take no room.
     check_every_size(&trace_of((0..3000).map(|tick| {
         if tick % 2 == 0 {
             100 + tick / 2
@@ -137,7 +137,7 @@ fn a_run_gives_the_same_outcomes_by_stacks_as_by_caches() {
             .collect();
         run(&trace, &configurations, &CacheOptions::default()).expect("blocks are enough")
     };
-    // More of them than the simulator takes caches for, one by one.
+    // More sizes than the simulator would simulate as single caches.
     let sizes: Vec<u32> = [400, 3, 3, 77, 1, 499, 1000]
         .into_iter()
         .chain(100..220)

@@ -22,9 +22,9 @@ pub const REQUESTS_MAX: usize = 1024;
 /// Sites that can have a policy.
 pub const SITES_MAX: usize = 4096;
 
-/// Places that a site is searched in, from its own on. Linear probing has runs that grow fast near
-/// full: this many places hold the first 3000 of any signatures (a test fills them in), and refuse
-/// some of the last.
+/// Places in which a site is searched, from its own on. With linear probing, runs grow fast near
+/// the full table: this many places hold the first 3000 of any signatures (a test fills them in),
+/// and refuse some of the last.
 const SITE_PROBES_MAX: usize = 128;
 
 /// Requests that a receiver collects in one pass over the slots.
@@ -53,18 +53,18 @@ pub(crate) struct BindRequestQueue {
 #[repr(C)]
 #[derive(Debug)]
 struct Slot {
-    /// [`FREE`], or the process that it is for, with [`TAKEN`] while that reads it.
+    /// [`FREE`], or the process that it is for; with [`TAKEN`] while that process reads it.
     state: AtomicU64,
-    /// How many were posted before it: of two for one range the later counts, whichever slot it is
-    /// in.
+    /// How many requests were posted before it. Of two for one range the later one counts, whatever
+    /// their slots.
     number: AtomicU64,
     start: AtomicU64,
     length: AtomicU64,
     policy: Policy,
 }
 
-/// What is known of an allocation site. A site once entered stays, so that the probing of others is
-/// not cut short.
+/// The policy of an allocation site. A site once entered stays, so that the probing of others does
+/// not stop short.
 #[repr(C)]
 #[derive(Debug)]
 struct Site {
@@ -104,7 +104,7 @@ impl Policy {
 }
 
 impl BindRequestQueue {
-    /// The places where a site may be, nearest first.
+    /// The places where a site may be, the nearest first.
     fn places(&self, signature: u64) -> impl Iterator<Item = &Site> {
         let home = signature as usize % SITES_MAX;
         (home..home + SITE_PROBES_MAX).filter_map(|place| self.sites.get(place % SITES_MAX))
@@ -121,7 +121,7 @@ impl BindRequestQueue {
         for (index, slot) in self.slots.iter().enumerate().take(self.used()) {
             if slot.state.load(Ordering::Acquire) == u64::from(process) {
                 let number = slot.number.load(Ordering::Relaxed) as u32;
-                // The numbers wrap around; none is that far from the last.
+                // The numbers wrap around; no two are that far apart.
                 let order = number.wrapping_sub(posted) as i32;
                 found.insert((order, number, index as u16));
             }
@@ -155,9 +155,10 @@ impl BindRequestQueue {
     }
 }
 
-/// Some requests that wait: the place of each in the sequence of posts, its number, and its slot.
+/// Some of the waiting requests: the place of each in the sequence of posts, its number, and its
+/// slot.
 struct Batch {
-    /// So many of them are there, lowest first.
+    /// How many there are; the lowest come first.
     sorted: [(i32, u32, u16); BATCH_REQUESTS],
     count: usize,
 }
@@ -172,7 +173,7 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// Adds one; of too many the highest goes.
+    /// Adds a request; if there are too many, the highest is dropped.
     fn insert(&mut self, order: (i32, u32, u16)) {
         let known = self.sorted.get(..self.count).unwrap_or_default();
         let place = known.partition_point(|other| *other < order);
@@ -227,13 +228,13 @@ impl<'a> BindRequestSender<'a> {
         Ok(())
     }
 
-    /// Withdraws what still waits for `process`: it is gone, or has become another program.
+    /// Withdraws what still waits for `process`, which has ended or runs another program.
     pub fn withdraw(&mut self, process: u32) {
         for slot in self.0.slots.iter().take(self.0.used()) {
             let state = slot.state.load(Ordering::Relaxed);
             if state & !TAKEN == u64::from(process) {
-                // Unless the process is quicker. If it was killed while it read the slot, nobody
-                // is.
+                // Unless the process takes it first. If it was killed while it read the slot,
+                // nothing reads the slot any more.
                 let _ =
                     slot.state
                         .compare_exchange(state, FREE, Ordering::AcqRel, Ordering::Relaxed);
@@ -241,8 +242,8 @@ impl<'a> BindRequestSender<'a> {
         }
     }
 
-    /// Has allocations at this site bound from now on, in all programs of the session; or no
-    /// longer, with `None`.
+    /// Has allocations at this site bound from now on, in all programs of the session; with `None`,
+    /// no longer.
     pub fn set_site(&mut self, signature: u64, bind: Option<Bind>) -> Result<(), QueueFull> {
         let site = self
             .0
@@ -282,8 +283,8 @@ impl<'a> BindRequestReceiver<'a> {
         BindRequestReceiver(board)
     }
 
-    /// A number that changes with each request posted: while it is the one that was read last,
-    /// there is nothing new.
+    /// A number that changes with each posted request: while it is the one that was read last,
+    /// nothing is new.
     #[inline]
     pub fn pending(&self) -> u32 {
         self.0.posted.load(Ordering::Relaxed)
@@ -303,8 +304,8 @@ impl<'a> BindRequestReceiver<'a> {
                         return Some(order);
                     }
                 }
-                // One with room left had all. What was posted since, whoever sees the new number
-                // looks for.
+                // A batch with room left had all. Requests posted since are found by whoever sees
+                // the new number.
                 let has_more = batches == 0 || found.count == BATCH_REQUESTS;
                 if !has_more || batches == REQUESTS_MAX / BATCH_REQUESTS {
                     return None;

@@ -1,8 +1,8 @@
-//! The memory limit of a process's control group, and how much of it its files take.
+//! The memory limit of a process's control group, and how much of it is left for files.
 //!
 //! Both cgroup versions. Memory is charged to every group from the process's up to the mount's
-//! root, so the lowest limit among them counts. A limit of the machine's whole memory or more is
-//! none.
+//! root, so the lowest limit among them counts. A limit of at least the machine's memory is no
+//! limit.
 
 use std::fs;
 use std::io;
@@ -22,7 +22,7 @@ enum Version {
 }
 
 impl MemoryGroup {
-    /// The one whose limit holds for this process; none where it has no limit. The error names a
+    /// The group whose limit holds for this process; none if it has no limit. The error names a
     /// file that could not be read.
     pub fn of_this_process() -> io::Result<Option<MemoryGroup>> {
         let memory = fs::read_to_string("/proc/meminfo")?;
@@ -39,8 +39,8 @@ impl MemoryGroup {
         let Some((root, mount)) = mounts.lines().find_map(|line| mounted(line, version)) else {
             return Ok(None);
         };
-        // In a container the mount may show a part of the tree, of which the process's path is not
-        // said to be one.
+        // In a container the mount may show only a part of the tree, and the process's path may be
+        // outside of it.
         let below = path.strip_prefix(&root).unwrap_or(Path::new(""));
         let lowest = mount.join(below);
         let groups = lowest.ancestors();
@@ -66,7 +66,7 @@ impl MemoryGroup {
         &self.folder
     }
 
-    /// What a file of the group says; none where that is no number, or there is no such file: a
+    /// The number in a file of the group; none if it is no number, or there is no such file: a
     /// group at the top of its hierarchy has no limits.
     fn number(&self, file: &str) -> io::Result<Option<u64>> {
         let path = self.folder.join(file);
@@ -80,7 +80,7 @@ impl MemoryGroup {
         }
     }
 
-    /// Its limit; of version 2 also that from which on it is held back.
+    /// Its limit; in version 2, also the limit above which it is throttled.
     pub fn limit_bytes(&self) -> Option<u64> {
         self.limit().ok().flatten()
     }
@@ -95,8 +95,8 @@ impl MemoryGroup {
         }
     }
 
-    /// What the limit leaves for pages of files: without what programs and the kernel have for
-    /// themselves and cannot be given up. Nothing where the group is gone.
+    /// What the limit leaves for pages of files: the limit less the memory of programs and the
+    /// kernel that cannot be reclaimed. None where the group is gone.
     pub fn file_bytes(&self) -> Option<u64> {
         let text = fs::read_to_string(self.folder.join("memory.stat")).ok()?;
         let of = |name: &str| field(&text, name).unwrap_or(0);
@@ -123,8 +123,8 @@ fn field(text: &str, name: &str) -> Option<u64> {
     })
 }
 
-/// The group of memory that a line of /proc/self/cgroup names. A hierarchy of version 1 with that
-/// controller comes before the one of version 2, which then has it not.
+/// The path of the memory group that a line of /proc/self/cgroup has. A hierarchy of version 1 with
+/// the memory controller comes before that of version 2, which does not have the controller then.
 fn own_group(line: &str) -> Option<(Version, PathBuf)> {
     let mut parts = line.splitn(3, ':');
     let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);

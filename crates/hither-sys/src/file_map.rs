@@ -1,16 +1,14 @@
-//! Pages of files by address. The kernel moves pages, and reports where they are, by addresses of a
-//! process only; pages of the page cache that nobody has mapped have none. So the agent maps a
-//! range of a file for as long as it needs it, and has the cached part entered into its page
-//! tables.
+//! Pages of files by address. The kernel moves pages, and reports where they are, only by addresses
+//! of a process; page cache pages that no process has mapped have none. So the agent maps a range
+//! of a file for as long as it needs it, and has the cached part entered into its page tables.
 //!
 //! A page that only this process has mapped is moved by `MPOL_MF_MOVE` like one of its own, without
 //! any privilege (`add_folio_for_migration`, 6.12). A page that a program has mapped, too, is not.
 //!
 //! Nothing is touched: pages are entered by a call (`MADV_POPULATE_READ`, Linux 5.14), which fails
-//! where the file was truncated meanwhile and a touch would have been a SIGBUS. The call reads in
-//! what is not cached, so the caller checks first which part is. `MADV_RANDOM` keeps the kernel
-//! from reading ahead, and from marking the pages as used when they are unmapped
-//! (`vma_has_recency`).
+//! if the file was truncated meanwhile, where a touch would raise SIGBUS. The call reads in what is
+//! not cached, so the caller first checks which part is. `MADV_RANDOM` keeps the kernel from
+//! reading ahead, and from marking the pages as used when they are unmapped (`vma_has_recency`).
 
 use std::fs::File;
 use std::io;
@@ -23,7 +21,7 @@ use crate::page_cache::error::PageCacheError;
 pub struct FileMap {
     base: *mut libc::c_void,
     bytes: usize,
-    /// Where in the file it begins.
+    /// Its offset in the file.
     offset: u64,
 }
 
@@ -47,7 +45,7 @@ impl FileMap {
         if base == libc::MAP_FAILED {
             return Err(PageCacheError::from_errno(last_error()));
         }
-        // Where it is refused pages count as used, which they were.
+        // If it is refused pages count as used, which they were.
         // SAFETY: the range is the mapping's, and the advice changes nothing that is in it.
         unsafe { libc::madvise(base, bytes, libc::MADV_RANDOM) };
         Ok(FileMap {
@@ -57,15 +55,15 @@ impl FileMap {
         })
     }
 
-    /// Where a byte of the file, within the range, has its address here.
+    /// The address of a byte of the file, within the range.
     pub fn address(&self, offset: u64) -> u64 {
         self.base.addr() as u64 + (offset - self.offset)
     }
 
-    /// Has a part of the range, whole pages that are cached, entered into the page tables.
+    /// Enters a part of the range, whole pages that are cached, into the page tables.
     ///
     /// # Panics
-    /// If it is no part of the range.
+    /// If it is not a part of the range.
     pub fn enter(&self, offset: u64, length: u64) -> Result<(), PageCacheError> {
         let inside = offset >= self.offset && offset + length <= self.offset + self.bytes as u64;
         assert!(inside, "{length} bytes at {offset} of {self:?}");
@@ -76,9 +74,9 @@ impl FileMap {
         match result {
             0 => Ok(()),
             _ => Err(match last_error() {
-                // What kernels before 5.14 say of an advice that they do not know.
+                // Kernels before 5.14 answer this to an unknown advice.
                 libc::EINVAL => PageCacheError::NoCall,
-                // Cut meanwhile.
+                // Truncated meanwhile.
                 libc::EFAULT => PageCacheError::NotThis,
                 error => PageCacheError::from_errno(error),
             }),

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use crate::syscalls;
 
-/// The file systems whose files change through nothing but an open for writing, or a cut, of the
-/// inode that a lease is held on. Not overlayfs: a lease there is on an inode that is not the one
+/// The file systems whose files change only through opening for writing, or truncation, of the
+/// inode that a lease is held on. Not overlayfs: there the lease is on another inode than the one
 /// that is written.
 const SUPPORTED: [(i64, &str); 4] = [
     (0xef53, "ext4"),
@@ -38,15 +38,15 @@ const ST_RELATIME: u64 = 4096;
 /// Why there is no lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeaseError {
-    /// Somebody has it open for writing (EAGAIN), or writes at this moment.
+    /// Some process has it open for writing (EAGAIN), or writes at this moment.
     Written,
-    /// It is somebody else's (EACCES).
+    /// It belongs to another user (EACCES).
     NotOurs,
-    /// Not on that file system; its number in statfs(2).
+    /// Not supported on that file system; its number in statfs(2).
     FileSystem(i64),
-    /// Each read is to leave an access time behind.
+    /// The file system records the access time of each read.
     AccessTimes,
-    /// A program of root's may become another user's, who may not read it.
+    /// This process runs as root, and may serve programs of users who may not read the file.
     Private,
     /// No regular file, or removed.
     NoFile,
@@ -57,7 +57,7 @@ pub enum LeaseError {
 }
 
 impl LeaseError {
-    /// It may be had later.
+    /// Whether a later attempt may succeed.
     pub fn may_pass(self) -> bool {
         matches!(self, LeaseError::Written | LeaseError::NoRoom)
     }
@@ -99,13 +99,13 @@ impl fmt::Display for LeaseError {
     }
 }
 
-/// A file that a read lease is held on. Closing it lets go of the lease.
+/// A file that a read lease is held on. Closing it releases the lease.
 #[derive(Debug)]
 pub struct Lease {
     file: File,
 }
 
-/// What a leased file is like. Its size cannot change while the lease is held.
+/// The state of a leased file. Its size cannot change while the lease is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeasedFile {
     /// Its size in bytes.
@@ -131,25 +131,25 @@ impl Lease {
         };
         fcntl(fd, F_SETOWN_EX, (&raw const owner) as usize)?;
         set_signal()?;
-        // A break that came before went to a thread that takes no notice.
+        // A break before this went to a thread that does not listen.
         match lease.is_broken() {
             true => Err(LeaseError::Written),
             false => Ok(lease),
         }
     }
 
-    /// Whether somebody waits for the lease to be let go of, or does not any more.
+    /// Whether a writer waits for the lease to be released, or has stopped waiting.
     pub fn is_broken(&self) -> bool {
         fcntl(self.fd(), libc::F_GETLEASE, 0) != Ok(libc::F_RDLCK)
     }
 
-    /// Lets go of it: whoever waits goes on.
+    /// Releases the lease: writers that wait go on.
     pub fn release(&self) {
-        // Nothing to let go of is as good.
+        // An error means that there is no lease to release.
         let _ = fcntl(self.fd(), libc::F_SETLEASE, libc::F_UNLCK as usize);
     }
 
-    /// The descriptor, which a break is told by.
+    /// The descriptor, by which breaks identify the lease.
     pub fn fd(&self) -> i32 {
         self.file.as_raw_fd()
     }
@@ -159,7 +159,7 @@ impl Lease {
         &self.file
     }
 
-    /// What the file is like now.
+    /// The state of the file now.
     pub fn look(&self) -> io::Result<LeasedFile> {
         use std::os::unix::fs::MetadataExt;
         let about = self.file.metadata()?;
@@ -231,24 +231,24 @@ fn signal() -> i32 {
     libc::SIGRTMIN() + 7
 }
 
-/// A break, as it is told of.
+/// A notification of a break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Break {
     /// Of the lease on this descriptor.
     Of(i32),
-    /// Of some lease: all are to be looked at.
+    /// Of some lease: all have to be checked.
     Some,
 }
 
-/// The thread that breaks are told to; it alone may wait.
+/// The thread that is notified of breaks; only it may wait for them.
 #[derive(Clone, Copy, Debug)]
 pub struct BreakListener {
     tid: u32,
 }
 
 impl BreakListener {
-    /// Makes the calling thread the listener. The process takes no harm from such signals from now
-    /// on, wherever they go.
+    /// Makes the calling thread the listener. From now on such signals do no harm to the process,
+    /// wherever they go.
     pub fn here() -> io::Result<BreakListener> {
         extern "C" fn nothing(_: i32) {}
         for signal in [signal(), libc::SIGIO] {
@@ -281,7 +281,7 @@ impl BreakListener {
         self.tid
     }
 
-    /// Has it look up from waiting, as if for a break.
+    /// Wakes it from waiting, as a break does.
     pub fn wake(&self) {
         // SAFETY: the signal has a handler that does nothing, and it is this process's thread or
         // nobody's.
@@ -295,7 +295,7 @@ impl BreakListener {
         };
     }
 
-    /// Waits for a break. Nothing where none came in time, or another signal came first.
+    /// Waits for a break. None if none came in time, or another signal came first.
     pub fn wait(&self, at_most: Duration) -> Option<Break> {
         let waited = waited_for();
         let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
@@ -318,7 +318,7 @@ impl BreakListener {
         let fd = unsafe { words.wrapping_add(6).read() };
         Some(match info.si_code > 0 {
             true => Break::Of(fd),
-            // Somebody sent it by hand.
+            // A signal that a process sent with kill().
             false => Break::Some,
         })
     }
@@ -336,7 +336,7 @@ fn waited_for() -> libc::sigset_t {
     unsafe { set.assume_init() }
 }
 
-/// How long a writer waits for a lease to be let go of before the kernel takes it away.
+/// How long a writer waits for a lease to be released before the kernel takes it away.
 pub fn break_time() -> Option<Duration> {
     let text = fs::read_to_string("/proc/sys/fs/lease-break-time").ok()?;
     Some(Duration::from_secs(text.trim().parse().ok()?))

@@ -23,14 +23,14 @@ pub use crate::sysfs::{kib_field, page_bytes, parse_list};
 pub struct NodeMemory {
     /// The kernel's number for it; there may be gaps.
     pub node: u32,
-    /// The CPUs next to it, offline ones not counted; none for a node that is memory alone.
+    /// The online CPUs next to it; none for a node with memory only.
     pub cpus: Vec<u32>,
     /// Memory in bytes.
     pub bytes: u64,
-    /// Of these, what nothing is kept in.
+    /// Free memory in bytes.
     pub free_bytes: u64,
-    /// Of these, pages of files that were not used for long (`Inactive(file)`): the first that the
-    /// kernel gives up, at little cost, so a node that is full of them is not full.
+    /// Memory with pages of files that were not used for long (`Inactive(file)`), in bytes: the
+    /// kernel reclaims them first, at little cost, so a node that is full of them is not full.
     pub idle_cache_bytes: u64,
     /// The firmware's distances to all nodes, in the order of the nodes' numbers; 10 is local.
     pub distances: Vec<u32>,
@@ -47,7 +47,7 @@ pub struct Nearest {
     pub read_ns: u32,
 }
 
-/// What tells machines apart, nodes and their distances left out.
+/// What distinguishes machines, besides their nodes and distances.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The processor's name for itself.
@@ -57,12 +57,12 @@ pub struct Identity {
 }
 
 impl NodeMemory {
-    /// What a new allocation can have.
+    /// How much a new allocation can get.
     pub fn available_bytes(&self) -> u64 {
         (self.free_bytes + self.idle_cache_bytes).min(self.bytes)
     }
 
-    /// What is in use, and not easily had.
+    /// How much is in use and not easily reclaimed.
     pub fn used_bytes(&self) -> u64 {
         self.bytes - self.available_bytes()
     }
@@ -73,7 +73,7 @@ pub trait Machine: Send + Sync {
     /// The memory nodes in the order of their numbers, with what is free now.
     fn nodes(&self) -> io::Result<Vec<NodeMemory>>;
 
-    /// Bytes in use on each of some nodes, which is less to read: no more is asked often.
+    /// Bytes in use on some nodes: less to read, so it can be called often.
     fn used_bytes(&self, nodes: &[u32]) -> io::Result<Vec<u64>> {
         let all = self.nodes()?;
         let used = |&number: &u32| {
@@ -86,8 +86,8 @@ pub trait Machine: Send + Sync {
     /// Size of a page in bytes.
     fn page_bytes(&self) -> u64;
 
-    /// Size of a huge page, where a first touch may bring in a whole one (transparent huge pages
-    /// are not off).
+    /// Size of a huge page, if a first touch may bring in a whole one (transparent huge pages are
+    /// not off).
     fn huge_page_bytes(&self) -> Option<u64>;
 
     /// Moves pages of another process, given by their addresses, to node `to`, or asks where they
@@ -103,8 +103,8 @@ pub trait Machine: Send + Sync {
     /// Watches the page faults of what the calling thread starts from now on.
     fn faults(&self) -> Result<Box<dyn PageFaults>, WatchError>;
 
-    /// The ways to sample who uses which page, the best first, each tried out. None where there is
-    /// nothing to sample for.
+    /// The ways to sample page use, the best first, each tried out. None where there is nothing to
+    /// sample for.
     fn sampler_candidates(&self) -> Vec<SamplerCandidate> {
         Vec::new()
     }
@@ -114,7 +114,7 @@ pub trait Machine: Send + Sync {
         None
     }
 
-    /// What a measurement is kept under; nothing where it is not to be kept.
+    /// The key under which a measurement is kept; none if it should not be kept.
     fn identity(&self) -> Option<Identity> {
         None
     }

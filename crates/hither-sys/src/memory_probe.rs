@@ -1,18 +1,18 @@
-//! What memory costs on this machine, measured on memory of our own: loads that wait for one
-//! another, and pages that move.
+//! What memory costs on this machine, measured on memory of our own: dependent loads, and page
+//! moves.
 //!
 //! *Loads*: a pointer chase through [`CHASE_LOADS`] lines, in an order that no prefetcher follows.
-//! All lines are flushed from the caches first (`clflush`, which every x86-64 has and which reaches
-//! the caches of all processors), so that each load goes to memory. lmbench's `lat_mem_rd` takes a
-//! buffer larger than the last level of cache instead. But a guest is shown the host's last level
-//! (480 MiB for 2 CPUs, 2026-11), and 1 GiB takes half a second to fault in. The lines lie on 64
-//! pages, which the first level of the TLB holds, so that page table walks are not measured
-//! (Intel's Memory Latency Checker has windows as large). The memory is asked for with a preferred
-//! node, and it is then checked where it lies: under a strict policy the kernel would kill for a
-//! node that is full.
+//! All lines are flushed from the caches first (`clflush`, which every x86-64 processor has and
+//! which reaches the caches of all processors), so that each load goes to memory. lmbench's
+//! `lat_mem_rd` uses a buffer larger than the last level of cache instead; but a guest sees the
+//! host's last level (480 MiB for 2 CPUs, 2026-11), and 1 GiB takes half a second to fault in. The
+//! lines are on 64 pages, which the first level of the TLB holds, so that page table walks are not
+//! measured (the windows of Intel's Memory Latency Checker are as large). The memory is requested
+//! with a preferred node, and then its node is checked: under a strict policy the kernel would kill
+//! the process if the node is full.
 //!
-//! *Moves*: `move_pages` of [`MOVE_BATCH_PAGES`] pages there and back, in processor time. What a
-//! program pays that finds its page gone is not measured.
+//! *Moves*: `move_pages` of [`MOVE_BATCH_PAGES`] pages there and back, in CPU time. What a program
+//! pays when it finds its page gone is not measured.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
@@ -27,11 +27,11 @@ use crate::sysfs::page_bytes;
 /// Loads of a chunk.
 pub const CHASE_LOADS: usize = 1024;
 
-/// Words from one to the next in memory: four lines, so that the line which a processor fetches
-/// along with another is none of them.
+/// Words between two stops in memory: four lines, so that a line that a processor prefetches
+/// together with another is never the next stop.
 const STRIDE_WORDS: usize = 32;
 
-/// No pair of nodes is measured for longer, whatever is asked for.
+/// The longest time for which a pair of nodes is measured.
 const PAIR_TIME_MAX: Duration = Duration::from_millis(90);
 
 /// Pages moved at once.
@@ -42,9 +42,9 @@ pub const MOVE_BATCH_PAGES: usize = 512;
 pub enum ProbeError {
     /// The node has no CPU that we may run on: none at all, or not in our cpuset.
     NoCpu,
-    /// Memory that was asked for there is elsewhere: the node is full, or not in our cpuset.
+    /// The memory is on another node: this one is full, or not in our cpuset.
     NoMemory,
-    /// This processor offers no way to flush its caches that we know of.
+    /// No way to flush the caches of this processor is known.
     NoFlush,
     /// The kernel refused with this error number.
     Refused(i32),
@@ -52,17 +52,17 @@ pub enum ProbeError {
 
 /// Measures costs, one node's memory at a time.
 pub trait MemoryProbe {
-    /// Picoseconds that a load takes from one of these CPUs to memory on a node, chunk by chunk.
+    /// Picoseconds of a load from one of these CPUs to memory on a node, chunk by chunk.
     fn loads(&mut self, cpus: &[u32], node: u32, chunks: usize) -> Result<Vec<u64>, ProbeError>;
 
-    /// Nanoseconds of processor time that moving a page takes between two nodes, batch by batch.
+    /// Nanoseconds of CPU time to move a page between two nodes, batch by batch.
     fn moves(&mut self, between: (u32, u32), batches: usize) -> Result<Vec<u64>, ProbeError>;
 }
 
 /// Measures this machine.
 #[derive(Debug, Default)]
 pub(crate) struct ThisMachineProbe {
-    /// What was used last, and its node: it serves the other CPUs as well.
+    /// The memory that was used last, and its node: it serves the other CPUs as well.
     chain: Option<(u32, Memory)>,
 }
 
@@ -116,7 +116,7 @@ impl MemoryProbe for ThisMachineProbe {
     }
 }
 
-/// The chain in memory of a node: each stop's word holds the index of the next stop's.
+/// The chain in the memory of a node: the word of each stop holds the index of the next.
 fn chain(node: u32) -> Result<Memory, ProbeError> {
     let mut memory = Memory::on(node, CHASE_LOADS * STRIDE_WORDS * 8)?;
     let words = memory.words_mut();
@@ -126,13 +126,14 @@ fn chain(node: u32) -> Result<Memory, ProbeError> {
     Ok(memory)
 }
 
-/// Goes through all stops, and looks random: a linear congruence of full period (Hull and Dobell,
-/// "Random number generators", 1962: an odd addend, a factor of 1 modulo 4, a power of two).
+/// The stop after this one. The order visits all stops and looks random: a linear congruence of
+/// full period (Hull and Dobell, "Random number generators", 1962: an odd addend, a factor of 1
+/// modulo 4, a power of two).
 const fn next_stop(stop: usize) -> usize {
     (stop * 661 + 331) % CHASE_LOADS
 }
 
-/// One chunk: picoseconds a load.
+/// One chunk; returns picoseconds a load.
 fn chase(words: &[u64]) -> u64 {
     for stop in 0..CHASE_LOADS {
         syscalls::flush(&words[stop * STRIDE_WORDS]);
@@ -147,7 +148,7 @@ fn chase(words: &[u64]) -> u64 {
     begun.elapsed().as_nanos() as u64 * 1000 / CHASE_LOADS as u64
 }
 
-/// Until now all lines are flushed.
+/// So far all lines are flushed.
 fn fence() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a fence takes nothing, and every x86-64 has this one.
@@ -156,7 +157,7 @@ fn fence() {
     }
 }
 
-/// Has the calling thread run on these CPUs alone, as far as it may.
+/// Binds the calling thread to these CPUs, as far as allowed.
 fn run_on(cpus: &[u32]) -> Result<(), ProbeError> {
     let mut set = [0_u64; 1024];
     for &cpu in cpus {
@@ -180,7 +181,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// All of it is there, on small pages.
+    /// Whether all of it is present, on small pages.
     fn on(node: u32, length: usize) -> Result<Memory, ProbeError> {
         let start = syscalls::map(length, None).map_err(ProbeError::Refused)?;
         let memory = Memory { start, length };

@@ -1,19 +1,19 @@
-//! The page cache of files as the agent that steers it sees it: getting at a file that some program
-//! uses, dropping a range of its pages, asking what is cached. One trait, so that every answer of
-//! the kernel can be given by a test.
+//! The page cache of files, as the agent that steers it needs it: opening a file that some program
+//! uses, dropping a range of its pages, asking what is cached. One trait, so that a test can give
+//! every answer of the kernel.
 //!
-//! A file is opened for as long as its pages are dealt with and no longer, so that one that was
-//! unlinked meanwhile gives its space back, a file system can be unmounted, and a program that
-//! takes a lease finds nobody in its way. It is opened by its path as a place first (`O_PATH`,
-//! which no driver or lease notices), and as itself only if that is the very file that the program
-//! uses. Nothing is read from it; neither the opening nor the advice touches its access time.
+//! A file is open only while its pages are handled, so that an unlinked file gives its space back,
+//! a file system can be unmounted, and a program that takes a lease finds the file unused. It is
+//! first opened as a path (`O_PATH`, which no driver or lease notices), and for reading only if it
+//! is the very file that the program uses. Nothing is read from it; neither the opening nor the
+//! advice changes its access time.
 //!
-//! Measured 2026-11, Linux 6.18, ext4, 2-core VM: `POSIX_FADV_DONTNEED` by another process than the
-//! reader drops what is not mapped, dirty or being read in, in 9 us for 2 MiB; `cachestat` of 512
-//! MiB takes 0.3 to 0.8 ms, of 1 MiB at most 5 us. Pages whose readahead is under way are locked
-//! and stay (12 MiB were left behind a reader whose pages were dropped at once). Six passes over
-//! 512 MiB in a memory cgroup (v1) of 256 MiB read 3072 MiB from the disk: the kernel's own
-//! eviction keeps nothing of a loop.
+//! Measured on Linux 6.18, ext4, a VM with 2 cores: `POSIX_FADV_DONTNEED` by another process than
+//! the reader drops what is not mapped, dirty or being read in, in 9 us for 2 MiB; `cachestat` of
+//! 512 MiB takes 0.3 to 0.8 ms, of 1 MiB at most 5 us. Pages whose readahead is under way are
+//! locked and stay (12 MiB stayed behind a reader whose pages were dropped at once). Six passes
+//! over 512 MiB in a memory cgroup (v1) of 256 MiB read 3072 MiB from the disk: the kernel's own
+//! eviction keeps nothing of a loop (2026-11).
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -28,7 +28,7 @@ pub use self::error::PageCacheError;
 use crate::file_map::FileMap;
 use crate::syscalls;
 
-/// Which file it is, whatever its path.
+/// The identity of a file, whatever its path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FileId {
     /// Device number, major in the upper half.
@@ -50,18 +50,18 @@ pub struct Cached {
     pub writeback: u64,
 }
 
-/// Why a file cannot be got at.
+/// Why a file cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenError {
-    /// Nothing has that path: ENOENT, ENOTDIR, ENAMETOOLONG, ELOOP, or ESTALE of a network's file.
+    /// Nothing has that path: ENOENT, ENOTDIR, ENAMETOOLONG, ELOOP, or ESTALE for a network file.
     NoFile,
-    /// Another file has it by now.
+    /// The path leads to another file by now.
     Another,
     /// Not permitted (EACCES, EPERM).
     NotPermitted,
-    /// A lease (EAGAIN), or a program being run from it (ETXTBSY), is in the way.
+    /// A lease (EAGAIN), or a program that is run from it (ETXTBSY), prevents it.
     Busy,
-    /// No descriptors (EMFILE, ENFILE) or memory (ENOMEM): to be tried again.
+    /// No descriptors (EMFILE, ENFILE) or memory (ENOMEM): try again.
     NoRoom,
     /// Another error number.
     Other(i32),
@@ -80,7 +80,7 @@ impl OpenError {
         }
     }
 
-    /// It may be got at later.
+    /// Whether a later attempt may succeed.
     pub fn may_pass(self) -> bool {
         matches!(self, OpenError::Busy | OpenError::NoRoom)
     }
@@ -101,24 +101,24 @@ impl fmt::Display for OpenError {
 
 /// What the agent asks of the kernel.
 pub trait PageCache: Send + Sync {
-    /// The file of that identity at the path, if that is where it is.
+    /// Opens the file of that identity, if it is at the path.
     fn open(&self, path: &Path, id: FileId) -> Result<Box<dyn CachedFile>, OpenError>;
 
-    /// How far the kernel reads ahead in files of a device, in bytes.
+    /// The kernel's readahead for files on a device, in bytes.
     fn readahead_bytes(&self, device: u64) -> u64;
 }
 
-/// A file that is got at.
+/// An open file.
 pub trait CachedFile: Send {
-    /// Has the kernel give up a range of its pages. It keeps what is mapped, dirty, being read in,
-    /// or of a folio that reaches beyond the range, and does not say so.
+    /// Drops a range of its pages. The kernel keeps pages that are mapped, dirty, being read in, or
+    /// in a folio that reaches beyond the range, and does not report that.
     fn drop_pages(&self, offset: u64, length: u64) -> Result<(), PageCacheError>;
 
-    /// What of a range is cached. Where the kernel lacks `cachestat`, by mapping the file and
-    /// `mincore`: nothing is said then of what is dirty.
+    /// What of a range is cached. Where the kernel lacks `cachestat`, this maps the file and uses
+    /// `mincore`, which does not say what is dirty.
     fn cached(&self, offset: u64, length: u64) -> Result<Cached, PageCacheError>;
 
-    /// A range of it by address: whole pages.
+    /// Maps a range of it: whole pages.
     fn map(&self, offset: u64, length: u64) -> Result<FileMap, PageCacheError>;
 
     /// Its size when it was opened, in bytes.
@@ -129,7 +129,7 @@ pub trait CachedFile: Send {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThisPageCache;
 
-/// The same, asked as kernels before 6.5 have to be.
+/// The same, for kernels before 6.5, without `cachestat`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WithoutCachestat;
 
@@ -160,11 +160,11 @@ impl PageCache for ThisPageCache {
 
     fn readahead_bytes(&self, device: u64) -> u64 {
         /// VM_READAHEAD_PAGES, where sysfs does not say.
-        const USUAL: u64 = 128 << 10;
+        const DEFAULT_BYTES: u64 = 128 << 10;
         let (major, minor) = (device >> 32, device & 0xffff_ffff);
         let text = fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
         let kib = text.ok().and_then(|text| text.trim().parse::<u64>().ok());
-        kib.map_or(USUAL, |kib| kib.saturating_mul(1 << 10))
+        kib.map_or(DEFAULT_BYTES, |kib| kib.saturating_mul(1 << 10))
     }
 }
 
@@ -181,11 +181,11 @@ impl PageCache for WithoutCachestat {
 struct Opened {
     file: File,
     size: u64,
-    /// Whether the call is tried.
+    /// Whether `cachestat` is tried.
     cachestat: bool,
 }
 
-/// Nobody, and whoever has no number in this user namespace.
+/// The user "nobody", and any without a number in this user namespace.
 const OVERFLOW_USER: u32 = 65534;
 
 impl Opened {
@@ -209,10 +209,10 @@ impl Opened {
         })
     }
 
-    /// Through a mapping that nobody touches, so that no page is mapped by it, or kept from being
+    /// By a mapping that is never touched, so that no page is mapped by it or kept from being
     /// dropped.
     fn by_mincore(&self, offset: u64, length: u64) -> Result<Cached, PageCacheError> {
-        // Of a file that is neither the user's nor one to write, the kernel says since 5.2 that all
+        // For a file that the user neither owns nor may write, the kernel since 5.2 says that all
         // is cached.
         if !self.is_open_to_mincore() {
             return Err(PageCacheError::NotPermitted);

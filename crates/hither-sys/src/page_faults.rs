@@ -1,18 +1,17 @@
-//! Page faults of a program and of everything that it starts, by perf's software event. No hardware
-//! counter and no privilege is needed, and the program does not wait for anybody.
+//! Page faults of a program and of everything that it starts, by perf's software event. It needs no
+//! hardware counter and no privilege, and the program never waits.
 //!
 //! Why not userfaultfd: it stops the faulting thread until somebody answers. With
 //! UFFD_FEATURE_SIGBUS, `read` into a registered page fails with EFAULT, which changes what
 //! programs do (tried on Linux 6.18, 2026-11). perf only observes: it adds 0.3 to 1 us to a fault
-//! of 2.5 to
-//! 3.5 us on that machine, and costs nothing while it is switched off.
+//! of 2.5 to 3.5 us on that machine, and costs nothing while it is switched off.
 //!
 //! An event that children inherit can have a ring only if it is bound to a CPU (perf_event_open(2),
-//! EINVAL), hence one event and one ring a CPU. The events are opened, and on, in the thread that
-//! starts the program; its own faults are excluded by process id. `enable_on_exec` would exclude
-//! them as well, but children of the program inherit it in most cases: each further exec then
-//! switches on what was switched off (1 in 12 runs of the test below, depending on whether the
-//! kernel swapped the two tasks' contexts).
+//! EINVAL), so there is one event and one ring for each CPU. The events are opened, and on, in the
+//! thread that starts the program; its own faults are excluded by process id. `enable_on_exec`
+//! would exclude them as well, but children of the program inherit it in most cases: each further
+//! exec then switches on what was switched off (1 in 12 runs of the test below, depending on
+//! whether the kernel swapped the two tasks' contexts).
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -37,28 +36,28 @@ pub struct Fault {
 
 /// A source of page faults.
 pub trait PageFaults: Send {
-    /// Passes on the faults since the last call; those of one CPU in their order, one CPU after the
+    /// Passes on the faults since the last call: those of one CPU in their order, one CPU after the
     /// other. Returns their number.
     fn drain(&mut self, sink: &mut dyn FnMut(Fault)) -> usize;
 
-    /// Faults that found no room.
+    /// Faults that were lost because a ring was full.
     fn lost(&self) -> u64;
 
-    /// Switches the watching on or off; while it is off, faults cost nothing.
+    /// Switches the recording of faults on or off; while it is off, it costs nothing.
     fn watch(&mut self, on: bool) -> io::Result<()>;
 
-    /// Whether faults are seen that the kernel makes on a program's behalf (`read` into fresh
+    /// Whether this includes faults that the kernel makes on behalf of a program (`read` into fresh
     /// memory).
     fn sees_kernel(&self) -> bool;
 
-    /// CPUs that are online and not watched: they came after the start.
+    /// Online CPUs that are not covered: they came online after the start.
     fn unwatched_cpus(&self) -> usize;
 }
 
-/// Why faults cannot be watched.
+/// Why faults cannot be recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchError {
-    /// The kernel, or a container's filter of system calls, does not let us (EACCES, EPERM); with
+    /// The kernel, or a container's system call filter, refuses (EACCES, EPERM); with
     /// `kernel.perf_event_paranoid` where it can be read.
     NotPermitted {
         /// The setting: above 2 it refuses everybody without CAP_PERFMON.
@@ -66,12 +65,12 @@ pub enum WatchError {
     },
     /// The kernel has no perf events, or a container hides them (ENOSYS, ENOENT, EOPNOTSUPP).
     NoPerf,
-    /// Not enough descriptors: one a CPU is needed (EMFILE, ENFILE).
+    /// Not enough descriptors: each CPU needs one (EMFILE, ENFILE).
     NoDescriptors {
         /// How many CPUs there are.
         cpus: usize,
     },
-    /// No memory for the rings that may be locked, not even small ones (EPERM or ENOMEM of mmap).
+    /// No lockable memory for the rings, not even for small ones (EPERM or ENOMEM of mmap).
     NoMemory,
     /// The list of CPUs cannot be read.
     NoCpus,
@@ -166,10 +165,11 @@ const RECORD_LOST_SAMPLES: u32 = 13;
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 
-/// Pages of a ring: what perf_event_mlock_kb allows an unprivileged user on each CPU by default
-/// (512 KiB and a page), and room for 13 000 faults, which take 13 ms at the least. Halved down to
-/// the other where less is allowed.
+/// Pages of a ring: as many as perf_event_mlock_kb allows an unprivileged user on each CPU by
+/// default (512 KiB and a page). That is room for 13 000 faults, which take at least 13 ms. Where
+/// less is allowed, rings are halved down to the minimum.
 const RING_PAGES: usize = 128;
+/// The least number of pages of a ring.
 const RING_PAGES_MIN: usize = 4;
 
 /// What is sampled: page faults, or what [`crate::pmu`] finds.
@@ -177,7 +177,7 @@ const RING_PAGES_MIN: usize = 4;
 pub(crate) struct Event {
     /// The kernel's number of the device.
     pub(crate) kind: u32,
-    /// What of it.
+    /// Which of its events.
     pub(crate) config: [u64; 3],
     pub(crate) every: SamplePeriod,
     /// How exactly the address has to be that of the sampled instruction, 0 to 3.
@@ -187,9 +187,9 @@ pub(crate) struct Event {
 /// How often an event is sampled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SamplePeriod {
-    /// One in so many.
+    /// One in this many.
     Count(u64),
-    /// So many a second of each CPU.
+    /// This many a second on each CPU.
     Second(u64),
 }
 
@@ -221,7 +221,7 @@ fn attributes(event: Event, with_kernel: bool, inherited: bool) -> Attributes {
         sample_period,
         sample_type: SAMPLE_TID | SAMPLE_TIME | SAMPLE_ADDR | SAMPLE_CPU,
         flags: inherit | EXCLUDE_HYPERVISOR | WATERMARK | USE_CLOCK | kernel | frequency | precise,
-        // Nobody sleeps on the descriptor, so there is never a reason to wake anybody.
+        // Nothing sleeps on the descriptor, so nothing ever has to be woken.
         wakeup: u32::MAX,
         clock: libc::CLOCK_MONOTONIC,
         ..Attributes::default()
@@ -257,9 +257,9 @@ fn paranoid() -> Option<i32> {
     text.trim().parse().ok()
 }
 
-/// Opens an event on each CPU; with the kernel's own faults if that is allowed on all of them, else
-/// without: what one CPU shows and another does not would be a bias. A CPU that went offline since
-/// the list was read is left out.
+/// Opens an event on each CPU; with the kernel's own faults if that is allowed on all of them,
+/// otherwise without, because a difference between CPUs would be a bias. A CPU that went offline
+/// since the list was read is left out.
 fn open_all<T>(
     cpus: &[u32],
     mut open: impl FnMut(u32, bool) -> Result<T, i32>,
@@ -385,7 +385,7 @@ impl PageFaults for PerfRings {
 }
 
 /// One CPU's event and its ring: a page of control words, then a power of two of pages that records
-/// go round in.
+/// wrap around in.
 #[derive(Debug)]
 struct Ring {
     cpu: u32,
@@ -428,7 +428,7 @@ impl Ring {
         unsafe { AtomicU64::from_ptr(word.cast()) }
     }
 
-    /// The word at a position that goes round.
+    /// The word at a position, which wraps around.
     fn word(&self, position: u64) -> u64 {
         let offset = (position % self.bytes as u64) as usize & !7;
         // SAFETY: the records begin after the first page, and `offset` is within their `bytes`.
@@ -438,7 +438,7 @@ impl Ring {
         unsafe { word.cast::<u64>().read_volatile() }
     }
 
-    /// Passes the faults on and returns how many were lost.
+    /// Passes the faults on; returns how many were lost.
     fn drain(&mut self, sink: &mut dyn FnMut(Fault)) -> u64 {
         let head = self.control(DATA_HEAD).load(Ordering::Acquire);
         let mut tail = self.control(DATA_TAIL).load(Ordering::Relaxed);
@@ -447,7 +447,7 @@ impl Ring {
             let record = tail;
             let (kind, bytes) = header(self.word(record));
             if bytes < 8 || record + bytes > head {
-                // Not what the kernel writes: nothing after it can be made sense of.
+                // The kernel does not write this: nothing after it can be parsed.
                 tail = head;
                 lost += 1;
                 break;
@@ -456,7 +456,7 @@ impl Ring {
                 RECORD_SAMPLE => sink(sample([1, 2, 3, 4].map(|at| self.word(record + 8 * at)))),
                 RECORD_LOST => lost += self.word(record + 16),
                 RECORD_LOST_SAMPLES => lost += self.word(record + 8),
-                // Throttling and the like: of no use here.
+                // Throttling and the like: not needed here.
                 _ => {}
             }
             tail += bytes;

@@ -9,7 +9,7 @@ pub enum PageState {
     On(u32),
     /// Not touched yet, or swapped out (ENOENT).
     Absent,
-    /// No memory of the process, or the page of zeros that untouched memory is read from (EFAULT).
+    /// No memory of the process, or the zero page that untouched memory is read from (EFAULT).
     Unmapped,
     /// Pinned, under I/O, or off the lists of pages for a moment: to be tried again (EBUSY,
     /// EAGAIN).
@@ -20,7 +20,7 @@ pub enum PageState {
     NoRoom,
     /// It could not be written back to its file (EIO).
     NotWrittenBack,
-    /// The kernel did not come to it: it gave up before.
+    /// The kernel gave up before it reached the page.
     Untried,
     /// Another error number.
     Other(i32),
@@ -44,8 +44,8 @@ impl PageState {
     }
 }
 
-/// Not a node and no error number: what statuses are set to before the call, since the kernel
-/// leaves those of pages that it did not come to as they are (move_pages(2), "Notes").
+/// No node and no error number: the status of each page before the call, since the kernel does not
+/// write those of pages that it did not reach (move_pages(2), "Notes").
 pub(crate) const UNTRIED: i32 = i32::MIN;
 
 /// Move pages that no other process has mapped; the libc crate lacks it (linux/mempolicy.h).

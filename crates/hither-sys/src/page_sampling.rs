@@ -1,8 +1,8 @@
-//! Sampling who uses which page. A range is *armed*: the next touch of each of its pages is a page
-//! fault, which [`crate::page_faults`] reports with its address, thread and CPU. One trait for all
-//! ways to arm ([`crate::samplers`]); the agent takes the first that works.
+//! Sampling which node uses which page. A range is *armed*: the next touch of each of its pages is
+//! a page fault, which [`crate::page_faults`] reports with its address, thread and CPU. One trait
+//! for all ways to arm ([`crate::samplers`]); the agent takes the first that works.
 //!
-//! With all of them the program never waits for the agent, no system call of its own returns
+//! With each of them the program never waits for the agent, none of its system calls returns
 //! anything else, and the kernel disarms everything when the agent dies.
 
 use std::fmt;
@@ -10,15 +10,14 @@ use std::io;
 
 use crate::page_faults::{PageFaults, WatchError};
 
-/// A way to arm pages of other processes. One by which somebody else arms, or nobody
-/// ([`PageSampler::armed_by`]), has nothing to do when it is told of ranges, and leaves these
-/// methods as they are.
+/// A way to arm pages of other processes. Where the kernel arms, or nothing has to be armed
+/// ([`PageSampler::armed_by`]), an implementation has nothing to do for a range, and keeps the
+/// default methods.
 pub trait PageSampler: Send {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 
-    /// Whether reads are seen, too. Where they are not, a page without samples is not one without
-    /// accesses.
+    /// Whether reads are seen, too. If not, a page without samples may still have accesses.
     fn sees_reads(&self) -> bool;
 
     /// Who arms.
@@ -26,35 +25,35 @@ pub trait PageSampler: Send {
         ArmedBy::Agent
     }
 
-    /// Where the processor samples: opens the source of its samples of what the calling thread
-    /// starts from now on, so many a second of each CPU.
+    /// Where the processor samples: opens the source of its samples, so many a second of each CPU,
+    /// for what the calling thread starts from now on.
     fn samples(&self, hertz: u64) -> Result<Box<dyn PageFaults>, WatchError> {
         let _ = hertz;
         Err(WatchError::NoPerf)
     }
 
-    /// A process offers a descriptor that the way may need: nothing can be armed in the process
-    /// before, nor once it has begun to run another program.
+    /// A process offers a descriptor that the sampler may need: nothing can be armed in the process
+    /// before, nor after it has begun to run another program.
     fn offered(&mut self, offer: &UserfaultfdOffer) -> Result<(), SamplingError> {
         let _ = offer;
         Ok(())
     }
 
-    /// A range is to be sampled from now on: the whole pages of one region, which may begin and end
-    /// within a page. To be ended even where memory of it is gone.
+    /// Begins to sample a range: the whole pages of one region, which may begin and end within a
+    /// page. It has to be ended even if its memory is gone.
     fn begin(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
         let _ = (pid, start, length);
         Ok(())
     }
 
-    /// Arms whole pages of a range that has begun. A page that is not there is not armed; a page
-    /// that was armed stays so.
+    /// Arms whole pages of a range that has begun. Absent pages are not armed; pages that were
+    /// armed stay so.
     fn arm(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
         let _ = (pid, start, length);
         Ok(())
     }
 
-    /// The range is not sampled any more; nothing of it is armed. No error if there was nothing.
+    /// Ends the sampling of a range, and disarms it. No error if nothing was armed.
     fn end(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
         let _ = (pid, start, length);
         Ok(())
@@ -65,62 +64,62 @@ pub trait PageSampler: Send {
         let _ = pid;
     }
 
-    /// What a sample costs here, measured now where it can be.
+    /// What a sample costs on this machine, measured now if possible.
     fn cost(&mut self) -> Option<SamplingCost> {
         None
     }
 }
 
-/// Who arms pages, or what is done instead.
+/// What arms pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArmedBy {
-    /// Whoever has the [`PageSampler`].
+    /// The user of the [`PageSampler`].
     Agent,
-    /// The kernel, what has the policy for it ([`hint_faults`](crate::hint_faults)).
+    /// The kernel, for pages with the policy for it ([`hint_faults`](crate::hint_faults)).
     Kernel,
-    /// The processor samples accesses, and nothing is armed ([`pmu`](crate::pmu)).
+    /// Nothing: the processor samples accesses ([`pmu`](crate::pmu)).
     Processor,
 }
 
-/// A descriptor that a process lets the agent have.
+/// A descriptor that a process offers to the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserfaultfdOffer {
     /// The process.
     pub pid: u32,
-    /// The descriptor's number there; negative where the process wants to be left alone.
+    /// The descriptor's number there; negative if the process withdraws from sampling.
     pub fd: i32,
-    /// Its inode, by which it is told from whatever else may have the number by now.
+    /// Its inode, which identifies it: the number may refer to something else by now.
     pub inode: u64,
 }
 
 /// Why pages cannot be armed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SamplingError {
-    /// The process is gone, or its memory is (ESRCH; ENOMEM of a memory that is being given up
-    /// looks like want of memory).
+    /// The process or its memory is gone (ESRCH; also ENOMEM of a memory that is being torn down,
+    /// which looks like a lack of memory).
     NoProcess,
-    /// The process has offered nothing: it has no library of ours, or could not open a descriptor.
+    /// The process has offered nothing: it does not have our library, or could not open a
+    /// descriptor.
     NotOffered,
-    /// The process closed what it had offered (EBADF), or something else has taken its number.
+    /// The process closed what it had offered (EBADF), or something else has its number now.
     Withdrawn,
     /// Not allowed (EPERM, EACCES).
     NotPermitted,
-    /// The program watches this memory itself (EBUSY).
+    /// The program uses userfaultfd on this memory itself (EBUSY).
     InUse,
-    /// There is no such memory, or of a kind that cannot be armed (ENOENT, EINVAL).
+    /// There is no such memory, or it cannot be armed (ENOENT, EINVAL).
     NoMemory,
-    /// The memory lies on huge pages, which arming would split.
+    /// The memory is on huge pages, which arming would split.
     HugePages,
-    /// The program is changing its mappings: to be tried again (EAGAIN).
+    /// The program is changing its mappings: try again (EAGAIN).
     Busy,
     /// The kernel, or the agent, has no memory or descriptor left for it (ENOMEM, EMFILE, ENFILE).
     NoRoom,
-    /// The kernel does not have it, or a container hides it (ENOSYS, ENOTTY, EINVAL when asked
-    /// for).
+    /// The kernel lacks it, or a container hides it (ENOSYS, ENOTTY, EINVAL when it is requested).
     NoCall,
     /// There is no hardware for it.
     NoHardware,
-    /// There is, and it showed none of the accesses of a trial where they were made.
+    /// There is hardware, but it reported none of the accesses of a trial.
     NoSamples,
     /// `kernel.numa_balancing` is not 1.
     KernelIdle,
@@ -129,7 +128,7 @@ pub enum SamplingError {
 }
 
 impl SamplingError {
-    /// What an error number means where pages are armed.
+    /// The meaning of an error number from arming pages.
     pub fn from_errno(error: i32) -> SamplingError {
         match error {
             libc::ESRCH => SamplingError::NoProcess,
@@ -144,7 +143,7 @@ impl SamplingError {
         }
     }
 
-    /// Whether another range of the same process, or this one at another time, may fare better.
+    /// Whether it may work for another range of the same process, or later.
     pub fn may_pass(self) -> bool {
         matches!(
             self,
@@ -188,7 +187,7 @@ impl fmt::Display for SamplingError {
 
 impl std::error::Error for SamplingError {}
 
-/// What sampling costs here.
+/// What sampling costs on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SamplingCost {
     /// Arming a page: time of the agent.

@@ -1,22 +1,21 @@
 //! Sampling by the processor: Intel's PEBS, AMD's IBS.
 //!
-//! Either tells address, thread and CPU of one in so many loads, without a fault. What to count is
+//! Both report address, thread and CPU of one in so many loads, without a fault. The event is
 //! looked up where the kernel describes the processor (`/sys/bus/event_source/devices`), in this
 //! order:
 //!
 //! - `cpu` or `cpu_core` (Intel): loads that no cache answered, `MEM_LOAD_RETIRED.L3_MISS` (event
-//!   0xd1, umask 0x20, which has been its encoding since Haswell; Intel SDM volume 3B,
-//!   "Performance-Monitoring Events"), for it needs no second event in a group as `mem-loads` does
-//!   since Sapphire Rapids;
-//! - the same devices' `mem-loads`, as the kernel spells it;
-//! - `ibs_op` (AMD): micro-operations, those with an address.
+//!   0xd1, umask 0x20, its encoding since Haswell; Intel SDM volume 3B, "Performance-Monitoring
+//!   Events"). Unlike `mem-loads` since Sapphire Rapids, it needs no second event in a group;
+//! - `mem-loads` of the same devices, as the kernel spells it;
+//! - `ibs_op` (AMD): micro-operations; those with an address count.
 //!
-//! No encoding is believed: what opens has to show loads of our own, which miss since their lines
-//! were flushed before, at the addresses that they were made at (`tried`, some ms). So a wrong
-//! guess is a refusal with its reason, not wrong samples. No machine that this was written on has
-//! such hardware; what could be tested is the search, the trial's verdict, and that samples with
-//! addresses come by these rings (with the software event of [`crate::page_faults`], whose records
-//! are the same).
+//! No encoding is trusted. An event that opens has to report loads of our own, which miss because
+//! their lines were flushed before, at the addresses of these loads (`tried`, a few ms). So a wrong
+//! guess is a refusal with its reason, and not wrong samples. Untested on real hardware: no machine
+//! with a usable PMU was available. Tested are the search, the trial's verdict, and that samples
+//! with addresses arrive through these rings (with the software event of [`crate::page_faults`],
+//! whose records are the same).
 
 use std::fs;
 use std::path::Path;
@@ -28,25 +27,25 @@ use crate::syscalls;
 /// Its name on the command line.
 pub const NAME: &str = "hardware";
 
-/// Sampled of the trial's loads.
+/// The sampling period of the trial, in loads.
 const TRIAL_PERIOD: u64 = 500;
 
-/// Lines of the trial, and how often each is flushed and loaded: 65,536 misses, some 10 ms, and 131
-/// samples.
+/// Lines of the trial.
 const TRIAL_LINES: usize = 16_384;
+/// How often each is flushed and loaded: 65,536 misses, some 10 ms, and 131 samples.
 const TRIAL_ROUNDS: usize = 4;
 const LINE_BYTES: usize = 64;
 
-/// Samples that the trial has to show, at its addresses.
-const TRIAL_SAMPLES: usize = 16;
+/// The least number of samples that the trial has to report at its addresses.
+const TRIAL_SAMPLES_MIN: usize = 16;
 
-/// What samples on this processor.
+/// The events that sample on this processor.
 #[derive(Debug)]
 pub struct PmuSampler {
     event: Event,
 }
 
-/// What samples here, tried on loads of our own.
+/// The event that samples here, tried on loads of our own.
 pub(crate) fn tried() -> Result<PmuSampler, SamplingError> {
     let events = events(Path::new("/sys/bus/event_source/devices"));
     first_that_works(events, on_trial)
@@ -68,7 +67,7 @@ fn first_that_works(
     Err(reason)
 }
 
-/// What could sample, by what the kernel says of the processor.
+/// The events that could sample, by what the kernel says of the processor.
 fn events(devices: &Path) -> Vec<Event> {
     let mut events = Vec::new();
     for name in ["cpu", "cpu_core"] {
@@ -79,7 +78,8 @@ fn events(devices: &Path) -> Vec<Event> {
         };
         for terms in ["event=0xd1,umask=0x20", described.trim()] {
             let config = encode(&device, terms);
-            // PEBS comes in grades; the highest that the processor has says where loads went.
+            // PEBS has levels of precision; the highest one of the processor gives the addresses of
+            // loads.
             events.extend(config.into_iter().flat_map(|config| {
                 [3, 2].map(|precise| Event {
                     kind,
@@ -140,7 +140,7 @@ fn encode(device: &Path, terms: &str) -> Option<[u64; 3]> {
     Some(config)
 }
 
-/// Whether loads of our own are seen where they were made.
+/// Whether loads of our own are reported at their addresses.
 fn on_trial(event: Event) -> Result<bool, WatchError> {
     let bytes = TRIAL_LINES * LINE_BYTES;
     let base = syscalls::map(bytes, None).map_err(WatchError::Other)?;
@@ -157,15 +157,15 @@ fn on_trial(event: Event) -> Result<bool, WatchError> {
     rings.map(|_| shows(&seen, base as u64, bytes as u64))
 }
 
-/// Whether enough samples lie where the loads were; others, of the loop's own stack, and
-/// micro-operations without an address may be among them.
+/// Whether enough samples are at the addresses of the loads. Others may be among them: of the
+/// loop's own stack, and micro-operations without an address.
 fn shows(seen: &[u64], start: u64, bytes: u64) -> bool {
     let with_address = seen.iter().filter(|&&address| address != 0);
     let there = with_address
         .clone()
         .filter(|&&address| address.wrapping_sub(start) < bytes);
     let there = there.count();
-    there >= TRIAL_SAMPLES && 2 * there >= with_address.count()
+    there >= TRIAL_SAMPLES_MIN && 2 * there >= with_address.count()
 }
 
 /// Loads each line of the range after flushing it, all of them a few times.

@@ -10,8 +10,8 @@ pub fn user() -> io::Result<u32> {
     Ok(fs::metadata("/proc/self")?.uid())
 }
 
-/// Makes a folder of this mode if it is not there. An error where it is somebody else's, who may
-/// have made one of that name first, leads elsewhere, or gives anybody more than the mode does.
+/// Makes a folder of this mode if it does not exist. An error if it belongs to another user, who
+/// may have made one of that name first, is a link, or gives more rights than the mode.
 pub fn create(folder: &Path, mode: u32) -> io::Result<()> {
     match DirBuilder::new().mode(mode).create(folder) {
         Ok(()) => fs::set_permissions(folder, Permissions::from_mode(mode))?,

@@ -51,9 +51,9 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Asks the scheduler for short slices for this thread: no more time in all, but sooner where a
-/// processor is busy. Linux 6.12 and later heed it (EEVDF: who asks for less has the earlier
-/// deadline), others take no notice, and nothing depends on it.
+/// Asks the scheduler for short slices for this thread: no more CPU time in all, but sooner on a
+/// busy CPU. Linux 6.12 and later support it (EEVDF: a shorter request has an earlier deadline);
+/// others ignore it, and nothing depends on it.
 pub fn short_slices() {
     /// The shortest that there is.
     const SLICE_NS: u64 = 100_000;
@@ -94,9 +94,9 @@ pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
     }
 }
 
-/// From now on what is written beyond the limit on the size of files (`ulimit -f`) fails with
-/// EFBIG, and does not end this process. The signal is caught and not ignored, since a program that
-/// is started inherits what its parent ignores; where our own parent had us ignore it, it stays so.
+/// Makes writes beyond the file size limit (`ulimit -f`) fail with EFBIG instead of killing this
+/// process. The signal is caught rather than ignored, because a program that is started inherits
+/// what its parent ignores. If our own parent had it ignored, it stays ignored.
 pub fn outlive_file_size_limit() {
     extern "C" fn nothing(_: i32) {}
     let nothing = nothing as extern "C" fn(i32) as libc::sighandler_t;

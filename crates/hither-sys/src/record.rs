@@ -31,8 +31,8 @@ pub enum Op {
     Truncate = 5,
 }
 
-/// The error number (EEXIST) of a range, or of the thread that allocated it, that has a memory
-/// policy of the program's own: it is the program's business where that memory is.
+/// The error number (EEXIST) for a range, or for the thread that allocated it, that has a memory
+/// policy of the program's own, so that we leave it alone.
 pub const OWN_POLICY: u32 = 17;
 
 /// Access flag: the kernel moved the bytes from file to file or socket, the program did not see
@@ -124,8 +124,8 @@ pub enum Record<'a> {
         /// Process id.
         pid: u32,
     },
-    /// Memory that the program was given: an allocation of at least the session's `region_min`
-    /// bytes. Nothing of it is a region already: what was, ended before.
+    /// Memory that the program got: an allocation of at least the session's `region_min` bytes. No
+    /// part of it is in another region: such regions ended before.
     Region {
         /// Its first byte. Neither end need be a page's.
         start: u64,
@@ -140,8 +140,8 @@ pub enum Record<'a> {
         /// Where the memory came from.
         kind: RegionKind,
     },
-    /// A range of memory of which no part is a region any more: freed, unmapped, replaced, or about
-    /// to be moved. It may be part of a region, the rest of which lives on, or span several.
+    /// A range of memory that is in no region any more: freed, unmapped, replaced, or about to be
+    /// moved. It may be part of a region, the rest of which remains, or span several.
     RegionEnd {
         /// Its first byte.
         start: u64,
@@ -153,26 +153,26 @@ pub enum Record<'a> {
     },
     /// The program has given a range its memory policy (`mbind`), or tried to.
     Bound {
-        /// The first byte of the range that the program was told of.
+        /// The first byte of the requested range.
         start: u64,
         /// Its length in bytes.
         length: u64,
-        /// How, and to which nodes.
+        /// The policy.
         bind: Bind,
         /// The error number, 0 where it was done. ENOENT: the range is no longer within a region,
         /// and was left alone. [`OWN_POLICY`]: the program has chosen itself, perhaps without being
         /// asked.
         error: u32,
-        /// Asked for by what was known when the memory was allocated or moved (its site, or the
-        /// policy that it had before), not by an order for this range.
+        /// Whether it followed from what was known when the memory was allocated or moved (its
+        /// site, or the policy that it had before), not from a request for this range.
         site: bool,
         /// CLOCK_MONOTONIC after the call, in nanoseconds.
         time_ns: u64,
     },
-    /// The thread met a boundary between parallel constructs, as the master of an outermost team;
-    /// or the program said that an iteration ended.
+    /// The thread reached a boundary between parallel constructs, as the master of an outermost
+    /// team; or the program marked the end of an iteration.
     Construct {
-        /// What it met.
+        /// The kind of boundary.
         kind: ConstructKind,
         /// The call site's signature; the same where a region begins and where it ends. 0 where it
         /// is unknown.
@@ -181,12 +181,12 @@ pub enum Record<'a> {
         time_ns: u64,
         /// The CPU that it ran on.
         cpu: u16,
-        /// Threads of the team; those asked for where a region begins. 0 where it is the runtime's
-        /// choice, or unknown.
+        /// Threads of the team; those requested where a region begins. 0 where the runtime chooses,
+        /// or it is unknown.
         threads: u16,
     },
-    /// Where another thread of a team runs: at its first construct, and then whenever it meets one
-    /// on another node than the last.
+    /// Where another thread of a team runs: at its first construct, and then at each one that it
+    /// reaches on another node than the last.
     At {
         /// The CPU that it ran on.
         cpu: u16,
@@ -205,11 +205,11 @@ pub enum ConstructKind {
     ParallelEnd = 2,
     /// A barrier of the team, also one that ends a work-sharing construct, was passed.
     Barrier = 3,
-    /// The program said that an iteration ended.
+    /// The program marked the end of an iteration.
     Iteration = 4,
-    /// Told once: the OpenMP runtime's constructs cannot be seen, since its interface for tools
-    /// belongs to another tool, or since a sandbox forbids to read the stack, without which all of
-    /// its call sites are one.
+    /// Reported once: the OpenMP runtime's constructs cannot be seen, because its interface for
+    /// tools belongs to another tool, or because a sandbox forbids reading the stack, without which
+    /// all of its call sites look the same.
     Hidden = 5,
 }
 
@@ -259,11 +259,11 @@ pub type Words = [u64; WORDS_MAX];
 /// and of constructs.
 pub const ACCESS_WORDS: usize = 6;
 
-/// The longest byte string that is sent; a longer one is cut.
-const BYTES_MAX: usize = 4096;
+/// The most bytes of a byte string that are sent; longer ones are cut.
+const STRING_BYTES_MAX: usize = 4096;
 
-/// The longest argument list that is sent.
-const ARGS_MAX: usize = 1024;
+/// The most bytes of an argument list that are sent.
+const ARGS_BYTES_MAX: usize = 1024;
 
 const ACCESS: u8 = 1;
 const OBJECT: u8 = 2;
@@ -365,7 +365,7 @@ impl<'a> Record<'a> {
             | Record::Process { .. } => self.encode_definition(&mut writer),
             Record::Exec { pid, time_ns, path } => {
                 writer.word(time_ns);
-                writer.bytes(path, BYTES_MAX);
+                writer.bytes(path, STRING_BYTES_MAX);
                 (EXEC, 0, pid)
             }
             Record::ExecFailed { pid } => (EXEC_FAILED, 0, pid),
@@ -446,7 +446,7 @@ impl<'a> Record<'a> {
                 for word in [object, device, inode, birth_ns, size] {
                     writer.word(word);
                 }
-                writer.bytes(path, BYTES_MAX);
+                writer.bytes(path, STRING_BYTES_MAX);
                 (OBJECT, 0, 0)
             }
             Record::Site {
@@ -467,7 +467,7 @@ impl<'a> Record<'a> {
             } => {
                 writer.word(module);
                 writer.bytes(build_id, 64);
-                writer.bytes(path, BYTES_MAX);
+                writer.bytes(path, STRING_BYTES_MAX);
                 (MODULE, 0, 0)
             }
             Record::Process {
@@ -481,7 +481,7 @@ impl<'a> Record<'a> {
                 writer.word(time_ns);
                 // Both at their limits still fit: 6 header words, 384 and 128 of payload.
                 writer.bytes(exe, 3072);
-                writer.bytes(args, ARGS_MAX);
+                writer.bytes(args, ARGS_BYTES_MAX);
                 (PROCESS, 0, pid)
             }
             _ => (0, 0, 0),

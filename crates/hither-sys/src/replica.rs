@@ -1,47 +1,49 @@
-//! Replicas of files' blocks in shared memory: an agent fills them, programs copy them out, and
-//! neither waits for the other.
+//! Replicas of files' blocks in shared memory: an agent fills them, programs copy them, and neither
+//! waits for the other.
 //!
-//! There are two kinds of nameless files (memfd), all of which the agent alone can write: the
-//! *control*, which says what is where, and an *arena* of slots a node, a block each, bound to it.
-//! A program maps both read-only when it starts, through `/proc/AGENT/fd`, which the kernel shows
-//! to programs of the same user only; nothing has a name, so nothing is left behind.
+//! There are two kinds of nameless files (memfd), which only the agent can write. The *control*
+//! says where everything is. An *arena* for each node, bound to that node, has slots of one block
+//! each. A program maps all of them read-only when it starts, through `/proc/AGENT/fd`, which the
+//! kernel shows to programs of the same user only. Nothing has a name, so nothing is left behind.
 //!
-//! **What a program checks** (`view`) once it has found the slots of the blocks that it wants, with
-//! their versions, and before it copies them:
+//! **What a program checks** (`view`). Once it has found the slots of the blocks that it needs,
+//! with their versions, and before it copies them:
 //!
 //! - the agent is *alive*: that word is a robust futex (robust futex ABI,
-//!   Documentation/locking/robust-futex-ABI.rst), which the kernel marks when the thread that holds
-//!   it ends, and it does so (`exit_mm`) before it closes the process's files (`exit_files`), which
-//!   is when leases go;
-//! - the time is before `fresh_until_ns`: a stopped agent lets go of nothing, and the kernel takes
-//!   its leases away after `fs.lease-break-time`. The agent moves it on when it has looked at every
-//!   lease;
+//!   Documentation/locking/robust-futex-ABI.rst). The kernel marks it when the thread that holds it
+//!   ends, and does so (`exit_mm`) before it closes the process's files (`exit_files`), which
+//!   releases the leases;
+//! - the time is before `fresh_until_ns`: a stopped agent releases nothing, and the kernel takes
+//!   its leases away after `fs.lease-break-time`. The agent advances it each time it has checked
+//!   every lease;
 //! - the file's *epoch* is the one that the descriptor was matched with: no lease on it was broken
-//!   since. The agent makes it odd before it lets go of the lease, so before any writer is let in;
+//!   since. The agent makes it odd before it releases the lease, and so before any writer is let
+//!   in.
 //!
-//! and after it has copied them:
+//! After it has copied them:
 //!
 //! - each slot's *version* is the odd one that was found: the slot was not given to another block
 //!   meanwhile.
 //!
-//! When the first three were checked, no writer had been let in since the blocks were filled; so
-//! what the slots held then is what a read at that moment would have returned, and the fourth says
-//! that it is what was copied. A writer that comes while bytes are copied comes after that moment.
-//! To check once more after the copy would prove no more, and throw away what is right: a copy that
-//! was in vain has written to the program's buffer.
+//! When the first three were checked, no writer had been let in since the blocks were filled. So
+//! the slots then held what a read at that moment would have returned, and the fourth check proves
+//! that this is what was copied. A writer that comes during the copy comes after that moment.
+//! Repeating the first three checks after the copy would prove nothing more, and would discard
+//! valid copies; a copy in vain has already written to the program's buffer.
 //!
-//! **Order.** A filler makes the version even, then writes the slot, then makes it odd (release),
-//! then enters it into the directory (release). A reader loads directory and version, then futex,
-//! time and epoch (acquire each, so in that order), copies, fences (acquire), and loads the version
-//! again. What reaches a slot after a lease was let go of was preceded by the odd epoch, through
-//! the kernel's own locks; who finds it in the directory finds that epoch.
+//! **Order.** A filler makes the version even, writes the slot, makes the version odd (release),
+//! and enters the slot into the directory (release). A reader loads directory and version, then
+//! futex, time and epoch (each with acquire, so in that order), copies, fences (acquire), and loads
+//! the version again. Whatever is filled into a slot after a lease was released comes after the odd
+//! epoch, through the kernel's own locks: a reader that finds it in the directory also finds that
+//! epoch.
 //!
-//! **What is lent** ([`view::View::lend`]): a program may have the kernel refer to a slot's pages
-//! rather than copy them, to send them, and they are on their way through sockets for as long as
-//! the peers like. So from the first such wish on a slot's memory is given back before it is used
-//! again: what refers to the pages has them to itself, with what was in them. They are single
-//! pages: of a larger one the kernel could give back no part that somebody refers to, and would
-//! clear it.
+//! **Lending** ([`view::View::lend`]): a program may have the kernel refer to a slot's pages rather
+//! than copy them, to send them. They are then on their way through sockets for as long as the
+//! peers take. So from the first such request on, a slot's memory is given back to the kernel
+//! before the slot is used again: then whatever refers to the old pages has them to itself, with
+//! their content. They are single pages: of a large page the kernel could give back no part that is
+//! referred to, and would clear it.
 
 pub mod agent;
 pub mod view;
@@ -52,8 +54,8 @@ use crate::syscalls;
 
 pub use crate::page_cache::FileId;
 
-/// What is replicated at a time. As the block of the steered page cache: a page would mean four
-/// times the checks.
+/// The size of a block. The same as for steering the page cache: with blocks of a page there would
+/// be four times the checks.
 pub const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
 const BLOCK_SHIFT: u32 = 14;
 
@@ -69,30 +71,31 @@ pub const SERVED: u16 = 2;
 /// See [`SERVED`].
 pub const SERVED_EACH: u32 = 16;
 
-/// Flag of a recorded access, beside [`crate::record::IN_KERNEL`]: at least [`LENT_MIN`] bytes went
-/// to a stream, so that replicas served it, or could have.
+/// Flag of a recorded access, beside [`crate::record::IN_KERNEL`]: at least [`LENT_BYTES_MIN`]
+/// bytes went to a stream socket, so replicas served it, or could have.
 pub const SENT: u16 = 4;
 
-/// What is sent from replicas is at least so much. Single pages and a pipe of its own make a send
-/// of 128 KiB 5 us dearer, of 8, and 14, of 25, where the processor's cache holds none of it
-/// (beside ext4 with its large folios, 2026-11); smaller ones never earn the pipe, which is 2 of
-/// these.
-pub const LENT_MIN: usize = 128 << 10;
+/// The least size of a send that replicas serve. Single pages and a pipe make a send of 128 KiB
+/// 5 us slower than the kernel's 8 us, or 14 us slower than its 25 us where the processor's cache
+/// holds none of it (compared with ext4 and its large folios, 2026-11). The pipe takes 2 us of
+/// that, which smaller sends never earn.
+pub const LENT_BYTES_MIN: usize = 128 << 10;
 
 /// The most nodes.
 pub const NODES_MAX: usize = 16;
 
-/// Files that can have replicas at a time; each is in one of [`PROBES`] places that follow from
-/// what identifies it.
-const FILES: usize = 4096;
-const PROBES: usize = 8;
+/// The most files with replicas at a time.
+const FILES_MAX: usize = 4096;
 
-/// CPUs whose node is known; those beyond count as on the first.
-const CPUS: usize = 4096;
+/// A file is in one of this many places, which follow from its identity.
+const FILE_PROBES: usize = 8;
 
-/// Entries of the directory: a block of a file and a node each. At 4 bytes, of memory that is only
-/// taken where it is used.
-const DIRECTORY: usize = 1 << 27;
+/// CPUs whose node is known; those beyond count as the first.
+const CPUS_MAX: usize = 4096;
+
+/// Entries of the directory: one for each block of a file and node. At 4 bytes each; only the used
+/// ones take memory.
+const DIRECTORY_ENTRIES: usize = 1 << 27;
 
 const PAGE: usize = 4096;
 
@@ -102,16 +105,16 @@ const MAGIC: u64 = u64::from_be_bytes(*b"replica\x02");
 /// linux/futex.h.
 const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
 
-/// What a program looks at with every block.
+/// What a program checks with every block.
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct Pulse {
-    /// The thread that holds the leases; 0 before it does, and marked by the kernel when it has
+    /// The thread that holds the leases; 0 before it does. The kernel marks it when the thread has
     /// ended.
     alive: AtomicU32,
-    /// CLOCK_MONOTONIC_COARSE until which replicas may be relied on.
+    /// The CLOCK_MONOTONIC_COARSE until which replicas may be relied on.
     fresh_until_ns: AtomicU64,
-    /// Counts files that got an epoch.
+    /// Counts the files that got an epoch.
     published: AtomicU64,
 }
 
@@ -131,12 +134,13 @@ struct Robust {
 struct Header {
     /// Written last.
     magic: AtomicU64,
-    /// What the session says, too: a process of the agent's number may be another one by now.
+    /// A random number that the session has, too: a process with the agent's id may be another one
+    /// by now.
     nonce: AtomicU64,
     nodes: AtomicU32,
     /// Of each node.
     slots: AtomicU32,
-    /// Slots may be lent: not 0 once none is written to that was.
+    /// Not 0 once slots may be lent: from then on none is written to that was.
     lends: AtomicU32,
     /// The agent's descriptors of the arenas.
     arenas: [AtomicU32; NODES_MAX],
@@ -155,14 +159,14 @@ struct File {
     epoch: AtomicU64,
     /// Its size in bytes; as everything below of this epoch.
     bytes: AtomicU64,
-    /// Where in the directory its blocks begin.
+    /// The index of its first block in the directory.
     directory: AtomicU64,
     device: AtomicU64,
     inode: AtomicU64,
     birth_ns: AtomicU64,
 }
 
-/// Where things lie in the control.
+/// The layout of the control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Layout {
     nodes: usize,
@@ -176,9 +180,9 @@ impl Layout {
     }
 
     const CPUS_AT: usize = PAGE;
-    const FILES_AT: usize = Layout::CPUS_AT + CPUS;
-    const DIRECTORY_AT: usize = Layout::FILES_AT + FILES * size_of::<File>();
-    const VERSIONS_AT: usize = Layout::DIRECTORY_AT + DIRECTORY * 4;
+    const FILES_AT: usize = Layout::CPUS_AT + CPUS_MAX;
+    const DIRECTORY_AT: usize = Layout::FILES_AT + FILES_MAX * size_of::<File>();
+    const VERSIONS_AT: usize = Layout::DIRECTORY_AT + DIRECTORY_ENTRIES * 4;
 
     fn bytes(self) -> usize {
         Layout::VERSIONS_AT + (self.nodes * self.slots * 8).next_multiple_of(PAGE)
@@ -247,14 +251,14 @@ impl Control {
     #[inline]
     fn file(&self, index: usize) -> Option<&File> {
         // SAFETY: the layout places so many files there.
-        unsafe { self.get(Layout::FILES_AT, index, FILES) }
+        unsafe { self.get(Layout::FILES_AT, index, FILES_MAX) }
     }
 
     /// The slot of a block on a node, counted from 1.
     #[inline]
     fn entry(&self, at: usize) -> Option<&AtomicU32> {
         // SAFETY: the layout places so many entries there.
-        unsafe { self.get(Layout::DIRECTORY_AT, at, DIRECTORY) }
+        unsafe { self.get(Layout::DIRECTORY_AT, at, DIRECTORY_ENTRIES) }
     }
 
     #[inline]
@@ -270,7 +274,7 @@ impl Control {
     #[inline]
     fn node_of_cpu(&self, cpu: usize) -> Option<&AtomicU8> {
         // SAFETY: the layout places so many bytes there.
-        unsafe { self.get(Layout::CPUS_AT, cpu, CPUS) }
+        unsafe { self.get(Layout::CPUS_AT, cpu, CPUS_MAX) }
     }
 }
 
@@ -282,7 +286,7 @@ fn places(id: FileId) -> impl Iterator<Item = usize> {
         hash = (hash ^ hash >> 33).wrapping_mul(multiplier);
     }
     let first = (hash ^ hash >> 33) as usize;
-    (0..PROBES).map(move |step| first.wrapping_add(step) % FILES)
+    (0..FILE_PROBES).map(move |step| first.wrapping_add(step) % FILES_MAX)
 }
 
 #[cfg(test)]

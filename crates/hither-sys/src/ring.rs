@@ -15,13 +15,13 @@ use crate::record::{WORDS_MAX, Words, words_of};
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Control {
-    /// Who records into the ring ([`crate::program_session`] packs it), 0 when it is free.
+    /// The owner, packed by [`crate::program_session`]; 0 for a free ring.
     pub(crate) owner: AtomicU64,
     /// Counts owners. A producer that finds it changed has lost the ring.
     pub(crate) generation: AtomicU64,
-    /// The order of claims in the session; 0 while the owner has not set it yet.
+    /// The sequence number of its claim in the session; 0 until the owner has set it.
     pub(crate) sequence: AtomicU64,
-    /// Set by an owner that is done.
+    /// Set by an owner that has ended.
     pub(crate) released: AtomicU32,
     head: Line,
     /// Accesses that found the ring full, and the bytes that they moved.
@@ -48,7 +48,7 @@ pub struct Ring<'a> {
 pub enum Popped {
     /// A record of this many words.
     Record(usize),
-    /// Positions or lengths that no producer writes; what was queued has been given up.
+    /// Positions or lengths that no producer writes; the content of the ring was discarded.
     Damaged,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Ring<'a> {
         self.slots.get(position as usize & (self.slots.len() - 1))
     }
 
-    /// The producer's position: how many words were ever pushed by this owner.
+    /// The producer's position: how many words this owner has pushed.
     #[inline]
     pub fn head(&self) -> u64 {
         self.control.head.0.load(Ordering::Relaxed)
@@ -121,7 +121,7 @@ impl<'a> Ring<'a> {
             .tail
             .0
             .store(tail.wrapping_add(words as u64), Ordering::Release);
-        // The producer may have scribbled over the length between the two loads.
+        // The producer may have overwritten the length between the two loads.
         Some(if words_of(into[0]) == words {
             Popped::Record(words)
         } else {

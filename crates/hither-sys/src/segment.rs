@@ -40,7 +40,7 @@ pub(crate) struct Header {
     pub(crate) ring_words: AtomicU32,
     pub(crate) frames_max: AtomicU32,
     pub(crate) state: AtomicU32,
-    /// One past the highest ring that was ever claimed: what the agent has to look at.
+    /// One past the highest ring that was ever claimed: the agent checks only these.
     pub(crate) rings_used: AtomicU32,
     /// Counts claims.
     pub(crate) claims: AtomicU64,
@@ -62,12 +62,12 @@ pub(crate) struct Header {
     pub(crate) filters: AtomicU32,
     /// Programs are to offer a userfaultfd.
     pub(crate) sampling: AtomicU32,
-    /// Why the last program that could not offer one could not.
+    /// The error number of the last program that could not offer one.
     pub(crate) offer_error: AtomicU32,
     pub(crate) offers: Offers,
     /// The agent's process and its descriptor of the replicas' control; 0 where there are none.
     pub(crate) replicas: AtomicU64,
-    /// What that control is known by.
+    /// The nonce that identifies that control.
     pub(crate) replicas_nonce: AtomicU64,
     /// The nodes for the file pages that programs read in, a bit each; 0 for where the kernel puts
     /// them.
@@ -86,8 +86,8 @@ pub(crate) struct Header {
 
 const _: () = assert!(size_of::<Header>() <= PAGE);
 
-/// Keys of files, each at the one place that follows from it: of two that fall to one place the
-/// later is kept, and the other is recorded again.
+/// Keys of files, each at the one place that follows from it. Of two keys with the same place the
+/// later one is kept, and the other file is recorded again.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct UnrecordedFiles([AtomicU64; 128]);

@@ -37,11 +37,11 @@ pub struct SessionOptions {
     pub frames_max: usize,
     /// Whether accesses to files are recorded.
     pub files: bool,
-    /// Size of a block: a power of two, or 0 to record every access. A read at an offset of its own
-    /// is not recorded if it lies within the block in which the thread's last recorded access
-    /// ended: counting references to blocks needs no such reads, and a program that reads a file in
-    /// small pieces is spared most of the cost. The time of the others is that of the kernel's last
-    /// tick.
+    /// Size of a block: a power of two, or 0 to record every access. A read at an explicit offset
+    /// is not recorded if it is within the block in which the thread's last recorded access ended.
+    /// Counting references to blocks does not need such reads, and a program that reads a file in
+    /// small pieces is spared most of the cost. The time of other accesses is that of the kernel's
+    /// last tick.
     pub block_bytes: u64,
     /// Whether programs track which descriptors are read at random, which
     /// [`Session::disable_readahead`] needs. Needs `block_bytes`.
@@ -181,9 +181,9 @@ impl Session {
         records
     }
 
-    /// Frees the rings whose thread is gone: it does not exist any more, or has claimed a newer
-    /// ring since (exec). What they still hold goes to `sink`. Costs a look into /proc a ring; a
-    /// few times a second is enough.
+    /// Frees the rings whose thread is gone: it has ended, or has claimed a newer ring since
+    /// (exec). Their content goes to `sink`. It reads /proc once for each ring; a few calls a
+    /// second are enough.
     pub fn reap(&mut self, mut sink: impl FnMut(&RingInfo, Record<'_>)) -> usize {
         let mut newest: HashMap<u64, u64> = HashMap::new();
         let claims: Vec<(usize, u64, u64)> = (0..self.rings_used())
@@ -220,7 +220,7 @@ impl Session {
             .map(BindRequestSender::new)
     }
 
-    /// Passes the descriptors on that programs have offered since the last call. Each program
+    /// Passes on the descriptors that programs have offered since the last call. Each program
     /// closes its own copy once `sink` has returned.
     pub fn offers(&mut self, sink: impl FnMut(&UserfaultfdOffer)) {
         self.segment.header().offers.take_all(sink);

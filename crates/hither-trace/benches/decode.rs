@@ -1,6 +1,5 @@
-//! Records a second of each reader without what comes after it: a sink that counts. What a format's
-//! reader costs by itself, next to numbering the blocks. `cargo test --benches` runs each case
-//! once.
+//! Records per second of each reader alone: the sink only counts, so this excludes numbering the
+//! blocks. `cargo test --benches` runs each case once.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -64,7 +63,7 @@ impl Sink for Counting {
 
 const RECORDS: u64 = 200_000;
 
-/// Made-up traces of some formats, each of as many records.
+/// Generated traces in some formats, with the same number of records.
 fn traces() -> Vec<(&'static str, Vec<u8>)> {
     let mut state = 1u64;
     let ids: Vec<u64> = (0..RECORDS)

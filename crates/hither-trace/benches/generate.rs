@@ -1,5 +1,4 @@
-//! How fast programs over memory are executed: modelled loads and stores, a trace in memory
-//! included.
+//! The speed of programs over memory: modelled loads and stores, including the trace in memory.
 //!
 //! 2026-11, at their default sizes, on one core of a shared machine: 64 million accesses a second
 //! (`cfd`, of which one in 13 misses) to 161 million (`matmul`). Here they are tiny, so that this
@@ -10,7 +9,7 @@ use std::path::Path;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hither_trace::LoadOptions;
-use hither_trace::generate::{Conditions, Mix};
+use hither_trace::generate::{MixOptions, ProgramMix};
 
 /// Each with its loads and stores.
 const PROGRAMS: [(&str, u64); 2] = [
@@ -22,12 +21,12 @@ fn programs(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("generate");
     group.sample_size(10);
     for (spec, accesses) in PROGRAMS {
-        let conditions = Conditions {
+        let conditions = MixOptions {
             threads: Some(8),
             seed: 1,
-            ..Conditions::default()
+            ..MixOptions::default()
         };
-        let mix = Mix::new(&[spec.parse().unwrap()], conditions);
+        let mix = ProgramMix::new(&[spec.parse().unwrap()], conditions);
         group.throughput(Throughput::Elements(accesses));
         group.bench_function(spec, |bencher| {
             bencher.iter(|| {

@@ -1,6 +1,6 @@
-//! Writes the fuzzer's start corpus below the folder of the first argument: a folder for each
-//! format, with the sample of the tests, plain and packed. So no corpus is kept in the repository,
-//! and a new format has one from the start.
+//! Writes the fuzzer's start corpus to the folder in the first argument: a subfolder per format,
+//! with the sample of the tests, plain and compressed. So no corpus is kept in the repository, and
+//! a new format has one at once.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -26,7 +26,7 @@ fn main() -> std::io::Result<()> {
         put(format, "xz", &xz(&bytes))?;
     }
     put("vscsi", "version-2", &vscsi_2(7))?;
-    // The fuzz target replaces one file of a sound folder; its first byte says which.
+    // The fuzz target replaces one file of a valid folder. Its first byte says which.
     let folder = tempfile::tempdir()?;
     let sound = folder.path().join("sound");
     Sample::new(20).write(&sound, false).expect("a sound trace");

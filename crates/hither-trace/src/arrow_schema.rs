@@ -9,13 +9,13 @@
 //! The other tables do without: their Parquet types say all that there is.
 
 /// The key of the file's metadata.
-pub(crate) const KEY: &str = "ARROW:schema";
+pub(crate) const METADATA_KEY: &str = "ARROW:schema";
 
 /// The columns of `accesses.parquet` as an encapsulated Arrow IPC message in base64. All are as in
 /// [`ACCESSES_COLUMNS`](crate::schema::ACCESSES_COLUMNS), and `op` is
 /// `dictionary<values=string, indices=int32>`. pyarrow makes the like of it with
 /// `base64.b64encode(schema.serialize())`.
-pub(crate) const ACCESSES: &str = concat!(
+pub(crate) const ACCESSES_SCHEMA: &str = concat!(
     "/////8QCAAAQAAAAAAAKAAwACgAJAAQACgAAAAgAAAAAAQQA7P7//wQAAAAMAAAAaAIAACgCAADoAQAAuAEAAIgB",
     "AABYAQAAKAEAANQAAACUAAAAZAAAADQAAAAEAAAAFP7//xAAAAAUAAAAAAAAAhAAAADG/f//IAAAAAAAAAAFAAAA",
     "Y291bnQAAABA/v//EAAAABQAAAAAAAACEAAAAPL9//9AAAAAAAAAAAYAAABsZW5ndGgAAGz+//8QAAAAFAAAAAAA",

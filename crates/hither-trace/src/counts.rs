@@ -1,36 +1,36 @@
-//! What a trace's requests add up to, counted while it is loaded: the stream of references no
-//! longer knows where a request began, how many bytes it asked for, or what was left out.
+//! Counts of requests, made while a trace is loaded. References no longer show where a request
+//! began, how many bytes it had, or what was left out.
 
 use serde::Serialize;
 
 use crate::schema::{AccessRow, RowOp};
 
-/// Sums over some of a trace's requests: those on one object, of one call site, or all.
+/// Counts of requests: those on one object, of one call site, or all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Tally {
+pub struct RequestCounts {
     /// Reads and writes.
     pub requests: u64,
-    /// Those that started where the same thread's last request on the same object ended.
+    /// Requests that began where the same thread's last request on the same object ended.
     pub sequential: u64,
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Of both: bytes that the kernel moved from file to file or socket.
+    /// Bytes, of both, that the kernel moved from file to file or socket.
     pub in_kernel_bytes: u64,
     /// Bytes mapped.
     pub mapped_bytes: u64,
-    /// Accesses to memory that read.
+    /// Loads from memory.
     pub loads: u64,
-    /// Accesses to memory that wrote.
+    /// Stores to memory.
     pub stores: u64,
     /// Page faults.
     pub faults: u64,
 }
 
-impl Tally {
-    /// Adds another one.
-    pub(crate) fn merge(&mut self, other: &Tally) {
+impl RequestCounts {
+    /// Adds the counts of `other`.
+    pub(crate) fn merge(&mut self, other: &RequestCounts) {
         self.requests += other.requests;
         self.sequential += other.sequential;
         self.read_bytes = self.read_bytes.saturating_add(other.read_bytes);
@@ -65,11 +65,11 @@ impl Tally {
     }
 }
 
-/// Sums over the whole trace, and what did not become a reference.
+/// Counts of the whole trace, and what did not become a reference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
-    /// Over all requests.
-    pub total: Tally,
+pub struct TraceCounts {
+    /// Counts of all requests.
+    pub total: RequestCounts,
     /// Time of the first row, in nanoseconds since the start of the recording.
     pub first_ns: u64,
     /// Time of the last row.
@@ -78,23 +78,23 @@ pub struct Counts {
     pub maps: u64,
     /// Mappings removed.
     pub unmaps: u64,
-    /// Files cut or extended.
+    /// Files truncated or extended.
     pub truncates: u64,
     /// What did not become a reference.
     pub skipped: Skipped,
 }
 
-/// What did not become a reference although it stands in the trace.
+/// Rows and lines of the trace that did not become references.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Skipped {
     /// First blocks of requests that began in the block where the same thread's last request ended.
     pub merged: u64,
-    /// Requests that moved no byte (reads at the end of a file).
+    /// Requests that moved no byte, such as reads at the end of a file.
     pub empty: u64,
-    /// Requests served inside the kernel, where these were not wanted.
+    /// Requests served inside the kernel, if the options exclude them.
     pub in_kernel: u64,
-    /// Ranges mapped, where these were not wanted.
+    /// Ranges mapped, if the options exclude them.
     pub maps: u64,
-    /// Lines that a text format uses to separate and not to refer.
+    /// Lines of a text format that only separate records.
     pub separators: u64,
 }

@@ -1,17 +1,18 @@
-//! What can go wrong with a trace. Every error names the file, and the row, line or column where
-//! there is one: a trace is often hundreds of megabytes that somebody else recorded, and "invalid
-//! data" helps nobody.
+//! Errors of reading and writing traces. Each names the file, and the row, line or column if there
+//! is one. Traces are often hundreds of megabytes recorded by other people, and "invalid data"
+//! would not help.
 
 use std::path::{Path, PathBuf};
 
-/// The result of everything in this crate that reads or writes.
+/// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of reading or writing a trace.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused: no such file, no space, no permission, a broken gzip stream.
+    /// The operating system reported an error: no such file, no space, no permission, a broken gzip
+    /// stream.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file or folder.
@@ -19,13 +20,13 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
-    /// Output that is not a file was not taken.
+    /// Writing to an output that is not a file failed.
     #[error("{source}")]
     Output {
         /// What the system said.
         source: std::io::Error,
     },
-    /// A file that should be Parquet is not, or is truncated or corrupt.
+    /// A file that should be Parquet is not, or it is truncated or corrupt.
     #[error("{}: not a readable Parquet file: {problem}", path.display())]
     Parquet {
         /// The file.
@@ -43,7 +44,7 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
-    /// A row holds a value that cannot be.
+    /// A row has an impossible value.
     #[error("{}: row {row}: {problem}", path.display())]
     Row {
         /// The file.
@@ -116,7 +117,7 @@ pub enum Error {
         /// The known names.
         known: String,
     },
-    /// No format recognises the file.
+    /// No format recognises the content of the file.
     #[error("{}: not in a format that its content tells ({known}); --format names the \
              others", path.display())]
     Unrecognised {
@@ -125,13 +126,13 @@ pub enum Error {
         /// The names of the formats that are recognised by content.
         known: String,
     },
-    /// A file without content, which no format recognises.
+    /// An empty file, which no format recognises.
     #[error("{}: empty, so that nothing tells its format; --format names one", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// A sample of no block, from which nothing can be told.
+    /// No block of the trace is in the sample.
     #[error("{}: none of the blocks of {references} references is in the sample; a larger one is \
              needed", path.display())]
     EmptySample {
@@ -140,13 +141,13 @@ pub enum Error {
         /// The references of the whole trace.
         references: u64,
     },
-    /// Something other than a file would be replaced by one.
+    /// The path exists and is not a regular file, so it is not replaced.
     #[error("{}: not a regular file, and not replaced by one", path.display())]
     NotAFile {
         /// The path.
         path: PathBuf,
     },
-    /// More references than a trace can hold in memory (2^32 - 2), or than the memory can.
+    /// More references than a trace can have (2^32 - 2), or than memory can hold.
     #[error("{}: too many references: {problem}", path.display())]
     TooMany {
         /// The file.
@@ -154,7 +155,7 @@ pub enum Error {
         /// The limit that was reached.
         problem: String,
     },
-    /// The tables given to the writer contradict each other.
+    /// The tables passed to the writer contradict each other.
     #[error("{}: inconsistent trace: {problem}", path.display())]
     Inconsistent {
         /// The trace.
@@ -174,7 +175,7 @@ impl Error {
         }
     }
 
-    /// An error of writing into a file, which had no name yet.
+    /// Adds the path to an error of an output without a name.
     pub(crate) fn of_output(self, path: &Path) -> Error {
         match self {
             Error::Output { source } => Error::io(path)(source),
@@ -199,8 +200,8 @@ impl Error {
         }
     }
 
-    /// For `map_err`: an error of the Parquet crate on `path`; an I/O error inside it is brought to
-    /// light.
+    /// For `map_err`: an error of the Parquet crate on `path`. An I/O error inside it becomes
+    /// [`Error::Io`].
     pub(crate) fn parquet(path: &Path) -> impl FnOnce(parquet::errors::ParquetError) -> Error + '_ {
         move |error| match error {
             parquet::errors::ParquetError::External(inner) => {

@@ -1,10 +1,10 @@
-//! Writing a trace for other tools: as a trace folder, in libCacheSim's oracleGeneral, or as CSV.
-//! Any trace that can be read can be written, reference by reference; what a format has no column
-//! for is left out: of the accesses to a page of memory that a reference stands for, oracleGeneral
-//! keeps one, and marks are kept by the trace folder alone.
+//! Writes a trace for other tools: as a trace folder, in libCacheSim's oracleGeneral, or as CSV.
+//! Any readable trace can be written, reference by reference. What the format has no column for is
+//! left out: for the accesses to a page of memory, oracleGeneral has one record per reference, and
+//! only the trace folder has marks.
 //!
-//! A file gets its name when it is complete, as a trace folder does. To add a format, write a
-//! function here and put its line into [`EXPORTS`].
+//! A file gets its name when it is complete. To add a format, write a function here and a line in
+//! [`EXPORTS`].
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -20,7 +20,7 @@ use crate::trace::Trace;
 use crate::writer::{Writer, partial_path};
 
 /// References decoded at a time.
-const BATCH: usize = 8192;
+const BATCH_REFERENCES: usize = 8192;
 
 /// A format that traces can be written in.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct Export {
 #[derive(Debug)]
 enum Shape {
     Folder,
-    /// One stream of bytes: how it begins, and what each reference adds. `bytes` is the size of a
+    /// One stream of bytes: its header, and the bytes of each reference. `bytes` is the size of a
     /// block.
     Stream {
         header: &'static str,
@@ -80,14 +80,14 @@ impl Export {
         })
     }
 
-    /// Whether it is one stream of bytes, which may go through a pipe.
+    /// Whether the format is one stream of bytes, which can be written to a pipe.
     pub fn is_stream(&self) -> bool {
         matches!(self.shape, Shape::Stream { .. })
     }
 
-    /// Writes a trace at `path`; without `force` nothing must be there, and with it nothing but
-    /// what is replaced by its like: `--force -o /dev/null` must not make a file of the device.
-    /// `progress` hears how many references are done.
+    /// Writes a trace at `path`. Without `force`, `path` must not exist. With it, only a regular
+    /// file or a trace folder is replaced: `--force -o /dev/null` must not replace the device.
+    /// `progress` is called with the number of references done.
     pub fn write(
         &self,
         trace: &Trace,
@@ -131,7 +131,8 @@ impl Export {
     /// Writes a trace into `out`. Errors of `out` name no path.
     ///
     /// # Panics
-    /// If the format is a folder.
+    ///
+    /// Panics if the format is a folder.
     pub fn write_stream(
         &self,
         trace: &Trace,
@@ -148,9 +149,9 @@ impl Export {
             objects: true,
             ..Needs::NOTHING
         };
-        let (mut batch, mut bytes) = (Vec::with_capacity(BATCH), Vec::new());
-        for start in (0..trace.references()).step_by(BATCH) {
-            trace.fill(start, BATCH, needs, &mut batch)?;
+        let (mut batch, mut bytes) = (Vec::with_capacity(BATCH_REFERENCES), Vec::new());
+        for start in (0..trace.references()).step_by(BATCH_REFERENCES) {
+            trace.fill(start, BATCH_REFERENCES, needs, &mut batch)?;
             bytes.clear();
             for access in &batch {
                 record(access, trace.options().block_bytes, &mut bytes);
@@ -162,17 +163,17 @@ impl Export {
     }
 }
 
-/// An error of an output that has no path yet.
+/// An error of an output without a path.
 fn unnamed(source: io::Error) -> Error {
     Error::Output { source }
 }
 
-/// The block's number where only one number is wanted: its object above its position.
+/// One number for the block: its object in the upper half, its index in the lower half.
 fn id(access: &Access) -> u64 {
     u64::from(access.object.0) << 32 | u64::from(access.index)
 }
 
-/// The number of the next reference, counted from 1, as libCacheSim has it; -1 where there is none.
+/// The number of the next reference to the block, from 1, as in libCacheSim. -1 if there is none.
 fn next(access: &Access) -> i64 {
     match access.next {
         NEVER => -1,
@@ -181,7 +182,7 @@ fn next(access: &Access) -> i64 {
 }
 
 fn oracle_general(access: &Access, block_bytes: u32, out: &mut Vec<u8>) {
-    // References have no clock; their number is in order, as a time is.
+    // References have no time. Their number serves as one, since it has the same order.
     let time = u32::try_from(access.tick).unwrap_or(u32::MAX);
     out.extend_from_slice(&time.to_le_bytes());
     out.extend_from_slice(&id(access).to_le_bytes());

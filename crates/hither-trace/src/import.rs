@@ -1,9 +1,9 @@
-//! Turning a trace in any format into a trace folder.
+//! Converts a trace in any format to a trace folder.
 //!
-//! Requests are written as they come, with their times, files, threads and call sites: memory holds
-//! the tables and not the trace. Keys become references to blocks of one object. Whether a key is a
-//! position or a hash shows only when all of them were seen, so they are loaded first, as for a
-//! simulation.
+//! Requests are written as they come, with their times, files, threads and call sites, so memory
+//! holds only the tables. Keys become references to blocks of one object. Whether keys are
+//! positions or hashes is known only after the last one, so a trace of keys is loaded first, as for
+//! a simulation.
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +13,9 @@ use hither_core::registry::Needs;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::format::{self, Records};
-use crate::load::{LoadOptions, checked_range};
+use crate::format::{self, RecordKind};
+use crate::load_options::LoadOptions;
+use crate::row_range::checked_range;
 use crate::schema::{
     AccessRow, Meta, ObjectKind, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow,
 };
@@ -24,7 +25,7 @@ use crate::trace::Trace;
 use crate::writer::Writer;
 
 /// References decoded at a time.
-const BATCH: usize = 8192;
+const BATCH_REFERENCES: usize = 8192;
 
 /// What was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +36,9 @@ pub struct Imported {
     pub rows: u64,
 }
 
-/// Writes the trace in `input`, which is in the format of that name or in the one that its content
-/// tells, as a trace folder. Of the options, `block_bytes` and `memory_bytes` count, where keys are
-/// concerned. `force` is as for [`Writer::create`].
+/// Writes the trace in `input` as a trace folder. `format` is the name of its format; `None`
+/// recognises it by content. Of the options, only `block_bytes` and `memory_bytes` matter, and only
+/// for keys. `force` is as for [`Writer::create`].
 pub fn import(
     mut input: Input<'_>,
     format: Option<&str>,
@@ -54,11 +55,11 @@ pub fn import(
     let format = format::choose(format, &mut input)?;
     let writer = Writer::create(folder, force)?;
     let rows = match format.records {
-        Records::Keys => {
+        RecordKind::Keys => {
             let trace = Trace::read(input, Some(format.name), options)?;
             write_references(&trace, writer, |_| ())?
         }
-        Records::Requests => {
+        RecordKind::Requests => {
             let mut importer = Importer::new(input.path(), options.block_bytes, writer);
             format.read_whole(input, &mut importer)?;
             importer.finish()?
@@ -68,12 +69,12 @@ pub fn import(
     Ok(Imported { format, rows })
 }
 
-/// Writes requests as they come.
+/// Writes requests to a trace folder as they come.
 pub(crate) struct Importer {
     file: PathBuf,
     block_bytes: u32,
     writer: Writer,
-    /// What was added one by one; its objects learn their sizes and times from the requests.
+    /// Objects added one by one. Their sizes and times are taken from the requests.
     objects: Vec<ObjectRow>,
     sites: Vec<SiteRow>,
     meta: Meta,
@@ -149,7 +150,7 @@ impl Sink for Importer {
         self.writer.push(row)
     }
 
-    /// A trace folder has no place for what is no access.
+    /// A trace folder has only accesses and marks.
     fn separator(&mut self) {}
 
     fn describe(&mut self, objects: Vec<ObjectRow>, sites: Vec<SiteRow>, meta: Meta) {
@@ -184,9 +185,9 @@ impl Sink for Importer {
     }
 }
 
-/// Writes the references of a trace: each a read or write of one block, or for memory the accesses
-/// to one page, at the time of its number in nanoseconds, since references have no clock; and the
-/// marks between them. Returns how many references there are.
+/// Writes the references of a trace and the marks between them. A reference is a read or write of
+/// one block, or accesses to one page of memory. Its time in nanoseconds is its number. Returns the
+/// number of references.
 pub(crate) fn write_references(
     trace: &Trace,
     mut writer: Writer,
@@ -195,7 +196,7 @@ pub(crate) fn write_references(
     let block_bytes = u64::from(trace.options().block_bytes);
     let mut objects = trace.objects().to_vec();
     if objects.is_empty() {
-        // A trace of bare block numbers is of one object, named for the file that it came from.
+        // A trace of bare block numbers has one object, named after its file.
         objects.push(ObjectRow {
             path: trace.path().as_os_str().as_encoded_bytes().to_vec(),
             ..ObjectRow::default()
@@ -210,10 +211,10 @@ pub(crate) fn write_references(
         processes: true,
         ..Needs::NOTHING
     };
-    let (mut done, mut batch) = (0, Vec::with_capacity(BATCH));
+    let (mut done, mut batch) = (0, Vec::with_capacity(BATCH_REFERENCES));
     let mut marks = trace.marks().iter().peekable();
     loop {
-        trace.fill(done, BATCH, needs, &mut batch)?;
+        trace.fill(done, BATCH_REFERENCES, needs, &mut batch)?;
         if batch.is_empty() {
             break;
         }
@@ -221,7 +222,7 @@ pub(crate) fn write_references(
             while let Some(mark) = marks.next_if(|mark| mark.reference == access.tick) {
                 writer.push(&mark_row(trace, mark, access.tick))?;
             }
-            // A count on a file is one of loads, through a mapping.
+            // A count above 1 on a file stands for loads through a mapping.
             let kind = objects[access.object.index()].kind;
             let memory = kind == ObjectKind::Memory || access.count > 1;
             let row = AccessRow {
@@ -235,7 +236,7 @@ pub(crate) fn write_references(
                     Op::Write if memory => RowOp::Store,
                     Op::Write => RowOp::Write,
                     _ if memory => RowOp::Load,
-                    // A mapping would be left out where it is loaded again.
+                    // A map would be left out when the trace is loaded again.
                     Op::Read | Op::Map => RowOp::Read,
                 },
                 count: access.count,
@@ -276,7 +277,8 @@ pub(crate) fn write_references(
     Ok(done as u64)
 }
 
-/// The row of a mark, of the first thread of its process: which one made it is not kept.
+/// The row of a mark. The trace does not keep which thread made it, so the process's first one is
+/// used.
 fn mark_row(trace: &Trace, mark: &Mark, time_ns: u64) -> AccessRow {
     let mut processes = trace.processes.iter();
     let thread = processes.position(|&process| process == mark.process.0);

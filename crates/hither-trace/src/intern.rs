@@ -1,59 +1,59 @@
 //! Numbers blocks densely in order of first appearance.
 //!
-//! This look-up is most of the cost of loading a trace, and on a large one it is a cache miss. The
-//! table is open addressing over 4-byte numbers; keys are compared where they have to be kept
-//! anyway, by number. That is 8 to 16 bytes a block for the table, a quarter to half full, and 8
-//! for its key, where a table of pairs would take 32. The eight blocks whose keys differ in the
-//! lowest three bits start out side by side, so that a scan of a file touches a line of the table
-//! once and not eight times.
+//! This look-up is most of the cost of loading a trace; in large traces it is a cache miss. The
+//! table uses open addressing and holds only 4-byte numbers. Keys are compared in the array of keys
+//! by number, which is needed anyway. The table takes 8 to 16 bytes per block, as it is a quarter
+//! to half full, and the key takes 8; a table of pairs would take 32. Eight blocks whose keys
+//! differ only in the lowest three bits start side by side, so a scan of a file touches a cache
+//! line of the table once.
 //!
-//! Small keys need no hash: they index an array of numbers. Small are those below [`SMALL`] and
-//! those below four times the number of blocks, so that the array takes 16 bytes a block at most,
-//! like the table. On 10 million references to 760,000 blocks (zipf, 2026-11) numbering then takes
-//! 10 ns a reference instead of 18.
+//! Small keys are not hashed: they index an array of numbers. Small keys are those below
+//! [`SMALL_KEYS_MIN`] and those below four times the number of blocks, so the array takes at most
+//! 16 bytes per block, like the table. With it, numbering takes 10 ns per reference instead of 18
+//! (10 million references to 760,000 blocks, zipf, 2026-11).
 
-/// From a block's key to its number, and back.
+/// Maps the keys of blocks to their numbers and back.
 #[derive(Debug)]
 pub(crate) struct Interner {
-    /// Numbers, or [`NONE`]; a power of two of them, at most half in use.
+    /// Numbers, or [`NO_NUMBER`]. Its length is a power of two, and at most half of it is in use.
     table: Vec<u32>,
-    /// By how much a 64-bit hash is shifted to be the number of a group of eight places.
+    /// The shift that makes a 64-bit hash the number of a group of eight slots.
     shift: u32,
     keys: Vec<u64>,
-    /// How many keys are in the table.
+    /// The number of keys in the table.
     large: usize,
-    /// The numbers of small keys, or [`NONE`].
+    /// The numbers of small keys, or [`NO_NUMBER`].
     small: Vec<u32>,
 }
 
-/// Keys below it are small in any case: 256 KiB of numbers.
-const SMALL: u64 = 1 << 16;
-const NONE: u32 = u32::MAX;
+/// Keys below this are always small: 256 KiB of numbers.
+const SMALL_KEYS_MIN: u64 = 1 << 16;
+const NO_NUMBER: u32 = u32::MAX;
 const GROUP_BITS: u32 = 3;
-const FIRST_BITS: u32 = 10;
+const INITIAL_TABLE_BITS: u32 = 10;
 
 impl Interner {
     pub(crate) fn new() -> Interner {
         Interner {
-            table: vec![NONE; 1 << FIRST_BITS],
-            shift: 64 - (FIRST_BITS - GROUP_BITS),
+            table: vec![NO_NUMBER; 1 << INITIAL_TABLE_BITS],
+            shift: 64 - (INITIAL_TABLE_BITS - GROUP_BITS),
             keys: Vec::new(),
             large: 0,
             small: Vec::new(),
         }
     }
 
-    /// How many blocks have a number.
+    /// The number of blocks.
     pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// The number of the block with this key, a new one if it was never seen; none if there are
-    /// 2^32 - 1 already.
+    /// The number of the block with this key. A new key gets the next number. `None` if there are
+    /// 2^32 - 1 blocks.
     #[inline]
     pub(crate) fn number(&mut self, key: u64) -> Option<u32> {
         match self.small.get(key as usize) {
-            Some(&number) if number != NONE => Some(number),
+            Some(&number) if number != NO_NUMBER => Some(number),
             Some(_) => self.insert_small(key),
             None => self.number_large(key),
         }
@@ -64,7 +64,7 @@ impl Interner {
         let mut at = self.home(key);
         loop {
             let number = self.table[at];
-            if number == NONE {
+            if number == NO_NUMBER {
                 return self.insert(at, key);
             }
             if self.keys[number as usize] == key {
@@ -79,7 +79,7 @@ impl Interner {
         self.keys
     }
 
-    /// The place where the search for a key begins.
+    /// The slot where the search for a key begins.
     #[inline]
     fn home(&self, key: u64) -> usize {
         let group = hash(key >> GROUP_BITS) >> self.shift;
@@ -89,7 +89,7 @@ impl Interner {
     /// Gives a new key its number.
     fn new_number(&mut self, key: u64) -> Option<u32> {
         let number = u32::try_from(self.keys.len()).ok();
-        let number = number.filter(|number| *number != NONE)?;
+        let number = number.filter(|number| *number != NO_NUMBER)?;
         self.keys.push(key);
         Some(number)
     }
@@ -102,11 +102,11 @@ impl Interner {
         Some(number)
     }
 
-    /// Makes room for small keys up to `key`. Those of them that are in the table are found in the
-    /// array from now on.
+    /// Extends the array of small keys up to `key`. Keys of the table that are small now move to
+    /// the array.
     fn cover(&mut self, key: u64) {
         let length = (key as usize + 1).next_power_of_two();
-        self.small.resize(length, NONE);
+        self.small.resize(length, NO_NUMBER);
         for (number, &key) in self.keys.iter().enumerate() {
             if let Some(place) = self.small.get_mut(key as usize) {
                 *place = number as u32;
@@ -117,7 +117,7 @@ impl Interner {
     #[cold]
     #[inline(never)]
     fn insert(&mut self, at: usize, key: u64) -> Option<u32> {
-        if key < SMALL.max(4 * self.keys.len() as u64) {
+        if key < SMALL_KEYS_MIN.max(4 * self.keys.len() as u64) {
             self.cover(key);
             return self.insert_small(key);
         }
@@ -132,14 +132,15 @@ impl Interner {
 
     fn grow(&mut self) {
         let places = 2 * self.table.len();
-        // The old table goes first: both together would be the peak of memory of the whole load.
+        // The old table is freed first. Both together would be the peak of memory of the whole
+        // load.
         self.table = Vec::new();
-        self.table = vec![NONE; places];
+        self.table = vec![NO_NUMBER; places];
         self.shift -= 1;
         let keys = self.keys.iter().enumerate();
         for (number, &key) in keys.filter(|(_, key)| **key >= self.small.len() as u64) {
             let mut at = self.home(key);
-            while self.table[at] != NONE {
+            while self.table[at] != NO_NUMBER {
                 at = (at + 1) & (self.table.len() - 1);
             }
             self.table[at] = number as u32;
@@ -147,8 +148,8 @@ impl Interner {
     }
 }
 
-/// The upper and the lower half of a 128-bit product, folded: one multiplication whose upper bits
-/// depend on every bit of the key.
+/// Folds the halves of a 128-bit product: one multiplication whose upper bits depend on every bit
+/// of the key.
 #[inline]
 fn hash(key: u64) -> u64 {
     let product = u128::from(key ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
@@ -165,7 +166,7 @@ mod tests {
         fn numbers_are_dense_and_in_order_of_first_appearance(keys in prop::collection::vec(
             prop_oneof![
                 0u64..40,
-                SMALL - 20..SMALL + 20,
+                SMALL_KEYS_MIN - 20..SMALL_KEYS_MIN + 20,
                 Just(u64::MAX),
                 Just(u64::MAX - 8),
                 any::<u64>(),
@@ -187,35 +188,33 @@ mod tests {
         }
     }
 
-    /// More blocks than a quarter of the largest key: keys move from the table to the array while
-    /// they come.
+    /// With more blocks than a quarter of the largest key, keys move from the table to the array.
     #[test]
     fn keys_that_become_small_keep_their_numbers() {
         let mut interner = Interner::new();
-        let keys = || (0..3 * SMALL).map(|step| step * 5_038_849 % (3 * SMALL));
+        let keys = || (0..3 * SMALL_KEYS_MIN).map(|step| step * 5_038_849 % (3 * SMALL_KEYS_MIN));
         for (number, key) in keys().enumerate() {
             assert_eq!(interner.number(key), Some(number as u32), "key {key}");
         }
-        assert!(interner.small.len() as u64 >= 3 * SMALL);
+        assert!(interner.small.len() as u64 >= 3 * SMALL_KEYS_MIN);
         assert!(interner.large > 0, "none was ever large");
         for (number, key) in keys().enumerate().step_by(1009) {
             assert_eq!(interner.number(key), Some(number as u32), "key {key}");
         }
     }
 
-    /// Keys in equal steps must not pile up in one part of the table: the longest search stays
-    /// short.
+    /// Keys in equal steps must not cluster in the table: the longest search stays short.
     #[test]
     fn regular_keys_spread() {
         for shift in [0, 3, 12, 20, 29, 32, 40, 44] {
             let mut interner = Interner::new();
             for key in 0..50_000u64 {
-                interner.number(SMALL + 200_000 + (key << shift));
+                interner.number(SMALL_KEYS_MIN + 200_000 + (key << shift));
             }
             let mut longest = 0;
             let mut stretch = 0;
             for number in &interner.table {
-                stretch = if *number == NONE { 0 } else { stretch + 1 };
+                stretch = if *number == NO_NUMBER { 0 } else { stretch + 1 };
                 longest = longest.max(stretch);
             }
             assert!(longest < 2000, "step 2^{shift}: {longest} places in a row");

@@ -1,15 +1,14 @@
-//! Traces of accesses: the folder that the recorder writes, readers of other formats, and what is
-//! in a trace.
+//! Traces of accesses: the trace folder, readers of other formats, generators, and statistics.
 //!
-//! - [`Writer`] writes a trace folder ([`schema`] says what is in it), all of it or nothing.
-//! - [`Trace::load`] reads any [format](mod@format), from any [`Input`], into columns of dense
-//!   block references, which [`Trace::fill`] hands to policies.
-//! - [`generate`] makes traces up.
-//! - [`import`](fn@import) makes a trace folder of any of them, and [`Export`] writes a trace for
-//!   other tools.
-//! - [`Stats`] says what is in a trace.
+//! - [`Writer`] writes a trace folder (its [`schema`]), completely or not at all.
+//! - [`Trace::load`] reads any [format](mod@format) from any [`Input`], and numbers blocks densely.
+//!   [`Trace::fill`] passes the references to policies.
+//! - [`generate`] generates traces.
+//! - [`import`](fn@import) converts a trace to a trace folder, and [`Export`] writes it for other
+//!   tools.
+//! - [`Stats`] are the statistics of a trace.
 //!
-//! Nothing here prints, exits or reads a clock; an error names its file and its row, line or
+//! Nothing here prints, exits or reads a clock. An error names its file, and its row, line or
 //! column.
 #![forbid(unsafe_code)]
 
@@ -21,9 +20,11 @@ pub mod format;
 pub mod generate;
 mod import;
 mod intern;
-pub mod load;
+mod load;
+mod load_options;
 mod meta;
 mod reuse;
+mod row_range;
 mod sample;
 pub mod schema;
 mod sink;
@@ -33,17 +34,19 @@ mod store;
 pub mod table;
 mod text;
 mod trace;
+mod trace_builder;
 mod writer;
 
-pub use counts::{Counts, Skipped, Tally};
+pub use counts::{RequestCounts, Skipped, TraceCounts};
 pub use error::{Error, Result};
 pub use export::{EXPORTS, Export};
 pub use import::{Imported, import};
-pub use load::{Builder, LoadOptions};
+pub use load_options::LoadOptions;
 pub use reuse::{ReuseHistogram, StackDistances};
 pub use sample::{Sample, SampleError, Sampled};
 pub use sink::Sink;
 pub use source::Input;
-pub use stats::{Concentration, Ranked, Shared, Sharing, Stats};
+pub use stats::{Concentration, RankedRow, Sharing, SharingCounts, Stats};
 pub use trace::Trace;
+pub use trace_builder::TraceBuilder;
 pub use writer::{Writer, partial_path};

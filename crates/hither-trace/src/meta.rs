@@ -1,14 +1,13 @@
-//! `meta.json`: what a trace says about its own making. It is JSON and not Parquet because it is
-//! small, nested, and the first thing that a person opens.
+//! `meta.json`: how the trace was made. It is JSON and not Parquet because it is small and nested,
+//! and because people open it first.
 
 use serde::{Deserialize, Serialize};
 
 /// The version of the trace folder that this crate writes, and the only one that it reads.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Everything in `meta.json`. A field that a file lacks gets its default, so that a trace made by
-/// another tool needs to say no more than `{"format": 1}`; text that is not UTF-8 was made so with
-/// U+FFFD.
+/// The contents of `meta.json`. A missing field gets its default, so a trace of another tool needs
+/// only `{"format": 1}`. In text that is not UTF-8, invalid bytes are replaced by U+FFFD.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Meta {
     /// [`FORMAT_VERSION`].
@@ -22,10 +21,10 @@ pub struct Meta {
     /// The clock of every `time_ns` in the trace; its zero is the start of the recording.
     #[serde(default)]
     pub clock: String,
-    /// The command that was recorded, an element an argument.
+    /// The recorded command, one element per argument.
     #[serde(default)]
     pub command: Vec<String>,
-    /// The folder that it was started in.
+    /// The working folder in which it was started.
     #[serde(default)]
     pub cwd: String,
     /// The machine.
@@ -34,16 +33,16 @@ pub struct Meta {
     /// The machine's memory nodes, in order of their numbers.
     #[serde(default)]
     pub nodes: Vec<MemoryNode>,
-    /// The processes; one's position is its number in the trace.
+    /// The processes. The position of a process is its number in the trace.
     #[serde(default)]
     pub processes: Vec<ProcessRow>,
-    /// The threads; one's position is its number in the trace.
+    /// The threads. The position of a thread is its number in the trace.
     #[serde(default)]
     pub threads: Vec<ThreadRow>,
     /// What the trace lacks.
     #[serde(default)]
     pub losses: Losses,
-    /// Whatever else the writer wants to say.
+    /// Further values of the writer.
     #[serde(default)]
     pub more: serde_json::Map<String, serde_json::Value>,
 }
@@ -105,15 +104,15 @@ pub struct Machine {
 pub struct MemoryNode {
     /// Its number.
     pub node: u32,
-    /// The CPUs next to it.
+    /// The CPUs of the node.
     pub cpus: Vec<u32>,
     /// Size of its memory.
     pub memory_bytes: u64,
-    /// Distance to each node, as the firmware gives it (10 is local).
+    /// Distance to each node, as the firmware reports it (10 is local).
     pub distances: Vec<u32>,
 }
 
-/// A process: one program image, so that an exec starts another.
+/// A process: one program image. An exec starts another process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessRow {
@@ -129,8 +128,7 @@ pub struct ProcessRow {
     pub command: Vec<String>,
 }
 
-/// A thread. It belongs to one process: a thread that goes on after an exec is another thread of
-/// the trace.
+/// A thread of one process. A thread that survives an exec is another thread of the trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ThreadRow {
@@ -142,11 +140,11 @@ pub struct ThreadRow {
     pub tid: u32,
 }
 
-/// What happened and is not in the trace.
+/// Known events that the trace lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Losses {
-    /// Accesses that found a full ring.
+    /// Accesses dropped because a ring was full.
     pub dropped_events: u64,
     /// The bytes that they moved.
     pub dropped_bytes: u64,

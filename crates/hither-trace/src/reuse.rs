@@ -1,16 +1,16 @@
-//! Exact LRU stack distances: for each reference, how many distinct other blocks were referenced
-//! since its block was last. An LRU cache of `c` blocks hits exactly the references with a distance
-//! below `c` (Mattson et al., 1970), so the histogram holds the hit ratio of every cache size at
-//! once.
+//! Exact LRU stack distances: for each reference, the number of distinct other blocks referenced
+//! since the last reference to its block. An LRU cache of `c` blocks hits exactly the references
+//! with a distance below `c` (Mattson et al., 1970), so a histogram of distances has the hit ratios
+//! of all cache sizes.
 //!
-//! The blocks lie on a line in the order of their last reference; the distance is the number of
-//! taken places to the right of the block's last one. The line is a bitmap, a bit a place, and a
-//! Fenwick tree counts the bits of whole groups of 512 places, a cache line each. With a million
-//! blocks that tree is 16 KiB, so that what a reference costs is two cache misses (the block's
-//! place and its group) and not a walk through memory; a tree over single places, as textbooks have
-//! it, takes 20 bytes a block instead of 4.3, and 52 ns a reference instead of 34 (zipf over
-//! 530,000 blocks, 2026-11). The line has two places a block and its gaps are closed when it is
-//! full, so memory depends on the distinct blocks and not on the length of the trace.
+//! Blocks lie on a line in the order of their last reference. The distance is the number of
+//! occupied places to the right of the block's place. The line is a bitmap with one bit per place.
+//! A Fenwick tree counts the bits of groups of 512 places, a cache line each. For a million blocks
+//! the tree takes 16 KiB, so a reference costs two cache misses: the block's place and its group.
+//! The textbook's tree over single places takes 20 bytes per block instead of 4.3, and 52 ns per
+//! reference instead of 34 (zipf over 530,000 blocks, 2026-11). The line has two places per block,
+//! and its gaps are closed when it is full, so memory depends on the distinct blocks and not on the
+//! length of the trace.
 
 use serde::Serialize;
 
@@ -19,18 +19,17 @@ use crate::trace::Trace;
 
 const NONE: u32 = u32::MAX;
 
-/// Places in a group.
-const GROUP: usize = 512;
+/// Places per group.
+const GROUP_PLACES: usize = 512;
 
-/// The fewest places on a line: closing gaps has a fixed cost that a few references should not have
-/// to bear.
-const PLACES_MIN: usize = 2 * GROUP;
+/// The shortest line. Closing gaps has a fixed cost, which is spread over that many references.
+const PLACES_MIN: usize = 2 * GROUP_PLACES;
 
-/// A histogram of stack distances in buckets of powers of two: cheap to show, and the sum of the
-/// first k + 1 buckets is the number of hits of an LRU cache of 2^k blocks.
+/// A histogram of stack distances in buckets of powers of two. The sum of the first k + 1 buckets
+/// is the number of hits of an LRU cache of 2^k blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReuseHistogram {
-    /// First references, which miss in every cache.
+    /// First references to a block. They miss in every cache.
     pub cold: u64,
     /// Bucket 0 counts distance 0, bucket k the distances from 2^(k-1) to 2^k - 1.
     pub buckets: Vec<u64>,
@@ -49,7 +48,7 @@ impl ReuseHistogram {
         Ok(histogram)
     }
 
-    /// Counts a reference of this distance, `None` for the first one to its block.
+    /// Counts a reference of this distance. `None` is the first reference to its block.
     fn add(&mut self, distance: Option<u32>) {
         let Some(distance) = distance else {
             self.cold += 1;
@@ -63,24 +62,24 @@ impl ReuseHistogram {
     }
 }
 
-/// Works out the stack distance of one reference after the other. Block identifiers are best dense:
-/// memory goes by the highest.
+/// Computes stack distances, one reference at a time. Block numbers should be dense: memory grows
+/// with the highest one.
 #[derive(Clone, Debug)]
 pub struct StackDistances {
-    /// The place of each block, or [`NONE`]; as long as the highest block seen.
+    /// The place of each block, or [`NONE`]. Its length is the highest block so far plus 1.
     place: Vec<u32>,
-    /// A bit for each taken place.
+    /// One bit per place: whether it is occupied.
     groups: Vec<[u64; 8]>,
-    /// How many places are taken in each group but the one that is being filled.
+    /// The number of occupied places in each group but the one being filled.
     tree: Fenwick,
-    /// The first place that was never taken.
+    /// The first place that was never used.
     free: usize,
     /// Blocks on the line.
     present: u32,
 }
 
 impl StackDistances {
-    /// Nothing referenced yet. `blocks` is the expected number of distinct blocks: a hint.
+    /// Starts without references. `blocks` is the expected number of distinct blocks, as a hint.
     pub fn new(blocks: usize) -> StackDistances {
         let mut distances = StackDistances {
             place: Vec::with_capacity(blocks),
@@ -93,7 +92,7 @@ impl StackDistances {
         distances
     }
 
-    /// The stack distance of the next reference, which is to `block`; `None` for the first one.
+    /// The stack distance of the next reference, to `block`. `None` for its first reference.
     #[inline]
     pub fn touch(&mut self, block: u32) -> Option<u32> {
         let index = block as usize;
@@ -104,7 +103,7 @@ impl StackDistances {
         if old != NONE && old as usize + 1 == self.free {
             return Some(0);
         }
-        if self.free == self.groups.len() * GROUP {
+        if self.free == self.groups.len() * GROUP_PLACES {
             self.close_gaps();
             old = self.place[index];
         }
@@ -118,19 +117,19 @@ impl StackDistances {
         let (group, word, bit) = at(self.free);
         self.groups[group][word] |= bit;
         self.free += 1;
-        if self.free.is_multiple_of(GROUP) {
+        if self.free.is_multiple_of(GROUP_PLACES) {
             let taken = self.groups[group].iter().map(|word| word.count_ones());
             self.tree.add(group, taken.sum());
         }
         distance
     }
 
-    /// Empties a place and counts the taken ones to its right.
+    /// Frees a place and counts the occupied places to its right.
     fn leave(&mut self, place: usize) -> u32 {
         let (group, word, bit) = at(place);
         let words = &mut self.groups[group];
         words[word] &= !bit;
-        if group == self.free / GROUP {
+        if group == self.free / GROUP_PLACES {
             let right = (words[word] & !(bit - 1)).count_ones();
             let rest = words[word + 1..].iter().map(|word| word.count_ones());
             return right + rest.sum::<u32>();
@@ -143,7 +142,7 @@ impl StackDistances {
     }
 
     /// Closes the gaps and makes the line twice as long as there are blocks. At least half of the
-    /// places become free, so this costs O(1) a reference.
+    /// places become free, so the cost is O(1) per reference.
     fn close_gaps(&mut self) {
         let mut before = Vec::with_capacity(self.groups.len());
         let mut sum = 0;
@@ -162,7 +161,7 @@ impl StackDistances {
         let taken = self.present as usize;
         let places = (2 * self.place.len()).clamp(PLACES_MIN, NONE as usize);
         self.groups.clear();
-        self.groups.resize(places.div_ceil(GROUP), [0; 8]);
+        self.groups.resize(places.div_ceil(GROUP_PLACES), [0; 8]);
         for (word, first) in (self.groups.iter_mut().flatten()).zip((0..taken).step_by(64)) {
             *word = u64::MAX >> 64usize.saturating_sub(taken - first);
         }
@@ -171,9 +170,13 @@ impl StackDistances {
     }
 }
 
-/// The group, the word in it and the bit in that of a place.
+/// The group of a place, its word in the group, and its bit in the word.
 fn at(place: usize) -> (usize, usize, u64) {
-    (place / GROUP, place % GROUP / 64, 1 << (place % 64))
+    (
+        place / GROUP_PLACES,
+        place % GROUP_PLACES / 64,
+        1 << (place % 64),
+    )
 }
 
 /// A Fenwick tree of counts; node `i` covers the `i & -i` groups before group `i`.
@@ -201,14 +204,14 @@ impl Fenwick {
         sum
     }
 
-    /// Makes it one of `groups`, of which those are counted that lie within the first `taken`
-    /// places in full.
+    /// Rebuilds the tree for `groups`, and counts only groups that lie fully within the first
+    /// `taken` places.
     fn fill(&mut self, groups: usize, taken: usize) {
-        let full = taken / GROUP;
+        let full = taken / GROUP_PLACES;
         self.0.clear();
         self.0.extend((0..=groups).map(|node| {
             let from = node & node.wrapping_sub(1);
-            ((node.min(full) - from.min(full)) * GROUP) as u32
+            ((node.min(full) - from.min(full)) * GROUP_PLACES) as u32
         }));
     }
 }
@@ -218,7 +221,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Against a list, over few and over many blocks, so that gaps are closed within a group and
+    /// Against a list, with few and with many blocks, so that gaps are closed within groups and
     /// across them.
     fn check(stream: &[u32]) {
         let mut stack: Vec<u32> = Vec::new();

@@ -1,38 +1,38 @@
-//! Sampling of blocks: all references to some of the blocks, rather than some references to all of
-//! them, so that what is left behaves like the whole in a cache that is smaller by the same factor.
+//! Samples of blocks: all references to some of the blocks. The sample behaves like the whole trace
+//! in a cache that is smaller by the same factor. A sample of references would not.
 //!
 //! Source: Waldspurger, Park, Garthwaite and Ahmad, "Efficient MRC construction with SHARDS", FAST
-//! 2015, sections 3.1 (fixed rate) and 3.2 (fixed size); that policies of any kind may be simulated
-//! so, in miniature, is in Waldspurger, Saemundsson, Ahmad and Park, "Cache modeling and
-//! optimization using miniature simulations", USENIX ATC 2017.
+//! 2015, sections 3.1 (fixed rate) and 3.2 (fixed size). That this holds for policies of any kind
+//! is shown in Waldspurger, Saemundsson, Ahmad and Park, "Cache modeling and optimization using
+//! miniature simulations", USENIX ATC 2017.
 //!
 //! A block is in the sample if the hash of its key is below a threshold. For a fixed number of
-//! blocks the threshold is lowered whenever there are more: the sample is then the blocks with the
-//! lowest hashes of the whole trace. Departure from section 3.2, which rescales what was counted
-//! before: references to blocks that fell out are taken away when the trace has been read, so that
-//! a sample of fixed size is exactly that of the fixed rate at which it ended.
+//! blocks the threshold is lowered whenever there are more, so the sample is the blocks with the
+//! lowest hashes of the whole trace. Section 3.2 rescales earlier counts when blocks leave the
+//! sample. Here all references to these blocks are removed after the load, so a sample of fixed
+//! size equals the sample of the rate at which it ended.
 
 use std::collections::BinaryHeap;
 
 use hither_core::random::mix;
 
-/// Which blocks of a trace are looked at.
+/// Which blocks of a trace are loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sample {
     /// All.
     #[default]
     All,
-    /// A part of them, above 0 and at most 1.
+    /// A share of the blocks, above 0 and at most 1.
     Rate(f64),
-    /// So many at most.
+    /// At most that many blocks.
     Blocks(u32),
 }
 
-/// Fewer blocks than this say nothing, and who writes 1 may well mean all of them.
-const BLOCKS_MIN: u32 = 100;
+/// The smallest number of blocks. Fewer show nothing, and a user who writes 1 may mean all.
+const SAMPLE_BLOCKS_MIN: u32 = 100;
 
-/// Not a [`Sample`].
+/// The text is not a [`Sample`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a sample: write a part of the blocks (0.01 or 1%) or how many of them at most \
@@ -53,7 +53,10 @@ impl std::str::FromStr for Sample {
                 .map(|percent: f64| percent / 100.0),
             None if text.contains('.') => text.parse().ok(),
             None => {
-                let blocks = text.parse().ok().filter(|blocks| *blocks >= BLOCKS_MIN);
+                let blocks = text
+                    .parse()
+                    .ok()
+                    .filter(|blocks| *blocks >= SAMPLE_BLOCKS_MIN);
                 return blocks
                     .map(Sample::Blocks)
                     .ok_or_else(|| SampleError(text.to_owned()));
@@ -68,31 +71,31 @@ impl std::str::FromStr for Sample {
 /// What a sampled trace is a sample of.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Sampled {
-    /// The part of all blocks that is in the sample, as the hash's threshold gives it.
+    /// The share of all blocks that is in the sample, by the threshold of the hash.
     pub rate: f64,
     /// The references of the whole trace.
     pub references: u64,
 }
 
-/// Decides about blocks while a trace is loaded.
+/// Chooses blocks while a trace is loaded.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    /// Blocks whose hash is below it are in.
+    /// Blocks with a hash below this are in the sample.
     threshold: u64,
     blocks_max: usize,
-    /// The blocks in the sample, the highest hash on top; empty where only the rate is fixed.
+    /// The blocks in the sample, the highest hash on top. Empty if only the rate is fixed.
     inside: BinaryHeap<(u64, u32)>,
-    /// References asked about.
+    /// References seen so far.
     references: u64,
 }
 
 impl Sampler {
-    /// For [`Sample::All`], none.
+    /// `None` for [`Sample::All`].
     pub(crate) fn new(sample: Sample) -> Option<Sampler> {
         let (threshold, blocks_max) = match sample {
             Sample::All => return None,
-            Sample::Rate(rate) => ((rate * HASHES as f64) as u64, usize::MAX),
-            Sample::Blocks(blocks) => (HASHES, blocks as usize),
+            Sample::Rate(rate) => ((rate * HASH_LIMIT as f64) as u64, usize::MAX),
+            Sample::Blocks(blocks) => (HASH_LIMIT, blocks as usize),
         };
         Some(Sampler {
             threshold,
@@ -102,14 +105,14 @@ impl Sampler {
         })
     }
 
-    /// Whether the block with this key is in the sample; to be asked for each reference.
+    /// Whether the block with this key is in the sample. Must be called for each reference.
     #[inline]
     pub(crate) fn admits(&mut self, key: u64) -> bool {
         self.references += 1;
         hash(key) < self.threshold
     }
 
-    /// A block that was admitted is new, and has this number.
+    /// Adds a new block that was admitted.
     pub(crate) fn added(&mut self, key: u64, number: u32) {
         if self.blocks_max == usize::MAX {
             return;
@@ -127,7 +130,7 @@ impl Sampler {
         }
     }
 
-    /// Which of the blocks that were added are still in the sample; `None` if all are.
+    /// Which of the added blocks are still in the sample. `None` if all are.
     pub(crate) fn inside(&self, blocks: usize) -> Option<Vec<bool>> {
         if self.blocks_max == usize::MAX || self.inside.len() == blocks {
             return None;
@@ -141,17 +144,16 @@ impl Sampler {
 
     pub(crate) fn sampled(&self) -> Sampled {
         Sampled {
-            rate: self.threshold as f64 / HASHES as f64,
+            rate: self.threshold as f64 / HASH_LIMIT as f64,
             references: self.references,
         }
     }
 }
 
-/// Hashes are below this number: as many as there are that a rate can tell apart exactly.
-const HASHES: u64 = 1 << f64::MANTISSA_DIGITS;
+/// Upper limit of hashes: the number of values that a rate can represent exactly.
+const HASH_LIMIT: u64 = 1 << f64::MANTISSA_DIGITS;
 
-/// The hash of a block's key. Every bit of it depends on every bit of the key, and key 0 is nothing
-/// special.
+/// The hash of a block's key. Every bit of it depends on every bit of the key.
 fn hash(key: u64) -> u64 {
     mix(key.wrapping_add(0x9e37_79b9_7f4a_7c15)) >> (u64::BITS - f64::MANTISSA_DIGITS)
 }

@@ -7,13 +7,12 @@
 //! | `sites.parquet` | a call site: the signature of a call stack, and its frames |
 //! | `meta.json` | (one document) machine, command, processes, threads, losses |
 //!
-//! Objects, sites, processes and threads are numbered from 0 without gaps, and a row's number is
-//! its position, so that a reader indexes instead of joining; the number is stored all the same,
-//! for SQL. Site 0 is "unknown".
+//! Objects, sites, processes and threads are numbered from 0 without gaps. The number of a row is
+//! its position, so readers index instead of joining. The number is also stored, for SQL. Site 0 is
+//! "unknown".
 //!
-//! Parquet strings are UTF-8 and paths are bytes. `path` holds the path with U+FFFD for what is not
-//! UTF-8, which is what people read, and `path_bytes` holds the exact bytes where the two differ,
-//! and is null elsewhere.
+//! Parquet strings are UTF-8, and paths are bytes. `path` has U+FFFD for bytes that are not UTF-8,
+//! for people to read. `path_bytes` has the exact bytes if the two differ, and is null otherwise.
 
 use std::borrow::Cow;
 
@@ -31,33 +30,33 @@ pub const ACCESSES: &str = "accesses.parquet";
 pub const OBJECTS: &str = "objects.parquet";
 /// File of the call sites.
 pub const SITES: &str = "sites.parquet";
-/// File of everything else.
+/// File of the metadata.
 pub const META: &str = "meta.json";
 /// The files of a trace folder, sorted by name.
 pub const FILES: [&str; 4] = [ACCESSES, META, OBJECTS, SITES];
 
-/// What a row of `accesses.parquet` did.
+/// The operation of a row of `accesses.parquet`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RowOp {
     /// Bytes read.
     Read,
     /// Bytes written.
     Write,
-    /// A range mapped into memory; the touches are not seen.
+    /// A range mapped into memory. Accesses through the mapping are not recorded.
     Map,
     /// A mapping removed.
     Unmap,
-    /// A file cut or extended: `offset` is its new length.
+    /// A file truncated or extended: `offset` is its new length.
     Truncate,
-    /// Memory read. A row is `count` accesses in a row (cache misses, as a rule) of one thread to
-    /// one page; `offset` and `length` say what the first of them touched.
+    /// Memory read. A row is `count` successive accesses (usually cache misses) of one thread to
+    /// one page. `offset` and `length` are those of the first access.
     Load,
-    /// Memory written, as [`RowOp::Load`].
+    /// Memory written, in the way of [`RowOp::Load`].
     Store,
-    /// Page faults, which say nothing of reads or writes.
+    /// Page faults, which may be reads or writes.
     Fault,
-    /// No access: where a program's iteration (`offset` 0) or a parallel construct within one
-    /// (`offset` 1) ends.
+    /// No access: the end of an iteration (`offset` 0), or of a parallel construct within one
+    /// (`offset` 1).
     Mark,
 }
 
@@ -101,8 +100,8 @@ impl RowOp {
     }
 }
 
-/// A row of `accesses.parquet`, but for its column `tick`: the number of accesses before it (the
-/// sum of their `count`), which the writer fills in.
+/// A row of `accesses.parquet`, without its column `tick`. That is the number of accesses before
+/// the row (the sum of their `count`), which the writer adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessRow {
     /// When the call returned, in nanoseconds since the start of the recording. Rows are in this
@@ -118,21 +117,21 @@ pub struct AccessRow {
     pub site: u32,
     /// The object, an index into `objects.parquet`.
     pub object: u32,
-    /// What was done.
+    /// The operation.
     pub op: RowOp,
-    /// The kernel moved the bytes from file to file or socket, the program did not see them.
+    /// The kernel moved the bytes from file to file or socket; the program did not see them.
     pub in_kernel: bool,
-    /// Where in the object, in bytes.
+    /// Offset in the object, in bytes.
     pub offset: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// How many identical calls, or accesses to one page of memory, in direct succession the row
-    /// stands for: 1 for a call recorded by itself.
+    /// The number of identical calls, or of accesses to one page, in direct succession. 1 for a
+    /// single call.
     pub count: u32,
 }
 
 impl AccessRow {
-    /// The mark that ends an iteration or a parallel construct. A period of time ends without one.
+    /// The mark that ends an iteration or a parallel construct. Epochs by time have no marks.
     pub fn mark(kind: EpochKind, time_ns: u64) -> AccessRow {
         AccessRow {
             time_ns,
@@ -142,7 +141,7 @@ impl AccessRow {
         }
     }
 
-    /// What a mark marks; none where `offset` says nothing that is known.
+    /// The kind of a mark. `None` if `offset` is not a known kind.
     pub fn marked(&self) -> Option<EpochKind> {
         match self.offset {
             0 => Some(EpochKind::Iteration),
@@ -153,7 +152,7 @@ impl AccessRow {
 }
 
 impl Default for AccessRow {
-    /// A read of nothing, once, by the first thread.
+    /// A read of no bytes, once, by the first thread.
     fn default() -> Self {
         AccessRow {
             time_ns: 0,
@@ -171,7 +170,7 @@ impl Default for AccessRow {
     }
 }
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ObjectKind {
@@ -199,12 +198,12 @@ impl ObjectKind {
     }
 }
 
-/// A row of `objects.parquet`; its position is its number.
+/// A row of `objects.parquet`. Its position is its number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectRow {
-    /// What it is.
+    /// The kind of object.
     pub kind: ObjectKind,
-    /// Its path as the program saw it; empty where the definition was lost.
+    /// Its path as the program saw it. Empty if its definition was lost.
     pub path: Vec<u8>,
     /// Device number.
     pub device: u64,
@@ -219,7 +218,7 @@ pub struct ObjectRow {
 }
 
 impl ObjectRow {
-    /// The path for people: what is not UTF-8 is replaced.
+    /// The path as text, with U+FFFD for invalid UTF-8.
     pub fn path_lossy(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.path)
     }
@@ -232,37 +231,37 @@ pub struct Frame {
     pub module: String,
     /// Its build-id in hexadecimal; empty where it has none.
     pub build_id: String,
-    /// The return address, as an offset into the module.
+    /// The return address, as an offset in the module.
     pub offset: u64,
-    /// The function, demangled, where known.
+    /// The demangled function, if known.
     pub function: Option<String>,
-    /// The source file, where known.
+    /// The source file, if known.
     pub file: Option<String>,
-    /// The line, where known.
+    /// The line, if known.
     pub line: Option<u32>,
 }
 
-/// A row of `sites.parquet`; its position is its number.
+/// A row of `sites.parquet`. Its position is its number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SiteRow {
-    /// The signature: the same in every run of the same program. 0 for the unknown site alone.
+    /// The signature. It is the same in every run of the same program; only the unknown site has 0.
     pub signature: u64,
-    /// The walk up the stack ended early.
+    /// Whether the stack walk ended early.
     pub truncated: bool,
-    /// Function of the frame that names the site, where known.
+    /// Function of the frame that names the site, if known.
     pub function: Option<String>,
-    /// Source file of that frame, where known.
+    /// Source file of that frame, if known.
     pub file: Option<String>,
-    /// Line of that frame, where known.
+    /// Line of that frame, if known.
     pub line: Option<u32>,
-    /// Path of that frame's program or library, where known.
+    /// Path of that frame's program or library, if known.
     pub module: Option<String>,
     /// The stack, innermost frame first.
     pub frames: Vec<Frame>,
 }
 
 impl SiteRow {
-    /// Site 0 of every trace: accesses whose call stack is not known.
+    /// Site 0 of every trace: accesses with an unknown call stack.
     pub fn unknown() -> SiteRow {
         SiteRow::default()
     }
@@ -274,8 +273,8 @@ impl SiteRow {
         })
     }
 
-    /// The site for people, as precisely as is known: `function (file:line)`, else module and
-    /// offset, else the signature.
+    /// The most precise label of the site: `function (file:line)`, else module and offset, else the
+    /// signature.
     pub fn label(&self) -> String {
         let named = self.naming().map(|at| self.frames[at].label());
         match (named, &self.function, &self.file) {
@@ -290,7 +289,7 @@ impl SiteRow {
         }
     }
 
-    /// [`SiteRow::label`] and who called it: two sites in one function differ there.
+    /// [`SiteRow::label`] and the label of its caller, which differs for two sites in one function.
     fn label_with_caller(&self) -> String {
         let caller = self.naming().and_then(|at| self.frames.get(at + 1));
         match caller {
@@ -301,7 +300,7 @@ impl SiteRow {
 }
 
 impl Frame {
-    /// The frame for people: `function (file:line)`, else the module's name and the offset in it.
+    /// The label of the frame: `function (file:line)`, else the module's name and the offset in it.
     pub fn label(&self) -> String {
         let name = self.module.rsplit('/').next().unwrap_or_default();
         match (&self.function, &self.file, self.line) {
@@ -312,8 +311,8 @@ impl Frame {
     }
 }
 
-/// A label for each site that tells it from the others: with its caller, and where that is not
-/// enough, with the start of its signature.
+/// A unique label per site: with its caller, and with the start of its signature if that is not
+/// enough.
 pub fn labels(sites: &[SiteRow]) -> Vec<String> {
     let mut labels: Vec<String> = sites.iter().map(SiteRow::label_with_caller).collect();
     let mut seen: FxHashMap<String, u32> = FxHashMap::default();

@@ -1,15 +1,13 @@
-//! Where a trace's bytes come from: a file, a folder, standard input or memory; plain or
-//! compressed.
+//! The bytes of a trace: from a file, a folder, standard input or memory; plain or compressed.
 //!
-//! Decompression is told by the first bytes, never by a file's name, and concatenated members
-//! (gzip), frames (zstd) and streams (xz) follow each other as their own tools have them. The
-//! SHA-256 of the bytes as they lie on disk is worked out while they go by, so that a large file is
-//! read once; what a format leaves unread is read at the end for it.
+//! Compression is recognised by the first bytes, and never by the name. Concatenated members
+//! (gzip), frames (zstd) and streams (xz) are read one after the other, as their own tools do. The
+//! SHA-256 of the bytes on disk is computed during the read, so a large file is read once. Bytes
+//! that a format does not read are read at the end for it.
 //!
-//! Formats see one large buffer: [`Input::records`] hands out slices of it that hold whole binary
-//! records, and [`Lines`](crate::text::Lines) finds lines in it, so that no record costs a call
-//! through a decoder or an allocation. A small file that unpacks to terabytes costs time and no
-//! memory.
+//! Formats see one large buffer: [`Input::records`] returns slices of whole binary records, and
+//! [`Lines`](crate::text::Lines) finds lines in it. So a record costs neither a call of the decoder
+//! nor an allocation. A small file that unpacks to terabytes costs time, but no memory.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -22,62 +20,60 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 
-/// How much is decompressed at a time: a line or a record has to fit, and system calls should not
-/// be felt.
+/// Bytes decompressed at a time. A line or a record must fit, and system calls should cost little.
 const BUFFER_BYTES: usize = 1 << 18;
-/// As much of the content as formats may look at to recognise it.
+/// Bytes of the content that formats see to recognise it.
 const HEAD_BYTES: usize = 4096;
-/// As much memory as an xz stream may ask for; `xz -9` needs 65 MiB, and a made-up header may ask
-/// for 4 GiB.
+/// The memory limit of xz streams. `xz -9` needs 65 MiB; a forged header may ask for 4 GiB.
 const XZ_MEMORY_BYTES_MAX: u64 = 256 << 20;
 
-/// As many bytes as the longest of the marks below.
+/// The length of the longest magic number below.
 const MAGIC_BYTES: u64 = 6;
-const GZIP: &[u8] = &[0x1f, 0x8b];
-const XZ: &[u8] = &[0xfd, b'7', b'z', b'X', b'Z', 0];
-const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-/// A zstd file may begin with a frame to skip; the low half of the first byte is free.
-const ZSTD_SKIPPABLE: &[u8] = &[0x2a, 0x4d, 0x18];
+const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
+const XZ_MAGIC: &[u8] = &[0xfd, b'7', b'z', b'X', b'Z', 0];
+const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+/// A zstd file may begin with a skippable frame. The low half of its first byte is arbitrary.
+const ZSTD_SKIPPABLE_MAGIC: &[u8] = &[0x2a, 0x4d, 0x18];
 
 /// The input that a trace is read from.
 pub struct Input<'a> {
     path: PathBuf,
     content: Content<'a>,
-    /// What is decompressed and not yet taken lies between `start` and `end`.
+    /// The decompressed bytes between `start` and `end` are not yet taken.
     buffer: Vec<u8>,
     start: usize,
     end: usize,
     /// Bytes taken so far, after decompression.
     taken: u64,
-    /// The content has ended; what is left is in the buffer.
+    /// The content has ended. The rest is in the buffer.
     ended: bool,
 }
 
 enum Content<'a> {
-    /// A folder: its format opens the files in it.
+    /// A folder. Its format opens its files.
     Folder,
     Stream {
         decoder: Box<Decoder<'a>>,
-        /// The input is the file of that path.
+        /// The input is the file at its path.
         is_file: bool,
     },
 }
 
-/// The beginning of a possible trace.
+/// The beginning of a trace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Head<'a> {
     /// The path is a folder.
     Folder,
-    /// The content begins so, after decompression.
+    /// The first bytes, after decompression.
     Content {
         bytes: &'a [u8],
-        /// That is all of it.
+        /// Whether these are all bytes.
         whole: bool,
     },
 }
 
 impl<'a> Head<'a> {
-    /// The bytes at the beginning, none of a folder.
+    /// The first bytes. None for a folder.
     pub(crate) fn bytes(self) -> &'a [u8] {
         match self {
             Head::Folder => &[],
@@ -85,7 +81,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The lines at the beginning that are whole, without their ends.
+    /// The complete lines at the beginning, without line ends.
     pub(crate) fn lines(self) -> impl Iterator<Item = &'a [u8]> {
         let bytes = self.bytes();
         let whole = matches!(self, Head::Content { whole: true, .. });
@@ -111,13 +107,13 @@ impl<'a> Input<'a> {
         Input::stream(path, Box::new(file), true)
     }
 
-    /// Input from anywhere; errors call it `name`.
+    /// Reads from any reader. Errors call it `name`.
     pub fn new(name: impl Into<PathBuf>, reader: impl Read + 'a) -> Result<Input<'a>> {
         Input::stream(name.into(), Box::new(reader), false)
     }
 
-    /// A file that `reader` reads for somebody who wants to see how far it is; `path` is its path,
-    /// and may be opened again.
+    /// Reads the file at `path` through `reader`, which may report progress. The path may be opened
+    /// again.
     pub fn file(path: impl Into<PathBuf>, reader: impl Read + 'a) -> Result<Input<'a>> {
         Input::stream(path.into(), Box::new(reader), true)
     }
@@ -140,7 +136,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Its path or name, as errors give it.
+    /// Its path or name, for errors.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -153,7 +149,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// How it begins. Takes nothing away.
+    /// The beginning of the content. Takes nothing from the buffer.
     pub(crate) fn head(&mut self) -> Result<Head<'_>> {
         if let Content::Folder = self.content {
             return Ok(Head::Folder);
@@ -166,13 +162,12 @@ impl<'a> Input<'a> {
         })
     }
 
-    /// What is decompressed and not yet taken.
+    /// The decompressed bytes that are not yet taken.
     pub(crate) fn buffered(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// Takes `bytes` of what is buffered away, and returns them; and the path, for errors about
-    /// them.
+    /// Takes `bytes` from the buffer. Returns them, and the path for errors about them.
     pub(crate) fn take(&mut self, bytes: usize) -> (&[u8], &Path) {
         let taken = self.start..self.start + bytes;
         self.start = taken.end;
@@ -180,7 +175,7 @@ impl<'a> Input<'a> {
         (&self.buffer[taken], &self.path)
     }
 
-    /// Decompresses more behind what is buffered. False at the end, or when the buffer is full.
+    /// Decompresses more bytes into the buffer. False at the end, or if the buffer is full.
     pub(crate) fn fill(&mut self) -> Result<bool> {
         let Content::Stream { decoder, .. } = &mut self.content else {
             return Ok(false);
@@ -207,9 +202,9 @@ impl<'a> Input<'a> {
         Ok(read > 0)
     }
 
-    /// The next whole records of `N` bytes, as many as are at hand; none at the end. A record that
-    /// is cut off is an error.
-    pub(crate) fn records<const N: usize>(&mut self) -> Result<Option<Records<'_, N>>> {
+    /// The next whole records of `N` bytes in the buffer. `None` at the end. A truncated record is
+    /// an error.
+    pub(crate) fn records<const N: usize>(&mut self) -> Result<Option<RecordBatch<'_, N>>> {
         while self.end - self.start < N {
             if !self.fill()? {
                 let left = self.end - self.start;
@@ -223,15 +218,15 @@ impl<'a> Input<'a> {
         let offset = self.taken;
         let whole = (self.end - self.start) / N * N;
         let (bytes, path) = self.take(whole);
-        Ok(Some(Records {
+        Ok(Some(RecordBatch {
             records: bytes.as_chunks().0,
             offset,
             path,
         }))
     }
 
-    /// The SHA-256 of the bytes as they lie on disk, in hexadecimal; reads on to the end for it.
-    /// None of a folder.
+    /// The SHA-256 of the bytes on disk, in hexadecimal. Reads to the end for it. `None` for a
+    /// folder.
     pub(crate) fn sha256(self) -> Result<Option<String>> {
         let Content::Stream { decoder, .. } = self.content else {
             return Ok(None);
@@ -243,20 +238,20 @@ impl<'a> Input<'a> {
 }
 
 /// Whole records of `N` bytes.
-pub(crate) struct Records<'r, const N: usize> {
+pub(crate) struct RecordBatch<'r, const N: usize> {
     pub(crate) records: &'r [[u8; N]],
     offset: u64,
     path: &'r Path,
 }
 
-impl<const N: usize> Records<'_, N> {
+impl<const N: usize> RecordBatch<'_, N> {
     /// An error about one of these records.
     pub(crate) fn error(&self, record: usize, problem: impl Into<String>) -> Error {
         Error::offset(self.path, self.offset + (record * N) as u64, problem)
     }
 }
 
-/// The bytes as they lie on disk: those that were looked at to tell the compression, and the rest.
+/// The bytes on disk: those read to recognise the compression, and the rest.
 type Raw<'a> = BufReader<Chain<Cursor<Vec<u8>>, Hashed<Box<dyn Read + 'a>>>>;
 
 enum Decoder<'a> {
@@ -273,16 +268,18 @@ impl<'a> Decoder<'a> {
         let mut begins = Vec::new();
         (&mut hashed).take(MAGIC_BYTES).read_to_end(&mut begins)?;
         let magic = begins.clone();
-        // No larger than the decompressed buffer, so that plain input goes past it.
+        // It is smaller than the buffer of decompressed bytes, so plain input bypasses it.
         let raw = BufReader::with_capacity(BUFFER_BYTES / 4, Cursor::new(begins).chain(hashed));
-        Ok(if magic.starts_with(GZIP) {
+        Ok(if magic.starts_with(GZIP_MAGIC) {
             Decoder::Gzip(MultiGzDecoder::new(raw))
-        } else if magic.starts_with(XZ) {
+        } else if magic.starts_with(XZ_MAGIC) {
             let flags = liblzma::stream::CONCATENATED;
             let stream = liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY_BYTES_MAX, flags)?;
             Decoder::Xz(XzDecoder::new_stream(raw, stream))
-        } else if magic.starts_with(ZSTD)
-            || (magic.len() >= 4 && magic[0] >> 4 == 5 && magic[1..].starts_with(ZSTD_SKIPPABLE))
+        } else if magic.starts_with(ZSTD_MAGIC)
+            || (magic.len() >= 4
+                && magic[0] >> 4 == 5
+                && magic[1..].starts_with(ZSTD_SKIPPABLE_MAGIC))
         {
             Decoder::Zstd(zstd::Decoder::with_buffer(raw)?)
         } else {
@@ -311,7 +308,7 @@ impl Read for Decoder<'_> {
     }
 }
 
-/// A reader that hashes what is read.
+/// A reader that hashes the bytes it reads.
 struct Hashed<R> {
     reader: R,
     sum: Sha256,

@@ -1,24 +1,24 @@
-//! What is in a trace: how much, from where, how it is shared and how soon it is used again.
+//! Statistics of a trace: its size, its sources, its sharing and its reuse distances.
 
 use hither_core::Thread;
 use hither_core::placement::EpochKind;
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
-use crate::counts::{Counts, Tally};
+use crate::counts::{RequestCounts, TraceCounts};
 use crate::error::Result;
 use crate::reuse::ReuseHistogram;
 use crate::schema::{Losses, labels};
 use crate::store::Run;
 use crate::trace::Trace;
 
-/// Statistics of a trace. Tables are sorted by references, most first, then by number, and leave
-/// out what has neither requests nor mappings.
+/// Statistics of a trace. Tables are sorted by descending references, then by number. They leave
+/// out rows with neither requests nor mappings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stats {
     /// References to blocks.
     pub references: u64,
-    /// The accesses that they stand for: more where references are to memory.
+    /// The accesses of these references. There are more of them for memory.
     pub accesses: u64,
     /// Distinct blocks.
     pub blocks: u64,
@@ -27,8 +27,8 @@ pub struct Stats {
     /// Distinct blocks times their size.
     pub footprint_bytes: u64,
     /// Requests and bytes, and what did not become a reference.
-    pub counts: Counts,
-    /// The share of requests that started where the same thread's last one on the same object
+    pub counts: TraceCounts,
+    /// The share of requests that began where the same thread's last request on the same object
     /// ended.
     pub sequential_share: f64,
     /// Objects with references.
@@ -45,45 +45,45 @@ pub struct Stats {
     pub iterations: u64,
     /// Marks that end a parallel construct.
     pub constructs: u64,
-    /// Blocks, and accesses to them, by the number of threads, processes and nodes that use them.
+    /// Blocks and their accesses, by the number of threads, processes and nodes that use them.
     pub sharing: Sharing,
-    /// How soon blocks are used again.
+    /// Reuse distances.
     pub reuse: ReuseHistogram,
-    /// How few call sites make most references.
+    /// How many call sites make most references.
     pub site_concentration: Concentration,
-    /// How few objects receive most references.
+    /// How many objects receive most references.
     pub object_concentration: Concentration,
     /// The call sites.
-    pub by_site: Vec<Ranked>,
-    /// The objects; empty where the format knows none.
-    pub by_object: Vec<Ranked>,
+    pub by_site: Vec<RankedRow>,
+    /// The objects. Empty if the format has none.
+    pub by_object: Vec<RankedRow>,
     /// References of each thread, by its number in the trace.
     pub by_thread: Vec<u64>,
     /// What is known to be missing from the trace.
     pub losses: Losses,
 }
 
-/// How much is used by one, by two, and by three or more.
+/// How much is used by one, by two, and by three or more users.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sharing {
     /// By number of threads.
-    pub threads: Shared,
+    pub threads: SharingCounts,
     /// By number of processes.
-    pub processes: Shared,
+    pub processes: SharingCounts,
     /// By number of nodes that the accesses were made on.
-    pub nodes: Shared,
+    pub nodes: SharingCounts,
 }
 
-/// What is used by one, by two, and by three or more over the whole trace.
+/// Blocks used by one, by two, and by three or more users over the whole trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Shared {
+pub struct SharingCounts {
     /// Blocks.
     pub blocks: [u64; 3],
     /// Accesses to these blocks.
     pub accesses: [u64; 3],
 }
 
-/// How many of the most referenced rows are needed for a share of all references.
+/// How many of the most referenced rows make up a share of all references.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Concentration {
     /// Rows for half of the references.
@@ -94,12 +94,12 @@ pub struct Concentration {
     pub for_99_percent: u64,
 }
 
-/// An object or a call site, and its part in the trace.
+/// An object or a call site, with its share of the trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Ranked {
+pub struct RankedRow {
     /// Its number in the trace.
     pub number: u32,
-    /// Its path, or what is known of the place in the code.
+    /// The path of an object, or the label of a call site.
     pub name: String,
     /// References.
     pub references: u64,
@@ -109,20 +109,19 @@ pub struct Ranked {
     pub blocks: u64,
     /// Its requests and bytes.
     #[serde(flatten)]
-    pub tally: Tally,
+    pub tally: RequestCounts,
 }
 
 impl Stats {
-    /// Works out the statistics of a trace: a few passes, of which the reuse distances take by far
-    /// the longest.
+    /// Computes the statistics in a few passes. Reuse distances take most of the time.
     pub fn of(trace: &Trace) -> Result<Stats> {
         let counts = *trace.counts();
         let labels = labels(trace.sites());
-        let by_site = ranked(trace, sites(trace)?, trace.site_tallies(), |site| {
+        let by_site = ranked(trace, sites(trace)?, trace.site_counts(), |site| {
             labels[site].clone()
         });
         let objects = objects(trace)?;
-        let by_object = ranked(trace, objects, trace.object_tallies(), |object| {
+        let by_object = ranked(trace, objects, trace.object_counts(), |object| {
             trace.objects()[object].path_lossy().into_owned()
         });
         let marks = |kind| {
@@ -134,7 +133,7 @@ impl Stats {
         };
         let accesses = accesses(trace)?;
         let referenced =
-            |rows: &[Ranked]| rows.iter().filter(|row| row.references > 0).count() as u64;
+            |rows: &[RankedRow]| rows.iter().filter(|row| row.references > 0).count() as u64;
         Ok(Stats {
             references: trace.references() as u64,
             accesses: accesses.iter().sum(),
@@ -178,14 +177,14 @@ fn share(part: u64, whole: u64) -> f64 {
 
 /// References and distinct blocks.
 #[derive(Clone, Copy, Default)]
-struct Use {
+struct Usage {
     references: u64,
     blocks: u64,
 }
 
 /// The use of each object.
-fn objects(trace: &Trace) -> Result<Vec<Use>> {
-    let mut uses = vec![Use::default(); trace.objects().len()];
+fn objects(trace: &Trace) -> Result<Vec<Usage>> {
+    let mut uses = vec![Usage::default(); trace.objects().len()];
     if !trace.has_objects() {
         return Ok(uses);
     }
@@ -201,11 +200,11 @@ fn objects(trace: &Trace) -> Result<Vec<Use>> {
     Ok(uses)
 }
 
-/// The use of each call site. A block remembers the first site that it met, and the last: most
-/// blocks are used by one site and are in no set, and the set of pairs of further sites and blocks
-/// is asked only where the site changes.
-fn sites(trace: &Trace) -> Result<Vec<Use>> {
-    let mut uses = vec![Use::default(); trace.sites().len()];
+/// The use of each call site. Most blocks are used by one site. So each block stores its first and
+/// its last site, and only further sites go into a set of pairs, which is asked only where the site
+/// changes.
+fn sites(trace: &Trace) -> Result<Vec<Usage>> {
+    let mut uses = vec![Usage::default(); trace.sites().len()];
     const NONE: u32 = u32::MAX;
     let mut met = vec![[NONE; 2]; trace.blocks()];
     let mut pairs = FxHashSet::default();
@@ -244,14 +243,15 @@ fn threads(trace: &Trace) -> Result<Vec<u64>> {
 
 fn ranked(
     trace: &Trace,
-    uses: Vec<Use>,
-    tallies: &[Tally],
+    uses: Vec<Usage>,
+    tallies: &[RequestCounts],
     name: impl Fn(usize) -> String,
-) -> Vec<Ranked> {
+) -> Vec<RankedRow> {
     let rows = uses.into_iter().zip(tallies).enumerate();
-    let seen = rows.filter(|(_, (row, tally))| row.references > 0 || **tally != Tally::default());
-    let mut rows: Vec<Ranked> = seen
-        .map(|(number, (row, tally))| Ranked {
+    let seen =
+        rows.filter(|(_, (row, tally))| row.references > 0 || **tally != RequestCounts::default());
+    let mut rows: Vec<RankedRow> = seen
+        .map(|(number, (row, tally))| RankedRow {
             number: number as u32,
             name: name(number),
             references: row.references,
@@ -264,11 +264,11 @@ fn ranked(
     rows
 }
 
-fn concentration(rows: &[Ranked], trace: &Trace) -> Concentration {
+fn concentration(rows: &[RankedRow], trace: &Trace) -> Concentration {
     let rows_for = |percent: u64| {
         let wanted = trace.references() as u64 * percent;
         let mut sum = 0;
-        let short = |row: &&Ranked| {
+        let short = |row: &&RankedRow| {
             let enough = sum * 100 >= wanted;
             sum += row.references;
             !enough
@@ -295,17 +295,17 @@ fn accesses(trace: &Trace) -> Result<Vec<u64>> {
     Ok(accesses)
 }
 
-/// Blocks and accesses by the number of users: one, two, more. A block remembers the first two of
-/// its users; a third one is enough to know.
+/// Blocks and accesses by the number of users: one, two, more. Two users are stored per block,
+/// since a third one decides.
 fn shared(
     trace: &Trace,
     accesses: &[u64],
     users: usize,
     user_of: impl Fn(Run) -> u32,
-) -> Result<Shared> {
+) -> Result<SharingCounts> {
     const NOBODY: u32 = u32::MAX;
     if users <= 1 {
-        return Ok(Shared {
+        return Ok(SharingCounts {
             blocks: [trace.blocks() as u64, 0, 0],
             accesses: [accesses.iter().sum(), 0, 0],
         });
@@ -326,7 +326,7 @@ fn shared(
             }
         }
     })?;
-    let mut shared = Shared::default();
+    let mut shared = SharingCounts::default();
     for (([_, second], more), accesses) in first_two.into_iter().zip(more).zip(accesses) {
         let users = match more {
             true => 2,

@@ -1,14 +1,13 @@
-//! Where the references of a trace lie: in memory up to a budget, and beyond it in a temporary
-//! file.
+//! The references of a trace: in memory up to a budget, beyond it in a temporary file.
 //!
-//! References are kept in *chunks* of [`CHUNK`]: one vector of `u32`, the blocks first and then the
-//! chunk's runs, four numbers each. A chunk is written once, when it is full, and read as a whole,
-//! so that it does not matter where it lies; a trace larger than memory costs one write and then
-//! sequential reads of 4 bytes a reference, whatever the format that it came in. The file has no
-//! name (it is unlinked on creation): nothing is left when the process ends, however it ends.
+//! References are kept in *chunks* of [`CHUNK_REFERENCES`]. A chunk is one vector of `u32`: the
+//! blocks, then the runs with four numbers each. It is written once, when it is full, and read as a
+//! whole. So a trace larger than memory costs one write, and then sequential reads of 4 bytes per
+//! reference. The file has no name (it is unlinked on creation), so nothing is left however the
+//! process ends.
 //!
-//! 8192 references are 32 KiB, as many as the simulator hands on at a time: one read each, and
-//! little enough that a chunk in use stays in the second-level cache.
+//! 8192 references are 32 KiB. The simulator's batches have the same size, so each costs one read,
+//! and a chunk in use stays in the second-level cache.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -20,13 +19,12 @@ use hither_core::Op;
 
 use crate::error::{Error, Result};
 
-/// References in a chunk; only the last one of a trace holds fewer.
-pub(crate) const CHUNK: usize = 8192;
+/// References per chunk. Only the last chunk of a trace has fewer.
+pub(crate) const CHUNK_REFERENCES: usize = 8192;
 
 const RUN_WORDS: usize = 4;
 
-/// What references share: the call site, the thread, the op, the node, and how many accesses each
-/// stands for.
+/// What the references of a run share: call site, thread, op, node, and accesses per reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) site: u32,
@@ -37,7 +35,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Of the first thread at the unknown site, on node 0: what is known of a bare block number.
+    /// A run of a bare block number: the first thread, the unknown site, node 0.
     pub(crate) fn bare(op: Op) -> Run {
         Run {
             site: 0,
@@ -48,7 +46,7 @@ impl Run {
         }
     }
 
-    /// A run from its words, of which the first says where it starts.
+    /// Unpacks a run. Its first word is its start in the chunk.
     #[inline]
     fn of([_, site, thread_op, node_count]: &[u32; RUN_WORDS]) -> Run {
         Run {
@@ -60,8 +58,8 @@ impl Run {
         }
     }
 
-    /// The site; the thread above two bits for the op; node and count in the upper and the lower
-    /// half.
+    /// Packs a run: the site; the thread above two bits for the op; the node above 16 bits for the
+    /// count.
     fn words(self) -> [u32; RUN_WORDS - 1] {
         [
             self.site,
@@ -71,7 +69,7 @@ impl Run {
     }
 }
 
-/// Up to [`CHUNK`] references in a row.
+/// Up to [`CHUNK_REFERENCES`] successive references.
 pub(crate) struct Chunk<'a> {
     words: Cow<'a, [u32]>,
     references: usize,
@@ -83,12 +81,12 @@ impl Chunk<'_> {
         &self.words[..self.references]
     }
 
-    /// The runs, each with its part of the chunk.
+    /// The runs, each with its range in the chunk.
     pub(crate) fn runs(&self) -> impl Iterator<Item = (Run, Range<usize>)> + '_ {
         self.runs_in(0..self.references)
     }
 
-    /// The runs of a part of the chunk, each with what it has of that part.
+    /// The runs of a range of the chunk, each with its part of that range.
     pub(crate) fn runs_in(
         &self,
         part: Range<usize>,
@@ -107,10 +105,10 @@ impl Chunk<'_> {
     }
 }
 
-/// The references of a trace; appended to while it is loaded, read afterwards.
+/// The references of a trace. They are appended during the load and read afterwards.
 #[derive(Debug)]
 pub(crate) struct Store {
-    full: Pieces,
+    full: SpillList,
     /// The chunk that is not full yet.
     blocks: Vec<u32>,
     runs: Vec<u32>,
@@ -119,10 +117,10 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// An empty one that keeps to about `memory_bytes`.
+    /// An empty store that uses about `memory_bytes`.
     pub(crate) fn new(memory_bytes: u64) -> Store {
         Store {
-            full: Pieces::new(memory_bytes),
+            full: SpillList::new(memory_bytes),
             blocks: Vec::new(),
             runs: Vec::new(),
             has_sites: false,
@@ -131,7 +129,7 @@ impl Store {
     }
 
     pub(crate) fn references(&self) -> usize {
-        self.full.len() * CHUNK + self.blocks.len()
+        self.full.len() * CHUNK_REFERENCES + self.blocks.len()
     }
 
     pub(crate) fn chunks(&self) -> usize {
@@ -149,14 +147,14 @@ impl Store {
             self.has_writes |= run.op == Op::Write;
         }
         self.blocks.push(block);
-        if self.blocks.len() == CHUNK {
+        if self.blocks.len() == CHUNK_REFERENCES {
             self.close()?;
         }
         Ok(())
     }
 
     fn close(&mut self) -> Result<()> {
-        let mut words = Vec::with_capacity(CHUNK + self.runs.len());
+        let mut words = Vec::with_capacity(CHUNK_REFERENCES + self.runs.len());
         words.extend_from_slice(&self.blocks);
         words.extend_from_slice(&self.runs);
         self.blocks.clear();
@@ -169,7 +167,7 @@ impl Store {
         Ok(if number < self.full.len() {
             Chunk {
                 words: self.full.get(number)?,
-                references: CHUNK,
+                references: CHUNK_REFERENCES,
             }
         } else {
             Chunk {
@@ -192,38 +190,38 @@ impl Store {
         self.full.memory_left_bytes
     }
 
-    /// Whether some of it lies on disk.
+    /// Whether some references are on disk.
     #[cfg(test)]
     pub(crate) fn spilled(&self) -> bool {
         self.full.disk.is_some()
     }
 }
 
-/// Vectors of numbers, in memory or on disk.
+/// Vectors of numbers, in memory or in a temporary file.
 #[derive(Debug)]
-pub(crate) struct Pieces {
-    pieces: Vec<Piece>,
+pub(crate) struct SpillList {
+    pieces: Vec<SpillItem>,
     memory_left_bytes: u64,
-    disk: Option<Disk>,
+    disk: Option<SpillFile>,
 }
 
 #[derive(Debug)]
-enum Piece {
+enum SpillItem {
     Memory(Box<[u32]>),
-    Disk { offset: u64, words: u32 },
+    File { offset: u64, words: u32 },
 }
 
 #[derive(Debug)]
-struct Disk {
+struct SpillFile {
     file: File,
-    /// Where it was made: for errors to name.
+    /// The folder of the file, for errors.
     folder: PathBuf,
     bytes: u64,
 }
 
-impl Pieces {
-    pub(crate) fn new(memory_bytes: u64) -> Pieces {
-        Pieces {
+impl SpillList {
+    pub(crate) fn new(memory_bytes: u64) -> SpillList {
+        SpillList {
             pieces: Vec::new(),
             memory_left_bytes: memory_bytes,
             disk: None,
@@ -238,16 +236,17 @@ impl Pieces {
         let bytes = 4 * words.len() as u64;
         if let Some(left) = self.memory_left_bytes.checked_sub(bytes) {
             self.memory_left_bytes = left;
-            self.pieces.push(Piece::Memory(words.into_boxed_slice()));
+            self.pieces
+                .push(SpillItem::Memory(words.into_boxed_slice()));
             return Ok(());
         }
         let disk = match &mut self.disk {
             Some(disk) => disk,
-            none => none.insert(Disk::new()?),
+            none => none.insert(SpillFile::new()?),
         };
         let offset = disk.bytes;
         disk.append(&words)?;
-        self.pieces.push(Piece::Disk {
+        self.pieces.push(SpillItem::File {
             offset,
             words: words.len() as u32,
         });
@@ -256,26 +255,25 @@ impl Pieces {
 
     pub(crate) fn get(&self, number: usize) -> Result<Cow<'_, [u32]>> {
         match (&self.pieces[number], &self.disk) {
-            (Piece::Memory(words), _) => Ok(Cow::Borrowed(words)),
-            (&Piece::Disk { offset, words }, Some(disk)) => {
+            (SpillItem::Memory(words), _) => Ok(Cow::Borrowed(words)),
+            (&SpillItem::File { offset, words }, Some(disk)) => {
                 disk.read(offset, words).map(Cow::Owned)
             }
-            (Piece::Disk { .. }, None) => unreachable!("a piece on disk without a file"),
+            (SpillItem::File { .. }, None) => unreachable!("a piece on disk without a file"),
         }
     }
 }
 
-impl Disk {
-    /// `TMPDIR` where it is set, or else `/var/tmp`, which unlike `/tmp` is rarely in memory
-    /// itself.
-    fn new() -> Result<Disk> {
+impl SpillFile {
+    /// `TMPDIR` if it is set, else `/var/tmp`, which unlike `/tmp` is rarely in memory.
+    fn new() -> Result<SpillFile> {
         let named = std::env::var_os("TMPDIR")
             .filter(|name| !name.is_empty())
             .map(PathBuf::from);
         let lasting = Some(PathBuf::from("/var/tmp")).filter(|folder| folder.is_dir());
         let folder = named.or(lasting).unwrap_or_else(std::env::temp_dir);
         let file = tempfile::tempfile_in(&folder).map_err(Error::io(&folder))?;
-        Ok(Disk {
+        Ok(SpillFile {
             file,
             folder,
             bytes: 0,
@@ -307,7 +305,7 @@ impl Disk {
 mod tests {
     use super::*;
 
-    /// References whose runs are short and long, over several chunks.
+    /// References with short and long runs, over several chunks.
     fn references() -> Vec<(u32, Run)> {
         let run = |tick: u32| Run {
             site: if tick < 9000 { tick % 3 } else { 7 },
@@ -320,7 +318,7 @@ mod tests {
             node: (tick / 3000) as u16,
             count: if tick < 12_000 { u16::MAX } else { 1 },
         };
-        (0..3 * CHUNK as u32 + 17)
+        (0..3 * CHUNK_REFERENCES as u32 + 17)
             .map(|tick| (tick.wrapping_mul(2_654_435_761), run(tick)))
             .collect()
     }

@@ -1,18 +1,18 @@
-//! What the text formats share: lines, fields, numbers and keys, straight from the input's buffer.
-//! Nothing is allocated for a line that is well formed.
+//! Shared by the text formats: lines, fields, numbers and keys, without a copy of the input. A
+//! well-formed line costs no allocation.
 
 use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::source::Input;
 
-/// The longest line. Without a bound a binary file without line ends would be one line of the whole
-/// file; `strace -s` prints long strings.
+/// The longest line. Without a limit a binary file could be one line of the whole file. `strace -s`
+/// prints long strings.
 const LINE_BYTES_MAX: usize = 1 << 16;
-/// How much of a bad line an error shows.
-const SHOWN_CHARS: usize = 40;
+/// Characters of a bad line that an error shows.
+const SHOWN_CHARS_MAX: usize = 40;
 
-/// What is wrong with a field.
+/// A parsed field, or what is wrong with it.
 pub(crate) type Parsed<T> = std::result::Result<T, &'static str>;
 
 /// The lines of an input.
@@ -70,21 +70,22 @@ impl<'i, 'a> Lines<'i, 'a> {
 impl<'l> Line<'l> {
     /// An error about this line.
     pub(crate) fn error(&self, problem: impl Into<String>) -> Error {
-        let text = String::from_utf8_lossy(&self.bytes[..self.bytes.len().min(4 * SHOWN_CHARS)]);
+        let text =
+            String::from_utf8_lossy(&self.bytes[..self.bytes.len().min(4 * SHOWN_CHARS_MAX)]);
         Error::Line {
             path: self.path.to_owned(),
             line: self.number,
             problem: problem.into(),
-            text: text.chars().take(SHOWN_CHARS).collect(),
+            text: text.chars().take(SHOWN_CHARS_MAX).collect(),
         }
     }
 
-    /// For `map_err`: a field of this line is wrong.
+    /// For `map_err`: a field of this line is invalid.
     pub(crate) fn wrong(self) -> impl FnOnce(&'static str) -> Error + 'l {
         move |problem| self.error(problem)
     }
 
-    /// For `map_err`: what this line asked for was refused; the line is the place of a row.
+    /// For `map_err`: an error about a row becomes one about this line.
     pub(crate) fn place(self) -> impl FnOnce(Error) -> Error + 'l {
         move |error| match error {
             Error::Row { problem, .. } => self.error(problem),
@@ -93,8 +94,8 @@ impl<'l> Line<'l> {
     }
 }
 
-/// Exactly `N` fields of `line` between separators, without white space around them. A space as
-/// separator stands for any white space.
+/// Exactly `N` fields of `line`, without surrounding white space. A space as separator stands for
+/// any white space.
 pub(crate) fn fields<const N: usize>(line: &[u8], separator: u8) -> Option<[&[u8]; N]> {
     let mut found = [b"".as_slice(); N];
     let mut count = 0;
@@ -134,7 +135,7 @@ pub(crate) fn decimal(text: &[u8]) -> Parsed<u64> {
     Ok(value)
 }
 
-/// A decimal number that may have a fraction: its whole part, and the digits behind the point.
+/// A decimal number with an optional fraction: its integer part, and the digits after the point.
 pub(crate) fn fractional(text: &[u8]) -> Parsed<(u64, &[u8])> {
     let (whole, fraction) = match memchr::memchr(b'.', text) {
         Some(point) => (&text[..point], &text[point + 1..]),
@@ -175,9 +176,9 @@ pub(crate) fn hexadecimal(text: &[u8]) -> Parsed<u64> {
     })
 }
 
-/// The number of a key that may be any text. A decimal number as people write it stands for itself,
-/// so that neighbours stay neighbours; anything else is XXH3-64 of its bytes. Two of n other keys
-/// meet with a probability of about n^2 / 2^65: 1 in 4 million for 3 million keys.
+/// The number of a key that may be any text. A canonical decimal number stands for itself, so
+/// neighbours stay neighbours. Any other text becomes the XXH3-64 of its bytes. The chance that two
+/// of n such keys collide is about n^2 / 2^65: 1 in 4 million for 3 million keys.
 pub(crate) fn key(text: &[u8]) -> u64 {
     match decimal(text) {
         Ok(number) if text.len() == 1 || text[0] != b'0' => number,
@@ -218,7 +219,7 @@ mod tests {
     #[test]
     fn keys_have_the_same_number_for_ever() {
         assert_eq!(key(b"42"), 42);
-        // The test vector of XXH3-64 for no bytes.
+        // The test vector of XXH3-64 for an empty input.
         assert_eq!(key(b""), 0x2d06_8005_38d3_94c2);
         assert_ne!(key(b"007"), 7);
     }

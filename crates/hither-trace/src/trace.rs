@@ -1,13 +1,12 @@
-//! A trace, loaded: references to dense block numbers, in chunks that lie in memory or in a
-//! temporary file.
+//! A loaded trace: references to dense block numbers, in chunks in memory or in a temporary file.
 //!
-//! Memory: 8 bytes a block (its object and index), and for the references, up to a budget, 4 bytes
-//! each (its block) and 16 bytes for every *run* that shares call site, thread, op, node and count.
-//! A request of 128 KiB is one run of 32 references, and a trace of bare block numbers is a run
-//! every 8192, so a column that does not vary costs nothing; a trace of single-block requests by
-//! ever-changing sites, or of single pages of memory with ever-changing counts, costs 20 bytes a
-//! reference at worst. Object and index follow from the block, the process from the thread, and the
-//! next use is worked out, at 4 bytes a reference, only for who asks for it.
+//! Memory: 8 bytes per block for its object and index. References take, up to a budget, 4 bytes
+//! each for the block, and 16 bytes per *run* of references with the same call site, thread, op,
+//! node and count. A request of 128 KiB is one run of 32 references, and a trace of bare block
+//! numbers is one run per 8192, so columns that do not vary cost nothing. The worst case is 20
+//! bytes per reference, where every reference has another site or count. Object and index follow
+//! from the block, and the process from the thread. The next use is computed only when needed, at 4
+//! bytes per reference.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -16,14 +15,15 @@ use hither_core::placement::Mark;
 use hither_core::registry::Needs;
 use hither_core::{Access, Block, NEVER, Node, Object, Process, Site, Thread};
 
-use crate::counts::{Counts, Tally};
+use crate::counts::{RequestCounts, TraceCounts};
 use crate::error::Result;
-use crate::load::LoadOptions;
+use crate::load_options::LoadOptions;
 use crate::sample::Sampled;
 use crate::schema::{Meta, ObjectRow, SiteRow};
-use crate::store::{CHUNK, Chunk, Pieces, Store};
+use crate::store::{CHUNK_REFERENCES, Chunk, SpillList, Store};
 
-/// A trace. Made by [`Trace::load`], or with a [`Builder`](crate::load::Builder).
+/// A trace. Made by [`Trace::load`], or with a
+/// [`TraceBuilder`](crate::TraceBuilder).
 #[derive(Debug)]
 pub struct Trace {
     pub(crate) path: PathBuf,
@@ -32,7 +32,7 @@ pub struct Trace {
     pub(crate) options: LoadOptions,
     pub(crate) store: Store,
     pub(crate) sampled: Option<Sampled>,
-    /// Object and index of each block, in the upper and the lower half.
+    /// Object and index of each block, in the upper and the lower half of the number.
     pub(crate) keys: Vec<u64>,
     /// The process of each thread.
     pub(crate) processes: Vec<u32>,
@@ -42,12 +42,12 @@ pub struct Trace {
     pub(crate) marks: Vec<Mark>,
     /// One more than the highest node of a reference.
     pub(crate) nodes: u16,
-    pub(crate) counts: Counts,
-    pub(crate) object_tallies: Vec<Tally>,
-    pub(crate) site_tallies: Vec<Tally>,
-    /// How far ahead each reference's block is referenced next, [`NO_NEXT_USE`] where it is not;
-    /// the last chunk first.
-    pub(crate) future: OnceLock<Pieces>,
+    pub(crate) counts: TraceCounts,
+    pub(crate) object_counts: Vec<RequestCounts>,
+    pub(crate) site_counts: Vec<RequestCounts>,
+    /// Distance to the next reference to the same block, or [`NO_NEXT_USE`]. The last chunk comes
+    /// first.
+    pub(crate) future: OnceLock<SpillList>,
 }
 
 const NO_NEXT_USE: u32 = u32::MAX;
@@ -76,45 +76,45 @@ impl Trace {
             .map_or(0, |&highest| highest as usize + 1)
     }
 
-    /// The number of nodes that the trace's machine has: those that `meta.json` lists, and at least
-    /// those that references were made on; nodes are numbered below it. 1 where nothing is known.
+    /// The number of nodes of the trace's machine: those in `meta.json`, or more if references were
+    /// made on more, and at least 1. Nodes are numbered from 0.
     pub fn nodes(&self) -> usize {
         self.meta.nodes.len().max(self.nodes.into()).max(1)
     }
 
-    /// Where iterations and parallel constructs end, in order.
+    /// The ends of iterations and parallel constructs, in order.
     pub fn marks(&self) -> &[Mark] {
         &self.marks
     }
 
-    /// The objects, by number; empty where the format knows none (all blocks are then of object 0).
+    /// The objects, by number. Empty if the format has none; all blocks then belong to object 0.
     pub fn objects(&self) -> &[ObjectRow] {
         &self.objects
     }
 
-    /// The call sites, by number; at least the unknown one.
+    /// The call sites, by number. There is at least the unknown one.
     pub fn sites(&self) -> &[SiteRow] {
         &self.sites
     }
 
-    /// What the trace says about its making; the default where the format says nothing.
+    /// The metadata of the trace, or the default if the format has none.
     pub fn meta(&self) -> &Meta {
         &self.meta
     }
 
-    /// What was requested, and what was left out of the references and why.
-    pub fn counts(&self) -> &Counts {
+    /// Requests, and what did not become a reference.
+    pub fn counts(&self) -> &TraceCounts {
         &self.counts
     }
 
-    /// The requests on each object, by number; empty where the format knows no objects.
-    pub fn object_tallies(&self) -> &[Tally] {
-        &self.object_tallies
+    /// Requests on each object, by number. Empty if the format has no objects.
+    pub fn object_counts(&self) -> &[RequestCounts] {
+        &self.object_counts
     }
 
-    /// The requests of each call site, by number.
-    pub fn site_tallies(&self) -> &[Tally] {
-        &self.site_tallies
+    /// Requests of each call site, by number.
+    pub fn site_counts(&self) -> &[RequestCounts] {
+        &self.site_counts
     }
 
     /// The path that it was loaded from.
@@ -140,12 +140,12 @@ impl Trace {
         &self.options
     }
 
-    /// Whether references say which file they are of.
+    /// Whether references have a file.
     pub fn has_objects(&self) -> bool {
         !self.objects.is_empty()
     }
 
-    /// Whether any reference says which call site made it.
+    /// Whether any reference has a known call site.
     pub fn has_sites(&self) -> bool {
         self.store.has_sites()
     }
@@ -155,18 +155,18 @@ impl Trace {
         self.store.has_writes()
     }
 
-    /// What this is a sample of, where not all blocks were looked at.
+    /// What this trace is a sample of. `None` if it has all blocks.
     pub fn sampled(&self) -> Option<Sampled> {
         self.sampled
     }
 
-    /// The references of the whole trace, also where this is a sample of it.
+    /// The references of the whole trace, also if this one is a sample.
     pub fn references_of_all(&self) -> u64 {
         let own = self.references() as u64;
         self.sampled.map_or(own, |sampled| sampled.references)
     }
 
-    /// The distinct blocks of the whole trace; where this is a sample of it, an estimate.
+    /// The distinct blocks of the whole trace. If this one is a sample, an estimate.
     pub fn blocks_of_all(&self) -> u64 {
         let own = self.blocks() as f64;
         self.sampled
@@ -189,7 +189,7 @@ impl Trace {
         Process(self.processes[thread.index()])
     }
 
-    /// The block of each reference, all in memory: for small traces.
+    /// The block of each reference, as one vector in memory: for small traces.
     pub fn block_stream(&self) -> Result<Vec<u32>> {
         let mut stream = Vec::with_capacity(self.references());
         self.for_each_chunk(|chunk| stream.extend_from_slice(chunk.blocks()))?;
@@ -204,8 +204,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Keeps only the blocks that are marked, with new numbers in the same order, and the
-    /// references to them.
+    /// Keeps only the marked blocks, renumbered in the same order, and the references to them.
     pub(crate) fn keep(&mut self, marked: &[bool]) -> Result<()> {
         let mut numbers = vec![0; marked.len()];
         let mut keys = Vec::new();
@@ -235,17 +234,17 @@ impl Trace {
         Ok(())
     }
 
-    /// Works out the next uses in one pass from the end. A reuse further than 2^32 - 2 references
-    /// ahead counts as none: no cache that could tell them apart has been built.
-    fn future(&self) -> Result<&Pieces> {
+    /// Computes the next uses in one pass from the end. A reuse more than 2^32 - 2 references ahead
+    /// counts as none: no cache is so large that it matters.
+    fn future(&self) -> Result<&SpillList> {
         if let Some(future) = self.future.get() {
             return Ok(future);
         }
         let mut upcoming = vec![NEVER; self.blocks()];
-        let mut future = Pieces::new(self.store.memory_left_bytes());
+        let mut future = SpillList::new(self.store.memory_left_bytes());
         for number in (0..self.store.chunks()).rev() {
             let chunk = self.store.chunk(number)?;
-            let first = (number * CHUNK) as u64;
+            let first = (number * CHUNK_REFERENCES) as u64;
             let mut ahead = vec![NO_NEXT_USE; chunk.blocks().len()];
             for (at, &block) in chunk.blocks().iter().enumerate().rev() {
                 let tick = first + at as u64;
@@ -257,13 +256,12 @@ impl Trace {
         Ok(self.future.get_or_init(|| future))
     }
 
-    /// Replaces what is in `out` by up to `count` accesses from tick `start` on, fewer at the end
-    /// of the trace. Whole multiples of 8192 are fastest. What an access costs to make depends on
-    /// what the reader `needs`: `next` is [`NEVER`] unless the future is needed, and `object` and
-    /// `index` are 0 unless objects are.
+    /// Replaces the contents of `out` by up to `count` accesses from tick `start` on, fewer at the
+    /// end of the trace. Multiples of 8192 are fastest. The cost depends on `needs`: `next` is
+    /// [`NEVER`] unless the future is needed, and `object` and `index` are 0 unless objects are.
     ///
-    /// Fails where the references lie in a temporary file that cannot be read, or the next uses in
-    /// one that cannot be written.
+    /// Fails if references cannot be read from a temporary file, or next uses cannot be written to
+    /// one.
     pub fn fill(
         &self,
         start: usize,
@@ -277,15 +275,16 @@ impl Trace {
             false => None,
             true => Some(self.future()?),
         };
-        // Written over in place. Where threads take turns, a run is one or two accesses long, and
-        // appending each took 167 instructions an access where this takes 47 (callgrind, 2026-11).
+        // Existing elements are overwritten. Where threads take turns, runs are one or two accesses
+        // long, and appending each took 167 instructions per access; this takes 47 (callgrind,
+        // 2026-11).
         out.resize(end - start, Access::bare(0, Block(0)));
         let mut tick = start;
         while tick < end {
-            let number = tick / CHUNK;
-            let first = number * CHUNK;
+            let number = tick / CHUNK_REFERENCES;
+            let first = number * CHUNK_REFERENCES;
             let chunk = self.store.chunk(number)?;
-            let part = tick - first..(end - first).min(CHUNK);
+            let part = tick - first..(end - first).min(CHUNK_REFERENCES);
             let out = &mut out[tick - start..][..part.len()];
             for (run, range) in chunk.runs_in(part.clone()) {
                 let process = self.process_of(Thread(run.thread));
@@ -328,11 +327,12 @@ impl Trace {
         Ok(())
     }
 
-    /// Hands the whole trace to `each` in order, in batches of `count` accesses (the last may be
-    /// shorter) that lie in one buffer, used again and again. Fails as [`Trace::fill`] does.
+    /// Calls `each` for the whole trace in order, in batches of `count` accesses; the last may be
+    /// shorter. All batches use one buffer. Fails like [`Trace::fill`].
     ///
     /// # Panics
-    /// If `count` is 0.
+    ///
+    /// Panics if `count` is 0.
     pub fn for_each_batch(
         &self,
         count: usize,

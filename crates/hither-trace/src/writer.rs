@@ -1,16 +1,16 @@
-//! Writes a trace folder, all of it or nothing.
+//! Writes a trace folder, completely or not at all.
 //!
-//! Everything goes into a hidden sibling, `.NAME.partial-PID`, which gets its final name by one
-//! rename when every file in it is complete and on disk. Whoever sees the final name sees a whole
-//! trace; a full disk, a crash or an interrupt leaves at most the sibling, and a `Writer` that is
-//! dropped takes even that away.
+//! All files are written to a hidden sibling, `.NAME.partial-PID`. One rename gives it the final
+//! name when every file is complete and on disk. So a folder with the final name is complete. A
+//! full disk, a crash or an interrupt leaves at most the sibling, and dropping the `Writer` removes
+//! that as well.
 //!
-//! Accesses are written while they come, so memory is bounded by a row group (2^20 rows), not by
-//! the trace. Ticks and times are delta-encoded: they grow in small steps, where a dictionary would
-//! hold one entry a row (4 million made-up rows, half of them at random offsets, 2026-11: 29.3 MB
-//! in 0.57 s, against 38.5 MB in 1.02 s without; offsets are better off as they are, 32.6 MB with
-//! them). Everything is zstd level 1: the recorder shares its machine with the program that it
-//! records.
+//! Accesses are written as they come, so memory is bounded by a row group (2^20 rows) and not by
+//! the trace. Ticks and times are delta-encoded, since they grow in small steps and a dictionary
+//! would have one entry per row. Measured with 4 million generated rows, half of them at random
+//! offsets (2026-11): 29.3 MB in 0.57 s, against 38.5 MB in 1.02 s without delta encoding. Offsets
+//! are not delta-encoded: that gave 32.6 MB. All columns use zstd level 1, since the recorder
+//! shares its machine with the recorded program.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -29,37 +29,37 @@ use crate::schema::{
 };
 use crate::table::{Cells, Column, TableWriter};
 
-/// Rows that are gathered before they are handed to the encoder.
+/// Rows per call of the encoder.
 const BATCH_ROWS: usize = 1 << 16;
-/// Rows of a row group, the unit in which a reader can skip or share work.
+/// Rows of a row group: the unit that readers can skip or read in parallel.
 const ROW_GROUP_ROWS: usize = 1 << 20;
 
-/// Writes a trace folder. See the module's documentation for what it promises.
+/// Writes a trace folder, completely or not at all.
 #[derive(Debug)]
 pub struct Writer {
-    place: Place,
-    partial: Partial,
+    place: Destination,
+    partial: PartialFolder,
     accesses: TableWriter<File>,
     /// Rows in the open row group of `accesses`.
     row_group_rows: usize,
-    pending: Pending,
+    pending: PendingRows,
     ticks: u64,
-    highest: Highest,
+    highest: HighestIds,
 }
 
 impl Writer {
-    /// Starts a trace that will be called `folder`. Where that exists it is an error, unless
-    /// `force` is given and it is a trace folder with nothing else in it: that one is replaced when
-    /// the new one is complete.
+    /// Starts a trace that will be called `folder`. It is an error if that exists, unless `force`
+    /// is given and it is a trace folder with no other files. Then it is replaced when the new
+    /// trace is complete.
     pub fn create(folder: impl AsRef<Path>, force: bool) -> Result<Writer> {
-        let place = Place::new(folder.as_ref(), force)?;
+        let place = Destination::new(folder.as_ref(), force)?;
         place.check()?;
-        let partial = Partial::create(place.sibling("partial"))?;
+        let partial = PartialFolder::create(place.sibling("partial"))?;
         let path = partial.path.join(ACCESSES);
         let file = File::create_new(&path).map_err(Error::io(&path))?;
         let arrow = KeyValue::new(
-            arrow_schema::KEY.to_owned(),
-            arrow_schema::ACCESSES.to_owned(),
+            arrow_schema::METADATA_KEY.to_owned(),
+            arrow_schema::ACCESSES_SCHEMA.to_owned(),
         );
         let properties = properties()
             .set_key_value_metadata(Some(vec![arrow]))
@@ -71,13 +71,13 @@ impl Writer {
             partial,
             accesses,
             row_group_rows: 0,
-            pending: Pending::default(),
+            pending: PendingRows::default(),
             ticks: 0,
-            highest: Highest::default(),
+            highest: HighestIds::default(),
         })
     }
 
-    /// Appends an access or a mark. Rows come in order of time.
+    /// Appends an access or a mark. Rows must come in order of time.
     pub fn push(&mut self, row: &AccessRow) -> Result<()> {
         self.pending.0.push((self.ticks, *row));
         if row.op != RowOp::Mark {
@@ -91,14 +91,14 @@ impl Writer {
         }
     }
 
-    /// The accesses so far.
+    /// The number of accesses so far.
     pub fn accesses(&self) -> u64 {
         self.ticks
     }
 
-    /// Completes the trace and gives it its name. Site 0 of `sites` is [`SiteRow::unknown`]; every
-    /// number in the accesses has its row in `objects`, `sites` and the tables of `meta`, or it is
-    /// [`Error::Inconsistent`].
+    /// Completes the trace and gives it its name. Site 0 of `sites` must be [`SiteRow::unknown`],
+    /// and every number in the accesses must have a row in `objects`, `sites` or the tables of
+    /// `meta`; otherwise it is [`Error::Inconsistent`].
     pub fn finish(mut self, objects: &[ObjectRow], sites: &[SiteRow], meta: &Meta) -> Result<()> {
         self.consistent(objects, sites, meta)?;
         self.flush()?;
@@ -168,8 +168,8 @@ impl Writer {
     }
 }
 
-/// Whether `folder` is a trace folder: it holds the files of one, and nothing else that replacing
-/// it would delete. `Err` says why it is not.
+/// Checks that `folder` has the files of a trace folder and nothing else, so that it may be
+/// replaced. `Err` says why not.
 fn trace_folder(folder: &Path) -> Result<(), String> {
     let metadata = fs::symlink_metadata(folder).map_err(|error| error.to_string())?;
     if !metadata.is_dir() {
@@ -189,25 +189,24 @@ fn trace_folder(folder: &Path) -> Result<(), String> {
     }
 }
 
-/// Where a trace folder or an exported file lies until it is complete and gets the name `path`: for
-/// who ends this process early and wants to leave nothing behind. None where `path` ends in no
-/// name.
+/// The temporary path of a trace folder or exported file until it gets the name `path`, for callers
+/// that clean up when they end early. `None` if `path` has no file name.
 pub fn partial_path(path: &Path) -> Option<PathBuf> {
-    let place = Place::new(path, false).ok()?;
+    let place = Destination::new(path, false).ok()?;
     Some(place.sibling("partial"))
 }
 
-/// Where a trace goes and how it gets there.
+/// The final path of a trace folder, and whether it may be replaced.
 #[derive(Debug)]
-struct Place {
+struct Destination {
     folder: PathBuf,
     parent: PathBuf,
     name: String,
     force: bool,
 }
 
-impl Place {
-    fn new(folder: &Path, force: bool) -> Result<Place> {
+impl Destination {
+    fn new(folder: &Path, force: bool) -> Result<Destination> {
         let not_a_name = || Error::NotATrace {
             path: folder.to_owned(),
             problem: "it has no name of its own".to_owned(),
@@ -218,7 +217,7 @@ impl Place {
             _ => PathBuf::from("."),
         };
         let name = name.to_string_lossy().into_owned();
-        Ok(Place {
+        Ok(Destination {
             folder: folder.to_owned(),
             parent,
             name,
@@ -231,7 +230,7 @@ impl Place {
             .join(format!(".{}.{role}-{}", self.name, std::process::id()))
     }
 
-    /// Whether something is there that will be replaced; an error where it must not be.
+    /// Whether a folder exists that will be replaced. An error if it must not be.
     fn check(&self) -> Result<bool> {
         let exists = match fs::symlink_metadata(&self.folder) {
             Ok(_) => true,
@@ -252,10 +251,9 @@ impl Place {
         Ok(exists)
     }
 
-    /// Gives the complete trace in `partial` its name. An old trace is first set aside under a
-    /// hidden name: a crash between the two renames leaves the old one there and the new one beside
-    /// it, so neither is lost. (An atomic exchange is a system call that NFS and others lack, so
-    /// this path would be needed all the same.)
+    /// Gives the complete trace in `partial` its name. An old trace is first moved to a hidden
+    /// name. A crash between the two renames leaves both traces beside each other. (NFS and others
+    /// have no atomic exchange, so this path is needed anyway.)
     fn publish(&self, partial: &Path) -> Result<()> {
         let old = self.sibling("old");
         let replaced = self.check()?;
@@ -264,7 +262,7 @@ impl Place {
         }
         if let Err(error) = fs::rename(partial, &self.folder) {
             if replaced {
-                // Best effort: the error to report is the one that brought us here.
+                // Best effort: the first error is the one to report.
                 let _ = fs::rename(&old, &self.folder);
             }
             return Err(Error::io(&self.folder)(error));
@@ -277,20 +275,19 @@ impl Place {
     }
 }
 
-/// The folder under its temporary name, which goes away unless it is kept.
+/// The folder with its temporary name. It is removed on drop, unless it is kept.
 #[derive(Debug)]
-struct Partial {
+struct PartialFolder {
     path: PathBuf,
     remove: bool,
 }
 
-impl Partial {
-    fn create(path: PathBuf) -> Result<Partial> {
-        // What refuses (it is missing, read-only, full) is the folder that it goes into, and the
-        // one that the user knows.
+impl PartialFolder {
+    fn create(path: PathBuf) -> Result<PartialFolder> {
+        // The error (missing, read-only, full) is about the parent folder, which the user knows.
         let parent = path.parent().unwrap_or(&path);
         fs::create_dir(&path).map_err(Error::io(parent))?;
-        Ok(Partial { path, remove: true })
+        Ok(PartialFolder { path, remove: true })
     }
 
     fn keep(&mut self) {
@@ -298,26 +295,26 @@ impl Partial {
     }
 }
 
-impl Drop for Partial {
+impl Drop for PartialFolder {
     fn drop(&mut self) {
         if self.remove {
-            // Nobody is left to hear of a failure, and what stays behind is hidden and named for
-            // what it is.
+            // Nobody can receive an error here, and what stays behind is hidden and has a telling
+            // name.
             let _ = fs::remove_dir_all(&self.path);
         }
     }
 }
 
-/// The highest number seen in each column that points into a table.
+/// The highest number so far in each column that refers to a table.
 #[derive(Debug, Default)]
-struct Highest {
+struct HighestIds {
     object: Option<u32>,
     site: Option<u32>,
     process: Option<u32>,
     thread: Option<u32>,
 }
 
-impl Highest {
+impl HighestIds {
     fn add(&mut self, row: &AccessRow) {
         self.object = self.object.max(Some(row.object));
         self.site = self.site.max(Some(row.site));
@@ -326,11 +323,11 @@ impl Highest {
     }
 }
 
-/// Rows on their way to the encoder, each with its tick.
+/// Rows for the next call of the encoder, each with its tick.
 #[derive(Debug, Default)]
-struct Pending(Vec<(u64, AccessRow)>);
+struct PendingRows(Vec<(u64, AccessRow)>);
 
-impl Pending {
+impl PendingRows {
     fn u32s(&self, get: fn(&AccessRow) -> u32) -> Cells {
         Cells::u32s(self.0.iter().map(|(_, row)| get(row)))
     }
@@ -358,7 +355,7 @@ impl Pending {
     }
 }
 
-/// The numbers of a table's rows.
+/// The column of row numbers of a table.
 fn numbers<T>(rows: &[T]) -> Cells {
     Cells::u32s((0u32..).zip(rows).map(|(number, _)| number))
 }
@@ -454,7 +451,7 @@ fn write_meta(path: &Path, meta: &Meta) -> Result<()> {
     file.sync_all().map_err(Error::io(path))
 }
 
-/// Makes the names in a folder durable.
+/// Makes the names of a folder's files durable.
 fn sync_folder(folder: &Path) -> Result<()> {
     File::open(folder)
         .and_then(|folder| folder.sync_all())

@@ -1,5 +1,5 @@
-//! A damaged trace is an error that names its file, or (since Parquet pages carry no checksum) a
-//! trace with other values in it; it is never a panic.
+//! A damaged trace is an error that names its file, or a trace with other values, since Parquet
+//! pages have no checksum. It is never a panic.
 
 mod common;
 
@@ -16,7 +16,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
-/// A trace whose files can be spoilt and mended.
+/// A trace whose files can be damaged and restored.
 struct Victim {
     folder: tempfile::TempDir,
 }
@@ -29,7 +29,7 @@ impl Victim {
         Victim { folder }
     }
 
-    /// Loads the trace with other bytes in one of its files.
+    /// Loads the trace with one of its files replaced by these bytes.
     fn load_with(&self, name: &str, bytes: &[u8]) -> Result<Trace, Error> {
         let path = self.folder.path().join(name);
         let sound = fs::read(&path).unwrap();
@@ -53,7 +53,7 @@ fn a_cut_file_is_an_error_that_names_it() {
     let victim = Victim::new(300);
     for name in FILES {
         let bytes = victim.bytes(name);
-        // The final newline of the JSON may go.
+        // The final newline of the JSON may be missing.
         for cut in (0..bytes.len() - 1).step_by(if name == META { 1 } else { 13 }) {
             let error = victim
                 .load_with(name, &bytes[..cut])
@@ -65,8 +65,8 @@ fn a_cut_file_is_an_error_that_names_it() {
     assert!(load(victim.folder.path()).is_ok());
 }
 
-/// Reads bytes as a trace in the format of that name, or in the one that they tell; blocks are
-/// large, since damage may make long requests of short ones.
+/// Reads bytes as a trace in the format of that name, or in the recognised one. Blocks are large,
+/// since damage may turn short requests into long ones.
 fn read(bytes: &[u8], format: Option<&str>) -> Result<Trace, String> {
     let options = LoadOptions {
         block_bytes: 1 << 20,
@@ -78,7 +78,7 @@ fn read(bytes: &[u8], format: Option<&str>) -> Result<Trace, String> {
 
 type Pack = fn(&[u8]) -> Vec<u8>;
 
-/// Every way that bytes may come in.
+/// Every way in which bytes may come in.
 const PACKS: [(&str, Pack); 4] = [
     ("plain", <[u8]>::to_vec),
     ("gzip", gzipped),
@@ -86,7 +86,7 @@ const PACKS: [(&str, Pack); 4] = [
     ("xz", xz),
 ];
 
-/// Every format but the folder has its sample (`tests/formats.rs` sees to it), and each is cut at
+/// Every format but the folder has a sample (`tests/formats.rs` checks that), and each is cut at
 /// every byte.
 #[test]
 fn a_cut_stream_is_an_error_that_names_it_or_a_shorter_trace() {
@@ -102,8 +102,8 @@ fn a_cut_stream_is_an_error_that_names_it_or_a_shorter_trace() {
                 if let Err(error) = read(cut_off, None) {
                     assert!(error.starts_with("input"), "{error}");
                 }
-                // From where the marks of the compression are whole, a missing end is seen whatever
-                // the format.
+                // Once the magic number of the compression is complete, a missing end is detected
+                // in every format.
                 if pack != "plain" && cut >= 6 {
                     assert!(
                         read(cut_off, Some(format)).is_err(),
@@ -172,8 +172,8 @@ fn a_flipped_stream_is_an_error_that_names_it_or_a_trace() {
     }
 }
 
-/// Loads of each damaged file. Two of the 800 end in a panic of the decoder, so that path is walked
-/// too; 300 rows and 6000 loads met 13 of them, and took 18 to 60 s where this takes 2 (dev build,
+/// Loads of each damaged file. Two of the 800 end in a panic of the decoder, so that path is tested
+/// too. With 300 rows, 6000 loads had 13 panics and took 18 to 60 s, where this takes 2 (dev build,
 /// 2026-11).
 const FLIPS: usize = 200;
 

@@ -1,5 +1,5 @@
-//! Import and export: what goes out in one format comes back as the same references, and requests
-//! keep what they had.
+//! Import and export: a trace exported in one format comes back as the same references, and
+//! requests keep their fields.
 
 mod common;
 
@@ -171,8 +171,7 @@ fn an_import_keeps_requests_whole() {
             assert_eq!(imported.rows, from.references() as u64);
             assert_eq!(to.objects()[0].path, name.as_bytes());
         }
-        // A request that no trace could hold is refused here, at its line, and not when the trace
-        // is read.
+        // An impossible request is refused here, at its line, and not when the trace is read.
         let text = b"1,a,0,Read,0,1,1\n1,a,0,Read,18446744073709551615,2,1\n";
         let input = Input::new("far.csv", text.as_slice()).unwrap();
         let far = folder.path().join("far");

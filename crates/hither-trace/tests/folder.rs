@@ -1,4 +1,4 @@
-//! The trace folder: what is written is read, and a trace is there in full or not at all.
+//! The trace folder: what is written is read back, and a trace is complete or does not exist.
 
 mod common;
 

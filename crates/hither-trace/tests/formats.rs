@@ -1,6 +1,6 @@
-//! What each format makes of a trace: the references, their ops and their files; what content tells
-//! which format; and that the real traces of every format have exactly the references and the
-//! distinct blocks that they are known to have.
+//! What each format reads: the references, their ops and their files. Recognition by content. And
+//! the real traces of every format have exactly their known numbers of references and distinct
+//! blocks.
 
 mod common;
 #[path = "../../../testing/skip.rs"]
@@ -55,7 +55,7 @@ fn sample(name: &str) -> Trace {
 fn every_format_has_a_sample() {
     let mut names: Vec<&str> = samples().iter().map(|(name, _)| *name).collect();
     // The fuzzer starts from the samples, so every format is fuzzed too (examples/corpus.rs). The
-    // folder is not a stream of bytes; tests/folder.rs and tests/damaged.rs are about it.
+    // folder is not a stream of bytes; tests/folder.rs and tests/damaged.rs test it.
     names.push("hither");
     names.sort_unstable();
     let formats: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
@@ -113,7 +113,7 @@ fn compressed_input_is_the_same_trace() {
         let half = bytes.len() / 2;
         for pack in [gzipped, zstd, xz] {
             let whole = pack(&bytes);
-            // Concatenated, as `cat a.gz b.gz` and parallel compressors make it.
+            // Concatenated, as by `cat a.gz b.gz` and by parallel compressors.
             let parts = [pack(&bytes[..half]), pack(&bytes[half..])].concat();
             for packed in [whole, parts] {
                 let trace = read(&packed, Some(name)).unwrap();
@@ -141,7 +141,7 @@ fn the_hash_is_that_of_the_file_also_where_the_format_stops_early() {
             .map(|byte| format!("{byte:02x}"))
             .collect();
         assert_eq!(trace.sha256(), sum);
-        // Read through a pipe that gives a byte at a time.
+        // Read through a pipe that returns one byte at a time.
         let slow = Input::new("input", OneByOne(&bytes)).unwrap();
         let trace = Trace::read(slow, None, &LoadOptions::default()).unwrap();
         assert_eq!((trace.sha256(), trace.references()), (sum.as_str(), 3));
@@ -235,7 +235,7 @@ fn requests_are_on_their_disks() {
     assert_eq!(names, ["ASU 0", "ASU 1"]);
     assert_eq!(places(&trace)[0], (0, 303567 * 512 / 4096, true));
     assert_eq!(trace.counts().last_ns, 500_000_000);
-    // The third goes on where the first ended.
+    // The third continues where the first ended.
     assert_eq!(trace.counts().total.sequential, 1);
 }
 
@@ -330,7 +330,7 @@ fn what_is_wrong_is_named_with_its_place() {
     }
 }
 
-/// File, format, references, distinct blocks: as the folder's README has them.
+/// File, format, references, distinct blocks: as in the folder's README.
 const REAL: [(&str, &str, usize, usize); 21] = [
     ("address/gcc.trace.gz", "address", 515_683, 294),
     ("address/swim.trace.gz", "address", 303_193, 135),

@@ -1,5 +1,5 @@
-//! A full disk while a trace is written is a plain error, and leaves nothing behind. Needs a file
-//! system that can be filled without harm: a small tmpfs, which only root may mount.
+//! A full disk during a write is a plain error and leaves nothing behind. This needs a file system
+//! that can be filled without harm: a small tmpfs, which only root may mount.
 
 mod common;
 #[path = "../../../testing/skip.rs"]
@@ -51,8 +51,8 @@ fn a_full_disk_is_an_error_and_leaves_nothing() {
         return;
     };
     let path = disk.path().join("t");
-    // A few rows more or less move the point of failure: in the accesses, in the tables, in the
-    // last of them.
+    // A few rows more or less move the point of failure: into the accesses, the tables, or the last
+    // table.
     for rows in [10, 1000, 50_000, 70_000, 200_000] {
         let sample = Sample::new(rows);
         match sample.write(&path, false) {

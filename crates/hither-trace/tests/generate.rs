@@ -1,20 +1,19 @@
-//! Generated traces: each pattern is what it says it is, parts keep their shares, and the same seed
-//! gives the same bytes. Bounds of random quantities are four deviations or more, and seeds are
-//! fixed.
+//! Generated traces: each pattern has its properties, parts keep their shares, and equal seeds give
+//! equal bytes. Bounds of random quantities are four deviations or more, and seeds are fixed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use hither_core::Access;
 use hither_core::registry::Needs;
-use hither_trace::generate::{GENERATORS, Spec, Workload};
+use hither_trace::generate::{GENERATORS, GeneratorSpec, Workload};
 use hither_trace::schema::{AccessRow, FILES, RowOp};
 use hither_trace::{LoadOptions, Trace};
 
 const BLOCK_BYTES: u64 = 4096;
 
 fn workload(specs: &[&str], seed: u64) -> Workload {
-    let specs: Vec<Spec> = specs.iter().map(|text| text.parse().unwrap()).collect();
+    let specs: Vec<GeneratorSpec> = specs.iter().map(|text| text.parse().unwrap()).collect();
     Workload::new(&specs, seed)
 }
 
@@ -112,7 +111,8 @@ fn the_most_popular_blocks_of_a_zipf_are_as_popular_as_the_law_says() {
             "rank {rank}: {count} for {expected}"
         );
     }
-    // Popularity is not position: the ten most popular are not the first ten, and not in order.
+    // Popularity does not depend on position: the ten most popular are not the first ten, and not
+    // in order.
     let popular: Vec<u64> = by_count[..10].iter().map(|&(_, block)| block).collect();
     assert!(!popular.is_sorted(), "{popular:?}");
     assert!(
@@ -128,7 +128,7 @@ fn a_shifting_set_stays_for_a_phase_and_keeps_its_overlap() {
         let distinct: BTreeSet<u64> = blocks.iter().copied().collect();
         let set = phase * 25..phase * 25 + 100;
         assert!(distinct.iter().all(|block| set.contains(block)), "{phase}");
-        // Each is missed by 2000 draws with probability 2e-9.
+        // The probability that 2000 draws miss one of them is 2e-9.
         assert_eq!(distinct.len(), 100, "{phase}");
     }
     let stays = blocks("shifting{blocks=50,phase=10,overlap=1}", 5000);

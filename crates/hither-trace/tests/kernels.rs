@@ -1,13 +1,13 @@
-//! Programs over memory: their traces as whoever loads them sees them.
+//! Programs over memory: their traces after loading.
 
 use hither_core::placement::EpochKind;
 use hither_core::registry::Needs;
 use hither_core::{Access, Op};
-use hither_trace::generate::{Conditions, Mix, ProgramSpec};
+use hither_trace::generate::{MixOptions, ProgramMix, ProgramSpec};
 use hither_trace::schema::{ACCESSES, ObjectKind};
 use hither_trace::{LoadOptions, Trace};
 
-/// Small ones of all, with three iterations, and how many constructs an iteration has.
+/// Small variants of all, with three iterations and their number of constructs per iteration.
 const SMALL: [(&str, usize); 6] = [
     (
         "bucket-sort{keys=20000,key_bits=12,bucket_bits=5,iterations=3,l2_kib=32}",
@@ -28,14 +28,14 @@ const SMALL: [(&str, usize); 6] = [
     ("stencil{points=48,iterations=3,l2_kib=32}", 3),
 ];
 
-fn mix(specs: &[&str], conditions: Conditions) -> Mix {
+fn mix(specs: &[&str], conditions: MixOptions) -> ProgramMix {
     let specs: Vec<ProgramSpec> = specs.iter().map(|spec| spec.parse().unwrap()).collect();
-    Mix::new(&specs, conditions)
+    ProgramMix::new(&specs, conditions)
 }
 
-/// So many threads on so many nodes.
-fn conditions(threads: u32, nodes: u32) -> Conditions {
-    Conditions {
+/// Options with these numbers of threads and nodes.
+fn conditions(threads: u32, nodes: u32) -> MixOptions {
+    MixOptions {
         threads: Some(threads),
         nodes: Some(nodes),
         seed: 1,
@@ -43,7 +43,7 @@ fn conditions(threads: u32, nodes: u32) -> Conditions {
     }
 }
 
-fn trace(spec: &str, conditions: Conditions) -> Trace {
+fn trace(spec: &str, conditions: MixOptions) -> Trace {
     let trace = mix(&[spec], conditions).trace("test".as_ref(), &LoadOptions::default(), |_| {});
     trace.unwrap()
 }
@@ -66,8 +66,8 @@ fn constructs_and_iterations_are_marked_and_arrays_are_regions_of_memory() {
         let trace = trace(spec, conditions(4, 2));
         let ends = |kind| trace.marks().iter().filter(move |mark| mark.kind == kind);
         assert_eq!(ends(EpochKind::Iteration).count(), 3, "{spec}");
-        // Those of an iteration lie between its end and that of the one before; the first one's
-        // follow the initialisation.
+        // The constructs of an iteration lie between its end and the end of the previous one; those
+        // of the first follow the initialisation.
         let kinds: Vec<EpochKind> = trace.marks().iter().map(|mark| mark.kind).collect();
         let iterations: Vec<usize> = kinds
             .split(|&kind| kind == EpochKind::Iteration)
@@ -129,7 +129,7 @@ fn the_same_seed_gives_the_same_bytes_and_mixes_have_a_process_each() {
     let specs = SMALL.map(|(spec, _)| spec);
     let bytes = |name: &str, seed| {
         let path = folder.path().join(name);
-        let conditions = Conditions {
+        let conditions = MixOptions {
             seed,
             migrate_every: 1,
             ..conditions(3, 3)
@@ -148,7 +148,7 @@ fn the_same_seed_gives_the_same_bytes_and_mixes_have_a_process_each() {
 #[test]
 fn threads_change_nodes_between_iterations_and_nowhere_else() {
     let spec = "stencil{points=48,iterations=6,l2_kib=32}";
-    let conditions = Conditions {
+    let conditions = MixOptions {
         migrate_every: 2,
         ..conditions(4, 4)
     };

@@ -1,5 +1,5 @@
-//! LIRS text traces: every reference as it stands, junk by file and line, and no bytes that break
-//! the reader.
+//! LIRS text traces: every line is a reference, invalid lines are errors with file and line, and no
+//! bytes crash the reader.
 
 #[path = "../../../testing/skip.rs"]
 mod skip;
@@ -11,7 +11,7 @@ use std::path::Path;
 use hither_core::registry::Needs;
 use hither_trace::{LoadOptions, Result, StackDistances, Trace};
 
-/// Everything that a reader can ask for.
+/// Everything that a reader may need.
 use proptest::prelude::*;
 use skip::skip;
 

@@ -1,5 +1,4 @@
-//! Accesses to memory, nodes and marks: what a trace of them loads as, is written as, and what the
-//! statistics say of it.
+//! Accesses to memory, nodes and marks: loading, writing and statistics.
 
 mod common;
 
@@ -12,7 +11,7 @@ use hither_trace::schema::{
     AccessRow, MemoryNode, Meta, ObjectKind, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow,
 };
 use hither_trace::{
-    Error, Export, Input, LoadOptions, Result, Sample, Shared, Stats, Trace, Writer, import,
+    Error, Export, Input, LoadOptions, Result, Sample, SharingCounts, Stats, Trace, Writer, import,
 };
 
 const PAGE_BYTES: u64 = 4096;
@@ -138,13 +137,12 @@ fn a_row_is_a_reference_a_page_with_its_count_and_marks_lie_between() {
     assert_eq!(trace.nodes(), 4);
     let stats = Stats::of(&trace).unwrap();
     let total = stats.counts.total;
-    // The statistics know references alone: a row that covers three pages stands for three times
-    // its count.
+    // Statistics count references: a row over three pages counts three times its count.
     assert_eq!(stats.accesses, 15 + 65_536 + 9);
     assert_eq!((total.loads, total.stores, total.faults), (17, 65_536, 1));
     assert_eq!((total.requests, stats.sequential_share), (0, 0.0));
     assert_eq!((stats.iterations, stats.constructs), (1, 2));
-    let shared = Shared {
+    let shared = SharingCounts {
         blocks: [3, 1, 0],
         accesses: [9, 15 + 65_536, 0],
     };

@@ -1,22 +1,21 @@
-//! Programs: what they write can be loaded, the same seed gives the same bytes, and what is shared
-//! is shared as the papers have it. Bounds of random quantities have room for other seeds, and
-//! seeds are fixed.
+//! Programs: their traces load, equal seeds give equal bytes, and sharing is as in the papers.
+//! Bounds of random quantities have room for other seeds, and seeds are fixed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use hither_core::registry::Needs;
 use hither_core::{Access, Op};
-use hither_trace::generate::{Conditions, Mix, PROGRAMS, ProgramSpec};
+use hither_trace::generate::{MixOptions, PROGRAMS, ProgramMix, ProgramSpec};
 use hither_trace::schema::FILES;
-use hither_trace::{LoadOptions, Shared, Stats, Trace};
+use hither_trace::{LoadOptions, SharingCounts, Stats, Trace};
 
 const EVERYTHING: Needs = Needs {
     future: false,
     ..Needs::ALL
 };
 
-/// Small ones of those whose defaults take long.
+/// Small variants of those with long defaults.
 const SMALL: &[&str] = &[
     "bucket-sort{keys=20000,key_bits=12,bucket_bits=5,iterations=3}",
     "cfd{points=12,iterations=3}",
@@ -36,19 +35,19 @@ fn small(name: &str) -> &str {
     SMALL.iter().find(of).unwrap_or(&name)
 }
 
-fn mix(specs: &[&str], conditions: Conditions) -> Mix {
+fn mix(specs: &[&str], conditions: MixOptions) -> ProgramMix {
     let specs: Vec<ProgramSpec> = specs.iter().map(|text| text.parse().unwrap()).collect();
-    Mix::new(&specs, conditions)
+    ProgramMix::new(&specs, conditions)
 }
 
-fn seeded(seed: u64) -> Conditions {
-    Conditions {
+fn seeded(seed: u64) -> MixOptions {
+    MixOptions {
         seed,
-        ..Conditions::default()
+        ..MixOptions::default()
     }
 }
 
-fn trace(specs: &[&str], conditions: Conditions) -> Trace {
+fn trace(specs: &[&str], conditions: MixOptions) -> Trace {
     let mut last = 0.0;
     let progress = |done: f64| {
         assert!((last..=1.0).contains(&done), "{last} {done}");
@@ -93,7 +92,7 @@ fn each_gives_the_same_bytes_for_the_same_seed_and_others_for_another() {
         assert_eq!(loaded.meta().started_unix_ns, 0);
         assert!(loaded.meta().more.contains_key("generated"));
         // Every object was touched, within its size, and rows are in order of time.
-        for (object, tally) in loaded.objects().iter().zip(loaded.object_tallies()) {
+        for (object, tally) in loaded.objects().iter().zip(loaded.object_counts()) {
             assert!(tally.requests + tally.loads + tally.stores + tally.faults > 0);
             assert!(object.first_seen_ns <= object.last_seen_ns);
         }
@@ -106,7 +105,7 @@ fn each_gives_the_same_bytes_for_the_same_seed_and_others_for_another() {
     }
 }
 
-/// Shares of private, shared by two, and shared by more.
+/// Shares of blocks that are private, shared by two, and shared by more.
 fn shares(shared: [u64; 3]) -> [f64; 3] {
     let whole: u64 = shared.iter().sum();
     shared.map(|part| part as f64 / whole as f64)
@@ -125,8 +124,8 @@ fn shared_files_share_as_in_figures_2_and_3_of_the_post_office_paper() {
     for application in applications {
         let spec = format!("shared-files{{like={application},blocks=20000}}");
         let stats = Stats::of(&trace(&[&spec], seeded(1))).unwrap();
-        // A thread a node: who shares is the same by either.
-        let Shared {
+        // One thread per node, so sharing by threads and by nodes is the same.
+        let SharingCounts {
             blocks: of_blocks,
             accesses: of_accesses,
         } = stats.sharing.nodes;
@@ -139,7 +138,7 @@ fn shared_files_share_as_in_figures_2_and_3_of_the_post_office_paper() {
             }
         }
     }
-    // Blocks of two are not in the text of the paper.
+    // The paper's text has no value for blocks of two nodes.
     near(blocks, [0.807, 0.04, 0.153], 0.005, "blocks");
     near(accesses, [0.333, 0.028, 0.639], 0.015, "accesses");
 }
@@ -156,7 +155,7 @@ fn tables_of_shared_files_are_used_by_near_threads_and_move_with_the_phases() {
     let of_table = |index: u32| index as usize * 25 / (trace.objects()[table].size / 4096) as usize;
     let all = accesses(&trace);
     let half = all.len() / 2;
-    // Leaves out the middle, where some threads are in the next phase already.
+    // Without the middle, where some threads are in the next phase already.
     let phases = [&all[..half * 8 / 10], &all[half * 12 / 10..]];
     for (phase, accesses) in phases.into_iter().enumerate() {
         let place = |table: usize| {
@@ -179,7 +178,7 @@ fn tables_of_shared_files_are_used_by_near_threads_and_move_with_the_phases() {
 
 #[test]
 fn every_run_of_grep_reads_every_block_once() {
-    let conditions = Conditions {
+    let conditions = MixOptions {
         threads: Some(3),
         nodes: Some(2),
         ..seeded(1)
@@ -189,7 +188,7 @@ fn every_run_of_grep_reads_every_block_once() {
     assert_eq!(trace.references(), 12 * trace.blocks());
     let stats = Stats::of(&trace).unwrap();
     assert_eq!(stats.sharing.processes.blocks, [0, 0, stats.blocks]);
-    // Both nodes get about as much to do.
+    // Both nodes get about the same work.
     let all = accesses(&trace);
     let first = all.iter().filter(|access| access.node.0 == 0).count();
     assert!((4..=8).contains(&(first / trace.blocks())), "{first}");
@@ -203,7 +202,7 @@ fn the_web_server_sends_the_large_file_by_all_workers_and_in_the_kernel() {
     );
     let total = trace.counts().total;
     assert_eq!(total.in_kernel_bytes, total.read_bytes);
-    let large = &trace.object_tallies()[0];
+    let large = &trace.object_counts()[0];
     assert_eq!(trace.objects()[0].path, b"/srv/www/large.iso");
     assert_eq!(large.read_bytes, 40 * (4 << 20));
     let users: BTreeSet<u32> = (accesses(&trace).iter())
@@ -211,9 +210,9 @@ fn the_web_server_sends_the_large_file_by_all_workers_and_in_the_kernel() {
         .map(|access| access.process.0)
         .collect();
     assert_eq!(users.len(), 8);
-    // Popularity differs: most small files are asked for less than on average.
+    // Popularity differs: most small files are requested less often than the average.
     let mut requests: Vec<u64> = (trace.objects().iter())
-        .zip(trace.object_tallies())
+        .zip(trace.object_counts())
         .map(|(object, tally)| tally.read_bytes / object.size)
         .collect();
     requests.sort_unstable();
@@ -246,12 +245,12 @@ fn a_build_packs_compiles_indexes_and_links() {
         if access.op == Op::Write {
             written.insert(access.block);
         }
-        // Whoever reads what the build makes reads it when it is there.
+        // Files of the build are read only after they were written.
         let made = [".s", ".o"].iter().any(|ending| path.ends_with(ending));
         assert!(!made || written.contains(&access.block), "{path}");
     }
     let sums = |ending: &str| {
-        let rows = trace.objects().iter().zip(trace.object_tallies());
+        let rows = trace.objects().iter().zip(trace.object_counts());
         let rows = rows.filter(|(object, _)| object.path.ends_with(ending.as_bytes()));
         rows.map(|(object, tally)| [object.size, tally.read_bytes, tally.written_bytes])
             .fold([0; 3], |sums, row| [0, 1, 2].map(|at| sums[at] + row[at]))
@@ -263,15 +262,15 @@ fn a_build_packs_compiles_indexes_and_links() {
     assert_eq!((read, written), (size, size));
     let [size, read, written] = sums(".o");
     assert_eq!((read, written), (size, size));
-    // 60 sources include 12 of 40 headers each, popular ones more often; the size of one is what
-    // differs most.
+    // 60 sources include 12 of 40 headers each, popular ones more often. The size of a header
+    // varies most.
     let [size, read, _] = sums(".h");
     assert!(read > 8 * size, "{read} {size}");
 }
 
 #[test]
 fn each_test_of_iozone_goes_over_each_file_once_and_threads_are_started_anew() {
-    let conditions = Conditions {
+    let conditions = MixOptions {
         threads: Some(2),
         ..seeded(1)
     };
@@ -301,7 +300,7 @@ fn a_mix_is_in_order_of_time_and_its_programs_have_their_own_processes_and_nodes
         "parallel-grep{runs=6,files=30,size_mib=1}",
         "iozone{size_mib=1}",
     ];
-    let conditions = Conditions {
+    let conditions = MixOptions {
         threads: Some(2),
         nodes: Some(4),
         ..seeded(3)
@@ -315,7 +314,7 @@ fn a_mix_is_in_order_of_time_and_its_programs_have_their_own_processes_and_nodes
     let alone: usize = (specs.iter())
         .map(|spec| trace(&[spec], conditions).references())
         .sum();
-    // Files are of other sizes where the seed is another one, as it is for each part of a mix.
+    // Another seed gives other file sizes, as do the parts of a mix.
     let off = loaded.references().abs_diff(alone);
     assert!(off * 5 < alone, "{} {alone}", loaded.references());
     // Neither waits for the other.
@@ -332,7 +331,7 @@ fn a_mix_is_in_order_of_time_and_its_programs_have_their_own_processes_and_nodes
 fn threads_move_on_request() {
     let specs = ["web-server{requests=20,size_mib=4,small=0}"];
     let moves = |migrate_every: u64| {
-        let conditions = Conditions {
+        let conditions = MixOptions {
             migrate_every,
             nodes: Some(4),
             ..seeded(1)

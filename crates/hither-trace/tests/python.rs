@@ -1,6 +1,6 @@
-//! Anything that reads Parquet reads a trace: DuckDB and pandas join its tables and count what we
-//! counted, and a trace that they wrote back loads again. `HITHER_PYTHON` names a Python that has
-//! duckdb, pandas and pyarrow.
+//! Other Parquet readers read a trace: DuckDB and pandas join its tables and get the same counts,
+//! and a trace that they wrote loads again. `HITHER_PYTHON` names a Python with duckdb, pandas and
+//! pyarrow.
 
 mod common;
 #[path = "../../../testing/skip.rs"]

@@ -1,12 +1,11 @@
-//! From requests to references: which blocks, which of them twice, and what the statistics say of
-//! it.
+//! From requests to references: the blocks, merged repeats, and the statistics.
 
 use hither_trace::schema::{AccessRow, Meta, ObjectRow, RowOp, SiteRow, ThreadRow};
-use hither_trace::{Builder, Error, LoadOptions, Result, Stats, Trace};
+use hither_trace::{Error, LoadOptions, Result, Stats, Trace, TraceBuilder};
 
-/// A trace of two objects, two sites, and three threads of which the last is of a second process.
+/// A trace of two objects, two sites and three threads; the last thread is of a second process.
 fn build(rows: &[AccessRow], options: &LoadOptions) -> Result<Trace> {
-    let mut builder = Builder::new("made up", options)?;
+    let mut builder = TraceBuilder::new("made up", options)?;
     let threads = (0..3)
         .map(|thread| ThreadRow {
             thread,
@@ -87,7 +86,7 @@ fn a_request_covers_each_block_that_it_touches() {
 fn small_reads_in_a_row_reference_a_block_once() {
     let rows: Vec<AccessRow> = (0..100).map(|row| read(row * 100, 100)).collect();
     let trace = check(&rows, &LoadOptions::default(), &[0, 1, 2]);
-    // Of 100 requests, two reach across an edge.
+    // Of 100 requests, two cross the edge of a block.
     assert_eq!(trace.counts().skipped.merged, 99);
     assert_eq!(trace.counts().total.sequential, 99);
     assert_eq!(build(&rows, &KEEP).unwrap().references(), 102);
@@ -132,7 +131,7 @@ fn only_the_same_thread_object_and_op_merge() {
     )
     .unwrap();
     assert_eq!(blocks(&other), [(0, 0), (1, 0)]);
-    // In between, the thread was elsewhere in the file, or another thread was here.
+    // In between, the thread read elsewhere in the file, or another thread read here.
     check(
         &[read(0, 10), read(8192, 10), read(10, 10)],
         &default,
@@ -366,8 +365,9 @@ fn statistics_say_who_uses_what() {
         (stats.reuse.cold, stats.reuse.buckets.as_slice()),
         (4, [2, 1].as_slice())
     );
-    let row =
-        |row: &hither_trace::Ranked| (row.number, row.references, row.blocks, row.tally.requests);
+    let row = |row: &hither_trace::RankedRow| {
+        (row.number, row.references, row.blocks, row.tally.requests)
+    };
     assert_eq!(
         stats.by_site.iter().map(row).collect::<Vec<_>>(),
         [(1, 4, 3, 3), (0, 3, 2, 3)]

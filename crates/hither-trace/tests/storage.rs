@@ -1,15 +1,15 @@
-//! Where the references lie must not show, and a sample must be all references to some of the
-//! blocks.
+//! Results do not depend on where references are stored, and a sample has all references to some of
+//! the blocks.
 
 use std::collections::BTreeMap;
 
 use hither_core::Access;
 use hither_core::registry::Needs;
-use hither_trace::{Builder, LoadOptions, Sample, Trace};
+use hither_trace::{LoadOptions, Sample, Trace, TraceBuilder};
 
 /// 60,000 references to some 5,000 blocks, low numbers more often.
 fn trace(options: LoadOptions) -> Trace {
-    let mut builder = Builder::new("made up", &options).unwrap();
+    let mut builder = TraceBuilder::new("made up", &options).unwrap();
     let mut state = 5u64;
     for _ in 0..60_000 {
         state = state
@@ -27,7 +27,7 @@ fn accesses(trace: &Trace) -> Vec<Access> {
     all
 }
 
-/// The references by position of their block in the device, which a sample does not change.
+/// The references by the position of their block in the device, which sampling does not change.
 fn by_index(trace: &Trace) -> BTreeMap<u32, usize> {
     let mut counts = BTreeMap::new();
     for access in accesses(trace) {

@@ -1,5 +1,4 @@
-//! Logs of strace: which file, where in it, from which call site, in which process; and a real one,
-//! of `cat`.
+//! Logs of strace: file, offset, call site and process of each request; and a real log of `cat`.
 
 mod common;
 #[path = "../../../testing/skip.rs"]
@@ -55,14 +54,14 @@ fn positions_sites_and_processes_are_followed() {
     assert_eq!(
         references(&trace),
         [
-            // Two blocks, then the child goes on where its parent stood, from the same place in the
-            // code.
+            // Two blocks; then the child continues at its parent's position, from the same call
+            // site.
             a(0, 1, 1),
             a(1, 1, 1),
             a(2, 1, 2),
             a(1, 0, 2),
             out(0),
-            // sendfile, from an offset of its own; its target is followed as a descriptor, not as a
+            // sendfile with an offset of its own. Its target is tracked as a descriptor, not as a
             // file.
             a(0, 0, 1),
         ]
@@ -84,7 +83,7 @@ fn positions_sites_and_processes_are_followed() {
         (child.pid, child.parent_pid, child.exe.as_str()),
         (101, 100, "/bin/prog")
     );
-    // The read from descriptor 9, which nobody opened.
+    // The read from descriptor 9, whose opening is not in the log.
     assert_eq!(meta.more["unknown_files"], 1);
     let counts = trace.counts();
     assert_eq!((counts.maps, counts.total.in_kernel_bytes), (1, 4096));
@@ -168,7 +167,7 @@ fn what_is_no_log_is_named_by_its_line() {
     }
 }
 
-/// strace and the C library of this machine, whatever their versions.
+/// strace and the C library of this machine, of any version.
 #[test]
 fn a_real_log_of_cat_has_the_bytes_that_it_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -190,7 +189,7 @@ fn a_real_log_of_cat_has_the_bytes_that_it_read() {
         let read: u64 = trace
             .objects()
             .iter()
-            .zip(trace.object_tallies())
+            .zip(trace.object_counts())
             .filter(|(object, _)| object.path.ends_with(b"data"))
             .map(|(_, tally)| tally.read_bytes)
             .sum();

@@ -1,6 +1,6 @@
-//! docs/workloads.md comes from the registry of programs and from what each program's file says of
-//! itself. This test makes the page anew and compares;
-//! `HITHER_BLESS=1 cargo test -p hither-trace --test workloads_page` writes it.
+//! docs/workloads.md is generated from the registry of programs and the module documentation of
+//! each. This test generates the page and compares; `HITHER_BLESS=1 cargo test -p hither-trace
+//! --test workloads_page` writes it.
 
 use std::fmt::Write;
 use std::fs;
@@ -37,14 +37,14 @@ A test makes this page from the registry and the sources:
 
 ";
 
-/// The widest line of the page, but for tables.
+/// The longest line of the page, except in tables.
 const COLUMNS_MAX: usize = 100;
 
 fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/generate/program")
 }
 
-/// What the program's file says of itself, as Markdown; links within the sources are names.
+/// The module documentation of the program's file as Markdown. Links to items become names.
 fn module_text(name: &str) -> String {
     let file = format!("{}.rs", name.replace('-', "_"));
     let paths = ["", "memory"].map(|folder| sources().join(folder).join(&file));

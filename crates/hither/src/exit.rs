@@ -1,4 +1,4 @@
-//! How the command ends: error messages and exit codes.
+//! Error messages and exit codes.
 
 use std::fmt;
 use std::io;
@@ -6,9 +6,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
 /// The exit code of bad usage.
-const USAGE: u8 = 2;
+const USAGE_EXIT_CODE: u8 = 2;
 
-/// Bad usage that only the running command can find (an unknown policy, a size of 0): exit code 2.
+/// Bad usage that the parser cannot detect, such as an unknown policy: exit code 2.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
@@ -20,8 +20,8 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// A program that could not be started: the exit code by which a shell says so, 127 where there is
-/// no such program and 126 where it cannot be executed.
+/// A program that could not be started, with the exit code of a shell: 127 if there is no such
+/// program, 126 if it cannot be executed.
 #[derive(Debug)]
 struct NotStarted {
     code: u8,
@@ -36,8 +36,8 @@ impl fmt::Display for NotStarted {
 
 impl std::error::Error for NotStarted {}
 
-/// The error of a recording or a run, with the exit code of a shell where the program could not be
-/// started.
+/// An error of a recording or a run. If the program could not be started, it has the exit code of a
+/// shell.
 pub(crate) fn not_started(error: hither_live::Error) -> anyhow::Error {
     match error.start_status() {
         Some(code) => NotStarted {
@@ -65,7 +65,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
             .downcast_ref::<hither_analysis::Error>()
             .is_some_and(hither_analysis::Error::is_usage);
     if is_usage {
-        ExitCode::from(USAGE)
+        ExitCode::from(USAGE_EXIT_CODE)
     } else if let Some(not_started) = error.downcast_ref::<NotStarted>() {
         ExitCode::from(not_started.code)
     } else {
@@ -73,7 +73,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     }
 }
 
-/// The causes in one line, without those that the message so far contains.
+/// The causes in one line, without repetitions.
 fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -86,8 +86,7 @@ fn message(error: &anyhow::Error) -> String {
     text
 }
 
-/// The exit code for the end of a program, as a shell has it: the program's own, or 128 + the
-/// signal that ended it.
+/// The exit code for a program that ended, as in a shell: its own, or 128 + the signal.
 pub(crate) fn code_of(status: ExitStatus) -> ExitCode {
     let code = status
         .code()

@@ -1,4 +1,4 @@
-//! What to write instead, for mistakes on the command line whose intention can be told.
+//! Hints for mistakes on the command line whose intention is clear.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Options by earlier names, and their names now.
-const RENAMED: &[(&str, &str)] = &[
+/// Options that were renamed: the earlier and the current name.
+const RENAMED_OPTIONS: &[(&str, &str)] = &[
     ("--apply", "--read-only-profile"),
     ("--files", "--page-cache"),
     ("--pages", "--memory"),
@@ -18,10 +18,10 @@ const RENAMED: &[(&str, &str)] = &[
 /// The switches of `hither run`, whose policy follows a `=`.
 const SWITCHES: &[&str] = &["--file-placement", "--memory", "--page-cache", "--replicas"];
 
-/// The commands that take nothing but options before the program.
-const RUN_A_PROGRAM: &[&str] = &["record", "run"];
+/// The commands that take only options before the program.
+const COMMANDS_WITH_PROGRAM: &[&str] = &["record", "run"];
 
-/// Puts a hint in place of the parser's own where there is one. The words are the command line.
+/// Replaces the hint of the parser, if there is a better one. `words` is the command line.
 pub(crate) fn add_to(error: &mut clap::Error, words: &[OsString]) {
     if error.kind() != ErrorKind::UnknownArgument {
         return;
@@ -38,7 +38,7 @@ pub(crate) fn add_to(error: &mut clap::Error, words: &[OsString]) {
 }
 
 fn hint(unexpected: &str, words: &[Cow<'_, str>]) -> Option<String> {
-    if let Some((_, now)) = RENAMED.iter().find(|(name, _)| *name == unexpected) {
+    if let Some((_, now)) = RENAMED_OPTIONS.iter().find(|(name, _)| *name == unexpected) {
         let value = if SWITCHES.contains(now) {
             "[=POLICY]"
         } else {
@@ -46,7 +46,7 @@ fn hint(unexpected: &str, words: &[Cow<'_, str>]) -> Option<String> {
         };
         return Some(format!("it is now {now}{value}"));
     }
-    let is_program = |word: &Cow<'_, str>| RUN_A_PROGRAM.contains(&&**word);
+    let is_program = |word: &Cow<'_, str>| COMMANDS_WITH_PROGRAM.contains(&&**word);
     let command = words.iter().position(is_program)?;
     let after = words.iter().skip(command + 1);
     let at = command + 1 + after.clone().position(|word| word == unexpected)?;
@@ -67,7 +67,7 @@ fn hint(unexpected: &str, words: &[Cow<'_, str>]) -> Option<String> {
     ))
 }
 
-/// A word as a shell takes it for one.
+/// A word quoted for a shell.
 fn quoted(word: &str) -> Cow<'_, str> {
     let is_plain = |c: char| c.is_alphanumeric() || "-_=./:,+@%".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {

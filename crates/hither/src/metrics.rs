@@ -1,50 +1,55 @@
 //! The metrics of a run in Prometheus' text format (0.0.4), for `hither run --metrics`.
 //!
-//! A metric is one entry of [`METRICS`]: a figure of the status that the agent posts (see
-//! [`hither_live::status`]), by its place in that JSON document, and its name. A figure that a run
-//! does not have is left out, so one list serves all mechanisms. Nothing of the program is named
-//! but its policy, since whoever can connect can read.
+//! A metric is one entry of [`METRICS`]: a name, and a JSON pointer to a figure of the status that
+//! the agent posts (see [`hither_live::status`]). Figures that a run does not have are left out, so
+//! one list serves all mechanisms. The program is not named, only its policy, since everyone who
+//! can connect can read the metrics.
 
 mod server;
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use hither_live::status::Status;
+use hither_live::status::{self, Status};
 use prometheus::{TextEncoder, proto};
 use serde_json::Value;
-
-pub(crate) use server::serve;
 
 /// The prefix of each name.
 const PREFIX: &str = "hither_";
 
 /// Prometheus' type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// It only grows.
+enum MetricKind {
+    /// The value only grows.
     Counter,
-    /// It comes and goes.
+    /// The value may also fall.
     Gauge,
 }
 
-use Kind::{Counter, Gauge};
+use MetricKind::{Counter, Gauge};
 
 /// A figure and its name.
 struct Metric {
-    /// Without the prefix; a counter's ends with `_total`, as Prometheus has it.
+    /// The name without the prefix. That of a counter ends with `_total`, as is usual in
+    /// Prometheus.
     name: &'static str,
-    kind: Kind,
+    kind: MetricKind,
     help: &'static str,
-    /// Where the figure is, as a JSON pointer into a [`Status`] or the first status of a mechanism
-    /// that has it.
+    /// The JSON pointer to the figure, in a [`Status`] or in the first status of a mechanism that
+    /// has it.
     at: &'static str,
-    /// The label that tells the values of an object (by key) or an array (by node) apart.
+    /// The label that distinguishes the values of an object (by key) or of an array (by node).
     label: Option<&'static str>,
     /// The figure is divided by this.
     divisor: f64,
 }
 
-const fn metric(name: &'static str, kind: Kind, at: &'static str, help: &'static str) -> Metric {
+const fn metric(
+    name: &'static str,
+    kind: MetricKind,
+    at: &'static str,
+    help: &'static str,
+) -> Metric {
     Metric {
         name,
         kind,
@@ -122,7 +127,7 @@ const METRICS: &[Metric] = &[
         "Bytes that LRU would have missed with the same budget."),
     metric("page_cache_missed_bytes_total", Counter, "/figures/missed_bytes",
         "Bytes that the policy's cache did not hold when they were read."),
-    metric("page_cache_preexisting_bytes_total", Counter, "/figures/foreign_bytes",
+    metric("page_cache_preexisting_bytes_total", Counter, "/figures/preexisting_bytes",
         "Bytes that were cached before the program opened them, and are left alone."),
     metric("page_cache_readahead_disabled_total", Counter, "/figures/readahead_disabled",
         "How often readahead was disabled on a descriptor."),
@@ -156,7 +161,14 @@ const METRICS: &[Metric] = &[
         "How long the program has run.").nanoseconds(),
 ];
 
-/// Where to serve: an address and a port, or a port on this machine's own.
+/// Serves the metrics of this process's run for as long as the process lives. Returns the address.
+pub(crate) fn serve(at: SocketAddr) -> io::Result<SocketAddr> {
+    server::serve(at, || {
+        exposition(status::run_of(std::process::id()).as_ref())
+    })
+}
+
+/// Parses an address and a port, or only a port, which is then on the loopback address.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
     match port {
@@ -301,7 +313,7 @@ mod tests {
         }
     }
 
-    /// A figure that is renamed takes its metric along, or this fails.
+    /// Fails if a figure is renamed but its metric is not.
     #[test]
     fn every_metric_has_a_figure() {
         let agents = [

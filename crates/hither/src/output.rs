@@ -1,4 +1,4 @@
-//! Files that a command writes: complete or not at all.
+//! Writes files completely or not at all.
 
 use std::fs;
 use std::path::Path;
@@ -10,13 +10,13 @@ pub(crate) use hither_analysis::file::{beside, folder_of, write_whole};
 
 use crate::interrupt;
 
-/// As [`write_whole`], for a file that no other process writes: the partial file has the same name
-/// in every process, so the next one replaces what a killed one has left.
+/// As [`write_whole`], for a file that only one process writes at a time. The partial file has a
+/// fixed name, so the next process replaces what a killed one has left.
 pub(crate) fn write_by_one_writer(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     Ok(write_by(&beside(path, ".partial"), path, bytes)?)
 }
 
-/// As [`write_whole`], and an interrupt removes the partial file.
+/// As [`write_whole`], but an interrupt removes the partial file.
 pub(crate) fn write_interruptibly(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let Some(partial) = hither_trace::partial_path(path) else {
         return Ok(write_whole(path, bytes)?);

@@ -1,10 +1,10 @@
 //! The preload libraries are embedded in the command and written to where the programs' dynamic
 //! linker can load them.
 //!
-//! There is one file for each version and user, named by its content, in a folder that only that
-//! user can write and everyone can read: a recorded program may run as another user (a database
-//! that drops root), and ld.so complains on the program's stderr about a library that it cannot
-//! open. The file stays, so that programs that outlive the recording can still start others.
+//! There is one file for each version and user, named after a hash of its content. It lies in a
+//! folder that only this user can write but everyone can read: a recorded program may switch to
+//! another user, such as a database that drops root, and ld.so prints an error about a library that
+//! it cannot open. The file stays, so that programs that outlive the recording can start others.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -13,32 +13,32 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use hither_sys::private_folder;
 
-/// A library, and what its version is told by.
+/// A library with the hash of its content.
 struct Library {
     content: &'static [u8],
     fingerprint: &'static str,
 }
 
-/// Records files; stays out of the way of malloc.
-const LIBRARY: Library = Library {
+/// The library that records files. It does not hook malloc.
+const RECORD_LIBRARY: Library = Library {
     content: include_bytes!(env!("HITHER_PRELOAD_LIBRARY")),
     fingerprint: env!("HITHER_PRELOAD_LIBRARY_FINGERPRINT"),
 };
 
-/// Tracks large allocations as well, and places them.
-const PAGES_LIBRARY: Library = Library {
+/// The library that also tracks large allocations and places them.
+const MEMORY_LIBRARY: Library = Library {
     content: include_bytes!(env!("HITHER_PAGES_LIBRARY")),
     fingerprint: env!("HITHER_PAGES_LIBRARY_FINGERPRINT"),
 };
 
-/// The path of the library that records, written first where it is not there yet.
+/// The path of the library that records. It is written if it is missing.
 pub(crate) fn library() -> anyhow::Result<PathBuf> {
-    path_of(&LIBRARY)
+    path_of(&RECORD_LIBRARY)
 }
 
-/// The path of the library that places pages.
+/// The path of the library that also places memory. It is written if it is missing.
 pub(crate) fn pages_library() -> anyhow::Result<PathBuf> {
-    path_of(&PAGES_LIBRARY)
+    path_of(&MEMORY_LIBRARY)
 }
 
 fn path_of(library: &Library) -> anyhow::Result<PathBuf> {
@@ -49,10 +49,10 @@ fn path_of(library: &Library) -> anyhow::Result<PathBuf> {
 }
 
 fn install(of: &Library, folder: &Path) -> anyhow::Result<PathBuf> {
-    // Somebody else may have made a folder of that name first, to have us load a library of theirs.
+    // Another user may have created a folder of that name, to make us load another library.
     private_folder::create(folder, 0o755)?;
     let library = folder.join(format!("libhither_preload-{}.so", of.fingerprint));
-    // By its content, for the name alone could be somebody's junk.
+    // The content is compared, since the name alone proves nothing.
     if fs::read(&library).is_ok_and(|bytes| bytes == of.content) {
         return Ok(library);
     }
@@ -75,12 +75,12 @@ mod tests {
     fn it_is_written_once_and_mended_when_damaged() {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("hither");
-        let library = install(&LIBRARY, &folder).unwrap();
-        assert_eq!(fs::read(&library).unwrap(), LIBRARY.content);
+        let library = install(&RECORD_LIBRARY, &folder).unwrap();
+        assert_eq!(fs::read(&library).unwrap(), RECORD_LIBRARY.content);
         fs::write(&library, b"junk").unwrap();
-        assert_eq!(install(&LIBRARY, &folder).unwrap(), library);
-        assert_ne!(install(&PAGES_LIBRARY, &folder).unwrap(), library);
-        assert_eq!(fs::read(&library).unwrap(), LIBRARY.content);
+        assert_eq!(install(&RECORD_LIBRARY, &folder).unwrap(), library);
+        assert_ne!(install(&MEMORY_LIBRARY, &folder).unwrap(), library);
+        assert_eq!(fs::read(&library).unwrap(), RECORD_LIBRARY.content);
         assert_eq!(
             fs::read_dir(&folder).unwrap().count(),
             2,
@@ -94,6 +94,6 @@ mod tests {
         let folder = parent.path().join("hither");
         fs::create_dir(&folder).unwrap();
         fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
-        assert!(install(&LIBRARY, &folder).is_err());
+        assert!(install(&RECORD_LIBRARY, &folder).is_err());
     }
 }

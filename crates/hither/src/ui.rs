@@ -1,4 +1,4 @@
-//! Notes and progress bars, on stderr; bars on a terminal only.
+//! Notes and progress bars on stderr, and results on stdout. Bars are shown only on a terminal.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -19,21 +19,21 @@ impl Ui {
         Ui { quiet }
     }
 
-    /// A line for people, on stderr.
+    /// Prints a line on stderr.
     pub(crate) fn note(&self, text: impl fmt::Display) {
         if !self.quiet {
             eprintln!("hither: {text}");
         }
     }
 
-    /// An empty line between a program's output and ours, on a terminal only.
+    /// Prints an empty line between a program's output and ours, on a terminal only.
     pub(crate) fn blank_line(&self) {
         if !self.quiet && io::stderr().is_terminal() {
             eprintln!();
         }
     }
 
-    /// A bar that fills up to `length` units of work; hidden where stderr is no terminal.
+    /// A bar for `length` units of work. It is hidden if stderr is no terminal.
     pub(crate) fn bar(&self, what: &'static str, length: u64) -> ProgressBar {
         let bar = self.hidden_off_terminal(ProgressBar::new(length));
         bar.set_style(
@@ -73,7 +73,7 @@ impl Progress for Ui {
     }
 }
 
-/// A bar that goes when the work is done.
+/// A bar that disappears when it is dropped.
 struct Bar(ProgressBar);
 
 impl Task for Bar {
@@ -100,7 +100,8 @@ impl Drop for Bar {
     }
 }
 
-/// Writes a result to stdout at once. A closed pipe is an error that ends the command quietly.
+/// Writes a result to stdout and flushes it. A closed pipe is an error that ends the command
+/// quietly.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     print_bytes(text.as_bytes())
 }

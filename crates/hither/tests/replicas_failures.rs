@@ -2,9 +2,9 @@
 //! run out, memory does, the agent cannot start. And what is one user's is not for others to see.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -210,113 +210,173 @@ fn the_programs_own_limit_on_the_size_of_files_holds() {
     assert!(!with.stdout.starts_with(b"0"));
 }
 
-/// What a run of another user's shows to a user: files under /proc/PID/fd, the session, and the
-/// status.
-#[test]
-fn one_users_replicas_are_not_for_another() {
-    let folder = folder("replicas/equal");
-    let folder = folder.path();
-    if !is_root(folder) {
-        return;
-    }
-    let (owner, other) = (54_321, 54_322);
-    let own = folder.join("own");
-    fs::create_dir(&own).expect("a folder");
-    fs::copy(env!("CARGO_BIN_EXE_hither"), folder.join("hither")).expect("copied");
-    std::os::unix::fs::chown(&own, Some(owner), Some(owner)).expect("owned");
-    let mut open = folder;
-    // Others get in, as far as they may.
-    while let Some(parent) = open.parent().filter(|parent| parent.parent().is_some()) {
-        let mode = fs::metadata(open).expect("there").permissions().mode();
-        if mode & 0o005 != 0o005 && open != folder {
-            return skip(format_args!("{} is closed to others", open.display()));
+/// A run with replicas by a user other than root.
+struct RunOfUser {
+    user: u32,
+    /// The folder of the run, which belongs to the user.
+    own: PathBuf,
+    hither: PathBuf,
+    run: Child,
+}
+
+/// A command of a user in this folder.
+fn as_user(user: u32, folder: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid", &user.to_string(), "--regid", &user.to_string()])
+        .arg("--clear-groups")
+        .current_dir(folder)
+        .env("HOME", folder)
+        .env_remove("XDG_RUNTIME_DIR")
+        .env("XDG_CACHE_HOME", folder.join("cache"));
+    command
+}
+
+/// The first folder on the path that other users cannot enter.
+fn closed_parent(folder: &Path) -> Option<&Path> {
+    let parents = folder.ancestors().skip(1);
+    let mut parents = parents.filter(|parent| parent.parent().is_some());
+    parents.find(|parent| {
+        let mode = fs::metadata(parent).expect("there").permissions().mode();
+        mode & 0o005 != 0o005
+    })
+}
+
+impl RunOfUser {
+    /// Starts a program that reads a file often and then sleeps. `None`: this test needs root, or
+    /// the user cannot enter the folder.
+    fn start(folder: &Path, user: u32) -> Option<RunOfUser> {
+        if !is_root(folder) {
+            return None;
         }
-        open = parent;
+        if let Some(closed) = closed_parent(folder) {
+            skip(format_args!("{} is closed to others", closed.display()));
+            return None;
+        }
+        let own = folder.join("own");
+        let hither = folder.join("hither");
+        fs::create_dir(&own).expect("a folder");
+        fs::copy(env!("CARGO_BIN_EXE_hither"), &hither).expect("copied");
+        chown(&own, Some(user), Some(user)).expect("owned");
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("opened");
+        fs::write(own.join("data"), vec![7; 64 << 10]).expect("written");
+        chown(own.join("data"), Some(user), Some(user)).expect("owned");
+        let reads = "for i in $(seq 200); do dd if=data of=/dev/null bs=16k 2>/dev/null; done; \
+                     touch ready; exec sleep 60";
+        let run = as_user(user, &own)
+            .arg(&hither)
+            .args(["run", "--replicas", "--replicate", "all", "--"])
+            .args(["sh", "-c", reads])
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("setpriv starts");
+        let begun = Instant::now();
+        while !own.join("ready").exists() {
+            assert!(begun.elapsed() < Duration::from_secs(120), "it hangs");
+            thread::sleep(Duration::from_millis(20));
+        }
+        Some(RunOfUser {
+            user,
+            own,
+            hither,
+            run,
+        })
     }
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("opened");
-    fs::write(own.join("data"), vec![7; 64 << 10]).expect("written");
-    std::os::unix::fs::chown(own.join("data"), Some(owner), Some(owner)).expect("owned");
-    let as_user = |user: u32| {
-        let mut command = Command::new("setpriv");
-        command
-            .args(["--reuid", &user.to_string(), "--regid", &user.to_string()])
-            .arg("--clear-groups")
-            .current_dir(&own)
-            .env("HOME", &own)
-            .env_remove("XDG_RUNTIME_DIR")
-            .env("XDG_CACHE_HOME", own.join("cache"));
-        command
-    };
-    let reads = "for i in $(seq 200); do dd if=data of=/dev/null bs=16k 2>/dev/null; done; touch \
-        ready; exec sleep 60";
-    let run = as_user(owner)
-        .arg(folder.join("hither"))
-        .args(["run", "--replicas", "--replicate", "all", "--"])
-        .args(["sh", "-c", reads])
-        .stderr(Stdio::null())
-        .spawn();
-    let mut run = run.expect("setpriv starts");
-    let begun = Instant::now();
-    while !own.join("ready").exists() {
-        assert!(begun.elapsed() < Duration::from_secs(120), "it hangs");
-        thread::sleep(Duration::from_millis(20));
-    }
-    let agent = run.id();
-    let sessions = || -> Vec<_> {
+
+    /// The session segments of this user.
+    fn sessions(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir("/dev/shm").expect("shared memory").flatten();
         let paths = entries.map(|entry| entry.path());
-        let ours = format!("/dev/shm/hither-{owner}-");
+        let ours = format!("/dev/shm/hither-{}-", self.user);
         paths
             .filter(|path| path.to_string_lossy().starts_with(&ours))
             .collect()
+    }
+
+    /// The memory that holds replicas, as root finds it under /proc.
+    fn replica_memory(&self) -> Vec<PathBuf> {
+        let descriptors = fs::read_dir(format!("/proc/{}/fd", self.run.id()));
+        let descriptors = descriptors.expect("root sees them").flatten();
+        let is_ours = |path: &PathBuf| {
+            let target = fs::read_link(path).unwrap_or_default();
+            target.to_string_lossy().starts_with("/memfd:hither-")
+        };
+        descriptors
+            .map(|entry| entry.path())
+            .filter(is_ours)
+            .collect()
+    }
+
+    /// Kills the agent, and then the program.
+    fn kill(&mut self) {
+        let agent = self.run.id();
+        let children = fs::read_to_string(format!("/proc/{agent}/task/{agent}/children"));
+        self.run.kill().expect("killed");
+        self.run.wait().expect("waited for");
+        for child in children.unwrap_or_default().split_whitespace() {
+            let _ = Command::new("kill").args(["-9", child]).status();
+        }
+    }
+}
+
+/// Another user can read neither the session nor the memory of replicas under /proc/PID/fd.
+#[test]
+fn another_user_cannot_read_the_replicas_of_a_run() {
+    let folder = folder("replicas/equal");
+    let (owner, other) = (54_321, 54_322);
+    let Some(mut run) = RunOfUser::start(folder.path(), owner) else {
+        return;
     };
-    let session = sessions();
+    let session = run.sessions();
     assert_eq!(session.len(), 1, "{session:?}");
     let about = fs::metadata(&session[0]).expect("there");
     assert_eq!((about.mode() & 0o777, about.uid()), (0o600, owner));
-    // The memory that replicas lie in: found by root, under /proc.
-    let descriptors = fs::read_dir(format!("/proc/{agent}/fd")).expect("root sees them");
-    let memory: Vec<String> = descriptors
-        .flatten()
-        .filter(|entry| {
-            let target = fs::read_link(entry.path()).unwrap_or_default();
-            target.to_string_lossy().starts_with("/memfd:hither-")
-        })
-        .map(|entry| entry.path().display().to_string())
-        .collect();
+    let memory = run.replica_memory();
     assert!(memory.len() >= 2, "a control and an arena: {memory:?}");
-    for path in memory.iter().chain([&session[0].display().to_string()]) {
-        let may = |user: u32| {
+    for path in memory.iter().chain(&session) {
+        let can_read = |user: u32| {
             let script = "head -c 1 \"$1\" > /dev/null";
-            let ran = as_user(user)
-                .args(["sh", "-c", script, "sh", path])
+            let ran = as_user(user, &run.own)
+                .args(["sh", "-c", script, "sh"])
+                .arg(path)
                 .output();
             ran.expect("it runs").status.success()
         };
+        let path = path.display();
         assert!(
-            may(owner),
+            can_read(owner),
             "{path}: not even its owner, so nothing is shown"
         );
-        assert!(!may(other), "{path} can be read by another user");
+        assert!(!can_read(other), "{path} can be read by another user");
     }
-    // Killed, the agent leaves nothing but the session's name, which the user's next one removes
-    // once it is a minute old.
-    let program = fs::read_to_string(format!("/proc/{agent}/task/{agent}/children"));
-    run.kill().expect("killed");
-    run.wait().expect("waited for");
-    for child in program.unwrap_or_default().split_whitespace() {
-        let _ = Command::new("kill").args(["-9", child]).status();
-    }
-    assert!(memory.iter().all(|path| !Path::new(path).exists()));
+    run.kill();
+    let _ = fs::remove_file(&session[0]);
+}
+
+/// A killed agent leaves nothing but its session segment. The user's next run removes a segment
+/// that is a minute old.
+#[test]
+fn the_next_run_removes_what_a_killed_agent_left() {
+    let folder = folder("replicas/equal");
+    let owner = 54_323;
+    let Some(mut run) = RunOfUser::start(folder.path(), owner) else {
+        return;
+    };
+    let memory = run.replica_memory();
+    assert!(memory.len() >= 2, "a control and an arena: {memory:?}");
+    run.kill();
+    assert!(memory.iter().all(|path| !path.exists()));
+    let session = run.sessions();
+    assert_eq!(session.len(), 1, "{session:?}");
     let aged = Command::new("touch")
         .args(["-d", "10 minutes ago"])
         .arg(&session[0])
         .status();
     assert!(aged.expect("touch runs").success());
-    let next = as_user(owner)
-        .arg(folder.join("hither"))
+    let next = as_user(owner, &run.own)
+        .arg(&run.hither)
         .args(["run", "--replicas", "--replicate", "all", "--", "true"])
         .output();
     assert!(next.expect("it runs").status.success());
-    assert_eq!(sessions(), Vec::<std::path::PathBuf>::new());
+    assert_eq!(run.sessions(), Vec::<PathBuf>::new());
 }

@@ -1,33 +1,34 @@
-//! Which vCPU runs, where QEMU's callbacks do not say.
+//! Finds the running vCPU where QEMU's callbacks do not name it.
 //!
 //! With one TCG thread for all vCPUs (as under icount), QEMU 10's callbacks name the vCPU that
-//! *translated* the block, whichever executes it (`gen_cpu_index` in its `accel/tcg/plugin-gen.c`
-//! makes the index a constant unless blocks may run in parallel). Counts of pinned programs then
-//! land on other nodes' CPUs. Linux's base of per-CPU data tells vCPUs apart: it is in GS while the
-//! kernel runs and in KERNEL_GS_BASE while a program does, the one of the two that lies in the
-//! upper half. Whose base it is, each block shows at its first execution, which follows its
-//! translation, so that the constant is right then; the majority of such sightings decides, since
-//! between the two QEMU may turn to another vCPU. Turned down: marks on every CPU (the guest would
-//! have to help) and the order of the bases (known only once all were seen).
+//! *translated* the block, and not the one that executes it (`gen_cpu_index` in its
+//! `accel/tcg/plugin-gen.c` makes the index a constant unless blocks may run in parallel). Counts
+//! of pinned programs would then go to other nodes' CPUs. Linux's base of per-CPU data
+//! distinguishes vCPUs: it is in GS while the kernel runs and in KERNEL_GS_BASE while a program
+//! runs, and is the one of the two in the upper half. Each block's first execution shows to which
+//! vCPU a base belongs: it follows the block's translation, so the constant is right then. QEMU may
+//! switch vCPUs between the two, so the majority of such sightings decides. Rejected: marks on
+//! every CPU (the guest would have to help) and the order of the bases (known only after all were
+//! seen).
 //!
-//! The cost, 2026-11, one user loop of an access a block: 16 to 22 million accesses a CPU-second,
-//! against 41 to 64 million where the callbacks are right (MTTCG); misses of every line 8 and 11
-//! million.
+//! The cost (2026-11, a user loop with one access per block): 16 to 22 million accesses per CPU
+//! second, against 41 to 64 million where the callbacks are right (MTTCG). If every access misses,
+//! 8 and 11 million.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
-/// Follows the vCPU that runs. With one thread for all there is no concurrency to guard against;
-/// atomics merely make it safe.
+/// Tracks the running vCPU. With one thread for all vCPUs there is no concurrency; the atomics only
+/// make it safe.
 #[derive(Debug, Default)]
 pub struct Current {
     /// The thread of the first vCPU.
     first_thread: Mutex<Option<ThreadId>>,
     shared_thread: AtomicBool,
-    /// The block translated last, until it is executed.
+    /// The block translated last, until its first execution.
     fresh: AtomicU64,
-    /// The base seen last, and its vCPU.
+    /// The last base, and its vCPU.
     base: AtomicU64,
     cpu: AtomicUsize,
     /// Sightings of each base by vCPU.
@@ -62,13 +63,13 @@ impl Current {
         self.cpu.load(Relaxed)
     }
 
-    /// A block, told by a number other than 0, was translated.
+    /// A block was translated. Its number is not 0.
     pub fn translate(&self, block: u64) {
         self.fresh.store(block, Relaxed);
     }
 
-    /// A block starts whose callback names `translator`, while `base` is that of the kernel's
-    /// per-CPU data, if it is set up; returns the vCPU that runs.
+    /// A block starts. Its callback names `translator`, and `base` is that of the kernel's per-CPU
+    /// data, if it is set up. Returns the running vCPU.
     pub fn execute(&self, block: u64, translator: usize, base: Option<u64>) -> usize {
         let fresh = self.fresh.load(Relaxed) == block;
         if !fresh && base == Some(self.base.load(Relaxed)) {
@@ -82,7 +83,7 @@ impl Current {
         cpu
     }
 
-    /// A block starts, and QEMU's version names the vCPU that runs.
+    /// A block starts. This version of QEMU names the running vCPU.
     pub fn follow(&self, cpu: usize) -> usize {
         self.cpu.store(cpu, Relaxed);
         cpu
@@ -142,7 +143,7 @@ mod tests {
             current.translate(block);
             current.execute(block, 0, Some(BASES[0]));
         }
-        // A block that was translated but not executed leaves others unseen.
+        // If a translated block is not executed, later ones are still attributed.
         current.translate(20);
         assert_eq!(current.execute(7, 1, Some(BASES[0])), 0);
         assert_eq!(current.execute(21, 1, None), 1);

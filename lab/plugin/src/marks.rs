@@ -1,8 +1,8 @@
-//! Marks: an 8-byte NOP whose displacement carries a code and "MUN", so that a program runs
-//! unchanged where no plugin looks.
+//! Marks: an 8-byte NOP whose displacement has a code and "MUN", so a program runs unchanged
+//! without the plugin.
 //!
-//! An instruction was preferred to a port or a hypercall because user code may execute it, and to a
-//! magic address because it costs nothing outside the lab.
+//! An instruction is better than a port or a hypercall because user code may execute it, and better
+//! than a magic address because it costs nothing outside the lab.
 
 /// What a program tells the plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +20,8 @@ pub enum Mark {
 impl Mark {
     /// The mark that an instruction is, if it is one.
     ///
-    /// An unknown code is no mark: compilers emit this NOP's length for alignment, though never
-    /// with this displacement.
+    /// An unknown code is not a mark. Compilers emit NOPs of this length for alignment, though
+    /// never with this displacement.
     pub fn decode(instruction: &[u8]) -> Option<Self> {
         match *instruction {
             [0x0f, 0x1f, 0x84, 0x00, code, b'M', b'U', b'N'] => Self::from_code(code),

@@ -1,5 +1,4 @@
-//! The plugin's arguments, as QEMU hands them over: `key=value` each, from
-//! `-plugin file=...,key=value,...`.
+//! The plugin's arguments, `key=value` each, from QEMU's `-plugin file=...,key=value,...`.
 
 use crate::model::{Geometry, Machine, MemoryRange};
 use std::path::PathBuf;
@@ -18,7 +17,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads the arguments; every key but those of the caches must be there. The error is one line
+    /// Parses the arguments. All keys but those of the caches are required. The error is one line
     /// that names the argument.
     pub fn parse<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let (mut out, mut cpus, mut memory, mut line_bytes) = (None, None, None, 64);
@@ -120,7 +119,7 @@ fn parse_memory(value: &str) -> Option<Vec<MemoryRange>> {
     Some(ranges)
 }
 
-/// `Some(None)` is a level left out.
+/// `Some(None)` is a level that is left out.
 fn parse_geometry(value: &str) -> Option<Option<Geometry>> {
     let (bytes, ways) = value.split_once('x')?;
     match (bytes.parse().ok()?, ways.parse().ok()?) {

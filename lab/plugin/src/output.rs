@@ -1,5 +1,5 @@
-//! One JSON line an interval, as the lab's `counts::Interval` reads it (the recorder adds a last
-//! line with their number). By hand, since all of it is numbers.
+//! One line of JSON per interval, as the lab's `counts::Interval` reads it. The recorder adds a
+//! last line with the number of intervals. It is written by hand, since it contains only numbers.
 
 use crate::model::{CpuCounts, RangeCounts};
 use std::fmt::{Display, Write};

@@ -1,5 +1,4 @@
-//! Regions, intervals and ranges: what the marks mean to the model, and when its counts are
-//! written.
+//! Regions, intervals and ranges: what the marks do to the model, and when its counts are written.
 
 use crate::marks::Mark;
 use crate::model::{Access, CpuCounts, Machine, Mode, Model, RangeCounts};
@@ -63,8 +62,8 @@ impl Recorder {
         self.model.line_bytes()
     }
 
-    /// Runs an access to one line through the model; `device` says whether it went to a device, and
-    /// is asked only where L1 does not answer. Called by the CPU's own thread.
+    /// Runs an access to one line through the model. `device` tells whether it went to a device,
+    /// and is called only if L1 does not serve it. Must be called by the CPU's own thread.
     #[inline]
     pub fn access(&self, access: &Access, device: impl FnOnce() -> bool) {
         if self.pending[access.cpu].loads.load(Relaxed) != 0 {
@@ -91,7 +90,7 @@ impl Recorder {
         self.model.instructions(cpu, count, mode);
     }
 
-    /// A CPU executed a mark. `begin` within a region ends that region; `iteration` and `end`
+    /// A CPU executed a mark. `begin` within a region ends that region. `iteration` and `end`
     /// outside of one do nothing.
     pub fn mark(&self, cpu: usize, mark: Mark) -> io::Result<()> {
         if mark == Mark::Range {
@@ -132,8 +131,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// Writes the last line, by which a reader knows that no interval is missing; returns the
-    /// region that is open, whose last interval no mark has written.
+    /// Writes the last line, which proves that no interval is missing. Returns the open region,
+    /// whose last interval no mark has written.
     pub fn finish(&self) -> io::Result<Option<u32>> {
         let session = &mut *self.session.lock().unwrap_or_else(PoisonError::into_inner);
         writeln!(session.out, "{{\"intervals\":{}}}", session.written)?;
@@ -141,8 +140,8 @@ impl Recorder {
         Ok(session.open.as_ref().map(|_| session.regions - 1))
     }
 
-    /// An access while a range's loads are awaited. The kernel's are passed over: an interrupt may
-    /// come between.
+    /// An access while a range's loads are awaited. Accesses of the kernel are skipped, since an
+    /// interrupt may come between.
     #[cold]
     fn range_load(&self, access: &Access) {
         if access.store || access.mode == Mode::Kernel {

@@ -9,8 +9,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// Kernel modules in the order in which init loads them; all else that the guest needs is built
-/// into Debian's cloud kernel. They need no others: `depends=` of each is empty (6.12, 2026-11).
+/// Kernel modules, in the order in which init loads them. Everything else that the guest needs is
+/// built into Debian's cloud kernel. They have no dependencies: `depends=` of each is empty (6.12,
+/// 2026-11).
 pub(super) const MODULES: [&str; 1] = ["virtio_blk"];
 
 /// The commands that mount a job's partition of files at `folder`.
@@ -18,7 +19,7 @@ pub(crate) fn mount(folder: &str) -> String {
     format!("mkdir -p {folder}\nmount -t ext4 /dev/vda2 {folder}\n")
 }
 
-/// Programs and libraries, as the packages have them.
+/// Programs and libraries, by their paths in the packages.
 const FILES: [&str; 6] = [
     "bin/busybox",
     "usr/bin/numactl",
@@ -28,10 +29,10 @@ const FILES: [&str; 6] = [
     "lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
 ];
 
-/// What init writes when it waits for a job, and what the host answers.
+/// Init's message when it waits for a job, and the host's answer.
 pub(super) const READY: &str = "LAB-READY";
 
-/// The first word of the line before a job's output: status and bytes follow.
+/// The first word of the line before a job's output. Status and size in bytes follow.
 pub(super) const RESULT: &str = "LAB-RESULT";
 
 // The block device's driver is loaded after the resume, because only then does its size say how
@@ -163,7 +164,7 @@ impl Cpio {
         self.bytes
     }
 
-    /// Owner and time are 0, so that the archive depends on its content alone.
+    /// Owner and time are 0, so that the archive depends only on its content.
     fn entry(&mut self, name: &str, mode: u32, content: &[u8]) {
         self.entries += 1;
         let bytes = u32::try_from(content.len()).expect("no file of the guest has 4 GiB");

@@ -1,4 +1,4 @@
-//! What a guest is given to do, and what comes back.
+//! A guest's job and its result.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -18,10 +18,10 @@ use super::{Guest, initramfs, snapshot};
 use crate::cache::Cache;
 use crate::counts;
 
-/// Where partitions begin: at a multiple of this.
-const ALIGNED: u64 = 1 << 20;
+/// Alignment of partitions.
+const PARTITION_ALIGNMENT_BYTES: u64 = 1 << 20;
 
-/// What a guest is to do.
+/// A job for a guest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Job {
     files: Vec<(PathBuf, String)>,
@@ -32,16 +32,16 @@ pub(crate) struct Job {
     timeout: Duration,
 }
 
-/// The counting plugin and what it is told.
+/// The counting plugin and its options.
 #[derive(Clone, Debug)]
 pub(crate) struct PluginArgs {
-    /// The shared library, by an absolute path.
+    /// The absolute path of the shared library.
     pub(crate) library: PathBuf,
-    /// Its options besides `out`, `cpus` and `memory`, which the guest knows: `key=value`.
+    /// Its options, `key=value`, without `out`, `cpus` and `memory`, which depend on the guest.
     pub(crate) options: Vec<String>,
 }
 
-/// What a job left behind.
+/// The result of a job.
 #[derive(Debug)]
 pub(crate) struct Ran {
     /// What the script wrote to its standard output.
@@ -50,7 +50,7 @@ pub(crate) struct Ran {
     pub(crate) status: i32,
     /// The kernel's messages since the resume and the script's standard error.
     pub(crate) console: String,
-    /// What the plugin counted; empty without one.
+    /// The plugin's output. Empty without a plugin.
     pub(crate) counts: Vec<counts::Interval>,
     /// Time from QEMU's start to its end.
     pub(crate) host_seconds: f64,
@@ -59,7 +59,7 @@ pub(crate) struct Ran {
 }
 
 impl Job {
-    /// A job that runs `script` by `sh` in `/job`; the guest is killed after `timeout` of the
+    /// A job that runs `script` by `sh` in `/job`. The guest is killed after `timeout` of the
     /// host's time.
     pub(crate) fn new(script: impl Into<String>, timeout: Duration) -> Self {
         Self {
@@ -75,15 +75,15 @@ impl Job {
         self
     }
 
-    /// Puts a program of the host at `/job/NAME` (its file name) together with the libraries that
-    /// `ldd` names. They are the host's and need not agree with the guest's, so `/job/NAME` is a
-    /// script that starts the program by its own loader.
+    /// Puts a program of the host at `/job/NAME` (its file name), together with the libraries that
+    /// `ldd` names. They may not fit the guest's libraries, so `/job/NAME` is a script that starts
+    /// the program with its own loader.
     pub(crate) fn program(mut self, path: impl Into<PathBuf>) -> Self {
         self.programs.push(path.into());
         self
     }
 
-    /// Adds a partition with an empty ext4 of so many MiB, which `initramfs::MOUNT` mounts.
+    /// Adds a partition of `mib` MiB with an empty ext4, which `initramfs::MOUNT` mounts.
     pub(crate) fn disk(mut self, mib: u32) -> Self {
         self.disk_mib = Some(mib);
         self
@@ -95,21 +95,23 @@ impl Job {
         self
     }
 
-    /// Writes the guest's disk: a partition that is a tar archive of the job, and one of files
-    /// where there are to be any.
+    /// Writes the guest's disk: a partition with a tar archive of the job, and one for files if the
+    /// job has one.
     fn write(&self, to: &Path) -> Result<()> {
         let mut disk = File::create(to)?;
-        disk.seek(SeekFrom::Start(ALIGNED))?;
+        disk.seek(SeekFrom::Start(PARTITION_ALIGNMENT_BYTES))?;
         self.write_archive(&disk)?;
-        let end = disk.stream_position()?.next_multiple_of(ALIGNED);
+        let end = disk
+            .stream_position()?
+            .next_multiple_of(PARTITION_ALIGNMENT_BYTES);
         disk.set_len(end)?;
         let bytes = u64::from(self.disk_mib.unwrap_or(0)) << 20;
         if bytes > 0 {
             disk.set_len(end + bytes)?;
             make_ext4(to, end, bytes)?;
         }
-        // One of no size is none.
-        let partitions = [ALIGNED..end, end..end + bytes];
+        // A partition of size 0 is an unused entry.
+        let partitions = [PARTITION_ALIGNMENT_BYTES..end, end..end + bytes];
         Ok(disk.write_all_at(&boot_record(&partitions), 0)?)
     }
 
@@ -154,7 +156,8 @@ impl Job {
     }
 }
 
-/// Makes an ext4 within a file, without a journal, whose thread would write at times of its own.
+/// Makes an ext4 in a file, without a journal: the journal's thread would write at times of its
+/// own.
 fn make_ext4(image: &Path, at: u64, bytes: u64) -> Result<()> {
     let mut command = Command::new("mke2fs");
     command
@@ -170,15 +173,15 @@ fn make_ext4(image: &Path, at: u64, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Where programs are looked for: those of administrators are not on everybody's path.
+/// The search path of programs. Users often lack the folders of administrators.
 fn search_path() -> OsString {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/sbin:/sbin");
     path
 }
 
-/// A table of at most four partitions, given in bytes: Linux wants of a master boot record these
-/// entries and its last two bytes.
+/// A partition table of at most four partitions, in bytes. Of a master boot record Linux needs only
+/// these entries and the last two bytes.
 fn boot_record(partitions: &[Range<u64>]) -> [u8; 512] {
     const LINUX: u8 = 0x83;
     let mut record = [0; 512];
@@ -224,7 +227,7 @@ fn append(
     Ok(archive.append_data(&mut header, name, content)?)
 }
 
-/// The shared libraries of a program, its loader among them; none for a static one.
+/// The shared libraries of a program, including its loader. Empty for a static program.
 fn needed_libraries(program: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("ldd")
         .arg(program)
@@ -257,7 +260,7 @@ fn parse_ldd(text: &str) -> Result<Vec<PathBuf>> {
     Ok(libraries)
 }
 
-/// Finds status and output in what the guest sent, once it is whole.
+/// Finds status and output in the guest's answer, once it is complete.
 fn parse_result(bytes: &[u8]) -> Result<Option<(i32, String)>> {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
         return Ok(None);
@@ -279,8 +282,7 @@ impl Guest<'_> {
         let mut qemu = self.resume(job, Console::File)?;
         let (status, stdout) = qemu.receive(parse_result)?;
         qemu.wait()?;
-        // A count that could not be written, or a region without an end: what was counted is not
-        // all of it.
+        // If a count could not be written or a region has no end, the counts are incomplete.
         let errors = qemu.errors();
         let complaint = errors.lines().find(|line| line.starts_with("lab-plugin:"));
         ensure!(
@@ -335,7 +337,7 @@ impl Guest<'_> {
             console,
             job.timeout,
         )?;
-        // The snapshot was taken of a stopped machine, and so it arrives: the plugin is in place
+        // The snapshot was taken of a stopped machine, and resumes stopped: the plugin is in place
         // before the first instruction.
         qemu.wait_status("query-status", "paused")?;
         qemu.command("cont", json!({}))?;
@@ -388,13 +390,13 @@ mod tests {
             .unwrap();
         let bytes = fs::read(&image).unwrap();
         let word = |at: usize| u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()));
-        assert_eq!(word(446 + 8) * 512, ALIGNED);
+        assert_eq!(word(446 + 8) * 512, PARTITION_ALIGNMENT_BYTES);
         let files = word(446 + 16 + 8) as usize * 512;
         assert_eq!(word(446 + 16 + 12) * 512, 16 << 20);
         assert_eq!(bytes.len(), files + (16 << 20));
         // The magic number of ext4, in its superblock.
         assert_eq!(bytes[files + 1024 + 56..][..2], [0x53, 0xef]);
-        let mut archive = tar::Archive::new(&bytes[ALIGNED as usize..files]);
+        let mut archive = tar::Archive::new(&bytes[PARTITION_ALIGNMENT_BYTES as usize..files]);
         let entries: Vec<_> = archive
             .entries()
             .unwrap()

@@ -1,9 +1,9 @@
 //! A Debian mirror: the download of the index and of packages, and their unpacking.
 //!
-//! What is trusted: that TLS reached the mirror. Each package is checked against the SHA-256 that
-//! the index gives, but the index against nothing: the signature of the suite's `InRelease`, by
-//! which apt trusts it, would need Debian's keys and an OpenPGP implementation on a host that may
-//! be no Debian. An `http:` mirror is thus as trustworthy as the network to it.
+//! The trust model: TLS reached the mirror. Each package is checked against the SHA-256 in the
+//! index, but the index is not checked. The signature of the suite's `InRelease`, which apt checks,
+//! would need Debian's keys and an OpenPGP implementation, and the host may not be a Debian. So an
+//! `http:` mirror is as trustworthy as the network to it.
 
 use std::io::Read;
 use std::path::Path;
@@ -30,7 +30,7 @@ impl Mirror {
         let config = ureq::Agent::config_builder()
             .timeout_connect(Some(Duration::from_secs(20)))
             .timeout_global(Some(Duration::from_secs(600)))
-            // The host's own certificates: behind a company's proxy no others will do.
+            // The host's own certificates: behind a company's proxy only these work.
             .tls_config(
                 TlsConfig::builder()
                     .root_certs(RootCerts::PlatformVerifier)
@@ -79,7 +79,7 @@ impl Mirror {
         parse_index(&text).with_context(|| format!("{suite} of {}", self.url))
     }
 
-    /// Downloads, checks and unpacks the packages under `root`; `keep` says which of their paths.
+    /// Downloads, checks and unpacks the packages under `root`. `keep` selects paths.
     pub(super) fn install(
         &self,
         packages: &[Package],
@@ -116,8 +116,8 @@ impl Mirror {
     }
 }
 
-/// Whether an error is the mirror's answer that a file is not there, which means that the index was
-/// older than the archive.
+/// Whether the mirror answered that a file does not exist, which means that the index was older
+/// than the archive.
 pub(super) fn is_superseded(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         matches!(
@@ -175,8 +175,8 @@ mod tests {
 
     use super::*;
 
-    /// Serves `files`, each request on a connection of its own, until it has answered `/last`. A
-    /// file may have several contents, one after the other; the last stays.
+    /// Serves `files`, each request on its own connection, until it has answered `/last`. A file
+    /// may have several contents, one per request; the last one stays.
     fn serve(listener: &TcpListener, mut files: BTreeMap<String, Vec<Vec<u8>>>) {
         for stream in listener.incoming() {
             let mut stream: TcpStream = stream.unwrap();
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    /// Without the proxy that the environment may name.
+    /// Ignores a proxy of the environment.
     fn mirror_at(listener: &TcpListener) -> Mirror {
         Mirror {
             url: format!("http://{}", listener.local_addr().unwrap()),
@@ -217,7 +217,7 @@ mod tests {
         packed
     }
 
-    /// A package with one file, `data.tar` packed as `suffix` says it is.
+    /// A package with one file: `data.tar`, compressed by `suffix`.
     fn deb(path: &str, content: &str, suffix: &str) -> Vec<u8> {
         let mut tar = tar::Builder::new(Vec::new());
         let mut header = tar::Header::new_gnu();
@@ -266,7 +266,7 @@ mod tests {
             deb("usr/bin/tool", "new", "xz"),
         );
         let files = BTreeMap::from([
-            // A cache between us and the archive may still have the index of yesterday, once.
+            // A cache between the host and the archive may return yesterday's index once.
             (
                 format!("/dists/bookworm/{packages}"),
                 vec![index("1", &old), index("2", &new)],

@@ -1,10 +1,9 @@
-//! Guests: Linux under QEMU's TCG with the nodes that a `Machine` asks for.
+//! Guests: Linux under QEMU's TCG with the nodes of a `Machine`.
 //!
-//! Everything that runs comes from Debian's packages, unpacked into a cache and started by the
-//! cache's own loader, so that nothing need be installed: results then depend on the recorded
-//! versions and not on the host. A machine boots once, up to the point where its init waits for a
-//! job, and every run resumes from that snapshot: a second rather than ten, and each run begins
-//! from the same state of the kernel.
+//! Everything that runs comes from Debian's packages. They are unpacked into a cache and started by
+//! the cache's own loader, so nothing is installed, and results depend on the recorded versions and
+//! not on the host. A machine boots once, until its init waits for a job. Every run resumes from
+//! this snapshot: a second rather than ten, and each run starts from the same state of the kernel.
 
 mod initramfs;
 mod job;
@@ -34,7 +33,7 @@ pub(crate) struct Guest<'a> {
 }
 
 impl<'a> Guest<'a> {
-    /// The machine's snapshot; boots the machine first where the cache has none.
+    /// The machine's snapshot. Boots the machine first if the cache has none.
     pub(crate) fn snapshot(tools: &'a Tools, machine: &Machine, quiet: bool) -> Result<Self> {
         Ok(Self {
             tools,
@@ -44,7 +43,7 @@ impl<'a> Guest<'a> {
     }
 }
 
-/// `lab setup`: fetches the tools, boots a machine of two nodes, and gives what was found there.
+/// `lab setup`: fetches the tools, boots a machine of two nodes, and reports what it found.
 pub(crate) fn setup(cache: &Cache, quiet: bool) -> Result<String> {
     let tools = Tools::ready(cache, quiet)?;
     let node = Node {

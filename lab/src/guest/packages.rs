@@ -1,20 +1,20 @@
-//! Debian's index of packages: what there is in which version, and what a package needs.
+//! Debian's index of packages: their versions and dependencies.
 //!
-//! Debian keeps only the newest version of a package in its archive, so nothing here pins a
-//! version: the index says what there is, and the versions taken are recorded.
+//! Debian's archive has only the newest version of a package, so versions are not pinned. The index
+//! gives the current ones, and the versions used are recorded.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 
-/// What is read of a package's entry in the index.
+/// The fields used of a package's entry in the index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Package {
     pub(super) name: String,
     pub(super) version: String,
     pub(super) depends: String,
-    /// Where it is on the mirror.
+    /// Its path on the mirror.
     pub(super) path: String,
     pub(super) sha256: String,
     pub(super) bytes: u64,
@@ -80,8 +80,8 @@ fn compare_versions(a: &str, b: &str) -> Ordering {
         .then_with(|| compare_part(a.2, b.2))
 }
 
-/// Compares by turns a run without digits (a tilde before the end, the end before letters, letters
-/// before the rest) and a number.
+/// Compares non-digit parts and numbers in turn. A tilde sorts before the end, the end before
+/// letters, and letters before all else.
 fn compare_part(mut a: &str, mut b: &str) -> Ordering {
     fn weight(byte: Option<&u8>) -> u32 {
         match byte {
@@ -130,10 +130,10 @@ fn satisfies(version: &str, relation: &str) -> bool {
     }
 }
 
-/// The packages that `roots` need, themselves included, in the order of their names. `suites` stand
-/// in the order of preference; a relation that the first suite's version does not satisfy is looked
-/// up in the next. Neither the packages in `without` nor what only they need are taken; those in
-/// `alone` are taken without what they need.
+/// The packages that `roots` need, including themselves, sorted by name. `suites` are in order of
+/// preference. If the first suite's version does not satisfy a relation, the next suite is tried.
+/// Packages in `without` are left out, with those that only they need. Packages in `alone` are
+/// taken without their dependencies.
 pub(super) fn resolve(
     roots: &[&str],
     suites: &[Index],

@@ -17,8 +17,8 @@ use crate::interrupt;
 use crate::machine::Machine;
 use crate::run::LINES_SHOWN;
 
-/// How long a look at a socket waits: a fraction of the shortest job.
-const POLL: Duration = Duration::from_millis(20);
+/// Timeout of a read from a socket: a fraction of the shortest job.
+const POLL_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// A QEMU process, killed when dropped.
 pub(super) struct Qemu {
@@ -32,18 +32,18 @@ pub(super) struct Qemu {
     cpu_seconds: f64,
 }
 
-/// Where the guest's console goes.
+/// The destination of the guest's console.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Console {
     /// Into a file, for errors.
     File,
-    /// To the user's terminal, both ways.
+    /// To the user's terminal, in both directions.
     Terminal,
 }
 
 impl Qemu {
-    /// Starts QEMU with the machine's devices and a disk that `write_disk` writes; `extra` says
-    /// whether it boots or resumes.
+    /// Starts QEMU with the machine's devices and a disk that `write_disk` writes. `extra` makes it
+    /// boot or resume.
     pub(super) fn start(
         tools: &Tools,
         machine: &Machine,
@@ -94,7 +94,7 @@ impl Qemu {
             .stderr(fs::File::create(folder.path().join("errors"))?);
         command.arg("-chardev");
         match console {
-            // A group of its own: what the terminal sends on Ctrl-C is the lab's to act upon.
+            // Its own process group: on Ctrl-C the lab decides what to do.
             Console::File => command
                 .arg("file,id=console,path=console")
                 .stdin(Stdio::null())
@@ -113,7 +113,7 @@ impl Qemu {
             });
         match connected {
             Ok((port, qmp)) => {
-                port.set_read_timeout(Some(POLL))?;
+                port.set_read_timeout(Some(POLL_TIMEOUT))?;
                 Ok(Self {
                     child,
                     folder,
@@ -158,7 +158,7 @@ impl Qemu {
         self.qmp.command(name, arguments)
     }
 
-    /// Asks for `status` of a query until it is one of `wanted`.
+    /// Repeats a query until its `status` is one of `wanted`.
     pub(super) fn wait_status(&mut self, query: &str, wanted: &str) -> Result<()> {
         loop {
             let answer = self.command(query, json!({}))?;
@@ -180,7 +180,7 @@ impl Qemu {
             .context("writing to the guest")
     }
 
-    /// Reads the guest's second serial port until `done` is content with what came.
+    /// Reads the guest's second serial port until `done` accepts what arrived.
     pub(super) fn receive<T>(
         &mut self,
         mut done: impl FnMut(&[u8]) -> Result<Option<T>>,
@@ -211,7 +211,7 @@ impl Qemu {
         // A zombie's times stay readable until it is waited for.
         while !self.read_times()? {
             self.tick()?;
-            std::thread::sleep(POLL / 4);
+            std::thread::sleep(POLL_TIMEOUT / 4);
         }
         let status = self.child.wait()?;
         if !status.success() {
@@ -220,7 +220,7 @@ impl Qemu {
         Ok(())
     }
 
-    /// Fails where the time is up or a signal arrived.
+    /// Fails after the time limit or a signal.
     fn tick(&mut self) -> Result<()> {
         interrupt::check()?;
         if Instant::now() > self.deadline {
@@ -282,7 +282,7 @@ impl Qemu {
 
 impl Drop for Qemu {
     fn drop(&mut self) {
-        // Both fail where the process has been waited for, which is the good case.
+        // Both fail if the process has been waited for, as it should be.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -305,7 +305,7 @@ fn connect(child: &mut Child, path: &Path, deadline: Instant) -> Result<UnixStre
     }
 }
 
-/// What to do about messages of QEMU's that do not say.
+/// Advice for messages of QEMU that give none.
 fn hint(said: &str) -> &'static str {
     if said.contains("version `GLIBC_") {
         "\n(the plugin is linked to a newer C library than the one in the cache, which QEMU runs \
@@ -315,7 +315,7 @@ fn hint(said: &str) -> &'static str {
     }
 }
 
-/// The control protocol: a JSON object a line each way.
+/// The control protocol: one JSON object per line in each direction.
 struct Qmp {
     stream: UnixStream,
     reader: BufReader<UnixStream>,
@@ -359,8 +359,8 @@ impl Qmp {
     }
 }
 
-/// A command that runs a program which the kernel kills together with its parent, where
-/// util-linux's `setpriv` is there to say so: a parent that is killed itself cannot.
+/// A command whose program the kernel kills together with its parent, if util-linux's `setpriv`
+/// exists. A parent that is killed cannot do that itself.
 pub(super) fn dies_with_parent(program: &Path) -> Command {
     let setpriv = Path::new("/usr/bin/setpriv");
     if !setpriv.exists() {

@@ -1,14 +1,13 @@
-//! QEMU's command line for a machine, and the addresses at which that machine's nodes have their
-//! memory.
+//! QEMU's command line for a machine, and the addresses of its nodes' memory.
 
 use std::fmt::Write as _;
 use std::ops::Range;
 
 use crate::machine::Machine;
 
-/// The kernel's command line. Address randomisation, mitigations and watchdogs are off because they
-/// make counts differ between runs or stand for nothing that is measured; NUMA balancing is left to
-/// the scenario. `tsc=reliable`: under TCG all CPUs read one counter, and the watchdog that
+/// The kernel's command line. Address randomisation, mitigations and watchdogs are off, because
+/// they change counts between runs or have no part in what is measured. The scenario decides about
+/// NUMA balancing. `tsc=reliable`: under TCG all CPUs read one counter, and the watchdog that
 /// compares it with the others would see the time between snapshot and resume as an error.
 pub(super) const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet nokaslr mitigations=off \
     numa_balancing=disable transparent_hugepage=madvise panic=-1 tsc=reliable nowatchdog \
@@ -21,10 +20,10 @@ const LOCAL_LATENCY_NS: u64 = 100;
 /// Bandwidth of a node's own memory in the HMAT, which the distance divides.
 const LOCAL_BANDWIDTH_MIB: u64 = 20 << 10;
 
-/// From which memory size on a `pc` leaves the addresses from 3 to 4 GiB to devices (QEMU,
-/// `pc_init1`): up to it memory is in one piece.
-const HOLE_FROM: u64 = 0xe000_0000;
-const HOLE: Range<u64> = 0xc000_0000..1 << 32;
+/// From this memory size on, a `pc` leaves the addresses from 3 to 4 GiB to devices (QEMU,
+/// `pc_init1`). Smaller memory is contiguous.
+const PCI_HOLE_MEMORY_MIN_BYTES: u64 = 0xe000_0000;
+const PCI_HOLE: Range<u64> = 0xc000_0000..1 << 32;
 
 impl Machine {
     /// The node of each CPU.
@@ -49,10 +48,10 @@ impl Machine {
             "-machine",
             format!("pc,hmat={}", if self.hmat { "on" } else { "off" }),
         );
-        // TCG runs the string instructions byte by byte, and a kernel that believes them fast
-        // (erms, fsrm) copies pages with them: eight times the accesses of the loop it takes
-        // otherwise. QEMU 7.2 loses the flags in CMPXCHG16B, with which the kernel's allocator
-        // works (it panics on boot; 8 has it right).
+        // TCG executes string instructions byte by byte. A kernel that believes they are fast
+        // (erms, fsrm) copies pages with them, with eight times the accesses of its other loop.
+        // QEMU 7.2 loses the flags in CMPXCHG16B, which the kernel's allocator uses (it panics on
+        // boot; 8 is correct).
         let cx16 = if qemu_major < 8 { ",cx16=off" } else { "" };
         add(
             "-cpu",
@@ -71,8 +70,8 @@ impl Machine {
             .sum();
         add("-m", format!("{total_mib}M"));
 
-        // A node is a socket where all nodes with CPUs have as many, so that Linux sees caches as
-        // the model has them; else a CPU is.
+        // If all nodes with CPUs have equally many, a node is a socket, so that Linux sees the
+        // model's caches. Otherwise a CPU is a socket.
         let mut sizes: Vec<u16> = self
             .nodes
             .iter()
@@ -160,10 +159,10 @@ impl Machine {
             .expect("node 0 has CPUs")
     }
 
-    /// The ranges of addresses of each node's memory as the plugin sees them. From QEMU 8 on these
-    /// are guest-physical: the nodes one after the other, with the hole below 4 GiB. QEMU 7.2 gives
-    /// the block's place in its list of blocks plus that in the container of all nodes
-    /// (`qemu_plugin_hwaddr_phys_addr`), which are the same number, and knows no hole.
+    /// The address ranges of each node's memory as the plugin sees them. From QEMU 8 on these are
+    /// guest-physical: the nodes one after the other, with the hole below 4 GiB. QEMU 7.2 returns
+    /// the block's offset in its list of blocks plus its offset in the container of all nodes
+    /// (`qemu_plugin_hwaddr_phys_addr`), which are the same number, and has no hole.
     pub(super) fn memory(&self, qemu_major: u32) -> Vec<(Range<u64>, usize)> {
         let total: u64 = self
             .nodes
@@ -175,12 +174,12 @@ impl Machine {
             let end = start + (u64::from(node.memory_mib) << 20);
             if qemu_major < 8 {
                 ranges.push((2 * start..start + end, i));
-            } else if total < HOLE_FROM {
+            } else if total < PCI_HOLE_MEMORY_MIN_BYTES {
                 ranges.push((start..end, i));
             } else {
-                let moved = HOLE.end - HOLE.start;
-                ranges.push((start..end.min(HOLE.start), i));
-                ranges.push((start.max(HOLE.start) + moved..end + moved, i));
+                let moved = PCI_HOLE.end - PCI_HOLE.start;
+                ranges.push((start..end.min(PCI_HOLE.start), i));
+                ranges.push((start.max(PCI_HOLE.start) + moved..end + moved, i));
             }
             start = end;
         }

@@ -16,7 +16,7 @@ use crate::machine::Machine;
 /// A boot takes 5 to 10 s; 16 nodes on a busy machine take a minute.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The path of the machine's snapshot, booting the machine where the cache has none yet.
+/// The path of the machine's snapshot. Boots the machine if the cache has none.
 pub(super) fn ensure(tools: &Tools, machine: &Machine, quiet: bool) -> Result<PathBuf> {
     tools.cache().entry(&name(tools, machine)?, |path| {
         if !quiet {
@@ -27,7 +27,7 @@ pub(super) fn ensure(tools: &Tools, machine: &Machine, quiet: bool) -> Result<Pa
     })
 }
 
-/// The snapshot's name: a hash of all that its state depends on.
+/// The snapshot's name: a hash of all inputs of its state.
 fn name(tools: &Tools, machine: &Machine) -> Result<String> {
     let key = json!([
         machine.options(tools.qemu_major()),
@@ -51,17 +51,17 @@ fn boot(tools: &Tools, machine: &Machine, to: &Path) -> Result<()> {
             .contains(initramfs::READY)
             .then_some(()))
     })?;
-    // Init has written its word but may not yet sleep in its read, and the last of the boot's work
-    // is still under way.
+    // Init has written its message, but may not yet sleep in its read, and some work of the boot
+    // may still be running.
     std::thread::sleep(Duration::from_millis(500));
     qemu.command("stop", json!({}))?;
-    // The default would hold the writing back as if other guests' networks suffered by it.
+    // By default QEMU limits the bandwidth, as if other guests shared the network.
     qemu.command(
         "migrate-set-parameters",
         json!({"max-bandwidth": 1_u64 << 40}),
     )?;
-    // `exec:` rather than `file:`, which QEMU 7.2 lacks. QEMU is content once the pipe has taken
-    // all: only the shell knows whether the disk has.
+    // `exec:` rather than `file:`, which QEMU 7.2 lacks. QEMU finishes when the pipe has taken
+    // everything, and only the shell knows whether the disk has it.
     let file = shell_quote(to);
     let uri = format!("exec:cat > {file} || rm -f {file}");
     qemu.command("migrate", json!({ "uri": uri }))?;

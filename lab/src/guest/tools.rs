@@ -1,5 +1,5 @@
-//! The cache: QEMU with its libraries, the kernel, and the guest's programs, downloaded and
-//! unpacked once.
+//! The tools in the cache: QEMU with its libraries, the kernel, and the guest's programs. They are
+//! downloaded and unpacked once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,13 +13,13 @@ use super::{initramfs, packages, process};
 use crate::cache::{Cache, TOOLS};
 use crate::hash;
 
-/// Where packages come from, the preferred suite first: the backports have the QEMU and the kernel
-/// that the lab was built with, and what they in turn need is mostly in stable.
+/// Sources of packages, the preferred suite first. The backports have the QEMU and the kernel with
+/// which the lab was built; most of their dependencies are in stable.
 const SUITES: [&str; 2] = ["bookworm", "bookworm-backports"];
 
-/// Packages that QEMU and the kernel name but the lab does without: firmware for network boot,
-/// and what only an installed system needs.
-const WITHOUT: [&str; 6] = [
+/// Packages that QEMU and the kernel depend on, but the lab does not need: firmware for network
+/// boot, and packages of installed systems.
+const EXCLUDED_PACKAGES: [&str; 6] = [
     "ipxe-qemu",
     "kmod",
     "linux-base",
@@ -28,9 +28,9 @@ const WITHOUT: [&str; 6] = [
     "debconf",
 ];
 
-/// Packages taken without what they need: QEMU's loadable parts, of which TCG itself is one in 7.2
-/// and the rest want displays and sound.
-const ALONE: [&str; 1] = ["qemu-system-common"];
+/// Packages taken without their dependencies: QEMU's loadable modules. One of them is TCG itself in
+/// 7.2; the others need displays and sound.
+const PACKAGES_WITHOUT_DEPENDENCIES: [&str; 1] = ["qemu-system-common"];
 
 /// QEMU and what runs in its guests.
 pub(crate) struct Tools {
@@ -41,15 +41,15 @@ pub(crate) struct Tools {
     versions: BTreeMap<String, String>,
 }
 
-/// A choice of QEMU: its major version and the packages to start from.
+/// A version of QEMU: its major version and its root packages.
 struct Release {
     qemu_major: u32,
     roots: [&'static str; 4],
 }
 
 impl Release {
-    /// `HITHER_LAB_QEMU=7.2` takes the QEMU of stable rather than of the backports, in order to try
-    /// the plugin's old interface.
+    /// `HITHER_LAB_QEMU=7.2` uses the QEMU of stable instead of the backports, to test the plugin's
+    /// old interface.
     fn from_env() -> Result<Self> {
         let kernel = "linux-image-cloud-amd64 (>= 6.12)";
         match std::env::var("HITHER_LAB_QEMU").as_deref() {
@@ -89,8 +89,8 @@ impl Tools {
         let text = fs::read_to_string(&manifest).with_context(|| manifest.display().to_string())?;
         let versions =
             serde_json::from_str(&text).with_context(|| manifest.display().to_string())?;
-        // Built anew each time (10 ms): the archive belongs to this version of the lab, the
-        // packages do not.
+        // Built each time (10 ms): the archive belongs to this version of the lab, unlike the
+        // packages.
         let archive = initramfs::build(&root)?;
         let name = format!("initramfs-{}", hash::short([&archive[..]]));
         let initramfs = cache.entry(&name, |path| {
@@ -138,8 +138,7 @@ impl Tools {
             .unwrap_or_default()
     }
 
-    /// QEMU, started by the loader and with the libraries of the cache: the host's may be older, or
-    /// not there.
+    /// QEMU, started by the cache's loader with its libraries: the host's may be older or missing.
     pub(super) fn qemu(&self) -> Command {
         let library_folders = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"]
             .map(|folder| self.root.join(folder).display().to_string());
@@ -150,7 +149,7 @@ impl Tools {
                 "QEMU_MODULE_DIR",
                 self.root.join("usr/lib/x86_64-linux-gnu/qemu"),
             )
-            // Made for the host's C library, not the cache's.
+            // It was made for the host's C library, not for the cache's.
             .env_remove("LD_PRELOAD")
             .arg("--library-path")
             .arg(library_folders.join(":"))
@@ -162,7 +161,7 @@ impl Tools {
     }
 }
 
-/// Unpacks what `roots` need into `folder`, and notes the versions there.
+/// Unpacks the dependencies of `roots` into `folder`, and records the versions.
 pub(super) fn install(mirror: &Mirror, roots: &[&str], folder: &Path, quiet: bool) -> Result<()> {
     let attempt = || -> Result<()> {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
@@ -170,7 +169,12 @@ pub(super) fn install(mirror: &Mirror, roots: &[&str], folder: &Path, quiet: boo
             .into_iter()
             .map(|suite| mirror.index(suite))
             .collect::<Result<Vec<_>>>()?;
-        let packages = packages::resolve(roots, &indices, &WITHOUT, &ALONE)?;
+        let packages = packages::resolve(
+            roots,
+            &indices,
+            &EXCLUDED_PACKAGES,
+            &PACKAGES_WITHOUT_DEPENDENCIES,
+        )?;
         mirror.install(&packages, folder, keep, quiet)?;
         let versions: BTreeMap<_, _> = packages
             .iter()
@@ -183,8 +187,8 @@ pub(super) fn install(mirror: &Mirror, roots: &[&str], folder: &Path, quiet: boo
         .with_context(|| folder.display().to_string())
     };
     match attempt() {
-        // A package was replaced between the index and its download: the next index has the new
-        // one. What the first attempt unpacked may be of another version, so it goes.
+        // A package was replaced between the index and its download. The next index has the new
+        // one. The first attempt may have unpacked other versions, so it is removed.
         Err(error) if mirror::is_superseded(&error) => {
             fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
             attempt()
@@ -193,8 +197,8 @@ pub(super) fn install(mirror: &Mirror, roots: &[&str], folder: &Path, quiet: boo
     }
 }
 
-/// Whether a package's path is wanted: of the kernel's modules those that init loads, and no
-/// documentation.
+/// Whether a path of a package is needed: of the kernel's modules only those that init loads, and
+/// no documentation.
 fn keep(path: &str) -> bool {
     if path.starts_with("lib/modules/") || path.starts_with("usr/lib/modules/") {
         return initramfs::MODULES

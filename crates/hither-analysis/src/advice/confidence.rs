@@ -1,70 +1,75 @@
-//! How sure an advice is: whether its gain is there all through the trace, or hangs on one phase of
-//! it.
+//! How sure an advice is: whether its gain holds throughout the trace or comes from one phase.
 //!
-//! The trace is cut into [`STRETCHES`] segments of as many references each, in the order in which
-//! they were made, and the gain is taken in each: the method of batch means, as it is used on the
-//! output of simulations (Law and Kelton, *Simulation Modeling and Analysis*, chapter 9). Stretches
-//! at whose end a cache is not full yet are left out, for until then nothing is evicted and every
-//! policy does the same. The interval is Student's at 95 % over those that are left. Neighbouring
-//! segments are alike, so that there are fewer of them than it seems; their number goes down by
-//! their correlation, `n (1 - r) / (1 + r)`, and so a gain that comes from one phase has a wide
-//! interval, wherever the phase lies. A program that changes in the next run is beyond all this.
+//! The method is that of batch means, which is used on the output of simulations (Law and Kelton,
+//! *Simulation Modeling and Analysis*, chapter 9). The trace is cut into [`SEGMENTS`] segments of
+//! equally many references, in order, and the gain is computed for each. Segments at whose end the
+//! cache is not full yet are left out: nothing is evicted before, so all policies do the same. The
+//! 95 % interval of the mean is Student's, over the remaining segments.
+//!
+//! Adjacent segments are correlated, so the number of independent segments is lower:
+//! `n (1 - r) / (1 + r)` for a correlation of `r`. Therefore a gain from a single phase has a wide
+//! interval. None of this covers a program that behaves differently in its next run.
 
 use serde::Serialize;
 
 use hither_sim::{CacheOutcome, Segment};
 
-use super::{GAIN_MIN_HIT_RATIO, points};
+use crate::format::points;
 
-/// Into how many segments a trace is cut: 10 to 30 batches are what the method is good with.
-pub(crate) const STRETCHES: u64 = 16;
+/// The smallest gain in hit ratio that is advised: a smaller one depends on the trace more than on
+/// the policy.
+pub(super) const GAIN_MIN_HIT_RATIO: f64 = 0.02;
 
-/// The fewest segments that say anything.
-const STRETCHES_MIN: usize = 4;
+/// The number of segments of a trace. The method works best with 10 to 30.
+pub(crate) const SEGMENTS: u64 = 16;
 
-/// One word for it.
+/// The fewest segments of an interval.
+const SEGMENTS_MIN: usize = 4;
+
+/// How sure an advice is, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Level {
+pub enum ConfidenceLevel {
     /// Even the sign of the gain may be chance.
     Unsure,
-    /// The change gains.
+    /// The change gains something.
     Likely,
-    /// The change gains enough to be worth it, in most of the trace, and nothing is known that
-    /// speaks against it.
+    /// The change gains enough to be worth it, in most of the trace, and there are no doubts.
     Sure,
 }
 
-/// How sure an advice is, and by what.
+/// How sure an advice is, with the evidence.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Confidence {
     /// The level of confidence.
-    pub level: Level,
-    /// The gain in hit ratio in each stretch of the trace, the first one first.
+    pub level: ConfidenceLevel,
+    /// The gain in hit ratio in each segment of the trace, in order.
     pub gains: Vec<f64>,
-    /// How many of the first ones are left out, as the cache is not full at their end.
+    /// The number of segments at the beginning that are left out, since the cache is not full at
+    /// their end.
     pub warm_up: usize,
-    /// In how many of the others the change gains, and in how many it loses.
+    /// The number of remaining segments in which the change gains.
     pub gaining: usize,
-    /// In how many of the others it loses.
+    /// The number of remaining segments in which it loses.
     pub losing: usize,
-    /// Where the gain over the whole trace lies at 95 % confidence; nothing with too few segments.
+    /// The 95 % interval of the gain over the whole trace. `None`: there are too few segments.
     pub interval: Option<[f64; 2]>,
-    /// What weakens it, in words.
+    /// What weakens the advice, in words.
     pub doubts: Vec<String>,
 }
 
-/// Which claim is to be sure.
+/// The claim whose confidence is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// That a change gains.
+    /// A change gains.
     Gain,
-    /// That none does.
-    Nothing,
+    /// No change gains.
+    NoGain,
 }
 
 impl Confidence {
-    /// Of the step from one cache to another that is no smaller, both simulated in [`STRETCHES`].
+    /// The confidence in the step from one cache to another that is no smaller. Both were simulated
+    /// in [`SEGMENTS`].
     pub(super) fn of(
         claim: Claim,
         from: &CacheOutcome,
@@ -75,16 +80,16 @@ impl Confidence {
         let gains: Vec<f64> = pairs().map(|(from, to)| gain(from, to)).collect();
         let warm_up = match claim {
             Claim::Gain => warm_up(from),
-            // What nobody gains before caches are full is nothing, too.
-            Claim::Nothing => 0,
+            // Segments before the cache is full also show that nothing is gained.
+            Claim::NoGain => 0,
         };
         let counted = &gains[warm_up..];
-        let all: u64 = from.segments.iter().map(|stretch| stretch.accesses).sum();
+        let all: u64 = from.segments.iter().map(|segment| segment.accesses).sum();
         let after: u64 = from.segments[warm_up..]
             .iter()
-            .map(|stretch| stretch.accesses)
+            .map(|segment| segment.accesses)
             .sum();
-        let part = after as f64 / all.max(1) as f64;
+        let share = after as f64 / all.max(1) as f64;
         let errors = [from, to].map(|outcome| outcome.estimate.map(|e| e.standard_error));
         let sampling: f64 = errors
             .iter()
@@ -93,32 +98,34 @@ impl Confidence {
             .map(|error| error.powi(2))
             .sum();
         let interval = half_width(counted).map(|half| {
-            // The step itself is what the table says; for a sample its own error comes on top.
+            // The middle is the gain that the table shows. The error of a sample is added.
             let middle = to.hit_ratio - from.hit_ratio;
-            let half = (half * part).hypot(2.0 * sampling.sqrt());
-            // No more can be lost than there is, or gained than there is not.
+            let half = (half * share).hypot(2.0 * sampling.sqrt());
+            // Hit ratios are between 0 and 1.
             let possible = |gain: f64| gain.clamp(-from.hit_ratio, 1.0 - from.hit_ratio);
             [possible(middle - half), possible(middle + half)]
         });
         let gaining = counted.iter().filter(|gain| **gain > 0.0).count();
         let losing = counted.iter().filter(|gain| **gain < 0.0).count();
         let level = match (claim, interval) {
-            (_, None) => Level::Unsure,
+            (_, None) => ConfidenceLevel::Unsure,
             (Claim::Gain, Some([low, _])) => match low {
-                low if low >= GAIN_MIN_HIT_RATIO && 4 * gaining >= 3 * counted.len() => Level::Sure,
-                low if low > 0.0 && 2 * gaining > counted.len() => Level::Likely,
-                _ => Level::Unsure,
+                low if low >= GAIN_MIN_HIT_RATIO && 4 * gaining >= 3 * counted.len() => {
+                    ConfidenceLevel::Sure
+                }
+                low if low > 0.0 && 2 * gaining > counted.len() => ConfidenceLevel::Likely,
+                _ => ConfidenceLevel::Unsure,
             },
-            (Claim::Nothing, Some([_, high])) => match high {
-                high if high < GAIN_MIN_HIT_RATIO => Level::Sure,
-                high if high < 2.0 * GAIN_MIN_HIT_RATIO => Level::Likely,
-                _ => Level::Unsure,
+            (Claim::NoGain, Some([_, high])) => match high {
+                high if high < GAIN_MIN_HIT_RATIO => ConfidenceLevel::Sure,
+                high if high < 2.0 * GAIN_MIN_HIT_RATIO => ConfidenceLevel::Likely,
+                _ => ConfidenceLevel::Unsure,
             },
         };
         Confidence {
             level: match doubts.is_empty() {
                 true => level,
-                false => level.min(Level::Likely),
+                false => level.min(ConfidenceLevel::Likely),
             },
             gains,
             warm_up,
@@ -129,12 +136,12 @@ impl Confidence {
         }
     }
 
-    /// In words.
+    /// The confidence in words.
     pub(super) fn sentence(&self, claim: Claim) -> String {
         let word = match self.level {
-            Level::Sure => "Sure",
-            Level::Likely => "Likely",
-            Level::Unsure => "Unsure",
+            ConfidenceLevel::Sure => "Sure",
+            ConfidenceLevel::Likely => "Likely",
+            ConfidenceLevel::Unsure => "Unsure",
         };
         let counted = self.gains.len() - self.warm_up;
         let segments = match self.warm_up {
@@ -149,12 +156,12 @@ impl Confidence {
                     false => format!("in {} of the {segments}", self.gaining),
                 };
                 format!(
-                    "{word}: it gains {gaining}, and {} points over all, at 95 % confidence",
+                    "{word}: it gains {gaining}, and {} points overall, at 95 % confidence",
                     range(low, high)
                 )
             }
-            (Claim::Nothing, Some([low, high])) => format!(
-                "{word}: what comes nearest gains {} points, at 95 % confidence over {segments}",
+            (Claim::NoGain, Some([low, high])) => format!(
+                "{word}: the best change gains {} points, at 95 % confidence over {segments}",
                 range(low, high)
             ),
         };
@@ -165,7 +172,7 @@ impl Confidence {
     }
 }
 
-/// The gain in hit ratio in one stretch.
+/// The gain in hit ratio in one segment.
 fn gain(from: &Segment, to: &Segment) -> f64 {
     let hits = to.hits as f64 - from.hits as f64;
     hits / from.accesses.max(1) as f64
@@ -176,22 +183,22 @@ fn range(low: f64, high: f64) -> String {
     format!("{} to {}", points(low), points(high))
 }
 
-/// How many of the first segments end before a cache has missed as many blocks as it holds.
+/// The number of segments that end before a cache has missed as many blocks as it holds.
 fn warm_up(cache: &CacheOutcome) -> usize {
-    // In a sample the cache that was simulated is smaller, as its references are fewer.
+    // For a sample, a proportionally smaller cache was simulated.
     let simulated = cache.estimate.map(|estimate| estimate.cache_blocks);
-    let full = simulated.unwrap_or(cache.cache_blocks);
+    let capacity = simulated.unwrap_or(cache.cache_blocks);
     let mut missed = 0;
-    let filling = cache.segments.iter().take_while(|stretch| {
-        missed += stretch.accesses - stretch.hits;
-        missed < u64::from(full)
+    let filling = cache.segments.iter().take_while(|segment| {
+        missed += segment.accesses - segment.hits;
+        missed < u64::from(capacity)
     });
     filling.count()
 }
 
-/// Half of the interval at 95 % for the mean of values one after the other.
+/// Half of the 95 % interval of the mean of consecutive values.
 fn half_width(values: &[f64]) -> Option<f64> {
-    if values.len() < STRETCHES_MIN {
+    if values.len() < SEGMENTS_MIN {
         return None;
     }
     let number = values.len() as f64;
@@ -202,7 +209,7 @@ fn half_width(values: &[f64]) -> Option<f64> {
         .windows(2)
         .map(|pair| product(pair[0], pair[1]))
         .sum();
-    // Values that are all the same have no correlation.
+    // Equal values have no correlation.
     let correlation = match squares > 1e-18 {
         true => (neighbours / squares).max(0.0),
         false => 0.0,
@@ -215,7 +222,7 @@ fn half_width(values: &[f64]) -> Option<f64> {
 
 /// The 97.5 % quantile of Student's distribution, by degrees of freedom, at least one.
 fn student(freedom: usize) -> f64 {
-    const QUANTILES: [f64; STRETCHES as usize - 1] = [
+    const QUANTILES: [f64; SEGMENTS as usize - 1] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
         2.145, 2.131,
     ];
@@ -244,7 +251,7 @@ mod tests {
             let half = half_width(&values).expect("sixteen values");
             assert!(half > 0.1, "{at}: {half}");
         }
-        // The same values apart from each other are as many independent ones.
+        // The same values spread over the trace count as independent ones.
         let spread: [f64; 16] = std::array::from_fn(|at| if at % 4 == 0 { 0.4 } else { 0.0 });
         assert!(half_width(&spread).expect("sixteen values") < 0.1);
     }

@@ -1,12 +1,13 @@
-//! From simulated hit ratios to advice: the cheapest change that gets most of the gain, how much
-//! that is, and how sure.
+//! From simulated hit ratios to advice: the cheapest change that gets most of the gain, how much it
+//! gains, and how sure that is.
 //!
-//! A change of policy costs no memory, so it comes before a larger cache; only where twice the
-//! cache would gain more than three times as much is that the advice (of a loop a cache of half of
-//! it can keep a half, and twice that all). Of the policies that gain nearly as much as the best,
-//! the one that has to know least is taken. How sure it is goes by what the experiments taught
-//! (`docs/results/papers.md`): a gain may be that of one phase, may hang on the size being just
-//! this one, and what a policy learns of call sites may hang on how it samples them.
+//! A change of policy costs no memory, so it is preferred to a larger cache, unless twice the cache
+//! gains more than three times as much. (In a cache of half a loop, a policy can keep that half;
+//! twice the cache holds it all.) Of the policies that gain nearly as much as the best, the one
+//! that needs the least knowledge is advised.
+//!
+//! The doubts come from experiments (`docs/results/papers.md`): a gain may come from a single
+//! phase, may exist at one cache size only, or may depend on how a policy samples call sites.
 
 mod confidence;
 
@@ -15,25 +16,26 @@ use hither_core::registry::Needs;
 use hither_sim::{CacheConfiguration, CacheOutcome};
 use serde::Serialize;
 
-use crate::format::{bytes, count, counted, percent, policy};
+use crate::format::{bytes, count, counted, percent, points, policy};
 use crate::run_plan::RunPlan;
-use confidence::Claim;
-pub(crate) use confidence::STRETCHES;
-pub use confidence::{Confidence, Level};
+pub(crate) use confidence::SEGMENTS;
+use confidence::{Claim, GAIN_MIN_HIT_RATIO};
+pub use confidence::{Confidence, ConfidenceLevel};
 
-/// The smallest gain in hit ratio worth acting on: below it the choice of trace, not of policy,
-/// decides.
-const GAIN_MIN_HIT_RATIO: f64 = 0.02;
-
-/// The part of a gain that stands for nearly all of it.
+/// The share of the best gain from which on a policy, or a cache, counts as nearly as good.
 const NEAR_BEST_SHARE: f64 = 0.9;
 
-/// How many times as much twice the cache has to gain to be preferred to another policy.
+/// Twice the cache is advised only if it gains more than this many times as much as another policy.
 const DOUBLE_CACHE_GAIN_FACTOR: f64 = 3.0;
 
-/// The fewest references a block, on average, from which something may be said of what is used
-/// again.
+/// The fewest references a block, on average, for a gain without doubt.
 const REFERENCES_PER_BLOCK_MIN: u64 = 3;
+
+/// The share of the data from which on a cache counts as holding nearly all of it.
+const NEARLY_ALL_DATA_SHARE: f64 = 0.95;
+
+/// A difference in hit ratio that is not mentioned, since it rounds to 0.0 points.
+const ROUNDS_TO_ZERO_HIT_RATIO: f64 = 0.0005;
 
 /// The smallest cache in bytes that `hither run` can steer.
 pub const STEERABLE_MIN_BYTES: u64 = 8 << 20;
@@ -44,20 +46,20 @@ pub const STEERABLE_MIN_BYTES: u64 = 8 << 20;
 pub enum Recommendation {
     /// Another replacement policy.
     Policy,
-    /// A cache of the right size; the policy matters little.
+    /// A larger cache.
     Size,
-    /// Nothing: caching already does what it can, or can do nothing.
+    /// No change: the cache already serves nearly all that any cache can serve.
     Nothing,
 }
 
-/// A step away from LRU in a cache of some size.
+/// A change from LRU in a cache of some size to another policy or a larger cache.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// Another policy; nothing where it stays LRU.
+    /// The other policy. `None`: LRU in a larger cache.
     pub policy: Option<String>,
-    /// The cache that it starts from, in blocks.
+    /// The size before the change, in blocks.
     pub from_blocks: u64,
-    /// The cache that it ends with.
+    /// The size after the change, in blocks.
     pub cache_blocks: u64,
     /// The gain in hit ratio.
     pub gain: f64,
@@ -70,26 +72,26 @@ pub struct CacheAdvice {
     pub change: Recommendation,
     /// The policy to use, where another one helps.
     pub policy: Option<String>,
-    /// The cache in blocks at which the change gains most, or which is enough.
+    /// The size in blocks at which another policy gains most, or the larger size that is enough.
     pub cache_blocks: Option<u64>,
-    /// The gain in hit ratio there, over LRU.
+    /// The gain in hit ratio over LRU.
     pub gain: f64,
-    /// The most that could be gained from there: by the optimum in the same cache, or by a cache
-    /// with room for everything.
+    /// The largest possible gain: that of the optimum in the same cache, or of a cache that holds
+    /// all data.
     pub gain_max: f64,
-    /// What else gains, and what it costs.
+    /// Other changes that gain.
     pub alternatives: Vec<Change>,
-    /// The change of policy if things were a little different.
+    /// The gain of the same policy at slightly different sizes and sampling periods.
     pub variants: Vec<Change>,
-    /// How sure it is; nothing where nothing was simulated.
+    /// How sure it is. `None`: nothing was simulated.
     pub confidence: Option<Confidence>,
     /// The advice in words.
     pub sentences: Vec<String>,
 }
 
 impl CacheAdvice {
-    /// What `hither run` could apply of it: a policy, in a cache that is not too small to be
-    /// steered.
+    /// The settings for `hither run`, if the advice is a policy in a cache that is large enough to
+    /// be steered.
     pub fn plan(&self, block_bytes: u64) -> Option<RunPlan> {
         let bytes = self.cache_blocks? * block_bytes;
         let policy = self.policy.clone()?;
@@ -104,44 +106,48 @@ impl CacheAdvice {
     }
 }
 
-/// What the advice goes by.
+/// The simulated caches, and what is known of the trace.
 pub(crate) struct AdviceInput<'a> {
     pub(crate) references: u64,
+    /// The number of distinct blocks.
     pub(crate) blocks: u64,
     pub(crate) block_bytes: u64,
     /// The policies that were simulated. Without `lru` and `opt` there is no advice.
     pub(crate) policies: &'a [Spec],
-    /// The simulated sizes in blocks, as they were named.
+    /// The simulated sizes in blocks, in the order of the request.
     pub(crate) sizes: &'a [u32],
-    /// By policy, then by size, in [`STRETCHES`].
+    /// The outcomes by policy, then by size, in [`SEGMENTS`].
     pub(crate) outcomes: &'a [CacheOutcome],
-    /// Whether `hither run` could steer the cache, if it is large enough.
+    /// Whether the blocks belong to files, so that `hither run` can steer a large enough cache.
     pub(crate) steerable: bool,
-    /// Whether somebody asked about caches of these sizes: else they are no more than parts of the
-    /// data.
+    /// Whether the user named the sizes. Otherwise they are shares of the data.
     pub(crate) asked_sizes: bool,
-    /// What the trace lacks.
+    /// What the trace lacks, in words.
     pub(crate) doubts: Vec<String>,
 }
 
-/// What there is to know besides, once it is clear which change is in question.
+/// The outcomes of a second pass, which simulates the candidate more closely.
 #[derive(Default)]
-pub(crate) struct Alternatives {
-    /// LRU in caches up to one for all blocks, ascending, in [`STRETCHES`]; those of the input
-    /// are among them.
+pub(crate) struct SecondPass {
+    /// LRU at many sizes up to that of all blocks, ascending, in [`SEGMENTS`]. The sizes of the
+    /// input are among them.
     pub(crate) lru: Vec<CacheOutcome>,
-    /// What [`Candidate::variants`] asked for.
+    /// The caches of [`Candidate::variants`].
     pub(crate) variants: Vec<(CacheConfiguration, CacheOutcome)>,
 }
 
-/// The change of policy that is in question.
+/// A change of policy at one size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate<'a> {
-    /// The number of the size at which it gains most.
+    /// The index of the size.
     at: usize,
     spec: &'a Spec,
     outcome: &'a CacheOutcome,
     lru: &'a CacheOutcome,
+    /// The policy by whose gain the size was chosen.
+    best: &'a Spec,
+    /// The number of sizes among which it was chosen.
+    eligible_sizes: usize,
 }
 
 impl Candidate<'_> {
@@ -158,8 +164,8 @@ impl Candidate<'_> {
         }
     }
 
-    /// The same change with a little less and a little more cache, and for a policy that samples
-    /// with other periods.
+    /// The same policy with a fifth less and a quarter more cache, and with other sampling periods
+    /// if it samples.
     pub(crate) fn variants(&self) -> Vec<CacheConfiguration> {
         let size = self.outcome.cache_blocks;
         let sizes = [
@@ -168,7 +174,8 @@ impl Candidate<'_> {
         ];
         let sizes = sizes.into_iter().filter(|&other| other != size);
         let of_sizes = sizes.map(|cache_blocks| (*self.spec, cache_blocks));
-        let of_periods = periods(self.spec).into_iter().map(|spec| (spec, size));
+        let of_periods = other_periods(self.spec).into_iter();
+        let of_periods = of_periods.map(|spec| (spec, size));
         let all = of_sizes.chain(of_periods);
         all.map(|(spec, cache_blocks)| CacheConfiguration { spec, cache_blocks })
             .collect()
@@ -176,7 +183,7 @@ impl Candidate<'_> {
 }
 
 /// A policy with a fifth and five times its sampling period, if it has one.
-fn periods(spec: &Spec) -> Vec<Spec> {
+fn other_periods(spec: &Spec) -> Vec<Spec> {
     let sample = |factor: fn(u64) -> u64| -> Option<Spec> {
         let mut sampled = false;
         let params: Vec<String> = spec
@@ -201,7 +208,7 @@ fn periods(spec: &Spec) -> Vec<Spec> {
     others.filter(|other| other != spec).collect()
 }
 
-/// How much a policy has to be told, from nothing but blocks to the call sites.
+/// How much a policy needs to know: 0 for blocks alone, 1 for files or processes, 2 for call sites.
 fn knowledge_needed(needs: Needs) -> u8 {
     match needs {
         Needs { sites: true, .. } => 2,
@@ -210,174 +217,211 @@ fn knowledge_needed(needs: Needs) -> u8 {
 }
 
 impl<'a> AdviceInput<'a> {
-    fn of(&self, name: &str) -> &'a [CacheOutcome] {
-        let place = self
-            .policies
-            .iter()
-            .position(|spec| spec.entry().name == name);
-        place.map_or(&[], |place| self.row(place))
+    /// The outcomes of the policy of that name at each size; empty if it was not simulated.
+    fn outcomes_of(&self, name: &str) -> &'a [CacheOutcome] {
+        let mut policies = self.policies.iter();
+        let index = policies.position(|spec| spec.entry().name == name);
+        index.map_or(&[], |index| self.outcomes_by_size(index))
     }
 
-    fn row(&self, place: usize) -> &'a [CacheOutcome] {
+    /// The outcomes of a policy at each size.
+    fn outcomes_by_size(&self, policy: usize) -> &'a [CacheOutcome] {
         let sizes = self.sizes.len();
-        &self.outcomes[place * sizes..(place + 1) * sizes]
+        &self.outcomes[policy * sizes..(policy + 1) * sizes]
     }
 
+    /// A size in blocks, in words.
     fn size(&self, blocks: u64) -> String {
         bytes(blocks * self.block_bytes)
     }
 
-    /// The best that any cache of any size could do: everything but first uses.
-    fn ceiling(&self) -> f64 {
+    /// The hit ratio of a cache that holds all data: all references except first uses.
+    fn hit_ratio_max(&self) -> f64 {
         match self.references {
             0 => 0.0,
             references => 1.0 - self.blocks as f64 / references as f64,
         }
     }
 
+    /// Whether `hither run` can steer a cache of this size.
     fn can_be_steered(&self, cache_blocks: u32) -> bool {
         self.steerable && u64::from(cache_blocks) * self.block_bytes >= STEERABLE_MIN_BYTES
     }
 
-    /// Whether a change in a cache of this size can be advised: what a program's files would gain
-    /// in a cache that nobody can steer is of use to those alone who asked for it.
+    /// Whether a change in a cache of this size can be advised. For a program's files, a cache that
+    /// is too small to be steered is advised only if the user named its size.
     fn can_be_advised(&self, cache_blocks: u32) -> bool {
         !self.steerable || self.asked_sizes || self.can_be_steered(cache_blocks)
     }
 
-    /// The change to each policy that does not know the future, at each size.
-    fn rows(&self) -> impl Iterator<Item = Vec<Candidate<'a>>> {
+    /// For each policy that does not need the future, the candidates at all sizes.
+    fn candidates_by_policy(&self) -> impl Iterator<Item = Vec<Candidate<'a>>> {
         let specs = self.policies.iter().enumerate();
         let specs = specs.filter(|(_, spec)| !spec.entry().needs.future);
-        specs.map(|(place, spec)| {
-            let row = self.row(place).iter().zip(self.of("lru")).enumerate();
-            let row = row.map(|(at, (outcome, lru))| Candidate {
+        specs.map(|(index, spec)| {
+            let outcomes = self.outcomes_by_size(index).iter();
+            let pairs = outcomes.zip(self.outcomes_of("lru")).enumerate();
+            let candidates = pairs.map(|(at, (outcome, lru))| Candidate {
                 at,
                 spec,
                 outcome,
                 lru,
+                best: spec,
+                eligible_sizes: self.sizes.len(),
             });
-            row.collect()
+            candidates.collect()
         })
     }
 
-    /// The change of policy that gains most over LRU, on the average of the sizes, at the size at
-    /// which it gains most. The average keeps a policy that wins by a hair at one size from being
-    /// preferred to one that is good at all. Where something is gained at sizes that a run could
-    /// steer, only these count. Of those that gain nearly as much there, it is the policy that has
-    /// to be told least.
+    /// The change of policy to advise.
+    ///
+    /// First the policy with the highest gain over LRU on average over the sizes, at the size where
+    /// it gains most. The average prevents a policy that is slightly better at one size from being
+    /// preferred to one that is better overall. If there is a gain at sizes that a run can steer,
+    /// only those sizes count. Then, of the policies that gain nearly as much at that size, the one
+    /// that needs to know least.
     pub(crate) fn candidate(&self) -> Option<Candidate<'a>> {
-        if self.of("lru").is_empty() || self.of("opt").is_empty() {
+        if self.outcomes_of("lru").is_empty() || self.outcomes_of("opt").is_empty() {
             return None;
         }
-        let steered = |one: &Candidate<'_>| self.can_be_steered(one.outcome.cache_blocks);
-        let some = self
-            .rows()
+        let steerable = |one: &Candidate<'_>| self.can_be_steered(one.outcome.cache_blocks);
+        let only_steerable = self
+            .candidates_by_policy()
             .flatten()
-            .any(|one| steered(&one) && one.gain() >= GAIN_MIN_HIT_RATIO);
-        let rows = || {
-            let counted = |row: Vec<Candidate<'a>>| -> Vec<Candidate<'a>> {
-                row.into_iter()
-                    .filter(|one| !some || steered(one))
+            .any(|one| steerable(&one) && one.gain() >= GAIN_MIN_HIT_RATIO);
+        let eligible = || {
+            let filtered = |candidates: Vec<Candidate<'a>>| -> Vec<Candidate<'a>> {
+                candidates
+                    .into_iter()
+                    .filter(|one| !only_steerable || steerable(one))
                     .collect()
             };
-            self.rows().map(counted)
+            self.candidates_by_policy().map(filtered)
         };
-        let sum = |row: &[Candidate<'_>]| row.iter().map(Candidate::gain).sum::<f64>();
-        let best_sum = rows().map(|row| sum(&row)).fold(f64::MIN, f64::max);
-        // Of equals the first.
-        let best = rows()
-            .find(|row| sum(row) >= best_sum)?
+        let sum = |of_policy: &[Candidate<'_>]| of_policy.iter().map(Candidate::gain).sum::<f64>();
+        let best_sum = eligible()
+            .map(|of_policy| sum(&of_policy))
+            .fold(f64::MIN, f64::max);
+        // Of equally good policies the first.
+        let of_best = eligible().find(|of_policy| sum(of_policy) >= best_sum)?;
+        let eligible_sizes = of_best.len();
+        let best = of_best
             .into_iter()
             .max_by(|a, b| a.gain().total_cmp(&b.gain()))?;
-        let nearly = self
-            .rows()
-            .map(|row| row[best.at])
+        let near_best = self
+            .candidates_by_policy()
+            .map(|of_policy| Candidate {
+                best: best.spec,
+                eligible_sizes,
+                ..of_policy[best.at]
+            })
             .filter(|one| one.gain() >= NEAR_BEST_SHARE * best.gain());
-        nearly.min_by(|a, b| {
+        near_best.min_by(|a, b| {
             let least =
                 knowledge_needed(a.spec.entry().needs).cmp(&knowledge_needed(b.spec.entry().needs));
             least.then_with(|| b.gain().total_cmp(&a.gain()))
         })
     }
 
-    /// The cache that room is added to: the smallest that was asked about, or else the smallest
-    /// that there may be.
-    fn smallest<'b>(&self, alternatives: &'b Alternatives) -> Option<&'b CacheOutcome>
+    /// The cache that a larger one is compared with: the smallest simulated size, or the smallest
+    /// that a run can steer if that is larger and the user named no size.
+    fn smallest<'b>(&self, second: &'b SecondPass) -> Option<&'b CacheOutcome>
     where
         'a: 'b,
     {
-        let smallest = self.of("lru").iter().min_by_key(|lru| lru.cache_blocks)?;
+        let lru = self.outcomes_of("lru").iter();
+        let smallest = lru.min_by_key(|lru| lru.cache_blocks)?;
         if self.can_be_advised(smallest.cache_blocks) {
             return Some(smallest);
         }
-        let mut larger = alternatives.lru.iter();
+        let mut larger = second.lru.iter();
         larger
             .find(|lru| self.can_be_steered(lru.cache_blocks))
-            .or(alternatives.lru.last())
+            .or(second.lru.last())
             .or(Some(smallest))
     }
 
     /// The advice that follows.
-    pub(crate) fn advice(&self, alternatives: &Alternatives) -> CacheAdvice {
-        let ceiling = self.ceiling();
+    pub(crate) fn advice(&self, second: &SecondPass) -> CacheAdvice {
+        let hit_ratio_max = self.hit_ratio_max();
         if self.references == 0 {
-            return nothing(
+            return no_change(
                 "The program referenced no block of any file: there is nothing to cache."
                     .to_owned(),
             );
         }
-        let (Some(candidate), Some(smallest)) = (self.candidate(), self.smallest(alternatives))
-        else {
-            return nothing(
+        let (Some(candidate), Some(smallest)) = (self.candidate(), self.smallest(second)) else {
+            return no_change(
                 "Too little was simulated for advice: it takes lru and opt at one size or more."
                     .to_owned(),
             );
         };
-        let to_gain = ceiling - smallest.hit_ratio;
-        if ceiling < GAIN_MIN_HIT_RATIO {
+        let gain_max = hit_ratio_max - smallest.hit_ratio;
+        if hit_ratio_max < GAIN_MIN_HIT_RATIO {
             let sentence = format!(
-                "{} of the references are first uses: \
-                 no cache, of whatever policy or size, serves those.",
-                percent(1.0 - ceiling)
+                "{} of the references are first uses, which no cache can serve.",
+                percent(1.0 - hit_ratio_max)
             );
-            return self.surely(Claim::Nothing, &candidate, nothing(sentence));
+            return self.with_confidence(
+                Claim::NoGain,
+                candidate.lru,
+                candidate.outcome,
+                no_change(sentence),
+            );
         }
-        if to_gain < GAIN_MIN_HIT_RATIO {
+        if gain_max < GAIN_MIN_HIT_RATIO {
             let sentence = format!(
                 "Nothing to do: a cache of {} already serves {} of the references, \
-                 all that are not first uses but for {}.",
+                 at most {} less than a cache of all data.",
                 self.size(smallest.cache_blocks.into()),
                 percent(smallest.hit_ratio),
-                counted((to_gain * 100.0).ceil().max(0.0) as u64, "point")
+                counted((gain_max * 100.0).ceil().max(0.0) as u64, "point")
             );
-            // Whatever is done, it cannot gain more than room for everything.
-            let most = alternatives.lru.last().unwrap_or(candidate.outcome);
-            let mut advice = nothing(sentence);
+            // No change gains more than a cache that holds all data.
+            let largest = second.lru.last().unwrap_or(candidate.outcome);
+            let mut advice = no_change(sentence);
             self.mention_small(&candidate, &mut advice);
-            return self.with_confidence(Claim::Nothing, smallest, most, advice);
+            return self.with_confidence(Claim::NoGain, smallest, largest, advice);
         }
-        let twice =
-            alternatives.gain_at_most(candidate.lru, candidate.lru.cache_blocks.saturating_mul(2));
-        let twice = twice.map_or(0.0, |(_, gain)| gain);
+        let twice_blocks = candidate.lru.cache_blocks.saturating_mul(2);
+        let twice = second.largest_lru_up_to(candidate.lru, twice_blocks);
+        let twice_gain = twice.map_or(0.0, |(_, gain)| gain);
         if candidate.gain() >= GAIN_MIN_HIT_RATIO
             && self.can_be_advised(candidate.outcome.cache_blocks)
-            && DOUBLE_CACHE_GAIN_FACTOR * candidate.gain() >= twice
+            && DOUBLE_CACHE_GAIN_FACTOR * candidate.gain() >= twice_gain
         {
-            self.another_policy(&candidate, alternatives)
+            self.another_policy(&candidate, second)
         } else {
-            self.more_cache(smallest, &candidate, alternatives)
+            self.more_cache(smallest, &candidate, second)
         }
     }
 
-    fn another_policy(
-        &self,
-        candidate: &Candidate<'_>,
-        alternatives: &Alternatives,
-    ) -> CacheAdvice {
+    /// How the size of the cache was chosen, in words, where there was a choice.
+    fn size_choice(&self, candidate: &Candidate<'_>) -> Option<String> {
+        let size = self.size(candidate.outcome.cache_blocks.into());
+        let simulated = self.sizes.len();
+        let of_steerable = match candidate.eligible_sizes == simulated {
+            true => "",
+            false => " that `hither run` steers",
+        };
+        match candidate.eligible_sizes {
+            _ if simulated == 1 => None,
+            1 => Some(format!(
+                "{size} is the only simulated size{of_steerable}; --size names others."
+            )),
+            sizes => Some(format!(
+                "Of the {sizes} simulated sizes{of_steerable}, {size} is the one at which {} \
+                 gains most; --size names others.",
+                policy(candidate.best)
+            )),
+        }
+    }
+
+    /// The advice to use another policy in the same cache.
+    fn another_policy(&self, candidate: &Candidate<'_>, second: &SecondPass) -> CacheAdvice {
         let (gain, at) = (candidate.gain(), candidate.at);
         let (outcome, lru) = (candidate.outcome, candidate.lru);
-        let gain_max = self.of("opt")[at].hit_ratio - lru.hit_ratio;
+        let gain_max = self.outcomes_of("opt")[at].hit_ratio - lru.hit_ratio;
         let saved = (gain * self.references as f64).round() as u64;
         let here = u64::from(outcome.cache_blocks);
         let name = policy(candidate.spec);
@@ -398,16 +442,17 @@ impl<'a> AdviceInput<'a> {
                 bytes(saved * self.block_bytes)
             ),
         ];
+        sentences.extend(self.size_choice(candidate));
         let mut others = Vec::new();
-        let here_too = self.rows().map(|row| row[at]);
-        let best = here_too.max_by(|a, b| a.gain().total_cmp(&b.gain()));
-        // What rounds to nothing is nothing.
-        if let Some(best) = best.filter(|best| best.gain() - gain >= 0.0005) {
+        let same_size = self.candidates_by_policy().map(|of_policy| of_policy[at]);
+        let best = same_size.max_by(|a, b| a.gain().total_cmp(&b.gain()));
+        let more = |best: &Candidate<'_>| best.gain() - gain;
+        if let Some(best) = best.filter(|best| more(best) >= ROUNDS_TO_ZERO_HIT_RATIO) {
             let other = policy(best.spec);
-            let more = points(best.gain() - gain);
+            let more = points(more(&best));
             let knowing = match knowledge_needed(best.spec.entry().needs) {
-                2 => " and has to know call sites",
-                1 => " and has to know files",
+                2 => ", but needs to know call sites",
+                1 => ", but needs to know files",
                 _ => "",
             };
             sentences.push(format!("{other} gains {more} points more{knowing}."));
@@ -418,10 +463,11 @@ impl<'a> AdviceInput<'a> {
                 gain: best.gain(),
             });
         }
-        let mut ladder = alternatives.lru.iter();
-        if let Some(larger) = ladder.find(|larger| larger.hit_ratio >= outcome.hit_ratio) {
+        let mut lru_by_size = second.lru.iter();
+        if let Some(larger) = lru_by_size.find(|larger| larger.hit_ratio >= outcome.hit_ratio) {
             let blocks = u64::from(larger.cache_blocks);
-            sentences.push(match blocks as f64 >= 0.95 * self.blocks as f64 {
+            let nearly_all = NEARLY_ALL_DATA_SHARE * self.blocks as f64;
+            sentences.push(match blocks as f64 >= nearly_all {
                 true => format!(
                     "LRU does as well only where nearly all {} of the data fit.",
                     self.size(self.blocks)
@@ -432,26 +478,23 @@ impl<'a> AdviceInput<'a> {
                     blocks as f64 / here as f64
                 ),
             });
-            others.push(lru_at(lru, larger));
+            others.push(larger_lru(lru, larger));
         }
         if self.steerable && !self.can_be_steered(outcome.cache_blocks) {
             sentences.push(format!(
-                "A cache this small is nothing that `hither run` can steer: it takes {} or more.",
+                "`hither run` cannot steer a cache this small: it takes {} or more.",
                 bytes(STEERABLE_MIN_BYTES)
             ));
         }
-        let variants = alternatives
-            .variants
-            .iter()
-            .filter_map(|(variant, outcome)| {
-                let lru = alternatives.at(variant.cache_blocks)?;
-                Some(Change {
-                    policy: Some(policy(&variant.spec)),
-                    from_blocks: variant.cache_blocks.into(),
-                    cache_blocks: variant.cache_blocks.into(),
-                    gain: outcome.hit_ratio - lru.hit_ratio,
-                })
-            });
+        let variants = second.variants.iter().filter_map(|(variant, outcome)| {
+            let lru = second.lru_of(variant.cache_blocks)?;
+            Some(Change {
+                policy: Some(policy(&variant.spec)),
+                from_blocks: variant.cache_blocks.into(),
+                cache_blocks: variant.cache_blocks.into(),
+                gain: outcome.hit_ratio - lru.hit_ratio,
+            })
+        });
         let advice = CacheAdvice {
             change: Recommendation::Policy,
             policy: Some(name),
@@ -463,22 +506,22 @@ impl<'a> AdviceInput<'a> {
             confidence: None,
             sentences,
         };
-        self.surely(Claim::Gain, candidate, advice)
+        self.with_confidence(Claim::Gain, lru, outcome, advice)
     }
 
+    /// The advice to use a larger cache.
     fn more_cache(
         &self,
         smallest: &CacheOutcome,
         candidate: &Candidate<'_>,
-        alternatives: &Alternatives,
+        second: &SecondPass,
     ) -> CacheAdvice {
-        let gain_max = self.ceiling() - smallest.hit_ratio;
+        let gain_max = self.hit_ratio_max() - smallest.hit_ratio;
         let wanted = smallest.hit_ratio + NEAR_BEST_SHARE * gain_max;
-        let enough = alternatives
-            .lru
-            .iter()
+        let mut lru_by_size = second.lru.iter();
+        let enough = lru_by_size
             .find(|larger| larger.hit_ratio >= wanted)
-            .or(alternatives.lru.last())
+            .or(second.lru.last())
             .unwrap_or(smallest);
         let (here, blocks) = (
             u64::from(smallest.cache_blocks),
@@ -486,8 +529,8 @@ impl<'a> AdviceInput<'a> {
         );
         let gain = enough.hit_ratio - smallest.hit_ratio;
         let mut sentences = vec![format!(
-            "What helps is room: a cache of {}, {:.1} times as large, serves {} of the references \
-             where {} serves {}: {} of the {} points that room for all {} of the data gains.",
+            "A larger cache helps: {}, {:.1} times as large, serves {} of the references \
+             where {} serves {}: {} of the {} points that a cache of all {} of the data gains.",
             self.size(blocks),
             blocks as f64 / here as f64,
             percent(enough.hit_ratio),
@@ -497,17 +540,27 @@ impl<'a> AdviceInput<'a> {
             points(gain_max),
             self.size(self.blocks)
         )];
+        if self.sizes.len() > 1 {
+            let why = match self.can_be_advised(self.sizes.iter().copied().min().unwrap_or(0)) {
+                true => "simulated size",
+                false => "size that `hither run` steers",
+            };
+            sentences.push(format!(
+                "{} is the smallest {why}; --size names others.",
+                self.size(here)
+            ));
+        }
         let mut others = Vec::new();
         let twice = smallest.cache_blocks.saturating_mul(2);
         if u64::from(twice) < blocks
-            && let Some((larger, gained)) = alternatives.gain_at_most(smallest, twice)
+            && let Some((larger, gained)) = second.largest_lru_up_to(smallest, twice)
         {
             sentences.push(format!(
                 "Twice the cache, {}, gains {} points.",
                 self.size(larger.cache_blocks.into()),
                 points(gained)
             ));
-            others.push(lru_at(smallest, larger));
+            others.push(larger_lru(smallest, larger));
         }
         if candidate.gain() >= GAIN_MIN_HIT_RATIO
             && self.can_be_advised(candidate.outcome.cache_blocks)
@@ -521,8 +574,8 @@ impl<'a> AdviceInput<'a> {
             ));
             others.push(change);
         } else if candidate.gain() < GAIN_MIN_HIT_RATIO {
-            let left = self.of("opt").iter().zip(self.of("lru"));
-            let left = left.map(|(opt, lru)| opt.hit_ratio - lru.hit_ratio);
+            let both = self.outcomes_of("opt").iter().zip(self.outcomes_of("lru"));
+            let left = both.map(|(opt, lru)| opt.hit_ratio - lru.hit_ratio);
             let left = left.fold(0.0, f64::max);
             let optimum = match left >= GAIN_MIN_HIT_RATIO {
                 true => format!("although the optimum would by up to {}", points(left)),
@@ -549,7 +602,7 @@ impl<'a> AdviceInput<'a> {
         self.with_confidence(Claim::Gain, smallest, enough, advice)
     }
 
-    /// A change that gains, but in too small a cache to be advised.
+    /// Mentions a change that gains but whose cache is too small to be advised.
     fn mention_small(&self, candidate: &Candidate<'_>, advice: &mut CacheAdvice) {
         let change = candidate.change();
         if change.gain < GAIN_MIN_HIT_RATIO || self.can_be_advised(candidate.outcome.cache_blocks) {
@@ -566,11 +619,7 @@ impl<'a> AdviceInput<'a> {
         advice.alternatives.push(change);
     }
 
-    fn surely(&self, claim: Claim, candidate: &Candidate<'_>, advice: CacheAdvice) -> CacheAdvice {
-        self.with_confidence(claim, candidate.lru, candidate.outcome, advice)
-    }
-
-    /// The same advice, and how sure it is.
+    /// Adds to the advice how sure it is.
     fn with_confidence(
         &self,
         claim: Claim,
@@ -582,13 +631,12 @@ impl<'a> AdviceInput<'a> {
         if let Some(estimate) = to.estimate
             && estimate.standard_error.is_none()
         {
-            doubts.push("a sample this small has an error that nobody knows".to_owned());
+            doubts.push("the error of a sample this small is unknown".to_owned());
         }
         if claim == Claim::Gain {
             if self.references < REFERENCES_PER_BLOCK_MIN * self.blocks {
                 doubts.push(format!(
-                    "a block is used {:.1} times on average, \
-                     so that one round more or less changes it",
+                    "a block is used only {:.1} times on average",
                     self.references as f64 / self.blocks.max(1) as f64
                 ));
             }
@@ -611,27 +659,31 @@ impl<'a> AdviceInput<'a> {
     }
 }
 
-impl Alternatives {
-    /// LRU in a cache of just this size, if that was simulated.
-    fn at(&self, cache_blocks: u32) -> Option<&CacheOutcome> {
+impl SecondPass {
+    /// LRU in a cache of exactly this size, if that was simulated.
+    fn lru_of(&self, cache_blocks: u32) -> Option<&CacheOutcome> {
         let at = self
             .lru
             .binary_search_by_key(&cache_blocks, |outcome| outcome.cache_blocks);
         at.ok().map(|at| &self.lru[at])
     }
 
-    /// LRU in the largest cache that was simulated of those that are no larger than this, and what
-    /// it gains.
-    fn gain_at_most(&self, from: &CacheOutcome, cache_blocks: u32) -> Option<(&CacheOutcome, f64)> {
-        let larger = self
+    /// LRU in the largest simulated cache of at most this size, and its gain over `from`.
+    fn largest_lru_up_to(
+        &self,
+        from: &CacheOutcome,
+        cache_blocks: u32,
+    ) -> Option<(&CacheOutcome, f64)> {
+        let up_to = self
             .lru
             .partition_point(|outcome| outcome.cache_blocks <= cache_blocks);
-        let outcome = &self.lru[larger.checked_sub(1)?];
+        let outcome = &self.lru[up_to.checked_sub(1)?];
         Some((outcome, outcome.hit_ratio - from.hit_ratio))
     }
 }
 
-fn lru_at(from: &CacheOutcome, to: &CacheOutcome) -> Change {
+/// The change to LRU in a larger cache.
+fn larger_lru(from: &CacheOutcome, to: &CacheOutcome) -> Change {
     Change {
         policy: None,
         from_blocks: from.cache_blocks.into(),
@@ -640,15 +692,8 @@ fn lru_at(from: &CacheOutcome, to: &CacheOutcome) -> Change {
     }
 }
 
-/// A part of the references in points of hit ratio: `46.0`; no sign for what rounds to zero.
-fn points(ratio: f64) -> String {
-    match format!("{:.1}", ratio * 100.0).as_str() {
-        "-0.0" => "0.0".to_owned(),
-        text => text.to_owned(),
-    }
-}
-
-fn nothing(sentence: String) -> CacheAdvice {
+/// The advice to change nothing.
+fn no_change(sentence: String) -> CacheAdvice {
     CacheAdvice {
         change: Recommendation::Nothing,
         policy: None,

@@ -1,10 +1,10 @@
-//! Traces of which it is known what to do about them.
+//! Advice on made-up traces for which the right advice is known.
 
 use hither_core::{Access, Block, Object, Site};
 use hither_sim::references::InMemory;
 use hither_sim::{CacheOptions, References, Spacing, curve, run};
 
-use super::confidence::Level;
+use super::confidence::ConfidenceLevel;
 use super::*;
 
 /// Accesses to blocks of one file from one call site.
@@ -19,11 +19,12 @@ fn trace(blocks: impl Iterator<Item = u32>) -> InMemory {
     InMemory::new(blocks.enumerate().map(access).collect(), knows)
 }
 
-/// As a verdict does it, over something smaller than a trace, of which nothing could be steered.
+/// Advice on references that belong to no file, so that no cache of them can be steered.
 fn advised(policies: &str, sizes: &[u32], references: &InMemory) -> CacheAdvice {
     advised_on(policies, sizes, references, false, true)
 }
 
+/// Advice with both passes, as in `CacheAnalysis`.
 fn advised_on(
     policies: &str,
     sizes: &[u32],
@@ -33,7 +34,7 @@ fn advised_on(
 ) -> CacheAdvice {
     let policies = <Spec>::parse_list(policies).expect("policies");
     let options = CacheOptions {
-        segments: STRETCHES,
+        segments: SEGMENTS,
         ..CacheOptions::default()
     };
     let simulate = |configurations: &[CacheConfiguration]| {
@@ -61,28 +62,28 @@ fn advised_on(
     };
     let variants = input.candidate().map(|candidate| candidate.variants());
     let variants = variants.unwrap_or_default();
-    let mut ladder = curve::sizes(references.blocks(), 1000, Spacing::Linear);
-    ladder.extend(
+    let mut lru_by_size = curve::sizes(references.blocks(), 1000, Spacing::Linear);
+    lru_by_size.extend(
         sizes
             .iter()
             .chain(variants.iter().map(|one| &one.cache_blocks)),
     );
-    ladder.sort_unstable();
-    ladder.dedup();
+    lru_by_size.sort_unstable();
+    lru_by_size.dedup();
     let spec = "lru".parse().expect("lru");
-    let ladder: Vec<CacheConfiguration> = ladder
+    let lru_by_size: Vec<CacheConfiguration> = lru_by_size
         .iter()
         .map(|&cache_blocks| CacheConfiguration { spec, cache_blocks })
         .collect();
-    input.advice(&Alternatives {
-        lru: simulate(&ladder),
+    input.advice(&SecondPass {
+        lru: simulate(&lru_by_size),
         variants: variants.iter().copied().zip(simulate(&variants)).collect(),
     })
 }
 
 const ALL: &str = "lru,arc,dear,ubm,pcc,opt";
 
-fn level(advice: &CacheAdvice) -> Level {
+fn level(advice: &CacheAdvice) -> ConfidenceLevel {
     advice.confidence.as_ref().expect("simulated").level
 }
 
@@ -101,14 +102,19 @@ fn random() -> impl FnMut(u32) -> u32 {
 fn a_loop_larger_than_the_cache_calls_for_another_policy() {
     let advice = advised(ALL, &[500], &trace((0..20_000).map(|tick| tick % 1000)));
     assert_eq!(advice.change, Recommendation::Policy);
-    // pcc does as well, but has to know call sites.
+    // pcc gains as much, but needs to know call sites.
     assert_eq!(
         (advice.policy.as_deref(), advice.cache_blocks),
         (Some("ubm"), Some(500))
     );
     assert!(advice.gain > 0.4 && advice.gain >= NEAR_BEST_SHARE * advice.gain_max);
-    assert_eq!(level(&advice), Level::Sure, "{:?}", advice.sentences);
-    let room = advice.alternatives.last().expect("another way");
+    assert_eq!(
+        level(&advice),
+        ConfidenceLevel::Sure,
+        "{:?}",
+        advice.sentences
+    );
+    let room = advice.alternatives.last().expect("a larger cache");
     assert_eq!(room.policy, None);
     assert!(
         room.gain >= advice.gain && room.cache_blocks >= 990,
@@ -128,7 +134,11 @@ fn a_loop_larger_than_the_cache_calls_for_another_policy() {
 fn a_loop_that_is_gone_through_twice_is_no_certainty() {
     let advice = advised(ALL, &[500], &trace((0..2000).map(|tick| tick % 1000)));
     assert_eq!(advice.change, Recommendation::Policy);
-    assert!(level(&advice) < Level::Sure, "{:?}", advice.sentences);
+    assert!(
+        level(&advice) < ConfidenceLevel::Sure,
+        "{:?}",
+        advice.sentences
+    );
     assert!(
         advice
             .sentences
@@ -148,11 +158,15 @@ fn where_large_sizes_are_used_alike_room_helps() {
         "{:?}",
         advice.sentences
     );
-    // Every block is as likely as any other, so that nine tenths of the gain take nine tenths of
-    // the room.
+    // All blocks are equally likely, so nine tenths of the gain need nine tenths of the size.
     let enough = advice.cache_blocks.expect("a size");
     assert!((890..=930).contains(&enough), "{enough}");
-    assert_eq!(level(&advice), Level::Sure, "{:?}", advice.sentences);
+    assert_eq!(
+        level(&advice),
+        ConfidenceLevel::Sure,
+        "{:?}",
+        advice.sentences
+    );
     let twice = &advice.alternatives[0];
     assert_eq!((twice.from_blocks, twice.cache_blocks), (100, 200));
     assert!((twice.gain - 0.1).abs() < 0.02, "{twice:?}");
@@ -163,7 +177,12 @@ fn a_sequential_scan_calls_for_nothing() {
     let advice = advised(ALL, &[500], &trace(0..20_000));
     assert_eq!(advice.change, Recommendation::Nothing);
     assert!(advice.sentences[0].starts_with("100.0 % of the references are first uses"));
-    assert_eq!(level(&advice), Level::Sure, "{:?}", advice.sentences);
+    assert_eq!(
+        level(&advice),
+        ConfidenceLevel::Sure,
+        "{:?}",
+        advice.sentences
+    );
 }
 
 #[test]
@@ -175,12 +194,17 @@ fn a_working_set_that_fits_calls_for_nothing() {
         "{:?}",
         advice.sentences
     );
-    assert_eq!(level(&advice), Level::Sure, "{:?}", advice.sentences);
+    assert_eq!(
+        level(&advice),
+        ConfidenceLevel::Sure,
+        "{:?}",
+        advice.sentences
+    );
 }
 
 #[test]
 fn a_gain_of_a_single_phase_is_unsure() {
-    // A working set that fits, but for one part of the trace in which a loop does not.
+    // A working set that fits, and one phase with a loop that does not.
     let block = |tick: u32| match tick {
         16_000..24_000 => 400 + tick % 1000,
         _ => tick % 400,
@@ -193,13 +217,17 @@ fn a_gain_of_a_single_phase_is_unsure() {
         advice.sentences
     );
     assert!(advice.gain > 0.05, "{}", advice.gain);
-    assert_eq!(level(&advice), Level::Unsure, "{:?}", advice.sentences);
+    assert_eq!(
+        level(&advice),
+        ConfidenceLevel::Unsure,
+        "{:?}",
+        advice.sentences
+    );
 }
 
 #[test]
 fn a_gain_that_hangs_on_the_size_is_no_certainty() {
-    // Half of the loops are just larger than the cache: with a quarter more of it they fit, and LRU
-    // serves them.
+    // The loop is slightly larger than the cache. With a quarter more cache it fits under LRU.
     let advice = advised(
         "lru,mru,opt",
         &[950],
@@ -217,7 +245,12 @@ fn a_gain_that_hangs_on_the_size_is_no_certainty() {
         "{:?}",
         advice.variants
     );
-    assert_eq!(level(&advice), Level::Likely, "{:?}", advice.sentences);
+    assert_eq!(
+        level(&advice),
+        ConfidenceLevel::Likely,
+        "{:?}",
+        advice.sentences
+    );
 }
 
 #[test]
@@ -233,7 +266,7 @@ fn what_the_trace_lacks_weakens_the_advice() {
             })
             .collect();
         let options = CacheOptions {
-            segments: STRETCHES,
+            segments: SEGMENTS,
             ..CacheOptions::default()
         };
         run(&references, &configurations, &options).expect("nothing is lacking")
@@ -249,18 +282,18 @@ fn what_the_trace_lacks_weakens_the_advice() {
         asked_sizes: true,
         doubts: vec!["3 accesses were lost".to_owned()],
     };
-    let advice = input.advice(&Alternatives::default());
-    assert_eq!(level(&advice), Level::Likely);
+    let advice = input.advice(&SecondPass::default());
+    assert_eq!(level(&advice), ConfidenceLevel::Likely);
     let said = advice.sentences.join(" ");
     assert!(said.contains("; 3 accesses were lost."), "{said}");
     assert!(
-        said.contains("nothing that `hither run` can steer"),
+        said.contains("`hither run` cannot steer a cache this small"),
         "{said}"
     );
 }
 
-/// A loop over 4 MiB fits into whatever could be steered, and a policy for a part of it is of no
-/// use unless somebody has such a cache.
+/// A loop over 4 MiB fits into every cache that can be steered. A policy for a smaller cache is of
+/// use only to a user who named that size.
 #[test]
 fn caches_too_small_to_steer_are_mentioned_but_not_advised() {
     let small = trace((0..20_000).map(|tick| tick % 1000));
@@ -272,7 +305,12 @@ fn caches_too_small_to_steer_are_mentioned_but_not_advised() {
         advice.sentences
     );
     assert_eq!((&advice.policy, advice.cache_blocks), (&None, None));
-    assert_eq!(level(&advice), Level::Sure, "{:?}", advice.sentences);
+    assert_eq!(
+        level(&advice),
+        ConfidenceLevel::Sure,
+        "{:?}",
+        advice.sentences
+    );
     let [mentioned] = &advice.alternatives[..] else {
         panic!("{:?}", advice.alternatives);
     };
@@ -296,8 +334,7 @@ fn caches_too_small_to_steer_are_mentioned_but_not_advised() {
         (Recommendation::Policy, Some(750))
     );
 
-    // Where there is something to gain in a cache that is large enough, it is that one, however
-    // much smaller ones gain.
+    // A cache that can be steered is advised, even if smaller ones gain more.
     let large = trace((0..60_000).map(|tick| tick % 5000));
     let advice = advised_on(ALL, &[1500, 2500], &large, true, false);
     assert_eq!(
@@ -305,8 +342,8 @@ fn caches_too_small_to_steer_are_mentioned_but_not_advised() {
         (Recommendation::Policy, Some(2500))
     );
 
-    // Half of it is a loop of 4 MiB, the rest is at random over 16 MiB: beyond 8 MiB room helps,
-    // and no policy.
+    // Half of the references loop over 4 MiB, the others are random over 16 MiB: above 8 MiB a
+    // larger cache helps and no policy.
     let mut random = random();
     let both = (0..80_000).map(|tick| match tick % 2 {
         0 => tick / 2 % 1000,

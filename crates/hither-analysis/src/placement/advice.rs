@@ -1,22 +1,22 @@
-//! From simulated placements to advice: whether another one would help, and how much.
+//! From simulated placements to advice: whether another placement would help, and how much.
 //!
-//! A twentieth of the modelled time is taken as the least that is worth a change: the model knows
-//! latencies to about as much.
+//! A change is advised from a gain of 5 % of the modelled time on. The model's latencies are no
+//! more exact than that.
 
 use hither_core::placement::{Target, placement_policies};
 use hither_core::registry::Mechanism;
 use serde::Serialize;
 
-use super::PlacementCase;
-use super::table::{CaseResult, group};
+use super::case::PlacementCase;
+use super::table::{CaseResult, group_key};
 use crate::format::{bytes, counted, duration_ns, percent, policy};
 use crate::run_plan::RunPlan;
 
-/// The smallest part of the modelled time worth acting on.
+/// The smallest gain that is advised, as a share of the modelled time.
 const GAIN_MIN_TIME_SHARE: f64 = 0.05;
 
-/// What `hither run` does for the placement of this name, with its defaults. The baseline is what
-/// the kernel does without help.
+/// The settings with which `hither run` applies the placement of this name. `None`: no mechanism
+/// applies it, or it is the baseline, which the kernel does without help.
 fn run_plan_of(name: &str) -> Option<RunPlan> {
     let mut entries = placement_policies().iter();
     let entry = entries.find(|entry| entry.name == name)?;
@@ -43,32 +43,32 @@ fn run_plan_of(name: &str) -> Option<RunPlan> {
 pub struct PlacementAdvice {
     /// The topology, as a user writes it.
     pub nodes: String,
-    /// What the others are held to.
+    /// The placement that the others are compared with.
     pub baseline: String,
     /// The placement to use, where another one helps.
     pub placement: Option<String>,
-    /// The part of the baseline's modelled time that it saves.
+    /// The share of the baseline's modelled time that it saves.
     pub gain: f64,
     /// The advice in words.
     pub sentences: Vec<String>,
 }
 
 impl PlacementAdvice {
-    /// What `hither run` could apply of it.
+    /// The settings for `hither run`, if a mechanism can apply the placement.
     pub fn plan(&self) -> Option<RunPlan> {
         run_plan_of(self.placement.as_deref()?)
     }
 }
 
-/// The advice for each topology and size, over the first placement of each.
-pub fn advise(lines: &[CaseResult<'_>], block_bytes: u64) -> Vec<PlacementAdvice> {
-    let together = lines.chunk_by(|a, b| group(a.case) == group(b.case));
-    together
-        .map(|lines| advise_on_group(lines, block_bytes))
+/// The advice for each topology and size. The first placement of each is the baseline.
+pub fn advise(results: &[CaseResult<'_>], block_bytes: u64) -> Vec<PlacementAdvice> {
+    let groups = results.chunk_by(|a, b| group_key(a.case) == group_key(b.case));
+    groups
+        .map(|group| advise_on_group(group, block_bytes))
         .collect()
 }
 
-/// Says which option of `hither run` does on a machine what was simulated.
+/// Names the option of `hither run` that does what was simulated.
 fn on_real_nodes(option: &str) -> String {
     format!(
         "This is simulated; `hither run {option} -- CMD` does it on a machine with several nodes."
@@ -79,24 +79,24 @@ fn name(case: &PlacementCase) -> String {
     policy(&case.configuration.spec)
 }
 
-fn advise_on_group(lines: &[CaseResult<'_>], block_bytes: u64) -> PlacementAdvice {
-    let baseline = &lines[0];
-    let saves = |line: &CaseResult<'_>| {
-        1.0 - line.modelled_time_ns as f64 / baseline.modelled_time_ns.max(1) as f64
+fn advise_on_group(results: &[CaseResult<'_>], block_bytes: u64) -> PlacementAdvice {
+    let baseline = &results[0];
+    let saves = |result: &CaseResult<'_>| {
+        1.0 - result.modelled_time_ns as f64 / baseline.modelled_time_ns.max(1) as f64
     };
-    let foresees = |line: &&CaseResult<'_>| line.case.configuration.spec.needs().totals;
-    let candidates = lines.iter().filter(|line| !foresees(line));
-    let best = candidates.min_by_key(|line| line.modelled_time_ns);
-    let bound = lines
+    let knows_future = |result: &&CaseResult<'_>| result.case.configuration.spec.needs().totals;
+    let candidates = results.iter().filter(|result| !knows_future(result));
+    let best = candidates.min_by_key(|result| result.modelled_time_ns);
+    let bound = results
         .iter()
-        .filter(foresees)
-        .min_by_key(|line| line.modelled_time_ns);
+        .filter(knows_future)
+        .min_by_key(|result| result.modelled_time_ns);
     let topology = &baseline.case.configuration.topology;
     let on = match topology.name().parse() == Ok(topology.nodes()) {
         true => counted(topology.nodes() as u64, "node"),
         false => topology.name().to_owned(),
     };
-    let local = |line: &CaseResult<'_>| percent(line.totals.local_hit_ratio());
+    let local = |result: &CaseResult<'_>| percent(result.totals.local_hit_ratio());
     let mut sentences = Vec::new();
     let helps = best.filter(|best| saves(best) >= GAIN_MIN_TIME_SHARE);
     match helps {
@@ -134,7 +134,7 @@ fn advise_on_group(lines: &[CaseResult<'_>], block_bytes: u64) -> PlacementAdvic
                     .to_owned(),
             });
         }
-        None if lines.len() == 1 => sentences.push(format!(
+        None if results.len() == 1 => sentences.push(format!(
             "On {on}, {} takes {} of modelled time and serves {} of the accesses locally; \
              no other placement was simulated.",
             name(baseline.case),
@@ -150,7 +150,8 @@ fn advise_on_group(lines: &[CaseResult<'_>], block_bytes: u64) -> PlacementAdvic
         )),
     }
     if let Some(bound) = bound {
-        // The bound is one of latencies; what waits for what can still make it slower.
+        // The bound minimises latencies. Contention can still make it slower than another
+        // placement.
         let saved = saves(bound);
         sentences.push(match saved >= 0.0005 {
             true => format!(
@@ -200,7 +201,7 @@ mod tests {
             migrations: 3,
             ..Totals::default()
         };
-        let lines = cases
+        let results = cases
             .iter()
             .zip(times_ns)
             .map(|(case, &(_, modelled_time_ns))| CaseResult {
@@ -208,8 +209,8 @@ mod tests {
                 totals: &totals,
                 modelled_time_ns,
             });
-        let lines: Vec<CaseResult<'_>> = lines.collect();
-        let mut all = advise(&lines, 4096);
+        let results: Vec<CaseResult<'_>> = results.collect();
+        let mut all = advise(&results, 4096);
         assert_eq!(all.len(), 1);
         all.remove(0)
     }
@@ -249,8 +250,7 @@ mod tests {
             alone,
             [
                 "On 4 nodes, upm takes 960 ns of modelled time and serves 40.0 % of the accesses \
-                 locally; no other placement \
-              was simulated."
+                 locally; no other placement was simulated."
             ]
         );
     }

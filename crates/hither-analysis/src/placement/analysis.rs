@@ -1,5 +1,5 @@
-//! Placements as a part of a larger answer: run where nodes are named or known, and told in
-//! sentences, a table and a document.
+//! The placements of `hither advise` and of a report: simulated where nodes are named or known,
+//! with advice, tables and JSON.
 
 use std::sync::Arc;
 
@@ -8,31 +8,34 @@ use hither_sim::{References, Size};
 use hither_trace::Trace;
 use serde_json::json;
 
-use super::{
-    PlacementAdvice, PlacementCase, PlacementRequest, PlacementSetup, RunControl, RunSettings,
-    advise, cases, data_kind, default_placements, document, lines, placements_or_default,
-    recorded_topology, run, table,
-};
+use super::advice::{PlacementAdvice, advise};
+use super::case::{PlacementCase, PlacementRequest, RunSettings, cases};
+use super::data_kind::{data_kind, default_placements, placements_or_default};
+use super::document::document;
+use super::run::{RunControl, run};
+use super::setup::PlacementSetup;
+use super::table::{case_results, table};
 use crate::Result;
 use crate::progress::Progress;
 use crate::run_plan::RunPlan;
+use crate::topology;
 
 /// Placements that were simulated, if any.
 pub struct PlacementAnalysis {
-    /// How the runs went.
+    /// The settings of the runs.
     pub running: RunSettings,
     binding: Binding,
-    /// What was simulated; empty where no nodes are named or known.
+    /// The cases that were simulated. It is empty where no nodes are named or known.
     pub cases: Vec<PlacementCase>,
     /// The outcome of each case, in the same order.
     pub outcomes: Vec<PlacementOutcome>,
-    /// One for each topology and size.
+    /// The advice for each topology and size.
     advice: Vec<PlacementAdvice>,
 }
 
 impl PlacementAnalysis {
-    /// Simulates placements on the nodes that are named, or else on those that the trace knows,
-    /// where it knows several; keeps up to so many `moves` of each.
+    /// Simulates placements on the nodes that are named, or else on the trace's own nodes if it has
+    /// several. Each outcome keeps at most `moves` of its moves.
     pub fn of(
         trace: &Trace,
         placing: &PlacementSetup,
@@ -51,7 +54,7 @@ impl PlacementAnalysis {
         let named = !placing.nodes.is_empty();
         let nodes = match named {
             true => placing.nodes.clone(),
-            false if trace.nodes() > 1 => vec![Arc::new(recorded_topology(trace))],
+            false if trace.nodes() > 1 => vec![Arc::new(topology::recorded(trace))],
             false => Vec::new(),
         };
         if nodes.is_empty() || trace.references() == 0 {
@@ -73,14 +76,14 @@ impl PlacementAnalysis {
         placed.cases = cases(&request, block_bytes, trace.blocks_of_all())?;
         let runs = trace.references() as u64 * placed.cases.len() as u64;
         let bar = progress.begin("placing", Some(runs));
-        let watch = RunControl {
+        let control = RunControl {
             progress: Some(&|done| bar.set_position(done)),
             cancel: None,
         };
-        placed.outcomes = run(trace, &placed.cases, &placed.running, moves, watch)?;
+        placed.outcomes = run(trace, &placed.cases, &placed.running, moves, control)?;
         drop(bar);
-        let lines = lines(&placed.cases, &placed.outcomes);
-        placed.advice = advise(&lines, block_bytes);
+        let results = case_results(&placed.cases, &placed.outcomes);
+        placed.advice = advise(&results, block_bytes);
         Ok(placed)
     }
 
@@ -89,7 +92,7 @@ impl PlacementAnalysis {
         self.advice.iter().flat_map(|advice| &advice.sentences)
     }
 
-    /// What `hither run` could apply: of all topologies and sizes, what gains most.
+    /// The settings for `hither run`: those of the topology and size that gain most.
     pub fn plan(&self) -> Option<RunPlan> {
         let mut advice: Vec<&PlacementAdvice> = self.advice.iter().collect();
         advice.sort_by(|a, b| b.gain.total_cmp(&a.gain));
@@ -98,11 +101,11 @@ impl PlacementAnalysis {
 
     /// The results as text, a table for each topology and size.
     pub fn table(&self, block_bytes: u64) -> String {
-        let lines = lines(&self.cases, &self.outcomes);
-        table(&lines, self.binding, block_bytes)
+        let results = case_results(&self.cases, &self.outcomes);
+        table(&results, self.binding, block_bytes)
     }
 
-    /// Adds `placement`, the advise, and `placements`, the results, where there are any.
+    /// Adds the fields `placement`, the advice, and `placements`, the results, if there are any.
     pub fn add_to(&self, out: &mut serde_json::Value, trace: &Trace) {
         if self.cases.is_empty() {
             return;

@@ -1,5 +1,4 @@
-//! What the model takes things to cost, where that differs from its own figures: one list of names
-//! and numbers for either engine.
+//! Costs that replace those of the model: one list of names and numbers for both engines.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +8,7 @@ use hither_sim::placement::{files, memory};
 
 use crate::{Error, Result};
 
-/// `NAME=VALUE,...`; which names there are depends on the engine.
+/// `NAME=VALUE,...`. The names depend on the engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CostOverrides(String);
 
@@ -36,13 +35,13 @@ impl fmt::Display for CostOverrides {
 }
 
 impl CostOverrides {
-    /// Those of caches of blocks of this size on a topology.
+    /// The costs of caches of file blocks of this size on a topology.
     pub(super) fn files(&self, topology: &Topology, block_bytes: u32) -> Result<files::FileCosts> {
         let costs = files::FileCosts::of(topology, block_bytes).with(&self.0);
         costs.map_err(|error| Error::Usage(error.to_string()))
     }
 
-    /// Those of pages of memory.
+    /// The costs of pages of memory.
     pub(super) fn pages(&self) -> Result<memory::MemoryCosts> {
         let costs = self.0.parse::<memory::MemoryCosts>();
         costs.map_err(|error| Error::Usage(error.to_string()))

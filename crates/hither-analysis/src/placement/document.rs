@@ -1,15 +1,14 @@
-//! A placement's result for programs: all that it counted, and all that is needed to count it
-//! again.
+//! The result of a placement as JSON: all counts, and all that is needed to repeat the run.
 
 use std::collections::BTreeMap;
 
 use hither_core::placement::Target;
+use hither_sim::References;
 use hither_sim::placement::PlacementOutcome;
 use hither_trace::Trace;
 use serde_json::{Value, json};
 
-use super::{PlacementCase, RunSettings};
-use hither_sim::References;
+use super::case::{PlacementCase, RunSettings};
 
 /// The result of one case.
 pub fn document(
@@ -47,7 +46,7 @@ pub fn document(
         "processes": outcome.processes,
     });
     let fields = document.as_object_mut().expect("an object");
-    // The counts by their own names; but for the sum of hops, whose name is that of the mean.
+    // Each count has its own name, except the sum of hops: `hops` is the mean.
     if let Ok(Value::Object(counts)) = serde_json::to_value(totals) {
         for (name, count) in counts {
             let name = if name == "hops" {
@@ -65,8 +64,8 @@ pub fn document(
     document
 }
 
-/// JSON for people and programs: indented, but lists of plain values on one line, since a matrix of
-/// 256 nodes would otherwise be 65,000 lines.
+/// Indented JSON with lists of plain values on one line: a matrix of 256 nodes would otherwise take
+/// 65,000 lines.
 pub fn pretty(value: &Value) -> String {
     let mut text = String::new();
     write(&mut text, value, 0);

@@ -1,4 +1,4 @@
-//! Results as pictures, and over time as data.
+//! Results of placements as pictures, and their timeline as CSV.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,7 +7,9 @@ use hither_core::placement::Target;
 use hither_sim::placement::{Binding, PlacementOutcome};
 use hither_trace::Trace;
 
-use super::{PlacementCase, RunSettings, file_name, table};
+use super::case::{PlacementCase, RunSettings};
+use super::table;
+use crate::file::name_of;
 use crate::format::{count, counted, percent, policy, shortened};
 use crate::plot::{
     Heatmap, HeatmapPanel, MoveArrow, MovesMap, MovesPanel, NodeLayout, Plot, Timeline,
@@ -24,7 +26,7 @@ pub struct Pictures<'a> {
 }
 
 impl<'a> Pictures<'a> {
-    /// The pictures of cases and their outcomes, which stand in the same order.
+    /// The pictures of these cases and their outcomes, which are in the same order.
     pub fn of(
         trace: &'a Trace,
         cases: &'a [PlacementCase],
@@ -41,22 +43,21 @@ impl<'a> Pictures<'a> {
         }
     }
 
-    /// Every picture as SVG, with its title: who served whom, what moved, and what happened over
-    /// time.
-    pub fn all(&self) -> Vec<(String, String)> {
-        let both = |picture: &dyn Plot| (picture.title().to_owned(), picture.svg());
+    /// All pictures: the title and the SVG of each.
+    pub fn titles_and_svgs(&self) -> Vec<(String, String)> {
+        let titled = |picture: &dyn Plot| (picture.title().to_owned(), picture.svg());
         vec![
-            both(&self.heatmap()),
-            both(&self.moves()),
-            both(&self.timeline()),
+            titled(&self.heatmap()),
+            titled(&self.moves()),
+            titled(&self.timeline()),
         ]
     }
 
     fn title(&self, what: &str) -> String {
-        format!("{what}: {}", shortened(&file_name(self.trace.path()), 50))
+        format!("{what}: {}", shortened(&name_of(self.trace.path()), 50))
     }
 
-    /// What all cases share, where they do, and what the figures come from.
+    /// The heading that all cases share, if they do, and the trace that they come from.
     fn subtitle(&self) -> String {
         let block_bytes = u64::from(self.trace.options().block_bytes);
         let headings = || {
@@ -77,7 +78,7 @@ impl<'a> Pictures<'a> {
         )
     }
 
-    /// What tells a case from the others.
+    /// The label of a case: its placement, and the settings by which it differs from other cases.
     fn label(&self, case: &PlacementCase) -> String {
         let own = &case.configuration;
         let differ = |of: &dyn Fn(&PlacementCase) -> String| {
@@ -135,7 +136,7 @@ impl<'a> Pictures<'a> {
             MovesPanel {
                 label: self.label(case),
                 note: moved(outcome),
-                ground: NodeLayout::of(topology),
+                layout: NodeLayout::of(topology),
                 served: (0..nodes).map(served).collect(),
                 arrows: arrows(outcome),
             }
@@ -147,7 +148,7 @@ impl<'a> Pictures<'a> {
         }
     }
 
-    /// What each node holds, and how much is served locally, over time.
+    /// The contents of each node and the local hit ratio over time.
     pub fn timeline(&self) -> Timeline {
         let run = |(case, outcome): (&PlacementCase, &PlacementOutcome)| TimelineRun {
             label: self.label(case),
@@ -169,14 +170,14 @@ impl<'a> Pictures<'a> {
         Timeline {
             title: self.title("Over time"),
             subtitle: self.subtitle(),
-            what: if memory { "pages" } else { "cached blocks" },
+            unit: if memory { "pages" } else { "cached blocks" },
             warm_up: self.warm_up,
             runs: self.each().map(run).collect(),
         }
     }
 
-    /// The same as CSV: a line an interval. Nodes are the last columns, as many as the largest
-    /// topology has.
+    /// The timeline as CSV: a line for each interval. The last columns are the nodes, as many as
+    /// the largest topology has.
     pub fn timeline_csv(&self) -> String {
         let mut text = String::new();
         let widest = self
@@ -212,8 +213,7 @@ impl<'a> Pictures<'a> {
         for (case, outcome) in self.each() {
             let configuration = &case.configuration;
             for interval in &outcome.timeline {
-                // Specs have commas in them; no name has a quotation mark. Writing to a string
-                // cannot fail.
+                // Specs contain commas, so they are quoted. Writing to a string cannot fail.
                 let _ = write!(
                     text,
                     "\"{}\",\"{}\",\"{}\",\"{}\",{},{},{}",
@@ -242,7 +242,7 @@ impl<'a> Pictures<'a> {
     }
 }
 
-/// How much moved, in words.
+/// The number of moves, in words.
 fn moved(outcome: &PlacementOutcome) -> String {
     let (totals, warm_up) = (&outcome.totals, &outcome.warm_up);
     let migrations = totals.migrations + warm_up.migrations;

@@ -1,49 +1,51 @@
-//! Results for people: a table for each topology, size and replacement, a row a placement in the
-//! order asked for.
+//! Results as text: one table for each topology, size and replacement policy, with a row for each
+//! placement in the order of the request.
 
 use hither_core::placement::Target;
 use hither_sim::placement::{Binding, PlacementOutcome, Totals};
 
-use super::PlacementCase;
+use super::case::PlacementCase;
 use crate::format::{bytes, count, counted, duration_ns, percent, policy};
 use crate::table::{Align, Table};
 
-/// A row: a case, and as much of its outcome as a sweep keeps.
+/// A row of a table: a case, and the part of its outcome that a sweep keeps.
 pub struct CaseResult<'a> {
-    /// What was simulated.
+    /// The case that was simulated.
     pub case: &'a PlacementCase,
-    /// What was counted after the warm-up.
+    /// The counts after the warm-up.
     pub totals: &'a Totals,
     /// The modelled time of the whole run in nanoseconds.
     pub modelled_time_ns: u64,
 }
 
-/// The rows of whole outcomes.
-pub fn lines<'a>(
+/// The rows of these outcomes.
+pub fn case_results<'a>(
     cases: &'a [PlacementCase],
     outcomes: &'a [PlacementOutcome],
 ) -> Vec<CaseResult<'a>> {
-    let line = |(case, outcome): (&'a PlacementCase, &'a PlacementOutcome)| CaseResult {
+    let result = |(case, outcome): (&'a PlacementCase, &'a PlacementOutcome)| CaseResult {
         case,
         totals: &outcome.totals,
         modelled_time_ns: outcome.modelled_time_ns,
     };
-    cases.iter().zip(outcomes).map(line).collect()
+    cases.iter().zip(outcomes).map(result).collect()
 }
 
 /// The tables.
-pub fn table(lines: &[CaseResult<'_>], binding: Binding, block_bytes: u64) -> String {
-    let together = lines.chunk_by(|a, b| group(a.case) == group(b.case));
-    let text = |lines: &[CaseResult<'_>]| {
-        let heading = heading(lines[0].case, binding, block_bytes);
-        format!("\n{heading}\n{}", rows(lines))
+pub fn table(results: &[CaseResult<'_>], binding: Binding, block_bytes: u64) -> String {
+    let groups = results.chunk_by(|a, b| group_key(a.case) == group_key(b.case));
+    let text = |group: &[CaseResult<'_>]| {
+        let heading = heading(group[0].case, binding, block_bytes);
+        format!("\n{heading}\n{}", rows(group))
     };
-    together.map(text).collect()
+    groups.map(text).collect()
 }
 
-/// What the placements of a table have in common. Two topologies may have one name, but not one
-/// place in memory.
-pub(super) fn group(case: &PlacementCase) -> (*const hither_core::Topology, &str, &[u32], String) {
+/// What the placements of a table have in common. Two topologies may have the same name, so they
+/// are compared by address.
+pub(super) fn group_key(
+    case: &PlacementCase,
+) -> (*const hither_core::Topology, &str, &[u32], String) {
     let configuration = &case.configuration;
     (
         std::sync::Arc::as_ptr(&configuration.topology),
@@ -53,7 +55,7 @@ pub(super) fn group(case: &PlacementCase) -> (*const hither_core::Topology, &str
     )
 }
 
-/// Nodes, their sizes, what they give up, and who runs on them.
+/// The heading of a table: the nodes, their capacity and replacement policy, and the binding.
 pub(super) fn heading(case: &PlacementCase, binding: Binding, block_bytes: u64) -> String {
     let configuration = &case.configuration;
     let (name, nodes) = (
@@ -80,7 +82,7 @@ pub(super) fn heading(case: &PlacementCase, binding: Binding, block_bytes: u64) 
         ),
     };
     let bound = match binding {
-        // A sweep has no trace at hand any more that would tell.
+        // In a sweep the trace is no longer loaded, so the binding is not resolved.
         Binding::Auto => "",
         Binding::Trace => ", on the nodes that the trace says",
         Binding::Threads => ", threads in turn",
@@ -92,8 +94,8 @@ pub(super) fn heading(case: &PlacementCase, binding: Binding, block_bytes: u64) 
     )
 }
 
-fn rows(lines: &[CaseResult<'_>]) -> String {
-    let first = &lines[0];
+fn rows(results: &[CaseResult<'_>]) -> String {
+    let first = &results[0];
     let relative = format!("by {}", first.case.configuration.spec.entry().name);
     let heads = [
         ("placement", Align::Left),
@@ -109,31 +111,31 @@ fn rows(lines: &[CaseResult<'_>]) -> String {
         ("time", Align::Right),
         (relative.as_str(), Align::Right),
     ];
-    // A placement compared with itself says nothing.
-    let columns = heads.len() - usize::from(lines.len() == 1);
+    // The last column compares with the first placement, so a single one needs no such column.
+    let columns = heads.len() - usize::from(results.len() == 1);
     let mut table = Table::new(heads.into_iter().take(columns));
     let first_ns = first.modelled_time_ns as f64;
-    for line in lines {
-        let totals = line.totals;
-        let part = |part: u64| match totals.accesses {
+    for result in results {
+        let totals = result.totals;
+        let share = |part: u64| match totals.accesses {
             0 => "-".to_owned(),
             all => percent(part as f64 / all as f64),
         };
-        // Where nobody held anything, there is no mean of those that did.
+        // Without hits there is no mean over hits.
         let of_hits = |mean: String| match totals.local + totals.remote {
             0 => "-".to_owned(),
             _ => mean,
         };
-        let time_ns = line.modelled_time_ns as f64;
+        let time_ns = result.modelled_time_ns as f64;
         let relative = match first_ns > 0.0 {
             true => format!("{:.3}", time_ns / first_ns),
             false => "-".to_owned(),
         };
         let cells = [
-            policy(&line.case.configuration.spec),
-            part(totals.local),
-            part(totals.remote),
-            part(totals.misses),
+            policy(&result.case.configuration.spec),
+            share(totals.local),
+            share(totals.remote),
+            share(totals.misses),
             of_hits(format!("{:.2}", totals.mean_hops())),
             of_hits(duration_ns(totals.hit_latency_ns())),
             duration_ns(totals.access_latency_ns()),
@@ -148,16 +150,16 @@ fn rows(lines: &[CaseResult<'_>]) -> String {
     table.render()
 }
 
-/// More columns than this do not fit a terminal.
-const TRAFFIC_MAX: usize = 16;
+/// The most nodes of a traffic matrix: more columns do not fit a terminal.
+const TRAFFIC_NODES_MAX: usize = 16;
 
-/// The accesses from each node to each node that served them, in percent of all, for people.
+/// A matrix for each case: the accesses from each node to the node that served them, in percent.
 pub fn traffic(cases: &[PlacementCase], outcomes: &[PlacementOutcome]) -> String {
     let mut text = String::new();
     for (case, outcome) in cases.iter().zip(outcomes) {
         let nodes = outcome.capacity.len();
         let name = policy(&case.configuration.spec);
-        if nodes > TRAFFIC_MAX {
+        if nodes > TRAFFIC_NODES_MAX {
             text += &format!(
                 "\n{name} on {}: {nodes} nodes are too many to print; --heatmap draws them\n",
                 outcome.nodes

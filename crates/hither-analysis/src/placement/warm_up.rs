@@ -1,4 +1,4 @@
-//! The part of a run that does not count, as a user writes it.
+//! The warm-up of a run, which is not counted, as a user writes it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,14 +12,14 @@ use hither_trace::Trace;
 use crate::format::{self, counted};
 use crate::{Error, Result};
 
-/// How long a run warms up.
+/// The length of a warm-up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum WarmUpSpec {
-    /// So many references.
+    /// A number of references.
     References(u64),
-    /// A part of the references, in percent.
+    /// A share of the references, in percent.
     Percent(f64),
-    /// So many iterations that the trace marks.
+    /// A number of iterations that the trace marks.
     Iterations(u64),
 }
 
@@ -69,8 +69,8 @@ impl fmt::Display for WarmUpSpec {
 }
 
 impl WarmUpSpec {
-    /// What it is for this trace. Fails where nothing would be left to count.
-    pub(super) fn of(self, trace: &Trace) -> Result<placement::WarmUp> {
+    /// The warm-up for this trace. Fails where nothing would be left to count.
+    pub(super) fn resolved(self, trace: &Trace) -> Result<placement::WarmUp> {
         let all = References::references(trace);
         match self {
             WarmUpSpec::References(_) | WarmUpSpec::Percent(_) => {
@@ -100,7 +100,7 @@ impl WarmUpSpec {
         }
     }
 
-    /// References before the end of it.
+    /// The number of references in the warm-up.
     pub fn end(self, trace: &Trace) -> u64 {
         match self {
             WarmUpSpec::References(count) => count,

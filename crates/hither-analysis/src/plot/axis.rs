@@ -1,27 +1,27 @@
-//! Axes: from values to places in the picture, and which values get a label.
+//! Axes: the position of a value in the picture, and which values get a tick with a label.
 
 use crate::format;
 
-/// A value with its label.
+/// A labelled value on an axis.
 pub(super) struct Tick {
     pub(super) at: f64,
     pub(super) label: String,
 }
 
-/// A scale of values over a stretch of the picture.
+/// A mapping of a range of values to a range of coordinates, in points.
 pub(super) struct Axis {
     values: (f64, f64),
-    places: (f64, f64),
+    coordinates: (f64, f64),
     log: bool,
 }
 
-/// Labels of numbers do not come closer than this many points to each other.
-const LABEL_POINTS: f64 = 62.0;
+/// The smallest distance between the labels of two ticks.
+const LABEL_SPACING_POINTS: f64 = 62.0;
 
 impl Axis {
-    /// From the first value at the first place to the last at the last. A logarithmic one starts
-    /// above 0.
-    pub(super) fn new(values: (f64, f64), places: (f64, f64), log: bool) -> Axis {
+    /// Maps the first value to the first coordinate and the last to the last. The values of a
+    /// logarithmic axis are above 0.
+    pub(super) fn new(values: (f64, f64), coordinates: (f64, f64), log: bool) -> Axis {
         let last = if values.1 > values.0 {
             values.1
         } else {
@@ -29,23 +29,25 @@ impl Axis {
         };
         Axis {
             values: (values.0, last),
-            places,
+            coordinates,
             log,
         }
     }
 
+    /// The coordinates of both ends.
     pub(super) fn ends(&self) -> (f64, f64) {
-        self.places
+        self.coordinates
     }
 
-    pub(super) fn place(&self, value: f64) -> f64 {
+    /// The coordinate of a value.
+    pub(super) fn coordinate(&self, value: f64) -> f64 {
         let scale = |value: f64| if self.log { value.ln() } else { value };
         let (first, last) = (scale(self.values.0), scale(self.values.1));
         let part = (scale(value) - first) / (last - first);
-        self.places.0 + part * (self.places.1 - self.places.0)
+        self.coordinates.0 + part * (self.coordinates.1 - self.coordinates.0)
     }
 
-    /// Fifths or so of the axis, with as many decimals as they need.
+    /// Round numbers with decimals, about six over the axis.
     pub(super) fn decimal_ticks(&self) -> Vec<Tick> {
         let step = round_step(self.values.1 / 6.0, &[1.0, 2.0, 5.0], 10.0);
         let decimals = (-step.log10()).ceil().max(0.0) as usize;
@@ -59,10 +61,10 @@ impl Axis {
             .collect()
     }
 
-    /// Round numbers.
+    /// Round whole numbers.
     pub(super) fn count_ticks(&self) -> Vec<Tick> {
         let candidates = if self.log {
-            rows(&[1.0, 2.0, 5.0], 10.0, 1.0)
+            mantissa_products(&[1.0, 2.0, 5.0], 10.0, 1.0)
         } else {
             self.steps(&[1.0, 2.0, 5.0], 10.0, 1.0)
         };
@@ -73,10 +75,9 @@ impl Axis {
         )
     }
 
-    /// Round numbers at least so many points apart, on an axis that goes by steps: for one that
-    /// stands upright.
+    /// Round whole numbers at least `points` apart, for a linear, vertical axis.
     pub(super) fn count_ticks_apart(&self, points: f64) -> Vec<Tick> {
-        let fit = ((self.places.1 - self.places.0).abs() / points).max(1.0);
+        let fit = ((self.coordinates.1 - self.coordinates.0).abs() / points).max(1.0);
         let step = round_step(self.values.1 / fit, &[1.0, 2.0, 5.0], 10.0).max(1.0);
         (0..)
             .map(|number| f64::from(number) * step)
@@ -93,7 +94,7 @@ impl Axis {
         let unit = block_bytes as f64;
         let binary = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
         let candidates = if self.log {
-            rows(&binary, 1024.0, 1.0)
+            mantissa_products(&binary, 1024.0, 1.0)
         } else {
             self.steps(&binary, 1024.0, unit)
         };
@@ -108,7 +109,7 @@ impl Axis {
         )
     }
 
-    /// Multiples of a round step, of which some eight fit; in units of which one value has `unit`.
+    /// Multiples of a round step, about eight over the axis. One value of the axis is `unit` units.
     fn steps(&self, mantissas: &[f64], base: f64, unit: f64) -> Vec<f64> {
         let last = self.values.1 * unit;
         let step = round_step(last / 8.0, mantissas, base).max(1.0);
@@ -118,25 +119,26 @@ impl Axis {
             .collect()
     }
 
-    /// Those of the candidates that lie on the axis and have room: the favoured ones first, then
-    /// what fits between.
+    /// The candidates that lie on the axis and have room for their labels. Preferred values are
+    /// placed first, the others where room is left.
     fn spaced(
         &self,
         candidates: Vec<f64>,
-        favoured: impl Fn(f64) -> bool,
+        preferred: impl Fn(f64) -> bool,
         label: impl Fn(f64) -> String,
     ) -> Vec<Tick> {
         let within = |value: &f64| (self.values.0..=self.values.1).contains(value);
         let candidates: Vec<f64> = candidates.into_iter().filter(within).collect();
         let mut chosen: Vec<f64> = Vec::new();
-        for favourites in [true, false] {
+        for round in [true, false] {
             for &value in candidates
                 .iter()
-                .filter(|value| favoured(**value) == favourites)
+                .filter(|value| preferred(**value) == round)
             {
-                let place = self.place(value);
-                let far = |other: &f64| (self.place(*other) - place).abs() >= LABEL_POINTS;
-                if chosen.iter().all(far) {
+                let at = self.coordinate(value);
+                let is_far =
+                    |other: &f64| (self.coordinate(*other) - at).abs() >= LABEL_SPACING_POINTS;
+                if chosen.iter().all(is_far) {
                     chosen.push(value);
                 }
             }
@@ -152,7 +154,7 @@ impl Axis {
     }
 }
 
-/// A round number at or a little above `highest`, at most 1.
+/// The upper end of an axis of ratios: a round number at or a little above `highest`, at most 1.
 pub(super) fn ceiling(highest: f64) -> f64 {
     if highest > 0.5 {
         1.0
@@ -165,8 +167,9 @@ pub(super) fn ceiling(highest: f64) -> f64 {
     }
 }
 
-/// All products of a mantissa and a power of the base, from `first` on, as far as block numbers go.
-fn rows(mantissas: &[f64], base: f64, first: f64) -> Vec<f64> {
+/// All products of a mantissa and a power of the base, from `first` on, up to the largest block
+/// number.
+fn mantissa_products(mantissas: &[f64], base: f64, first: f64) -> Vec<f64> {
     let powers = (0..20).map(|power| first * base.powi(power));
     powers
         .flat_map(|power| mantissas.iter().map(move |mantissa| mantissa * power))
@@ -176,7 +179,7 @@ fn rows(mantissas: &[f64], base: f64, first: f64) -> Vec<f64> {
 /// The smallest product of a mantissa and a power of the base that is not below `step`.
 fn round_step(step: f64, mantissas: &[f64], base: f64) -> f64 {
     let power = base.powf(step.log(base).floor());
-    // The logarithm of a power of the base may fall short of it by a rounding error.
+    // The logarithm of a power of the base may be too small by a rounding error.
     let reached = |candidate: &f64| *candidate >= step * 0.999_999;
     let next = mantissas.iter().map(|mantissa| mantissa * power);
     next.chain([base * power])

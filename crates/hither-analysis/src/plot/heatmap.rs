@@ -1,18 +1,19 @@
-//! Node by node: who was served by whom, a square of cells for each placement.
+//! The heatmap of placements: for each one a matrix of the accesses from each node to the node that
+//! served them.
 
-use super::panels::{Panels, ink_on, node_step, ramp};
+use super::panels::{PanelGrid, ink_on, node_label_step, ramp};
+use super::picture::{FAINT, GRID, INK, Plot};
 use super::scene::{Anchor, Colour, Scene};
-use super::{FAINT, GRID, INK, Plot};
 use crate::format;
 
-/// Accesses from each node to each node that served them, for one or several placements.
+/// The accesses from each node to each node that served them, for one or several placements.
 #[derive(Clone, Debug)]
 pub struct Heatmap {
-    /// What it is of.
+    /// The title.
     pub title: String,
-    /// Where it comes from, in smaller letters.
+    /// The source of the data, in smaller letters.
     pub subtitle: String,
-    /// One panel a placement.
+    /// One panel for each placement.
     pub panels: Vec<HeatmapPanel>,
 }
 
@@ -33,26 +34,29 @@ impl HeatmapPanel {
     }
 }
 
-/// Up to so many nodes, each cell has its share of the accesses written in it.
-const WRITTEN_MAX: usize = 8;
-/// Up to so many, cells are set apart.
-const APART_MAX: usize = 32;
+/// The most nodes of a matrix whose cells show their share of the accesses as text.
+const TEXT_NODES_MAX: usize = 8;
+/// The most nodes of a matrix with gaps between its cells.
+const GAP_NODES_MAX: usize = 32;
 
-/// Colours go by orders of magnitude, since a node's own accesses outweigh all others by as much:
-/// from one access (or 10^-6 of the most) up to the most that any cell has.
-struct Scale {
+/// The colour of a cell without accesses.
+const EMPTY: Colour = Colour(0xfa, 0xfa, 0xfa);
+
+/// The logarithmic scale of colours. A node's own accesses outweigh all others by orders of
+/// magnitude. The scale begins at one access, or at 10^-6 of the largest cell.
+struct LogScale {
     lowest: f64,
     highest: f64,
 }
 
-impl Scale {
-    fn of(panels: &[HeatmapPanel]) -> Scale {
+impl LogScale {
+    fn of(panels: &[HeatmapPanel]) -> LogScale {
         let all = || panels.iter().flat_map(|panel| &panel.traffic);
         let highest = all().max().copied().unwrap_or(0).max(10) as f64;
         let least = all().filter(|&&count| count > 0).min();
         let least = least.map_or(1.0, |&count| count as f64);
         let lowest = least.clamp(highest / 1e6, highest / 10.0);
-        Scale {
+        LogScale {
             lowest: 10f64.powf(lowest.log10().floor()),
             highest,
         }
@@ -69,9 +73,9 @@ impl Plot for Heatmap {
     }
 
     fn scene(&self) -> Scene {
-        let panels = Panels::new(self.panels.len(), 1.0, 130.0, [&self.title, &self.subtitle]);
+        let panels = PanelGrid::new(self.panels.len(), 1.0, 130.0, [&self.title, &self.subtitle]);
         let mut scene = panels.scene(&self.title, &self.subtitle);
-        let scale = Scale::of(&self.panels);
+        let scale = LogScale::of(&self.panels);
         for (index, matrix) in self.panels.iter().enumerate() {
             panels.heading(
                 &mut scene,
@@ -95,19 +99,19 @@ impl Plot for Heatmap {
 fn draw(
     scene: &mut Scene,
     matrix: &HeatmapPanel,
-    scale: &Scale,
+    scale: &LogScale,
     (left, top): (f64, f64),
     side: f64,
 ) {
     let nodes = matrix.nodes().max(1);
     let cell = side / nodes as f64;
-    // Cells that touch overlap a little, or white seams would show between them.
-    let size = match nodes <= APART_MAX {
+    // Cells without gaps overlap a little: otherwise white seams show between them.
+    let size = match nodes <= GAP_NODES_MAX {
         true => cell - 1.0,
         false => cell + 0.3,
     };
     let all = matrix.traffic.iter().sum::<u64>().max(1) as f64;
-    scene.rectangle((left, top), (side, side), Colour(0xfa, 0xfa, 0xfa));
+    scene.rectangle((left, top), (side, side), EMPTY);
     for (at, &count) in matrix
         .traffic
         .iter()
@@ -120,7 +124,7 @@ fn draw(
         );
         let part = scale.part(count as f64);
         scene.rectangle(corner, (size, size), ramp(part));
-        if nodes <= WRITTEN_MAX {
+        if nodes <= TEXT_NODES_MAX {
             let text = format::percent(count as f64 / all);
             let middle = (corner.0 + size / 2.0, corner.1 + size / 2.0 + 4.0);
             let letters = (cell / 5.0).clamp(8.0, 12.0);
@@ -143,11 +147,11 @@ fn draw(
         scene.line(vec![from, to], 1.0, GRID);
     }
     let middle = |node: usize| (node as f64 + 0.5) * cell;
-    for node in (0..nodes).step_by(node_step(cell, 20.0)) {
+    for node in (0..nodes).step_by(node_label_step(cell, 20.0)) {
         let (x, label) = (left + middle(node), node.to_string());
         scene.text(x, top + side + 15.0, 11.0, INK, Anchor::Middle, &label);
     }
-    for node in (0..nodes).step_by(node_step(cell, 13.0)) {
+    for node in (0..nodes).step_by(node_label_step(cell, 13.0)) {
         let (y, label) = (top + middle(node) + 4.0, node.to_string());
         scene.text(left - 6.0, y, 11.0, INK, Anchor::End, &label);
     }
@@ -160,10 +164,10 @@ fn draw(
         Anchor::Middle,
         "node that served",
     );
-    scene.upright(left - 34.0, top + half, 12.0, INK, "node that asked");
+    scene.vertical_text(left - 34.0, top + half, 12.0, INK, "node that asked");
 }
 
-fn legend(scene: &mut Scene, scale: &Scale, (left, top): (f64, f64)) {
+fn legend(scene: &mut Scene, scale: &LogScale, (left, top): (f64, f64)) {
     let (width, height) = (16.0, 200.0);
     scene.text(left, top - 10.0, 12.0, INK, Anchor::Start, "accesses");
     for step in 0..64 {
@@ -186,7 +190,7 @@ fn legend(scene: &mut Scene, scale: &Scale, (left, top): (f64, f64)) {
     let mut last = f64::NEG_INFINITY;
     for (index, count) in labelled.into_iter().enumerate() {
         let y = place(count);
-        // The most has its label; what would run into it has none.
+        // The highest value always has a label. Labels that would overlap it are left out.
         if index > 0 && (y - place(scale.highest)).abs() < 14.0 {
             continue;
         }
@@ -206,7 +210,7 @@ fn legend(scene: &mut Scene, scale: &Scale, (left, top): (f64, f64)) {
         );
     }
     let y = top + height + 20.0;
-    scene.rectangle((left, y - 10.0), (width, 12.0), Colour(0xfa, 0xfa, 0xfa));
+    scene.rectangle((left, y - 10.0), (width, 12.0), EMPTY);
     scene.text(left + width + 8.0, y, 11.0, FAINT, Anchor::Start, "none");
 }
 

@@ -1,9 +1,10 @@
-//! What tells lines apart: a colour and a mark each.
+//! The colour and the mark of each line of a chart.
 
+use super::picture::WHITE;
 use super::scene::{Colour, Scene};
 
-/// Okabe and Ito, "Color universal design", 2008, without the yellow, which is too pale on white,
-/// and with a grey.
+/// The colours of Okabe and Ito, "Color universal design", 2008, with grey in place of yellow,
+/// which is too pale on white.
 const COLOURS: [Colour; 8] = [
     Colour(0x00, 0x72, 0xb2),
     Colour(0xd5, 0x5e, 0x00),
@@ -15,10 +16,12 @@ const COLOURS: [Colour; 8] = [
     Colour(0x85, 0x85, 0x85),
 ];
 
-/// Corners of the marks about their middle. There is one fewer than there are colours, so that
-/// pairs of the two are all different up to the 56th line.
+/// The corners of a mark, relative to its centre.
 type Corners = fn() -> Vec<(f64, f64)>;
-const MARKS: [Corners; 7] = [
+
+/// The shapes of marks. There is one fewer than there are colours, so that 56 lines have different
+/// pairs of the two.
+const SHAPES: [Corners; 7] = [
     || round(24, 4.3),
     || vec![(-4.0, -4.0), (4.0, -4.0), (4.0, 4.0), (-4.0, 4.0)],
     || vec![(0.0, -5.2), (5.0, 3.8), (-5.0, 3.8)],
@@ -34,20 +37,21 @@ const MARKS: [Corners; 7] = [
     },
 ];
 
+/// The colour of a line.
 pub(super) fn colour(line: usize) -> Colour {
     COLOURS[line % COLOURS.len()]
 }
 
-/// The mark of a line, in white edges that set it off against other lines.
+/// Draws the mark of a line, with a white edge that separates it from other lines.
 pub(super) fn draw(scene: &mut Scene, line: usize, at: (f64, f64)) {
-    let corners = MARKS[line % MARKS.len()]();
+    let corners = SHAPES[line % SHAPES.len()]();
     let scaled = |scale: f64| -> Vec<(f64, f64)> {
         corners
             .iter()
             .map(|corner| (at.0 + scale * corner.0, at.1 + scale * corner.1))
             .collect()
     };
-    scene.fill(scaled(1.35), Colour(0xff, 0xff, 0xff));
+    scene.fill(scaled(1.35), WHITE);
     scene.fill(scaled(1.0), colour(line));
 }
 

@@ -1,73 +1,73 @@
-//! The topology with the blocks that moved on it: an arrow for each pair of nodes, as wide as it
-//! was busy.
+//! The moves of placements on their topology: an arrow for each pair of nodes, as wide as the
+//! number of blocks that moved.
 
-use super::panels::Panels;
+use super::network::NodeLayout;
+use super::panels::PanelGrid;
+use super::picture::{FAINT, GRID, INK, Plot, WHITE};
 use super::scene::{Anchor, Colour, Scene};
-use super::{FAINT, GRID, INK, NodeLayout, Plot};
 use crate::format;
 
 /// Topologies with moves on them, for one or several placements.
 #[derive(Clone, Debug)]
 pub struct MovesMap {
-    /// What it is of.
+    /// The title.
     pub title: String,
-    /// Where it comes from, in smaller letters.
+    /// The source of the data, in smaller letters.
     pub subtitle: String,
-    /// One panel a placement.
+    /// One panel for each placement.
     pub panels: Vec<MovesPanel>,
 }
 
-/// What one placement moved.
+/// The moves of one placement.
 #[derive(Clone, Debug)]
 pub struct MovesPanel {
     /// The heading of the panel.
     pub label: String,
     /// A line below the heading.
     pub note: String,
-    /// Where the nodes and their links are.
-    pub ground: NodeLayout,
-    /// The part of the accesses that each node served.
+    /// The coordinates of nodes and links.
+    pub layout: NodeLayout,
+    /// The share of the accesses that each node served.
     pub served: Vec<f64>,
     /// The moves between pairs of nodes.
     pub arrows: Vec<MoveArrow>,
 }
 
-/// How many blocks went from one node to another.
+/// The number of blocks that went from one node to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoveArrow {
     /// The node that a block left.
     pub from: usize,
     /// The node that it went to.
     pub to: usize,
-    /// Replicas were made; otherwise blocks moved.
+    /// Whether replicas were made. Otherwise blocks migrated.
     pub replica: bool,
-    /// How many blocks.
+    /// The number of blocks.
     pub blocks: u64,
 }
 
-/// More arrows than this hide each other: the busiest are drawn, and the panel says which part of
-/// the moves they are.
+/// The most arrows of a panel, since more hide each other. The busiest are drawn, and the panel
+/// says which share of the moves they are.
 const ARROWS_MAX: usize = 60;
 
 const MIGRATED: Colour = Colour(0xd5, 0x5e, 0x00);
 const REPLICATED: Colour = Colour(0x00, 0x72, 0xb2);
-const WHITE: Colour = Colour(0xff, 0xff, 0xff);
 const IDLE: Colour = Colour(0xf4, 0xf4, 0xf4);
 const BUSY: Colour = Colour(0x60, 0x60, 0x60);
 
 impl MovesPanel {
-    /// Height by width of what the nodes span; a line of nodes has room for its arrows' bends.
+    /// Height divided by width of the nodes. A line of nodes has room for bent arrows.
     fn aspect(&self) -> f64 {
-        let (_, (width, height)) = extent(&self.ground);
+        let (_, (width, height)) = extent(&self.layout);
         match width > 0.0 {
             true => (height / width).clamp(0.35, 1.2),
             false => 1.2,
         }
     }
 
-    /// The busiest arrows, the busiest last so that it lies on top, and the part of all moves that
-    /// they are.
-    fn drawn(&self) -> (Vec<MoveArrow>, f64) {
+    /// The busiest arrows, the busiest last so that it is drawn on top, and their share of all
+    /// moves.
+    fn busiest_arrows(&self) -> (Vec<MoveArrow>, f64) {
         let mut arrows = self.arrows.clone();
         arrows.sort_by_key(|arrow| (std::cmp::Reverse(arrow.blocks), arrow.from, arrow.to));
         let all: u64 = arrows.iter().map(|arrow| arrow.blocks).sum();
@@ -78,9 +78,9 @@ impl MovesPanel {
     }
 }
 
-/// The upper left corner of all that is drawn, and its width and height.
-fn extent(ground: &NodeLayout) -> ((f64, f64), (f64, f64)) {
-    let points = || ground.nodes.iter().chain(ground.lines.iter().flatten());
+/// The upper left corner of nodes and links, and their width and height.
+fn extent(layout: &NodeLayout) -> ((f64, f64), (f64, f64)) {
+    let points = || layout.nodes.iter().chain(layout.lines.iter().flatten());
     let low = |of: fn(&(f64, f64)) -> f64| points().map(of).fold(f64::INFINITY, f64::min);
     let high = |of: fn(&(f64, f64)) -> f64| points().map(of).fold(f64::NEG_INFINITY, f64::max);
     let (left, top) = (low(|at| at.0), low(|at| at.1));
@@ -103,7 +103,7 @@ impl Plot for MovesMap {
             .map(MovesPanel::aspect)
             .fold(0.35, f64::max);
         let texts = [self.title.as_str(), &self.subtitle];
-        let panels = Panels::new(self.panels.len(), aspect, 190.0, texts);
+        let panels = PanelGrid::new(self.panels.len(), aspect, 190.0, texts);
         let mut scene = panels.scene(&self.title, &self.subtitle);
         let most = |of: fn(&MovesPanel) -> f64| self.panels.iter().map(of).fold(0.0, f64::max);
         let busiest = most(|panel| panel.served.iter().copied().fold(0.0, f64::max));
@@ -116,7 +116,7 @@ impl Plot for MovesMap {
                 .unwrap_or(0) as f64
         });
         for (index, moves) in self.panels.iter().enumerate() {
-            let (arrows, part) = moves.drawn();
+            let (arrows, part) = moves.busiest_arrows();
             let mut notes = vec![moves.note.clone()];
             if part < 0.999 && !arrows.is_empty() {
                 let pairs = arrows.len();
@@ -140,12 +140,13 @@ impl Plot for MovesMap {
     }
 }
 
-/// Width of an arrow for a part of the busiest one's blocks: its area goes by them.
+/// The width of an arrow for its share of the busiest arrow's blocks. Its area is proportional to
+/// the blocks.
 fn arrow_width(part: f64) -> f64 {
     0.9 + 4.6 * part.sqrt()
 }
 
-/// Few blocks are pale.
+/// The colour of an arrow: the fewer blocks, the paler.
 fn arrow_colour(replica: bool, part: f64) -> Colour {
     let full = if replica { REPLICATED } else { MIGRATED };
     WHITE.towards(full, 0.4 + 0.6 * part.sqrt())
@@ -163,8 +164,8 @@ fn draw(
         nodes,
         switches,
         lines,
-    } = &moves.ground;
-    let ((left, top), (width, height)) = extent(&moves.ground);
+    } = &moves.layout;
+    let ((left, top), (width, height)) = extent(&moves.layout);
     let pairs = || (1..nodes.len()).flat_map(|a| (0..a).map(move |b| (nodes[a], nodes[b])));
     let nearest = pairs()
         .map(|(a, b)| distance(a, b))
@@ -194,7 +195,7 @@ fn draw(
     for arrow in arrows {
         let part = arrow.blocks as f64 / widest.max(1.0);
         let (from, to) = (place(arrow.from), place(arrow.to));
-        bent(
+        bent_arrow(
             scene,
             from,
             to,
@@ -228,9 +229,9 @@ fn distance(a: (f64, f64), b: (f64, f64)) -> f64 {
     (a.0 - b.0).hypot(a.1 - b.1)
 }
 
-/// An arrow between two discs that bends to its left, so that the way back lies beside it, and so
-/// that one past other nodes does not run through them.
-fn bent(
+/// Draws an arrow between two discs. It bends to its left, so that the arrow of the opposite
+/// direction lies beside it and arrows do not run through nodes between.
+fn bent_arrow(
     scene: &mut Scene,
     from: (f64, f64),
     to: (f64, f64),
@@ -258,7 +259,7 @@ fn bent(
         )
     };
     let head = 4.0 + 1.6 * width;
-    // From where the curve leaves the one disc to where the head's tip touches the other.
+    // The curve starts at the edge of one disc and ends where the head touches the other.
     let steps: Vec<(f64, f64)> = (0..=48).map(|step| point(f64::from(step) / 48.0)).collect();
     let outside = |at: &&(f64, f64)| {
         distance(**at, from) >= radius + 1.0 && distance(**at, to) >= radius + head
@@ -342,7 +343,7 @@ mod tests {
         let moves = MovesPanel {
             label: "post-office".to_owned(),
             note: "1,234 moves".to_owned(),
-            ground: NodeLayout::of(&hither_core::Topology::mesh(&[side, side])),
+            layout: NodeLayout::of(&hither_core::Topology::mesh(&[side, side])),
             served: vec![1.0 / nodes as f64; nodes],
             arrows: arrows.collect(),
         };
@@ -356,7 +357,7 @@ mod tests {
     #[test]
     fn the_busiest_pairs_are_drawn_and_their_part_is_said() {
         let picture = map(5, 2);
-        let (arrows, part) = picture.panels[0].drawn();
+        let (arrows, part) = picture.panels[0].busiest_arrows();
         assert_eq!(arrows.len(), ARROWS_MAX);
         assert!(arrows.is_sorted_by_key(|arrow| arrow.blocks));
         assert!((0.2..1.0).contains(&part), "{part}");

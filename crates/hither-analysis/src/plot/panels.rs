@@ -1,11 +1,10 @@
-//! Small multiples: one panel a placement, side by side under one title, so that they are compared
-//! at a glance; and the scale of colours that they share.
+//! Small multiples: one panel for each placement, side by side under one title, and the scale of
+//! colours that they share.
 
-use super::scene::{Anchor, Colour, Face, Scene};
-use super::{FAINT, INK};
-
-/// ColorBrewer's YlGnBu in nine classes (Brewer and Harrower): its lightness falls steadily, so
-/// that it reads in grey and by those who see colours differently.
+use super::picture::{FAINT, INK, WHITE};
+use super::scene::{Anchor, Colour, Font, Scene};
+/// ColorBrewer's YlGnBu in nine classes (Brewer and Harrower). Its lightness falls steadily, so it
+/// can be read in grey and with colour blindness.
 const RAMP: [Colour; 9] = [
     Colour(0xff, 0xff, 0xd9),
     Colour(0xed, 0xf8, 0xb1),
@@ -26,24 +25,25 @@ pub(super) fn ramp(value: f64) -> Colour {
     RAMP[from].towards(RAMP[from + 1], place - from as f64)
 }
 
-/// What is read on top of a value's colour.
+/// The colour of text on top of a value's colour.
 pub(super) fn ink_on(value: f64) -> Colour {
     match value > 0.55 {
-        true => Colour(0xff, 0xff, 0xff),
+        true => WHITE,
         false => INK,
     }
 }
 
-/// Space above and beside a panel.
-const ABOVE: f64 = 56.0;
-const LEFT: f64 = 58.0;
-const BELOW: f64 = 50.0;
-/// The first row of panels begins here.
-const TOP: f64 = 66.0;
-const EDGE: f64 = 24.0;
+/// Space around a panel, in points.
+const PANEL_ABOVE: f64 = 56.0;
+const PANEL_LEFT: f64 = 58.0;
+const PANEL_BELOW: f64 = 50.0;
+/// The height of title and subtitle, in points.
+const TITLE_HEIGHT: f64 = 66.0;
+/// Space at the right edge of the picture, in points.
+const RIGHT_MARGIN: f64 = 24.0;
 
-/// Where the panels go.
-pub(super) struct Panels {
+/// The layout of the panels.
+pub(super) struct PanelGrid {
     columns: usize,
     /// Width and height of each.
     pub(super) size: (f64, f64),
@@ -52,10 +52,11 @@ pub(super) struct Panels {
     height: f64,
 }
 
-impl Panels {
-    /// Room for `count` panels, and for a legend `legend` wide to their right. The height of a
-    /// panel is `aspect` times its width.
-    pub(super) fn new(count: usize, aspect: f64, legend: f64, texts: [&str; 2]) -> Panels {
+impl PanelGrid {
+    /// A layout for `count` panels, with a legend of width `legend` to their right. The height of a
+    /// panel is `aspect` times its width. The picture is wide enough for `texts`, title and
+    /// subtitle.
+    pub(super) fn new(count: usize, aspect: f64, legend: f64, texts: [&str; 2]) -> PanelGrid {
         let count = count.max(1);
         let columns = match count {
             1 | 2 | 4 => count.min(2),
@@ -68,24 +69,24 @@ impl Panels {
         };
         let size = (side, (side * aspect).clamp(60.0, 1.4 * side));
         let rows = count.div_ceil(columns) as f64;
-        let face = Face::new();
-        let needed = [face.width(texts[0], 19.0), face.width(texts[1], 12.0)];
-        let width = columns as f64 * (LEFT + size.0) + legend + EDGE;
-        Panels {
+        let font = Font::new();
+        let needed = [font.width(texts[0], 19.0), font.width(texts[1], 12.0)];
+        let width = columns as f64 * (PANEL_LEFT + size.0) + legend + RIGHT_MARGIN;
+        PanelGrid {
             columns,
             size,
-            width: needed
-                .iter()
-                .fold(width, |width, text| width.max(LEFT + text + EDGE)),
-            height: TOP + rows * (ABOVE + size.1 + BELOW),
+            width: needed.iter().fold(width, |width, text| {
+                width.max(PANEL_LEFT + text + RIGHT_MARGIN)
+            }),
+            height: TITLE_HEIGHT + rows * (PANEL_ABOVE + size.1 + PANEL_BELOW),
         }
     }
 
-    /// The picture with its title and nothing else.
+    /// An empty picture with its title.
     pub(super) fn scene(&self, title: &str, subtitle: &str) -> Scene {
         let mut scene = Scene::new(self.width.ceil(), self.height.ceil());
-        scene.text(LEFT, 34.0, 19.0, INK, Anchor::Start, title);
-        scene.text(LEFT, 55.0, 12.0, FAINT, Anchor::Start, subtitle);
+        scene.text(PANEL_LEFT, 34.0, 19.0, INK, Anchor::Start, title);
+        scene.text(PANEL_LEFT, 55.0, 12.0, FAINT, Anchor::Start, subtitle);
         scene
     }
 
@@ -93,12 +94,12 @@ impl Panels {
     pub(super) fn corner(&self, panel: usize) -> (f64, f64) {
         let (column, row) = ((panel % self.columns) as f64, (panel / self.columns) as f64);
         (
-            LEFT + column * (LEFT + self.size.0),
-            TOP + ABOVE + row * (ABOVE + self.size.1 + BELOW),
+            PANEL_LEFT + column * (PANEL_LEFT + self.size.0),
+            TITLE_HEIGHT + PANEL_ABOVE + row * (PANEL_ABOVE + self.size.1 + PANEL_BELOW),
         )
     }
 
-    /// What a panel is of, and remarks in smaller letters, a line each, above it.
+    /// Draws the label of a panel above it, and notes in smaller letters, a line each.
     pub(super) fn heading(&self, scene: &mut Scene, panel: usize, label: &str, notes: &[String]) {
         let (left, top) = self.corner(panel);
         let mut line = top - 10.0;
@@ -111,14 +112,14 @@ impl Panels {
 
     /// The upper left corner of the legend.
     pub(super) fn legend(&self) -> (f64, f64) {
-        let right = self.columns as f64 * (LEFT + self.size.0);
-        (right + EDGE, TOP + ABOVE)
+        let right = self.columns as f64 * (PANEL_LEFT + self.size.0);
+        (right + RIGHT_MARGIN, TITLE_HEIGHT + PANEL_ABOVE)
     }
 }
 
-/// Every so many nodes get a label, `room` points apart at least, on an axis with `cell` points a
-/// node.
-pub(super) fn node_step(cell: f64, room: f64) -> usize {
+/// The distance between labelled nodes, a power of two, on an axis with `cell` points a node. The
+/// labels are at least `room` points apart.
+pub(super) fn node_label_step(cell: f64, room: f64) -> usize {
     let steps = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
     let fits = steps.into_iter().find(|&step| step as f64 * cell >= room);
     fits.unwrap_or(4096)

@@ -1,5 +1,5 @@
-//! A scene as PNG, painted by tiny-skia: lines and letters are smooth, and no font, display or
-//! library of the machine is used.
+//! A scene as PNG, painted by tiny-skia with smooth edges. It needs no font, display or library of
+//! the machine.
 
 use tiny_skia::{
     Color, FillRule, LineCap, LineJoin, Paint, PathBuilder, Pixmap, Stroke, Transform,
@@ -8,18 +8,19 @@ use ttf_parser::OutlineBuilder;
 
 use crate::{Error, Result};
 
-use super::scene::{Anchor, Colour, Face, Item, Scene};
+use super::scene::{Anchor, Colour, Font, Item, Scene};
 
-/// Pixels a point: sharp on the displays of today and on paper.
-const SCALE: f32 = 2.0;
+/// Two pixels a point are sharp on current displays and on paper.
+const PIXELS_PER_POINT: f32 = 2.0;
 
 pub(super) fn paint(scene: &Scene) -> Result<Vec<u8>> {
-    let (width, height) = (scene.width as f32 * SCALE, scene.height as f32 * SCALE);
+    let pixels_of = |points: f64| points as f32 * PIXELS_PER_POINT;
+    let (width, height) = (pixels_of(scene.width), pixels_of(scene.height));
     let mut pixels = Pixmap::new(width as u32, height as u32)
-        .ok_or_else(|| unpainted("the size of the picture"))?;
+        .ok_or_else(|| encode_error("the size of the picture"))?;
     pixels.fill(Color::WHITE);
-    let face = Face::new();
-    let scale = Transform::from_scale(SCALE, SCALE);
+    let font = Font::new();
+    let scale = Transform::from_scale(PIXELS_PER_POINT, PIXELS_PER_POINT);
     for item in &scene.items {
         match item {
             Item::Line {
@@ -47,23 +48,23 @@ pub(super) fn paint(scene: &Scene) -> Result<Vec<u8>> {
                 size,
                 colour,
                 anchor,
-                upright,
+                vertical,
                 text,
             } => {
-                let turn = if *upright { -90.0 } else { 0.0 };
+                let turn = if *vertical { -90.0 } else { 0.0 };
                 let place = scale
                     .pre_translate(*x as f32, *y as f32)
                     .pre_concat(Transform::from_rotate(turn));
-                if let Some(path) = letters(&face, text, *size, *anchor) {
+                if let Some(path) = letters(&font, text, *size, *anchor) {
                     pixels.fill_path(&path, &ink(*colour), FillRule::Winding, place, None);
                 }
             }
         }
     }
-    pixels.encode_png().map_err(unpainted)
+    pixels.encode_png().map_err(encode_error)
 }
 
-fn unpainted(problem: impl ToString) -> Error {
+fn encode_error(problem: impl ToString) -> Error {
     Error::Encode {
         format: "PNG",
         problem: problem.to_string(),
@@ -91,26 +92,26 @@ fn through(points: &[(f64, f64)], close: bool) -> Option<tiny_skia::Path> {
     builder.finish()
 }
 
-/// The outlines of a text on a base line through the origin.
-fn letters(face: &Face, text: &str, size: f64, anchor: Anchor) -> Option<tiny_skia::Path> {
+/// The outlines of a text whose base line runs through the origin.
+fn letters(font: &Font, text: &str, size: f64, anchor: Anchor) -> Option<tiny_skia::Path> {
     let from = match anchor {
         Anchor::Start => 0.0,
-        Anchor::Middle => -face.width(text, size) / 2.0,
-        Anchor::End => -face.width(text, size),
+        Anchor::Middle => -font.width(text, size) / 2.0,
+        Anchor::End => -font.width(text, size),
     };
     let mut pen = Pen {
         builder: PathBuilder::new(),
-        scale: face.scale(size) as f32,
+        scale: font.scale(size) as f32,
         x: from as f32,
     };
     for letter in text.chars() {
-        face.outline(letter, &mut pen);
-        pen.x += face.advance(letter, size) as f32;
+        font.outline(letter, &mut pen);
+        pen.x += font.advance(letter, size) as f32;
     }
     pen.builder.finish()
 }
 
-/// Takes down outlines at its place, in points; a font's heights go upwards.
+/// Converts outlines from the font's units to points at `x`. The font's y axis points up.
 struct Pen {
     builder: PathBuilder,
     scale: f32,

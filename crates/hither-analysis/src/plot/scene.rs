@@ -1,5 +1,5 @@
-//! A picture before it has a format: lines, filled shapes and texts in points, from the upper left
-//! corner.
+//! A picture before it has a format: lines, filled shapes and texts. Coordinates are in points,
+//! from the upper left corner.
 
 use ttf_parser::OutlineBuilder;
 
@@ -8,7 +8,7 @@ use ttf_parser::OutlineBuilder;
 pub struct Colour(pub u8, pub u8, pub u8);
 
 impl Colour {
-    /// So far on the way to another colour, from 0 to 1.
+    /// A mix with another colour: 0 is this one, 1 the other.
     pub fn towards(self, other: Colour, part: f64) -> Colour {
         let mix = |from: u8, to: u8| {
             (f64::from(from) + part * (f64::from(to) - f64::from(from))).round() as u8
@@ -22,7 +22,7 @@ impl Colour {
     }
 }
 
-/// Which part of a text is at its place.
+/// The part of a text that is at its coordinates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
     Start,
@@ -30,7 +30,7 @@ pub enum Anchor {
     End,
 }
 
-/// A thing in the picture; what comes later lies on top.
+/// An element of the picture. Later ones are drawn over earlier ones.
 #[derive(Clone, Debug)]
 pub enum Item {
     Line {
@@ -47,20 +47,20 @@ pub enum Item {
         size: f64,
         colour: Colour,
         anchor: Anchor,
-        /// Read from below to above.
-        upright: bool,
+        /// Whether the text is rotated by 90° and runs upwards.
+        vertical: bool,
         text: String,
     },
 }
 
-/// The picture, on white.
+/// The picture, on a white background.
 #[derive(Clone, Debug)]
 pub struct Scene {
-    /// In points.
+    /// The width in points.
     pub width: f64,
-    /// In points.
+    /// The height in points.
     pub height: f64,
-    /// From below to above.
+    /// The elements in the order of drawing.
     pub items: Vec<Item>,
 }
 
@@ -74,7 +74,7 @@ impl Scene {
         }
     }
 
-    /// A line through points, so many points wide.
+    /// Adds a line through these points. The width is in points.
     pub fn line(&mut self, points: Vec<(f64, f64)>, width: f64, colour: Colour) {
         self.items.push(Item::Line {
             points,
@@ -83,19 +83,19 @@ impl Scene {
         });
     }
 
-    /// A filled polygon.
+    /// Adds a filled polygon.
     pub fn fill(&mut self, corners: Vec<(f64, f64)>, colour: Colour) {
         self.items.push(Item::Fill { corners, colour });
     }
 
-    /// A filled rectangle with its upper left corner at `at`.
+    /// Adds a filled rectangle with its upper left corner at `at`.
     pub fn rectangle(&mut self, at: (f64, f64), size: (f64, f64), colour: Colour) {
         let ((left, top), (right, bottom)) = (at, (at.0 + size.0, at.1 + size.1));
         let corners = vec![(left, top), (right, top), (right, bottom), (left, bottom)];
         self.fill(corners, colour);
     }
 
-    /// A filled circle.
+    /// Adds a filled circle, as a polygon of 40 corners.
     pub fn disc(&mut self, at: (f64, f64), radius: f64, colour: Colour) {
         let corners = (0..40)
             .map(|corner| std::f64::consts::TAU * f64::from(corner) / 40.0)
@@ -103,63 +103,63 @@ impl Scene {
         self.fill(corners.collect(), colour);
     }
 
-    /// A text on its base line.
+    /// Adds a text. `y` is its base line.
     pub fn text(&mut self, x: f64, y: f64, size: f64, colour: Colour, anchor: Anchor, text: &str) {
         self.items.push(Item::Text {
             at: (x, y),
             size,
             colour,
             anchor,
-            upright: false,
+            vertical: false,
             text: text.to_owned(),
         });
     }
 
-    /// A text that is read from below to above, with its middle at its place.
-    pub fn upright(&mut self, x: f64, y: f64, size: f64, colour: Colour, text: &str) {
+    /// Adds a text that runs upwards, with its middle at `y`.
+    pub fn vertical_text(&mut self, x: f64, y: f64, size: f64, colour: Colour, text: &str) {
         self.items.push(Item::Text {
             at: (x, y),
             size,
             colour,
             anchor: Anchor::Middle,
-            upright: true,
+            vertical: true,
             text: text.to_owned(),
         });
     }
 }
 
-/// The font.
-pub(super) struct Face(ttf_parser::Face<'static>);
+/// The font, with the measures that a layout needs.
+pub(super) struct Font(ttf_parser::Face<'static>);
 
-impl Face {
+impl Font {
     /// DejaVu Sans.
-    pub(super) fn new() -> Face {
-        let face = ttf_parser::Face::parse(dejavu::sans::regular(), 0);
-        Face(face.expect("the font that is built in is one"))
+    pub(super) fn new() -> Font {
+        let font = ttf_parser::Face::parse(dejavu::sans::regular(), 0);
+        Font(font.expect("the font that is built in is one"))
     }
 
-    /// How wide a text of that size is.
+    /// The width of a text of that size, in points.
     pub(super) fn width(&self, text: &str, size: f64) -> f64 {
         text.chars().map(|letter| self.advance(letter, size)).sum()
     }
 
-    /// How far the next letter is.
+    /// The distance from a letter to the next one, in points.
     pub(super) fn advance(&self, letter: char, size: f64) -> f64 {
         let advance = self.0.glyph_hor_advance(self.glyph(letter)).unwrap_or(0);
         self.scale(size) * f64::from(advance)
     }
 
-    /// From the font's units to points.
+    /// The number of points in one of the font's units.
     pub(super) fn scale(&self, size: f64) -> f64 {
         size / f64::from(self.0.units_per_em())
     }
 
-    /// The letter's shape in the font's units, upwards.
+    /// Passes the outline of a letter to `builder`, in the font's units, whose y axis points up.
     pub(super) fn outline(&self, letter: char, builder: &mut dyn OutlineBuilder) {
         self.0.outline_glyph(self.glyph(letter), builder);
     }
 
-    /// The first glyph stands for all that the font does not have.
+    /// The glyph of a letter. The first glyph stands for letters that the font lacks.
     fn glyph(&self, letter: char) -> ttf_parser::GlyphId {
         self.0.glyph_index(letter).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! A scene as SVG. Coordinates have one decimal: a tenth of a point is less than anybody sees.
+//! A scene as SVG. Coordinates have one decimal, since a tenth of a point is not visible.
 
 use std::fmt::Write;
 
@@ -50,7 +50,7 @@ fn describe(out: &mut String, scene: &Scene, title: &str) -> std::fmt::Result {
                 size,
                 colour,
                 anchor,
-                upright,
+                vertical,
                 text,
             } => {
                 let anchor = match anchor {
@@ -58,7 +58,7 @@ fn describe(out: &mut String, scene: &Scene, title: &str) -> std::fmt::Result {
                     Anchor::Middle => "middle",
                     Anchor::End => "end",
                 };
-                let turn = if *upright {
+                let turn = if *vertical {
                     format!(" transform=\"rotate(-90 {x:.1} {y:.1})\"")
                 } else {
                     String::new()

@@ -1,16 +1,15 @@
-//! The space-time picture: blocks against virtual time, as in PCC's figures 1 and 2, by call site
-//! and class.
+//! The picture of accesses: blocks against references, as in figures 1 and 2 of the PCC paper,
+//! coloured by call site or class.
 //!
-//! A picture of millions of points is a density. What the page gets is a [`Grid`] of cells, some
-//! references wide and some blocks high, and for each cell how many references of which call site
-//! and class fall into it. It begins with a cell a reference and a block and is coarsened whenever
-//! it outgrows its budget, so that a short trace is there point by point and zooming shows each
-//! reference, while regular patterns, which fill few cells, stay sharp in traces of any length: a
-//! scan takes as many cells as there are columns. The page draws every zoom from this one grid; a
-//! pyramid of tiles would hold the same cells several times over.
+//! The page gets an [`AccessGrid`] of cells, each some references wide and some blocks high. A cell
+//! counts its references by call site and class. The grid begins with one reference and one block a
+//! cell and is coarsened whenever it exceeds its budget. So a short trace shows each reference.
+//! Regular patterns fill few cells and stay sharp in long traces: a scan takes one cell a column.
+//! The page draws every zoom level from this grid. A pyramid of tiles would hold the same cells
+//! several times.
 //!
-//! Blocks stand by file in the order of first reference, and within a file by position: a scan is a
-//! straight line, and a file a band.
+//! Blocks are ordered by file, in the order of first reference, and within a file by position. So a
+//! scan is a straight line and a file is a band.
 
 use std::io::Write;
 
@@ -23,43 +22,43 @@ use hither_core::{Block, Object};
 use hither_trace::Trace;
 use serde::Serialize;
 
-/// The picture as the page gets it.
+/// The picture in the form that the page reads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct AccessPicture {
-    /// References in a column.
+    /// The number of references in a column.
     pub(super) column_references: u64,
     pub(super) columns: u64,
-    /// Blocks in a row.
+    /// The number of blocks in a row.
     pub(super) row_blocks: u64,
     pub(super) rows: u64,
-    /// The policy whose classification it shows.
+    /// The policy whose classes it shows.
     pub(super) classes_by: Option<&'static str>,
-    /// The call sites, most references first; a cell names one by its position here.
+    /// The call sites, most references first. Cells refer to them by index.
     pub(super) sites: Vec<u32>,
-    /// Files that lie one above the other: number, first block, blocks. Those that the table of
-    /// files leaves out are left out.
+    /// The files from bottom to top: number, first row, number of rows. Files that are not in the
+    /// table of files are left out.
     pub(super) objects: Vec<[u32; 3]>,
-    /// Cells with their call site and class.
+    /// The number of entries. An entry is a cell with one call site and class.
     pub(super) entries: u64,
-    /// For all columns, the number of entries; then for all entries the rows (each less the one
-    /// before it in the column), then the position of the call site times four plus the class (0
-    /// none, 1 sequential, 2 looping, 3 other), then the references less one. All as LEB128,
-    /// deflated (zlib), in base64.
+    /// Four lists: for each column its number of entries; for each entry its row (as the difference
+    /// to the entry before it in the column); for each entry the index of the call site times four
+    /// plus the class (0 none, 1 sequential, 2 looping, 3 other); for each entry its references
+    /// less one. All numbers are LEB128, compressed by zlib, in base64.
     pub(super) cells: String,
 }
 
-/// Where each block stands.
-pub(super) struct Order {
-    /// By block.
+/// The vertical order of the blocks.
+pub(super) struct BlockOrder {
+    /// The row of each block.
     pub(super) rows: Vec<u32>,
-    /// Object, first row and number of rows, from below.
+    /// Object, first row and number of rows, from bottom to top.
     pub(super) objects: Vec<[u32; 3]>,
 }
 
-impl Order {
-    /// Files by first reference (which is the order that blocks are numbered in), blocks by their
+impl BlockOrder {
+    /// Orders files by first reference, which is the order of block numbers, and blocks by their
     /// position in the file.
-    pub(super) fn of(trace: &Trace) -> Order {
+    pub(super) fn of(trace: &Trace) -> BlockOrder {
         let blocks = || (0..trace.blocks() as u32).map(Block);
         let object_of = |block| match trace.has_objects() {
             true => trace.object_of(block),
@@ -91,39 +90,41 @@ impl Order {
                 _ => objects.push([object, row as u32, 1]),
             }
         }
-        Order { rows, objects }
+        BlockOrder { rows, objects }
     }
 }
 
-/// The cells.
+/// The cells of the picture.
 #[derive(Debug)]
-pub(super) struct Grid {
+pub(super) struct AccessGrid {
     /// The most entries.
-    budget: usize,
+    entries_max: usize,
     blocks: u64,
-    /// References in a column; a power of two.
-    step: u64,
-    /// A row holds two to the power of this many blocks.
-    shift: u32,
-    /// Entries of each column.
+    /// The number of references in a column; a power of two.
+    column_references: u64,
+    /// The number of blocks in a row, as a power of two.
+    row_blocks_log2: u32,
+    /// The number of entries of each column.
     columns: Vec<u32>,
-    /// By column, then by key: row, position of the call site, class; and how many references.
+    /// Key and number of references, by column, then by key. A key has the row in its upper half,
+    /// then the index of the call site ([`SITE_BITS`]), then the class (2 bits).
     entries: Vec<(u64, u32)>,
-    /// The keys of the column that is being filled.
+    /// The keys of the column that is not full yet.
     open: Vec<u64>,
     references: u64,
 }
 
+/// The bits of a key that hold the index of the call site.
 const SITE_BITS: u32 = 30;
 
-impl Grid {
-    /// An empty one.
-    pub(super) fn new(blocks: usize, budget: usize) -> Grid {
-        Grid {
-            budget: budget.max(1),
+impl AccessGrid {
+    /// An empty grid of at most `entries_max` entries.
+    pub(super) fn new(blocks: usize, entries_max: usize) -> AccessGrid {
+        AccessGrid {
+            entries_max: entries_max.max(1),
             blocks: blocks as u64,
-            step: 1,
-            shift: 0,
+            column_references: 1,
+            row_blocks_log2: 0,
             columns: Vec::new(),
             entries: Vec::new(),
             open: Vec::new(),
@@ -131,27 +132,27 @@ impl Grid {
         }
     }
 
-    /// Adds the next reference, which is to the block in `row`, by the call site at `position`.
+    /// Adds the next reference: to the block in `row`, by the call site with index `site`.
     #[inline]
-    pub(super) fn push(&mut self, row: u32, position: u32, class: Option<Class>) {
+    pub(super) fn push(&mut self, row: u32, site: u32, class: Option<Class>) {
         let class = match class {
             None => 0,
             Some(Class::Sequential) => 1,
             Some(Class::Looping) => 2,
             Some(Class::Other) => 3,
         };
-        let position = u64::from(position) & ((1 << SITE_BITS) - 1);
-        let row = u64::from(row >> self.shift);
-        self.open.push(row << 32 | position << 2 | class);
+        let site = u64::from(site) & ((1 << SITE_BITS) - 1);
+        let row = u64::from(row >> self.row_blocks_log2);
+        self.open.push(row << 32 | site << 2 | class);
         self.references += 1;
-        if self.open.len() as u64 == self.step {
-            self.close();
-            while self.entries.len() > self.budget && self.coarsen() {}
+        if self.open.len() as u64 == self.column_references {
+            self.close_column();
+            while self.entries.len() > self.entries_max && self.coarsen() {}
         }
     }
 
-    /// Ends the open column.
-    fn close(&mut self) {
+    /// Counts the entries of the open column.
+    fn close_column(&mut self) {
         let before = self.entries.len();
         self.open.sort_unstable();
         for same in self.open.chunk_by(|a, b| a == b) {
@@ -161,15 +162,15 @@ impl Grid {
         self.columns.push((self.entries.len() - before) as u32);
     }
 
-    /// Makes cells twice as wide or twice as high, whichever there are more of; a screen is about
-    /// twice as wide as it is high.
+    /// Doubles the width or the height of the cells. It keeps about twice as many columns as rows,
+    /// since a screen is about twice as wide as it is high. Returns false if it can do neither.
     fn coarsen(&mut self) -> bool {
-        let rows = self.blocks >> self.shift;
+        let rows = self.blocks >> self.row_blocks_log2;
         if self.columns.len() as u64 > 2 * rows {
-            self.step *= 2;
+            self.column_references *= 2;
             self.regroup(2, |key| key);
         } else if rows > 0 {
-            self.shift += 1;
+            self.row_blocks_log2 += 1;
             let low = (1 << 32) - 1;
             self.regroup(1, move |key| key >> 33 << 32 | key & low);
         } else {
@@ -178,8 +179,8 @@ impl Grid {
         true
     }
 
-    /// Puts so many columns together, with new keys.
-    fn regroup(&mut self, together: usize, new: impl Fn(u64) -> u64) {
+    /// Merges `together` columns into one and maps all keys.
+    fn regroup(&mut self, together: usize, new_key: impl Fn(u64) -> u64) {
         let columns = std::mem::take(&mut self.columns);
         let entries = std::mem::take(&mut self.entries);
         let mut rest = entries.as_slice();
@@ -188,7 +189,7 @@ impl Grid {
             rest = after;
             let mut merged: Vec<(u64, u32)> = these
                 .iter()
-                .map(|&(key, count)| (new(key), count))
+                .map(|&(key, count)| (new_key(key), count))
                 .collect();
             merged.sort_unstable();
             if group.len() < together {
@@ -208,7 +209,7 @@ impl Grid {
         }
     }
 
-    /// The picture of what was added.
+    /// The picture of the references that were added.
     pub(super) fn picture(
         mut self,
         classes_by: Option<&'static str>,
@@ -216,7 +217,7 @@ impl Grid {
         objects: Vec<[u32; 3]>,
     ) -> AccessPicture {
         if !self.open.is_empty() {
-            self.close();
+            self.close_column();
         }
         let mut bytes = Vec::new();
         for &entries in &self.columns {
@@ -244,10 +245,10 @@ impl Grid {
             .and_then(|()| deflated.finish())
             .expect("memory can be written to");
         AccessPicture {
-            column_references: self.step,
+            column_references: self.column_references,
             columns: self.columns.len() as u64,
-            row_blocks: 1 << self.shift,
-            rows: self.blocks.div_ceil(1 << self.shift),
+            row_blocks: 1 << self.row_blocks_log2,
+            rows: self.blocks.div_ceil(1 << self.row_blocks_log2),
             classes_by,
             sites,
             objects,
@@ -275,7 +276,7 @@ mod tests {
 
     use super::*;
 
-    /// The cells of a picture, read as the page reads them: column, row, position of the site,
+    /// The cells of a picture, decoded as the page does: column, row, index of the call site,
     /// class, references.
     fn cells(picture: &AccessPicture) -> Vec<(u64, u64, u64, u64, u64)> {
         let deflated = STANDARD.decode(&picture.cells).unwrap();
@@ -314,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_short_trace_is_there_point_by_point() {
-        let mut grid = Grid::new(3, 100);
+        let mut grid = AccessGrid::new(3, 100);
         grid.push(0, 0, Some(Class::Looping));
         grid.push(2, 1, None);
         grid.push(1, 0, Some(Class::Other));
@@ -324,12 +325,11 @@ mod tests {
             cells(&picture),
             [(0, 0, 0, 2, 1), (1, 2, 1, 0, 1), (2, 1, 0, 3, 1)]
         );
-        let empty = Grid::new(0, 100).picture(None, Vec::new(), Vec::new());
+        let empty = AccessGrid::new(0, 100).picture(None, Vec::new(), Vec::new());
         assert_eq!((empty.columns, empty.rows, empty.entries), (0, 0, 0));
     }
 
-    /// Whatever the budget, the cells are those of counting afresh at the resolution that was
-    /// reached.
+    /// For any budget, the cells equal those of a grid that starts at the final resolution.
     #[test]
     fn coarsened_cells_are_those_of_a_coarse_grid() {
         for (references, blocks, budget) in [
@@ -342,7 +342,7 @@ mod tests {
             let stream: Vec<(u32, u32)> = (0..references)
                 .map(|_| (random.below(blocks) as u32, random.below(3) as u32))
                 .collect();
-            let mut grid = Grid::new(blocks as usize, budget);
+            let mut grid = AccessGrid::new(blocks as usize, budget);
             stream
                 .iter()
                 .for_each(|&(row, site)| grid.push(row, site, Some(Class::Other)));
@@ -368,19 +368,19 @@ mod tests {
                 picture.columns,
                 references.div_ceil(picture.column_references)
             );
-            // The last column was still open when the budget was last held.
+            // The last column was still open when the budget was last checked.
             let last = |cell: &&(u64, u64, u64, u64, u64)| cell.0 + 1 == picture.columns;
             let open = cells(&picture).iter().filter(last).count();
             assert!(picture.entries as usize <= budget + open, "{picture:?}");
         }
     }
 
-    /// Random references by random call sites are the worst there is to pack: a million cells of
-    /// them stay below 5 MiB.
+    /// Random references by random call sites compress worst: a million cells of them stay below
+    /// 5 MiB.
     #[test]
     fn a_cell_takes_five_bytes_at_most() {
         let mut random = Random::new(11);
-        let mut grid = Grid::new(1 << 20, 1 << 15);
+        let mut grid = AccessGrid::new(1 << 20, 1 << 15);
         for _ in 0..200_000 {
             let class = [
                 None,

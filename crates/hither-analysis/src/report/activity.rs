@@ -1,5 +1,5 @@
-//! One pass of a trace for what only a report shows: the picture, and which process and thread made
-//! which references when.
+//! The pass over a trace for what only a report shows: the picture of accesses, and the references
+//! of each process and thread over time.
 
 use std::cmp::Reverse;
 
@@ -13,27 +13,28 @@ use hither_trace::{Stats, Trace};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::access_picture::{AccessPicture, Grid, Order};
+use super::access_picture::{AccessGrid, AccessPicture, BlockOrder};
 use crate::Result;
 use crate::cache_analysis::parameter;
 use crate::progress::Progress;
 
-/// Parts of the trace that a strip of activity shows.
-const PARTS: usize = 60;
+/// The number of equal parts of the trace in which a process's references are counted.
+const TRACE_PARTS: usize = 60;
 
-const BATCH: usize = 8192;
+/// The number of accesses that the pass takes from the trace at a time.
+const BATCH_ACCESSES: usize = 8192;
 
-/// What the pass found.
+/// The results of the pass.
 pub(super) struct Activity {
     pub(super) picture: AccessPicture,
-    pub(super) processes: Vec<Process>,
-    /// By call site, the processes and their references, most first.
+    pub(super) processes: Vec<ProcessActivity>,
+    /// For each call site its processes with their references, most first.
     pub(super) of_sites: FxHashMap<u32, Vec<(u32, u64)>>,
 }
 
-/// A process with its threads, most references first.
+/// A process with its threads. Threads with most references come first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Process {
+pub(super) struct ProcessActivity {
     process: u32,
     pid: u32,
     parent_pid: u32,
@@ -41,30 +42,29 @@ pub(super) struct Process {
     command: String,
     pub(super) references: u64,
     share: f64,
-    /// References in each of sixty equal parts of the trace.
+    /// The references in each of the [`TRACE_PARTS`].
     over_time: Vec<u64>,
-    threads: Vec<Thread>,
+    threads: Vec<ThreadActivity>,
     threads_left_out: u64,
 }
 
-/// A thread.
+/// The references of a thread.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Thread {
+struct ThreadActivity {
     thread: u32,
     tid: u32,
     references: u64,
     share: f64,
 }
 
-/// The most threads that are listed of a process.
-const THREADS: usize = 64;
+/// The most threads that are listed for a process.
+const THREADS_MAX: usize = 64;
 
-/// The most characters of a command line: enough to know it by, and a linker's has a hundred
-/// thousand.
-const COMMAND: usize = 300;
+/// The most characters of a command line. A linker's may have a hundred thousand.
+const COMMAND_CHARACTERS_MAX: usize = 300;
 
-/// The classifier of the PCC policy among `policies`, or as it is by default; of UBM where the
-/// trace has no call sites.
+/// PCC's classifier with the parameters of `policies`, or its defaults. UBM's where the trace has
+/// no call sites.
 fn classifier(trace: &Trace, policies: &[Spec]) -> Option<(&'static str, Box<dyn Classifier>)> {
     let spec = |name: &str| {
         let named = policies.iter().find(|spec| spec.entry().name == name);
@@ -91,7 +91,7 @@ fn classifier(trace: &Trace, policies: &[Spec]) -> Option<(&'static str, Box<dyn
 }
 
 impl Activity {
-    /// Makes the pass; the picture has about so many `cells` at most.
+    /// Makes the pass. The picture has at most about this many `cells`.
     pub(super) fn of(
         trace: &Trace,
         stats: &Stats,
@@ -99,8 +99,8 @@ impl Activity {
         cells: usize,
         progress: &dyn Progress,
     ) -> Result<Activity> {
-        let order = Order::of(trace);
-        let mut grid = Grid::new(trace.blocks(), cells);
+        let order = BlockOrder::of(trace);
+        let mut grid = AccessGrid::new(trace.blocks(), cells);
         let mut classifier = classifier(trace, policies);
         let sites: Vec<u32> = stats
             .by_site
@@ -113,14 +113,14 @@ impl Activity {
             positions[site as usize] = position as u32;
         }
         let all = trace.references() as u64;
-        let mut over_time = vec![[0u64; PARTS]; trace.processes()];
+        let mut over_time = vec![[0u64; TRACE_PARTS]; trace.processes()];
         let mut pairs: FxHashMap<(u32, u32), u64> = FxHashMap::default();
         let needs = Needs {
             objects: true,
             ..trace.knows()
         };
         let bar = progress.begin("drawing", Some(all));
-        trace.for_each_batch(BATCH, needs, |batch| {
+        trace.for_each_batch(BATCH_ACCESSES, needs, |batch| {
             for same in batch.chunk_by(|a, b| (a.site, a.process) == (b.site, b.process)) {
                 let Access { site, process, .. } = same[0];
                 let references = same.len() as u64;
@@ -132,7 +132,7 @@ impl Activity {
                         .as_mut()
                         .map(|(_, classifier)| classifier.classify(access).class);
                     grid.push(order.rows[access.block.index()], position, class);
-                    parts[(access.tick * PARTS as u64 / all) as usize] += 1;
+                    parts[(access.tick * TRACE_PARTS as u64 / all) as usize] += 1;
                 }
             }
             bar.advance(batch.len() as u64);
@@ -157,13 +157,17 @@ impl Activity {
     }
 }
 
-fn processes(trace: &Trace, by_thread: &[u64], over_time: &[[u64; PARTS]]) -> Vec<Process> {
+fn processes(
+    trace: &Trace,
+    by_thread: &[u64],
+    over_time: &[[u64; TRACE_PARTS]],
+) -> Vec<ProcessActivity> {
     let meta = trace.meta();
     let share = |references: u64| references as f64 / trace.references().max(1) as f64;
-    let mut threads: Vec<Vec<Thread>> = vec![Vec::new(); over_time.len()];
+    let mut threads: Vec<Vec<ThreadActivity>> = vec![Vec::new(); over_time.len()];
     for (thread, &references) in by_thread.iter().enumerate() {
         let process = trace.process_of(hither_core::Thread(thread as u32));
-        threads[process.index()].push(Thread {
+        threads[process.index()].push(ThreadActivity {
             thread: thread as u32,
             tid: meta.threads.get(thread).map_or(0, |row| row.tid),
             references,
@@ -171,19 +175,19 @@ fn processes(trace: &Trace, by_thread: &[u64], over_time: &[[u64; PARTS]]) -> Ve
         });
     }
     let each = threads.into_iter().zip(over_time).enumerate();
-    let mut processes: Vec<Process> = each
+    let mut processes: Vec<ProcessActivity> = each
         .map(|(number, (mut threads, over_time))| {
             threads.sort_by_key(|thread| (Reverse(thread.references), thread.thread));
-            let left_out = threads.len().saturating_sub(THREADS) as u64;
+            let left_out = threads.len().saturating_sub(THREADS_MAX) as u64;
             let references = threads.iter().map(|thread| thread.references).sum();
-            threads.truncate(THREADS);
+            threads.truncate(THREADS_MAX);
             let row = meta.processes.get(number).cloned().unwrap_or_default();
             let mut command: String = row.command.join(" ");
-            if let Some((cut, _)) = command.char_indices().nth(COMMAND) {
+            if let Some((cut, _)) = command.char_indices().nth(COMMAND_CHARACTERS_MAX) {
                 command.truncate(cut);
                 command.push('…');
             }
-            Process {
+            ProcessActivity {
                 process: number as u32,
                 pid: row.pid,
                 parent_pid: row.parent_pid,

@@ -1,64 +1,65 @@
-//! Two runs beside each other. Call sites are the same where their signatures are, which a rebuild
-//! of the program changes; then functions are, by name, file and all; files are by their paths.
+//! The comparison of two runs. Call sites are matched by signature. A rebuilt program has other
+//! signatures; then call sites are matched by their full label. Files are matched by path.
 
 use std::collections::BTreeMap;
 
 use hither_sim::CacheOutcome;
 use serde::Serialize;
 
-use super::run::{RunReport, TABLE_BYTES, rows_that_fit};
+use super::run::{RunReport, TABLE_BYTES_MAX, rows_that_fit};
 use crate::cache_analysis::CallSite;
 use crate::format::{bytes, count, percent, shortened};
 
-/// Rows of a table of what changed.
-const ROWS: usize = 500;
+/// The most rows of a table of changes.
+const ROWS_MAX: usize = 500;
 
-/// What differs.
+/// The differences between two runs.
 #[derive(Serialize)]
 pub(super) struct Comparison {
     sentences: Vec<String>,
-    figures: Vec<Figure>,
-    caches: Vec<Cache>,
-    /// Those that changed most come first.
+    figures: Vec<ComparedMetric>,
+    caches: Vec<ComparedCache>,
+    /// The call sites, largest change first.
     sites: Vec<ComparedRow>,
+    /// The files, largest change first.
     files: Vec<ComparedRow>,
-    /// Rows of each that are not listed.
+    /// The number of rows of each that are not listed.
     sites_left_out: u64,
     files_left_out: u64,
 }
 
-/// One number of both runs.
+/// A number of both runs.
 #[derive(Serialize)]
-struct Figure {
+struct ComparedMetric {
     name: &'static str,
-    /// `count`, `bytes`, `share` or `ns`.
+    /// The unit: `count`, `bytes`, `share` or `ns`.
     unit: &'static str,
     a: f64,
     b: f64,
 }
 
-/// The same cache in both.
+/// The same cache in both runs.
 #[derive(Serialize)]
-struct Cache {
+struct ComparedCache {
     policy: &'static str,
     cache_blocks: u32,
-    a: Hits,
-    b: Hits,
+    a: CacheHits,
+    b: CacheHits,
 }
 
 #[derive(Serialize)]
-struct Hits {
+struct CacheHits {
     hit_ratio: f64,
     misses: u64,
 }
 
-/// A call site or a file; 0 references where the other run alone has it.
+/// A call site or a file. It has 0 references in a run without it.
 #[derive(Serialize)]
 struct ComparedRow {
     name: String,
     a: RunSide,
     b: RunSide,
-    /// Of the shares of the references; positive where B has more.
+    /// The share of the references in B, less that in A.
     change: f64,
 }
 
@@ -73,7 +74,7 @@ struct RunSide {
 impl Comparison {
     pub(super) fn of(a: &RunReport, b: &RunReport) -> Comparison {
         let figures = figures(a, b);
-        let caches: Vec<Cache> = a
+        let caches: Vec<ComparedCache> = a
             .results
             .iter()
             .filter_map(|of_a| Some(cache(of_a, same_cache(of_a, &b.results)?)))
@@ -98,8 +99,8 @@ impl Comparison {
         }
         let all = (sites.len(), files.len());
         let [sites, files] = [sites, files].map(|mut pairs| {
-            pairs.truncate(ROWS);
-            rows_that_fit(pairs, TABLE_BYTES / 4)
+            pairs.truncate(ROWS_MAX);
+            rows_that_fit(pairs, TABLE_BYTES_MAX / 4)
         });
         Comparison {
             sentences,
@@ -113,10 +114,10 @@ impl Comparison {
     }
 }
 
-fn figures(a: &RunReport, b: &RunReport) -> Vec<Figure> {
+fn figures(a: &RunReport, b: &RunReport) -> Vec<ComparedMetric> {
     let stat = |name: &'static str, path: &'static str, unit: &'static str| {
         let of = |run: &RunReport| run.stats.pointer(path).and_then(serde_json::Value::as_f64);
-        Figure {
+        ComparedMetric {
             name,
             unit,
             a: of(a).unwrap_or(0.0),
@@ -148,12 +149,12 @@ fn same_cache<'a>(of: &CacheOutcome, among: &'a [CacheOutcome]) -> Option<&'a Ca
     })
 }
 
-fn cache(a: &CacheOutcome, b: &CacheOutcome) -> Cache {
-    let hits = |outcome: &CacheOutcome| Hits {
+fn cache(a: &CacheOutcome, b: &CacheOutcome) -> ComparedCache {
+    let hits = |outcome: &CacheOutcome| CacheHits {
         hit_ratio: outcome.hit_ratio,
         misses: outcome.misses,
     };
-    Cache {
+    ComparedCache {
         policy: a.policy,
         cache_blocks: a.cache_blocks,
         a: hits(a),
@@ -188,8 +189,8 @@ fn volume(a: &RunReport, b: &RunReport) -> String {
     )
 }
 
-/// What that means for storage: under LRU, where it differs most.
-fn storage(caches: &[Cache], run: &RunReport) -> Option<String> {
+/// The bytes that both runs read from storage under LRU, at the size at which they differ most.
+fn storage(caches: &[ComparedCache], run: &RunReport) -> Option<String> {
     let lru = caches.iter().filter(|cache| cache.policy == "lru");
     let most = lru.max_by_key(|cache| cache.a.misses.abs_diff(cache.b.misses))?;
     let block_bytes = run.trace["block_bytes"].as_u64()?;
@@ -209,7 +210,7 @@ fn storage(caches: &[Cache], run: &RunReport) -> Option<String> {
     })
 }
 
-/// What changed most first, then what is largest, then by name.
+/// Sorts by change, largest first, then by references, then by name.
 fn sorted(pairs: impl Iterator<Item = ComparedRow>) -> Vec<ComparedRow> {
     let mut pairs: Vec<ComparedRow> = pairs.collect();
     pairs.sort_by(|one, other| {
@@ -222,7 +223,7 @@ fn sorted(pairs: impl Iterator<Item = ComparedRow>) -> Vec<ComparedRow> {
     pairs
 }
 
-/// The call sites of both, and whether any is in both.
+/// The call sites of both runs, and whether any is in both.
 fn compared_sites(a: &RunReport, b: &RunReport) -> (Vec<ComparedRow>, bool) {
     let part = |site: &CallSite| RunSide {
         references: site.references,
@@ -248,8 +249,7 @@ fn compared_sites(a: &RunReport, b: &RunReport) -> (Vec<ComparedRow>, bool) {
             None => of_b.push(site),
         }
     }
-    // Another build of the same program: the same function, named in the same words, if there is
-    // just one of them.
+    // In another build of the program, a call site is the same if its label is, and is unique.
     let mut named: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (signature, (name, _, b)) in &pairs {
         if b.references == 0 {
@@ -278,8 +278,7 @@ fn compared_files(a: &RunReport, b: &RunReport) -> Vec<ComparedRow> {
     if !a.all.names_objects || !b.all.names_objects {
         return Vec::new();
     }
-    // A path may name several files, one after the other: what compilers call their temporary
-    // files.
+    // A path may name several files one after the other, such as a compiler's temporary files.
     let mut pairs: BTreeMap<&str, (RunSide, RunSide)> = BTreeMap::new();
     let add = |part: &mut RunSide, references: u64, blocks: u64, all: u64| {
         part.references += references;

@@ -1,25 +1,26 @@
-//! How few files, or call sites, make most of the references: the cumulative distributions of PCC's
-//! figures 7 and 8.
+//! The cumulative distribution of references over files or call sites, as in figures 7 and 8 of the
+//! PCC paper.
 
-use hither_trace::Ranked;
+use hither_trace::RankedRow;
 use serde::Serialize;
 
-/// The most points of a curve; between them it is drawn as a line, which at this density nobody can
-/// tell from steps.
-const POINTS: usize = 256;
+/// The most points of a curve. With this many, straight lines between them look like the exact
+/// curve.
+const POINTS_MAX: usize = 256;
 
-/// References of the most referenced rows together.
+/// The sum of the references of the most referenced rows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Distribution {
-    /// How many of the rows, the most referenced first; ascending.
+    /// Numbers of rows, most referenced first; ascending.
     pub(super) rows: Vec<u64>,
-    /// Their references, all together.
+    /// For each of these numbers, the sum of the rows' references.
     pub(super) references: Vec<u64>,
 }
 
 impl Distribution {
-    /// Of rows that are sorted by references, most first; those without any do not count.
-    pub(super) fn of(ranked: &[Ranked]) -> Distribution {
+    /// The distribution of rows that are sorted by references, most first. Rows without references
+    /// do not count.
+    pub(super) fn of(ranked: &[RankedRow]) -> Distribution {
         let mut sums: Vec<u64> = Vec::new();
         let mut sum = 0;
         for row in ranked.iter().take_while(|row| row.references > 0) {
@@ -27,11 +28,12 @@ impl Distribution {
             sums.push(sum);
         }
         let points: Vec<usize> = match sums.len() {
-            few if few <= POINTS => (1..=few).collect(),
+            few if few <= POINTS_MAX => (1..=few).collect(),
             many => {
-                // By equal factors: the head of the curve is what it is looked at for.
-                let step = |point: usize| (many as f64).powf(point as f64 / (POINTS - 1) as f64);
-                let mut points: Vec<usize> = (0..POINTS)
+                // Logarithmic steps: the beginning of the curve matters most.
+                let step =
+                    |point: usize| (many as f64).powf(point as f64 / (POINTS_MAX - 1) as f64);
+                let mut points: Vec<usize> = (0..POINTS_MAX)
                     .map(|point| step(point).round() as usize)
                     .collect();
                 points.dedup();
@@ -48,16 +50,16 @@ impl Distribution {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hither_trace::Tally;
+    use hither_trace::RequestCounts;
 
-    fn rows(references: impl IntoIterator<Item = u64>) -> Vec<Ranked> {
-        let row = |(number, references): (usize, u64)| Ranked {
+    fn rows(references: impl IntoIterator<Item = u64>) -> Vec<RankedRow> {
+        let row = |(number, references): (usize, u64)| RankedRow {
             number: number as u32,
             name: String::new(),
             references,
             share: 0.0,
             blocks: 1,
-            tally: Tally::default(),
+            tally: RequestCounts::default(),
         };
         references.into_iter().enumerate().map(row).collect()
     }
@@ -69,7 +71,7 @@ mod tests {
         assert_eq!(Distribution::of(&[]), Distribution::default());
 
         let many = Distribution::of(&rows(std::iter::repeat_n(2, 10_000)));
-        assert!(many.rows.len() <= POINTS);
+        assert!(many.rows.len() <= POINTS_MAX);
         assert!(many.rows.is_sorted_by(|a, b| a < b));
         assert_eq!(many.rows.last(), Some(&10_000));
         assert!(

@@ -1,10 +1,9 @@
-//! The page: a template, its style and its scripts, and the data, put together into one file that
-//! needs no other.
+//! The HTML page: a template with style, scripts and data in one file.
 //!
-//! Nothing on the page comes from the network, and nothing may: its content security policy allows
-//! the one script and the one style that are in it, by their SHA-256, and images that are data. So
-//! a name that found a way to be taken for markup would still run nothing. It has no such way: the
-//! data is JSON in which no `<` is left, and the scripts set text, never markup.
+//! The page loads nothing from the network. Its content security policy allows only its own script
+//! and style, by their SHA-256, and images that are data URLs. So no name in the data can run code,
+//! even if it were taken for markup. It cannot be: the data is JSON without any `<`, and the
+//! scripts set text, never markup.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,14 +11,14 @@ use sha2::{Digest, Sha256};
 
 const TEMPLATE: &str = include_str!("page/page.html");
 
-/// In this order: what is defined in one is used in those after it.
+/// The styles, in the order in which they apply.
 const STYLES: &[&str] = &[
     include_str!("page/uplot/uPlot.min.css"),
     include_str!("page/page.css"),
 ];
 
-/// The library first; the rest shares one scope.
-const LIBRARY: &str = include_str!("page/uplot/uPlot.iife.min.js");
+/// The chart library, which comes before our scripts. These share one scope.
+const CHART_LIBRARY: &str = include_str!("page/uplot/uPlot.iife.min.js");
 const SCRIPTS: &[&str] = &[
     include_str!("page/text.js"),
     include_str!("page/colours.js"),
@@ -35,7 +34,7 @@ const SCRIPTS: &[&str] = &[
 pub(super) fn page(document: &str) -> String {
     let style = STYLES.concat();
     let script = format!(
-        "{LIBRARY}\n(() => {{\n\"use strict\";\n{}\n}})();\n",
+        "{CHART_LIBRARY}\n(() => {{\n\"use strict\";\n{}\n}})();\n",
         SCRIPTS.concat()
     );
     let policy = format!(
@@ -50,7 +49,7 @@ pub(super) fn page(document: &str) -> String {
         ("{{data}}", escaped(document)),
         ("{{script}}", style_or_script(&script)),
     ];
-    // Split and not replaced, so that nothing in the data can be taken for a part of the template.
+    // The template is split and not searched again, so the data cannot contain a placeholder.
     let mut page =
         String::with_capacity(document.len() + style.len() + script.len() + TEMPLATE.len());
     let mut rest = TEMPLATE;
@@ -66,12 +65,12 @@ pub(super) fn page(document: &str) -> String {
     page
 }
 
-/// JSON without any `<`: neither an end of the script that it is in nor a comment can begin.
+/// JSON without any `<`, so that it contains neither the end of its script element nor a comment.
 fn escaped(json: &str) -> String {
     json.replace('<', "\\u003c")
 }
 
-/// What stands between the tags, which is what is hashed.
+/// The content of a style or script element. The content security policy has its hash.
 fn style_or_script(text: &str) -> String {
     format!("\n{text}\n")
 }
@@ -109,8 +108,8 @@ mod tests {
                 assert!(!script.contains(word), "{word}");
             }
         }
-        // An end of the element in a script or style would end it there.
-        assert!(!SCRIPTS.concat().contains("</") && !LIBRARY.contains("</script"));
+        // The end tag must not occur within a script or style.
+        assert!(!SCRIPTS.concat().contains("</") && !CHART_LIBRARY.contains("</script"));
         assert!(!STYLES.concat().contains("</") && !STYLES.concat().contains("url("));
     }
 
@@ -124,7 +123,7 @@ mod tests {
                 .collect()
         };
         let files = [
-            ("uPlot.iife.min.js", LIBRARY),
+            ("uPlot.iife.min.js", CHART_LIBRARY),
             ("uPlot.min.css", STYLES[0]),
             ("LICENSE", include_str!("page/uplot/LICENSE")),
         ];

@@ -1,20 +1,20 @@
-//! One run in a report: what the other commands say of it, and what was gathered besides, cut to
-//! what a page can hold.
+//! The part of a report about one run: the results of the other commands, and what only a report
+//! shows, within the bounds of a page.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hither_core::placement::Target;
 use hither_sim::{CacheOutcome, Points, Size, Spacing};
 use hither_trace::schema::Machine;
-use hither_trace::{Ranked, Stats, Trace};
+use hither_trace::{RankedRow, Stats, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::ReportRequest;
 use super::access_picture::AccessPicture;
-use super::activity::{Activity, Process};
+use super::activity::{Activity, ProcessActivity};
 use super::distribution::Distribution;
+use super::request::ReportRequest;
 use crate::Result;
 use crate::advice::CacheAdvice;
 use crate::cache_analysis::{self, CacheAnalysis, CallSite};
@@ -23,24 +23,33 @@ use crate::placement::{self, PlacementAnalysis};
 use crate::progress::Progress;
 use crate::simulate::{in_passes, statistics, trace_summary};
 
-/// What a table of a page may take, in bytes of JSON; two runs share it. At worst that is half of
-/// it for the call sites' counts and some three times as much for what is known of them, three
-/// quarters for files, half for processes, half for what two runs compare: with the drawings, the
-/// picture, the library and the scripts a page stays below 10 MiB.
-pub(super) const TABLE_BYTES: usize = 1 << 20;
-const DRAWINGS_BYTES: usize = 1 << 20;
+/// The budget of a page's tables in bytes of JSON, which two runs share.
+///
+/// At most, the counts of call sites take half of it and their descriptions one and a half times
+/// it, files three quarters, processes half, and the comparison of two runs half. With images,
+/// picture, library and scripts a page stays below 10 MiB.
+pub(super) const TABLE_BYTES_MAX: usize = 1 << 20;
 
-/// Cells of the picture of a page: less than 5 MiB at worst, where references are random and each
-/// cell has another call site.
-const CELLS_MAX: usize = 1 << 20;
+/// The most bytes of a page's images of placements.
+const IMAGES_BYTES_MAX: usize = 1 << 20;
+
+/// The most cells of a page's picture. They take less than 5 MiB, even if references are random and
+/// each cell has another call site.
+const PICTURE_CELLS_MAX: usize = 1 << 20;
 
 /// The most rows of a table.
 const ROWS_MAX: usize = 2000;
 
-/// Points of a curve that costs nothing more for more of them.
-const EXACT_POINTS: usize = 200;
+/// The points of a curve of a policy whose hits at all sizes come from one pass.
+const EXACT_CURVE_POINTS: usize = 200;
 
-/// A run.
+/// The most processes that are listed for a call site.
+const SITE_PROCESSES_MAX: usize = 4;
+
+/// The most moves of a placement that a picture shows.
+const MOVES_MAX: usize = 100_000;
+
+/// The part of a report about one run.
 #[derive(Serialize)]
 pub(super) struct RunReport {
     /// As in `stat --json` and `sim --json`.
@@ -49,74 +58,74 @@ pub(super) struct RunReport {
     started_unix_ns: u64,
     machine: Machine,
     pub(super) advice: CacheAdvice,
-    /// FullTables that is to be said first, the advice included.
+    /// The sentences at the top of the page, with the advice.
     sentences: Vec<String>,
-    /// A command line that does what is advised.
+    /// The command line that applies the advice.
     apply: Option<String>,
-    /// As in `stat --json`, but for the rows that `left_out` counts and for the threads'
-    /// references, which stand with `processes`.
+    /// As in `stat --json`, without the rows that `left_out` counts and without the references of
+    /// threads, which are in `processes`.
     pub(super) bytes: Value,
     pub(super) stats: Value,
-    left_out: LeftOut,
+    left_out: OmittedRows,
     sizes: Vec<CacheSize>,
     /// As in `sim --json`: by policy, then by size.
     pub(super) results: Vec<CacheOutcome>,
-    curves: Vec<Curve>,
-    pub(super) sites: Vec<Site>,
+    curves: Vec<HitRatioCurve>,
+    pub(super) sites: Vec<SiteRow>,
     distributions: Distributions,
-    processes: Vec<Process>,
+    processes: Vec<ProcessActivity>,
     picture: AccessPicture,
     /// As in `sim --nodes --json`.
     placements: Vec<Value>,
     placement_advice: Value,
-    drawings: Vec<Drawing>,
-    /// Drawings that the page has no room for.
+    drawings: Vec<EmbeddedImage>,
+    /// The number of drawings that the page has no room for.
     drawings_left_out: u64,
-    /// What comparing needs of all rows; not on the page.
+    /// All rows, for the comparison of two runs. They are not on the page.
     #[serde(skip)]
     pub(super) all: FullTables,
 }
 
-/// Every call site and file, also those that the page leaves out.
+/// All call sites and files, with those that the page leaves out.
 pub(super) struct FullTables {
     pub(super) sites: Vec<CallSite>,
-    pub(super) objects: Vec<Ranked>,
+    pub(super) objects: Vec<RankedRow>,
     pub(super) references: u64,
     pub(super) names_objects: bool,
 }
 
-/// How many rows of each table are not on the page.
+/// The number of rows of each table that are not on the page.
 #[derive(Serialize)]
-struct LeftOut {
+struct OmittedRows {
     sites: u64,
     objects: u64,
     processes: u64,
 }
 
-/// A size as it was written, and in blocks.
+/// A cache size, as the user wrote it and in blocks.
 #[derive(Serialize)]
 struct CacheSize {
     size: String,
     cache_blocks: u32,
 }
 
-/// Hits of one policy by cache size: what `sim --size N` gives at each.
+/// The hits of one policy by cache size, as `sim --size N` prints them.
 #[derive(Serialize)]
-struct Curve {
+struct HitRatioCurve {
     policy: String,
     cache_blocks: Vec<u32>,
     hits: Vec<u64>,
     hit_ratio: Vec<f64>,
 }
 
-/// A call site as `advise --json` has it, and the processes that made its references, those with
-/// most of them first.
+/// A call site as in `advise --json`, with the processes that made its references, most first.
 #[derive(Serialize)]
-pub(super) struct Site {
+pub(super) struct SiteRow {
     #[serde(flatten)]
     pub(super) site: CallSite,
-    /// Number and references, four at most.
+    /// Number and references of the first [`SITE_PROCESSES_MAX`] processes.
     processes: Vec<(u32, u64)>,
+    /// The number of all processes.
     processes_all: u64,
 }
 
@@ -127,44 +136,45 @@ struct Distributions {
 }
 
 #[derive(Serialize)]
-struct Drawing {
+struct EmbeddedImage {
     title: String,
-    /// SVG as a data URL: an image runs no script, whatever is in it.
+    /// SVG as a data URL: an image cannot run scripts.
     image: String,
 }
 
 impl RunReport {
-    /// Everything about one trace; `share` runs are on the page.
+    /// The report on one trace. `page_share` runs share the budget of the page.
     pub(super) fn of(
         trace: &Trace,
-        asked: &ReportRequest,
+        request: &ReportRequest,
         sizes: &[(Size, u32)],
-        share: usize,
+        page_share: usize,
         progress: &dyn Progress,
     ) -> Result<RunReport> {
         let memory = placement::data_kind(trace) == Some(Target::Memory);
-        // Pages of memory are not cached: for them, where they are is all there is to simulate.
-        let (policies, sizes) = match (memory, asked.own_policies) {
+        // Pages of memory are not cached, so only placements are simulated for them.
+        let (policies, sizes) = match (memory, request.own_policies) {
             (true, _) => (Vec::new(), &[][..]),
-            (false, true) => (asked.policies.clone(), sizes),
+            (false, true) => (request.policies.clone(), sizes),
             (false, false) => (
-                cache_analysis::supported_policies(asked.policies.clone(), trace, progress),
+                cache_analysis::supported_policies(request.policies.clone(), trace, progress),
                 sizes,
             ),
         };
-        let placed = PlacementAnalysis::of(trace, &asked.placing, &asked.sizes, 100_000, progress)?;
-        let asked_sizes = !asked.sizes.is_empty();
+        let (placing, node_sizes) = (&request.placing, &request.sizes);
+        let placed = PlacementAnalysis::of(trace, placing, node_sizes, MOVES_MAX, progress)?;
+        let asked_sizes = !request.sizes.is_empty();
         let verdict =
             CacheAnalysis::of(trace, policies, sizes.to_vec(), asked_sizes, None, progress)?;
-        let curves = curves(trace, &verdict, asked.points, progress)?;
-        let cells = CELLS_MAX / share;
+        let curves = curves(trace, &verdict, request.points, progress)?;
+        let cells = PICTURE_CELLS_MAX / page_share;
         let activity = Activity::of(trace, &verdict.stats, &verdict.policies, cells, progress)?;
 
         let sentences = sentences(trace, memory, &verdict, &placed);
         let mut placements = json!({});
         placed.add_to(&mut placements, trace);
 
-        let room = TABLE_BYTES / share;
+        let room = TABLE_BYTES_MAX / page_share;
         let CacheAnalysis {
             mut stats,
             advice,
@@ -182,7 +192,7 @@ impl RunReport {
             references: stats.references,
             names_objects: trace.has_objects(),
         };
-        let mut left_out = LeftOut::of(&mut stats, room);
+        let mut left_out = OmittedRows::of(&mut stats, room);
 
         let mut picture = activity.picture;
         let shown: FxHashSet<u32> = stats.by_object.iter().map(|row| row.number).collect();
@@ -191,12 +201,13 @@ impl RunReport {
             .retain(|[object, ..]| shown.contains(object));
         let sites = sites.into_iter().take(stats.by_site.len());
         let sites = sites
-            .map(|site| Site::of(site, &activity.of_sites))
+            .map(|site| SiteRow::of(site, &activity.of_sites))
             .collect();
         let processes_all = activity.processes.len();
         let processes = rows_that_fit(activity.processes, room / 2);
         left_out.processes = (processes_all - processes.len()) as u64;
-        let (drawings, drawings_left_out) = drawings(trace, &placed, DRAWINGS_BYTES / share);
+        let images_room = IMAGES_BYTES_MAX / page_share;
+        let (drawings, drawings_left_out) = drawings(trace, &placed, images_room);
         let document = statistics(trace, &stats);
         Ok(RunReport {
             trace: trace_summary(trace),
@@ -234,7 +245,7 @@ impl RunReport {
     }
 }
 
-/// What the trace is of, as the page names it.
+/// The kind of data of the trace, as the page names it.
 fn kind_name(trace: &Trace) -> &'static str {
     match placement::data_kind(trace) {
         Some(Target::Memory) => "memory",
@@ -243,7 +254,7 @@ fn kind_name(trace: &Trace) -> &'static str {
     }
 }
 
-/// All that is to be said first.
+/// The sentences at the top of the page.
 fn sentences(
     trace: &Trace,
     memory: bool,
@@ -263,17 +274,18 @@ fn sentences(
     sentences
 }
 
-impl LeftOut {
-    /// Cuts the tables of call sites and files to what a page has room for, and counts what goes.
-    fn of(stats: &mut Stats, room_bytes: usize) -> LeftOut {
+impl OmittedRows {
+    /// Cuts the tables of call sites and files to the room on the page and counts the rows that are
+    /// left out.
+    fn of(stats: &mut Stats, room_bytes: usize) -> OmittedRows {
         let all = (stats.by_site.len(), stats.by_object.len());
         let by_site = std::mem::take(&mut stats.by_site);
         stats.by_site = rows_that_fit(by_site, room_bytes / 2);
         let by_object = std::mem::take(&mut stats.by_object);
         stats.by_object = most_used(by_object, room_bytes / 4 * 3);
-        // The processes have them.
+        // The table of processes has the references of threads.
         stats.by_thread = Vec::new();
-        LeftOut {
+        OmittedRows {
             sites: (all.0 - stats.by_site.len()) as u64,
             objects: (all.1 - stats.by_object.len()) as u64,
             processes: 0,
@@ -281,31 +293,31 @@ impl LeftOut {
     }
 }
 
-impl Site {
-    fn of(site: CallSite, of_sites: &FxHashMap<u32, Vec<(u32, u64)>>) -> Site {
+impl SiteRow {
+    fn of(site: CallSite, of_sites: &FxHashMap<u32, Vec<(u32, u64)>>) -> SiteRow {
         let processes = of_sites.get(&site.site).map_or(&[][..], Vec::as_slice);
-        Site {
-            processes: processes.iter().copied().take(4).collect(),
+        SiteRow {
+            processes: processes.iter().copied().take(SITE_PROCESSES_MAX).collect(),
             processes_all: processes.len() as u64,
             site,
         }
     }
 }
 
-/// The curves of the policies that the verdict goes by.
+/// The curves of the policies that the verdict is based on.
 fn curves(
     trace: &Trace,
     verdict: &CacheAnalysis,
     asked: Option<usize>,
     progress: &dyn Progress,
-) -> Result<Vec<Curve>> {
-    // Six sizes of a long trace take about as long as the verdict does; with those of the table
-    // they still show a curve.
+) -> Result<Vec<HitRatioCurve>> {
+    // For a long trace, six sizes take about as long as the verdict. With those of the table they
+    // still make a curve.
     let affordable = 60_000_000 / trace.references().max(1);
     let simulated = asked.unwrap_or(affordable.clamp(6, 16));
     let points = Points {
         simulated,
-        exact: EXACT_POINTS.max(simulated),
+        exact: EXACT_CURVE_POINTS.max(simulated),
         spacing: Spacing::Linear,
     };
     let curves = in_passes(
@@ -321,7 +333,7 @@ fn curves(
             Ok(hither_sim::curves(trace, policies, points, &options)?)
         },
     )?;
-    let curves = curves.iter().map(|curve| Curve {
+    let curves = curves.iter().map(|curve| HitRatioCurve {
         policy: policy(&curve.spec),
         cache_blocks: curve
             .outcomes
@@ -338,7 +350,7 @@ fn curves(
     Ok(curves.collect())
 }
 
-/// As many of the first rows as a page has room for.
+/// The first rows, as many as fit into `bytes` of JSON.
 pub(super) fn rows_that_fit<T: Serialize>(mut rows: Vec<T>, bytes: usize) -> Vec<T> {
     let mut left = bytes;
     let fits = rows
@@ -350,7 +362,7 @@ pub(super) fn rows_that_fit<T: Serialize>(mut rows: Vec<T>, bytes: usize) -> Vec
     rows
 }
 
-/// Takes the room for a row, if it is there.
+/// Subtracts the size of a row, if it fits.
 fn take_room(row: &impl Serialize, left: &mut usize) -> bool {
     let length = serde_json::to_string(row).map_or(0, |text| text.len());
     let rest = left.checked_sub(length);
@@ -358,9 +370,9 @@ fn take_room(row: &impl Serialize, left: &mut usize) -> bool {
     rest.is_some()
 }
 
-/// The objects with most references and those that moved most bytes, as they were sorted: large
-/// reads of a few files are not to be hidden by many small ones.
-fn most_used(rows: Vec<Ranked>, bytes: usize) -> Vec<Ranked> {
+/// The objects with most references and those with most bytes, in their order, so that many files
+/// with small reads do not hide a few with large ones.
+fn most_used(rows: Vec<RankedRow>, bytes: usize) -> Vec<RankedRow> {
     let mut by_bytes: Vec<usize> = (0..rows.len()).collect();
     by_bytes.sort_by_key(|&at| {
         let tally = &rows[at].tally;
@@ -371,7 +383,7 @@ fn most_used(rows: Vec<Ranked>, bytes: usize) -> Vec<Ranked> {
     });
     let mut kept = vec![false; rows.len()];
     let mut left = bytes;
-    // In turns, so that neither order takes the room of the other.
+    // Alternately, so that neither order takes the room of the other.
     for at in (0..rows.len().min(ROWS_MAX / 2)).flat_map(|place| [place, by_bytes[place]]) {
         if !kept[at] {
             if !take_room(&rows[at], &mut left) {
@@ -384,7 +396,7 @@ fn most_used(rows: Vec<Ranked>, bytes: usize) -> Vec<Ranked> {
     each.filter_map(|(row, kept)| kept.then_some(row)).collect()
 }
 
-/// What does what is advised, where a run can and the trace says which command it is of.
+/// The command line that applies the advice, if `hither run` can and the trace has the command.
 fn apply(trace: &Trace, advice: &CacheAdvice) -> Option<String> {
     let plan = advice.plan(trace.options().block_bytes.into())?;
     let (policy, cache) = (quoted(&plan.page_cache?), plan.cache?);
@@ -395,7 +407,7 @@ fn apply(trace: &Trace, advice: &CacheAdvice) -> Option<String> {
     (!command.is_empty()).then(|| format!("hither run {switches} -- {words}"))
 }
 
-/// A word as a shell takes it.
+/// A word quoted for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
     match !word.is_empty() && word.chars().all(plain) {
@@ -404,21 +416,20 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Who served whom, what moved and what happened over time, as far as there is room; and how many
-/// drawings there was none for.
-fn drawings(trace: &Trace, placed: &PlacementAnalysis, bytes: usize) -> (Vec<Drawing>, u64) {
+/// The drawings of placements that fit into `bytes`, and the number of those that do not.
+fn drawings(trace: &Trace, placed: &PlacementAnalysis, bytes: usize) -> (Vec<EmbeddedImage>, u64) {
     if placed.cases.is_empty() {
         return (Vec::new(), 0);
     }
     let mut left = bytes;
-    let drawn =
-        placement::Pictures::of(trace, &placed.cases, &placed.outcomes, &placed.running).all();
+    let pictures = placement::Pictures::of(trace, &placed.cases, &placed.outcomes, &placed.running);
+    let drawn = pictures.titles_and_svgs();
     let all = drawn.len();
-    let drawings = drawn.into_iter().map(|(title, svg)| Drawing {
+    let drawings = drawn.into_iter().map(|(title, svg)| EmbeddedImage {
         title,
         image: format!("data:image/svg+xml;base64,{}", STANDARD.encode(svg)),
     });
-    let kept: Vec<Drawing> = drawings
+    let kept: Vec<EmbeddedImage> = drawings
         .filter(|drawing| take_room(drawing, &mut left))
         .collect();
     let left_out = (all - kept.len()) as u64;
@@ -448,13 +459,13 @@ mod tests {
 
     #[test]
     fn a_file_with_few_references_and_many_bytes_is_kept() {
-        let row = |number: u32| Ranked {
+        let row = |number: u32| RankedRow {
             number,
             name: format!("file {number}"),
             references: 10_000 - u64::from(number),
             share: 0.0,
             blocks: 1,
-            tally: hither_trace::Tally {
+            tally: hither_trace::RequestCounts {
                 read_bytes: u64::from(number),
                 ..Default::default()
             },

@@ -1,9 +1,9 @@
-//! WorkKind a sweep has done so far, in a file beside its output.
+//! The journal of a sweep: a file beside its output with the counts so far.
 //!
-//! One line an entry, each with a checksum in front: a line that was cut short by the end of the
-//! process or of the machine is told by it and dropped. The first line has the hash of the plan, so
-//! that a journal is never taken for that of another sweep. The file is locked (`flock`) while a
-//! sweep runs, which ends with the process however it ends.
+//! Each entry is a line that begins with a checksum. A last line that was cut short, by a killed
+//! process or a crash, is detected and dropped. The first line has the hash of the plan, so that a
+//! journal is not used for another sweep. The file is locked (`flock`) while a sweep runs; the lock
+//! ends with the process.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -19,7 +19,7 @@ use crate::placement::{PlacementCase, RunSettings};
 use crate::result_rows::{self, TraceInfo};
 use crate::{Error, Result};
 
-/// The first line.
+/// The first line of a journal.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Header {
@@ -27,45 +27,46 @@ struct Header {
     plan: String,
 }
 
-const VERSION: u32 = 2;
+/// The version of the format.
+const JOURNAL_VERSION: u32 = 2;
 
-/// One thing that happened.
+/// An event of a sweep.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum JournalEntry {
     /// A trace was loaded.
     Trace {
-        /// Its number in the plan.
+        /// The index of the trace in the plan.
         trace: usize,
-        /// What rows tell of it.
+        /// The columns of result rows that describe it.
         source: TraceInfo,
-        /// Changes where the files of the trace change.
+        /// The sizes and times of its files.
         stamp: String,
     },
     /// Caches of a trace were simulated.
     Done {
-        /// The number of the trace in the plan.
+        /// The index of the trace in the plan.
         trace: usize,
-        /// The counts of each of the caches.
+        /// The counts of each cache.
         counts: Vec<ItemCounts>,
     },
 }
 
-/// WorkKind became of one cache.
+/// The result of one cache or placement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ItemCounts {
-    /// Its number within the trace.
+    /// Its index among the items of the trace.
     pub(super) cache: usize,
     pub(super) hits: u64,
     pub(super) misses: u64,
-    /// The standard error, where there is one, as its bits: JSON has no exact fractions.
+    /// The bits of the standard error, if there is one: JSON has no exact fractions.
     pub(super) error_bits: Option<u64>,
-    /// WorkKind more a placement counted.
+    /// The further counts of a placement.
     pub(super) placed: Option<PlacementCounts>,
 }
 
-/// WorkKind a placement counted after its warm-up.
+/// The counts of a placement after its warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PlacementCounts {
@@ -75,7 +76,7 @@ pub(super) struct PlacementCounts {
 }
 
 impl ItemCounts {
-    /// Those of a cache.
+    /// The counts of a cache.
     pub(super) fn cache((&cache, outcome): (&usize, &hither_sim::CacheOutcome)) -> ItemCounts {
         let error = outcome
             .estimate
@@ -89,7 +90,7 @@ impl ItemCounts {
         }
     }
 
-    /// Those of a placement.
+    /// The counts of a placement.
     pub(super) fn placed((&cache, outcome): (&usize, &placement::PlacementOutcome)) -> ItemCounts {
         let totals = outcome.totals;
         ItemCounts {
@@ -107,7 +108,7 @@ impl ItemCounts {
 }
 
 impl PlacementCounts {
-    /// WorkKind a row tells of it.
+    /// The placement columns of a result row.
     pub(super) fn row(
         &self,
         case: &PlacementCase,
@@ -126,7 +127,7 @@ impl PlacementCounts {
     }
 }
 
-/// A journal that is being written, locked.
+/// An open, locked journal.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
@@ -134,8 +135,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of the sweep with that plan and reads what is in it; `restart` throws that
-    /// away.
+    /// Opens the journal of the sweep with that plan and reads its entries. `restart` discards
+    /// them.
     pub fn open(path: PathBuf, plan: &str, restart: bool) -> Result<(Journal, Vec<JournalEntry>)> {
         let file = locked(&path)?;
         let mut journal = Journal { path, file };
@@ -153,7 +154,10 @@ impl Journal {
                  line {line} is damaged"
             ))
         })?;
-        let kept: usize = lines.iter().map(|line| line.len() + CHECKSUM + 2).sum();
+        let kept: usize = lines
+            .iter()
+            .map(|line| line.len() + CHECKSUM_DIGITS + 2)
+            .sum();
         journal
             .file
             .set_len(kept as u64)
@@ -172,7 +176,7 @@ impl Journal {
         };
         let unread = |error: serde_json::Error| foreign(format!(": {error}"));
         let header: Header = serde_json::from_str(lines.remove(0)).map_err(unread)?;
-        if header.journal != VERSION {
+        if header.journal != JOURNAL_VERSION {
             return Err(foreign(String::new()));
         }
         let entries = lines.iter().map(|line| serde_json::from_str(line));
@@ -194,10 +198,10 @@ impl Journal {
         Ok((journal, entries))
     }
 
-    /// Empties it and begins anew.
+    /// Empties the journal and writes a new header.
     fn begin(mut self, plan: &str) -> Result<(Journal, Vec<JournalEntry>)> {
         let header = Header {
-            journal: VERSION,
+            journal: JOURNAL_VERSION,
             plan: plan.to_owned(),
         };
         let emptied = self.file.set_len(0).and_then(|()| self.file.rewind());
@@ -207,8 +211,8 @@ impl Journal {
         match begun {
             Ok(()) => Ok((self, Vec::new())),
             Err(error) => {
-                // An empty one beside an output looks like that of a sweep which was killed at its
-                // very end, and the output would be replaced unasked.
+                // An empty journal beside an output looks like that of a sweep which was killed at
+                // its very end. The next sweep would then replace the output without --force.
                 let _ = self.remove();
                 Err(error)
             }
@@ -222,12 +226,12 @@ impl Journal {
         }
     }
 
-    /// Where it is.
+    /// The path of the journal.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Adds an entry; when this returns, it is on the disk.
+    /// Appends an entry and waits until it is on the disk.
     pub(super) fn append(&mut self, entry: &JournalEntry) -> Result<()> {
         self.write(entry)
     }
@@ -242,14 +246,16 @@ impl Journal {
         written.map_err(Error::of_file(&self.path))
     }
 
-    /// Removes it.
+    /// Removes the journal.
     pub(super) fn remove(self) -> Result<()> {
         fs::remove_file(&self.path).map_err(Error::of_file(&self.path))
     }
 }
 
-/// Opens and locks the file at `path`. The one who had it before may remove it between the two, so
-/// that what is locked must be looked up again.
+/// Opens and locks the file at `path`.
+///
+/// The previous owner of the lock may remove the file between opening and locking, so the path is
+/// looked up again after locking.
 fn locked(path: &Path) -> Result<File> {
     loop {
         let file = File::options()
@@ -276,25 +282,26 @@ fn locked(path: &Path) -> Result<File> {
     }
 }
 
-/// Digits of the checksum.
-const CHECKSUM: usize = 16;
+/// The length of a checksum in hexadecimal digits.
+const CHECKSUM_DIGITS: usize = 16;
 
-/// No first line is as long.
-const HEADER_MAX: usize = 160;
+/// An upper bound of the length of the first line.
+const HEADER_BYTES_MAX: usize = 160;
 
 fn checksum(text: &[u8]) -> String {
     let mut digits = hex(&Sha256::digest(text));
-    digits.truncate(CHECKSUM);
+    digits.truncate(CHECKSUM_DIGITS);
     digits
 }
 
-/// The lines without their checksums, without the last one where it was cut short. Fails with the
-/// number of the line, from 1, where a whole line is damaged, and where the first line was cut but
-/// is too long for a header.
+/// The lines without their checksums, and without a last line that was cut short.
+///
+/// Fails with the number of the line, from 1, where a complete line is damaged, or where the first
+/// line was cut short but is too long for a header.
 fn sound_lines(bytes: &[u8]) -> Result<Vec<&str>, usize> {
     let mut sound = Vec::new();
     for (number, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
-        let cut = !line.ends_with(b"\n") && (number > 0 || line.len() < HEADER_MAX);
+        let cut = !line.ends_with(b"\n") && (number > 0 || line.len() < HEADER_BYTES_MAX);
         match sound_line(line) {
             Some(text) => sound.push(text),
             None if cut => {}
@@ -305,7 +312,9 @@ fn sound_lines(bytes: &[u8]) -> Result<Vec<&str>, usize> {
 }
 
 fn sound_line(line: &[u8]) -> Option<&str> {
-    let (sum, text) = line.strip_suffix(b"\n")?.split_at_checked(CHECKSUM)?;
+    let (sum, text) = line
+        .strip_suffix(b"\n")?
+        .split_at_checked(CHECKSUM_DIGITS)?;
     let text = text.strip_prefix(b" ")?;
     if checksum(text).as_bytes() == sum {
         str::from_utf8(text).ok()

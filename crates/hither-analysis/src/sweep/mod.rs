@@ -1,10 +1,10 @@
-//! Sweeps: every policy at every size (and every placement on every topology) on every trace, over
-//! hours if need be, and never the same work twice.
+//! Sweeps: every policy at every size, and every placement on every topology, on every trace. A
+//! sweep may take hours and can be resumed.
 //!
-//! A sweep goes trace by trace, and within a trace by *units*: some caches that are simulated over
-//! one pass. After each unit its counts go to a journal beside the output, so that a
-//! sweep that ended before its time, by whatever means, loses one unit at most. Which caches make a
-//! unit depends on the machine; the counts and their order in the output do not.
+//! A sweep goes trace by trace, and within a trace by *units*: caches that one pass simulates.
+//! After each unit its counts are appended to a journal beside the output, so an interrupted sweep
+//! loses at most one unit. Which caches make a unit depends on the machine. The counts and their
+//! order in the output do not.
 
 mod journal;
 mod plan;
@@ -21,7 +21,7 @@ use rayon::current_num_threads;
 
 pub use journal::{Journal, JournalEntry};
 pub use plan::{JobDefaults, SweepPlan, TraceJob};
-pub use spec::read;
+pub use spec::read_plan;
 
 use crate::placement::{self, PlacementCase, RunControl, RunSettings};
 use crate::progress::{Progress, Task};
@@ -30,30 +30,31 @@ use crate::simulate;
 use crate::{Error, Result};
 use journal::ItemCounts;
 
-/// A sweep at work.
+/// A sweep, with what is done so far.
 pub struct Sweep<'a> {
     plan: &'a SweepPlan,
-    /// WorkKind is known of each trace and its caches.
+    /// The state of each trace of the plan.
     states: Vec<TraceState>,
     journal: Option<Journal>,
     run: SweepOptions,
 }
 
-/// How a sweep runs; no result depends on it.
+/// How a sweep runs. No result depends on it.
 pub struct SweepOptions {
-    /// About how many references, times caches, make a unit.
+    /// The approximate size of a unit: its references times its caches.
     pub unit_references: u64,
-    /// Set where the sweep is to end early.
+    /// Ends the sweep early once it is true.
     pub cancel: Arc<AtomicBool>,
 }
 
-/// How far a trace is. Nothing is known of it before it was loaded, by this run or by one that the
-/// journal tells of.
+/// The state of a trace.
 #[derive(Default)]
 struct TraceState {
+    /// `None` until the trace was loaded, by this run or by one that the journal recorded.
     known: Option<TraceWork>,
 }
 
+/// The work on a trace that was loaded.
 struct TraceWork {
     source: TraceInfo,
     stamp: String,
@@ -62,28 +63,29 @@ struct TraceWork {
 
 /// One cache, or one placement on nodes.
 struct WorkItem {
-    what: WorkKind,
-    /// The size as it was written.
+    kind: WorkKind,
+    /// The size as the user wrote it.
     size: String,
+    /// `None` until it was simulated.
     counts: Option<ItemCounts>,
 }
 
 #[derive(Clone)]
 enum WorkKind {
     Cache(Box<CacheConfiguration>),
-    Placed(Box<PlacementCase>),
+    Placement(Box<PlacementCase>),
 }
 
 /// How a sweep ended.
 pub enum SweepEnd {
-    /// All is done.
+    /// All caches are done.
     Complete,
-    /// It was cancelled, with so many caches done of those known by then.
+    /// It was cancelled before all were done.
     Cancelled,
 }
 
 impl<'a> Sweep<'a> {
-    /// A sweep that goes on from what is in the journal, where it has one.
+    /// A sweep that resumes from the entries of its journal, if it has one.
     pub fn new(
         plan: &'a SweepPlan,
         journal: Option<(Journal, Vec<JournalEntry>)>,
@@ -104,6 +106,7 @@ impl<'a> Sweep<'a> {
         Ok(sweep)
     }
 
+    /// Applies an entry of the journal.
     fn replay(&mut self, entry: JournalEntry, journal: &Path) -> Result<()> {
         let foreign = |problem: &str| Error::Unusable {
             path: journal.to_owned(),
@@ -141,8 +144,7 @@ impl<'a> Sweep<'a> {
         Ok(())
     }
 
-    /// How many caches are done, and how many there are; those of traces not looked at yet are not
-    /// among them.
+    /// The number of caches that are done, and of all caches of the traces loaded so far.
     pub fn progress(&self) -> (usize, usize) {
         let caches = || self.states.iter().filter_map(|state| state.known.as_ref());
         let done = |known: &TraceWork| {
@@ -158,7 +160,7 @@ impl<'a> Sweep<'a> {
         )
     }
 
-    /// Does what is left to do.
+    /// Does the work that is left.
     pub fn run(&mut self, progress: &dyn Progress) -> Result<SweepEnd> {
         let weights: Vec<u64> = self.plan.jobs.iter().map(TraceJob::weight).collect();
         let task = progress.begin("", Some(weights.iter().sum()));
@@ -181,7 +183,8 @@ impl<'a> Sweep<'a> {
         Ok(SweepEnd::Complete)
     }
 
-    /// Does one trace, whose part of the bar begins at `before` and is `weight` wide.
+    /// Does the work on one trace. Its part of the progress bar begins at `before` and has the
+    /// length `weight`.
     fn one_trace(
         &mut self,
         index: usize,
@@ -235,8 +238,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Holds a trace that was loaded against what the journal says of it; a trace that is new to it
-    /// is written down.
+    /// Compares a loaded trace with the journal, or adds it there if it is new.
     fn announce(
         &mut self,
         index: usize,
@@ -250,7 +252,7 @@ impl<'a> Sweep<'a> {
             if known.source == source {
                 return Ok(());
             }
-            return Err(Error::Changed {
+            return Err(Error::TraceChanged {
                 before: known.source.sha256.clone(),
                 now: source.sha256,
             });
@@ -282,8 +284,7 @@ impl<'a> Sweep<'a> {
             })
     }
 
-    /// WorkKind is placed where on each trace, with what came of it: nothing where caches are
-    /// simulated.
+    /// The cases of each trace. It is empty for a trace on which caches are simulated.
     pub fn cases_by_trace(&self) -> impl Iterator<Item = Vec<&PlacementCase>> {
         let known = self.states.iter().filter_map(|state| state.known.as_ref());
         known.map(|known| {
@@ -292,7 +293,7 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// Removes the journal: the output is written.
+    /// Removes the journal once the output is written.
     pub fn finish(self) -> Result<()> {
         self.journal.map_or(Ok(()), Journal::remove)
     }
@@ -300,14 +301,14 @@ impl<'a> Sweep<'a> {
 
 impl TraceWork {
     fn new(job: &TraceJob, source: TraceInfo, stamp: String) -> Result<TraceWork> {
-        // A part of no blocks is no size; there is nothing to simulate anyway.
+        // An empty trace has nothing to simulate, and a share of no blocks is no size.
         let caches = match (source.references, job.placing.nodes.is_empty()) {
             (0, _) => Vec::new(),
             (_, true) => {
                 let sizes = simulate::sizes(&job.sizes, source.block_bytes, source.distinct)?;
                 let caches = job.policies.iter().flat_map(|&spec| {
                     sizes.iter().map(move |&(size, cache_blocks)| WorkItem {
-                        what: WorkKind::Cache(Box::new(CacheConfiguration { spec, cache_blocks })),
+                        kind: WorkKind::Cache(Box::new(CacheConfiguration { spec, cache_blocks })),
                         size: size.to_string(),
                         counts: None,
                     })
@@ -319,7 +320,7 @@ impl TraceWork {
                 let cases = placement::cases(&request, source.block_bytes, source.distinct)?;
                 let caches = cases.into_iter().map(|case| WorkItem {
                     size: case.size.clone(),
-                    what: WorkKind::Placed(Box::new(case)),
+                    kind: WorkKind::Placement(Box::new(case)),
                     counts: None,
                 });
                 caches.collect()
@@ -332,7 +333,8 @@ impl TraceWork {
         })
     }
 
-    /// Simulates some caches, all of one sort, telling how many of them would be done by now.
+    /// Simulates a unit, whose items are all caches or all placements. `progress` gets the number
+    /// of items that would be done by now.
     fn simulate(
         &self,
         unit: &[usize],
@@ -348,18 +350,18 @@ impl TraceWork {
             .cloned()
             .collect();
         if !cases.is_empty() {
-            let watch = RunControl {
+            let control = RunControl {
                 progress: Some(&|references| progress(passes(references))),
                 cancel: Some(cancel),
             };
-            let outcomes = placement::run(trace, &cases, &job.placing.running, 0, watch)?;
+            let outcomes = placement::run(trace, &cases, &job.placing.running, 0, control)?;
             return Ok(unit.iter().zip(&outcomes).map(ItemCounts::placed).collect());
         }
         let configurations = unit
             .iter()
-            .filter_map(|&cache| match &self.caches[cache].what {
+            .filter_map(|&cache| match &self.caches[cache].kind {
                 WorkKind::Cache(configuration) => Some(**configuration),
-                WorkKind::Placed(_) => None,
+                WorkKind::Placement(_) => None,
             });
         let configurations: Vec<CacheConfiguration> = configurations.collect();
         let options = CacheOptions {
@@ -372,13 +374,13 @@ impl TraceWork {
     }
 
     fn case(&self, cache: usize) -> Option<&PlacementCase> {
-        match &self.caches[cache].what {
+        match &self.caches[cache].kind {
             WorkKind::Cache(_) => None,
-            WorkKind::Placed(case) => Some(case),
+            WorkKind::Placement(case) => Some(case),
         }
     }
 
-    /// The caches that are not done.
+    /// The indices of the items that are not done.
     fn open(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.caches.len()).filter(|&cache| self.caches[cache].counts.is_none())
     }
@@ -390,9 +392,9 @@ impl TraceWork {
     fn rows<'a>(&'a self, running: &'a RunSettings) -> impl Iterator<Item = ResultRow<'a>> {
         self.caches.iter().filter_map(|cache| {
             let counts = cache.counts?;
-            let (policy, cache_blocks, placed) = match &cache.what {
+            let (policy, cache_blocks, placed) = match &cache.kind {
                 WorkKind::Cache(own) => (Some(own.spec), own.cache_blocks.into(), None),
-                WorkKind::Placed(case) => (
+                WorkKind::Placement(case) => (
                     case.policy(),
                     case.blocks(),
                     counts.placed.map(|counts| counts.row(case, running)),
@@ -412,9 +414,11 @@ impl TraceWork {
     }
 }
 
-/// Parts the caches into units: as many as there are threads at least, or else threads would idle,
-/// and then as many as the references allow. All sizes of a policy with a stack stay together: they
-/// are one pass over it.
+/// Divides the open items into units.
+///
+/// A unit has at least as many items as there are threads, since threads would idle otherwise, and
+/// more if the references allow. All sizes of a stack algorithm stay together, since one pass over
+/// its stack serves them all.
 fn units(
     open: &[usize],
     known: &TraceWork,
@@ -423,7 +427,7 @@ fn units(
 ) -> Vec<Vec<usize>> {
     let mut whole: Vec<Vec<usize>> = Vec::new();
     for &cache in open {
-        let stack = |cache: usize| match &known.caches[cache].what {
+        let stack = |cache: usize| match &known.caches[cache].kind {
             WorkKind::Cache(own) if hither_sim::stack::is_stack_algorithm(&own.spec) => {
                 Some(own.spec)
             }
@@ -445,8 +449,8 @@ fn units(
     whole.chunks(most).map(<[Vec<usize>]>::concat).collect()
 }
 
-/// Fails where a trace is missing or in no format that can be told: better said before hours of
-/// simulation than after.
+/// Fails where a trace is missing or its format cannot be detected, so that the error comes before
+/// hours of simulation.
 pub fn check_traces(plan: &SweepPlan) -> Result<()> {
     if plan.jobs.is_empty() {
         let problem = "no traces: name some with --trace or in a TOML file";
@@ -469,7 +473,7 @@ pub fn check_traces(plan: &SweepPlan) -> Result<()> {
             return Err(Error::Usage(problem.to_owned()));
         }
         let found = std::fs::metadata(path).map_err(Error::of_file(path))?;
-        // WorkKind is read from a pipe would be gone.
+        // What is read from a pipe could not be read again.
         if found.is_file() || found.is_dir() {
             hither_trace::format::choose(format.as_deref(), &mut Input::open(path)?)?;
         }
@@ -477,7 +481,7 @@ pub fn check_traces(plan: &SweepPlan) -> Result<()> {
     Ok(())
 }
 
-/// The name of the journal of an output.
+/// The path of the journal of an output.
 pub fn journal_path(output: &Path) -> std::path::PathBuf {
     crate::file::beside(output, ".journal")
 }

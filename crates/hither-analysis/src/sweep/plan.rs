@@ -1,4 +1,4 @@
-//! WorkKind a sweep is to do.
+//! The plan of a sweep: traces, each with its policies, sizes and placements.
 
 use std::path::PathBuf;
 
@@ -13,44 +13,45 @@ use super::stamp;
 use crate::Result;
 use crate::placement::{self, PlacementRequest, PlacementSetup};
 
-/// All traces of a sweep, each with its caches.
+/// The traces of a sweep with their work.
 #[derive(Clone, Debug)]
 pub struct SweepPlan {
     /// The traces, in the order of the output.
     pub jobs: Vec<TraceJob>,
 }
 
-/// One trace with its caches: each policy at each size, or where nodes are named, each placement on
+/// One trace with its work: each policy at each size, or, where nodes are named, each placement on
 /// each of them.
 #[derive(Clone, Debug)]
 pub struct TraceJob {
     /// The path as the user wrote it.
     pub name: PathBuf,
-    /// Where it is.
+    /// The path from the current folder.
     pub path: PathBuf,
-    /// The format of the trace; told from its content where none is named.
+    /// The format of the trace. `None`: it is detected from the content.
     pub format: Option<String>,
     /// How the trace is read.
     pub options: LoadOptions,
     /// The policies to simulate.
     pub policies: Vec<Spec>,
-    /// Five parts of the distinct blocks, where it is empty; of each node, where there are nodes.
+    /// The cache sizes, or the capacities of each node where nodes are named. Where it is empty,
+    /// five shares of the distinct blocks are used.
     pub sizes: Vec<Size>,
-    /// What is placed where.
+    /// The nodes and placements.
     pub placing: PlacementSetup,
 }
 
-/// WorkKind holds for a trace of which nothing else is said.
+/// The settings of traces that have none of their own.
 #[derive(Clone, Debug)]
 pub struct JobDefaults {
-    /// The format of the trace; told from its content where none is named.
+    /// The format of the trace. `None`: it is detected from the content.
     pub format: Option<String>,
     /// How the trace is read.
     pub options: LoadOptions,
 }
 
 impl SweepPlan {
-    /// A hash of all that decides on the results but for the content of the traces.
+    /// A hash of all settings that determine the results, without the content of the traces.
     pub fn digest(&self) -> String {
         let jobs: Vec<serde_json::Value> = self
             .jobs
@@ -60,7 +61,7 @@ impl SweepPlan {
                 let sizes: Vec<String> = job.sizes.iter().map(Size::to_string).collect();
                 let placing = &job.placing;
                 let placements = placing.placements.iter().map(PlacementSpec::to_string);
-                // All of a topology, since it may come from a file or from this machine.
+                // The whole topology, since it may come from a file or from this machine.
                 let nodes = placing.nodes.iter().map(|nodes| format!("{nodes:?}"));
                 json!({
                     "name": job.name.to_string_lossy(),
@@ -80,17 +81,17 @@ impl SweepPlan {
 }
 
 impl TraceJob {
-    /// WorkKind is placed where, of a trace with these usual placements.
-    pub(super) fn request(&self, usual: &str) -> Result<PlacementRequest> {
+    /// The placements to simulate, by default those of the list `defaults`.
+    pub(super) fn request(&self, defaults: &str) -> Result<PlacementRequest> {
         Ok(PlacementRequest {
             nodes: self.placing.nodes.clone(),
-            placements: placement::placements_or_default(&self.placing.placements, usual)?,
+            placements: placement::placements_or_default(&self.placing.placements, defaults)?,
             sizes: self.sizes.clone(),
             policies: self.policies.clone(),
         })
     }
 
-    /// Its share of the work, roughly: the bytes to read times the caches.
+    /// The approximate amount of work: the bytes of the trace times the caches.
     pub fn weight(&self) -> u64 {
         let placing = &self.placing;
         let placed = placing.nodes.len().max(1) * placing.placements.len().max(1);

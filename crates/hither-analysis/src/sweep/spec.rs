@@ -20,7 +20,7 @@
 //! warm-up = "10%"
 //! ```
 //!
-//! Whatever is wrong is an error with its line: a key that does not exist, too.
+//! Each error names its line, also that of an unknown key.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,14 +35,14 @@ use toml::{Spanned, Value};
 use super::plan::{JobDefaults, SweepPlan, TraceJob};
 use crate::Result;
 use crate::file::folder_of;
-use crate::load_options::{block_bytes, format_name, whole};
+use crate::load_options::{block_bytes, format_name, normalized};
 use crate::placement::{self, CostOverrides, PlacementSetup, WarmUpSpec};
 use crate::toml_file::{self, Problem, read_as};
 use crate::topology::{self, ThisMachine};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct SweepDocument {
     #[serde(default)]
     policies: Vec<Spanned<String>>,
     #[serde(default)]
@@ -76,8 +76,8 @@ struct TraceTable {
     costs: Option<Spanned<String>>,
 }
 
-/// The plan in the file at `path`.
-pub fn read(
+/// Reads the plan in the file at `path`.
+pub fn read_plan(
     path: &Path,
     defaults: &JobDefaults,
     this_machine: ThisMachine<'_>,
@@ -88,7 +88,7 @@ pub fn read(
 }
 
 fn plan(
-    document: Document,
+    document: SweepDocument,
     path: &Path,
     defaults: &JobDefaults,
     this_machine: ThisMachine<'_>,
@@ -111,7 +111,7 @@ fn plan(
         }
         if let Some(sample) = &trace.sample {
             let parsed = sample.as_ref().parse::<Sample>();
-            options.sample = whole(parsed.map_err(Problem::at(sample.span()))?);
+            options.sample = normalized(parsed.map_err(Problem::at(sample.span()))?);
         }
         options.keep_repeats = trace.keep_repeats.unwrap_or(options.keep_repeats);
         options.include_in_kernel =
@@ -148,7 +148,7 @@ fn plan(
     Ok(SweepPlan { jobs })
 }
 
-/// WorkKind one trace, or the head of the file for all, says of placements.
+/// The keys about placements, of one trace or of the head of the file.
 struct PlacementFields<'a> {
     nodes: &'a Option<Vec<Spanned<Value>>>,
     placements: &'a Option<Vec<Spanned<String>>>,
@@ -158,7 +158,8 @@ struct PlacementFields<'a> {
 }
 
 impl PlacementFields<'_> {
-    /// With what `otherwise` says where this says nothing; files are in `folder`.
+    /// The placements of these keys, with those of `otherwise` for missing keys. Paths are relative
+    /// to `folder`.
     fn placing(
         &self,
         otherwise: &PlacementSetup,
@@ -183,7 +184,7 @@ impl PlacementFields<'_> {
         }
         let running = &mut placing.running;
         if let Some(text) = self.bind {
-            let binding = placement::binding_named(text.as_ref());
+            let binding = placement::parse_binding(text.as_ref());
             running.binding = binding.map_err(Problem::at(text.span()))?;
         }
         if let Some(value) = self.warm_up {
@@ -227,7 +228,7 @@ mod tests {
             format: None,
             options: LoadOptions::default(),
         };
-        read(&path, &defaults, &|| Err("no machine".to_owned()))
+        read_plan(&path, &defaults, &|| Err("no machine".to_owned()))
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Whether a trace may have changed, told without reading it.
+//! Detects whether a trace may have changed without reading it.
 //!
-//! A sweep that goes on does not read traces again that it is done with. The size and the time of
-//! change of each file of a trace say whether it has to: only where they differ is the trace read
-//! and its hash compared.
+//! A resumed sweep does not read finished traces again. The stamp of a trace has the size and the
+//! modification time of each of its files. Only if the stamp differs is the trace read and its hash
+//! compared.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -29,13 +29,13 @@ pub(super) fn of(path: &Path) -> Result<String> {
     Ok(stamps.join("; "))
 }
 
-/// How large a trace is on the disk; 0 where it cannot be told.
+/// The size of a trace on the disk; 0 if it cannot be read.
 pub(super) fn bytes(path: &Path) -> u64 {
     let files = files(path).unwrap_or_default();
     files.iter().map(|(_, file)| file.len()).sum()
 }
 
-/// The files of a trace, by name: itself, or those in its folder.
+/// The files of a trace, sorted by name: the trace itself, or the files of its folder.
 fn files(path: &Path) -> io::Result<Vec<(PathBuf, Metadata)>> {
     let own = fs::metadata(path)?;
     if !own.is_dir() {

@@ -1,19 +1,19 @@
-//! Topologies drawn in the terminal: grids plane by plane, hypercubes as grids by Gray code, rings
+//! Topologies drawn as text: grids plane by plane, hypercubes as grids in Gray code order, rings
 //! and trees with lines.
 
 use std::iter::repeat_n;
 
 use hither_core::{Node, Topology};
 
-/// What fits a terminal without breaking lines, and is still looked at.
-const COLUMNS: usize = 110;
-const LINES: usize = 100;
+/// The largest drawing that fits a terminal.
+const COLUMNS_MAX: usize = 110;
+const LINES_MAX: usize = 100;
 
-/// Between planes that stand side by side.
+/// The space between planes side by side.
 const GAP: &str = "    ";
 
-/// The drawing, its lines indented by two spaces, or `None` where there is nothing to be seen:
-/// where each node has a link to each other, and where it would be too large.
+/// The drawing, its lines indented by two spaces. `None`: it would be too large, or all nodes are
+/// linked with each other.
 pub fn drawing(topology: &Topology) -> Option<String> {
     let (lines, legend) = match topology.kind() {
         "mesh" | "torus" => grid(topology),
@@ -22,7 +22,8 @@ pub fn drawing(topology: &Topology) -> Option<String> {
         "tree" => (branch(topology.levels(), 0, topology.nodes()), ""),
         _ => return None,
     };
-    let fits = lines.len() <= LINES && lines.iter().all(|line| line.chars().count() <= COLUMNS);
+    let fits =
+        lines.len() <= LINES_MAX && lines.iter().all(|line| line.chars().count() <= COLUMNS_MAX);
     let legend = (!legend.is_empty()).then(|| format!("({legend})"));
     let lines = lines.into_iter().chain(legend);
     fits.then(|| {
@@ -32,9 +33,9 @@ pub fn drawing(topology: &Topology) -> Option<String> {
     })
 }
 
-const AROUND: &str = "dotted lines lead around to the other side";
+const WRAP_LEGEND: &str = "dotted lines lead around to the other side";
 
-/// A plane of labels, and whether lines lead around it.
+/// A plane of labels. In a torus, links wrap around rows and columns.
 struct Plane {
     rows: Vec<Vec<String>>,
     around_rows: bool,
@@ -51,7 +52,7 @@ impl Plane {
             ("", "")
         };
         let columns = self.rows.first().map_or(0, Vec::len);
-        // Lines up and down run through the last letter of the labels.
+        // Vertical lines run through the last letter of the labels.
         let between = |line: &str| {
             let cells = repeat_n(format!("{line:>width$}"), columns);
             let indent = " ".repeat(before.chars().count());
@@ -73,7 +74,7 @@ impl Plane {
     }
 }
 
-/// Planes with their titles, as many side by side as fit.
+/// Draws planes with their titles, as many side by side as fit.
 fn planes(planes: impl Iterator<Item = (String, Plane)>) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut row: Vec<String> = Vec::new();
@@ -94,7 +95,7 @@ fn planes(planes: impl Iterator<Item = (String, Plane)>) -> Vec<String> {
             .unwrap_or(0);
         if row.is_empty() {
             row = drawn;
-        } else if taken + GAP.len() + width <= COLUMNS {
+        } else if taken + GAP.len() + width <= COLUMNS_MAX {
             for (line, more) in row.iter_mut().zip(drawn) {
                 let space = taken - line.chars().count();
                 *line += &(" ".repeat(space) + GAP + &more);
@@ -131,7 +132,7 @@ fn grid(topology: &Topology) -> (Vec<String>, &'static str) {
     };
     let legend = match (layers > 1, wraps) {
         (false, false) => "",
-        (false, true) => AROUND,
+        (false, true) => WRAP_LEGEND,
         (true, false) => "each node has links to its places in the layers before and after",
         (true, true) => {
             "dotted lines lead around; each node has links to its places in the layers before \
@@ -198,7 +199,7 @@ fn cube(topology: &Topology) -> (Vec<String>, &'static str) {
     };
     let legend = match dimensions {
         ..=2 => "",
-        3..=4 => AROUND,
+        3..=4 => WRAP_LEGEND,
         _ => {
             "dotted lines lead around; each node has links to its places in the layers \
              that differ in one bit"

@@ -16,7 +16,7 @@
 //! capacity = "128GiB"
 //! ```
 //!
-//! Whatever is wrong is an error with its line: a key that does not exist, too.
+//! Each error names its line, also that of an unknown key.
 
 use std::path::Path;
 
@@ -30,15 +30,15 @@ use crate::Result;
 use crate::format::counted;
 use crate::toml_file::{self, Problem, read_as};
 
-/// The least that a node holds.
-const PAGE_BYTES: u64 = 4096;
+/// The smallest capacity of a node: one page.
+const CAPACITY_BYTES_MIN: u64 = 4096;
 
-/// What the firmware calls local.
-const LOCAL: u64 = 10;
+/// The distance of a node to itself in the firmware's table (ACPI SLIT).
+const LOCAL_DISTANCE: u64 = 10;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct TopologyDocument {
     shape: Option<Spanned<String>>,
     latency_ns: Option<Spanned<Matrix>>,
     distances: Option<Spanned<Matrix>>,
@@ -49,7 +49,7 @@ struct Document {
     capacity: Option<Spanned<Value>>,
     weight: Option<Spanned<u32>>,
     #[serde(default)]
-    nodes: Vec<Spanned<Entry>>,
+    nodes: Vec<Spanned<NodeTable>>,
 }
 
 type Matrix = Vec<Spanned<Vec<u32>>>;
@@ -57,7 +57,7 @@ type Matrix = Vec<Spanned<Vec<u32>>>;
 /// A node of the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct NodeTable {
     name: Option<Spanned<String>>,
     cpus: Option<u32>,
     capacity: Option<Spanned<Value>>,
@@ -70,7 +70,7 @@ pub(super) fn read(path: &Path) -> Result<Topology> {
     Ok(topology.named(path.display().to_string()))
 }
 
-fn topology(document: Document) -> Result<Topology, Problem> {
+fn topology(document: TopologyDocument) -> Result<Topology, Problem> {
     let made = shape(&document)?;
     let nodes = made.nodes();
     if let (Some(entry), false) = (document.nodes.last(), document.nodes.len() == nodes) {
@@ -89,7 +89,7 @@ fn topology(document: Document) -> Result<Topology, Problem> {
         let entry = entry.into_inner();
         about.name = match &entry.name {
             Some(name) if name.as_ref().chars().any(char::is_control) => {
-                // A terminal would obey it, and no picture may hold it.
+                // A terminal would interpret them, and SVG does not allow them.
                 return Err(Problem::at(name.span())("a name has no control characters"));
             }
             Some(name) => name.as_ref().clone(),
@@ -104,7 +104,7 @@ fn topology(document: Document) -> Result<Topology, Problem> {
     Ok(made.with_nodes(|node, at| *at = about[node.index()].clone()))
 }
 
-/// What a node's accesses count: policies multiply it by their number, and add that up.
+/// The weight of a node. Policies multiply a node's accesses by it and add up the products.
 fn weight(said: &Option<Spanned<u32>>, otherwise: u32) -> Result<u32, Problem> {
     const WEIGHT_MAX: u32 = 1_000_000;
     match said {
@@ -117,9 +117,9 @@ fn weight(said: &Option<Spanned<u32>>, otherwise: u32) -> Result<u32, Problem> {
     }
 }
 
-/// Nodes and latencies.
-fn shape(document: &Document) -> Result<Topology, Problem> {
-    let Document {
+/// The topology with its latencies, without the settings of nodes.
+fn shape(document: &TopologyDocument) -> Result<Topology, Problem> {
+    let TopologyDocument {
         shape,
         latency_ns,
         distances,
@@ -148,7 +148,7 @@ fn shape(document: &Document) -> Result<Topology, Problem> {
         (None, None, Some(distances)) => {
             let local_ns = u64::from(number(local_ns).unwrap_or(Latencies::default().local_ns));
             matrix(distances, |distance| {
-                let latency_ns = u64::from(distance) * local_ns / LOCAL;
+                let latency_ns = u64::from(distance) * local_ns / LOCAL_DISTANCE;
                 u32::try_from(latency_ns).unwrap_or(u32::MAX)
             })
         }
@@ -184,7 +184,7 @@ fn matrix(rows: &Spanned<Matrix>, latency_ns: impl Fn(u32) -> u32) -> Result<Top
 fn bytes(value: &Spanned<Value>) -> Result<u64, Problem> {
     read_as(value, |text| {
         match text.parse::<Size>().map_err(|error| error.to_string())? {
-            Size::Bytes(bytes) | Size::Blocks(bytes) if bytes < PAGE_BYTES => Err(format!(
+            Size::Bytes(bytes) | Size::Blocks(bytes) if bytes < CAPACITY_BYTES_MIN => Err(format!(
                 "a capacity of {} is less than a page; write it with its unit, such as 64GiB",
                 counted(bytes, "byte")
             )),
@@ -237,7 +237,7 @@ mod tests {
             (made.local_ns(), made.latency_ns(Node(0), Node(1))),
             (100, 210)
         );
-        // A preset's own figures stay but for those that are given.
+        // Latencies of a preset that the file does not give stay.
         let made = parsed("shape = \"numachine-4\"\nlocal_ns = 1\n").unwrap();
         assert_eq!(
             (made.local_ns(), made.hop_ns(), made.cpus(Node(0))),

@@ -1,7 +1,8 @@
-//! Topologies as users name them: a shape, a preset, a file, or the machine that we run on.
+//! Topologies by name: a shape, a preset, a file, this machine, or the machine of a trace.
 
 mod drawing;
 mod file;
+mod recorded;
 
 use std::path::Path;
 
@@ -11,8 +12,9 @@ use hither_core::topology::TopologyError;
 use crate::{Error, Result};
 
 pub use drawing::drawing;
+pub use recorded::recorded;
 
-/// Finds out the topology of the machine that the caller runs on. `Err` says why it cannot.
+/// Reads the topology of the machine that the caller runs on. `Err` says why it cannot.
 pub type ThisMachine<'a> = &'a dyn Fn() -> Result<Topology, String>;
 
 /// The topology that a user wrote: a shape (`mesh:5x5`), a preset (`opteron2`), `this`, or a path
@@ -20,7 +22,7 @@ pub type ThisMachine<'a> = &'a dyn Fn() -> Result<Topology, String>;
 pub fn load(text: &str, this_machine: ThisMachine<'_>) -> Result<Topology> {
     let name = text.trim();
     if name == "this" {
-        return this_machine().map_err(Error::Hidden);
+        return this_machine().map_err(Error::TopologyUnreadable);
     }
     if name.ends_with(".toml") {
         return file::read(Path::new(name));

@@ -1,22 +1,23 @@
 //! Classification by process: how the age of blocks relates to how soon they are used next.
 //!
 //! Source: Choi et al., "An implementation study of a detection-based adaptive block replacement
-//! scheme", USENIX ATC 1999, section 2. After every `window` references of a process the blocks of
-//! that window are looked at from its beginning: the *backward distance* is the time since the last
-//! reference before the window, the *forward distance* the time until the first one in it. Ordered
-//! by backward distance and cut into sublists, the average forward distances
+//! scheme", USENIX ATC 1999, section 2. After every `window` references of a process, the blocks of
+//! that window are examined from its beginning. The *backward distance* of a block is the time
+//! since its last reference before the window, the *forward distance* the time until its first one
+//! in the window. The blocks are ordered by backward distance and divided into sublists. Then the
+//! average forward distances
 //!
 //! - fall strictly in a loop (what was used longest ago is used next): *looping*;
-//! - rise or have no order in the patterns that the paper calls temporally clustered and
-//!   probabilistic, which differ in that LRU suits the one and LFU the other. Both are *other*
-//!   here: this project's sub-cache for other references has its policy by parameter, so the second
-//!   ordered list, by frequency, would change nothing and is not built;
-//! - cannot be had where most blocks of the window are new: *sequential*. (The paper asks that all
-//!   be; a program that also rereads its configuration would never be sequential then.)
+//! - rise, or have no order, in the patterns that the paper calls temporally clustered and
+//!   probabilistic; LRU suits the first and LFU the second. Both are *other* here: in this project
+//!   the part for other references has its policy by parameter. So the paper's second ordered list,
+//!   by frequency, would change nothing and is not built;
+//! - are unknown where most blocks of the window are new: *sequential*. (The paper requires that
+//!   all are new; a program that also rereads its configuration would never be sequential then.)
 //!
 //! The period of a loop is the average of backward plus forward distance. Departure: a block's last
-//! reference is kept once, whoever made it, not once a process: a file that each process of a build
-//! reads has an age then.
+//! reference is kept once, whichever process made it, not once a process: so a file that each
+//! process of a build reads has an age.
 
 use super::{Class, Classification, Classifier, Stream, at};
 use crate::access::Access;
@@ -35,7 +36,7 @@ struct ProcessState {
     start: Tick,
     /// Blocks of the window that had not been referenced before it.
     fresh: u64,
-    /// The others.
+    /// The other blocks.
     samples: Vec<Sample>,
     class: Option<Class>,
     period: u64,
@@ -52,7 +53,7 @@ pub struct Dear {
 }
 
 impl Dear {
-    /// A process is judged every `window` of its references, by `sublists` sublists.
+    /// A process is classified every `window` of its references, with `sublists` sublists.
     pub fn new(window: u64, sublists: usize) -> Self {
         Dear {
             window,
@@ -64,8 +65,8 @@ impl Dear {
 }
 
 impl ProcessState {
-    /// Judges the window that just ended. A window in which other processes had touched every block
-    /// before says nothing and leaves the judgement.
+    /// Classifies by the window that just ended. A window in which other processes had touched
+    /// every block before says nothing, and leaves the class as it is.
     fn judge(&mut self, sublists: usize) {
         let known = self.samples.len();
         if self.fresh > known as u64 {

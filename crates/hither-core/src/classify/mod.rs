@@ -1,15 +1,15 @@
-//! What an access pattern is: sequential, looping or other, told from the accesses alone. The
-//! classifiers differ in what they tell apart: call sites ([`pcc`]), files ([`ubm`]) or processes
-//! ([`dear`]).
+//! Access patterns: whether accesses are sequential, looping or neither, detected from the accesses
+//! alone. The classifiers differ in what they classify: call sites ([`pcc`]), files ([`ubm`]) or
+//! processes ([`dear`]).
 
 pub mod dear;
 pub mod pcc;
 pub mod ubm;
 
 use crate::access::Access;
-use crate::replacement::SiteRecord;
+use crate::ids::Site;
 
-/// The patterns of the PCC paper, section 4.1.
+/// The access patterns of the PCC paper, section 4.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Distinct blocks that are not referenced again.
@@ -20,33 +20,46 @@ pub enum Class {
     Other,
 }
 
-/// What a classifier says of an access.
+/// The result of classifying an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Classification {
     /// The pattern that the access is part of.
     pub class: Class,
-    /// What made it: the site, file or process, whatever the classifier tells apart.
+    /// The stream that it belongs to: a site, a file or a process, depending on the classifier.
     pub stream: Stream,
-    /// Another stream whose period this access changed: the one that had referenced the block
-    /// before.
+    /// Another stream whose period this access changed: the one that referenced the block before.
     pub revised: Option<Stream>,
 }
 
 /// A stream of accesses that are classified together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
-    /// Its number: dense.
+    /// Its number; numbers are dense.
     pub id: u32,
     /// References from one round of its loop to the next; 0 where unknown.
     pub period: u64,
 }
 
-/// Tells what pattern each access is part of.
+/// What is known of a call site: the counters of the PCC paper, section 4.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SiteRecord {
+    /// The call site.
+    pub site: Site,
+    /// Accesses to blocks that did not return so far.
+    pub sequential: u64,
+    /// Accesses to blocks that returned.
+    pub looping: u64,
+    /// The average number of references between an access and the next one to the same block; 0
+    /// where unknown.
+    pub period: u64,
+}
+
+/// Detects the pattern that each access is part of.
 pub trait Classifier {
     /// Learns from the access and classifies it.
     fn classify(&mut self, access: &Access) -> Classification;
 
-    /// What was learnt about call sites, for classifiers that look at them; ordered by site.
+    /// What was learnt about call sites, for classifiers that use them; ordered by site.
     fn sites(&self) -> Option<Vec<SiteRecord>> {
         None
     }

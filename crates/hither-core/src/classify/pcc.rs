@@ -1,34 +1,33 @@
-//! Classification by call site: two counters a site say whether the blocks it touches are touched
-//! again.
+//! Classification by call site: two counters a site tell whether the blocks that it accesses
+//! return.
 //!
 //! Source: Gniady, Butt and Hu, "Program-counter-based pattern classification in buffer caching",
 //! OSDI 2004, sections 4.1 and 4.2. Without sampling (`sample=1`) this is figure 4 of the paper,
-//! step for step; a test holds it to a literal transcript. What the paper leaves open, and how it
-//! is read here:
+//! step for step; a test compares it with a literal transcript. Readings where the paper is open:
 //! - *Counters under sampling.* A site's `Seq` counts each of its accesses. Every T-th access of a
-//!   site, its first among them so that short-lived sites are sampled at all, enters its block in
-//!   the block table. When a tabled block is accessed again, it stands for T blocks: the tabling
-//!   site's `Seq` falls by T (not below 0), its `Loop` rises by T, and the entry goes. So both
-//!   counters keep the meaning that they have without sampling, and so does the threshold.
-//! - *The average.* Exponential with weight 1/2; the first sample sets it.
+//!   site, starting with its first so that short-lived sites are sampled at all, enters its block
+//!   into the block table. When a block in the table is accessed again, it stands for T blocks:
+//!   `Seq` of the site that entered it falls by T (not below 0), its `Loop` rises by T, and the
+//!   entry is removed. So both counters mean the same as without sampling, and so does the
+//!   threshold.
+//! - *The average period* is exponential with weight 1/2; the first sample sets it.
 //! - *The class* is that of the site that makes the access, after the counters are updated: looping
-//!   if `Loop` exceeds `Seq`, else sequential if `Seq` has reached the threshold, else other. A new
-//!   site's first access is other.
-//! - *Bounds.* The paper bounds the block table by N entries a site and evicts the least recently
-//!   used site when the table is full; here N bounds the table as a whole, which is what costs
-//!   memory, and a second bound holds for the sites. If the current site is alone, its own oldest
+//!   if `Loop` exceeds `Seq`, otherwise sequential if `Seq` has reached the threshold, otherwise
+//!   other. A new site's first access is other.
+//! - *Bounds.* The paper bounds the block table by N entries a site, and evicts the least recently
+//!   used site when the table is full. Here N bounds the whole table, which is what takes memory,
+//!   and a second bound holds for the sites. If the current site is the only one, its own oldest
 //!   entry makes room.
 
-use super::{Class, Classification, Classifier, Stream, at};
+use super::{Class, Classification, Classifier, SiteRecord, Stream, at};
 use crate::access::Access;
 use crate::ids::{Site, Tick};
 use crate::list::{Links, List, NIL};
-use crate::replacement::SiteRecord;
 
 /// The parameters of the classification.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// From this many blocks that did not come back a site is sequential (100 in the paper).
+    /// With this many blocks that did not return, a site is sequential (100 in the paper).
     pub threshold: u64,
     /// T: every T-th access of a site is sampled (20 in the paper).
     pub sample: u64,
@@ -46,7 +45,7 @@ struct SiteState {
     period: u64,
     /// Accesses until the next one is sampled.
     until_sample: u64,
-    /// Its entries of the block table, the latest in front.
+    /// Its entries in the block table, the latest in front.
     tabled: List,
 }
 
@@ -70,12 +69,12 @@ pub struct Pcc {
     entry_of: Vec<u32>,
     entries: Vec<HistoryEntry>,
     entry_links: Links,
-    /// Entries that hold nothing.
+    /// Unused entries.
     free: Vec<u32>,
 }
 
 impl Pcc {
-    /// A classifier that already knows `sites`, as far as its table holds them.
+    /// A classifier that starts with what is known of `sites`, as far as its table holds them.
     pub fn new(config: Config, sites: &[SiteRecord]) -> Self {
         let mut pcc = Pcc {
             config,
@@ -128,7 +127,7 @@ impl Pcc {
         self.free.push(entry);
     }
 
-    /// Enters a block in the block table. The site is the most recently used one.
+    /// Enters a block into the block table, for the most recently used site.
     fn table(&mut self, block: u32, site: u32, time: Tick) {
         while self.entries.len() - self.free.len() >= self.config.entries_max {
             if self.recency.back() == Some(site) {
@@ -156,7 +155,8 @@ impl Pcc {
             .push_front(&mut self.entry_links, entry);
     }
 
-    /// A tabled block is accessed again: its site learns, and the entry goes.
+    /// A block in the table is accessed again: updates the counters of its site, and removes the
+    /// entry.
     fn recur(&mut self, entry: u32, now: Tick) -> Stream {
         let HistoryEntry { site, time, .. } = self.entries[entry as usize];
         self.forget_entry(entry);

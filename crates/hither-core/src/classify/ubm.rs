@@ -1,17 +1,16 @@
 //! Classification by file: runs of consecutive blocks, and whether a run starts again.
 //!
 //! Source: Kim et al., "A low-overhead high-performance unified buffer management scheme that
-//! exploits sequential and looping references", OSDI 2000, section 3.1, as the PCC paper sums it up
-//! in its section 3.2. A file has one class at a time:
+//! exploits sequential and looping references", OSDI 2000, section 3.1, as the PCC paper summarises
+//! it in its section 3.2. A file has one class at a time:
 //! - *sequential* once `threshold` consecutive blocks were referenced (3 in both papers);
 //! - *looping* when the first block of such a run is referenced again, for as long as the
-//!   references follow the run that was seen; the period is the time from start to start, as last
-//!   measured;
+//!   references follow that run; the period is the time from start to start, as last measured;
 //! - *other* before, and again after any reference that fits neither.
 //!
-//! A reference to the same block as the one before changes nothing. A loop that runs on beyond the
-//! end of the run that was seen is sequential from there, and the longer run is what the next round
-//! follows. A round that is cut short by starting again is a round.
+//! A reference to the same block as the one before changes nothing. A loop that continues beyond
+//! the end of the known run is sequential from there, and the next round follows the longer run. A
+//! round that is cut short by a new start counts as a round.
 
 use super::{Class, Classification, Classifier, Stream, at};
 use crate::access::Access;
@@ -40,7 +39,7 @@ pub struct Ubm {
 }
 
 impl Ubm {
-    /// Runs of `threshold` blocks or more are sequences.
+    /// Runs of at least `threshold` blocks are sequences.
     pub fn new(threshold: u32) -> Self {
         Ubm {
             threshold,
@@ -54,7 +53,7 @@ impl Classifier for Ubm {
         let file = at(&mut self.files, access.object.0);
         let index = access.index;
         if file.length > 0 && index == file.last {
-            // The same block again: nothing is learnt.
+            // The same block again changes nothing.
         } else if file.length > 0 && file.last.checked_add(1) == Some(index) {
             file.length += 1;
             file.last = index;
@@ -65,7 +64,7 @@ impl Classifier for Ubm {
         } else if file.length > 0 && index == file.start && file.end - file.start >= self.threshold
         {
             file.looping = true;
-            // Blocks that another cache hands on come several at a time.
+            // Several references at a time: blocks that another cache hands on.
             file.period = (access.tick - file.started).max(1);
             file.started = access.tick;
             file.length = 1;

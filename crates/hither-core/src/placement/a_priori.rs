@@ -1,37 +1,37 @@
-//! A priori: the static placement with the least sum of latencies over all accesses, from knowing
-//! them all. A bound on what placing without moving can do, which the thesis calls the best case
-//! (sections 3.1.1 and 3.2.1); the thesis counts local accesses, this latencies, which is the same
-//! where all other nodes are equally far.
+//! A priori: the static placement with the least sum of latencies over all accesses, computed from
+//! knowledge of all of them. It is a bound on what placing without moving can achieve, which the
+//! thesis calls the best case (sections 3.1.1 and 3.2.1). The thesis counts local accesses, this
+//! policy latencies; that is the same where all other nodes are equally far.
 //!
-//! Where every page fits on its best node that is all. Otherwise it is the transportation problem,
-//! and it is solved exactly: from the placement without limits, one page too many at a time moves
-//! along the path of nodes that costs least, each giving one page to the next, to a node with a
-//! free frame (successive shortest paths; each step keeps the placement optimal for its numbers of
-//! pages). The cheapest page to give from one node to another comes from a heap for each pair of
-//! nodes that were full, so that it takes a heap entry for each page of a full node and other node,
-//! and for each page too many at most nodes cubed steps, nodes squared in practice.
+//! Where every page fits on its best node, that is all. Otherwise it is the transportation problem,
+//! and it is solved exactly. From the placement without limits, one page too many at a time moves
+//! along the cheapest path of nodes, each giving one page to the next, to a node with a free frame
+//! (successive shortest paths; each step keeps the placement optimal for its numbers of pages). The
+//! cheapest page to give from one node to another comes from a heap for each pair of nodes. So it
+//! takes a heap entry for each page of a full node and each other node, and for each page too many
+//! at most nodes cubed steps, nodes squared in practice.
 //!
-//! Where not all pages fit on all nodes together there is no static placement. Then the pages with
-//! the least accesses to save are left out, by a node that holds any number at a latency of
-//! [`ABSENT_NS`]; they go to their best node when they come, and whoever is in their way is
-//! reclaimed.
+//! Where not all pages fit on all nodes together, there is no static placement. Then the pages with
+//! the least accesses to save are left out, on a virtual node that holds any number of pages at a
+//! latency of [`ABSENT_NS`]. They go to their best node when they are accessed, and the page in
+//! their way is reclaimed.
 //!
-//! Contention is not looked at: the placement is best on a machine whose memories are never busy,
-//! and the bound is on the latency of accesses without waiting. Where a memory is the bottleneck, a
+//! Contention is ignored: the placement is optimal on a machine whose memories are never busy, and
+//! the bound is on the latency of accesses without waiting. Where a memory is the bottleneck, a
 //! placement that spreads pages may take less modelled time: pages that all threads share all go to
-//! the node in the middle here, and are spread by first touch. Nor is it a bound on policies that
-//! move pages, which may follow what changes.
+//! the central node here, and are spread by first touch. It is no bound on policies that move pages
+//! either, since these may follow changes.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{
-    Build, Counters, EpochNeeds, MemoryPlacement, Nodes, Placement, PlacementEntry,
-    PlacementSettings,
-};
+use super::counters::Counters;
+use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings};
+use super::interface::{MemoryPlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::Access;
+use crate::entry::{Compared, Needs};
 use crate::ids::{Block, Node};
-use crate::registry::{Compared, Needs};
 use crate::topology::Topology;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
@@ -53,8 +53,8 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     }),
 };
 
-/// What an access to a page that is in no frame costs the solver: a hundredth of a swap, and far
-/// above any latency.
+/// The cost of an access to a page that is in no frame: a hundredth of a swap, and far above any
+/// latency.
 const ABSENT_NS: i64 = 1_000_000;
 
 struct APriori {
@@ -70,7 +70,7 @@ impl Placement for APriori {
 
 impl MemoryPlacement for APriori {}
 
-/// Where each page goes.
+/// The node of each page.
 fn best(settings: &PlacementSettings<'_>) -> Vec<Node> {
     let totals = settings.totals.expect("it needs foresight");
     let nodes = settings.topology.nodes();
@@ -108,7 +108,7 @@ struct Problem<'a> {
 }
 
 impl Problem<'_> {
-    /// Who makes how many accesses to a page.
+    /// The accesses to a page, by node.
     fn users(&self, block: Block) -> Vec<(Node, u32)> {
         let accesses = self.totals.of(block).iter().enumerate();
         let made = accesses.filter(|(_, count)| **count > 0);
@@ -116,7 +116,8 @@ impl Problem<'_> {
             .collect()
     }
 
-    /// What their accesses cost if the page is there; the node after the last is none.
+    /// The cost of its accesses if the page is on the node; the node after the last is the virtual
+    /// one.
     fn cost_ns(&self, users: &[(Node, u32)], at: usize) -> i64 {
         let cost = |&(from, count): &(Node, u32)| {
             let latency_ns = match at == self.nodes {
@@ -136,15 +137,15 @@ impl Problem<'_> {
     }
 }
 
-/// Pages to give from one node to another, by what it costs more; some have left since.
+/// Pages to give from one node to another, by the additional cost; some have left since.
 type Gifts = BinaryHeap<Reverse<(i64, u32)>>;
 
 struct Solver<'a, 'p> {
     problem: &'a Problem<'p>,
     placed: &'a mut [u16],
-    /// Free frames; below 0: pages too many. The last is the node that is none.
+    /// Free frames; negative for pages too many. The last is the virtual node.
     room: Vec<i64>,
-    /// From (row) and to; a row is empty until its node has no frame to spare.
+    /// By row (from) and column (to); a row is empty until its node has no frame to spare.
     gifts: Vec<Gifts>,
     listed: Vec<bool>,
 }
@@ -168,7 +169,7 @@ impl<'a, 'p> Solver<'a, 'p> {
         }
     }
 
-    /// Lists what nodes without a free frame can give. A node that has one never passes a page on:
+    /// Lists what nodes without a free frame can give. A node with one never passes a page on:
     /// paths end there.
     fn list_full(&mut self) {
         let all = self.room.len();
@@ -199,7 +200,7 @@ impl<'a, 'p> Solver<'a, 'p> {
         }
     }
 
-    /// The cheapest page to give from one node to another, and what it costs.
+    /// The cheapest page to give from one node to another, and its additional cost.
     fn gift(&mut self, from: usize, to: usize) -> Option<(i64, u32)> {
         let gifts = &mut self.gifts[from * self.room.len() + to];
         while let Some(&Reverse((_, block))) = gifts.peek() {
@@ -211,8 +212,8 @@ impl<'a, 'p> Solver<'a, 'p> {
         gifts.peek().map(|&Reverse(gift)| gift)
     }
 
-    /// Moves one page too many away: Bellman and Ford's shortest paths from all nodes with too
-    /// many, then the gifts along the best one.
+    /// Moves one page too many away: Bellman and Ford's shortest paths from all nodes with too many
+    /// pages, then moves along the best path.
     fn step(&mut self) {
         let all = self.room.len();
         let mut gifts = vec![None; all * all];

@@ -1,13 +1,13 @@
-//! Always migrate (AMG): a block moves to whoever asks for it, and the block that has to make room
-//! there moves to where it came from.
+//! Always migrate (AMG): a block moves to the node that accesses it, and the block that has to make
+//! room there moves to where it came from.
 
-use super::{
-    Action, Build, EpochNeeds, FilePlacement, IncomingBlock, Nodes, Placement, PlacementEntry,
-    ReplicaLayer,
-};
+use super::entry::{Build, EpochNeeds, PlacementEntry, ReplicaLayer};
+use super::events::{Action, IncomingBlock};
+use super::interface::{FilePlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::Access;
+use crate::entry::{Compared, Needs};
 use crate::ids::{Block, Node};
-use crate::registry::{Compared, Needs};
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "always-migrate",
@@ -38,8 +38,8 @@ impl Placement for AlwaysMigrate {
 }
 
 impl FilePlacement for AlwaysMigrate {
-    /// The victim changes places with the block that comes; where that comes from storage, so does
-    /// the victim go there.
+    /// The victim changes places with the incoming block; if that comes from storage, the victim is
+    /// evicted.
     fn forward_to(
         &mut self,
         _: Block,

@@ -1,57 +1,58 @@
-//! AutoNUMA: Linux's NUMA balancing of memory. A scanner takes the translations of a stretch of
-//! pages away; the next access to each faults, and the fault says which thread uses the page from
-//! where. A page moves to the faulting node at the second fault in a row from there.
+//! AutoNUMA: Linux's NUMA balancing of memory. A scanner unmaps a stretch of pages; the next access
+//! to each of them faults, and the fault tells which thread uses the page from which node. A page
+//! moves to the faulting node at the second fault in a row from there.
 //!
 //! Source: Linux 6.1, `kernel/sched/fair.c` (`task_numa_work`, `should_numa_migrate_memory`,
 //! `update_task_scan_period`), followed closely:
 //!
-//! - *Scanning*: `scan_mb` of a process's pages each scan period, the first time after `delay_ms`.
-//!   The period is between `min_ms` and `max_ms` divided by the number of stretches that its pages
-//!   are, and not below `min_ms` / 10 (2560 MB/s); it starts at the least. Of a process with one
-//!   thread, pages that are on the thread's node already are passed over (`change_pte_range`).
-//! - *Adapting*: when all pages were scanned, faults by threads that also made the page's last
-//!   fault are *private*, others *shared*; faults on the page's node are *local*, and so are shared
-//!   ones between two *active* nodes, which are those with more than a third as many faults by CPU
-//!   as the node with the most, if there are several. With 70 % or more private, or else local, the
-//!   period grows by a tenth for each 10 % above 70 (at least one tenth); otherwise it shrinks by a
-//!   tenth for each 10 % below. Without local or shared faults, and after a migration that was
-//!   refused for want of frames or by the rate limit, it doubles, and the next scan is one such
-//!   period away.
-//! - *Two stages*: a page migrates if its last fault was on the faulting node too; on the first
-//!   fault ever, or if the same thread made the last one, already during the first four passes.
-//!   Private faults always migrate. For shared ones the process's faults by node decide: the
-//!   faulting node has over three times those of the page's, or faults by memory less than three
-//!   quarters as many, compared with faults by CPU. A fault counts for the memory that the page is
-//!   in afterwards; faults by node halve with each pass.
-//! - *Rate limit*: none since kernel 4.20. Older ones let so many MB migrate to a node in windows
-//!   of 100 ms (`rate_mb`).
+//! - *Scanning*: each scan period, `scan_mb` of a process's pages are unmapped, the first time
+//!   after `delay_ms`. The period is between `min_ms` and `max_ms`, each divided by the number of
+//!   such stretches in the process's memory, and not below `min_ms` / 10 (2560 MB/s); it starts at
+//!   the lower bound. For a process with one thread, pages that are on the thread's node already
+//!   are skipped (`change_pte_range`).
+//! - *Adapting*: after a pass over all pages, faults by threads that also made the page's last
+//!   fault count as *private*, others as *shared*. Faults on the page's node count as *local*; so
+//!   do shared faults between two *active* nodes, if there are several of these: nodes with more
+//!   than a third as many faults by CPU as the node with the most. If 70 % or more are private, or
+//!   otherwise local, the period grows by a tenth for each 10 % above 70 (at least one tenth); if
+//!   not, it shrinks by a tenth for each 10 % below. It doubles if there were neither local nor
+//!   shared faults, or if a migration was refused for lack of frames or by the rate limit; the next
+//!   scan is then one such period away.
+//! - *Two stages*: a page migrates if its last fault was on the faulting node too. During the first
+//!   four passes it also migrates on its first fault ever, or if the same thread made the last one.
+//!   Private faults always migrate. For shared faults the process's faults by node decide: the page
+//!   migrates if the faulting node has over three times the faults of the page's node, or if its
+//!   faults by memory, compared with faults by CPU, are less than three quarters of those of the
+//!   page's node. A fault counts for the node that has the page afterwards; faults by node halve
+//!   with each pass.
+//! - *Rate limit*: none since kernel 4.20. Older kernels limited the MB that migrate to a node in
+//!   windows of 100 ms (`rate_mb`).
 //!
-//! Where it departs from the kernel:
+//! Departures from the kernel:
 //!
-//! - Threads are not moved to their memory (a simulated thread runs where it runs); there are no
-//!   memory tiers, no huge pages and no mappings to pass over.
+//! - Threads are not moved to their memory (a simulated thread stays where it runs). There are no
+//!   memory tiers, no huge pages, and no mappings to skip.
 //! - The kernel keeps periods and faults by thread, and multiplies the period by the threads of the
-//!   group and the part of shared faults to make up for each having its own; here they are the
-//!   process's, all of whose threads form one group.
-//! - Having doubled a period the kernel does not clear the faults that made it do so, so that one
+//!   group and the share of shared faults to compensate. Here they are kept by process, and all its
+//!   threads form one group.
+//! - When it doubles a period, the kernel does not clear the faults that caused it, so that one
 //!   refused migration slows its thread down to the longest period for good. Here the faults of a
-//!   pass are that pass's.
+//!   pass count for that pass.
 //! - Pages are scanned in order of first touch, which is the order of addresses in most programs.
-//! - Faults by CPU are not weighed by run time.
-//! - The bound of 2560 MB/s holds for `min_ms` at its default and moves with it. Times are the
+//! - Faults by CPU are not weighted by run time.
+//! - The bound of 2560 MB/s holds for the default of `min_ms` and scales with it. Times are the
 //!   program's; a modelled run of seconds needs shorter ones (`delay_ms`, `min_ms`, `max_ms`) for
 //!   as many scans.
 //!
-//! A hint fault costs its thread `fault_ns`, scanning `scan_ns` a page.
+//! A hint fault costs its thread `fault_ns`, and scanning costs `scan_ns` a page.
 
-use super::{
-    Action, ActionOutcome, Build, EpochNeeds, MemoryPlacement, Nodes, Placement, PlacementEntry,
-    PlacementSettings, Region,
-};
+use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings, inner_placements};
+use super::events::{Action, ActionOutcome, Region};
+use super::interface::{MemoryPlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::Access;
+use crate::entry::{Compared, Needs, Param, ParamKind, Values};
 use crate::ids::{Block, Node, Process, Thread};
-use crate::registry::{Compared, Needs, Param, ParamKind};
-use crate::spec::Values;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "autonuma",
@@ -92,24 +93,25 @@ const fn cost(name: &'static str, doc: &'static str, default: u64) -> Param {
     }
 }
 
-/// Times and sizes are the kernel's defaults; costs those of a current server (2026-11: 1.3 us a
-/// sampled fault).
+/// The defaults of times and sizes are the kernel's; those of costs were measured on a current
+/// server (2026-11: 1.3 us a sampled fault).
 const PARAMS: &[Param] = &[
     Param {
         name: "initial",
-        doc: "where pages are at first",
+        doc: "the placement of pages before they move",
         kind: ParamKind::Placement {
             default: "first-touch",
+            names: inner_placements,
         },
     },
     real("delay_ms", "time before the first scan", 1000.0, 0.0),
     real(
         "min_ms",
-        "shortest time in which all pages are scanned",
+        "lower bound of the time in which all pages are scanned",
         1000.0,
         0.001,
     ),
-    real("max_ms", "longest", 60_000.0, 0.001),
+    real("max_ms", "upper bound of that time", 60_000.0, 0.001),
     real("scan_mb", "memory scanned each time", 256.0, 0.001),
     real(
         "rate_mb",
@@ -121,27 +123,35 @@ const PARAMS: &[Param] = &[
     cost("scan_ns", "what scanning a page costs", 30),
 ];
 
-/// Passes during which a thread's first faults migrate at once.
+/// Passes of the scanner in which a page migrates on its first fault, or if the same thread made
+/// its last one.
 const EARLY_PASSES: u32 = 4;
-/// Parts of the scan period, and of all faults.
-const SLOTS: u64 = 10;
-/// With more parts than this private or local, scanning slows down.
-const ENOUGH: u64 = 7;
-/// More MB/s are never scanned.
-const SCAN_RATE_MB: f64 = 2560.0;
-/// A node with more than this many times the faults gets pages without further ado.
-const ACTIVE: u64 = 3;
-const WINDOW_NS: u64 = 100_000_000;
 
-/// Makes one.
+/// Slots that the scan period, and the faults of a pass, are divided into (NUMA_PERIOD_SLOTS).
+const SLOTS: u64 = 10;
+
+/// With more private or local slots than this, scanning slows down (NUMA_PERIOD_THRESHOLD).
+const SLOWDOWN_SLOTS: u64 = 7;
+
+/// The highest scan rate (MAX_SCAN_WINDOW).
+const SCAN_MB_PER_SECOND_MAX: f64 = 2560.0;
+
+/// A node is active with more than a third of the faults of the node with the most, and shared
+/// pages move to a node with more than three times the faults (ACTIVE_NODE_FRACTION).
+const ACTIVE_NODE_DIVISOR: u64 = 3;
+
+/// The window of the rate limit.
+const RATE_WINDOW_NS: u64 = 100_000_000;
+
+/// Builds the policy.
 fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn MemoryPlacement> {
     let pages = |mb: f64| mb * f64::from(1 << 20) / f64::from(settings.block_bytes.max(1));
     let ns = |index: usize| (values.real(index) * 1e6) as u64;
     let min_ns = ns(2).max(1);
-    let windows = (SCAN_RATE_MB / values.real(4)).max(1.0);
+    let windows = (SCAN_MB_PER_SECOND_MAX / values.real(4)).max(1.0);
     Box::new(AutoNuma {
         initial: settings.initial(values, 0),
-        config: Config {
+        config: AutoNumaConfig {
             delay_ns: ns(1),
             min_ns,
             max_ns: ns(3),
@@ -149,22 +159,22 @@ fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn MemoryPla
             scan_pages: (pages(values.real(4)) as usize).max(1),
             rate_pages: match values.real(5) {
                 0.0 => u64::MAX,
-                mb => (pages(mb) * WINDOW_NS as f64 / 1e9) as u64,
+                mb => (pages(mb) * RATE_WINDOW_NS as f64 / 1e9) as u64,
             },
             fault_ns: values.count(6),
             scan_ns: values.count(7),
         },
         nodes: settings.topology.nodes(),
-        pages: vec![Page::default(); settings.blocks as usize],
+        pages: vec![HintedPage::default(); settings.blocks as usize],
         programs: Vec::new(),
-        windows: vec![Window::default(); settings.topology.nodes()],
+        windows: vec![RateWindow::default(); settings.topology.nodes()],
         asked: None,
         overhead_ns: 0,
-        statistics: Statistics::default(),
+        statistics: AutoNumaStatistics::default(),
     })
 }
 
-struct Config {
+struct AutoNumaConfig {
     delay_ns: u64,
     min_ns: u64,
     max_ns: u64,
@@ -177,25 +187,25 @@ struct Config {
 
 struct AutoNuma {
     initial: Box<dyn MemoryPlacement>,
-    config: Config,
+    config: AutoNumaConfig,
     nodes: usize,
-    pages: Vec<Page>,
+    pages: Vec<HintedPage>,
     /// By process.
-    programs: Vec<Program>,
-    /// What migrated to each node lately.
-    windows: Vec<Window>,
-    /// The fault whose page is asked to migrate.
+    programs: Vec<ScannedProgram>,
+    /// By node: what migrated to it in the current window.
+    windows: Vec<RateWindow>,
+    /// The fault whose page has been asked to migrate.
     asked: Option<(Block, Fault)>,
     overhead_ns: u64,
-    statistics: Statistics,
+    statistics: AutoNumaStatistics,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Page {
-    /// The next access faults.
+struct HintedPage {
+    /// Whether the next access faults.
     hinted: bool,
     placed: bool,
-    /// Who faulted last, from where (`last_cpupid`).
+    /// The thread and node of the last fault (`last_cpupid`).
     last: Option<(Thread, Node)>,
 }
 
@@ -204,16 +214,16 @@ struct Page {
 struct Fault {
     process: Process,
     private: bool,
-    /// Where the page was, and where the thread is.
+    /// The page's node, and the thread's.
     from: Node,
     to: Node,
 }
 
 /// The memory of one process.
-struct Program {
+struct ScannedProgram {
     threads: Threads,
     pages: Vec<Block>,
-    /// Where the next scan begins.
+    /// The page at which the next scan begins.
     cursor: usize,
     passes: u32,
     period_ns: u64,
@@ -225,12 +235,13 @@ struct Program {
     private: u64,
     shared: u64,
     refused: bool,
-    /// Faults by node, of the page and of the thread: halved each pass, and those of this pass.
+    /// Faults by node of the page and of the thread: those of earlier passes, halved with each, and
+    /// those of this pass.
     by_memory: Vec<[u64; 2]>,
     by_cpu: Vec<[u64; 2]>,
 }
 
-/// Those that made accesses.
+/// The threads of a process that have made accesses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Threads {
     None,
@@ -239,13 +250,13 @@ enum Threads {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Window {
+struct RateWindow {
     since_ns: u64,
     pages: u64,
 }
 
 #[derive(Default)]
-struct Statistics {
+struct AutoNumaStatistics {
     scanned: u64,
     faults: u64,
     candidates: u64,
@@ -255,9 +266,9 @@ struct Statistics {
     passes: u64,
 }
 
-impl Program {
-    fn new(nodes: usize) -> Program {
-        Program {
+impl ScannedProgram {
+    fn new(nodes: usize) -> ScannedProgram {
+        ScannedProgram {
             threads: Threads::None,
             pages: Vec::new(),
             cursor: 0,
@@ -275,7 +286,7 @@ impl Program {
     }
 
     /// The bounds of the scan period (`task_scan_min`, `task_scan_max`).
-    fn bounds_ns(&self, config: &Config) -> (u64, u64) {
+    fn bounds_ns(&self, config: &AutoNumaConfig) -> (u64, u64) {
         let stretches = self.pages.len().div_ceil(config.scan_pages).max(1) as u64;
         let min_ns = (config.min_ns / stretches).max(config.floor_ns);
         (min_ns, (config.max_ns / stretches).max(min_ns))
@@ -294,7 +305,7 @@ impl Program {
     /// Counts a fault whose page is at that node now (`task_numa_fault`).
     fn count(&mut self, fault: Fault, now_at: Node) {
         let most = self.by_cpu.iter().map(|faults| faults[0]).max();
-        let active = |faults: &[u64; 2]| faults[0] * ACTIVE > most.unwrap_or(0);
+        let active = |faults: &[u64; 2]| faults[0] * ACTIVE_NODE_DIVISOR > most.unwrap_or(0);
         let among = |node: Node| active(&self.by_cpu[node.index()]);
         let several = self.by_cpu.iter().filter(|faults| active(faults)).count() > 1;
         let settled = !fault.private && several && among(fault.to) && among(now_at);
@@ -315,7 +326,7 @@ impl Program {
 
     /// Ages the faults by node and adapts the period to those of a pass (`task_numa_placement`,
     /// `update_task_scan_period`).
-    fn pass_ended(&mut self, config: &Config, now_ns: u64) {
+    fn pass_ended(&mut self, config: &AutoNumaConfig, now_ns: u64) {
         self.passes += 1;
         for faults in self.by_memory.iter_mut().chain(&mut self.by_cpu) {
             *faults = [faults[0] - faults[0] / 2 + faults[1], 0];
@@ -328,12 +339,12 @@ impl Program {
             let slot_ns = self.period_ns.div_ceil(SLOTS);
             let private = self.private * SLOTS / (self.private + self.shared);
             let local = self.local * SLOTS / (self.local + self.remote);
-            let next_ns = if private >= ENOUGH {
-                self.period_ns + (private - ENOUGH).max(1) * slot_ns
-            } else if local >= ENOUGH {
-                self.period_ns + (local - ENOUGH).max(1) * slot_ns
+            let next_ns = if private >= SLOWDOWN_SLOTS {
+                self.period_ns + (private - SLOWDOWN_SLOTS).max(1) * slot_ns
+            } else if local >= SLOWDOWN_SLOTS {
+                self.period_ns + (local - SLOWDOWN_SLOTS).max(1) * slot_ns
             } else {
-                let least = ENOUGH - local.max(private);
+                let least = SLOWDOWN_SLOTS - local.max(private);
                 self.period_ns.saturating_sub(least * slot_ns)
             };
             self.period_ns = next_ns.clamp(min_ns, max_ns);
@@ -362,19 +373,21 @@ impl Program {
             self.by_memory[to.index()][0],
             self.by_memory[from.index()][0],
         );
-        private || cpu_to > cpu_from * ACTIVE || cpu_to * memory_from * 3 > cpu_from * memory_to * 4
+        private
+            || cpu_to > cpu_from * ACTIVE_NODE_DIVISOR
+            || cpu_to * memory_from * 3 > cpu_from * memory_to * 4
     }
 }
 
 impl AutoNuma {
-    fn program(&mut self, process: Process) -> &mut Program {
+    fn program(&mut self, process: Process) -> &mut ScannedProgram {
         while self.programs.len() <= process.index() {
-            self.programs.push(Program::new(self.nodes));
+            self.programs.push(ScannedProgram::new(self.nodes));
         }
         &mut self.programs[process.index()]
     }
 
-    /// Takes away the translations of the next stretch, while a thread on `node` runs.
+    /// Unmaps the next stretch, while a thread on `node` runs.
     #[cold]
     fn scan(&mut self, process: Process, node: Node, nodes: &Nodes) {
         let (config, now_ns) = (&self.config, nodes.now_ns());
@@ -400,7 +413,7 @@ impl AutoNuma {
         }
     }
 
-    /// The page faulted: it is asked to migrate to the node of the thread, or stays where it is.
+    /// Handles the fault of a page: it migrates to the thread's node or stays.
     #[cold]
     fn fault(&mut self, access: &Access, from: Node, now_ns: u64, out: &mut Vec<Action>) {
         let (block, thread, to) = (access.block, access.thread, access.node);
@@ -426,8 +439,8 @@ impl AutoNuma {
             return program.count(fault, from);
         }
         let window = &mut self.windows[to.index()];
-        if now_ns - window.since_ns >= WINDOW_NS {
-            *window = Window {
+        if now_ns - window.since_ns >= RATE_WINDOW_NS {
+            *window = RateWindow {
                 since_ns: now_ns,
                 pages: 0,
             };
@@ -565,8 +578,8 @@ mod tests {
         assert_eq!(machine.statistic("hint_faults"), 1);
     }
 
-    fn program(passes: u32) -> Program {
-        let mut program = Program::new(3);
+    fn program(passes: u32) -> ScannedProgram {
+        let mut program = ScannedProgram::new(3);
         program.passes = passes;
         program
     }
@@ -574,7 +587,7 @@ mod tests {
     #[test]
     fn two_stages() {
         let (thread, from, to) = (Thread(7), Node(0), Node(1));
-        let should = |program: &Program, last: Option<(u32, u16)>| {
+        let should = |program: &ScannedProgram, last: Option<(u32, u16)>| {
             let last = last.map(|(thread, node)| (Thread(thread), Node(node)));
             program.should_migrate(last, thread, from, to)
         };
@@ -608,7 +621,7 @@ mod tests {
     /// Four pages in stretches of 2: between 10 / 2 and 80 / 2 ms.
     #[test]
     fn periods_adapt() {
-        let config = Config {
+        let config = AutoNumaConfig {
             delay_ns: 0,
             min_ns: 10_000,
             max_ns: 80_000,
@@ -694,7 +707,7 @@ mod tests {
     #[test]
     fn faults_age() {
         let mut program = program(0);
-        let config = Config {
+        let config = AutoNumaConfig {
             delay_ns: 0,
             min_ns: 10,
             max_ns: 80,

@@ -1,42 +1,40 @@
-//! Cache-aware placement: regions of memory that are first touched in sequence are expected to stay
-//! in the processors' caches and go to remote nodes, which leaves local frames to those that are
-//! not (thesis, chapter 4).
+//! Cache-aware placement: regions of memory that are first touched sequentially are expected to
+//! stay in the processors' caches. They go to remote nodes, which leaves local frames to other
+//! regions (thesis, chapter 4).
 //!
-//! A *region* is an object of `region` bytes or more; what is smaller goes where it is touched
-//! first. The first faults of a region are watched ([`sequence`]) and decide whether it is *remote*
-//! or *local*, for good. A page of a remote region goes to the remote node with the most free
-//! frames, unless usage there is above the threshold: then to the local node, unless that is above
-//! it as well: then to the node of lowest usage. A page of a local region goes to the local node
-//! while it has frames, then to the remote node of lowest usage. Where the next remote page would
-//! be more than a given part of an application's memory, all its regions become local ones for good
+//! A *region* is an object of at least `region` bytes; smaller objects are placed by first touch.
+//! The first faults of a region are watched ([`sequence`]) and decide, for good, whether it is
+//! *remote* or *local*. A page of a remote region goes to the remote node with the most free
+//! frames, unless the usage there is above the threshold; then to the local node, unless that is
+//! above it as well; then to the node of lowest usage. A page of a local region goes to the local
+//! node while that has frames, then to the remote node of lowest usage. Where the next remote page
+//! would exceed a given share of an application's memory, all its regions become local for good
 //! (section 4.4.3).
 //!
 //! Readings, where the thesis leaves a choice:
-//! - The fault that completes a sequence is placed as a remote one already (figure 4.1: detection
-//!   comes before placement).
-//! - "Exceeds" the sequence size threshold (section 4.4.1) is reaching it: section 5.1.2 has it as
-//!   the number of pages that are necessary. The tenth fault may still complete a sequence.
-//! - A node at the usage threshold does not exceed it (section 4.4.2 speaks of above and below
-//!   alone).
-//! - The usage threshold has no number in the thesis; 0.8 is ours. Usage is the part of a node's
-//!   frames that is allocated, as in the thesis' experiments, or that part times what the sample
-//!   says is in use ([`usage`]). A node without a free frame is not chosen while another one has
-//!   any, also where the sample calls it idle.
-//! - The limit counts every page of the application that is where it was placed away from the node
-//!   that touched it, whatever for, and is never passed: the page that would is placed as a local
-//!   one. Without replacement, which the thesis leaves out, that is what was placed so far; a page
-//!   that is reclaimed no longer counts, and may count again. An application's memory is all
-//!   objects that its process is the first to use; of a live program, what it has allocated by
-//!   then.
-//! - With several remote distances (proposed in section 5.1.1, not built there) sequential regions
+//! - The fault that completes a sequence is already placed as remote (figure 4.1: detection comes
+//!   before placement).
+//! - A sequence "exceeds" the size threshold (section 4.4.1) when it reaches it: section 5.1.2
+//!   defines it as the number of pages that are necessary. The tenth fault may still complete a
+//!   sequence.
+//! - A node at the usage threshold is not above it (section 4.4.2 speaks of above and below only).
+//! - The thesis gives no number for the usage threshold; 0.8 is ours. Usage is the share of a
+//!   node's frames that is allocated, as in the thesis' experiments, or that share times the share
+//!   in use of a sample ([`usage`]). A node without a free frame is not chosen while another one
+//!   has any, even if the sample calls it idle.
+//! - The limit counts every page of the application that was placed on another node than the one
+//!   that touched it, for whatever reason, and is never exceeded: the page that would exceed it is
+//!   placed as a local one. The thesis does not treat reclaim; here a page that is reclaimed no
+//!   longer counts, and may count again. An application's memory is all objects that its process is
+//!   the first to use; for a live program, what it has allocated so far.
+//! - With several remote distances (proposed in section 5.1.1, not built there), sequential regions
 //!   go to the furthest nodes with usage below the threshold, and local regions to the nearest ones
-//!   with a free frame; the rules above hold among nodes of equal distance. Where there is one
-//!   remote distance, as on the thesis' machine, that changes nothing.
-//! - The sample is drawn from the pages of all nodes together, so that a node's part of it is that
-//!   of its pages; a node of which nothing was drawn keeps its last estimate.
-//! - The thesis looks at programs of one thread. With several, the faults of all of them are one
-//!   order, in which each may extend its own sequence; "local" is the node of the thread that
-//!   faults.
+//!   with a free frame; the rules above decide among nodes of equal distance. With one remote
+//!   distance, as on the thesis' machine, that makes no difference.
+//! - The sample is drawn from the pages of all nodes together, so a node's share of it is that of
+//!   its pages; a node without a sampled page keeps its last estimate.
+//! - The thesis treats programs of one thread. With several, the faults of all of them form one
+//!   order, in which each may extend its own sequence; "local" is the node of the faulting thread.
 
 mod sequence;
 mod usage;
@@ -45,14 +43,13 @@ use std::sync::Arc;
 
 use self::sequence::Sequences;
 use self::usage::Usage;
-use super::{
-    Action, Build, EpochNeeds, MemoryPlacement, Nodes, Placement, PlacementEntry,
-    PlacementSettings, Region, RegionTier,
-};
+use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings};
+use super::events::{Action, Region, RegionTier};
+use super::interface::{MemoryPlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, Values};
 use crate::ids::{Block, Node, Object, Process};
-use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind};
-use crate::spec::Values;
 use crate::topology::Topology;
 
 const REGION: usize = 0;
@@ -71,7 +68,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     params: &[
         Param {
             name: "region",
-            doc: "the smallest object that is a region, in bytes",
+            doc: "the least size of an object that is a region, in bytes",
             kind: ParamKind::Count {
                 default: 1 << 20,
                 min: 0,
@@ -80,7 +77,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
         },
         Param {
             name: "sequence",
-            doc: "so many adjacent faults make a region remote",
+            doc: "the number of adjacent faults that make a region remote",
             kind: ParamKind::Count {
                 default: 5,
                 min: 2,
@@ -89,7 +86,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
         },
         Param {
             name: "faults",
-            doc: "a region that is not remote after so many faults is local",
+            doc: "the number of faults after which a region that is not remote is local",
             kind: ParamKind::Count {
                 default: 10,
                 min: 2,
@@ -98,7 +95,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
         },
         Param {
             name: "threshold",
-            doc: "usage of a node above which it takes no more remote pages while others are below",
+            doc: "usage above which a node takes no remote pages while others are below",
             kind: ParamKind::Real {
                 default: 0.8,
                 min: 0.0,
@@ -107,7 +104,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
         },
         Param {
             name: "limit",
-            doc: "the part of an application's pages that may be remote",
+            doc: "the largest share of an application's pages that may be remote",
             kind: ParamKind::Real {
                 default: 0.5,
                 min: 0.0,
@@ -125,7 +122,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
         },
         Param {
             name: "sample",
-            doc: "the part of allocated pages that is sampled to see which are in use; 0: all \
+            doc: "the share of allocated pages that is sampled to see which are in use; 0: all \
                   that are allocated",
             kind: ParamKind::Real {
                 default: 0.0,
@@ -135,7 +132,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
         },
         Param {
             name: "period_ms",
-            doc: "how often a sample is taken",
+            doc: "the time between two samples",
             kind: ParamKind::Count {
                 default: 100,
                 min: 1,
@@ -157,7 +154,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
 struct CacheAware {
     topology: Arc<Topology>,
     block_bytes: u64,
-    /// The smallest region, in bytes.
+    /// The least size of a region, in bytes.
     region: u64,
     sequence: u64,
     faults: u64,
@@ -168,7 +165,7 @@ struct CacheAware {
     regions: Vec<ObjectState>,
     /// By process.
     applications: Vec<Application>,
-    /// By page: the application that it counts for as a remote one.
+    /// By page: the application for which it counts as remote.
     remote: Vec<Option<Process>>,
     usage: Usage,
 }
@@ -178,12 +175,12 @@ struct CacheAware {
 struct ObjectState {
     owner: Process,
     pages: u64,
-    state: State,
+    state: RegionState,
 }
 
 #[derive(Default)]
-enum State {
-    /// Too small for a region, or nobody spoke of it.
+enum RegionState {
+    /// Smaller than a region, or never announced.
     #[default]
     None,
     Watched(Sequences),
@@ -192,9 +189,9 @@ enum State {
 
 #[derive(Clone, Copy, Default)]
 struct Application {
-    /// How many it has.
+    /// Pages of its memory.
     pages: u64,
-    /// How many of those placed are remote.
+    /// Placed pages that are remote.
     remote: u64,
     /// Whether it reached the limit.
     limited: bool,
@@ -223,23 +220,23 @@ impl CacheAware {
         }
     }
 
-    /// What the region of a page is, this fault included; none where it is of no region.
+    /// The tier of a page's region, this fault included; none if it is of no region.
     fn fault(&mut self, access: &Access) -> Option<RegionTier> {
         let state = &mut self.regions.get_mut(access.object.index())?.state;
-        if let State::Watched(sequences) = state
+        if let RegionState::Watched(sequences) = state
             && let Some(class) = sequences.fault(access.index)
         {
-            *state = State::Settled(class);
+            *state = RegionState::Settled(class);
         }
         match state {
-            State::None => None,
-            State::Watched(_) => Some(RegionTier::Local),
-            State::Settled(class) => Some(*class),
+            RegionState::None => None,
+            RegionState::Watched(_) => Some(RegionTier::Local),
+            RegionState::Settled(class) => Some(*class),
         }
     }
 
-    /// The other nodes in groups of equal distance, the nearest first; all in one where distances
-    /// do not matter.
+    /// The other nodes in groups of equal distance, the nearest first; one group if distances are
+    /// ignored.
     fn others(&self, local: Node) -> impl DoubleEndedIterator<Item = &[Node]> {
         let alike = move |a: &Node, b: &Node| {
             let latency_ns = |node: &Node| self.topology.latency_ns(local, *node);
@@ -284,7 +281,7 @@ impl CacheAware {
     }
 }
 
-/// What belongs to a number, made where there is nothing yet.
+/// The element with this number; tables grow as numbers appear.
 fn at<T: Default>(all: &mut Vec<T>, index: usize) -> &mut T {
     if index >= all.len() {
         all.resize_with(index + 1, T::default);
@@ -336,21 +333,22 @@ impl Placement for CacheAware {
     }
 
     fn statistics(&self) -> Vec<(&'static str, u64)> {
-        let count = |of: &dyn Fn(&State) -> bool| {
+        let count = |of: &dyn Fn(&RegionState) -> bool| {
             self.regions
                 .iter()
                 .filter(|region| of(&region.state))
                 .count() as u64
         };
-        let settled =
-            |class| count(&|state| matches!(state, State::Settled(settled) if *settled == class));
+        let settled = |class| {
+            count(&|state| matches!(state, RegionState::Settled(settled) if *settled == class))
+        };
         let limited = self.applications.iter().filter(|of| of.limited).count();
         vec![
             ("remote_regions", settled(RegionTier::Remote)),
             ("local_regions", settled(RegionTier::Local)),
             (
                 "undecided_regions",
-                count(&|state| matches!(state, State::Watched(_))),
+                count(&|state| matches!(state, RegionState::Watched(_))),
             ),
             ("limited_applications", limited as u64),
         ]
@@ -364,9 +362,9 @@ impl MemoryPlacement for CacheAware {
             region.bytes >= self.region && region.bytes > 0,
             region.expected_tier,
         ) {
-            (false, _) => State::None,
-            (true, None) => State::Watched(Sequences::new(self.sequence, self.faults)),
-            (true, Some(class)) => State::Settled(class),
+            (false, _) => RegionState::None,
+            (true, None) => RegionState::Watched(Sequences::new(self.sequence, self.faults)),
+            (true, Some(class)) => RegionState::Settled(class),
         };
         *at(&mut self.regions, region.object.index()) = ObjectState {
             owner: region.owner,
@@ -375,8 +373,8 @@ impl MemoryPlacement for CacheAware {
         };
         let application = at(&mut self.applications, region.owner.index());
         application.pages += pages;
-        // The limit is a part of more memory now. A trace's regions are all there before the first
-        // page is placed.
+        // The limit is now a share of more memory. The regions of a trace are all announced before
+        // the first page is placed.
         application.limited = false;
     }
 
@@ -395,14 +393,14 @@ impl MemoryPlacement for CacheAware {
 
     fn region_tier(&self, object: Object) -> Option<RegionTier> {
         match self.regions.get(object.index())?.state {
-            State::Settled(class) => Some(class),
+            RegionState::Settled(class) => Some(class),
             _ => None,
         }
     }
 
     fn needs_first_faults(&self, object: Object) -> bool {
         let region = self.regions.get(object.index());
-        region.is_some_and(|region| matches!(region.state, State::Watched(_)))
+        region.is_some_and(|region| matches!(region.state, RegionState::Watched(_)))
     }
 
     fn take_overhead_ns(&mut self) -> u64 {

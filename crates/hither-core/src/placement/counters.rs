@@ -1,8 +1,8 @@
-//! Accesses by block and node: what the hardware's reference counters hold, or samples stand for.
+//! Accesses by block and node: the hardware's reference counters, or estimates from samples.
 
 use crate::ids::{Block, Node};
 
-/// A counter for each block and node, and which blocks have any.
+/// A counter for each block and node, and a list of the blocks that were counted.
 #[derive(Clone, Debug)]
 pub struct Counters {
     nodes: usize,
@@ -13,7 +13,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// All zero, for blocks numbered below `blocks`.
+    /// All counters zero, for blocks numbered below `blocks`.
     pub fn new(nodes: usize, blocks: u32) -> Counters {
         Counters {
             nodes,
@@ -23,19 +23,19 @@ impl Counters {
         }
     }
 
-    /// Blocks are numbered below `blocks` from now on; nothing happens if they were already.
+    /// Makes room for blocks numbered below `blocks`.
     pub fn grow(&mut self, blocks: u32) {
         let blocks = (blocks as usize).max(self.known.len());
         self.counts.resize(self.nodes * blocks, 0);
         self.known.resize(blocks, false);
     }
 
-    /// Blocks that can be counted.
+    /// The number of blocks that can be counted.
     pub(crate) fn blocks(&self) -> usize {
         self.known.len()
     }
 
-    /// Counts `count` accesses; a counter that is full stays so.
+    /// Adds `count` accesses; counters saturate.
     #[inline]
     pub fn add(&mut self, block: Block, node: Node, count: u32) {
         let counter = &mut self.counts[block.index() * self.nodes + node.index()];
@@ -46,7 +46,7 @@ impl Counters {
         }
     }
 
-    /// Counts accesses to one block, a number a node.
+    /// Adds accesses to one block, given by node.
     pub fn add_row(&mut self, block: Block, counts: &[u32]) {
         for (counter, &count) in self.row_mut(block).iter_mut().zip(counts) {
             *counter = counter.saturating_add(count);
@@ -57,27 +57,27 @@ impl Counters {
         }
     }
 
-    /// Counts all that another one counted.
+    /// Adds all counts of another table.
     pub fn add_all(&mut self, other: &Counters) {
         for &block in other.touched() {
             self.add_row(block, other.of(block));
         }
     }
 
-    /// The accesses to a block, a number a node.
+    /// The accesses to a block, by node.
     #[inline]
     pub fn of(&self, block: Block) -> &[u32] {
         &self.counts[block.index() * self.nodes..][..self.nodes]
     }
 
-    /// The counters of a block, for hardware that counts otherwise than [`add`](Counters::add); it
-    /// is not among those touched for that.
+    /// The counters of a block, for hardware that does not count like [`add`](Counters::add). This
+    /// does not put the block among those touched.
     #[inline]
     pub(crate) fn row_mut(&mut self, block: Block) -> &mut [u32] {
         &mut self.counts[block.index() * self.nodes..][..self.nodes]
     }
 
-    /// The blocks with any, in order of their first access since the last
+    /// The counted blocks, in order of their first access since the last
     /// [`clear`](Counters::clear).
     pub fn touched(&self) -> &[Block] {
         &self.touched
@@ -88,7 +88,7 @@ impl Counters {
         self.row_mut(block).fill(0);
     }
 
-    /// Sets all to zero. Costs as much as was touched.
+    /// Sets all counters to zero, in time linear in the touched blocks.
     pub fn clear(&mut self) {
         for block in self.touched.drain(..) {
             self.counts[block.index() * self.nodes..][..self.nodes].fill(0);

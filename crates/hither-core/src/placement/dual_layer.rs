@@ -1,54 +1,53 @@
-//! Dual-layered file cache: blocks of files live where they were first read (the *normal cache*,
-//! the originals), and every node caches copies of other nodes' blocks (the *cache of the normal
-//! cache*, the replicas), which it ranks apart and gives up sooner.
+//! Dual-layered file cache: blocks of files stay on the node that first read them (the *normal
+//! cache*, with the originals). Every node also caches copies of other nodes' blocks (the *cache of
+//! the normal cache*, with the replicas), which it ranks separately and evicts sooner.
 //!
 //! Source: Zhou, Meng and Ma, "Dual-layered file cache on cc-NUMA system", section 3.2, and the
 //! three extensions of its section 6. Readings where it is open:
 //!
-//! - *Threshold.* A node's replica is made while it makes its second access to a block that is held
-//!   elsewhere, and starts with the frequency 1, whatever was counted before. A counter that has
-//!   reached the threshold while no replica could be made stays there; it starts at zero again once
+//! - *Threshold.* A node gets a replica during its second access to a block that another node
+//!   holds, and the replica starts with frequency 1, whatever was counted before. If a counter has
+//!   reached the threshold and no replica can be made, it stays there; it starts again at zero once
 //!   the replica is gone. Writes are not counted: they would reset the counter that they advance.
-//!   With more than two nodes an access is remote also if a replica serves it.
-//! - *The last queue* has no upper end. A replica moves up by each read that it serves.
+//!   With more than two nodes, an access that a replica serves is remote too.
+//! - *The last queue* has no upper bound. A replica moves up by each read that it serves.
 //! - *Frequency* falls by one a scan, "until the frequency reaches one". A replica that falls to a
-//!   lower queue comes to its recent end, as in MQ; those that fall together keep their order.
-//! - *The refill of the inactive list*, at which replicas are scanned, is a matter of the kernel's
-//!   lists of originals. Linux 2.6 keeps a third of the page cache inactive (mm/vmscan.c,
-//!   `refill_inactive_zone`), so that list has been used up when frames of a third of a node's
-//!   originals were asked for: `refill`. Without pressure nothing is scanned.
-//! - *2:1.* Of any three frames that a node is asked for, two are replicas' and the third an
-//!   original's. Where there is none of one kind, the other gives. Which original goes is for the
-//!   node's replacement to say.
-//! - *Memory is tight* when less than `free` of all frames is; the paper has no figure. Linux keeps
-//!   less than 1 % free once files fill the memory, so any figure above that tells a full memory
-//!   from one with room.
+//!   lower queue goes to its recent end, as in MQ; replicas that fall together keep their order.
+//! - *The refill of the inactive list*, at which replicas are scanned, concerns the kernel's lists
+//!   of originals. Linux 2.6 keeps a third of the page cache inactive (mm/vmscan.c,
+//!   `refill_inactive_zone`), so that list is used up when the node has needed frames for a third
+//!   of its originals: `refill`. Without memory pressure nothing is scanned.
+//! - *2:1.* Of any three frames that a node needs, two come from replicas and the third from an
+//!   original. If there are none of one kind, the other gives. The node's replacement decides which
+//!   original is evicted.
+//! - *Memory is tight* when less than the share `free` of all frames is free; the paper gives no
+//!   figure. Linux keeps less than 1 % free once files fill the memory, so any figure above that
+//!   separates a full memory from one with room.
 //!
 //! Extensions, all off by default as in the paper. *Delayed generation* (`delay_us`): a replica is
-//! made so much later, or when an iteration or a construct of the program ends, its processors
-//! being idle then; with each access one is made at most. One whose block is written or leaves
-//! before, or that memory is too tight for by then, is never made. *Switching roles* (`switch`):
-//! when an original is evicted, its latest replica becomes the original. The frame is wanted, so
-//! the former original does not stay as a replica. Roles are switched at that moment alone (section
-//! 3.2; section 6 also speaks of changes of the access pattern): while both copies stay, who is the
-//! original makes no difference to reads. *Mapped files* (`mapped`): in the paper a block that is
-//! mapped has no replicas from then on, until its original leaves; here it may be let have them.
-//! Accesses through a mapping are not seen, so mapping counts as one read.
+//! made after that time, or when an iteration or a construct of the program ends, since its
+//! processors are idle then; each access makes at most one. A replica is never made if its block is
+//! written or evicted before, or if memory is tight by then. *Switching roles* (`switch`): when an
+//! original is evicted, its latest replica becomes the original. The frame is needed, so the former
+//! original does not stay as a replica. Roles are switched at that moment only (section 3.2;
+//! section 6 also mentions changes of the access pattern): while both copies exist, which one is
+//! the original makes no difference to reads. *Mapped files* (`mapped`): in the paper a block that
+//! is mapped has no replicas from then on, until its original is evicted; here it may be allowed to
+//! have them. Accesses through a mapping are not seen, so mapping counts as one read.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 
-use super::{
-    Action, ActionOutcome, Build, Epoch, EpochKind, EpochNeeds, FilePlacement, IncomingBlock,
-    Nodes, Placement, PlacementEntry, PlacementSettings, ReplicaLayer,
-};
+use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings, ReplicaLayer};
+use super::events::{Action, ActionOutcome, Epoch, EpochKind, IncomingBlock};
+use super::interface::{FilePlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::{Access, Op};
+use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, Values};
 use crate::ids::{Block, Node};
-use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind};
 use crate::replacement::mq::Queues;
-use crate::spec::Values;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "dual-layer",
@@ -65,7 +64,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
 const PARAMS: &[Param] = &[
     Param {
         name: "threshold",
-        doc: "the remote accesses of a node to a block that make a replica there",
+        doc: "the remote accesses of a node to a block after which it gets a replica",
         kind: ParamKind::Count {
             default: 2,
             min: 1,
@@ -74,7 +73,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "queues",
-        doc: "the queues that replicas are ranked by; the i-th is for 2^i accesses or more",
+        doc: "the number of queues that rank replicas; the i-th is for at least 2^i accesses",
         kind: ParamKind::Count {
             default: 8,
             min: 1,
@@ -83,8 +82,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "refill",
-        doc: "frequencies fall whenever so large a part of a node's originals was asked for as \
-              frames",
+        doc: "frequencies fall each time frames were needed for this share of a node's originals",
         kind: ParamKind::Real {
             default: 1.0 / 3.0,
             min: 0.0,
@@ -93,7 +91,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "ratio",
-        doc: "the replicas that are given up for each original",
+        doc: "the replicas that are evicted for each original",
         kind: ParamKind::Count {
             default: 2,
             min: 0,
@@ -102,7 +100,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "free",
-        doc: "the part of all frames that must be free for replicas to be made",
+        doc: "the share of all frames that must be free for replicas to be made",
         kind: ParamKind::Real {
             default: 0.02,
             min: 0.0,
@@ -111,7 +109,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "check_ms",
-        doc: "how often that is looked at",
+        doc: "how often that is checked",
         kind: ParamKind::Count {
             default: 1000,
             min: 0,
@@ -120,7 +118,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "delay_us",
-        doc: "how much later a replica is made, unless an iteration or a construct ends before; \
+        doc: "the delay of a replica, unless an iteration or a construct ends before; \
               0: at once",
         kind: ParamKind::Count {
             default: 0,
@@ -151,7 +149,7 @@ const PARAMS: &[Param] = &[
 
 fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn FilePlacement> {
     let nodes = settings.topology.nodes();
-    let config = Config {
+    let config = DualLayerConfig {
         threshold: values.count(0) as u32,
         refill: values.real(2),
         ratio: values.count(3) as u32,
@@ -165,7 +163,7 @@ fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn FilePlace
         config,
         nodes,
         cells: vec![Cell::ZERO; nodes * settings.blocks as usize],
-        blocks: vec![BlockState::default(); settings.blocks as usize],
+        blocks: vec![OriginalState::default(); settings.blocks as usize],
         layers: vec![Replicas::new(values.count(1) as u8); nodes],
         pending: VecDeque::new(),
         first_pending: 0,
@@ -175,7 +173,7 @@ fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn FilePlace
     })
 }
 
-struct Config {
+struct DualLayerConfig {
     threshold: u32,
     refill: f64,
     ratio: u32,
@@ -186,19 +184,19 @@ struct Config {
     mapped: bool,
 }
 
-/// What a node has to do with a block that is at home elsewhere, in one word, for there is one a
+/// The state of a block at a node that is not its home, in one word, since there is one for each
 /// node and block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell(u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// It read the block so often.
+enum CellState {
+    /// The number of its accesses to the block.
     Counted(u32),
-    /// It waits for a replica, with this number in the queue of those that do, modulo
+    /// It waits for a replica: the number of the request in the queue of pending ones, modulo
     /// [`Cell::NUMBERS`].
     Pending(u32),
-    /// It has a replica, at this place of its [`Replicas`].
+    /// It has a replica: its index in [`Replicas`].
     Replica(u32),
 }
 
@@ -207,30 +205,30 @@ impl Cell {
     const NUMBERS: u32 = 1 << 30;
 
     #[inline]
-    fn state(self) -> State {
+    fn state(self) -> CellState {
         let number = self.0 % Cell::NUMBERS;
         match self.0 / Cell::NUMBERS {
-            0 => State::Counted(number),
-            1 => State::Pending(number),
-            _ => State::Replica(number),
+            0 => CellState::Counted(number),
+            1 => CellState::Pending(number),
+            _ => CellState::Replica(number),
         }
     }
 
-    fn set(&mut self, state: State) {
+    fn set(&mut self, state: CellState) {
         let (kind, number) = match state {
-            State::Counted(count) => (0, count.min(Cell::NUMBERS - 1)),
-            State::Pending(number) => (1, number),
-            State::Replica(place) => (2, place),
+            CellState::Counted(count) => (0, count.min(Cell::NUMBERS - 1)),
+            CellState::Pending(number) => (1, number),
+            CellState::Replica(place) => (2, place),
         };
         debug_assert!(number < Cell::NUMBERS);
         self.0 = kind * Cell::NUMBERS + number;
     }
 }
 
-/// What is known of a block besides its cells.
+/// What is kept of a block besides its cells.
 #[derive(Clone, Copy, Debug, Default)]
-struct BlockState {
-    /// Some cell of it may be other than [`Cell::ZERO`].
+struct OriginalState {
+    /// Some cell of it may differ from [`Cell::ZERO`].
     counted: bool,
     /// It was mapped and must not have replicas.
     mapped: bool,
@@ -241,11 +239,11 @@ struct BlockState {
 struct Replicas {
     queues: Queues,
     replicas: Vec<Replica>,
-    /// Places in `replicas` without one.
+    /// Unused indices of `replicas`.
     free: Vec<u32>,
-    /// Frames asked for since frequencies last fell.
+    /// Frames needed since frequencies last fell.
     asked: u32,
-    /// Frames asked for since an original was last to go.
+    /// Frames needed since an original was last evicted.
     turn: u32,
 }
 
@@ -301,9 +299,9 @@ impl Replicas {
         self.queues.touch(place, *frequency);
     }
 
-    /// A frame is asked for, on a node with so many originals: the replica that is to go, if it is
-    /// one's turn.
-    fn reclaim(&mut self, originals: u32, config: &Config) -> Option<Block> {
+    /// Handles the need for a frame, on a node with so many originals. Returns the replica to
+    /// evict, if it is a replica's turn.
+    fn reclaim(&mut self, originals: u32, config: &DualLayerConfig) -> Option<Block> {
         self.asked += 1;
         if f64::from(self.asked) >= config.refill * f64::from(originals) {
             self.asked = 0;
@@ -333,14 +331,13 @@ struct Pending {
 }
 
 struct DualLayer {
-    config: Config,
+    config: DualLayerConfig,
     nodes: usize,
     /// By block, then by node.
     cells: Vec<Cell>,
-    blocks: Vec<BlockState>,
+    blocks: Vec<OriginalState>,
     layers: Vec<Replicas>,
-    /// By the time at which they are due; some of them do not stand any more, their cells saying
-    /// otherwise.
+    /// By the time at which they are due. Some are void: their cells say otherwise.
     pending: VecDeque<Pending>,
     /// The number of the first of them, modulo [`Cell::NUMBERS`].
     first_pending: u32,
@@ -356,7 +353,7 @@ impl DualLayer {
         &mut self.cells[block.index() * self.nodes + node.index()]
     }
 
-    /// The timer: whether memory is tight.
+    /// Checks, when that is due, whether memory is tight.
     #[inline]
     fn look(&mut self, nodes: &Nodes) {
         if nodes.now_ns() >= self.next_check_ns {
@@ -366,20 +363,20 @@ impl DualLayer {
         }
     }
 
-    /// A read that another node served.
+    /// Handles a read that another node served.
     fn remote(&mut self, access: &Access, now_ns: u64, out: &mut Vec<Action>) {
         let (block, node) = (access.block, access.node);
-        let State::Counted(before) = self.cell(block, node).state() else {
+        let CellState::Counted(before) = self.cell(block, node).state() else {
             return;
         };
         let count = before.saturating_add(access.count);
         self.blocks[block.index()].counted = true;
         let may = !self.tight && !self.blocks[block.index()].mapped;
         let state = if count < self.config.threshold || !may {
-            State::Counted(count)
+            CellState::Counted(count)
         } else if self.config.delay_ns == 0 {
             out.push(Action::Replicate { block, to: node });
-            State::Counted(count)
+            CellState::Counted(count)
         } else {
             let waiting = (self.pending.len() as u32) % Cell::NUMBERS;
             self.pending.push_back(Pending {
@@ -387,7 +384,7 @@ impl DualLayer {
                 block,
                 node,
             });
-            State::Pending((self.first_pending + waiting) % Cell::NUMBERS)
+            CellState::Pending((self.first_pending + waiting) % Cell::NUMBERS)
         };
         self.cell(block, node).set(state);
     }
@@ -403,10 +400,10 @@ impl DualLayer {
             let number = self.first_pending;
             self.first_pending = (number + 1) % Cell::NUMBERS;
             let Pending { block, node, .. } = first;
-            if self.cell(block, node).state() != State::Pending(number) {
+            if self.cell(block, node).state() != CellState::Pending(number) {
                 continue;
             }
-            let count = State::Counted(self.config.threshold);
+            let count = CellState::Counted(self.config.threshold);
             self.cell(block, node).set(count);
             if !self.tight {
                 out.push(Action::Replicate { block, to: node });
@@ -415,13 +412,13 @@ impl DualLayer {
         }
     }
 
-    /// Sets all counters of a block to zero and makes none of the replicas that it waits for.
+    /// Sets all counters of a block to zero, and cancels the replicas that it waits for.
     fn reset(&mut self, block: Block) {
         if !std::mem::take(&mut self.blocks[block.index()].counted) {
             return;
         }
         for cell in &mut self.cells[block.index() * self.nodes..][..self.nodes] {
-            if matches!(cell.state(), State::Counted(_) | State::Pending(_)) {
+            if matches!(cell.state(), CellState::Counted(_) | CellState::Pending(_)) {
                 *cell = Cell::ZERO;
             }
         }
@@ -429,7 +426,7 @@ impl DualLayer {
 
     /// Forgets the replica at a node, if there is one.
     fn forget(&mut self, block: Block, node: Node) -> bool {
-        let State::Replica(place) = self.cell(block, node).state() else {
+        let CellState::Replica(place) = self.cell(block, node).state() else {
             return false;
         };
         self.layers[node.index()].remove(place);
@@ -448,7 +445,8 @@ fn drop_replicas(block: Block, nodes: &Nodes, out: &mut Vec<Action>) {
 impl Placement for DualLayer {
     fn grow(&mut self, blocks: u32) {
         if blocks as usize > self.blocks.len() {
-            self.blocks.resize(blocks as usize, BlockState::default());
+            self.blocks
+                .resize(blocks as usize, OriginalState::default());
             self.cells.resize(self.nodes * blocks as usize, Cell::ZERO);
         }
     }
@@ -475,7 +473,7 @@ impl Placement for DualLayer {
                 if from != access.node {
                     self.remote(access, nodes.now_ns(), out);
                 } else if nodes.home(block) != Some(from)
-                    && let State::Replica(place) = self.cell(block, from).state()
+                    && let CellState::Replica(place) = self.cell(block, from).state()
                 {
                     self.layers[from.index()].hit(place, access.count);
                 }
@@ -518,7 +516,7 @@ impl Placement for DualLayer {
                 && outcome.done
             {
                 let place = self.layers[to.index()].add(block);
-                self.cell(block, to).set(State::Replica(place));
+                self.cell(block, to).set(CellState::Replica(place));
             }
         }
     }
@@ -531,15 +529,17 @@ impl Placement for DualLayer {
             for (node, cell) in nodes.all().zip(cells) {
                 let replica = nodes.holds(block, node) && nodes.home(block) != Some(node);
                 match cell.state() {
-                    State::Replica(place) => {
+                    CellState::Replica(place) => {
                         let layer = &self.layers[node.index()];
                         assert_eq!(layer.replicas[place as usize].block, block);
                         assert!(replica, "{block:?} has no replica at {node:?}");
                         assert!(!known.mapped, "{block:?} is mapped");
                         replicas[node.index()] += 1;
                     }
-                    State::Counted(0) => assert!(!replica, "{block:?} at {node:?} is not ranked"),
-                    State::Counted(_) | State::Pending(_) => {
+                    CellState::Counted(0) => {
+                        assert!(!replica, "{block:?} at {node:?} is not ranked")
+                    }
+                    CellState::Counted(_) | CellState::Pending(_) => {
                         assert!(!nodes.holds(block, node));
                         assert!(nodes.home(block).is_some(), "{block:?} was not reset");
                         assert!(known.counted);

@@ -1,34 +1,34 @@
-//! What placements are told and what they ask for: regions, epochs, actions and their outcomes.
+//! What placements are told and what they decide: regions, epochs, actions and their outcomes.
 
-use super::Counters;
+use super::counters::Counters;
 use crate::ids::{Block, Node, Object, Process, Thread};
 
-/// A region of memory: what a program allocates at once.
+/// A region of memory: a single allocation of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     /// Its number.
     pub object: Object,
-    /// The process that it belongs to: the first to use it, where that is not known better.
+    /// The process that it belongs to: the first to use it, where nothing else is known.
     pub owner: Process,
     /// Its size in bytes.
     pub bytes: u64,
-    /// What earlier regions of the same call site turned out to be, where there were any.
+    /// The tier of earlier regions of the same call site, if there were any.
     pub expected_tier: Option<RegionTier>,
 }
 
-/// Where a region's pages are wanted.
+/// Where a region's pages should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RegionTier {
     /// On the node that uses them, while it has room.
     Local,
-    /// On another node, since processors' caches do without its being near.
+    /// On another node, because the processors' caches hold what is needed of it.
     Remote,
 }
 
-/// What a policy asks for.
+/// An action that a policy asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Move the original; replicas stay, but for one at `to`, which becomes the original.
+    /// Move the original. Replicas stay; one at `to` becomes the original.
     Migrate {
         /// The block.
         block: Block,
@@ -39,18 +39,18 @@ pub enum Action {
     Replicate {
         /// The block.
         block: Block,
-        /// Where.
+        /// The node that gets it.
         to: Node,
     },
-    /// Drop a copy. Where it is the original and there are replicas, the latest of them becomes the
+    /// Drop a copy. If it is the original and there are replicas, the latest of them becomes the
     /// original.
     Drop {
         /// The block.
         block: Block,
-        /// Where.
+        /// The node that drops it.
         at: Node,
     },
-    /// Make the replica there the original and the original a replica; nothing moves.
+    /// Make the replica at a node the original, and the original a replica; nothing moves.
     Promote {
         /// The block.
         block: Block,
@@ -59,7 +59,7 @@ pub enum Action {
     },
 }
 
-/// What became of an action.
+/// The outcome of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActionOutcome {
     /// The action.
@@ -68,51 +68,51 @@ pub struct ActionOutcome {
     pub done: bool,
 }
 
-/// Why a node makes room.
+/// The block for which a node makes room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IncomingBlock {
     /// The block that comes.
     pub block: Block,
-    /// The node that it comes from; `None` from storage.
+    /// The node that it comes from; `None` for storage.
     pub from: Option<Node>,
 }
 
-/// What ended.
+/// The kind of an epoch, by what ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EpochKind {
-    /// An iteration of the program, as it (or whoever watches it) marks it.
+    /// An iteration of the program, as marked by the program or found by its observer.
     Iteration,
-    /// A parallel construct within an iteration; counters go on.
+    /// A parallel construct within an iteration; counters are not reset.
     Construct,
     /// A period of time, for programs without iterations.
     Period,
 }
 
-/// The end of an iteration or a construct, as a trace tells it.
+/// The end of an iteration or a construct, as a trace has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// References before it.
+    /// The number of references before it.
     pub reference: u64,
     /// What ended.
     pub kind: EpochKind,
-    /// Whose: other processes of the trace go on.
+    /// The process; other processes of the trace continue.
     pub process: Process,
 }
 
-/// A point between accesses at which a policy may act on what it saw.
+/// A point between accesses at which a policy may act on what it has seen.
 #[derive(Clone, Copy, Debug)]
 pub struct Epoch<'a> {
     /// What ended.
     pub kind: EpochKind,
-    /// Whose construct or iteration it was; a period is everybody's.
+    /// The process whose construct or iteration it was; none for a period, which is for all.
     pub process: Option<Process>,
     /// Accesses by block and node: of that process since its last iteration ended, or of all since
-    /// the last period did.
+    /// the last period ended.
     pub counts: &'a Counters,
-    /// Threads that run on another node than at the last epoch, of that process or of all.
+    /// Threads, of that process or of all, that run on another node than at the last epoch.
     pub thread_migrations: &'a [ThreadMigration],
-    /// Threads of the process that made accesses since its last iteration ended; of all since the
-    /// last period.
+    /// How many threads made accesses: of the process since its last iteration ended, or of all
+    /// since the last period ended.
     pub active_threads: usize,
 }
 
@@ -123,8 +123,8 @@ pub struct ThreadMigration {
     pub thread: Thread,
     /// Its process.
     pub process: Process,
-    /// Where it ran.
+    /// The node it ran on.
     pub from: Node,
-    /// Where it runs.
+    /// The node it runs on.
     pub to: Node,
 }

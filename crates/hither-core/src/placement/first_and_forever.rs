@@ -1,10 +1,12 @@
-//! First and forever (FAF): a block stays with the node that first asked for it, until that node
-//! needs the room. What most cooperative caches do, and what post-office is measured against.
+//! First and forever (FAF): a block stays on the node that first accessed it, until that node needs
+//! the room. Most cooperative caches do this, and post-office is compared with it.
 
-use super::{Build, EpochNeeds, FilePlacement, Nodes, Placement, PlacementEntry, ReplicaLayer};
+use super::entry::{Build, EpochNeeds, PlacementEntry, ReplicaLayer};
+use super::interface::{FilePlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::Access;
+use crate::entry::{Compared, Needs};
 use crate::ids::Node;
-use crate::registry::{Compared, Needs};
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "first-and-forever",

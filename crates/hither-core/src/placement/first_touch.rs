@@ -1,10 +1,12 @@
-//! First touch: a page lives on the node whose processor touches it first, for good. What Linux,
-//! IRIX and Solaris do by default (UPM paper, section 1; cache-aware thesis, chapter 2).
+//! First touch: a page stays on the node whose processor touches it first. The default of Linux,
+//! IRIX and Solaris (UPM paper, section 1; cache-aware thesis, chapter 2).
 
-use super::{Build, EpochNeeds, MemoryPlacement, Nodes, Placement, PlacementEntry};
+use super::entry::{Build, EpochNeeds, PlacementEntry};
+use super::interface::{MemoryPlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs};
 use crate::ids::Node;
-use crate::registry::{Compared, Mechanism, Needs};
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "first-touch",

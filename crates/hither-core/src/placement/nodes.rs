@@ -1,5 +1,5 @@
-//! What is where: the copies of every block, and how full each node is. The engine (or the live
-//! runtime) keeps it true; policies read it.
+//! Which node holds which block, and how full each node is. The engine (or the live runtime)
+//! updates it; policies read it.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use crate::access::Access;
 use crate::ids::{Block, Node, Slot};
 use crate::topology::Topology;
 
-/// Who holds which block. The first copy of a block is its *home*, the *original*; all others are
-/// *replicas*.
+/// The copies of all blocks. The first copy of a block is the *original*, and its node is the
+/// block's *home*; all other copies are *replicas*.
 #[derive(Clone, Debug)]
 pub struct Nodes {
     topology: Arc<Topology>,
     capacity: Vec<u32>,
     used: Vec<u32>,
-    /// Of those used, what holds none of the blocks.
+    /// Of the used frames, those that hold none of the blocks.
     others: Vec<u32>,
     /// The home of each block.
     homes: Vec<HeldCopy>,
-    /// Replicas, chained from the home; free ones are chained from `free`.
+    /// Replicas, in a list from each home; unused ones in a list from `free`.
     replicas: Vec<HeldCopy>,
     free: u32,
     now_ns: u64,
@@ -68,7 +68,7 @@ impl Nodes {
         self.capacity.len()
     }
 
-    /// Never: a topology has a node.
+    /// Always false: a topology has a node.
     pub fn is_empty(&self) -> bool {
         self.capacity.is_empty()
     }
@@ -78,7 +78,7 @@ impl Nodes {
         (0..self.capacity.len() as u16).map(Node)
     }
 
-    /// Blocks are numbered below it.
+    /// The number of blocks.
     pub fn blocks(&self) -> u32 {
         self.homes.len() as u32
     }
@@ -88,28 +88,28 @@ impl Nodes {
         self.capacity[node.index()]
     }
 
-    /// How many copies a node holds, and frames in use by [others](Nodes::set_others).
+    /// How many frames of a node are in use: its copies, and those of [others](Nodes::set_others).
     pub fn used(&self, node: Node) -> u32 {
         self.used[node.index()]
     }
 
-    /// How many more it can hold.
+    /// How many frames of a node are free.
     pub fn free(&self, node: Node) -> u32 {
         self.capacity[node.index()] - self.used[node.index()]
     }
 
-    /// The part of all frames that is free, from 0 to 1.
+    /// The share of all frames that is free, from 0 to 1.
     pub fn free_ratio(&self) -> f64 {
         let sum = |of: &[u32]| of.iter().map(|&each| f64::from(each)).sum::<f64>();
         1.0 - sum(&self.used) / sum(&self.capacity)
     }
 
-    /// Modelled (or real) time since the start.
+    /// Modelled or real time since the start.
     pub fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
-    /// Where the original is.
+    /// The node with the original.
     #[inline]
     pub fn home(&self, block: Block) -> Option<Node> {
         let home = &self.homes[block.index()];
@@ -139,7 +139,7 @@ impl Nodes {
         self.slot(block, node).is_some()
     }
 
-    /// Where in the node the copy lies.
+    /// The slot of a node's copy.
     #[inline]
     pub fn slot(&self, block: Block, node: Node) -> Option<Slot> {
         self.copies(block)
@@ -147,13 +147,14 @@ impl Nodes {
             .map(|(_, slot)| slot)
     }
 
-    /// The holder nearest to `from`; the original, then the lowest number, among equals.
+    /// The nearest node to `from` that holds the block; among equals the home, then the lowest
+    /// number.
     #[inline]
     pub fn nearest(&self, block: Block, from: Node) -> Option<Node> {
         self.nearest_copy(block, from).map(|(node, _)| node)
     }
 
-    /// The same, and where in it the copy lies.
+    /// The same, with the slot of its copy.
     #[inline]
     pub fn nearest_copy(&self, block: Block, from: Node) -> Option<(Node, Slot)> {
         let HeldCopy {
@@ -171,8 +172,8 @@ impl Nodes {
             .min_by_key(|&(node, _)| (self.topology.hops(from, node), node != home, node))
     }
 
-    /// Reads the homes of the blocks that are accessed next, for nothing but to have them in the
-    /// processor's cache. No branch waits for what is read, so that the loads go on side by side.
+    /// Prefetches the homes of the blocks that are accessed next into the processor's cache. No
+    /// branch depends on what is read, so the loads run in parallel.
     #[inline]
     pub fn prefetch(&self, accesses: &[Access]) {
         let slots = accesses
@@ -181,15 +182,15 @@ impl Nodes {
         std::hint::black_box(slots.fold(0, |sum, slot| sum ^ slot));
     }
 
-    /// Blocks are numbered below `blocks` from now on; nothing happens if they were already.
+    /// Makes room for blocks numbered below `blocks`.
     pub fn grow(&mut self, blocks: u32) {
         if blocks > self.blocks() {
             self.homes.resize(blocks as usize, NOBODY);
         }
     }
 
-    /// Says how many frames of a node are in use by others than the blocks here, on a live machine:
-    /// at most as many as are left.
+    /// Sets how many frames of a node other memory than these blocks takes, on a live machine: at
+    /// most as many as are left.
     pub fn set_others(&mut self, node: Node, frames: u32) {
         let at = node.index();
         let held = self.used[at] - self.others[at];
@@ -202,10 +203,10 @@ impl Nodes {
         self.now_ns = now_ns;
     }
 
-    /// Adds a copy: the original where there is none, or else a replica.
+    /// Adds a copy: the original if there is none, otherwise a replica.
     ///
     /// # Panics
-    /// If the node is full; in debug builds also if it holds the block already.
+    /// If the node is full; in debug builds also if it already holds the block.
     #[inline]
     pub fn insert(&mut self, block: Block, node: Node, slot: Slot) {
         debug_assert!(!self.holds(block, node), "{block:?} is at {node:?} already");
@@ -236,8 +237,8 @@ impl Nodes {
         }
     }
 
-    /// Removes a copy and says where it lay. Where it was the original and there are replicas, the
-    /// latest of them is the original from now on.
+    /// Removes a copy and returns its slot. If it was the original and there are replicas, the
+    /// latest of them becomes the original.
     ///
     /// # Panics
     /// If the node does not hold the block.
@@ -276,7 +277,7 @@ impl Nodes {
         self.free = at;
     }
 
-    /// Moves the original, replicas staying where they are.
+    /// Moves the original; replicas stay.
     ///
     /// # Panics
     /// If the block has no home or `to` is full; in debug builds also if `to` holds a replica of
@@ -308,7 +309,7 @@ impl Nodes {
         std::mem::swap(&mut home.slot, &mut replica.slot);
     }
 
-    /// Walks every invariant and panics on a broken one: a block has one home, copies are on
+    /// Walks every invariant and panics on a broken one: a block has one home, its copies are on
     /// different nodes, and no node holds more than fits.
     pub fn check(&self) {
         let mut used = self.others.clone();

@@ -1,16 +1,16 @@
-//! One step (OSM): a block that another node asks for moves one hop towards that node, and the
+//! One step (OSM): a block that another node accesses moves one hop towards that node, and the
 //! block that has to make room there moves to where it came from.
 //!
-//! The paper leaves open along which axis: it is the topology's route, along the last axis (`X`)
-//! first.
+//! The paper leaves the axis open; here the step follows the topology's route, along the last axis
+//! (`X`) first.
 
-use super::{
-    Action, Build, EpochNeeds, FilePlacement, IncomingBlock, Nodes, Placement, PlacementEntry,
-    ReplicaLayer,
-};
+use super::entry::{Build, EpochNeeds, PlacementEntry, ReplicaLayer};
+use super::events::{Action, IncomingBlock};
+use super::interface::{FilePlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::Access;
+use crate::entry::{Compared, Needs};
 use crate::ids::{Block, Node};
-use crate::registry::{Compared, Needs};
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "one-step",
@@ -41,8 +41,8 @@ impl Placement for OneStep {
 }
 
 impl FilePlacement for OneStep {
-    /// The victim changes places with the block that comes; where that comes from storage, so does
-    /// the victim go there.
+    /// The victim changes places with the incoming block; if that comes from storage, the victim is
+    /// evicted.
     fn forward_to(
         &mut self,
         _: Block,

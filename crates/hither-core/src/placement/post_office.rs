@@ -1,42 +1,41 @@
-//! Post-office placement (POP): a block moves to where its accesses are nearest on the whole, and
-//! victims of nodes under pressure move to nodes without it.
+//! Post-office placement (POP): a block moves to the node with the least total distance to its
+//! accesses, and victims of nodes under pressure move to nodes without pressure.
 //!
 //! Source: Son, Kandemir, Zhang and Garg, "Topology-aware I/O caching for shared storage systems",
 //! sections 4 and 5. Readings where it is open:
 //!
 //! - *Counters.* A block counts accesses by node from its fetch to its eviction, the fetch
-//!   included. With the `trigger`-th one its weighted median is worked out and the counters start
-//!   at zero again, whether or not the block moves: the paper resets them "whenever a block is
-//!   migrated" and has 6 bits for each, which do not hold more than one round.
+//!   included. At the `trigger`-th access its weighted median is computed and the counters start
+//!   again at zero, whether or not the block moves: the paper resets them "whenever a block is
+//!   migrated" and has 6 bits for each, which cannot hold more than one round.
 //! - *The median* is [`Topology::median`](crate::Topology::median): axis by axis on a grid (figure
 //!   5, the lower one among equals), the 1-median of the distances elsewhere. A node's accesses
 //!   count by its weight ("thread priorities", which the paper leaves to later work).
-//! - *Pressure.* Table 1 has a T_m of "400 misses per million cycles", the text a "local cache miss
-//!   ratio, i.e., the fraction of cache misses that occur during a certain period", with a
-//!   threshold chosen by capacity and workload. A node of table 1 makes at most one access in 0.1
-//!   ms, so 400 misses in a million cycles of any processor cannot be meant literally; here it is a
-//!   ratio over the node's last `window` accesses. A miss is what the paper's footnote 3 calls one,
-//!   an access that no cache served; with `remote_misses=1` one that the node's own cache did not
-//!   serve. The default, 0.15, is about the mean over the six applications as `shared-files` has
-//!   them, so that there are nodes on either side of it: where all are under pressure, or none is,
-//!   nothing is forwarded.
+//! - *Pressure.* Table 1 has a T_m of "400 misses per million cycles"; the text has a "local cache
+//!   miss ratio, i.e., the fraction of cache misses that occur during a certain period", with a
+//!   threshold that depends on capacity and workload. A node of table 1 makes at most one access in
+//!   0.1 ms, so 400 misses in a million cycles of any processor cannot be meant literally. Here it
+//!   is a ratio over the node's last `window` accesses. A miss is what the paper's footnote 3 calls
+//!   one: an access that no cache served; with `remote_misses=1`, one that the node's own cache did
+//!   not serve. The default, 0.15, is about the mean over the six applications as `shared-files`
+//!   has them, so that there are nodes on either side of it: where all nodes are under pressure, or
+//!   none is, nothing is forwarded.
 //! - *Victims* (figure 4) of a node under pressure go to the neighbour without pressure that has
-//!   most room, then the one with the fewest misses; then to the nearest other node without
-//!   pressure; else out. Line 4 of the figure says nothing of capacities; with unequal ones "room"
-//!   is in blocks.
+//!   most room, and among equals the fewest misses; otherwise to the nearest other node without
+//!   pressure; otherwise they are evicted. Line 4 of the figure ignores capacities; with unequal
+//!   ones, "room" is in blocks.
 //! - *Replication* (section 5) is off by default, as in the paper's main results. A block is
-//!   *shared* once another node than the one that fetched it asked for it, and *read-only* until it
-//!   is first written, for good. The copy that the write went to stays and is the original.
-//!   Replicas are ranked with all other copies of their node.
+//!   *shared* once another node than the one that fetched it accesses it, and *read-only* until it
+//!   is first written. The copy that was written stays and is the original. Replicas are ranked
+//!   with all other copies of their node.
 
-use super::{
-    Action, Build, EpochNeeds, FilePlacement, IncomingBlock, Nodes, Placement, PlacementEntry,
-    PlacementSettings, ReplicaLayer,
-};
+use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings, ReplicaLayer};
+use super::events::{Action, IncomingBlock};
+use super::interface::{FilePlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::Access;
+use crate::entry::{Compared, Needs, Param, ParamKind, Values};
 use crate::ids::{Block, Node};
-use crate::registry::{Compared, Needs, Param, ParamKind};
-use crate::spec::Values;
 use std::cmp::Reverse;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
@@ -56,7 +55,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
 const PARAMS: &[Param] = &[
     Param {
         name: "trigger",
-        doc: "accesses to a block after which its best place is worked out (T_tr)",
+        doc: "accesses to a block after which its best node is computed (T_tr)",
         kind: ParamKind::Count {
             default: 50,
             min: 1,
@@ -65,7 +64,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "miss_ratio",
-        doc: "the local miss ratio from which on a node is under pressure and forwards its \
+        doc: "the local miss ratio from which a node is under pressure and forwards its \
               victims (T_m)",
         kind: ParamKind::Real {
             default: 0.15,
@@ -75,7 +74,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "window",
-        doc: "accesses of a node over which that ratio is taken",
+        doc: "accesses of a node over which that ratio is computed",
         kind: ParamKind::Count {
             default: 1000,
             min: 1,
@@ -84,7 +83,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "remote_misses",
-        doc: "1: what other caches serve counts as missed; 0: only what storage serves",
+        doc: "1: what other caches serve counts as a miss; 0: only what storage serves",
         kind: ParamKind::Count {
             default: 0,
             min: 0,
@@ -93,7 +92,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "replication",
-        doc: "hops beyond which a shared read-only block is replicated at whoever asks for it; \
+        doc: "hops beyond which a shared read-only block is replicated at the accessing node; \
               the default: never",
         kind: ParamKind::Count {
             default: NEVER_FAR,
@@ -109,25 +108,25 @@ const NEVER_FAR: u64 = 65_535;
 struct PostOffice {
     trigger: u8,
     replication: u32,
-    blocks: Blocks,
+    blocks: BlockCounters,
     pressure: Vec<Pressure>,
-    /// Misses in a window from which on a node is under pressure.
+    /// Misses in a window from which a node is under pressure.
     misses_min: u32,
     window: u32,
     remote_misses: bool,
     /// How many nodes are not under pressure.
     at_ease: usize,
-    /// By node: what a node's accesses count, and scratch for a block's.
+    /// By node: the weight of its accesses; and scratch for a block's weighted accesses.
     weights: Vec<u32>,
     weighed: Vec<u32>,
 }
 
-/// How a node's own cache does.
+/// The misses of a node's own cache.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pressure {
     accesses: u32,
     misses: u32,
-    /// In the last whole window.
+    /// Misses in the last whole window.
     misses_before: u32,
     flag: bool,
 }
@@ -139,7 +138,7 @@ impl PostOffice {
         PostOffice {
             trigger: values.count(0) as u8,
             replication: values.count(4) as u32,
-            blocks: Blocks::new(topology.nodes(), settings.blocks),
+            blocks: BlockCounters::new(topology.nodes(), settings.blocks),
             pressure: vec![Pressure::default(); topology.nodes()],
             misses_min: (values.real(1) * f64::from(window)).ceil() as u32,
             window,
@@ -169,7 +168,7 @@ impl PostOffice {
         };
     }
 
-    /// Where the block's accesses are nearest on the whole.
+    /// The node with the least total distance to the block's accesses.
     fn best(&mut self, block: Block, nodes: &Nodes) -> Node {
         let counts = self.blocks.counts(block).iter().zip(&self.weights);
         for (weighed, (&count, weight)) in self.weighed.iter_mut().zip(counts) {
@@ -199,7 +198,7 @@ impl Placement for PostOffice {
                 return;
             }
         }
-        // Whether it is on at all is asked first, since the rest cannot be foreseen.
+        // Tested first because it is constant and so predictable; the rest is not.
         if self.replication < NEVER_FAR as u32
             && from != by
             && nodes.topology().hops(by, from) > self.replication
@@ -262,35 +261,39 @@ impl FilePlacement for PostOffice {
     }
 }
 
-/// What is known of each block: a row of bytes, which for up to 28 nodes is half a line of the
-/// processor's cache. One counter a node, their sum, whether it was ever written, and the node that
-/// fetched it.
-struct Blocks {
+/// The counters of each block: a row of bytes, which for up to 28 nodes is half a cache line. It
+/// has one counter a node, their sum, whether the block was ever written, and the node that fetched
+/// it.
+struct BlockCounters {
     nodes: usize,
     row: usize,
-    /// The first row begins here, on a line of the processor's cache.
+    /// The beginning of the first row, at a cache line.
     start: usize,
     bytes: Vec<u8>,
 }
 
-const LINE: usize = 64;
-/// Of a row, behind the counters.
+const CACHE_LINE_BYTES: usize = 64;
+
+/// Bytes of a row after the counters, by offset.
 const TOTAL: usize = 0;
 const WRITTEN: usize = 1;
 const FETCHED_BY: usize = 2;
-const TAIL: usize = 4;
+const TAIL_BYTES: usize = 4;
 
-impl Blocks {
-    fn new(nodes: usize, blocks: u32) -> Blocks {
-        let row = match nodes + TAIL {
-            small if small <= LINE => small.next_power_of_two(),
-            large => large.next_multiple_of(LINE),
+impl BlockCounters {
+    fn new(nodes: usize, blocks: u32) -> BlockCounters {
+        let row = match nodes + TAIL_BYTES {
+            small if small <= CACHE_LINE_BYTES => small.next_power_of_two(),
+            large => large.next_multiple_of(CACHE_LINE_BYTES),
         };
-        let bytes = vec![0u8; blocks as usize * row + LINE];
-        Blocks {
+        let bytes = vec![0u8; blocks as usize * row + CACHE_LINE_BYTES];
+        BlockCounters {
             nodes,
             row,
-            start: bytes.as_ptr().align_offset(LINE).min(LINE),
+            start: bytes
+                .as_ptr()
+                .align_offset(CACHE_LINE_BYTES)
+                .min(CACHE_LINE_BYTES),
             bytes,
         }
     }
@@ -310,7 +313,7 @@ impl Blocks {
         self.bytes[self.at(block) + self.nodes + TOTAL]
     }
 
-    /// Counts an access; gives how many there were.
+    /// Counts an access; returns the number of accesses so far.
     #[inline]
     fn count(&mut self, block: Block, node: Node) -> u8 {
         let at = self.at(block);
@@ -326,7 +329,7 @@ impl Blocks {
     }
 
     fn fetched(&mut self, block: Block, by: Node) {
-        // Only where no cache took it in at its last fetch.
+        // Only if no cache took it in at its last fetch.
         if self.total(block) != 0 {
             self.reset(block);
         }
@@ -334,15 +337,15 @@ impl Blocks {
         self.bytes[at..][..2].copy_from_slice(&by.0.to_le_bytes());
     }
 
-    /// Notes a write; whether it was the first.
+    /// Notes a write; returns whether it was the first.
     fn written(&mut self, block: Block) -> bool {
         let at = self.at(block) + self.nodes + WRITTEN;
         std::mem::replace(&mut self.bytes[at], 1) == 0
     }
 
-    /// Whether a block that `by` asks for is shared, and was never written.
+    /// Whether a block that `by` accesses is shared and was never written.
     fn replicable(&self, block: Block, by: Node) -> bool {
-        let tail = &self.bytes[self.at(block) + self.nodes..][..TAIL];
+        let tail = &self.bytes[self.at(block) + self.nodes..][..TAIL_BYTES];
         let fetched_by = u16::from_le_bytes([tail[FETCHED_BY], tail[FETCHED_BY + 1]]);
         tail[WRITTEN] == 0 && fetched_by != by.0
     }

@@ -1,154 +1,10 @@
-//! The list of all placement policies, and what each says of itself. Help, documentation tables,
-//! default comparisons and what can run live come from it; there is no second list. A new policy is
-//! one file in `placement/` and one entry here.
+//! The list of all placement policies. Help, documentation tables, default comparisons and what can
+//! run live come from it; there is no second list. A new policy is one file in `placement/` and one
+//! entry here.
 
-use std::sync::Arc;
-
-use super::*;
-use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind};
-use crate::spec::{RegistryEntry, Spec, Values};
-use crate::topology::Topology;
-
-/// What a policy places.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Target {
-    /// Pages of memory on the nodes of a machine: nothing is evicted while there are frames.
-    Memory,
-    /// Blocks of files in the caches of nodes, over storage.
-    Files,
-}
-
-/// One placement policy.
-#[derive(Debug)]
-pub struct PlacementEntry {
-    /// What a user writes; also the name of its file, with `_` for `-`.
-    pub name: &'static str,
-    /// One line on where it puts what.
-    pub summary: &'static str,
-    /// Where it comes from.
-    pub source: &'static str,
-    /// Its parameters, in the order in which they are written out.
-    pub params: &'static [Param],
-    /// What it must know of an access besides its block, node, thread and op.
-    pub needs: Needs,
-    /// What it needs at epochs.
-    pub epochs: EpochNeeds,
-    /// The mechanisms of `hither run` that it can govern; empty for simulation only.
-    pub live: &'static [Mechanism],
-    /// Whether it is compared where the user names no placements.
-    pub compared: Compared,
-    /// Makes one; says what it places.
-    pub build: Build,
-}
-
-/// What a policy needs at [epochs](Epoch).
-#[derive(Clone, Copy, Debug)]
-pub struct EpochNeeds {
-    /// It acts on the access counts that an epoch brings, so a live run must count accesses.
-    pub counts: bool,
-    /// With these parameters, it acts by time rather than by iteration: the time between two epochs
-    /// of [`EpochKind::Period`], which then replace the program's iterations.
-    pub period_ns: fn(&Values) -> Option<u64>,
-}
-
-impl EpochNeeds {
-    /// Neither counts nor a period of its own.
-    pub const NONE: EpochNeeds = EpochNeeds {
-        counts: false,
-        period_ns: |_| None,
-    };
-}
-
-/// How a policy is made, by what it places.
-#[derive(Clone, Copy, Debug)]
-pub enum Build {
-    /// Of pages of memory.
-    Memory(fn(&PlacementSettings<'_>, &Values) -> Box<dyn MemoryPlacement>),
-    /// Of blocks of files.
-    Files(
-        ReplicaLayer,
-        fn(&PlacementSettings<'_>, &Values) -> Box<dyn FilePlacement>,
-    ),
-}
-
-/// How the replicas of a placement of files share a node with originals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplicaLayer {
-    /// The node's replacement ranks all copies alike. If an original leaves, its latest replica
-    /// becomes the original.
-    Shared,
-    /// Replicas are a layer of their own: the policy ranks them
-    /// ([`FilePlacement::replica_victim`]), the node's replacement never sees them, and they leave
-    /// with their original.
-    Separate,
-}
-
-/// What a policy is built for.
-#[derive(Clone, Debug)]
-pub struct PlacementSettings<'a> {
-    /// The nodes.
-    pub topology: Arc<Topology>,
-    /// How many blocks each node holds.
-    pub capacity: &'a [u32],
-    /// Blocks are numbered below it.
-    pub blocks: u32,
-    /// Size of a block.
-    pub block_bytes: u32,
-    /// All accesses by block and node, for policies with [`Needs::totals`].
-    pub totals: Option<&'a Counters>,
-    /// For a placement that is made of another one: that one, with parameters of its own, in place
-    /// of what the placement's own parameter names.
-    pub initial: Option<Spec<PlacementEntry>>,
-    /// Whether counts are estimates from samples of a running program: noisy, and already averaged
-    /// over the past.
-    pub sampled: bool,
-}
-
-impl PlacementSettings<'_> {
-    /// Makes the placement of memory that the parameter at `index` names, or the one that was given
-    /// in its place.
-    pub(super) fn initial(&self, values: &Values, index: usize) -> Box<dyn MemoryPlacement> {
-        let initial = self.initial.unwrap_or_else(|| values.placement(index));
-        let settings = PlacementSettings {
-            initial: None,
-            ..self.clone()
-        };
-        let built = initial.build_memory(&settings);
-        built.expect("a placement is made of one of memory")
-    }
-}
-
-impl PlacementEntry {
-    /// What it places.
-    pub fn target(&self) -> Target {
-        match self.build {
-            Build::Memory(_) => Target::Memory,
-            Build::Files(..) => Target::Files,
-        }
-    }
-
-    /// Whether it can govern a mechanism of a running program.
-    pub fn runs(&self, mechanism: Mechanism) -> bool {
-        self.live.contains(&mechanism)
-    }
-
-    /// How its replicas share a node with originals; for memory, whose nodes rank all pages alike,
-    /// [`ReplicaLayer::Shared`].
-    pub fn replica_layer(&self) -> ReplicaLayer {
-        match self.build {
-            Build::Memory(_) => ReplicaLayer::Shared,
-            Build::Files(layer, _) => layer,
-        }
-    }
-
-    /// Whether it is made of another one: a parameter names where pages go first.
-    pub fn is_made_of_another(&self) -> bool {
-        let kinds = self.params.iter().map(|param| param.kind);
-        kinds
-            .into_iter()
-            .any(|kind| matches!(kind, ParamKind::Placement { .. }))
-    }
-}
+use super::entry::{PlacementEntry, Target};
+use crate::entry::{Param, RegistryEntry};
+use crate::spec::Spec;
 
 impl RegistryEntry for PlacementEntry {
     const SINGULAR: &'static str = "placement";
@@ -167,63 +23,12 @@ impl RegistryEntry for PlacementEntry {
     }
 }
 
-impl Spec<PlacementEntry> {
-    /// Makes the policy, if it places memory.
-    pub fn build_memory(
-        &self,
-        settings: &PlacementSettings<'_>,
-    ) -> Option<Box<dyn MemoryPlacement>> {
-        match self.entry().build {
-            Build::Memory(new) => Some(new(settings, self.values())),
-            Build::Files(..) => None,
-        }
-    }
-
-    /// Makes the policy, if it places files.
-    pub fn build_files(&self, settings: &PlacementSettings<'_>) -> Option<Box<dyn FilePlacement>> {
-        match self.entry().build {
-            Build::Memory(_) => None,
-            Build::Files(_, new) => Some(new(settings, self.values())),
-        }
-    }
-
-    /// What it must know, also for the placement that it is made of.
-    pub fn needs(&self) -> Needs {
-        self.inner().fold(self.entry().needs, |needs, inner| {
-            needs.and(inner.entry().needs)
-        })
-    }
-
-    /// The time between epochs, if it acts by time; see [`EpochNeeds::period_ns`].
-    pub fn period_ns(&self) -> Option<u64> {
-        (self.entry().epochs.period_ns)(self.values())
-    }
-
-    /// Whether it, and the placement that it is made of, can govern a mechanism of a running
-    /// program.
-    pub fn runs(&self, mechanism: Mechanism) -> bool {
-        self.entry().runs(mechanism) && self.inner().all(|inner| inner.entry().runs(mechanism))
-    }
-
-    /// Whether it is made of another one.
-    pub fn is_made_of_another(&self) -> bool {
-        self.entry().is_made_of_another()
-    }
-
-    fn inner(&self) -> impl Iterator<Item = Spec<PlacementEntry>> + '_ {
-        let params = self.entry().params.iter().enumerate();
-        params
-            .filter(|(_, param)| matches!(param.kind, ParamKind::Placement { .. }))
-            .map(|(index, _)| self.values().placement(index))
-    }
-}
-
 /// All placement policies, by name.
 pub fn placement_policies() -> &'static [PlacementEntry] {
     PLACEMENT_POLICIES
 }
 
-/// The placements of `target` that are compared where the user names none, the baseline first.
+/// The default placements of `target` in comparisons, the baseline first.
 pub fn compared(target: Target) -> Vec<Spec<PlacementEntry>> {
     let entries = PLACEMENT_POLICIES.iter();
     let entries = entries.filter(|entry| entry.target() == target);
@@ -232,24 +37,25 @@ pub fn compared(target: Target) -> Vec<Spec<PlacementEntry>> {
 
 /// One line a policy, sorted by name; the rest of it is in its file.
 static PLACEMENT_POLICIES: &[PlacementEntry] = &[
-    a_priori::ENTRY,
-    always_migrate::ENTRY,
-    autonuma::ENTRY,
-    cache_aware::ENTRY,
-    dual_layer::ENTRY,
-    first_and_forever::ENTRY,
-    first_touch::ENTRY,
-    one_step::ENTRY,
-    post_office::ENTRY,
-    round_robin::ENTRY,
-    single_node::ENTRY,
-    threshold::ENTRY,
-    upm::ENTRY,
+    super::a_priori::ENTRY,
+    super::always_migrate::ENTRY,
+    super::autonuma::ENTRY,
+    super::cache_aware::ENTRY,
+    super::dual_layer::ENTRY,
+    super::first_and_forever::ENTRY,
+    super::first_touch::ENTRY,
+    super::one_step::ENTRY,
+    super::post_office::ENTRY,
+    super::round_robin::ENTRY,
+    super::single_node::ENTRY,
+    super::threshold::ENTRY,
+    super::upm::ENTRY,
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entry::Mechanism;
 
     #[test]
     fn sorted_unique_documented_and_parseable() {

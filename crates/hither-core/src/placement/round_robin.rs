@@ -1,11 +1,13 @@
-//! Round-robin: pages go to the nodes in turn, in order of their first touch. What IRIX and
-//! `numactl --interleave` do where accesses are to be spread evenly and nothing is known of them
-//! (UPM paper, section 5.2). A full node loses its turn.
+//! Round-robin: pages go to the nodes in turn, in order of their first touch. IRIX and
+//! `numactl --interleave` do this where accesses should be spread evenly and nothing is known of
+//! them (UPM paper, section 5.2). A full node is skipped.
 
-use super::{Build, EpochNeeds, MemoryPlacement, Nodes, Placement, PlacementEntry};
+use super::entry::{Build, EpochNeeds, PlacementEntry};
+use super::interface::{MemoryPlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs};
 use crate::ids::Node;
-use crate::registry::{Compared, Mechanism, Needs};
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "round-robin",

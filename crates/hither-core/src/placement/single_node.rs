@@ -1,10 +1,12 @@
-//! Single node: all pages on one node, as where one thread initialises what all use. The UPM
-//! paper's worst case (section 5.2). Where the node is full the nearest ones take the rest.
+//! Single node: all pages on one node, as where one thread initialises what all threads use: the
+//! UPM paper's worst case (section 5.2). If the node is full, the nearest nodes take the rest.
 
-use super::{Build, EpochNeeds, MemoryPlacement, Nodes, Placement, PlacementEntry};
+use super::entry::{Build, EpochNeeds, PlacementEntry};
+use super::interface::{MemoryPlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind};
 use crate::ids::Node;
-use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind};
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "single-node",
@@ -12,7 +14,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     source: "Nikolopoulos et al., ICS 2000",
     params: &[Param {
         name: "node",
-        doc: "which; the last one where there are fewer",
+        doc: "the node; the last one if there are fewer",
         kind: ParamKind::Count {
             default: 0,
             min: 0,

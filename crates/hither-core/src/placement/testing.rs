@@ -1,12 +1,13 @@
 //! A machine for the tests of placements: no latencies, no time but what the test sets; every
-//! action is done at once.
+//! action is carried out at once.
 
 use std::sync::Arc;
 
-use super::{
-    Action, ActionOutcome, Counters, Epoch, EpochKind, MemoryPlacement, Nodes, PlacementEntry,
-    PlacementSettings, ThreadMigration,
-};
+use super::counters::Counters;
+use super::entry::{PlacementEntry, PlacementSettings};
+use super::events::{Action, ActionOutcome, Epoch, EpochKind, ThreadMigration};
+use super::interface::MemoryPlacement;
+use super::nodes::Nodes;
 use crate::access::Access;
 use crate::ids::{Block, Node, Object, Process, Slot, Thread};
 use crate::spec::Spec;
@@ -122,14 +123,14 @@ impl Machine {
         self.act(&out)
     }
 
-    /// More pages, and frames for them were always there.
+    /// Adds pages; there are always frames for them.
     pub(crate) fn grow(&mut self, blocks: u32) {
         self.nodes.grow(blocks);
         self.counts.grow(blocks);
         self.policy.grow(blocks);
     }
 
-    /// An object and the pages it has left are no more.
+    /// Frees an object and the pages it has left.
     pub(crate) fn free(&mut self, object: u32, blocks: impl IntoIterator<Item = u32>) {
         for block in blocks.into_iter().map(Block) {
             let node = self.nodes.home(block).expect("placed");

@@ -1,33 +1,32 @@
-//! Threshold: the kernel's own page migration on interrupts, as IRIX does it on the Origin2000.
-//! Hardware counts accesses by page and node and interrupts when a remote node is ahead of the home
-//! by more than a threshold; the handler migrates the page unless one of its filters says no.
+//! Threshold: the kernel's own page migration on interrupts, as IRIX has it on the Origin2000.
+//! Hardware counts accesses by page and node, and interrupts when a remote node leads the home by
+//! more than a threshold. The handler migrates the page unless one of its filters prevents it.
 //!
 //! Source: Nikolopoulos et al., ICS 2000, section 2.2, and the manual pages that it cites (IRIX
 //! 6.5: `migration(5)`, `sn(1)`). Readings chosen:
 //!
 //! - *The threshold* is half of what an 11-bit counter holds. Counters saturate.
-//! - *After an interrupt* the page's counters start anew, whether it migrates or not: the next one
-//!   takes as many accesses.
-//! - *Dampening*: a page migrates after so many interrupts in a row by the same node; `sn(1)` gives
-//!   4 as the most.
-//! - *Freezing*: a page migrates so many times, then not until `melt_ms` have passed since. The
-//!   paper and the manual pages give no counts or times for it: 4 migrations and 1 s are ours, as
-//!   are the cost of an interrupt and no reserve.
-//! - *Aging* halves a page's counters. Aging and melting are done by a walk over all pages, one
-//!   every 10 ms.
-//! - *Memory pressure*: no page goes to a node whose free frames are fewer than `reserve` of its
-//!   frames.
+//! - *After an interrupt* the page's counters start again at zero, whether it migrates or not: the
+//!   next interrupt takes as many accesses.
+//! - *Dampening*: a page migrates after this many interrupts in a row by the same node; `sn(1)`
+//!   gives 4 as the maximum.
+//! - *Freezing*: after this many migrations, a page does not migrate until `melt_ms` have passed.
+//!   The paper and the manual pages give no numbers for it: 4 migrations and 1 s are ours; so are
+//!   the cost of an interrupt and a reserve of 0.
+//! - *Aging* halves a page's counters. A walk over all pages, one every 10 ms, ages and melts them.
+//! - *Memory pressure*: no page goes to a node whose free frames are less than the share `reserve`
+//!   of its frames.
 //! - An interrupt costs `interrupt_ns`, paid by the thread whose access caused it (on the Origin by
-//!   a processor of the home), a visit of the walk nothing.
+//!   a processor of the home). A step of the walk costs nothing.
 
-use super::{
-    Action, ActionOutcome, Build, Counters, EpochNeeds, MemoryPlacement, Nodes, Placement,
-    PlacementEntry, PlacementSettings, Region,
-};
+use super::counters::Counters;
+use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings, inner_placements};
+use super::events::{Action, ActionOutcome, Region};
+use super::interface::{MemoryPlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::Access;
+use crate::entry::{Compared, Needs, Param, ParamKind, Values};
 use crate::ids::{Block, Node};
-use crate::registry::{Compared, Needs, Param, ParamKind};
-use crate::spec::Values;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "threshold",
@@ -64,14 +63,15 @@ const fn real(name: &'static str, doc: &'static str, default: f64, max: f64) -> 
 const PARAMS: &[Param] = &[
     Param {
         name: "initial",
-        doc: "where pages are at first",
+        doc: "the placement of pages before they move",
         kind: ParamKind::Placement {
             default: "first-touch",
+            names: inner_placements,
         },
     },
     count(
         "threshold",
-        "remote less local accesses that interrupt",
+        "lead of a remote node, in accesses, that interrupts",
         1024,
         0,
         1 << 31,
@@ -111,14 +111,14 @@ const PARAMS: &[Param] = &[
     ),
     real(
         "reserve",
-        "part of a node's frames that migrations leave free",
+        "share of a node's frames that migrations leave free",
         0.0,
         1.0,
     ),
     count("interrupt_ns", "what an interrupt costs", 5000, 0, 1 << 30),
 ];
 
-/// Makes one.
+/// Builds the policy.
 fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn MemoryPlacement> {
     Box::new(Threshold {
         initial: settings.initial(values, 0),
@@ -131,11 +131,11 @@ fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn MemoryPla
         reserve: values.real(7),
         interrupt_ns: values.count(8),
         counters: Counters::new(settings.topology.nodes(), settings.blocks),
-        pages: vec![Page::default(); settings.blocks as usize],
+        pages: vec![CountedPage::default(); settings.blocks as usize],
         walk: 0,
         next_walk_ns: 0,
         overhead_ns: 0,
-        statistics: Statistics::default(),
+        statistics: ThresholdStatistics::default(),
     })
 }
 
@@ -151,17 +151,17 @@ struct Threshold {
     reserve: f64,
     interrupt_ns: u64,
     counters: Counters,
-    pages: Vec<Page>,
+    pages: Vec<CountedPage>,
     /// The page that the walk visits next, and when.
     walk: usize,
     next_walk_ns: u64,
     overhead_ns: u64,
-    statistics: Statistics,
+    statistics: ThresholdStatistics,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Page {
-    /// Who interrupted last, and how many times in a row; 0 before the first.
+struct CountedPage {
+    /// The node of the last interrupt, and how many in a row it made; 0 before the first.
     node: Node,
     interrupts: u32,
     migrations: u32,
@@ -170,7 +170,7 @@ struct Page {
 }
 
 #[derive(Default)]
-struct Statistics {
+struct ThresholdStatistics {
     interrupts: u64,
     candidates: u64,
     migrated: u64,
@@ -181,14 +181,14 @@ struct Statistics {
 }
 
 impl Threshold {
-    /// A remote node is ahead: whether the page is to migrate there.
+    /// A remote node leads: returns whether the page migrates there.
     #[cold]
     fn interrupt(&mut self, block: Block, by: Node, nodes: &Nodes) -> bool {
         self.overhead_ns += self.interrupt_ns;
         self.counters.reset(block);
         self.statistics.interrupts += 1;
         let page = &mut self.pages[block.index()];
-        // The first since it was placed, or since it migrated.
+        // The first interrupt since the page was placed, or since it migrated.
         self.statistics.candidates += u64::from(page.interrupts == 0);
         page.interrupts = if page.interrupts > 0 && page.node == by {
             page.interrupts + 1
@@ -211,7 +211,7 @@ impl Threshold {
         }
     }
 
-    /// Ages and melts as many pages as time has passed for, each at most once.
+    /// Ages and melts as many pages as are due, each at most once.
     #[cold]
     fn walk(&mut self, now_ns: u64) {
         let due = (now_ns - self.next_walk_ns) / self.walk_ns + 1;
@@ -259,7 +259,7 @@ impl Placement for Threshold {
 
     fn on_removed(&mut self, block: Block, at: Node, nodes: &Nodes, out: &mut Vec<Action>) {
         self.counters.reset(block);
-        self.pages[block.index()] = Page::default();
+        self.pages[block.index()] = CountedPage::default();
         self.initial.on_removed(block, at, nodes, out);
     }
 

@@ -1,23 +1,23 @@
 //! Adaptive replacement cache: two recency lists, of blocks seen once (T1) and more than once (T2),
-//! each continued by a ghost list of blocks lately evicted from it (B1, B2); a hit in a ghost list
-//! moves the target size `p` of T1 towards the list whose ghost would have been a hit.
+//! each continued by a ghost list of blocks recently evicted from it (B1, B2). A hit in a ghost
+//! list moves the target size `p` of T1 in favour of the list that would have had the hit.
 //!
 //! Source: Megiddo and Modha, "ARC: a self-tuning, low overhead replacement cache", FAST 2003,
-//! figure 4; `p` is a real number as there. Departures, none of which changes a decision unless
-//! blocks are removed from outside:
-//! - The ghost lists are cut after the insertion rather than before the replacement. The order is
-//!   indifferent: what is cut is the oldest ghost, and a T1 that fills the cache alone passes its
-//!   victim through B1 and out at once.
-//! - While slots are free (which outside removals alone can bring about when there are ghosts) a
-//!   ghost hit promotes its block but leaves `p`: nothing had to be replaced, so nothing was learnt
+//! figure 4; `p` is a real number, as there. Departures, which change no decision unless blocks are
+//! removed from outside:
+//! - The ghost lists are cut after the insertion rather than before the replacement. The order
+//!   makes no difference: the oldest ghost is cut, and where T1 fills the cache alone its victim
+//!   passes through B1 and is cut at once.
+//! - While slots are free (with ghosts present, only after removals from outside) a ghost hit
+//!   promotes its block but does not change `p`: nothing had to be replaced, so nothing was learnt
 //!   about what to replace.
 
 use super::Replacement;
 use crate::access::Access;
-use crate::ghost_pair::{Ghost, GhostPair};
+use crate::entry::{Compared, Mechanism, Needs, ReplacementEntry};
+use crate::ghost_pair::{GhostKind, GhostPair};
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Compared, Mechanism, Needs, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -84,12 +84,12 @@ impl Replacement for Arc {
         let once = self.once.len() as f64;
         let from_once = !self.once.is_empty()
             && (once > self.target
-                || (ghost == Ghost::Often && once == self.target)
+                || (ghost == GhostKind::Often && once == self.target)
                 || self.often.is_empty());
         let (list, kind) = if from_once {
-            (&mut self.once, Ghost::Once)
+            (&mut self.once, GhostKind::Once)
         } else {
-            (&mut self.often, Ghost::Often)
+            (&mut self.often, GhostKind::Often)
         };
         let slot = list
             .pop_back(&mut self.slots)
@@ -100,7 +100,7 @@ impl Replacement for Arc {
 
     fn inserted(&mut self, slot: Slot, access: &Access) {
         let block = access.block.0;
-        let often = self.ghosts.forget(block) != Ghost::No;
+        let often = self.ghosts.forget(block) != GhostKind::No;
         self.block[slot.index()] = block;
         self.is_often[slot.index()] = often;
         if often {

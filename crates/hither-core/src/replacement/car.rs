@@ -1,19 +1,20 @@
 //! CLOCK with adaptive replacement: ARC with a clock for each of its two recency lists, so that a
-//! hit only sets a bit. T1 has blocks not referenced since they came in, or not yet found so; T2
-//! has blocks that the hand of T1 found referenced, and blocks that came back while a ghost. B1 and
-//! B2 remember what was evicted from each; a ghost hit moves the target size `p` of T1.
+//! hit only sets a bit. T1 has blocks that were not referenced since they came in, or whose bit the
+//! hand has not seen yet. T2 has blocks that the hand of T1 found referenced, and blocks that
+//! returned while they were ghosts. B1 and B2 remember what was evicted from each; a ghost hit
+//! moves the target size `p` of T1.
 //!
 //! Source: Bansal and Modha, "CAR: Clock with adaptive replacement", FAST 2004, figure 2; `p` is a
-//! real number, as in ARC. Departures, none of which changes a decision unless blocks are removed
-//! from outside: the ghost lists are cut after the insertion rather than before it (what is cut is
-//! the same oldest ghost), and they are cut on every miss rather than only on a full cache.
+//! real number, as in ARC. Departures, which change no decision unless blocks are removed from
+//! outside: the ghost lists are cut after the insertion rather than before it (the same oldest
+//! ghost is cut), and on every miss rather than only on a full cache.
 
 use super::Replacement;
 use crate::access::Access;
-use crate::ghost_pair::{Ghost, GhostPair};
+use crate::entry::{Compared, Mechanism, Needs, ReplacementEntry};
+use crate::ghost_pair::{GhostKind, GhostPair};
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Compared, Mechanism, Needs, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -87,7 +88,11 @@ impl Replacement for Car {
                 self.is_often[slot as usize] = true;
                 self.often.push_front(&mut self.links, slot);
             } else {
-                let kind = if from_once { Ghost::Once } else { Ghost::Often };
+                let kind = if from_once {
+                    GhostKind::Once
+                } else {
+                    GhostKind::Often
+                };
                 self.ghosts.remember(self.block_of[slot as usize], kind);
                 return Slot(slot);
             }
@@ -100,8 +105,8 @@ impl Replacement for Car {
         self.target = self.ghosts.adapted(ghost, self.target, self.capacity);
         self.block_of[slot.index()] = block;
         self.referenced[slot.index()] = false;
-        self.is_often[slot.index()] = ghost != Ghost::No;
-        if ghost == Ghost::No {
+        self.is_often[slot.index()] = ghost != GhostKind::No;
+        if ghost == GhostKind::No {
             self.once.push_front(&mut self.links, slot.0);
         } else {
             self.ghosts.forget(block);

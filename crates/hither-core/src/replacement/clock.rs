@@ -1,23 +1,23 @@
-//! CLOCK, or second chance: blocks stand in a circle in order of arrival; the hand passes over a
-//! block that was used since it last came by and takes the first that was not.
+//! CLOCK, or second chance: blocks form a circle in order of arrival. The hand skips blocks that
+//! were used since it last passed, and evicts the first that was not.
 //!
 //! Source: Corbató, "A paging experiment with the Multics system", MIT Project MAC, 1968. Its shift
-//! register of `k` usage bits a page is the parameter `bits`: a use keeps a block for so many
-//! rounds of the hand, so 0 is FIFO, 1 is what is commonly called CLOCK, and large values come near
-//! to LRU.
+//! register of `k` usage bits a page is the parameter `bits`: a use keeps a block for `bits` rounds
+//! of the hand. So 0 is FIFO, 1 is what is commonly called CLOCK, and large values come close to
+//! LRU.
 //!
 //! Readings and departures:
-//! - A block comes in unused: the reference that misses is no use, as in libCacheSim. With a
-//!   hardware bit the page's first use would set it.
-//! - The circle is a list at whose back the hand stands: passing over a block moves it to the
-//!   front. A block that leaves from outside leaves no empty frame in the circle; the next one
-//!   comes in behind the hand.
+//! - A new block is unused: the reference that misses does not count as a use, as in libCacheSim.
+//!   With a hardware bit the first use of the page would set it.
+//! - The circle is a list with the hand at its back: skipping a block moves it to the front. A
+//!   block that is removed from outside leaves no empty frame in the circle; the next block comes
+//!   in behind the hand.
 
 use super::Replacement;
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -33,7 +33,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
 
 const PARAMS: &[Param] = &[Param {
     name: "bits",
-    doc: "for how many rounds of the hand a use keeps a block; 0: first in, first out",
+    doc: "how many rounds of the hand a use keeps a block; 0: first in, first out",
     kind: ParamKind::Count {
         default: 1,
         min: 0,
@@ -48,7 +48,7 @@ pub struct Clock {
     /// The hand is at the back.
     circle: List,
     links: Links,
-    /// By slot, for how many rounds it is kept.
+    /// By slot, how many more rounds it is kept.
     rounds: Vec<u8>,
 }
 

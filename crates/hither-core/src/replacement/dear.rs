@@ -1,20 +1,18 @@
 //! DEAR: the partitioned cache with classification by process. See [`partition`](super::partition)
 //! for what it keeps and [`classify::dear`](crate::classify::dear) for how it classifies. DEAR
-//! itself gives each application a cache with its own policy and shares memory among them by a
-//! simple rule; put into the partitioned cache, it is compared with `ubm` and `pcc` by its
-//! classification alone.
+//! itself gives each application a cache with a policy of its own, and divides memory among them by
+//! a simple rule. Within the partitioned cache, its classification alone is compared with those of
+//! `ubm` and `pcc`.
 //!
 //! Source: Choi et al., "An implementation study of a detection-based adaptive block replacement
 //! scheme", USENIX ATC 1999.
 
-use super::ReplacementPolicy;
-use super::partition::Partitioned;
+use super::partition::{EXPIRE, OTHER, Partitioned};
+use crate::cache::ReplacementPolicy;
 use crate::classify::dear::Dear;
-use crate::registry::{
-    Compared, EXPIRE, Mechanism, Needs, OTHER, Param, ParamKind, ReplacementEntry,
-    ReplacementSettings,
+use crate::entry::{
+    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
 };
-use crate::spec::Values;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -31,11 +29,11 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     build,
 };
 
-/// The window and the number of sublists are ours to choose.
+/// The paper gives no defaults for the window and the number of sublists.
 const PARAMS: &[Param] = &[
     Param {
         name: "window",
-        doc: "a process is judged every so many of its references",
+        doc: "the references of a process after which it is classified again",
         kind: ParamKind::Count {
             default: 500,
             min: 2,
@@ -44,7 +42,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "sublists",
-        doc: "parts that its blocks are cut into, by age, to see whether the oldest come first",
+        doc: "the sublists, by age, that its blocks are divided into to see if old ones come first",
         kind: ParamKind::Count {
             default: 5,
             min: 2,
@@ -55,7 +53,7 @@ const PARAMS: &[Param] = &[
     OTHER,
 ];
 
-/// Makes one.
+/// Builds the policy.
 fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
     Box::new(Partitioned::new(
         settings.capacity,

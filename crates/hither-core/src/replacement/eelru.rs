@@ -1,30 +1,30 @@
-//! Early eviction LRU: LRU until many references go to blocks evicted a while ago; then it gives up
+//! Early eviction LRU: LRU, until many references go to recently evicted blocks. Then it evicts
 //! blocks early, at a point *e* of the recency axis, so that others stay until a later point *l*
 //! beyond the size of the cache.
 //!
 //! Source: Smaragdakis, Kaplan and Wilson, "EELRU: simple and effective adaptive page replacement",
 //! SIGMETRICS 1999, section 2, with the general form of several points e and l. All blocks, evicted
-//! ones too, are kept in order of recency down to the last point l, and references counted by the
-//! stretch between two points that they go to. With M blocks in the cache and H(x, y) the
-//! references that went to recencies x to y, LRU hits H(0, M), and early eviction H(0, e) + (M - e)
-//! / (l - e) H(e, l), since M - e blocks of the l - e between the points can be in. The best pair
-//! is used if it is better than LRU: the least recent block goes if it is beyond l, else the most
-//! recent one beyond e.
+//! ones too, are kept in order of recency down to the last point l, and references are counted by
+//! the stretch between two points where they fall. With M blocks in the cache and H(x, y) the
+//! references to recencies x to y, LRU hits H(0, M), and early eviction hits
+//! H(0, e) + (M - e) / (l - e) H(e, l), because M - e of the l - e blocks between the points can be
+//! in the cache. The best pair of points is used if it is better than LRU: the least recent block
+//! is evicted if it is beyond l, otherwise the most recent one beyond e.
 //!
-//! The reading chosen where the paper leaves it to the implementer: `early` points lie evenly
-//! between 0 and M, `late` ones ever further apart up to `reach` times M. Counts are halved every
-//! `memory` times M references, so that old ones fade, and the pairs compared every M/64
+//! Readings where the paper leaves the choice to the implementer: `early` points are spaced evenly
+//! between 0 and M; `late` points have growing distances up to `reach` times M. Counts are halved
+//! every `memory` times M references, so that old ones fade. The pairs are compared every M/64
 //! references. Departures: a block removed from outside keeps its place in the order, as one that
-//! is not resident. Where no resident block is beyond e, the least recent one goes.
+//! is not resident. Where no resident block is beyond e, the least recent one is evicted.
 
-use super::{Replacement, ReplacementPolicy};
+use super::Replacement;
 use crate::access::Access;
+use crate::cache::ReplacementPolicy;
+use crate::entry::{
+    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
+};
 use crate::ids::Slot;
 use crate::list::{Links, List, NIL};
-use crate::registry::{
-    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings,
-};
-use crate::spec::Values;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -41,7 +41,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
 const PARAMS: &[Param] = &[
     Param {
         name: "early",
-        doc: "the points at which blocks may be given up early",
+        doc: "the number of points at which blocks may be evicted early",
         kind: ParamKind::Count {
             default: 4,
             min: 1,
@@ -50,7 +50,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "late",
-        doc: "the points beyond the cache up to which the others may be kept",
+        doc: "the number of points beyond the cache up to which the others may be kept",
         kind: ParamKind::Count {
             default: 8,
             min: 1,
@@ -59,7 +59,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "reach",
-        doc: "the last of those points, in multiples of the cache",
+        doc: "the last of the late points, in multiples of the cache",
         kind: ParamKind::Real {
             default: 4.0,
             min: 1.0,
@@ -78,7 +78,7 @@ const PARAMS: &[Param] = &[
 ];
 
 fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
-    let config = Config {
+    let config = EelruConfig {
         early: values.count(0) as u32,
         late: values.count(1) as u32,
         reach: values.real(2),
@@ -87,22 +87,21 @@ fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn Replace
     Box::new(Eelru::new(settings.capacity, config))
 }
 
-/// The parameters.
+/// The parameters of EELRU.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// Points within the cache.
+pub struct EelruConfig {
+    /// The number of points within the cache.
     pub early: u32,
-    /// Points beyond it.
+    /// The number of points beyond it.
     pub late: u32,
-    /// The last of them, in multiples of the cache.
+    /// The last point, in multiples of the cache.
     pub reach: f64,
-    /// References after which counts are halved, in multiples of the cache.
+    /// The references after which counts are halved, in multiples of the cache.
     pub memory: f64,
 }
 
-impl Config {
-    /// The recencies of the points, in ascending order: the early ones, the size of the cache, the
-    /// late ones.
+impl EelruConfig {
+    /// The recency of a point. Points ascend: the early ones, the size of the cache, the late ones.
     fn point(&self, capacity: u32, at: usize) -> u64 {
         let early = self.early as usize;
         if at < early {
@@ -124,11 +123,11 @@ impl Config {
 #[derive(Clone, Copy, Debug)]
 struct Point {
     recency: u64,
-    /// The block at this recency; [`NIL`] where the order is shorter or the recency 0.
+    /// The block at this recency; [`NIL`] where the order is shorter, or the recency is 0.
     block: u32,
     /// For early points, the slot of the most recent resident block beyond.
     beyond: u32,
-    /// References to the blocks of the stretch that ends here, of late.
+    /// Recent references to the blocks of the stretch that ends here.
     hits: u64,
 }
 
@@ -139,26 +138,26 @@ struct Pair {
     late: usize,
 }
 
-/// What is known of a block.
+/// What is kept of a block.
 #[derive(Clone, Copy, Debug)]
-struct BlockState {
-    /// The points that it is beyond, or [`NOWHERE`].
+struct TrackedBlock {
+    /// How many points it is beyond, or [`NOWHERE`].
     stretch: u8,
-    /// [`NIL`] where it is not resident.
+    /// Its slot; [`NIL`] where it is not resident.
     slot: u32,
 }
 
-/// Not in the order.
+/// In place of the number of points, for a block that is not in the order.
 const NOWHERE: u8 = u8::MAX;
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Eelru {
-    config: Config,
+    config: EelruConfig,
     capacity: u32,
     points: Vec<Point>,
     /// By block.
-    known: Vec<BlockState>,
+    known: Vec<TrackedBlock>,
     order_links: Links,
     /// All blocks down to the last point, and the resident ones beyond it, by recency.
     order: List,
@@ -167,7 +166,7 @@ pub struct Eelru {
     resident_links: Links,
     /// The resident blocks by recency, over slots.
     resident: List,
-    /// What is done at present: early eviction, or LRU.
+    /// The pair of points for early eviction; none for LRU.
     pair: Option<Pair>,
     references: u64,
     compare_at: u64,
@@ -176,7 +175,7 @@ pub struct Eelru {
 
 impl Eelru {
     /// For a cache of `capacity` blocks.
-    pub fn new(capacity: u32, config: Config) -> Self {
+    pub fn new(capacity: u32, config: EelruConfig) -> Self {
         let point = |at| Point {
             recency: config.point(capacity, at),
             block: NIL,
@@ -202,8 +201,8 @@ impl Eelru {
         }
     }
 
-    /// A reference to `block`, which is in the order and in `slot`, and among the resident blocks
-    /// if `resident`.
+    /// A reference to `block`, which is in the order and in `slot`. `resident`: it is among the
+    /// resident blocks.
     #[inline]
     fn reference(&mut self, block: u32, slot: u32, resident: bool) {
         let stretch = usize::from(self.known[block as usize].stretch);
@@ -214,7 +213,7 @@ impl Eelru {
             self.leave_residents(slot, stretch);
         }
         if self.order.front() != Some(block) {
-            // Where the block is at a point, the one before it will be.
+            // Where the block is at a point, the block before it will be.
             let before = self.order.before(&self.order_links, block).unwrap_or(NIL);
             for point in &mut self.points[stretch..] {
                 if point.block != block {
@@ -228,7 +227,7 @@ impl Eelru {
         self.enter_residents(block, slot);
     }
 
-    /// Puts a block at the front of the order; it came from beyond `passed` points.
+    /// Puts a block at the front of the order; before, it was beyond `passed` points.
     fn push(&mut self, block: u32, passed: usize) {
         self.order.push_front(&mut self.order_links, block);
         let length = self.order.len() as u64;
@@ -248,7 +247,7 @@ impl Eelru {
         self.known[block as usize].stretch = stretch;
     }
 
-    /// The block at a point goes beyond it. Those that are not resident end at the last point.
+    /// Moves the block at a point beyond it. At the last point, blocks that are not resident leave.
     #[inline]
     fn cross(&mut self, at: usize) {
         let point = &mut self.points[at];
@@ -272,7 +271,7 @@ impl Eelru {
         }
     }
 
-    /// Takes a slot off the resident blocks; its block is beyond `stretch` points.
+    /// Removes a slot from the resident blocks; its block is beyond `stretch` points.
     #[inline]
     fn leave_residents(&mut self, slot: u32, stretch: usize) {
         for point in &mut self.points[..stretch] {
@@ -284,7 +283,7 @@ impl Eelru {
         self.resident.remove(&mut self.resident_links, slot);
     }
 
-    /// Compares if it is time to.
+    /// Counts a reference, and compares the pairs when that is due.
     #[inline]
     fn count(&mut self) {
         self.references += 1;
@@ -388,7 +387,7 @@ impl Replacement for Eelru {
     fn inserted(&mut self, slot: Slot, access: &Access) {
         let block = access.block.0;
         if block as usize >= self.known.len() {
-            let unknown = BlockState {
+            let unknown = TrackedBlock {
                 stretch: NOWHERE,
                 slot: NIL,
             };
@@ -421,8 +420,8 @@ impl Replacement for Eelru {
 
     fn resized(&mut self, capacity: u32) {
         self.capacity = capacity;
-        // Points never pass one another: those that move up go first, from the first on, the others
-        // from the last on.
+        // Points never pass one another: those that move up go first, in ascending order; then the
+        // others, in descending order.
         for at in 0..self.points.len() {
             let recency = self.config.point(capacity, at);
             while self.points[at].recency > recency {

@@ -1,13 +1,13 @@
-//! First in, first out: the block that has been in the cache longest goes, however often it was
-//! used meanwhile.
+//! First in, first out: evicts the block that has been in the cache longest, however often it was
+//! used.
 //!
-//! Source: common use. The baseline without any bookkeeping on a hit.
+//! Source: common use. The baseline without any work on a hit.
 
 use super::Replacement;
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, ReplacementEntry};
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Compared, Mechanism, Needs, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {

@@ -1,19 +1,20 @@
-//! Least frequently used: the block with the fewest references since it came in goes; among equals,
-//! the one whose last reference is longest ago.
+//! Least frequently used: evicts the block with the fewest references since it came in; among
+//! equals, the one whose last reference is oldest.
 //!
-//! Source: common use. The count starts at 1, is lost on eviction and never ages (as libCacheSim's
-//! `lfu`, whose miss counts these equal): what was popular once stays. `w-tinylfu` is the remedy.
+//! Source: common use. The count starts at 1, is lost on eviction and never ages, as in
+//! libCacheSim's `lfu`, which has the same miss counts. So blocks that were popular once stay;
+//! `w-tinylfu` avoids that.
 //!
-//! In constant time and without hashing: blocks with the same count are a group, a list in order of
-//! recency; groups are a list in order of count, so a hit moves its block to the next group or to a
-//! new one beside its own. A block alone in its group takes the group along, which is what the
-//! hottest blocks do on nearly every hit.
+//! It takes constant time and no hashing. Blocks with the same count form a group, a list in order
+//! of recency. Groups form a list in order of count, so a hit moves its block to the next group, or
+//! to a new one next to its own. A block that is alone in its group takes the group along, which is
+//! what the hottest blocks do on nearly every hit.
 
 use super::Replacement;
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, ReplacementEntry};
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Compared, Mechanism, Needs, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -41,7 +42,7 @@ pub struct Lfu {
     /// By slot, its group.
     group: Vec<u32>,
     groups: Vec<Group>,
-    /// Indices into `groups` that are free.
+    /// Unused indices of `groups`.
     spare: Vec<u32>,
     order: Links,
     /// The groups, the smallest count in front.
@@ -61,7 +62,7 @@ impl Lfu {
         }
     }
 
-    /// A new group, in no order yet.
+    /// A new group, which is in no order yet.
     fn open(&mut self, count: u64) -> u32 {
         let group = Group {
             count,

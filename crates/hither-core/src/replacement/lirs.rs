@@ -1,32 +1,33 @@
-//! Low inter-reference recency set: most of the cache is for blocks whose last two references lay
-//! close together (LIR); the rest, a small part, is a queue (Q) that all other blocks pass through.
-//! A stack (S) of the latest references down to the least recent LIR block tells them apart: a
-//! block referenced while it is in S becomes LIR and the bottom LIR block goes into Q instead.
+//! Low inter-reference recency set: most of the cache holds blocks whose last two references were
+//! close together (LIR). The rest, a small part, is a queue (Q) through which all other blocks
+//! pass. A stack (S) of the latest references, down to the least recent LIR block, distinguishes
+//! them: a block that is referenced while it is in S becomes LIR, and the bottom LIR block goes
+//! into Q instead.
 //!
 //! Source: Jiang and Zhang, "LIRS: an efficient low inter-reference recency set replacement policy
-//! to improve buffer cache performance", SIGMETRICS 2002, section 3; where the paper leaves a
-//! choice, the authors' own program (lirs.c, 2002, and its successor in LIRS2, 2021), whose miss
-//! counts this file reproduces:
+//! to improve buffer cache performance", SIGMETRICS 2002, section 3. Where the paper leaves a
+//! choice, this follows the authors' own program (lirs.c, 2002, and its successor in LIRS2, 2021),
+//! whose miss counts this file reproduces:
 //! - The queue has 1 % of the cache, rounded down, but at least 2 blocks.
-//! - S is not bounded, so it may remember every block of the trace: 13 bytes a block. `stack`
-//!   bounds it; as in the authors' program, what then leaves first is the least recent of the other
-//!   blocks in S, resident or not.
+//! - S is not bounded, so it may remember every block of the trace, at 13 bytes a block. `stack`
+//!   bounds it; then, as in the authors' program, the least recent block of S that is not LIR
+//!   leaves first, resident or not.
 //! - A reference to the same block as the one before counts as a hit and changes nothing.
-//! - While there is room for LIR blocks, a referenced block becomes one at once.
+//! - While there is room for LIR blocks, a referenced block becomes LIR at once.
 //!
-//! Departures: the authors' program starts at 10 blocks. Here the queue leaves at least one block
-//! to the LIR set from 2 blocks up, and a cache of one block has no LIR set. S is empty as long as
-//! there is no LIR block, as nothing would tell how far down it reaches. A block that is removed
-//! from outside leaves S as well.
+//! Departures: the authors' program needs at least 10 blocks. Here the queue leaves at least one
+//! block to the LIR set from 2 blocks up, and a cache of one block has no LIR set. S is empty as
+//! long as there is no LIR block, because nothing would bound it. A block that is removed from
+//! outside leaves S as well.
 
-use super::{Replacement, ReplacementPolicy};
+use super::Replacement;
 use crate::access::Access;
+use crate::cache::ReplacementPolicy;
+use crate::entry::{
+    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
+};
 use crate::ids::Slot;
 use crate::list::{Links, List, NIL};
-use crate::registry::{
-    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings,
-};
-use crate::spec::Values;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -43,7 +44,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
 const PARAMS: &[Param] = &[
     Param {
         name: "queue",
-        doc: "the percentage of the cache that is the queue of resident blocks other than LIR",
+        doc: "the percentage of the cache that is the queue of resident blocks that are not LIR",
         kind: ParamKind::Real {
             default: 1.0,
             min: 0.0,
@@ -52,7 +53,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "queue_min",
-        doc: "the fewest blocks in that queue, where the cache has more",
+        doc: "the least size of that queue in blocks, where the cache has more",
         kind: ParamKind::Count {
             default: 2,
             min: 1,
@@ -71,7 +72,7 @@ const PARAMS: &[Param] = &[
 ];
 
 fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
-    let config = Config {
+    let config = LirsConfig {
         queue_share: values.real(0) / 100.0,
         queue_min: values.count(1) as u32,
         stack_bound: values.count(2),
@@ -79,18 +80,18 @@ fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn Replace
     Box::new(Lirs::new(settings.capacity, config))
 }
 
-/// The parameters.
+/// The parameters of LIRS.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
+pub struct LirsConfig {
     /// The share of the cache that is the queue.
     pub queue_share: f64,
-    /// The fewest blocks in it.
+    /// The least number of blocks in it.
     pub queue_min: u32,
     /// The most blocks on the stack, in multiples of the cache; 0: no bound.
     pub stack_bound: u64,
 }
 
-impl Config {
+impl LirsConfig {
     /// How many blocks may be LIR.
     fn lir_max(&self, capacity: u32) -> u32 {
         let queue = ((self.queue_share * f64::from(capacity)) as u32).max(self.queue_min);
@@ -98,9 +99,9 @@ impl Config {
     }
 }
 
-/// What a block is.
+/// The state of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum LirsState {
     /// Neither resident nor on the stack.
     Out,
     /// Low inter-reference recency: resident and on the stack.
@@ -116,14 +117,14 @@ enum State {
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Lirs {
-    config: Config,
+    config: LirsConfig,
     lir_max: u32,
     lir_len: u32,
     stack_max: u64,
     /// The block referenced last.
     last: u32,
     /// By block.
-    state: Vec<State>,
+    state: Vec<LirsState>,
     slot_of: Vec<u32>,
     /// S, over blocks.
     stack: List,
@@ -140,7 +141,7 @@ pub struct Lirs {
 
 impl Lirs {
     /// For a cache of `capacity` blocks.
-    pub fn new(capacity: u32, config: Config) -> Self {
+    pub fn new(capacity: u32, config: LirsConfig) -> Self {
         Lirs {
             config,
             lir_max: config.lir_max(capacity),
@@ -163,15 +164,15 @@ impl Lirs {
         self.config.stack_bound > 0
     }
 
-    /// A block that is not LIR, and not in the queue just now, is referenced.
+    /// Handles a reference to a block that is neither LIR nor, at this moment, in the queue.
     fn reference(&mut self, slot: Slot, block: u32) {
         let state = self.state[block as usize];
-        let on_stack = matches!(state, State::Both | State::Ghost);
+        let on_stack = matches!(state, LirsState::Both | LirsState::Ghost);
         if on_stack {
             self.leave_stack(block);
         }
         if on_stack || self.lir_len < self.lir_max {
-            self.state[block as usize] = State::Lir;
+            self.state[block as usize] = LirsState::Lir;
             self.stack.push_front(&mut self.stack_links, block);
             self.lir_len += 1;
             self.demote();
@@ -179,10 +180,10 @@ impl Lirs {
         }
         self.queue.push_front(&mut self.queue_links, slot.0);
         if self.lir_len == 0 {
-            self.state[block as usize] = State::Queued;
+            self.state[block as usize] = LirsState::Queued;
             return;
         }
-        self.state[block as usize] = State::Both;
+        self.state[block as usize] = LirsState::Both;
         self.stack.push_front(&mut self.stack_links, block);
         if self.bounded() {
             self.others.push_front(&mut self.others_links, block);
@@ -190,7 +191,7 @@ impl Lirs {
         }
     }
 
-    /// Takes a block that is not LIR off the stack; its state is for the caller to set.
+    /// Removes a block that is not LIR from the stack; the caller sets its state.
     #[inline]
     fn leave_stack(&mut self, block: u32) {
         self.stack.remove(&mut self.stack_links, block);
@@ -204,13 +205,13 @@ impl Lirs {
         self.leave_stack(block);
         let state = &mut self.state[block as usize];
         *state = match state {
-            State::Both => State::Queued,
-            _ => State::Out,
+            LirsState::Both => LirsState::Queued,
+            _ => LirsState::Out,
         };
     }
 
-    /// Moves LIR blocks from the bottom of the stack into the queue until no more are LIR than may
-    /// be.
+    /// Moves LIR blocks from the bottom of the stack into the queue until their number is within
+    /// its bound.
     fn demote(&mut self) {
         while self.lir_len > self.lir_max {
             let block = self
@@ -218,17 +219,17 @@ impl Lirs {
                 .pop_back(&mut self.stack_links)
                 .expect("the bottom of the stack is LIR");
             self.lir_len -= 1;
-            self.state[block as usize] = State::Queued;
+            self.state[block as usize] = LirsState::Queued;
             self.queue
                 .push_front(&mut self.queue_links, self.slot_of[block as usize]);
             self.prune();
         }
     }
 
-    /// Takes blocks off the bottom of the stack until it is LIR.
+    /// Removes blocks from the bottom of the stack until the bottom block is LIR.
     fn prune(&mut self) {
         while let Some(block) = self.stack.back() {
-            if self.state[block as usize] == State::Lir {
+            if self.state[block as usize] == LirsState::Lir {
                 break;
             }
             self.forget(block);
@@ -252,7 +253,7 @@ impl Replacement for Lirs {
         if std::mem::replace(&mut self.last, block) == block {
             return;
         }
-        if self.state[block as usize] == State::Lir {
+        if self.state[block as usize] == LirsState::Lir {
             let bottom = self.stack.back() == Some(block);
             self.stack.touch(&mut self.stack_links, block);
             if bottom {
@@ -272,8 +273,8 @@ impl Replacement for Lirs {
             .expect("the LIR blocks do not fill the cache");
         let state = &mut self.state[self.block_of[slot as usize] as usize];
         *state = match state {
-            State::Both => State::Ghost,
-            _ => State::Out,
+            LirsState::Both => LirsState::Ghost,
+            _ => LirsState::Out,
         };
         Slot(slot)
     }
@@ -282,7 +283,7 @@ impl Replacement for Lirs {
     fn inserted(&mut self, slot: Slot, access: &Access) {
         let block = access.block.0;
         if block as usize >= self.state.len() {
-            self.state.resize(block as usize + 1, State::Out);
+            self.state.resize(block as usize + 1, LirsState::Out);
             self.slot_of.resize(block as usize + 1, NIL);
             self.stack_links.cover(block);
             if self.bounded() {
@@ -297,14 +298,14 @@ impl Replacement for Lirs {
 
     fn removed(&mut self, slot: Slot) {
         let block = self.block_of[slot.index()];
-        let state = std::mem::replace(&mut self.state[block as usize], State::Out);
+        let state = std::mem::replace(&mut self.state[block as usize], LirsState::Out);
         match state {
-            State::Lir => {
+            LirsState::Lir => {
                 self.stack.remove(&mut self.stack_links, block);
                 self.lir_len -= 1;
                 self.prune();
             }
-            State::Both => {
+            LirsState::Both => {
                 self.leave_stack(block);
                 self.queue.remove(&mut self.queue_links, slot.0);
             }
@@ -326,33 +327,38 @@ impl Replacement for Lirs {
         self.others.check(&self.others_links);
         self.queue.check(&self.queue_links);
         let count = |kind| self.state.iter().filter(|&&state| state == kind).count();
-        let lir = count(State::Lir);
+        let lir = count(LirsState::Lir);
         assert_eq!(lir, self.lir_len as usize);
         assert!(self.lir_len <= self.lir_max);
         assert_eq!(lir + self.queue.len(), resident);
-        assert_eq!(count(State::Both) + count(State::Queued), self.queue.len());
-        let on_stack = count(State::Both) + count(State::Ghost);
+        assert_eq!(
+            count(LirsState::Both) + count(LirsState::Queued),
+            self.queue.len()
+        );
+        let on_stack = count(LirsState::Both) + count(LirsState::Ghost);
         assert_eq!(lir + on_stack, self.stack.len());
         let is = |block: u32, kind| self.state[block as usize] == kind;
         assert!(
-            self.stack.back().is_none_or(|block| is(block, State::Lir)),
+            self.stack
+                .back()
+                .is_none_or(|block| is(block, LirsState::Lir)),
             "the stack is not pruned"
         );
         for block in self.stack.iter(&self.stack_links) {
-            assert!(!is(block, State::Out) && !is(block, State::Queued));
-            if is(block, State::Lir) {
+            assert!(!is(block, LirsState::Out) && !is(block, LirsState::Queued));
+            if is(block, LirsState::Lir) {
                 let slot = self.slot_of[block as usize];
                 assert_eq!(self.block_of[slot as usize], block);
             }
         }
         for slot in self.queue.iter(&self.queue_links) {
             let block = self.block_of[slot as usize];
-            assert!(is(block, State::Both) || is(block, State::Queued));
+            assert!(is(block, LirsState::Both) || is(block, LirsState::Queued));
         }
         if self.bounded() {
             let others = self.others.iter(&self.others_links);
             let on_stack = self.stack.iter(&self.stack_links);
-            assert!(others.eq(on_stack.filter(|&block| !is(block, State::Lir))));
+            assert!(others.eq(on_stack.filter(|&block| !is(block, LirsState::Lir))));
             assert!(self.stack.len() as u64 <= self.stack_max.max(lir as u64));
         }
     }

@@ -1,28 +1,28 @@
-//! Least recently/frequently used: every past reference to a block counts, by a weight that halves
-//! every 1/lambda references; the sum of the weights (CRF, combined recency and frequency) says
-//! what the block is worth. With lambda 0 this is LFU, with 1 it is LRU.
+//! Least recently/frequently used: every past reference to a block counts, with a weight that
+//! halves every 1/lambda references. The sum of the weights (CRF, combined recency and frequency)
+//! is the block's value. With lambda 0 this is LFU, with 1 it is LRU.
 //!
 //! Source: Lee, Choi, Kim, Noh, Min, Cho and Kim, "LRFU: a spectrum of policies that subsumes the
 //! least recently used and least frequently used policies", IEEE Transactions on Computers 50(12),
-//! 2001; F(x) = (1/2)^(lambda x). Blocks of equal worth: the least recently referenced goes.
-//! Departures: no correlated-reference period, and a block that left starts anew.
+//! 2001; F(x) = (1/2)^(lambda x). Among blocks of equal value the least recently referenced one is
+//! evicted. Departures: there is no correlated-reference period, and an evicted block starts anew.
 //!
-//! All sums fade alike, so none is ever touched for fading: the weight of a reference *grows*
-//! instead, by the factor 2^lambda each reference, and sums stay comparable. Numbers that grow for
-//! ever are kept as a factor and an epoch, a power of 2^512, so that a reference costs a
-//! multiplication and an addition, never an exponential. No libm function is called at all: their
-//! last bit differs between machines.
+//! All sums fade alike, so none has to be updated for that. Instead the weight of a reference
+//! *grows* by the factor 2^lambda with each reference, and sums stay comparable. These ever-growing
+//! numbers are kept as a weight and an epoch, a power of 2^512, so that a reference costs a
+//! multiplication and an addition, and never an exponential. No function of libm is called: their
+//! last bits differ between machines.
 //!
-//! Blocks referenced once are in a list, where the order of arrival is that of worth; the others
-//! are in a heap. Sums only grow, so a hit leaves the heap as it is: a rank in it is a lower bound,
-//! brought up to date when it comes to the top.
+//! Blocks referenced once are in a list, where the order of arrival is the order of value; the
+//! others are in a heap. Sums only grow, so a hit leaves the heap as it is: a rank in the heap is a
+//! lower bound, and is updated when it comes to the top.
 
 use super::Replacement;
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 use crate::heap::IndexedHeap;
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 use std::cmp::Reverse;
 
 /// The line in the registry.
@@ -45,24 +45,24 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     build: |settings, values| Box::new(Lrfu::new(settings.capacity, values.real(0))),
 };
 
-/// What an epoch is worth: 2^512, the square root of the range of `f64`.
+/// The factor from one epoch to the next: 2^512, the square root of the range of `f64`.
 const EPOCH: f64 = f64::from_bits((1023 + 512) << 52);
 
 /// A positive number without bound, `weight` * 2^(512 * `epoch`) with a weight from 1 up to 2^512,
-/// and the tick that decides between equals, in one integer that is ordered as they are: 28 bits of
-/// epoch, 61 of weight (the bits of positive floats are ordered, and 1 is taken as 0), 39 of tick.
-/// Enough for 10^11 references at lambda 1.
+/// and the tick that decides between equals. Both are in one integer with the same order: 28 bits
+/// of epoch, 61 of weight (the bits of positive floats are ordered, and 1 is taken as 0), 39 of
+/// tick. That is enough for 10^11 references at lambda 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank(u128);
+struct CrfRank(u128);
 
 const TICK_BITS: u32 = 39;
 const WEIGHT_BITS: u32 = 61;
 
-impl Rank {
+impl CrfRank {
     #[inline]
     fn new(epoch: u32, weight: f64, tick: u64) -> Self {
         let weight = weight.to_bits() - 1.0f64.to_bits();
-        Rank(
+        CrfRank(
             u128::from(epoch) << (WEIGHT_BITS + TICK_BITS)
                 | u128::from(weight) << TICK_BITS
                 | u128::from(tick),
@@ -86,17 +86,17 @@ impl Rank {
 pub struct Lrfu {
     /// 2^lambda.
     growth: f64,
-    /// What a reference now weighs.
+    /// The weight of a reference now.
     weight: f64,
     epoch: u32,
     now: u64,
     /// By slot.
-    rank: Vec<Rank>,
+    rank: Vec<CrfRank>,
     links: Links,
     /// Slots whose block was referenced once, the latest in front.
     once: List,
-    /// The others, the lowest on top; ranks are those of some time ago.
-    often: IndexedHeap<Reverse<Rank>>,
+    /// The others, the lowest on top; a rank may be out of date, and then it is too low.
+    often: IndexedHeap<Reverse<CrfRank>>,
     is_often: Vec<bool>,
 }
 
@@ -108,7 +108,7 @@ impl Lrfu {
             weight: 1.0,
             epoch: 0,
             now: 0,
-            rank: vec![Rank(0); capacity as usize],
+            rank: vec![CrfRank(0); capacity as usize],
             links: Links::new(capacity as usize),
             once: List::default(),
             often: IndexedHeap::new(),
@@ -126,19 +126,20 @@ impl Lrfu {
         }
     }
 
-    /// The rank of a block that is referenced now and whose earlier references weigh `before`.
+    /// The rank of a block that is referenced now and whose earlier references have the weight
+    /// `before`.
     #[inline]
-    fn rank(&self, before: f64) -> Rank {
+    fn rank(&self, before: f64) -> CrfRank {
         let (mut weight, mut epoch) = (self.weight + before, self.epoch);
         if weight >= EPOCH {
             weight /= EPOCH;
             epoch += 1;
         }
-        Rank::new(epoch, weight, self.now)
+        CrfRank::new(epoch, weight, self.now)
     }
 }
 
-/// 2^x for x from 0 to 1, by square roots: these are exactly rounded everywhere.
+/// 2^x for x from 0 to 1, by square roots, which are rounded exactly on every machine.
 fn exp2(x: f64) -> f64 {
     let (mut result, mut root, mut rest) = (1.0f64, 2.0f64, x);
     while rest > 0.0 && root > 1.0 {
@@ -162,7 +163,7 @@ impl Replacement for Lrfu {
             1 => weight * EPOCH,
             0 => weight,
             -1 => weight / EPOCH,
-            // Less than 2^-512 of what a reference now weighs.
+            // Less than 2^-512 of the weight of a reference now.
             _ => 0.0,
         };
         let rank = self.rank(before);
@@ -213,7 +214,7 @@ impl Replacement for Lrfu {
         self.often.check();
         assert_eq!(self.once.len() + self.often.len(), resident);
         assert!((1.0..EPOCH).contains(&self.weight));
-        let mut before = Rank(u128::MAX);
+        let mut before = CrfRank(u128::MAX);
         for slot in self.once.iter(&self.links) {
             let rank = self.rank[slot as usize];
             assert!(!self.is_often[slot as usize]);

@@ -1,13 +1,13 @@
-//! Least recently used: the block whose last reference is longest ago goes.
+//! Least recently used: evicts the block whose last reference is oldest.
 //!
 //! Source: Denning, "The working set model for program behavior", CACM 11(5), 1968, and common use
-//! since. What every other policy is measured against, and what the Linux page cache approximates.
+//! since. Every other policy is measured against it, and the Linux page cache approximates it.
 
 use super::Replacement;
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, ReplacementEntry};
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Compared, Mechanism, Needs, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {

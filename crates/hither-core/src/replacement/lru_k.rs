@@ -1,31 +1,31 @@
-//! LRU-K: the block whose K-th last reference is longest ago goes, so that one reference (a scan)
-//! earns nothing. Blocks with fewer than K references go first, the least recently used before the
-//! others. The reference times of an evicted block are remembered for a while, or a block that
-//! comes back late could never show a second reference.
+//! LRU-K: evicts the block whose K-th last reference is oldest, so that a single reference (a scan)
+//! counts for nothing. Blocks with fewer than K references go first, the least recently used before
+//! the others. The reference times of an evicted block are remembered for a while; otherwise a
+//! block that returns late could never have a second reference.
 //!
 //! Source: O'Neil, O'Neil and Weikum, "The LRU-K page replacement algorithm for database disk
-//! buffering", SIGMOD 1993, figure 2.1. References within `correlated` ticks of the one before are
-//! one reference; a block so referenced lately is not given up (unless all are: then the least
-//! recently referenced goes). Departures:
+//! buffering", SIGMOD 1993, figure 2.1. References within `correlated` ticks of the one before
+//! count as one reference. A block within that period is not evicted, unless all are: then the
+//! least recently referenced goes. Departures:
 //! - What is remembered of evicted blocks is bounded by their number, `history`, not by time: the
-//!   earliest evicted is forgotten first. A bound in time would let a scan take any amount of
+//!   earliest evicted is forgotten first. With a bound in time a scan would take any amount of
 //!   memory.
-//! - A missing time stays missing when the period of correlated references is added to the times
-//!   before it, where the figure would make it look like a reference at the start.
+//! - When the correlated period is added to earlier times, a missing time stays missing; in the
+//!   figure it would turn into a reference at the start.
 //!
-//! Times only grow, so a hit leaves the heap as it is: a key in it is a lower bound, brought up to
-//! date when it comes to the top. With `correlated` the heap holds only blocks that may be given
-//! up, so there a hit takes its block out.
+//! Times only grow, so a hit leaves the heap as it is: a key in the heap is a lower bound, and is
+//! updated when it comes to the top. With `correlated` the heap holds only blocks that may be
+//! evicted, so there a hit removes its block.
 
-use super::{Replacement, ReplacementPolicy};
+use super::Replacement;
 use crate::access::Access;
+use crate::cache::ReplacementPolicy;
+use crate::entry::{
+    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
+};
 use crate::heap::IndexedHeap;
 use crate::ids::{Slot, Tick};
 use crate::list::{Links, List, NIL};
-use crate::registry::{
-    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings,
-};
-use crate::spec::Values;
 use std::cmp::Reverse;
 
 /// The line in the registry.
@@ -43,7 +43,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
 const PARAMS: &[Param] = &[
     Param {
         name: "k",
-        doc: "the reference that counts, from the last one back",
+        doc: "which reference counts, from the last one back",
         kind: ParamKind::Count {
             default: 2,
             min: 1,
@@ -52,7 +52,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "correlated",
-        doc: "so many references later, another one to the same block is not a new one",
+        doc: "references to a block within so many references of the one before count as one",
         kind: ParamKind::Count {
             default: 0,
             min: 0,
@@ -77,8 +77,8 @@ fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn Replace
 
 /// Where a resident block is ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rank {
-    /// Referenced within the correlated period, or so when last looked at.
+enum Ranking {
+    /// Referenced within the correlated period, at least when it was last examined.
     Recent,
     /// Fewer than k references.
     Few,
@@ -88,9 +88,9 @@ enum Rank {
 
 /// See the module.
 ///
-/// The times of a block are a record in `times`: the last reference, then the last uncorrelated
-/// one, the one before, up to the k-th. A time is the tick plus one; 0 is none. A record goes with
-/// its block when that is evicted.
+/// The times of a block are a record in `times`: its last reference, then the last uncorrelated
+/// one, the one before, and so on to the k-th. A time is the tick plus one; 0 is none. An evicted
+/// block keeps its record.
 #[derive(Clone, Debug)]
 pub struct LruK {
     k: usize,
@@ -102,12 +102,13 @@ pub struct LruK {
     /// By slot.
     record_of: Vec<u32>,
     block_of: Vec<u32>,
-    place: Vec<Rank>,
+    place: Vec<Ranking>,
     links: Links,
     /// Over slots, by last reference.
     recent: List,
     few: List,
-    /// The lowest k-th time on top, then the lowest last time; as they were some time ago.
+    /// The lowest k-th time on top, then the lowest last time; keys may be out of date, and then
+    /// they are too low.
     ranked: IndexedHeap<Reverse<(Tick, Tick)>>,
     /// By block, the record of a ghost.
     ghost: Vec<u32>,
@@ -130,7 +131,7 @@ impl LruK {
             free: Vec::new(),
             record_of: vec![NIL; capacity as usize],
             block_of: vec![NIL; capacity as usize],
-            place: vec![Rank::Few; capacity as usize],
+            place: vec![Ranking::Few; capacity as usize],
             links: Links::new(capacity as usize),
             recent: List::default(),
             few: List::default(),
@@ -160,10 +161,10 @@ impl LruK {
     fn rank(&mut self, slot: u32) {
         let key = self.key(slot);
         if key.0 == 0 {
-            self.place[slot as usize] = Rank::Few;
+            self.place[slot as usize] = Ranking::Few;
             self.few.push_front(&mut self.links, slot);
         } else {
-            self.place[slot as usize] = Rank::Ranked;
+            self.place[slot as usize] = Ranking::Ranked;
             self.ranked.set(slot, Reverse(key));
         }
     }
@@ -173,7 +174,7 @@ impl LruK {
         if self.correlated == 0 {
             self.rank(slot);
         } else {
-            self.place[slot as usize] = Rank::Recent;
+            self.place[slot as usize] = Ranking::Recent;
             self.recent.push_front(&mut self.links, slot);
         }
     }
@@ -181,9 +182,9 @@ impl LruK {
     #[inline]
     fn leave(&mut self, slot: u32) {
         match self.place[slot as usize] {
-            Rank::Recent => self.recent.remove(&mut self.links, slot),
-            Rank::Few => self.few.remove(&mut self.links, slot),
-            Rank::Ranked => self.ranked.remove(slot),
+            Ranking::Recent => self.recent.remove(&mut self.links, slot),
+            Ranking::Few => self.few.remove(&mut self.links, slot),
+            Ranking::Ranked => self.ranked.remove(slot),
         }
     }
 
@@ -237,7 +238,7 @@ impl Replacement for LruK {
             }
             times[1] = now;
         }
-        if correlated > 0 || self.place[slot as usize] == Rank::Few {
+        if correlated > 0 || self.place[slot as usize] == Ranking::Few {
             self.leave(slot);
             self.enter(slot);
         }
@@ -316,19 +317,19 @@ impl Replacement for LruK {
             "a record is lost"
         );
         assert!(self.ghosts.len() <= self.ghosts_max);
-        for (list, place) in [(&self.recent, Rank::Recent), (&self.few, Rank::Few)] {
+        for (list, place) in [(&self.recent, Ranking::Recent), (&self.few, Ranking::Few)] {
             let mut before = Tick::MAX;
             for slot in list.iter(&self.links) {
                 assert_eq!(self.place[slot as usize], place);
                 let (kth, last) = self.key(slot);
                 assert!(last < before, "slot {slot} is out of order");
-                assert!(place == Rank::Recent || kth == 0);
+                assert!(place == Ranking::Recent || kth == 0);
                 before = last;
             }
         }
         for slot in 0..self.place.len() as u32 {
             if let Some(Reverse(key)) = self.ranked.key(slot) {
-                assert_eq!(self.place[slot as usize], Rank::Ranked);
+                assert_eq!(self.place[slot as usize], Ranking::Ranked);
                 assert!(key <= self.key(slot), "slot {slot} is ranked too high");
                 assert!(self.correlated == 0 || key == self.key(slot));
             }

@@ -1,28 +1,29 @@
-//! Multi-queue: LRU queues by frequency, a block that was referenced f times in queue log2(f). The
-//! least recent block of the lowest queue goes. A block that is not referenced for a `lifetime`
-//! moves down a queue, and an evicted block's frequency is remembered for a while (Qout). Made for
-//! caches below another cache, where a block comes back late or not at all.
+//! Multi-queue: LRU queues by frequency; a block that was referenced f times is in queue log2(f).
+//! The least recent block of the lowest queue is evicted. A block that is not referenced for a
+//! `lifetime` moves down a queue, and the frequency of an evicted block is remembered for a while
+//! (Qout). Made for caches below another cache, where a block returns late or not at all.
 //!
 //! Source: Zhou, Philbin and Li, "The multi-queue replacement algorithm for second level buffer
-//! caches", USENIX ATC 2001, section 5, with 8 queues and a Qout of 4 times the cache. Time counts
-//! references. One block a queue is looked at and moved down at each reference.
+//! caches", USENIX ATC 2001, section 5, with 8 queues and a Qout of 4 times the cache. Time is
+//! counted in references. At each reference one block of each queue is checked and, if due, moved
+//! down.
 //!
-//! The paper wants a block to live as long as it takes to come back, the *peak temporal distance*
-//! of the workload (sections 4 and 5), and leaves open how it is found while running. Here:
-//! temporal distances of hits, in the cache and in Qout, are counted in bins of a quarter of an
-//! octave; after as many as the cache has blocks, at least 64, the upper end of the fullest bin
-//! becomes the lifetime and the counts are halved. It is at least the size of the cache: what comes
-//! back sooner than that needs no queues. Departure: the moment at which a block expires is not
+//! The paper sets the lifetime to the *peak temporal distance* of the workload (sections 4 and 5),
+//! the time after which blocks most often return, and leaves open how to find it at run time. Here
+//! the temporal distances of hits, in the cache and in Qout, are counted in bins of a quarter of an
+//! octave. After as many hits as the cache has blocks, at least 64, the upper end of the fullest
+//! bin becomes the lifetime, and the counts are halved. The lifetime is at least the size of the
+//! cache: blocks that return sooner need no queues. Departure: the expiry time of a block is not
 //! fixed when it is referenced but follows the lifetime.
 
-use super::{Replacement, ReplacementPolicy};
+use super::Replacement;
 use crate::access::Access;
+use crate::cache::ReplacementPolicy;
+use crate::entry::{
+    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
+};
 use crate::ids::{Slot, Tick};
 use crate::list::{Links, List};
-use crate::registry::{
-    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings,
-};
-use crate::spec::Values;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -48,7 +49,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "lifetime",
-        doc: "the references that a block may rest in its queue; 0: the peak temporal distance, \
+        doc: "references after which an unused block moves down; 0: the peak temporal distance, \
               as measured",
         kind: ParamKind::Count {
             default: 0,
@@ -68,7 +69,7 @@ const PARAMS: &[Param] = &[
 ];
 
 fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
-    let config = Config {
+    let config = MqConfig {
         queues: values.count(0) as u8,
         lifetime: match values.count(1) {
             0 => None,
@@ -79,12 +80,12 @@ fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn Replace
     Box::new(Mq::new(settings.capacity, config))
 }
 
-/// The parameters.
+/// The parameters of MQ.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
+pub struct MqConfig {
     /// The number of queues.
     pub queues: u8,
-    /// How long a block may rest in its queue; `None` where that is measured.
+    /// References after which an unused block moves down; `None` where that is measured.
     pub lifetime: Option<u64>,
     /// The most evicted blocks whose frequency is remembered, in multiples of the cache.
     pub history: f64,
@@ -108,16 +109,16 @@ impl Queues {
         }
     }
 
-    /// Makes sure that there is a place for `slot`.
+    /// Grows the tables so that `slot` has a place.
     pub(crate) fn cover(&mut self, slot: u32) {
         self.links.cover(slot);
         self.level
             .resize(self.level.len().max(slot as usize + 1), 0);
     }
 
-    /// Gives every slot above the lowest queue a frequency anew, one not higher than it had, from
-    /// the lowest queue up and in each from the least recent on; who falls to another queue comes
-    /// to the recent end there.
+    /// Gives each slot above the lowest queue a new frequency, not higher than it had: from the
+    /// lowest queue up, and in each queue from the least recent on. A slot that falls to another
+    /// queue goes to its recent end.
     pub(crate) fn refile(&mut self, mut frequency: impl FnMut(u32) -> u32) {
         for level in 1..self.lists.len() {
             let mut next = self.lists[level].back();
@@ -157,7 +158,7 @@ impl Queues {
         self.lists[usize::from(self.level[slot as usize])].remove(&mut self.links, slot);
     }
 
-    /// The least recent slot of the lowest queue that has one.
+    /// The least recent slot of the lowest queue that is not empty.
     #[inline]
     pub(crate) fn lowest(&self) -> Option<u32> {
         self.lists.iter().find_map(List::back)
@@ -183,10 +184,10 @@ impl Queues {
     }
 }
 
-/// The peak temporal distance.
+/// Measures the peak temporal distance.
 #[derive(Clone, Debug)]
 struct Peak {
-    /// By a quarter of an octave.
+    /// Counts, by quarter of an octave.
     counts: [u32; 256],
     counted: u32,
     distance: u64,
@@ -201,7 +202,7 @@ impl Peak {
         }
     }
 
-    /// Counts a distance; looks for the peak after every `window` of them.
+    /// Counts a distance; finds the peak after every `window` of them.
     #[inline]
     fn count(&mut self, distance: u64, window: u32) {
         // At least 4, so that there are two bits below the highest.
@@ -242,7 +243,7 @@ struct Resident {
 
 /// What is remembered of an evicted block.
 #[derive(Clone, Copy, Debug, Default)]
-struct Ghost {
+struct GhostFrequency {
     last: Tick,
     /// 0: not in Qout.
     frequency: u32,
@@ -251,18 +252,18 @@ struct Ghost {
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Mq {
-    config: Config,
+    config: MqConfig,
     capacity: u32,
     ghosts_max: usize,
     now: Tick,
-    /// No block in a queue above the lowest has been at its place since before.
+    /// No block in a queue above the lowest came to its place before this time.
     earliest: Tick,
     peak: Peak,
     queues: Queues,
     /// By slot.
     resident: Vec<Resident>,
     /// By block.
-    ghost: Vec<Ghost>,
+    ghost: Vec<GhostFrequency>,
     ghost_links: Links,
     /// Qout, by eviction.
     ghosts: List,
@@ -270,7 +271,7 @@ pub struct Mq {
 
 impl Mq {
     /// For a cache of `capacity` blocks.
-    pub fn new(capacity: u32, config: Config) -> Self {
+    pub fn new(capacity: u32, config: MqConfig) -> Self {
         Mq {
             config,
             capacity,
@@ -295,13 +296,13 @@ impl Mq {
     #[inline]
     fn measure(&mut self, last: Tick) {
         if self.config.lifetime.is_none() {
-            // A window as large as the cache, so that noise cannot move a large cache's lifetime
-            // about.
+            // A window as large as the cache, so that noise does not move the lifetime of a large
+            // cache.
             self.peak.count(self.now - last, self.capacity.max(64));
         }
     }
 
-    /// Ends a reference to a block that was just put at the recent end of its queue.
+    /// Completes a reference to a block that was just put at the recent end of its queue.
     #[inline]
     fn adjust(&mut self) {
         self.earliest = self.earliest.min(self.now);
@@ -311,7 +312,7 @@ impl Mq {
         }
     }
 
-    /// Moves the first block of each queue down if it has rested for a lifetime.
+    /// Moves the first block of each queue down if it was not used for a lifetime.
     fn demote(&mut self) {
         let (now, lifetime) = (self.now, self.lifetime());
         for level in 1..self.queues.lists.len() {
@@ -354,10 +355,10 @@ impl Replacement for Mq {
         let resident = self.resident[slot as usize];
         if resident.block as usize >= self.ghost.len() {
             self.ghost
-                .resize(resident.block as usize + 1, Ghost::default());
+                .resize(resident.block as usize + 1, GhostFrequency::default());
             self.ghost_links.cover(resident.block);
         }
-        self.ghost[resident.block as usize] = Ghost {
+        self.ghost[resident.block as usize] = GhostFrequency {
             last: resident.last,
             frequency: resident.frequency,
         };
@@ -371,7 +372,7 @@ impl Replacement for Mq {
         let block = access.block.0;
         let ghost = match self.ghost.get_mut(block as usize) {
             Some(ghost) => std::mem::take(ghost),
-            None => Ghost::default(),
+            None => GhostFrequency::default(),
         };
         if ghost.frequency > 0 {
             self.ghosts.remove(&mut self.ghost_links, block);

@@ -1,14 +1,14 @@
-//! Most recently used: the block that was referenced last goes.
+//! Most recently used: evicts the block that was referenced last.
 //!
 //! Source: Chou and DeWitt, "An evaluation of buffer management strategies for relational database
-//! systems", VLDB
-//! 1985. The optimum for one loop longer than the cache, and bad at nearly everything else.
+//! systems", VLDB 1985. Optimal for a single loop longer than the cache, and bad at nearly
+//! everything else.
 
 use super::Replacement;
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, ReplacementEntry};
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Compared, Mechanism, Needs, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {

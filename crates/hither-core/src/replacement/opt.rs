@@ -1,20 +1,19 @@
-//! Belady's optimum: the block whose next reference is furthest in the future goes. No policy that
-//! must bring in every missing block has fewer misses, so this is the bound that others are held
-//! against.
+//! Belady's optimum: evicts the block whose next reference is furthest in the future. No policy
+//! that must bring in every missing block has fewer misses, so this is the bound for all others.
 //!
 //! Source: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems
 //! Journal 5(2), 1966; proof in Mattson et al., IBM Systems Journal 9(2), 1970.
 //!
-//! Ties arise only among blocks that are never referenced again (no two blocks share a next
-//! reference): the one in the highest slot goes. No count depends on it. A missing block is always
-//! brought in, also one that is never used again: with bypassing the bound would be another one,
-//! for other machines.
+//! Ties occur only among blocks that are never referenced again (no two blocks have the same next
+//! reference): the one in the highest slot is evicted. No count depends on that. A missing block is
+//! always brought in, even if it is never used again: a cache that can bypass blocks has another
+//! bound.
 
 use super::Replacement;
 use crate::access::Access;
+use crate::entry::{Compared, Needs, ReplacementEntry};
 use crate::heap::IndexedHeap;
 use crate::ids::{Slot, Tick};
-use crate::registry::{Compared, Needs, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {

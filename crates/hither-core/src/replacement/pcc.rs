@@ -1,18 +1,16 @@
 //! PCC: the partitioned cache with classification by call site. See [`partition`](super::partition)
-//! for what it keeps and [`classify::pcc`](crate::classify::pcc) for how it classifies; both say
-//! where they depart from the paper.
+//! for what it keeps and [`classify::pcc`](crate::classify::pcc) for how it classifies; both list
+//! their departures from the paper.
 //!
 //! Source: Gniady, Butt and Hu, "Program-counter-based pattern classification in buffer caching",
 //! OSDI 2004.
 
-use super::ReplacementPolicy;
-use super::partition::Partitioned;
+use super::partition::{EXPIRE, OTHER, Partitioned};
+use crate::cache::ReplacementPolicy;
 use crate::classify::pcc::{Config, Pcc};
-use crate::registry::{
-    Compared, EXPIRE, Mechanism, Needs, OTHER, Param, ParamKind, ReplacementEntry,
-    ReplacementSettings,
+use crate::entry::{
+    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
 };
-use crate::spec::Values;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -29,11 +27,11 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     build,
 };
 
-/// Threshold and sampling period as in section 5.3.1 of the paper.
+/// The defaults of the threshold and the sampling period are those of section 5.3.1 of the paper.
 const PARAMS: &[Param] = &[
     Param {
         name: "threshold",
-        doc: "accesses to new blocks from which a call site is sequential",
+        doc: "the accesses to new blocks after which a call site is sequential",
         kind: ParamKind::Count {
             default: 100,
             min: 1,
@@ -42,7 +40,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "sample",
-        doc: "every so many accesses of a call site, the block is watched for coming back",
+        doc: "of so many accesses of a call site, the block of one is watched for its return",
         kind: ParamKind::Count {
             default: 20,
             min: 1,
@@ -60,7 +58,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "sites",
-        doc: "the most call sites known at a time",
+        doc: "the most call sites remembered at a time",
         kind: ParamKind::Count {
             default: 4096,
             min: 1,
@@ -71,7 +69,7 @@ const PARAMS: &[Param] = &[
     OTHER,
 ];
 
-/// Makes one.
+/// Builds the policy.
 fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
     let config = Config {
         threshold: values.count(0),

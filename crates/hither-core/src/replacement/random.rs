@@ -1,16 +1,16 @@
-//! Random: any block goes, each as likely as the next.
+//! Random: evicts any block, all with the same probability.
 //!
 //! Source: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems
-//! Journal 5(2), 1966, its algorithm RAND. What a policy must beat to have learnt anything; it has
-//! no worst pattern, so it beats LRU on loops.
+//! Journal 5(2), 1966, its algorithm RAND. A policy that does not beat it has learnt nothing. It
+//! has no worst access pattern, so it beats LRU on loops.
 //!
-//! The choice follows from the seed and the accesses alone, so that a run can be repeated.
+//! The choice depends on the seed and the accesses alone, so a run can be repeated.
 
 use super::Replacement;
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 use crate::ids::Slot;
 use crate::random::Random as Generator;
-use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -26,7 +26,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
 
 const PARAMS: &[Param] = &[Param {
     name: "seed",
-    doc: "where the sequence of random numbers starts",
+    doc: "the seed of the random numbers",
     kind: ParamKind::Count {
         default: 1,
         min: 0,
@@ -38,9 +38,9 @@ const PARAMS: &[Param] = &[Param {
 #[derive(Clone, Debug)]
 pub struct Random {
     generator: Generator,
-    /// The filled slots, in no order that matters; who leaves is replaced by the last.
+    /// The filled slots, in any order; a slot that leaves is replaced by the last.
     members: Vec<u32>,
-    /// By slot, where it is in `members`.
+    /// By slot, its index in `members`.
     place: Vec<u32>,
 }
 

@@ -1,26 +1,27 @@
-//! S3-FIFO: three first-in-first-out queues. New blocks pass through a small one; those used while
-//! there go on to the main one, the others out, leaving a ghost; who comes back while a ghost goes
-//! straight to the main queue, where each use gives another round.
+//! S3-FIFO: three first-in-first-out queues. New blocks enter a small queue; those that are used
+//! there go on to the main queue, and the others are evicted and leave a ghost. A block that
+//! returns while it is a ghost goes straight to the main queue, where each use gives it another
+//! round.
 //!
 //! Source: Yang, Zhang, Qiu, Yue and Rashmi, "FIFO queues are all you need for cache eviction",
 //! SOSP 2023, section 4 and algorithm 1, and its authors' implementation in libCacheSim. Where the
-//! two differ, as libCacheSim:
+//! two differ, this follows libCacheSim:
 //! - The main queue is not cut as soon as a block moves there: the small queue goes on until it has
-//!   evicted one or is empty, and the next eviction is from the main queue while that is above its
-//!   share.
-//! - Ghosts are counted, 90 % of the capacity, those that came back not among them; the paper ages
-//!   them by evictions.
-//! - Until the first eviction, what the small queue has no room for goes to the main queue.
+//!   evicted a block or is empty, and the next eviction is from the main queue while that is above
+//!   its share.
+//! - Ghosts are bounded by their number, 90 % of the capacity, not counting those that returned;
+//!   the paper ages them by evictions.
+//! - Until the first eviction, blocks for which the small queue has no room go to the main queue.
 //!
-//! Departure: the small queue has at least one block and the ghosts too, so that every size works.
-//! libCacheSim admits nothing where the small queue's share is below two blocks.
+//! Departure: the small queue has at least one block, and so have the ghosts, so that every size
+//! works. libCacheSim admits nothing where the small queue's share is below two blocks.
 
 use super::{Replacement, share};
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 use crate::ghost_list::GhostList;
 use crate::ids::{Block, Slot};
 use crate::list::{Links, List};
-use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -32,7 +33,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
     build: |settings, values| {
-        let shares = Shares {
+        let shares = S3FifoShares {
             small: values.real(0),
             ghost: values.real(1),
         };
@@ -66,7 +67,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "threshold",
-        doc: "uses in the small queue from which a block goes on to the main one",
+        doc: "the uses in the small queue after which a block goes on to the main one",
         kind: ParamKind::Count {
             default: 2,
             min: 1,
@@ -75,22 +76,22 @@ const PARAMS: &[Param] = &[
     },
 ];
 
-/// Rounds in the main queue that uses can earn: a two-bit counter.
+/// The most rounds in the main queue that uses can earn: a two-bit counter.
 const ROUNDS_MAX: u8 = 3;
 
 /// Sizes as shares of the capacity.
 #[derive(Clone, Copy, Debug)]
-pub struct Shares {
-    /// The small queue's.
+pub struct S3FifoShares {
+    /// The share of the small queue.
     pub small: f64,
-    /// That of the remembered blocks.
+    /// The share of the remembered blocks.
     pub ghost: f64,
 }
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct S3Fifo {
-    shares: Shares,
+    shares: S3FifoShares,
     threshold: u8,
     small_max: u32,
     main_max: u32,
@@ -99,7 +100,7 @@ pub struct S3Fifo {
     main: List,
     links: Links,
     is_main: Vec<bool>,
-    /// By slot, uses since it came in or last passed the end of its queue.
+    /// By slot, the uses since it came in or last passed the end of its queue.
     uses: Vec<u8>,
     block: Vec<Block>,
     ghosts: GhostList,
@@ -108,7 +109,7 @@ pub struct S3Fifo {
 
 impl S3Fifo {
     /// For a cache of `capacity` blocks; `threshold` uses take a block to the main queue.
-    pub fn new(capacity: u32, shares: Shares, threshold: u8) -> Self {
+    pub fn new(capacity: u32, shares: S3FifoShares, threshold: u8) -> Self {
         let mut policy = S3Fifo {
             shares,
             threshold,
@@ -128,7 +129,7 @@ impl S3Fifo {
         policy
     }
 
-    /// Evicts from the small queue, moving on those used often enough; none if all were.
+    /// Evicts from the small queue, moving on those that were used often enough; none if all were.
     fn evict_small(&mut self) -> Option<u32> {
         while let Some(slot) = self.small.pop_back(&mut self.links) {
             if self.uses[slot as usize] < self.threshold {
@@ -180,7 +181,7 @@ impl Replacement for S3Fifo {
         self.uses[slot.index()] = 0;
         self.block[slot.index()] = access.block;
         let known = self.ghosts.take(access.block);
-        // Only now, when the block has left them, so that none goes in its stead.
+        // Only after the block has left the ghosts, so that no other ghost is cut for it.
         self.ghosts.cut(self.ghosts_max);
         let is_main = known || !self.full_once && self.small.len() >= self.small_max as usize;
         self.is_main[slot.index()] = is_main;

@@ -1,30 +1,30 @@
-//! SEQ: LRU, except that pages of long sequences of faults go first, and of those the latest but a
-//! few: MRU replacement for what a program walks through. A sequence is a run of misses on
-//! consecutive pages, up or down, of one object.
+//! SEQ: LRU, except that pages of long sequences of faults are evicted first, and of these the
+//! latest but a few: MRU replacement for what a program scans. A sequence is a run of misses on
+//! consecutive pages of one object, upwards or downwards.
 //!
 //! Source: Glass and Cao, "Adaptive page replacement based on memory reference behavior",
 //! SIGMETRICS 1997, with its L = 20 (`length`), M = 20 (`behind`), N = 5 (`nth`) and 200 sequences.
-//! A miss extends the sequence that it continues; one inside a sequence cuts it off there and
-//! begins another. When a page must go, of the sequences of at least L pages the one whose N-th
-//! last miss is the latest gives the resident page nearest to its head but at least M pages away;
-//! if none can, the least recently used page goes. Here pages are blocks, addresses are positions
-//! in an object.
+//! A miss extends the sequence that it continues; a miss inside a sequence cuts it off there and
+//! begins another one. When a page has to be evicted: of the sequences of at least L pages, the one
+//! whose N-th last miss is the latest gives the resident page that is nearest to its head and at
+//! least M pages away. If none can, the least recently used page is evicted. Here pages are blocks,
+//! and addresses are positions in an object.
 //!
-//! The reading chosen in cases that are not clear: where a miss continues two sequences, the one
-//! that grew last wins and the other is forgotten; so is a sequence that another one runs into.
-//! When there are too many sequences, the one that grew longest ago goes, of those shorter than L,
-//! else 2L, 4L and so on. A page belongs to the sequence that its last miss extended, until it is
-//! cut off. Departure: sequences are looked for among all processes together, since their objects
-//! tell them apart.
+//! Readings in cases that the paper leaves open: where a miss continues two sequences, the one that
+//! grew last is extended and the other is forgotten. A sequence that another one runs into is
+//! forgotten too. When there are too many sequences, the one that grew longest ago is forgotten,
+//! among those shorter than L, then 2L, 4L and so on. A page belongs to the sequence that its last
+//! miss extended, until it is cut off. Departure: the sequences of all processes are kept together,
+//! since their objects distinguish them.
 
-use super::{Replacement, ReplacementPolicy};
+use super::Replacement;
 use crate::access::Access;
+use crate::cache::ReplacementPolicy;
+use crate::entry::{
+    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
+};
 use crate::ids::Slot;
 use crate::list::{Links, List, NIL};
-use crate::registry::{
-    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings,
-};
-use crate::spec::Values;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -44,7 +44,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
 const PARAMS: &[Param] = &[
     Param {
         name: "length",
-        doc: "the blocks from which a sequence is long",
+        doc: "the number of blocks from which a sequence is long",
         kind: ParamKind::Count {
             default: 20,
             min: 1,
@@ -53,7 +53,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "behind",
-        doc: "how far behind the head of a sequence its blocks may be given up",
+        doc: "how far behind the head of a sequence its blocks may be evicted",
         kind: ParamKind::Count {
             default: 20,
             min: 0,
@@ -62,7 +62,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "nth",
-        doc: "the last miss but so many, counted from 1, that says how fresh a sequence is",
+        doc: "which miss of a sequence, counted back from the last as 1, says how recent it is",
         kind: ParamKind::Count {
             default: 5,
             min: 1,
@@ -71,7 +71,7 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "sequences",
-        doc: "the most sequences known at a time",
+        doc: "the most sequences remembered at a time",
         kind: ParamKind::Count {
             default: 200,
             min: 1,
@@ -81,7 +81,7 @@ const PARAMS: &[Param] = &[
 ];
 
 fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
-    let config = Config {
+    let config = SeqConfig {
         length: values.count(0) as u32,
         behind: values.count(1) as u32,
         nth: values.count(2) as usize,
@@ -90,22 +90,22 @@ fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn Replace
     Box::new(Seq::new(settings.capacity, config))
 }
 
-/// The parameters.
+/// The parameters of SEQ.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// L
+pub struct SeqConfig {
+    /// L: the number of blocks from which a sequence is long.
     pub length: u32,
-    /// M
+    /// M: how far behind the head its blocks may be evicted.
     pub behind: u32,
-    /// N
+    /// N: which miss, counted back, says how recent it is.
     pub nth: usize,
-    /// The most sequences known.
+    /// The most sequences remembered.
     pub sequences: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
-    /// One page as yet.
+    /// It has a single page so far.
     None,
     Up,
     Down,
@@ -121,10 +121,10 @@ struct Sequence {
     /// Over slots.
     near: List,
     far: List,
-    /// The times of the last N misses, in a ring; 0 is none. Time counts misses.
+    /// The times of the last N misses, in a ring; 0 is none. Time is counted in misses.
     misses: Vec<u64>,
     latest: usize,
-    /// The last of them, and the N-th last.
+    /// The time of the last miss, and of the N-th last.
     last_miss: u64,
     nth_last_miss: u64,
 }
@@ -137,7 +137,7 @@ impl Sequence {
         }
     }
 
-    /// How far a page is behind the head; negative for pages in front of it.
+    /// How far a page is behind the head; negative for pages ahead of it.
     fn distance(&self, page: u32) -> i64 {
         let ahead = i64::from(self.head()) - i64::from(page);
         match self.direction {
@@ -155,7 +155,7 @@ impl Sequence {
     }
 }
 
-/// Addresses in one order over all objects.
+/// Positions of all objects in one order.
 fn address(object: u32, page: u32) -> u64 {
     u64::from(object) << 32 | u64::from(page)
 }
@@ -163,14 +163,14 @@ fn address(object: u32, page: u32) -> u64 {
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Seq {
-    config: Config,
+    config: SeqConfig,
     now: u64,
     sequences: Vec<Sequence>,
-    /// Places in `sequences` that are not used.
+    /// Unused indices of `sequences`.
     free: Vec<u32>,
-    /// The sequences by start. They do not overlap.
+    /// The sequences by their first page. They do not overlap.
     order: Vec<(u64, u32)>,
-    /// The sequences shorter than L, over places; the one that grew last in front.
+    /// The sequences shorter than L, over indices; the one that grew last in front.
     short: List,
     short_links: Links,
     /// The others.
@@ -185,7 +185,7 @@ pub struct Seq {
 
 impl Seq {
     /// For a cache of `capacity` blocks.
-    pub fn new(capacity: u32, config: Config) -> Self {
+    pub fn new(capacity: u32, config: SeqConfig) -> Self {
         Seq {
             config,
             now: 0,
@@ -209,7 +209,7 @@ impl Seq {
         (self.sequence(id).object == object).then_some(id)
     }
 
-    /// A miss on `page` of `object`, which is now in `slot`.
+    /// Handles a miss on `page` of `object`, which is now in `slot`.
     fn miss(&mut self, object: u32, page: u32, slot: u32) {
         self.now += 1;
         let here = address(object, page);
@@ -277,14 +277,14 @@ impl Seq {
         self.sequence(id).length() < u64::from(self.config.length)
     }
 
-    /// Puts a sequence that is neither among the short ones nor the long ones where it belongs.
+    /// Enters a sequence into the list of short or of long ones; it is in neither.
     fn file(&mut self, id: u32) {
         if !self.is_short(id) {
             self.long.push(id);
             return;
         }
         let last = self.sequence(id).last_miss;
-        // All but those that were just cut off grew last of all.
+        // It grew last of all, unless it was just cut off.
         let newer = |&other: &u32| self.sequences[other as usize].last_miss > last;
         let short = self.short.iter(&self.short_links);
         let before = short.take_while(newer).last();
@@ -294,7 +294,7 @@ impl Seq {
         }
     }
 
-    /// Where a sequence is in the order.
+    /// The key of a sequence in the order.
     fn place(&self, id: u32) -> usize {
         let start = self.sequence(id).start();
         self.order
@@ -320,7 +320,7 @@ impl Seq {
         }
     }
 
-    /// Takes `page` and what comes after it off a sequence.
+    /// Cuts `page` and all that follows it off a sequence.
     fn cut(&mut self, id: u32, page: u32) {
         let place = self.place(id);
         let sequence = &mut self.sequences[id as usize];
@@ -340,8 +340,7 @@ impl Seq {
             sequence.low = page + 1;
             self.order[place].0 = sequence.start();
         }
-        // Pages in front of the new head belong to no sequence, and some that were far are now
-        // near.
+        // Pages ahead of the new head belong to no sequence, and some that were far are now near.
         for nearest in [true, false] {
             let list = if nearest { sequence.near } else { sequence.far };
             let mut list = list;
@@ -405,7 +404,7 @@ impl Seq {
         id
     }
 
-    /// The sequence that grew longest ago, of those shorter than 2L, else 4L and so on.
+    /// The sequence that grew longest ago, among those shorter than 2L, else 4L and so on.
     #[cold]
     fn stalest_long(&self) -> u32 {
         let ages = self.long.iter().map(|&id| {
@@ -436,7 +435,7 @@ impl Seq {
         }
     }
 
-    /// Takes a block that leaves the cache off its sequence.
+    /// Removes a block that leaves the cache from its sequence.
     fn leave(&mut self, slot: u32) {
         let id = std::mem::replace(&mut self.sequence_of[slot as usize], NIL);
         if id == NIL {
@@ -452,7 +451,7 @@ impl Seq {
         list.remove(&mut self.sequence_links, slot);
     }
 
-    /// What the freshest of the long sequences gives up.
+    /// The victim of the most recent long sequence.
     fn sequential_victim(&self) -> Option<u32> {
         let sequences = self.long.iter().map(|&id| self.sequence(id));
         sequences

@@ -1,17 +1,17 @@
-//! SIEVE: blocks stand in order of arrival and are never moved; a hand goes from the oldest to the
-//! newest, clears the mark of each block that was used since it last came by, and takes the first
-//! without a mark.
+//! SIEVE: blocks stay in order of arrival and are never moved. A hand goes from the oldest to the
+//! newest, clears the mark of each block that was used since it last passed, and evicts the first
+//! block without a mark.
 //!
 //! Source: Zhang, Yang, Yue, Vigfusson and Rashmi, "SIEVE is simpler than LRU", NSDI 2024,
-//! algorithm 1. Unlike CLOCK, whose survivors are as new as what has just come in, the hand stays
-//! where it was: old survivors are left alone while the hand sifts the new ones. No departure; miss
-//! counts equal libCacheSim's. A hit sets one byte.
+//! algorithm 1. In CLOCK, blocks that survive count as new; in SIEVE the hand stays where it was,
+//! so old survivors are left alone while it sifts the new blocks. No departures; miss counts equal
+//! libCacheSim's. A hit sets one byte.
 
 use super::Replacement;
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, ReplacementEntry};
 use crate::ids::Slot;
 use crate::list::{Links, List, NIL};
-use crate::registry::{Compared, Mechanism, Needs, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -31,9 +31,9 @@ pub struct Sieve {
     /// The oldest in front.
     age: List,
     links: Links,
-    /// By slot, whether it was used since the hand last came by.
+    /// By slot, whether it was used since the hand last passed.
     used: Vec<bool>,
-    /// The slot that the hand looks at next, or [`NIL`]: the oldest at that time.
+    /// The slot that the hand examines next; [`NIL`]: the oldest at that time.
     hand: u32,
 }
 

@@ -1,24 +1,24 @@
-//! 2Q: new blocks pass through a first-in-first-out queue (A1in); who is referenced again after
-//! leaving it, while still remembered (A1out), is kept in an LRU list (Am). References soon after
-//! the first are of no account.
+//! 2Q: new blocks enter a first-in-first-out queue (A1in). A block that is referenced again after
+//! it has left that queue, while it is still remembered (A1out), enters an LRU list (Am) and is
+//! kept. Repeated references soon after the first do not count.
 //!
 //! Source: Johnson and Shasha, "2Q: a low overhead high performance buffer management replacement
-//! algorithm", VLDB 1994, section 2.3, the full version, with the sizes recommended there: Kin 25 %
-//! of the cache, Kout the block numbers of 50 %. (`2q` cannot be the name of a module.)
+//! algorithm", VLDB 1994, section 2.3, the full version, with the sizes recommended there: Kin is
+//! 25 % of the cache, Kout the block numbers of 50 %. (`2q` cannot be the name of a module.)
 //!
 //! Readings and departures:
-//! - A block that comes back leaves A1out before another can be forgotten in its stead; the paper
-//!   does not say.
+//! - A block that returns leaves A1out before another one is forgotten to make room; the paper does
+//!   not say which comes first.
 //! - Kin and Kout are at least one.
-//! - Where Am is to give a block but is empty, A1in does (the paper's sizes leave this to caches of
-//!   one to three blocks; removal from outside can bring it about in any).
+//! - Where Am should give the victim but is empty, A1in gives it. With the paper's sizes this
+//!   happens only in caches of one to three blocks; after removals from outside, in any.
 
 use super::{Replacement, share};
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 use crate::ghost_list::GhostList;
 use crate::ids::{Block, Slot};
 use crate::list::{Links, List};
-use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -30,7 +30,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
     build: |settings, values| {
-        let shares = Shares {
+        let shares = TwoQShares {
             kin: values.real(0),
             kout: values.real(1),
         };
@@ -61,17 +61,17 @@ const PARAMS: &[Param] = &[
 
 /// Sizes as shares of the capacity.
 #[derive(Clone, Copy, Debug)]
-pub struct Shares {
-    /// That above which A1in gives the victim.
+pub struct TwoQShares {
+    /// The share above which A1in gives the victim.
     pub kin: f64,
-    /// That of A1out.
+    /// The size of A1out.
     pub kout: f64,
 }
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct TwoQ {
-    shares: Shares,
+    shares: TwoQShares,
     kin: u32,
     kout: u32,
     /// A1in.
@@ -87,7 +87,7 @@ pub struct TwoQ {
 
 impl TwoQ {
     /// For a cache of `capacity` blocks.
-    pub fn new(capacity: u32, shares: Shares) -> Self {
+    pub fn new(capacity: u32, shares: TwoQShares) -> Self {
         let mut policy = TwoQ {
             shares,
             kin: 0,

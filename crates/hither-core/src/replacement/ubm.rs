@@ -1,18 +1,16 @@
 //! UBM: the partitioned cache with classification by file. See [`partition`](super::partition) for
-//! what it keeps and [`classify::ubm`](crate::classify::ubm) for how it classifies; both say where
-//! they depart from the paper.
+//! what it keeps and [`classify::ubm`](crate::classify::ubm) for how it classifies; both list their
+//! departures from the paper.
 //!
 //! Source: Kim et al., "A low-overhead high-performance unified buffer management scheme that
 //! exploits sequential and looping references", OSDI 2000.
 
-use super::ReplacementPolicy;
-use super::partition::Partitioned;
+use super::partition::{EXPIRE, OTHER, Partitioned};
+use crate::cache::ReplacementPolicy;
 use crate::classify::ubm::Ubm;
-use crate::registry::{
-    Compared, EXPIRE, Mechanism, Needs, OTHER, Param, ParamKind, ReplacementEntry,
-    ReplacementSettings,
+use crate::entry::{
+    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings, Values,
 };
-use crate::spec::Values;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -29,11 +27,11 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     build,
 };
 
-/// The threshold as in the evaluation of PCC, section 5.3.3.
+/// The default of the threshold is that of the evaluation of PCC, section 5.3.3.
 const PARAMS: &[Param] = &[
     Param {
         name: "threshold",
-        doc: "consecutive blocks of a file from which it is sequential",
+        doc: "the consecutive blocks of a file after which it is sequential",
         kind: ParamKind::Count {
             default: 3,
             min: 1,
@@ -44,7 +42,7 @@ const PARAMS: &[Param] = &[
     OTHER,
 ];
 
-/// Makes one.
+/// Builds the policy.
 fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
     Box::new(Partitioned::new(
         settings.capacity,

@@ -1,6 +1,7 @@
-//! W-TinyLFU: new blocks enter a small LRU window; who leaves it is let into the main part only if
-//! it was referenced more often lately than the block that would have to go for it. The main part
-//! is a segmented LRU: blocks used again there are protected, up to 80 % of it.
+//! W-TinyLFU: new blocks enter a small LRU window. A block that leaves the window is admitted to
+//! the main part only if it was recently referenced more often than the block that would be evicted
+//! for it. The main part is a segmented LRU: blocks that are used again there are protected, up to
+//! 80 % of it.
 //!
 //! Source: Einziger, Friedman and Manes, "TinyLFU: a highly efficient cache admission policy", ACM
 //! Transactions on Storage 13(4), 2017, sections 3 and 4; for the sketch of frequencies see
@@ -8,17 +9,17 @@
 //!
 //! Readings and departures:
 //! - All references are counted, hits and misses, as in the paper (libCacheSim counts hits in the
-//!   main part, insertions and evictions from the window). A missing reference is counted after the
-//!   decision whom to evict for it.
-//! - No doorkeeper, as in Caffeine by default.
+//!   main part, insertions and evictions from the window). A missing reference is counted after its
+//!   victim was chosen.
+//! - There is no doorkeeper, as in Caffeine by default.
 //! - The window has at least one block, so a cache of one block is all window: LRU. libCacheSim
 //!   admits nothing where the window's share is below one block.
 
 use super::{Replacement, share};
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 use crate::ids::{Block, Slot};
 use crate::list::{Links, List};
-use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 use crate::sketch::Sketch;
 
 /// The line in the registry.
@@ -31,7 +32,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
     build: |settings, values| {
-        let config = Config {
+        let config = TinyLfuConfig {
             window: values.real(0),
             protected: values.real(1),
             sample: values.count(2),
@@ -40,7 +41,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     },
 };
 
-/// Defaults as in section 4 of the paper, the sample as in Caffeine.
+/// The defaults are those of section 4 of the paper; that of the sample is Caffeine's.
 const PARAMS: &[Param] = &[
     Param {
         name: "window",
@@ -71,9 +72,9 @@ const PARAMS: &[Param] = &[
     },
 ];
 
-/// What can be chosen.
+/// The parameters of W-TinyLFU.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
+pub struct TinyLfuConfig {
     /// The window's share of the capacity.
     pub window: f64,
     /// The protected blocks' share of the rest, at most.
@@ -92,7 +93,7 @@ enum Part {
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct WTinyLfu {
-    config: Config,
+    config: TinyLfuConfig,
     window_max: usize,
     protected_max: usize,
     links: Links,
@@ -106,7 +107,7 @@ pub struct WTinyLfu {
 
 impl WTinyLfu {
     /// For a cache of `capacity` blocks.
-    pub fn new(capacity: u32, config: Config) -> Self {
+    pub fn new(capacity: u32, config: TinyLfuConfig) -> Self {
         let mut policy = WTinyLfu {
             config,
             window_max: 0,
@@ -124,7 +125,7 @@ impl WTinyLfu {
     }
 
     /// Moves the least recent block of a part that is too large to the most recent end of the
-    /// probation.
+    /// probation segment.
     fn settle(&mut self) {
         for (list, max) in [
             (&mut self.window, self.window_max),
@@ -169,7 +170,7 @@ impl Replacement for WTinyLfu {
 
     #[inline]
     fn victim(&mut self, _incoming: &Access) -> Slot {
-        // The window's least recent block leaves it if the incoming one fills it above its size.
+        // If the incoming block makes the window too large, its least recent block leaves it.
         let candidate = self
             .window
             .back()

@@ -1,12 +1,11 @@
-//! The 1-median: where a block that these nodes use so often would best be. Asked every 50 accesses
-//! of a block, so nothing here allocates, and all but the matrix are linear in nodes (times axes or
-//! levels).
+//! The 1-median: the best node for a block, given how often each node uses it. It is asked for
+//! every 50 accesses of a block, so nothing here allocates, and all shapes but the matrix take time
+//! linear in the nodes (times axes or levels).
 
-use super::shape::Shape;
-use super::{AXES_MAX, AXIS_MAX};
+use super::shape::{AXES_MAX, AXIS_MAX, Shape};
 
 /// The node with the least sum of weight times hops, the lowest among equals. Weights count
-/// accesses: their sum times the diameter stays below 2^64.
+/// accesses: their sum times the diameter is below 2^64.
 pub(super) fn of_shape(weights: &[u32], shape: &Shape) -> usize {
     match shape {
         Shape::Uniform | Shape::Matrix => heaviest(weights),
@@ -16,7 +15,7 @@ pub(super) fn of_shape(weights: &[u32], shape: &Shape) -> usize {
     }
 }
 
-/// As [`of_shape`], with a cost for each pair of a node that accesses and one that holds.
+/// Like [`of_shape`], with a cost for each pair of an accessing and a holding node.
 pub(super) fn of_matrix(weights: &[u32], costs: &[u32]) -> usize {
     let nodes = weights.len();
     let cost = |node: &usize| -> u64 {
@@ -40,7 +39,7 @@ fn heaviest(weights: &[u32]) -> usize {
     (0..weights.len()).min_by_key(lowest).unwrap_or(0)
 }
 
-/// Distances on a grid add up by axis, so that each axis has its own median over the sums of the
+/// Distances on a grid add up by axis, so each axis has its own median, over the sums of the
 /// weights across it.
 fn of_grid(weights: &[u32], axes: &[usize], wraps: bool) -> usize {
     let (mut node, mut stride) = (0, 1);
@@ -48,7 +47,7 @@ fn of_grid(weights: &[u32], axes: &[usize], wraps: bool) -> usize {
     for &length in axes.iter().rev() {
         let sums = &mut sums[..length];
         sums.fill(0);
-        // Runs of `stride` nodes have the same place on this axis.
+        // Runs of `stride` nodes have the same position on this axis.
         for (run, weights) in weights.chunks_exact(stride).enumerate() {
             sums[run % length] += sum(weights);
         }
@@ -59,7 +58,8 @@ fn of_grid(weights: &[u32], axes: &[usize], wraps: bool) -> usize {
     node
 }
 
-/// The weighted median of a line: the first place with half of the weight at it and before it.
+/// The weighted median of a line: the first position such that it and those before it have half of
+/// the weight.
 fn along(sums: &[u64]) -> usize {
     let all: u64 = sums.iter().sum();
     let mut before = 0;
@@ -70,16 +70,16 @@ fn along(sums: &[u64]) -> usize {
     sums.iter().position(half).unwrap_or(0)
 }
 
-/// The 1-median of a circle. From one place to the next, those of the half circle ahead come nearer
-/// by one, and those of the half circle behind (the place that is left among them) recede by one;
-/// the one opposite, where the length is odd, does neither.
+/// The 1-median of a circle. From one position to the next, those of the half circle ahead come
+/// nearer by one, and those of the half circle behind, with the old position itself, recede by one.
+/// The opposite one, where the length is odd, does neither.
 fn around(sums: &[u64]) -> usize {
     let length = sums.len();
     let half = length / 2;
     let distance = |place: usize| place.min(length - place) as u64;
     let mut cost: u64 = (0..length).map(|place| sums[place] * distance(place)).sum();
     let mut ahead: u64 = sums.iter().skip(1).take(half).sum();
-    // For place 0: itself and the `half - 1` places before it.
+    // For position 0: itself and the `half - 1` positions before it.
     let mut behind: u64 = (0..half).map(|back| sums[(length - back) % length]).sum();
     let (mut best, mut least) = (0, cost);
     for place in 0..length - 1 {
@@ -93,8 +93,8 @@ fn around(sums: &[u64]) -> usize {
     best
 }
 
-/// Between routers each dimension costs the weight on its other side; within a router all but the
-/// node itself cost 1.
+/// Between routers each dimension costs the weight on its other side. Within a router each node but
+/// the accessing one costs 1.
 fn of_routers(weights: &[u32], dimensions: usize, each: usize) -> usize {
     let mut ones = [0; AXES_MAX];
     for (router, weights) in weights.chunks_exact(each).enumerate() {
@@ -116,8 +116,8 @@ fn of_routers(weights: &[u32], dimensions: usize, each: usize) -> usize {
     (0..weights.len()).min_by_key(cost).unwrap_or(0)
 }
 
-/// A leaf saves two hops for the weight in each part that it is in, itself being the smallest;
-/// between rings, one hop less for its own weight, which has no ring to take.
+/// A leaf saves two hops for the weight of each part that it is in, the smallest being the leaf
+/// itself. Between rings it saves one hop less for its own weight, which takes no ring.
 fn of_hierarchy(weights: &[u32], fan: &[usize], rings: bool) -> usize {
     let mut within = [0; AXES_MAX];
     let (mut best, mut most) = (0, None);

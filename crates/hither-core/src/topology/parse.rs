@@ -2,96 +2,54 @@
 
 use std::str::FromStr;
 
+use super::error::TopologyError;
+use super::network::{About, Topology};
 use super::presets::presets;
-use super::shape::Shape;
-use super::{AXES_MAX, AXIS_MAX, About, NODES_MAX, Topology};
-use crate::spec::hint;
-
-/// Why there is no such topology.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TopologyError {
-    /// Neither a shape nor a preset.
-    #[error(
-        "unknown topology `{text}`{hint}; write a number of nodes, {shapes}, or one of {presets}",
-        shapes = listed(SHAPES.iter().map(|shape| shape.example)),
-        presets = listed(presets().iter().map(|preset| preset.name))
-    )]
-    Unknown {
-        /// What was written.
-        text: String,
-        /// ` (did you mean ...?)`, or nothing.
-        hint: String,
-    },
-    /// The lengths of a shape do not make one.
-    #[error("`{text}`: {problem}; write for example `{example}` ({means})")]
-    Lengths {
-        /// What was written.
-        text: String,
-        /// What is wrong with it.
-        problem: String,
-        /// What would be right.
-        example: &'static str,
-        /// What that means.
-        means: &'static str,
-    },
-    /// More than [`NODES_MAX`] nodes.
-    #[error("`{0}` has more than {NODES_MAX} nodes")]
-    TooMany(String),
-    /// A matrix has as many rows as columns, and at least one.
-    #[error("a matrix of {0} latencies is not square")]
-    NotSquare(usize),
-    /// A remote latency that is no more than the local one.
-    #[error("from node {from}, node {to} is as near as node {from} itself, or nearer")]
-    NearerThanItself {
-        /// The node of the row.
-        from: usize,
-        /// The node of the column.
-        to: usize,
-    },
-}
+use super::shape::{AXES_MAX, AXIS_MAX, NODES_MAX, Shape};
+use crate::text::hint;
 
 fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// A shape as it is written.
-struct Written {
+/// A kind of shape, as users write it.
+struct ShapeSyntax {
     name: &'static str,
     example: &'static str,
     means: &'static str,
-    /// Makes one of its lengths, which are within bounds as numbers.
+    /// Makes a shape from the lengths, each of which is a number within bounds.
     make: fn(&[usize]) -> Result<Made, String>,
 }
 
 /// A shape, its number of nodes, and the CPUs of each.
 type Made = (Shape, usize, usize);
 
-static SHAPES: &[Written] = &[
-    Written {
+static SHAPES: &[ShapeSyntax] = &[
+    ShapeSyntax {
         name: "mesh",
         example: "mesh:5x5",
         means: "5 rows of 5 nodes",
         make: |axes| grid(axes, false),
     },
-    Written {
+    ShapeSyntax {
         name: "torus",
         example: "torus:4x4x4",
         means: "a mesh whose axes are rings",
         make: |axes| grid(axes, true),
     },
-    Written {
+    ShapeSyntax {
         name: "hypercube",
         example: "hypercube:4",
         means: "16 nodes in 4 dimensions; `hypercube:3x2` puts 2 nodes on each of 8 routers",
         make: hypercube,
     },
-    Written {
+    ShapeSyntax {
         name: "ring",
         example: "ring:4x4",
         means: "4 stations of 4 processors on a ring; `ring:2x4x4` joins 2 such rings by another",
         make: rings,
     },
-    Written {
+    ShapeSyntax {
         name: "tree",
         example: "tree:4x4",
         means: "4 switches of 4 nodes under one switch",
@@ -151,7 +109,7 @@ fn hypercube(lengths: &[usize]) -> Result<Made, String> {
 }
 
 fn rings(lengths: &[usize]) -> Result<Made, String> {
-    // One number: stations of one processor.
+    // A single number: stations of one processor.
     let (fan, processors) = match lengths {
         [stations] => (&[*stations][..], 1),
         [fan @ .., processors] => (fan, *processors),
@@ -164,10 +122,16 @@ fn rings(lengths: &[usize]) -> Result<Made, String> {
     Ok((shape, product(fan)?, processors))
 }
 
-/// A mesh with these axes, slowest first.
-pub(super) fn mesh(axes: &[usize]) -> Result<Topology, TopologyError> {
-    let axes: Vec<String> = axes.iter().map(usize::to_string).collect();
-    format!("mesh:{}", axes.join("x")).parse()
+impl Topology {
+    /// A mesh with axes of these lengths, slowest first; on 5x5, node 7 is at row 1, column 2.
+    ///
+    /// # Panics
+    /// If the text form would not parse. For input there is [`str::parse`].
+    pub fn mesh(axes: &[usize]) -> Topology {
+        let lengths: Vec<String> = axes.iter().map(usize::to_string).collect();
+        let mesh = format!("mesh:{}", lengths.join("x")).parse();
+        mesh.expect("the axes are within bounds")
+    }
 }
 
 impl FromStr for Topology {
@@ -226,14 +190,22 @@ fn unknown(text: &str) -> TopologyError {
     let name = shortened(name);
     TopologyError::Unknown {
         text: shortened(text),
-        hint: hint(&name, names.chain(SHAPES.iter().map(|shape| shape.name))),
+        hint: hint(
+            &name,
+            names.clone().chain(SHAPES.iter().map(|shape| shape.name)),
+        ),
+        known: format!(
+            "a number of nodes, {}, or one of {}",
+            listed(SHAPES.iter().map(|shape| shape.example)),
+            listed(names)
+        ),
     }
 }
 
-/// What a message repeats of what was written: no more than a line of it.
+/// The part of the input that a message repeats: at most a line.
 fn shortened(text: &str) -> String {
-    const LETTERS: usize = 60;
-    match text.char_indices().nth(LETTERS) {
+    const SHOWN_CHARS_MAX: usize = 60;
+    match text.char_indices().nth(SHOWN_CHARS_MAX) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}...", &text[..end]),
     }

@@ -1,6 +1,6 @@
 //! The papers' machines, with their latencies.
 
-use super::{About, Latencies, Topology};
+use super::network::{About, Latencies, Topology};
 
 const MIB: u64 = 1 << 20;
 
@@ -9,7 +9,7 @@ const MIB: u64 = 1 << 20;
 pub struct Preset {
     /// What a user writes.
     pub name: &'static str,
-    /// What it is.
+    /// One line on what it is.
     pub summary: &'static str,
     /// Where its figures come from.
     pub source: &'static str,
@@ -21,7 +21,7 @@ pub struct Preset {
 }
 
 impl Preset {
-    /// Makes it.
+    /// Builds the topology.
     pub fn topology(&self) -> Topology {
         let shape: Topology = self.shape.parse().expect("our own shapes are right");
         let about = |_, about: &mut About| {
@@ -84,9 +84,9 @@ static PRESETS: &[Preset] = &[
         cpus: 1,
         capacity_bytes: 0,
     },
-    // The machine of the paper has 32 such nodes; its 8 GiB are 256 MiB a node. A node's distance
-    // counts the routers on the way: 1 within a router, so that the furthest of 32 are 800 ns away,
-    // "less than 3:1" (section 4).
+    // The machine of the paper has 32 such nodes; its 8 GiB are 256 MiB a node. Distance counts the
+    // routers on the way: 1 within a router, so the furthest of 32 nodes are 800 ns away, "less
+    // than 3:1" (section 4).
     Preset {
         name: "origin2000-16",
         summary: "SGI Origin2000: 16 nodes of 2 processors, two on each of 8 routers in a \

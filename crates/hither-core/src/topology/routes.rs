@@ -1,36 +1,12 @@
-//! Links and the routes over them, worked out at the first question: all routes of a mesh of 256
-//! nodes take 3 MiB.
+//! Links and the routes over them, computed when one is first asked for: all routes of a mesh of
+//! 256 nodes take 3 MiB.
 
 use std::sync::OnceLock;
 
+use super::link::Link;
 use super::shape::Shape;
-use crate::ids::Node;
 
-/// An end of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LinkEnd {
-    /// A node.
-    Node(Node),
-    /// A router or switch, which holds no blocks.
-    Switch(u16),
-}
-
-/// A directed link, what messages queue for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Link {
-    /// From one place to another.
-    Wire {
-        /// Where a message enters.
-        from: LinkEnd,
-        /// Where it leaves.
-        to: LinkEnd,
-    },
-    /// A whole ring that goes one way: a request and its reply together take each of its segments
-    /// once.
-    Ring(u16),
-}
-
-/// The links, by number, and all routes. No part of what a topology *is*: all are equal.
+/// The links, by number, and all routes. A cache: it takes no part in comparing topologies.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Routes(OnceLock<Table>);
 
@@ -44,7 +20,7 @@ impl PartialEq for Routes {
 pub(super) struct Table {
     /// Sorted.
     pub(super) links: Vec<Link>,
-    /// Where the route of each pair of nodes begins, by row, and where the last one ends.
+    /// By pair of nodes, by row: where its route begins in `steps`; then where the last one ends.
     starts: Vec<u32>,
     steps: Vec<u32>,
 }
@@ -59,8 +35,8 @@ impl Routes {
 impl Table {
     fn new(shape: &Shape, nodes: usize) -> Table {
         let pairs = || (0..nodes * nodes).map(|pair| (pair / nodes, pair % nodes));
-        // Routes of a hop or two lead over each link, but for the upper ones of a hierarchy, whose
-        // routes are short.
+        // Routes of one or two hops use every link, except the upper links of a hierarchy, whose
+        // routes are short anyway.
         let all = matches!(shape, Shape::Hierarchy { .. });
         let mut links = Vec::new();
         for (from, to) in pairs() {

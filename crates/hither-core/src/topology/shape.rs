@@ -1,15 +1,25 @@
-//! The shapes: closed forms of distance and route. The tests hold them against a search over the
+//! The shapes: closed forms of distance and route. The tests compare them with a search over the
 //! links.
 
-use super::routes::{Link, LinkEnd};
+use super::link::{Link, LinkEnd};
 use crate::ids::Node;
+
+/// The most nodes of a topology: tables grow with their square. It is Linux's own bound
+/// (`MAX_NUMNODES`).
+pub const NODES_MAX: usize = 1024;
+
+/// The longest axis of a grid. With it, all routes of a topology take a few hundred MiB at most.
+pub(super) const AXIS_MAX: usize = 256;
+
+/// The most axes, levels or dimensions: with more, nearly all would have length 1.
+pub(super) const AXES_MAX: usize = 10;
 
 /// How nodes are joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// Each node has a link to each other.
     Uniform,
-    /// The same, but some are further than others; latencies say how far.
+    /// The same, but distances differ; latencies give them.
     Matrix,
     /// Nodes on a grid, slowest axis first, each joined with the next along each axis.
     Grid {
@@ -20,18 +30,17 @@ pub(super) enum Shape {
         cube: bool,
     },
     /// A hypercube of routers with several nodes each (SGI Origin2000: two; Laudon and Lenoski,
-    /// ISCA 1997). A hop is a router on the way, so that two nodes of one router are one hop apart.
+    /// ISCA 1997). A hop is a router on the way, so two nodes of one router are one hop apart.
     Routers { dimensions: usize, each: usize },
     /// Nodes are the leaves of a hierarchy; `fan` is the number of parts on each level, the topmost
     /// first.
     ///
-    /// Without `rings`, a tree of switches; a hop is a link, up or down. With them, NUMAchine
-    /// (thesis, section 5.1.1): stations on a local ring, local rings on a global one. A hop is a
-    /// ring on the way, one for all stations of a ring: NUMAchine's rings go one way, so that a
-    /// request and its reply together go around once wherever the other station is, which is why
-    /// its table 5.1 has *one* latency for remote memory. For the same reason a ring is one link: a
-    /// request with its reply takes each of its segments once. A ring whose distance counts is
-    /// `torus:N`.
+    /// Without `rings` it is a tree of switches; a hop is a link, up or down. With `rings` it is
+    /// NUMAchine (thesis, section 5.1.1): stations on local rings, and local rings on a global one.
+    /// A hop is a ring on the way. NUMAchine's rings go one way, so a request and its reply
+    /// together go around once, wherever the other station on the ring is: its table 5.1 has *one*
+    /// latency for remote memory. For the same reason a ring is one link. A ring on which distance
+    /// counts is `torus:N`.
     Hierarchy { fan: Vec<usize>, rings: bool },
 }
 
@@ -48,7 +57,7 @@ impl Shape {
         }
     }
 
-    /// Hops between two nodes. A matrix says for itself.
+    /// Hops between two nodes. For a matrix these come from its latencies instead.
     pub(super) fn hops(&self, from: usize, to: usize) -> u16 {
         let other = u16::from(from != to);
         match self {
@@ -89,7 +98,7 @@ impl Shape {
                     (((from / each) ^ lowest_bit(differing)) * each) + from % each
                 }
             }
-            // No node is on the way, and those near `to` are as far from here as `to` is.
+            // No node is on the way: those near `to` are as far from here as `to` is.
             Shape::Uniform | Shape::Matrix | Shape::Hierarchy { .. } => to,
         }
     }
@@ -165,7 +174,7 @@ fn step(axes: &[usize], wraps: bool, from: usize, to: usize) -> usize {
     from
 }
 
-/// The lowest level of a hierarchy on which two leaves are under one switch, 0 for the leaf itself,
+/// The lowest level of a hierarchy on which two leaves are under one switch (0 for the same leaf),
 /// and how many leaves such a switch has.
 fn common(fan: &[usize], a: usize, b: usize) -> (usize, usize) {
     let mut leaves = 1;
@@ -177,7 +186,7 @@ fn common(fan: &[usize], a: usize, b: usize) -> (usize, usize) {
     (level, leaves)
 }
 
-/// The switch (or ring) of that level above a leaf. Switches are numbered from the top, 0,
+/// The switch (or ring) of this level above a leaf. Switches are numbered from 0 at the top
 /// downwards.
 fn switch_above(fan: &[usize], level: usize, leaf: usize) -> usize {
     let top = fan.len() - level;

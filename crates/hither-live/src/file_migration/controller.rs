@@ -1,162 +1,173 @@
-//! Decides which blocks of a program's files are moved to which node: pure, so that the same inputs
-//! give the same decisions.
+//! Decides which blocks of a program's files move to which node. The controller is pure: equal
+//! inputs give equal decisions.
 //!
-//! The policy is driven as by the pages of memory ([`crate::memory`]), a block of a file being its
-//! page: it is shown who used which block how often, and asks for moves.
+//! The policy is one for pages of memory, and its page is a block of a file. It gets the access
+//! counts of each block by node, and asks for moves.
 //!
-//! **What is counted.** A program copies a file's bytes a line at a time, and its processor has
-//! some eight lines on their way at once; so a request counts as one access for each eight lines of
-//! a block, at the price of a load that waits. Counts go back ten seconds at most: what has not
-//! paid for its move by then is not worth one.
+//! **Counts.** A program copies a file's bytes a cache line at a time, and its processor fetches
+//! about eight lines at once. So a request counts as one access for each eight lines of a block, at
+//! the cost of a load that waits. Counts are cleared every ten seconds: a block whose move has not
+//! paid by then is not worth moving.
 //!
-//! **Where blocks are** is the kernel's to say: who reads a block first need not be who brought it
-//! in. It is asked of blocks whose reads would pay for a move if they all came from afar, and once
-//! more where ten seconds have passed, since pages leave the cache and come back elsewhere.
+//! **Locations.** Only the kernel knows on which node a block is, since the first reader need not
+//! be the one that brought it in. The controller asks for blocks whose reads would pay for a move
+//! if all of them were remote. It asks again after ten seconds, since pages leave the cache and
+//! come back elsewhere.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use hither_core::placement::{Action, ActionOutcome, Counters, Epoch, EpochKind};
+use hither_core::placement::{
+    Action, ActionOutcome, Counters, Epoch, EpochKind, PageTouch, PlacementHost,
+};
 use hither_core::{Block, Node, Object, Process, Thread};
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 
+use super::config::FileMigrationConfig;
 use super::event::{Decision, Input, TimedInput};
 use crate::controller::Controller;
 use crate::error::Result;
-use crate::memory::controller::{PlacementHost, Touch};
 use crate::numa::ranges::{LocatedRun, MoveResult, PageRange, RefusalReason};
 use crate::references::References;
 
-pub(crate) use crate::memory::controller::Config;
-
-/// Pages of a block. Fewer would mean more to count, and to move one costs as much as to move four
-/// alone.
+/// Pages of a block. Smaller blocks would mean more counters, and moving a single page costs as
+/// much as moving four.
 pub(super) const BLOCK_PAGES: u32 = 4;
 
-/// Bytes for which a request counts as one access: the lines that are on their way at once.
+/// Bytes of a request that count as one access: the cache lines that a processor fetches at once.
 const ACCESS_BYTES: u64 = 8 * 64;
 
-/// What was counted is forgotten after so long.
+/// Counts and locations are cleared this often.
 const HISTORY_NS: u64 = 10_000_000_000;
 
-/// What moving a block costs until it was measured.
-const MIGRATION_NS: u64 = 2_000 * BLOCK_PAGES as u64;
+/// The assumed cost of moving a block, until it was measured.
+const BLOCK_MIGRATION_NS: u64 = 2_000 * BLOCK_PAGES as u64;
 
-/// The cost is measured by moves of so many pages and more.
-const MEASURED_MIN: u32 = 64;
+/// Moves of fewer pages do not count for the measured cost: the call itself dominates it.
+const MEASURED_PAGES_MIN: u32 = 64;
 
-/// Blocks of a job, 64 MiB: their pages are mapped meanwhile, and cannot be given up.
-const JOB_BLOCKS: usize = 4096;
+/// The most blocks of a job (64 MiB): its pages are mapped meanwhile, so that the kernel cannot
+/// reclaim them.
+const JOB_BLOCKS_MAX: usize = 4096;
 
-/// Programs share files, and nobody is asked whose process it was.
-const EVERYBODY: Process = Process(0);
+/// The process of all accesses: programs share files, so that blocks belong to no process.
+const ALL_PROCESSES: Process = Process(0);
 
-/// What a run of the controller comes to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+/// What the controller counted in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FileMigrationSummary {
     /// Files that programs used.
     pub files: u64,
-    /// Accesses to blocks whose node was known, in units of 512 bytes, and those of them from that
-    /// node.
+    /// Accesses to blocks whose node was known, in units of 512 bytes.
+    #[serde(rename = "file_accesses")]
     pub accesses: u64,
-    /// See `accesses`.
+    /// Of these, accesses from that node.
+    #[serde(rename = "file_local_accesses")]
     pub local: u64,
-    /// Blocks that were to be moved.
+    /// Blocks that the policy wanted to move.
+    #[serde(rename = "file_blocks_wanted")]
     pub wanted: u64,
     /// Pages that were moved.
+    #[serde(rename = "file_pages_moved")]
     pub moved: u64,
-    /// What moving them took, in processor time.
+    /// Processor time that moving them took.
+    #[serde(rename = "moving_ns")]
     pub took_ns: u64,
 }
 
-/// What is known of where a block is.
+/// Whether the node of a block is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum BlockLocation {
     #[default]
     Unknown,
-    /// The kernel is being asked.
+    /// A job looks it up.
     Asked,
-    /// The model has it.
+    /// The host has it.
     Known,
 }
 
-/// A job that has not ended.
+/// A job under way.
 #[derive(Debug)]
-struct Batch {
+struct BlockJob {
     file: u32,
     blocks: Vec<Block>,
+    /// The node that the blocks move to; `None` for a look-up.
     to: Option<Node>,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct FileMigrationController {
-    model: PlacementHost,
+    host: PlacementHost,
     dry_run: bool,
     page_bytes: u64,
     references: References,
-    /// Files that cannot be got at.
-    left: Vec<bool>,
-    places: Vec<BlockLocation>,
-    /// Since they were last forgotten.
+    /// By file: it cannot be opened.
+    unreachable: Vec<bool>,
+    /// By block.
+    locations: Vec<BlockLocation>,
+    /// Accesses since the counts were last cleared.
     counts: Counters,
-    /// What the policy is shown of them.
+    /// The counts that the policy gets.
     shown: Counters,
-    /// Blocks that were used since the policy was last asked.
+    /// Blocks that were accessed since the policy was last asked.
     recent: Vec<Block>,
     is_recent: Vec<bool>,
-    jobs: BTreeMap<u64, Batch>,
+    jobs: BTreeMap<u64, BlockJob>,
     job_count: u64,
-    /// What the policy asked for and has not heard of.
+    /// The policy's last actions, until all their outcomes are known.
     outcomes: Vec<ActionOutcome>,
-    of_block: FxHashMap<Block, usize>,
+    /// The index of a block's outcome.
+    outcome_of_block: FxHashMap<Block, usize>,
+    /// The cost of moving a block, as far as it is known.
     migration_ns: u64,
-    /// Pages that the cost was measured by.
-    measured: u64,
-    forgot_ns: u64,
+    /// Pages whose moves were measured.
+    measured_pages: u64,
+    cleared_ns: u64,
     now_ns: u64,
-    summary: Summary,
+    summary: FileMigrationSummary,
 }
 
 impl Controller for FileMigrationController {
     const NAME: &'static str = "file_migration";
-    const FORMAT: (&'static str, u32) = ("hither_following", 1);
-    type Config = Config;
+    const FORMAT: (&'static str, u32) = ("hither_file_migration", 1);
+    type Config = FileMigrationConfig;
     type Input = Input;
     type Decision = Decision;
 
-    /// The page of `config` is a block.
-    fn new(config: &Config) -> Result<FileMigrationController> {
-        let mut model = PlacementHost::new(config)?;
+    fn new(config: &FileMigrationConfig) -> Result<FileMigrationController> {
+        let mut host = config.host()?;
         let migration_ns = config.measured.migration_ns;
-        let migration_ns = migration_ns.map_or(MIGRATION_NS, |page| page * u64::from(BLOCK_PAGES));
-        model.set_migration_ns(migration_ns);
+        let migration_ns =
+            migration_ns.map_or(BLOCK_MIGRATION_NS, |page| page * u64::from(BLOCK_PAGES));
+        host.set_migration_ns(migration_ns);
         Ok(FileMigrationController {
-            counts: Counters::new(model.nodes(), 0),
-            shown: Counters::new(model.nodes(), 0),
-            model,
+            counts: Counters::new(host.node_count(), 0),
+            shown: Counters::new(host.node_count(), 0),
+            host,
             dry_run: config.dry_run,
             page_bytes: config.page_bytes / u64::from(BLOCK_PAGES),
             references: References::new(config.page_bytes),
-            left: Vec::new(),
-            places: Vec::new(),
+            unreachable: Vec::new(),
+            locations: Vec::new(),
             recent: Vec::new(),
             is_recent: Vec::new(),
             jobs: BTreeMap::new(),
             job_count: 0,
             outcomes: Vec::new(),
-            of_block: FxHashMap::default(),
+            outcome_of_block: FxHashMap::default(),
             migration_ns,
-            measured: 0,
-            forgot_ns: 0,
+            measured_pages: 0,
+            cleared_ns: 0,
             now_ns: 0,
-            summary: Summary::default(),
+            summary: FileMigrationSummary::default(),
         })
     }
 
     fn step(&mut self, at: &TimedInput, out: &mut Vec<Decision>) {
         self.now_ns = self.now_ns.max(at.time_ns);
-        self.model.set_now_ns(self.now_ns);
+        self.host.set_now_ns(self.now_ns);
         match &at.input {
             &Input::Access {
                 file,
@@ -165,22 +176,22 @@ impl Controller for FileMigrationController {
                 thread,
                 cpu,
             } => {
-                let node = self.model.node_of_cpu(cpu);
+                let node = self.host.node_of_cpu(cpu);
                 self.access(file, offset, length, thread, node);
             }
             Input::Located { job, found } => self.located(*job, found),
             Input::Moved(moved) => self.moved(moved),
             &Input::Unreachable { job, for_good } => self.unreachable(job, for_good),
-            Input::Usage { used } => self.model.set_usage(used),
+            Input::Usage { used } => self.host.set_used_frames(used),
             Input::Tick => {
-                // What the policy asks for is heard of before it is asked again.
+                // The policy is asked again once it knows the outcomes of its last actions.
                 if self.jobs.is_empty() {
                     self.locate(out);
                     self.judge(out);
                 }
-                if self.now_ns - self.forgot_ns >= HISTORY_NS {
-                    self.forgot_ns = self.now_ns;
-                    self.forget();
+                if self.now_ns - self.cleared_ns >= HISTORY_NS {
+                    self.cleared_ns = self.now_ns;
+                    self.clear_counts();
                 }
             }
         }
@@ -188,10 +199,11 @@ impl Controller for FileMigrationController {
 }
 
 impl FileMigrationController {
+    /// Counts an access by a thread on a node.
     fn access(&mut self, key: u64, offset: u64, length: u64, thread: u32, node: Node) {
         let file = self.references.file(key);
-        self.left.resize(self.references.files(), false);
-        if length == 0 || self.left[file as usize] {
+        self.unreachable.resize(self.references.files(), false);
+        if length == 0 || self.unreachable[file as usize] {
             return;
         }
         let block_bytes = self.page_bytes * u64::from(BLOCK_PAGES);
@@ -206,8 +218,8 @@ impl FileMigrationController {
             if !std::mem::replace(&mut self.is_recent[block.index()], true) {
                 self.recent.push(block);
             }
-            if self.places[block.index()] == BlockLocation::Known
-                && let Some(home) = self.model.home(block)
+            if self.locations[block.index()] == BlockLocation::Known
+                && let Some(home) = self.host.home(block)
             {
                 self.summary.accesses += u64::from(count);
                 self.summary.local += u64::from(count) * u64::from(home == node);
@@ -215,26 +227,26 @@ impl FileMigrationController {
         }
     }
 
-    /// Has tables as large as there are blocks.
+    /// Grows the tables to the number of blocks.
     fn grow(&mut self) {
         let blocks = self.references.blocks();
-        self.model.grow(blocks);
-        self.counts.grow(self.model.blocks());
-        self.shown.grow(self.model.blocks());
-        self.places
-            .resize(self.model.blocks() as usize, BlockLocation::Unknown);
-        self.is_recent.resize(self.model.blocks() as usize, false);
+        self.host.grow(blocks);
+        self.counts.grow(self.host.blocks());
+        self.shown.grow(self.host.blocks());
+        self.locations
+            .resize(self.host.blocks() as usize, BlockLocation::Unknown);
+        self.is_recent.resize(self.host.blocks() as usize, false);
     }
 
-    /// Asks after blocks that may be worth moving.
+    /// Asks for the locations of blocks that may be worth moving.
     fn locate(&mut self, out: &mut Vec<Decision>) {
         let recent = self.recent.iter().copied();
         let unknown: Vec<Block> = recent
-            .filter(|&block| self.places[block.index()] == BlockLocation::Unknown)
+            .filter(|&block| self.locations[block.index()] == BlockLocation::Unknown)
             .filter(|&block| self.is_worth_a_move(block))
             .collect();
         for &block in &unknown {
-            self.places[block.index()] = BlockLocation::Asked;
+            self.locations[block.index()] = BlockLocation::Asked;
         }
         for (file, blocks) in self.by_file(unknown) {
             let (job, ranges) = self.job(file, blocks, None);
@@ -243,30 +255,32 @@ impl FileMigrationController {
         }
     }
 
-    /// Whether its reads would have paid for a move if all of them had come from the farthest node.
+    /// Whether its accesses would have paid for a move, had each come from the node that is
+    /// farthest from the block.
     fn is_worth_a_move(&self, block: Block) -> bool {
-        let nodes = (0..self.model.nodes() as u16).map(Node);
+        let nodes = (0..self.host.node_count() as u16).map(Node);
         let lost_ns = nodes.zip(self.counts.of(block)).map(|(from, &count)| {
-            let others = (0..self.model.nodes() as u16).map(Node);
-            let farthest_ns = others.map(|to| self.model.latency_ns(from, to)).max();
+            let homes = (0..self.host.node_count() as u16).map(Node);
+            let farthest_ns = homes.map(|to| self.host.latency_ns(from, to)).max();
             u64::from(count) * u64::from(farthest_ns.unwrap_or(0))
         });
         lost_ns.sum::<u64>() > self.migration_ns
     }
 
-    /// Shows the policy what was used lately, and has moved what it wants elsewhere.
+    /// Gives the policy the counts of recently accessed blocks, and decides the moves that it asks
+    /// for.
     fn judge(&mut self, out: &mut Vec<Decision>) {
         self.shown.clear();
         let (known, rest): (Vec<Block>, Vec<Block>) = std::mem::take(&mut self.recent)
             .into_iter()
-            .partition(|block| self.places[block.index()] == BlockLocation::Known);
+            .partition(|block| self.locations[block.index()] == BlockLocation::Known);
         for &block in &known {
             self.shown.add_row(block, self.counts.of(block));
             self.is_recent[block.index()] = false;
         }
-        // They are looked at again when it is known where they are.
+        // Blocks that are being looked up stay recent until their node is known.
         for block in rest {
-            match self.places[block.index()] {
+            match self.locations[block.index()] {
                 BlockLocation::Asked => self.recent.push(block),
                 _ => self.is_recent[block.index()] = false,
             }
@@ -276,22 +290,22 @@ impl FileMigrationController {
         }
         let epoch = Epoch {
             kind: EpochKind::Iteration,
-            process: Some(EVERYBODY),
+            process: Some(ALL_PROCESSES),
             counts: &self.shown,
             thread_migrations: &[],
             active_threads: 0,
         };
         let mut actions = Vec::new();
-        self.model.epoch(&epoch, &mut actions);
+        self.host.end_epoch(&epoch, &mut actions);
         let mut to: BTreeMap<Node, Vec<Block>> = BTreeMap::new();
         for action in actions {
             let done = false;
             self.outcomes.push(ActionOutcome { action, done });
             // A full node refuses, as in the simulator.
             if let Action::Migrate { block, to: node } = action
-                && self.model.free(node) > 0
+                && self.host.free_frames(node) > 0
             {
-                self.of_block.insert(block, self.outcomes.len() - 1);
+                self.outcome_of_block.insert(block, self.outcomes.len() - 1);
                 to.entry(node).or_default().push(block);
             }
         }
@@ -313,10 +327,11 @@ impl FileMigrationController {
         self.conclude();
     }
 
+    /// Decides to move blocks of a file to a node.
     fn migrate(&mut self, file: u32, blocks: Vec<Block>, to: Node, out: &mut Vec<Decision>) {
         let (mut here, mut there) = (0, 0);
         for &block in &blocks {
-            let home = self.model.home(block).unwrap_or(to);
+            let home = self.host.home(block).unwrap_or(to);
             let counts = self.counts.of(block);
             here += u64::from(counts[home.index()]);
             there += u64::from(counts[to.index()]);
@@ -326,7 +341,7 @@ impl FileMigrationController {
         out.push(Decision::Move {
             job,
             file: self.references.key(file),
-            to: self.model.kernel_number(to),
+            to: self.host.kernel_number(to),
             ranges,
             here,
             there,
@@ -334,21 +349,22 @@ impl FileMigrationController {
         });
     }
 
-    /// Blocks by file, in order, as many as a job has.
+    /// Blocks in order by file, at most as many together as a job may have.
     fn by_file(&self, mut blocks: Vec<Block>) -> Vec<(u32, Vec<Block>)> {
-        blocks.sort_unstable_by_key(|&block| self.references.place(block));
-        let file = |block: &Block| self.references.place(*block).0;
+        blocks.sort_unstable_by_key(|&block| self.references.position(block));
+        let file = |block: &Block| self.references.position(*block).0;
         let files = blocks.chunk_by(|a, b| file(a) == file(b));
         files
-            .flat_map(|of_file| of_file.chunks(JOB_BLOCKS))
+            .flat_map(|of_file| of_file.chunks(JOB_BLOCKS_MAX))
             .map(|blocks| (file(&blocks[0]), blocks.to_vec()))
             .collect()
     }
 
+    /// Notes a job, and returns its number and its ranges of pages.
     fn job(&mut self, file: u32, blocks: Vec<Block>, to: Option<Node>) -> (u64, Vec<PageRange>) {
         let job = self.job_count;
         self.job_count += 1;
-        let index = |block: &Block| self.references.place(*block).1;
+        let index = |block: &Block| self.references.position(*block).1;
         let block_bytes = self.page_bytes * u64::from(BLOCK_PAGES);
         let runs = blocks.chunk_by(|a, b| index(a) + 1 == index(b));
         let ranges = runs.map(|run| PageRange {
@@ -356,19 +372,19 @@ impl FileMigrationController {
             pages: run.len() as u32 * BLOCK_PAGES,
         });
         let ranges = ranges.collect();
-        self.jobs.insert(job, Batch { file, blocks, to });
+        self.jobs.insert(job, BlockJob { file, blocks, to });
         (job, ranges)
     }
 
-    /// The kernel has said where blocks are: a block is where most of its pages are.
+    /// Takes in the nodes of a job's pages. A block is where most of its pages are.
     fn located(&mut self, job: u64, found: &[LocatedRun]) {
         let Some(batch) = self.jobs.remove(&job) else {
             return;
         };
-        let nodes = self.model.nodes();
+        let nodes = self.host.node_count();
         let mut pages = vec![0_u32; batch.blocks.len() * nodes];
         for run in found {
-            let Some(node) = self.model.node_of_kernel(run.node) else {
+            let Some(node) = self.host.node_of_kernel(run.node) else {
                 continue;
             };
             for page in run.first..run.first.saturating_add(run.pages) {
@@ -382,20 +398,20 @@ impl FileMigrationController {
             let counted = (0..).map(Node).zip(pages.iter().copied());
             let most = counted.max_by_key(|&(node, pages)| (pages, Reverse(node)));
             let most = most.filter(|&(_, pages)| pages > 0).map(|(node, _)| node);
-            let (number, index) = self.references.place(block);
-            self.places[block.index()] = match most {
+            let (number, index) = self.references.position(block);
+            self.locations[block.index()] = match most {
                 Some(node) => {
-                    self.model.found(Touch {
+                    self.host.set_home(PageTouch {
                         block,
                         object: Object(number),
                         index,
-                        process: EVERYBODY,
+                        process: ALL_PROCESSES,
                         thread: Thread(0),
                         node,
                     });
                     BlockLocation::Known
                 }
-                // It has left the cache: whoever brings it back begins anew.
+                // It has left the cache, and may come back on another node.
                 None => {
                     self.counts.reset(block);
                     BlockLocation::Unknown
@@ -404,7 +420,7 @@ impl FileMigrationController {
         }
     }
 
-    /// A move has ended.
+    /// Takes in the outcome of a move.
     fn moved(&mut self, moved: &MoveResult) {
         let Some(batch) = self.jobs.remove(&moved.job) else {
             return;
@@ -414,13 +430,13 @@ impl FileMigrationController {
         };
         self.summary.moved += u64::from(moved.moved);
         self.summary.took_ns += moved.took_ns;
-        if moved.moved >= MEASURED_MIN && moved.took_ns > 0 {
+        if moved.moved >= MEASURED_PAGES_MIN && moved.took_ns > 0 {
             let block_ns = moved.took_ns * u64::from(BLOCK_PAGES) / u64::from(moved.moved);
             let weight = u64::from(moved.moved);
-            let sum = self.migration_ns * self.measured + block_ns * weight;
-            self.measured += weight;
-            self.migration_ns = sum / self.measured;
-            self.model.set_migration_ns(self.migration_ns);
+            let sum = self.migration_ns * self.measured_pages + block_ns * weight;
+            self.measured_pages += weight;
+            self.migration_ns = sum / self.measured_pages;
+            self.host.set_migration_ns(self.migration_ns);
         }
         let mut stays = vec![false; batch.blocks.len()];
         let mut absent = vec![0; batch.blocks.len()];
@@ -429,7 +445,7 @@ impl FileMigrationController {
                 let at = (page / BLOCK_PAGES) as usize;
                 match (run.why, at < stays.len()) {
                     (_, false) => break,
-                    // The last block of a file need not be a whole one.
+                    // The last block of a file may be a partial one.
                     (RefusalReason::Absent, _) => absent[at] += 1,
                     _ => stays[at] = true,
                 }
@@ -437,54 +453,56 @@ impl FileMigrationController {
         }
         for (at, &block) in batch.blocks.iter().enumerate() {
             let gone = absent[at] == BLOCK_PAGES;
-            let done = !stays[at] && !gone && self.model.relocate(block, to);
+            let done = !stays[at] && !gone && self.host.relocate(block, to);
             if gone {
-                self.places[block.index()] = BlockLocation::Unknown;
+                self.locations[block.index()] = BlockLocation::Unknown;
             }
-            // What was read where it was says nothing of where it is now.
+            // The counts so far are those of its old node.
             self.counts.reset(block);
-            if let Some(&outcome) = self.of_block.get(&block) {
+            if let Some(&outcome) = self.outcome_of_block.get(&block) {
                 self.outcomes[outcome].done = done;
             }
         }
         self.conclude();
     }
 
+    /// A job failed, since its file could not be opened or mapped.
     fn unreachable(&mut self, job: u64, for_good: bool) {
         let Some(batch) = self.jobs.remove(&job) else {
             return;
         };
-        self.left[batch.file as usize] |= for_good;
+        self.unreachable[batch.file as usize] |= for_good;
         for block in batch.blocks {
-            self.places[block.index()] = BlockLocation::Unknown;
+            self.locations[block.index()] = BlockLocation::Unknown;
             self.counts.reset(block);
         }
         self.conclude();
     }
 
-    /// Tells the policy what came of it all, once that is known.
+    /// Reports the outcomes to the policy, once all of them are known.
     fn conclude(&mut self) {
         let moving = self.jobs.values().any(|batch| batch.to.is_some());
         if !moving && !self.outcomes.is_empty() {
-            self.model.settled(&self.outcomes);
+            self.host.report_outcomes(&self.outcomes);
             self.outcomes.clear();
-            self.of_block.clear();
+            self.outcome_of_block.clear();
         }
     }
 
-    /// Old counts say little of what is used now, and the kernel may have put blocks elsewhere.
-    fn forget(&mut self) {
+    /// Clears counts and locations: old counts say little of what is used now, and blocks may have
+    /// left the cache and come back on another node.
+    fn clear_counts(&mut self) {
         self.counts.clear();
-        for place in &mut self.places {
+        for place in &mut self.locations {
             if *place == BlockLocation::Known {
                 *place = BlockLocation::Unknown;
             }
         }
     }
 
-    /// What came of it so far.
-    pub(crate) fn summary(&self) -> Summary {
-        Summary {
+    /// What was counted so far.
+    pub(crate) fn summary(&self) -> FileMigrationSummary {
+        FileMigrationSummary {
             files: self.references.files() as u64,
             ..self.summary
         }

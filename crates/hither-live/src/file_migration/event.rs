@@ -1,4 +1,4 @@
-//! What the controller hears and what it decides, in the form in which both are logged.
+//! The inputs and decisions of the controller, as they are logged.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,11 +8,11 @@ use crate::numa::ranges::{LocatedRun, MoveResult, PageRange};
 
 pub(crate) type TimedInput = controller::TimedInput<Input>;
 
-/// Something that the controller hears of.
+/// An input of the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "input", rename_all = "snake_case")]
 pub(crate) enum Input {
-    /// A program moved bytes from or to a file.
+    /// A program read or wrote bytes of a file.
     Access {
         #[serde(with = "hex")]
         file: u64,
@@ -22,11 +22,11 @@ pub(crate) enum Input {
         thread: u32,
         cpu: u32,
     },
-    /// Where pages are that were asked about; those that are not cached are left out.
+    /// Nodes of the pages of a [`Decision::Locate`]. Pages that are not cached are left out.
     Located { job: u64, found: Vec<LocatedRun> },
     /// A move has ended.
     Moved(MoveResult),
-    /// The file cannot be got at, now or ever: the job came to nothing.
+    /// The file of a job cannot be opened or mapped, now or ever.
     Unreachable { job: u64, for_good: bool },
     /// Frames in use on each node.
     Usage { used: Vec<u32> },
@@ -34,11 +34,11 @@ pub(crate) enum Input {
     Tick,
 }
 
-/// Something that the controller decides. Ranges begin at an offset in the file.
+/// A decision of the controller. Ranges begin at an offset in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "decision", rename_all = "snake_case")]
 pub(crate) enum Decision {
-    /// Find out where these pages are.
+    /// Look up the nodes of these pages.
     Locate {
         job: u64,
         #[serde(with = "hex")]
@@ -53,11 +53,11 @@ pub(crate) enum Decision {
         /// The kernel's number of the node.
         to: u32,
         ranges: Vec<PageRange>,
-        /// What the policy was shown of them: accesses from the nodes that have them, and from the
-        /// one that is to have them.
+        /// Counted accesses to these pages: from the nodes that hold them, and from the node that
+        /// they move to.
         here: u64,
         there: u64,
-        /// What moving them is taken to cost.
+        /// The expected cost of moving them.
         cost_ns: u64,
     },
 }

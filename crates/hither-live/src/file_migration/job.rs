@@ -1,9 +1,9 @@
-//! Finds out where pages of files are, and moves them: maps the range, as long as that takes, and
-//! goes about it as with pages of memory.
+//! Looks up or moves pages of files: maps the range for as long as the job takes, and then treats
+//! its pages as the mover treats pages of memory.
 //!
-//! Nothing is read from storage for it: what is not cached is left out, a block at a time. A page
-//! that was cached a moment ago and is not any more is read in all the same, which is harmless, and
-//! rare.
+//! A job leaves out blocks that are not cached, so that it reads nothing from storage. A page that
+//! leaves the cache between the check and the mapping is read in all the same: this is harmless,
+//! and rare.
 
 use hither_sys::file_map::FileMap;
 use hither_sys::page_cache::{CachedFile, PageCacheError};
@@ -13,27 +13,27 @@ use super::controller::BLOCK_PAGES;
 use crate::numa::mover::{self, JobResult, Task, Worker, push_refused};
 use crate::numa::ranges::{LocatedRun, MoveResult, PageRange, RefusalReason};
 
-/// Something to be done about a file's pages.
-pub(super) struct Job {
+/// Pages of a file to look up or move.
+pub(super) struct FileJob {
     pub(super) job: u64,
     pub(super) file: Box<dyn CachedFile>,
-    /// Whole blocks, each range beginning at an offset in the file, in order.
+    /// Ranges of whole blocks, in order. Each begins at an offset in the file.
     pub(super) ranges: Vec<PageRange>,
-    /// The node that they go to; none: say where they are.
+    /// The node to move them to; `None`: look them up.
     pub(super) to: Option<u32>,
     pub(super) page_bytes: u64,
 }
 
-/// Pages in a row that are in the page tables.
-struct Entered {
-    /// Their number among the job's pages, and the number of pages.
+/// Consecutive pages that were entered into the page tables of this process.
+struct EnteredRun {
+    /// Index of the first page in the job, and how many there are.
     first: u32,
     pages: u32,
     address: u64,
 }
 
-impl Job {
-    /// Does what it can. An error comes with the job's number.
+impl FileJob {
+    /// Carries the job out as far as possible. An error comes with the job's number.
     pub(super) fn carry_out(
         &self,
         worker: &mut Worker,
@@ -41,7 +41,7 @@ impl Job {
         let before_ns = thread_cpu_ns();
         let all: u32 = self.ranges.iter().map(|range| range.pages).sum();
         let (map, entered) = self.enter().map_err(|refused| (self.job, refused))?;
-        let job = mover::Job {
+        let job = mover::PageJob {
             job: self.job,
             // This process.
             pid: 0,
@@ -65,15 +65,15 @@ impl Job {
                     .collect(),
             },
             JobResult::Moved(moved) => JobResult::Moved(MoveResult {
-                // To have them in the page tables is a part of what it costs.
+                // Entering pages into the page tables is part of the cost.
                 took_ns: thread_cpu_ns() - before_ns,
-                ..told(&entered, all, moved)
+                ..by_job_index(&entered, all, moved)
             }),
         })
     }
 
-    /// Has all that is cached entered into the page tables.
-    fn enter(&self) -> Result<(FileMap, Vec<Entered>), PageCacheError> {
+    /// Maps the ranges, and enters all cached pages of them into the page tables.
+    fn enter(&self) -> Result<(FileMap, Vec<EnteredRun>), PageCacheError> {
         let size = self.file.size().next_multiple_of(self.page_bytes);
         let (Some(first), Some(last)) = (self.ranges.first(), self.ranges.last()) else {
             return Err(PageCacheError::NotThis);
@@ -84,7 +84,7 @@ impl Job {
             return Err(PageCacheError::NotThis);
         }
         let map = self.file.map(first.start, end - first.start)?;
-        let mut entered: Vec<Entered> = Vec::new();
+        let mut entered: Vec<EnteredRun> = Vec::new();
         let mut number = 0;
         for range in &self.ranges {
             let within = bytes(range).min(size.saturating_sub(range.start));
@@ -94,14 +94,14 @@ impl Job {
         Ok((map, entered))
     }
 
-    /// Has the blocks of a range entered that are cached, by halves: of what is whole, or of what
-    /// has nothing, nothing more is asked. The range's first page has that number among the job's.
+    /// Enters the cached blocks of a range. Halves the range until a part is cached as a whole or
+    /// not at all. `first` is the index in the job of the range's first page.
     fn enter_cached(
         &self,
         map: &FileMap,
         (offset, length): (u64, u64),
         first: u32,
-        entered: &mut Vec<Entered>,
+        entered: &mut Vec<EnteredRun>,
     ) -> Result<(), PageCacheError> {
         let pages = |bytes: u64| (bytes / self.page_bytes) as u32;
         let cached = match length {
@@ -111,7 +111,7 @@ impl Job {
         let block = u64::from(BLOCK_PAGES) * self.page_bytes;
         if cached > 0 && cached >= u64::from(pages(length)) {
             map.enter(offset, length)?;
-            entered.push(Entered {
+            entered.push(EnteredRun {
                 first,
                 pages: pages(length),
                 address: map.address(offset),
@@ -126,8 +126,8 @@ impl Job {
     }
 }
 
-/// What came of it, by the job's own pages: those that were not in the page tables are absent.
-fn told(entered: &[Entered], all: u32, moved: MoveResult) -> MoveResult {
+/// The outcome by the job's own page indices: pages that were not entered are absent.
+fn by_job_index(entered: &[EnteredRun], all: u32, moved: MoveResult) -> MoveResult {
     let mut refused = Vec::new();
     let mut next = 0;
     for run in entered {
@@ -149,8 +149,8 @@ fn told(entered: &[Entered], all: u32, moved: MoveResult) -> MoveResult {
     MoveResult { refused, ..moved }
 }
 
-/// A run of entered pages by the job's own numbers.
-fn translated(entered: &[Entered], found: &LocatedRun) -> Vec<LocatedRun> {
+/// A run of entered pages as runs of the job's own page indices.
+fn translated(entered: &[EnteredRun], found: &LocatedRun) -> Vec<LocatedRun> {
     let mut parts = Vec::new();
     let mut before = 0;
     for run in entered {

@@ -1,13 +1,13 @@
-//! Pages of a running program's files follow their readers: where those of a file, or of a part of
-//! it, run on another node than its pages are on, the pages are moved there.
+//! Moves cached pages of files to the nodes that read them.
 //!
-//! The policy is the simulator's `upm`, which weighs what reads from afar have cost against what a
-//! move costs; its page is a block of a file here, and its counts are of what programs tell.
-//! `controller` hears and decides, without ever touching the world: the same inputs give the same
-//! decisions, so a log can be replayed. `mover` maps what is to be moved and has it moved as pages
-//! of memory are ([`crate::memory`]). `run` drives it all, `event` is what goes in and out of the
-//! controller.
+//! The policy is the simulator's `upm`: it weighs what remote reads have cost against what a move
+//! costs. Its page is a block of a file here, and its counts come from the reads that programs
+//! report. `controller` decides without touching the world, so a log of its inputs replays to the
+//! same decisions; `event` has these inputs and decisions, and `config` what the controller starts
+//! from. `job` maps the pages of a file and has [`crate::numa`]'s mover move them, as it moves
+//! pages of memory. `run` sets the mechanism up and drives it.
 
+mod config;
 mod controller;
 mod event;
 mod job;
@@ -19,11 +19,11 @@ use self::controller::FileMigrationController;
 use crate::decision_log::{self, Mismatch};
 use crate::error::Result;
 
-pub use controller::Summary;
+pub use controller::FileMigrationSummary;
 pub(crate) use run::{FileMigrationActuator, set_up};
 pub use run::{FileMigrationOptions, FileMigrationReport};
 
-/// Replays a run's log: drives the policy by its inputs once more, and compares the decisions.
+/// Replays a run's log: gives its inputs to the policy once more, and compares the decisions.
 /// Returns how many there were, or the first that differs.
 pub fn replay(path: &Path) -> Result<std::result::Result<usize, Mismatch>> {
     decision_log::replay::<FileMigrationController>(path)

@@ -1,50 +1,53 @@
-//! Where a program's iterations end, found in the sequence of its parallel constructs.
+//! Finds the iterations of a program in the sequence of its parallel constructs.
 //!
 //! UPM moves pages between the iterations of a program (section 3); its authors marked these by
-//! hand. Here they are found: the master thread of an iterative program meets the same call sites
-//! again and again, and the shortest sequence that repeats is the iteration. Plain periods are not
-//! enough. A solver inside the iteration runs until it has converged, so that no two iterations are
-//! equally long; every tenth iteration prints a norm; helpers are called from several places. So
-//! the sequence is read as what it is, a walk through nested loops.
+//! hand. Here they are found. The master thread of an iterative program passes the same call sites
+//! again and again, and the shortest sequence that repeats is the iteration. Looking for a fixed
+//! period is not enough: a solver inside the iteration runs until it has converged, so no two
+//! iterations are equally long; every tenth iteration prints a norm; helpers are called from
+//! several places. So the sequence is read as a walk through nested loops.
 //!
 //! # The path
-//! Call sites met for the first time are appended to a path. A site that is on the path already is
-//! the *header* of a loop, and its return ends a *pass*: what lies behind it on the path is the
-//! pass's *body*, and is cut off. Each construct is appended and cut once, so that the cost is
-//! constant on average, beside one look-up in a hash table. An inner loop leaves its sites on the
-//! path once, however often it ran: iterations with 5 and with 500 inner ones have the same body.
-//! This is the loop stack of Tubella and González (HPCA 1998), with call sites in the place of
+//! A call site that occurs for the first time is appended to a path. A site that is on the path
+//! already is the *header* of a loop, and its return ends a *pass*: the sites after it on the path
+//! are the pass's *body*, and are removed. Each construct is appended and removed once, so its cost
+//! is constant on average, plus one look-up in a hash table. An inner loop leaves its sites on the
+//! path once, however often it ran: iterations with 5 and with 500 inner passes have the same body.
+//! This is the loop stack of Tubella and González (HPCA 1998), with call sites in place of
 //! branches. The header is the site by which a loop is entered, so a loop that skips a construct
-//! now and then is the same loop.
+//! now and then is still the same loop.
 //!
 //! Bodies are compared by a hash of their sites. A loop *repeats* once passes with equal bodies
-//! have matched at least 8 sites in all: two passes of a long body, eight of a single site. If its
-//! bodies take turns with a period of up to 16 (sweeps that alternate; a helper that is met between
-//! the others, and first), three rounds of them must have been equal, and the whole round is the
-//! iteration.
+//! have matched at least 8 sites in all: two passes of a long body, eight of a single site. Bodies
+//! may also alternate with a period of up to 16 passes (sweeps in both directions; a helper that
+//! runs between the others, and first). Such a *round* must have occurred three times in a row, and
+//! then the whole round is the iteration.
 //!
 //! # Which loop is the iteration
 //! The first loop that repeats, until:
-//! - **One around it returns.** Then that one is the iteration, as soon as it repeats itself;
-//!   meanwhile nothing is. (CG: 25 passes of 4 constructs within an iteration of 112. What is taken
-//!   for iterations in the first one is wrong.) There are two exceptions. An outer loop that has
-//!   not repeated after 8 passes is not one. And an outer loop that holds at least four passes of
-//!   the inner and adds no more constructs than one of them is the inner loop with a *rare extra*:
-//!   a norm that is printed every tenth iteration. Sequences do not tell that from a loop with
-//!   little around its inner one; pages do not mind.
-//! - **It is not met for long**, eight times the constructs of its longest pass, while another one
-//!   repeats: the program is in another phase. If the old one comes back, and around the new one,
-//!   then this was a long inner loop, and the patience with the old one is doubled.
+//! - **A loop around it returns.** Then that one is the iteration as soon as it repeats itself;
+//!   until then there is none. (CG: 25 passes of 4 constructs within an iteration of 112. The
+//!   iterations that were found in the first 112 constructs are wrong.) There are two exceptions.
+//!   An outer loop that has not repeated after 8 passes is not taken. And an outer loop that holds
+//!   at least four passes of the inner loop and adds no more constructs than one of them is the
+//!   inner loop with a *rare extra*, such as a norm that is printed every tenth iteration. The
+//!   sequence alone does not distinguish that from a loop with little around its inner loop; for
+//!   the placement of pages it makes no difference.
+//! - **It does not occur for long**, eight times the constructs of its longest pass, while another
+//!   loop repeats: the program is in another phase. If the old loop comes back, around the new one,
+//!   then the new one was a long inner loop, and the time after which the old one is given up
+//!   doubles.
 //! - **Its bodies are new most of the time**: the loop is an accident of the path.
 //!
-//! The *confidence* is the share of the loop's last 32 passes whose body had been met among the 32
+//! The *confidence* is the share of the loop's last 32 passes whose body had occurred among the 32
 //! before, by the rule of succession: (known + 1) / (passes + 2). After 4096 constructs without an
-//! iteration, there are none that the caller should wait for: [`State::Unknown`] asks for periods
-//! of time instead, and ends by itself when a loop repeats.
+//! iteration the caller should not wait for one: [`State::Unknown`] asks for periods of time
+//! instead, and ends by itself when a loop repeats.
 //!
-//! At most 8192 sites are remembered; a program that has more is begun anew.
+//! At most 8192 sites are remembered; a program with more starts anew.
 //!
-//! A program that tells its iterations (`hither_iteration`) is believed, and nothing is looked for.
+//! Where a program marks its iterations itself (`hither_iteration`), these count and nothing is
+//! searched.
 
 mod passes;
 #[cfg(test)]
@@ -55,24 +58,24 @@ use hither_sys::record::ConstructKind;
 use passes::Passes;
 use rustc_hash::FxHashMap;
 
-/// Sites remembered at most: a few megabytes.
+/// The most sites that are remembered: a few megabytes.
 const SITES_MAX: usize = 8192;
 
-/// Constructs without an iteration after which none is expected.
-const GIVE_UP: u64 = 4096;
+/// After this many constructs without an iteration, none is expected.
+const CONSTRUCTS_WITHOUT_ITERATION_MAX: u64 = 4096;
 
-/// Passes of an outer loop within which it must repeat, or is none.
+/// An outer loop that has not repeated after this many passes is not the iteration.
 const PASSES_TO_REPEAT: u64 = 8;
 
-/// Passes of the inner loop within one of the outer, not counting the last, that make an extra
-/// construct rare.
-const RARE: u64 = 3;
+/// The least passes of the inner loop within one of the outer, not counting the last, for which an
+/// extra construct counts as rare.
+const RARE_EXTRA_PASSES_MIN: u64 = 3;
 
-/// How many of its own longest passes a loop may stay away.
-const PATIENCE: u64 = 8;
+/// How long a loop may not occur before it is given up, in its longest passes.
+const ABSENCE_PASSES_MAX: u64 = 8;
 
-/// And in any case so many constructs.
-const PATIENCE_MIN: u64 = 64;
+/// That absence is at least this many constructs.
+const ABSENCE_CONSTRUCTS_MIN: u64 = 64;
 
 /// Below this confidence, after [`passes::WINDOW`] / 2 passes, a loop is not the iteration.
 const CONFIDENCE_MIN: f64 = 0.5;
@@ -80,21 +83,20 @@ const CONFIDENCE_MIN: f64 = 0.5;
 /// What the constructs of one thread have shown so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum State {
-    /// No iteration yet.
+    /// No iteration found yet.
     Learning,
     /// Iterations are found.
     Iterating {
         /// The construct that begins an iteration.
         header: u64,
-        /// Constructs of the last one; `None` if no whole one was seen since its beginning was
-        /// known.
+        /// Constructs of the last iteration; `None` before a whole one was seen.
         constructs: Option<u64>,
-        /// The share of iterations that were like others, from 0 to 1, exclusively.
+        /// The share of iterations that were like others, between 0 and 1.
         confidence: f64,
     },
-    /// The program tells its iterations.
+    /// The program marks its iterations.
     Told,
-    /// None for so long that periods of time serve better.
+    /// No iteration for so long that periods of time serve better.
     Unknown,
 }
 
@@ -104,12 +106,12 @@ pub struct Iterations {
     sites: Vec<Site>,
     by_signature: FxHashMap<u64, u32>,
     path: Vec<Step>,
-    /// Constructs met.
+    /// Constructs so far.
     now: u64,
     chosen: Option<Chosen>,
-    /// A loop around the one that was the iteration, which has not repeated yet.
+    /// A loop around the one that was the iteration; it has not repeated yet.
     pending: Option<u32>,
-    /// When the last iteration ended.
+    /// The construct at which the last iteration ended.
     boundary: u64,
     told: bool,
 }
@@ -118,15 +120,15 @@ pub struct Iterations {
 #[derive(Debug)]
 struct Site {
     signature: u64,
-    /// Where on the path.
+    /// Its position on the path.
     place: Option<u32>,
-    /// When it was met last.
-    met: u64,
-    /// What its loop has done since it came onto the path.
-    inside: Inside,
+    /// The construct at which it last occurred.
+    last_seen: u64,
+    /// The passes of its loop since it was appended to the path.
+    inside: LoopTotals,
     /// Constructs of its longest pass.
     longest: u64,
-    /// How often it came back around a loop that had taken its place.
+    /// How often it came back around a loop that had replaced it.
     returns: u32,
     /// Its passes, once it has been the header of a loop.
     passes: Option<Box<Passes>>,
@@ -136,7 +138,7 @@ struct Site {
 #[derive(Debug)]
 struct Step {
     site: u32,
-    /// Of all sites up to this one.
+    /// The hash of all sites up to this one.
     hash: u64,
 }
 
@@ -144,7 +146,7 @@ struct Step {
 #[derive(Clone, Copy, Debug)]
 struct Chosen {
     site: u32,
-    /// Passes to an iteration, and those of the current one.
+    /// Passes that make up an iteration, and those of the current iteration so far.
     round: u32,
     done: u32,
     constructs: Option<u64>,
@@ -152,7 +154,7 @@ struct Chosen {
 
 /// Whole passes of a loop, and the constructs in them.
 #[derive(Clone, Copy, Debug, Default)]
-struct Inside {
+struct LoopTotals {
     passes: u64,
     constructs: u64,
 }
@@ -160,37 +162,39 @@ struct Inside {
 /// One pass of a loop.
 #[derive(Clone, Copy)]
 struct Pass {
-    /// Its constructs, those of inner loops each time.
+    /// Its constructs; those of inner loops count each time.
     constructs: u64,
-    /// Whether it cut the chosen loop off the path.
+    /// Whether it removed the chosen loop from the path.
     around: bool,
 }
 
 const HASH_BASE: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The hash of a path with one more site: a polynomial, so that the hash of a part is that of the
-/// whole less what came before. Signatures are hashes themselves.
-fn with(hash: u64, signature: u64) -> u64 {
+/// The hash of a path with one more site: a polynomial, so the hash of a part follows from the
+/// hashes of the whole and of what comes before. Signatures are hashes themselves.
+fn extended_hash(hash: u64, signature: u64) -> u64 {
     hash.wrapping_mul(HASH_BASE)
         .wrapping_add(signature.wrapping_add(HASH_BASE))
 }
 
 impl Iterations {
-    /// Nothing met yet.
+    /// A search that has seen no construct yet.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Takes the thread's next construct, and says what ends with it. An iteration ends where the
-    /// region begins, or the barrier is passed, that begins the next.
+    /// region or barrier that begins the next one occurs.
     pub fn construct(&mut self, kind: ConstructKind, signature: u64) -> Option<EpochKind> {
         match kind {
             ConstructKind::Iteration => {
                 self.told = true;
                 Some(EpochKind::Iteration)
             }
-            ConstructKind::ParallelBegin => self.meet(signature).then_some(EpochKind::Iteration),
-            ConstructKind::Barrier if self.meet(signature) => Some(EpochKind::Iteration),
+            ConstructKind::ParallelBegin => {
+                self.take_site(signature).then_some(EpochKind::Iteration)
+            }
+            ConstructKind::Barrier if self.take_site(signature) => Some(EpochKind::Iteration),
             ConstructKind::Barrier | ConstructKind::ParallelEnd => Some(EpochKind::Construct),
             ConstructKind::Hidden => None,
         }
@@ -201,10 +205,10 @@ impl Iterations {
         if self.told {
             return State::Told;
         }
-        let patience = self
+        let absence_max = self
             .chosen
-            .map_or(0, |chosen| self.site(chosen.site).patience());
-        if self.now - self.boundary > patience.max(GIVE_UP) {
+            .map_or(0, |chosen| self.site(chosen.site).absence_max());
+        if self.now - self.boundary > absence_max.max(CONSTRUCTS_WITHOUT_ITERATION_MAX) {
             return State::Unknown;
         }
         self.chosen.map_or(State::Learning, |chosen| {
@@ -218,7 +222,7 @@ impl Iterations {
     }
 
     /// Takes the next call site. True if an iteration ends before it.
-    fn meet(&mut self, signature: u64) -> bool {
+    fn take_site(&mut self, signature: u64) -> bool {
         if self.told {
             return false;
         }
@@ -235,7 +239,7 @@ impl Iterations {
                 self.is_chosen(id) && self.count()
             }
         };
-        self.site_mut(id).met = self.now;
+        self.site_mut(id).last_seen = self.now;
         if ended {
             self.boundary = self.now;
         }
@@ -271,8 +275,8 @@ impl Iterations {
         self.sites.push(Site {
             signature,
             place: None,
-            met: 0,
-            inside: Inside::default(),
+            last_seen: 0,
+            inside: LoopTotals::default(),
             longest: 0,
             returns: 0,
             passes: None,
@@ -282,10 +286,10 @@ impl Iterations {
 
     fn append(&mut self, id: u32, signature: u64) {
         let before = self.path.last().map_or(0, |step| step.hash);
-        let hash = with(before, signature);
+        let hash = extended_hash(before, signature);
         let place = Some(self.path.len() as u32);
         let site = self.site_mut(id);
-        (site.place, site.inside) = (place, Inside::default());
+        (site.place, site.inside) = (place, LoopTotals::default());
         self.path.push(Step { site: id, hash });
     }
 
@@ -295,8 +299,8 @@ impl Iterations {
         let sites = self.path.len() - place;
         let before = place.checked_sub(1).map_or(0, |at| self.path[at].hash);
         let to_here = self.path.last().map_or(0, |step| step.hash);
-        // Horner's scheme: what came before the header has been multiplied once for each site of
-        // the body.
+        // Horner's scheme: the hash before the header has been multiplied once for each site of the
+        // body.
         let body = to_here.wrapping_sub(before.wrapping_mul(HASH_BASE.wrapping_pow(sites as u32)));
         let chosen = self.chosen.map(|chosen| chosen.site);
         let mut around = false;
@@ -304,7 +308,7 @@ impl Iterations {
             self.sites[step.site as usize].place = None;
             around |= Some(step.site) == chosen;
         }
-        let constructs = self.now - self.site(id).met;
+        let constructs = self.now - self.site(id).last_seen;
         let site = self.site_mut(id);
         site.longest = site.longest.max(constructs);
         site.inside.passes += 1;
@@ -393,19 +397,21 @@ impl Iterations {
         true
     }
 
-    /// Whether the pass of an outer loop was the chosen one, with something beside it.
+    /// Whether the pass of an outer loop was the chosen loop with a rare extra.
     fn is_rare_extra(&self, chosen: Chosen, pass: Pass) -> bool {
         let inner = self.site(chosen.site);
         let inside = inner.inside;
         let passes = inner.passes.as_deref();
         let uniform = passes.is_some_and(|passes| passes.usual().is_some());
-        // The last pass of the inner loop is not ended by its header: two more than was counted,
-        // one of which is the extra.
+        // The header does not end the last pass of the inner loop, so two passes are missing from
+        // the count, one of which is the extra.
         let beside = pass.constructs.saturating_sub(inside.constructs);
-        uniform && inside.passes >= RARE && beside * inside.passes <= 2 * inside.constructs
+        uniform
+            && inside.passes >= RARE_EXTRA_PASSES_MIN
+            && beside * inside.passes <= 2 * inside.constructs
     }
 
-    /// Whether loop `id` has had its chance.
+    /// Whether loop `id` has had enough passes and does not repeat.
     fn is_hopeless(&self, id: u32) -> bool {
         let site = self.site(id);
         let passes = site.passes.as_deref().map_or(0, Passes::count);
@@ -414,10 +420,10 @@ impl Iterations {
 
     fn is_overdue(&self, id: u32) -> bool {
         let site = self.site(id);
-        self.now - site.met > site.patience()
+        self.now - site.last_seen > site.absence_max()
     }
 
-    /// Whether loop `id` runs inside one that is being waited for.
+    /// Whether loop `id` runs inside the loop that is still to repeat.
     fn is_within_pending(&self, id: u32) -> bool {
         let Some(pending) = self.pending.filter(|&pending| pending != id) else {
             return false;
@@ -435,14 +441,14 @@ impl Iterations {
         for (place, step) in self.path.iter().enumerate() {
             let site = self.site(step.site);
             assert_eq!(site.place, Some(place as u32), "a site is on the path once");
-            hash = with(hash, site.signature);
+            hash = extended_hash(hash, site.signature);
             assert_eq!(step.hash, hash);
         }
         let placed = self.sites.iter().filter(|site| site.place.is_some());
         assert_eq!(placed.count(), self.path.len());
         for (id, site) in self.sites.iter().enumerate() {
             assert_eq!(self.by_signature.get(&site.signature), Some(&(id as u32)));
-            assert!(site.met <= self.now);
+            assert!(site.last_seen <= self.now);
         }
         if let Some(chosen) = self.chosen {
             assert!(chosen.done < chosen.round);
@@ -455,7 +461,7 @@ impl Iterations {
 }
 
 impl Site {
-    /// How many passes make an iteration, if the loop repeats.
+    /// How many passes make up an iteration, if the loop repeats.
     fn repeats(&self) -> Option<u32> {
         self.passes.as_deref().and_then(Passes::round)
     }
@@ -464,9 +470,11 @@ impl Site {
         self.passes.as_deref().map_or(0.5, Passes::confidence)
     }
 
-    /// How many constructs may go by without it.
-    fn patience(&self) -> u64 {
-        let once = PATIENCE.saturating_mul(self.longest).max(PATIENCE_MIN);
+    /// How many constructs may pass without the loop.
+    fn absence_max(&self) -> u64 {
+        let once = ABSENCE_PASSES_MAX
+            .saturating_mul(self.longest)
+            .max(ABSENCE_CONSTRUCTS_MIN);
         once.saturating_mul(1 << self.returns.min(32))
     }
 }

@@ -1,13 +1,13 @@
-//! The passes of one loop: whether their bodies repeat, alone or in rounds.
+//! The passes of one loop: whether their bodies repeat, one by one or in rounds.
 
-/// Passes remembered.
+/// How many passes are remembered.
 pub(super) const WINDOW: usize = 32;
 
-/// The most passes to an iteration.
-const ROUND_MAX: usize = 16;
+/// The most passes of a round, which is one iteration.
+const ROUND_PASSES_MAX: usize = 16;
 
-/// Sites that must have matched before a loop counts as repeating.
-const MATCHED: u32 = 8;
+/// A loop repeats once passes with this many sites in all have matched.
+const MATCHED_SITES_MIN: u32 = 8;
 
 /// The last passes of a loop, by the hashes of their bodies.
 #[derive(Debug, Default)]
@@ -15,10 +15,10 @@ pub(super) struct Passes {
     /// Pass `n` at `n % WINDOW`.
     bodies: [u64; WINDOW],
     count: u64,
-    /// Whether each body was known when it came: the last one lowest.
+    /// By pass, whether its body was known when it ended: the last one in the lowest bit.
     known: u32,
-    /// For each period, how many passes in a row had the body of the one so many before.
-    runs: [u32; ROUND_MAX + 1],
+    /// By period, how many passes in a row had the body of the pass one period before.
+    runs: [u32; ROUND_PASSES_MAX + 1],
     /// Sites in the last body.
     sites: u32,
 }
@@ -27,7 +27,7 @@ impl Passes {
     pub(super) fn push(&mut self, body: u64, sites: u32) {
         let known = self.bodies[..self.held()].contains(&body);
         self.known = self.known << 1 | u32::from(known);
-        for period in 1..=ROUND_MAX {
+        for period in 1..=ROUND_PASSES_MAX {
             let same = self.before(period) == Some(body);
             let run = &mut self.runs[period];
             *run = if same { run.saturating_add(1) } else { 0 };
@@ -45,13 +45,13 @@ impl Passes {
         self.count.min(WINDOW as u64) as usize
     }
 
-    /// The body `back` passes ago, 1 being the last.
+    /// The body `back` passes ago; 1 is the last.
     fn before(&self, back: usize) -> Option<u64> {
         let at = self.count.checked_sub(back as u64)?;
         Some(self.bodies[at as usize % WINDOW])
     }
 
-    /// Whether enough passes are known to judge by their confidence.
+    /// Whether there are enough passes for their confidence to say something.
     pub(super) fn is_long(&self) -> bool {
         self.held() >= WINDOW / 2
     }
@@ -61,27 +61,27 @@ impl Passes {
         f64::from(self.known.count_ones() + 1) / (self.held() + 2) as f64
     }
 
-    /// How many passes make an iteration, if they repeat: one if bodies equal their predecessors,
-    /// the shortest round otherwise.
+    /// How many passes make up an iteration, if they repeat: one if bodies equal their
+    /// predecessors, otherwise those of the shortest round.
     pub(super) fn round(&self) -> Option<u32> {
         let run = self.runs[1];
-        if run >= 1 && run.saturating_mul(self.sites) >= MATCHED {
+        if run >= 1 && run.saturating_mul(self.sites) >= MATCHED_SITES_MIN {
             return Some(1);
         }
         self.longer_round()
     }
 
-    /// The shortest round of several passes of which three came in a row.
+    /// The shortest round of several passes that occurred three times in a row.
     fn longer_round(&self) -> Option<u32> {
-        (2..=ROUND_MAX as u32).find(|&period| {
+        (2..=ROUND_PASSES_MAX as u32).find(|&period| {
             let run = self.runs[period as usize];
-            run >= 2 * period && run.saturating_mul(self.sites) >= MATCHED
+            run >= 2 * period && run.saturating_mul(self.sites) >= MATCHED_SITES_MIN
         })
     }
 
-    /// The round from now on, which was `current`. Single passes become rounds if no body is the
-    /// usual one; a round is left if it is broken while another repeats, or if all bodies have
-    /// become equal.
+    /// The length of the round from now on, which was `current`. Single passes become rounds if no
+    /// body is the usual one. A round ends if it is broken while another one repeats, or if all
+    /// bodies have become equal.
     pub(super) fn round_after(&self, current: u32) -> u32 {
         if current == 1 {
             return match self.usual() {
@@ -96,7 +96,7 @@ impl Passes {
         }
     }
 
-    /// The body of more than half of the last passes (Boyer and Moore's vote, 1981).
+    /// The body of more than half of the last passes (majority vote of Boyer and Moore, 1981).
     pub(super) fn usual(&self) -> Option<u64> {
         let last = || (1..=WINDOW / 2).map_while(|back| self.before(back));
         let (mut candidate, mut lead) = (0, 0);

@@ -1,5 +1,5 @@
-//! What this machine lets a live run do with memory pages: found out by trying, as a run does at
-//! its start.
+//! What this machine permits a live run to do with memory pages. This is found out by trying, as a
+//! run does at its start.
 
 use std::io;
 
@@ -8,23 +8,23 @@ use hither_sys::machine::{Machine, NodeMemory, PageState};
 pub use hither_sys::page_faults::WatchError;
 pub use hither_sys::page_sampling::{SamplingCost, SamplingError};
 
-use super::counters::{Budget, PERMILLE};
+use super::counters::{PERMILLE, SamplingBudget};
 
-/// The answers of a machine.
+/// What a machine permits.
 #[derive(Clone, Debug)]
 pub struct Capabilities {
     /// Memory nodes, in the order of their numbers.
     pub nodes: Vec<NodeMemory>,
     /// Size of a huge page, where a first touch may bring in a whole one.
     pub huge_page_bytes: Option<u64>,
-    /// Whether the page faults that are watched include the kernel's own on a program's behalf; or
-    /// why none are.
+    /// Whether the page faults that can be watched include the kernel's own on a program's behalf;
+    /// or why none can.
     pub faults: Result<bool, WatchError>,
     /// Whether pages can be moved.
     pub moving: Result<(), MoveError>,
     /// The ways to count accesses, the best first.
     pub counters: Vec<CounterProbe>,
-    /// Part of a CPU that counting may take.
+    /// The share of a CPU that counting may take; 1 is a whole one.
     pub budget: f64,
 }
 
@@ -34,24 +34,24 @@ pub struct CounterProbe {
     /// Its name.
     pub name: &'static str,
     /// What it can do, or why it cannot be used.
-    pub answer: Result<Counting, SamplingError>,
+    pub answer: Result<CountingCapability, SamplingError>,
 }
 
 /// What a way to count accesses can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counting {
-    /// Whether it sees reads, too.
+pub struct CountingCapability {
+    /// Whether it sees reads as well as writes.
     pub sees_reads: bool,
-    /// What a sample costs, where that could be measured.
+    /// The cost of a sample, where it could be measured.
     pub cost: Option<SamplingCost>,
 }
 
 impl Capabilities {
-    /// Asks the machine.
+    /// Tries what this machine permits.
     pub fn of(machine: &dyn Machine) -> io::Result<Capabilities> {
         let counter = |candidate: hither_sys::samplers::SamplerCandidate| CounterProbe {
             name: candidate.name,
-            answer: candidate.sampler.map(|mut arm| Counting {
+            answer: candidate.sampler.map(|mut arm| CountingCapability {
                 sees_reads: arm.sees_reads(),
                 cost: arm.cost(),
             }),
@@ -68,24 +68,24 @@ impl Capabilities {
                 .into_iter()
                 .map(counter)
                 .collect(),
-            budget: Budget::of(cpus, PERMILLE).share,
+            budget: SamplingBudget::of(cpus, PERMILLE).share,
         })
     }
 
-    /// The way that a run would take: the first that works, if faults, which samples are, can be
-    /// watched.
+    /// The way to count that a run would take: the first that works, if faults can be watched,
+    /// since samples are faults.
     pub fn chosen(&self) -> Option<&CounterProbe> {
         let first = self.counters.iter().find(|counter| counter.answer.is_ok());
         first.filter(|_| self.faults.is_ok())
     }
 
-    /// Samples a second that the budget allows at this cost.
+    /// How many samples a second the budget allows at this cost.
     pub fn rate(&self, cost: SamplingCost) -> u64 {
         (self.budget * 1e9 / (cost.arm_ns + cost.touch_ns).max(1) as f64) as u64
     }
 }
 
-/// Asks where a page of ours is, which takes the right to move it.
+/// Looks up a page of this process: the kernel asks for the same right as for moving it.
 fn moving(machine: &dyn Machine) -> Result<(), MoveError> {
     let here = 0_u8;
     let mut states: Vec<PageState> = Vec::new();
@@ -123,7 +123,7 @@ mod tests {
             arm_ns: 1_500,
             touch_ns: 500,
         };
-        let counting = Counting {
+        let counting = CountingCapability {
             sees_reads: false,
             cost: Some(cost),
         };

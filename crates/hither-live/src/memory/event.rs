@@ -1,20 +1,20 @@
-//! What the controller hears and what it decides, in the form in which both are logged.
+//! The inputs and decisions of the controller, as they are logged.
 
 use hither_core::placement::RegionTier;
 use hither_sys::record::ConstructKind;
 use serde::{Deserialize, Serialize};
 
 use crate::controller;
-pub(crate) use crate::decision_log::hex;
+use crate::decision_log::hex;
 use crate::numa::ranges::{LocatedRun, MoveResult, PageRange};
 
 pub(crate) type TimedInput = controller::TimedInput<Input>;
 
-/// Something that the controller hears of.
+/// An input of the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "input", rename_all = "snake_case")]
 pub(crate) enum Input {
-    /// A process runs a program from its start: whatever it had before is gone.
+    /// A process begins to run a program: what it had before is gone.
     Started { pid: u32 },
     /// A process has ended.
     Ended { pid: u32 },
@@ -29,14 +29,14 @@ pub(crate) enum Input {
         signature: u64,
         cpu: u32,
     },
-    /// Memory is no longer a region's, or no longer there.
+    /// Memory is no longer a region's, or was unmapped.
     RegionEnd {
         pid: u32,
         #[serde(with = "hex")]
         start: u64,
         length: u64,
     },
-    /// A page was touched that was not there.
+    /// A page fault.
     Fault {
         pid: u32,
         tid: u32,
@@ -52,7 +52,7 @@ pub(crate) enum Input {
         #[serde(with = "hex")]
         address: u64,
     },
-    /// A program gave a range a memory policy, or could not.
+    /// A program has set the memory policy of a range, or could not.
     Bound {
         pid: u32,
         #[serde(with = "hex")]
@@ -60,15 +60,15 @@ pub(crate) enum Input {
         length: u64,
         #[serde(with = "hex")]
         nodes: u64,
-        /// The error number, 0 where it was done.
+        /// The error number; 0 for success.
         error: u32,
-        /// What was known of the allocation's site asked for it, not an order.
+        /// The policy is the one of the allocation's site, and not of a bind request.
         site: bool,
-        /// It is a [`Decision::Hint`] that was carried out.
+        /// It carries out a [`Decision::Hint`].
         #[serde(default)]
         hint: bool,
     },
-    /// A thread met a boundary between parallel constructs, as the master of an outermost team.
+    /// A thread that leads an outermost team met a boundary between parallel constructs.
     Construct {
         pid: u32,
         tid: u32,
@@ -77,10 +77,10 @@ pub(crate) enum Input {
         kind: ConstructKind,
         #[serde(with = "hex")]
         signature: u64,
-        /// Of the team; 0 where that is not known.
+        /// Threads of the team; 0 where that is unknown.
         threads: u16,
     },
-    /// A thread of a team runs there, on another node than when it last said so.
+    /// A thread of a team runs on another node than when it last reported.
     Thread { pid: u32, tid: u32, cpu: u32 },
     /// Pages could not be armed.
     Unarmed {
@@ -89,12 +89,12 @@ pub(crate) enum Input {
         start: u64,
         pages: u32,
         why: String,
-        /// None of this process ever can.
+        /// No pages of this process can ever be.
         for_good: bool,
     },
-    /// Arming so many pages took so much processor time.
+    /// Arming pages took this processor time.
     Armed { pages: u32, took_ns: u64 },
-    /// Where pages are that were asked about; those that are nowhere are left out.
+    /// Nodes of the pages of a [`Decision::Locate`]. Pages that do not exist are left out.
     Located { job: u64, found: Vec<LocatedRun> },
     /// A move has ended.
     Moved(MoveResult),
@@ -104,16 +104,16 @@ pub(crate) enum Input {
     Tick,
 }
 
-/// What the controller wants done.
+/// A decision of the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "decision", rename_all = "snake_case")]
 pub(crate) enum Decision {
-    /// Switch the watching of faults on or off.
+    /// Switch the recording of faults on or off.
     Watch { on: bool },
-    /// What was found out about a region, and from what: to be told, not to be done.
+    /// The tier of a region was settled. For the log: there is nothing to carry out.
     Settled(Settled),
-    /// Have the program give the range a policy: from the kernel's default (no nodes) to a
-    /// preferred node or several in turn.
+    /// Have the program set the memory policy of a range: the kernel's default (no nodes), a
+    /// preferred node, or several nodes interleaved.
     Bind {
         pid: u32,
         #[serde(with = "hex")]
@@ -122,14 +122,14 @@ pub(crate) enum Decision {
         #[serde(with = "hex")]
         nodes: u64,
     },
-    /// Have programs bind at once what is allocated at this site, or no longer (no nodes).
+    /// Have programs bind regions of this site when they allocate them; no nodes: no longer.
     Site {
         #[serde(with = "hex")]
         signature: u64,
         #[serde(with = "hex")]
         nodes: u64,
     },
-    /// Move what is there of a range to these nodes; to several of them page by page in turn.
+    /// Move the existing pages of a range to these nodes; to several nodes in turn.
     Move {
         job: u64,
         pid: u32,
@@ -139,7 +139,7 @@ pub(crate) enum Decision {
         #[serde(with = "hex")]
         nodes: u64,
     },
-    /// Sample a range from now on, or no longer.
+    /// Begin or end sampling a range.
     Sample {
         pid: u32,
         #[serde(with = "hex")]
@@ -147,8 +147,8 @@ pub(crate) enum Decision {
         length: u64,
         on: bool,
     },
-    /// Have the kernel sample a range, most of which is on this node (the kernel's number); none:
-    /// the kernel's default again.
+    /// Have the kernel sample a range, most of which is on this node (the kernel's number). `None`:
+    /// the kernel's default policy again.
     Hint {
         pid: u32,
         #[serde(with = "hex")]
@@ -156,19 +156,19 @@ pub(crate) enum Decision {
         length: u64,
         node: Option<u32>,
     },
-    /// Have the next touch of each of these pages fault once more, as a sample of who uses them.
+    /// Arm these pages: the next touch of each faults, as a sample of who uses it.
     Arm { pid: u32, ranges: Vec<PageRange> },
-    /// Find out where these pages are.
+    /// Look up the nodes of these pages.
     Locate {
         job: u64,
         pid: u32,
         ranges: Vec<PageRange>,
     },
-    /// What the samples said when the policy was asked about them: to be told, not to be done.
+    /// The policy was asked about the samples. For the log: there is nothing to carry out.
     Judged(Judged),
-    /// Move pages of a region to where they are used.
+    /// Move pages of a region to the node that uses them.
     Migrate(Migrate),
-    /// A region is too large to be followed: a reservation, more than the machine has.
+    /// A region is not tracked, since it is larger than the machine's memory: a reservation.
     Unfollowed {
         pid: u32,
         #[serde(with = "hex")]
@@ -177,7 +177,7 @@ pub(crate) enum Decision {
     },
 }
 
-/// What was found out about a region.
+/// The tier of a region, and what led to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Settled {
     pub(crate) pid: u32,
@@ -189,34 +189,33 @@ pub(crate) struct Settled {
     pub(crate) signature: u64,
     /// First faults that were seen.
     pub(crate) faults: u32,
-    /// Whether its site was known, so that no fault was needed.
+    /// The tier of its site was known, so that no fault was needed.
     pub(crate) known: bool,
-    #[serde(with = "class")]
-    pub(crate) class: RegionTier,
-    /// The node that it was touched (or, if its site was known, allocated) from, by the kernel's
-    /// number.
+    #[serde(rename = "class", with = "tier")]
+    pub(crate) tier: RegionTier,
+    /// The kernel's number of the node that touched it, or that allocated it if its site was known.
     pub(crate) from: u32,
     /// The nodes that its pages are wanted on, a bit each.
     #[serde(with = "hex")]
     pub(crate) nodes: u64,
-    /// Of its pages, how many are wanted on another node than `from`.
+    /// How many of its pages are wanted on another node than `from`.
     pub(crate) away: u32,
 }
 
-/// What the policy was shown at the end of an iteration or a period.
+/// What the policy got at the end of an iteration or a period, and what it wants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Judged {
-    /// The process; none of a period of the policy's own, which is of all.
+    /// The process; `None` for a period of the policy's own, which is for all processes.
     pub(crate) pid: Option<u32>,
-    /// How the end was known.
+    /// What ended.
     pub(crate) ended: Ended,
-    /// Samples since the last time, and those of them that were local.
+    /// Samples since the last judgement, and how many of them were local.
     pub(crate) samples: u64,
     pub(crate) local: u64,
-    /// Pages that the policy knows something of, and those that it wants elsewhere.
+    /// Pages with counts, and pages that the policy wants elsewhere.
     pub(crate) pages: u32,
     pub(crate) wanted: u32,
-    /// Pages that may be armed a second from now on.
+    /// How many pages a second are armed from now on.
     pub(crate) rate: u64,
 }
 
@@ -224,9 +223,9 @@ pub(crate) struct Judged {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Ended {
-    /// An iteration that the program told of, or that repeats.
+    /// An iteration, which the program reported or which was detected.
     Iteration,
-    /// A period of time, of a program without iterations.
+    /// A period of time, in a program without iterations.
     Period,
 }
 
@@ -242,17 +241,17 @@ pub(crate) struct Migrate {
     pub(crate) to: u32,
     pub(crate) pages: u32,
     pub(crate) ranges: Vec<PageRange>,
-    /// Samples of the region since its last judgement, and those of them from that node.
+    /// Samples of the region since its last judgement, and how many of them are from that node.
     pub(crate) samples: u64,
     pub(crate) from_there: u64,
-    /// What the policy was shown of these pages, sums over them: accesses from the node that has
-    /// them (the upper bound), and from the one that is to have them (the lower bound).
+    /// Counts of these pages, summed: accesses from their node (upper bounds), and from the node
+    /// that they move to (lower bounds).
     pub(crate) here: u64,
     pub(crate) there: u64,
-    /// What moving saves in an iteration or a period like the last, by these bounds and without
-    /// contention: at the least, and so at times less than nothing.
+    /// The least that moving saves in an iteration or a period like the last, by these bounds and
+    /// without contention. It may be negative.
     pub(crate) gain_ns: i64,
-    /// What moving costs once.
+    /// What moving costs.
     pub(crate) cost_ns: u64,
 }
 
@@ -287,16 +286,16 @@ pub(crate) mod construct {
     }
 }
 
-/// Classes by the policy's words.
-pub(crate) mod class {
+/// Tiers by name.
+pub(crate) mod tier {
     use hither_core::placement::RegionTier;
     use serde::{Deserialize, Deserializer, Serializer, de};
 
     pub(crate) fn serialize<S: Serializer>(
-        class: &RegionTier,
+        tier: &RegionTier,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(match class {
+        serializer.serialize_str(match tier {
             RegionTier::Local => "local",
             RegionTier::Remote => "remote",
         })

@@ -1,49 +1,51 @@
-//! When page faults are worth watching.
+//! Decides when page faults are worth recording.
 //!
-//! A fault that is watched costs the program 0.3 to 1 us more (2 cores, Linux 6.18, 2026-11), and
-//! only the first faults of a region that is not decided on say anything. The agent learns of a new
-//! region milliseconds late, when a small one has been touched already, so faults are watched
-//! beforehand while new regions keep coming, within a budget: some faults that say nothing a
-//! second, 1 % of a CPU at 1 us each, or 1 % of all CPUs where the kernel's own hint faults are
-//! what is counted. With nothing undecided and nothing new, they cost nothing. While pages are
-//! armed, their faults are what is waited for, and those of other pages cost as much as they do
-//! otherwise.
+//! A recorded fault costs the program 0.3 to 1 us more (2 cores, Linux 6.18, 2026-11), and only the
+//! first faults of an undecided region are of use. The agent learns of a new region milliseconds
+//! late, when a small one has been touched already. So faults are recorded ahead while new regions
+//! keep coming, within a budget of useless faults a second: 1 % of a CPU at 1 us each, or 1 % of
+//! all CPUs where the kernel's hint faults are counted. With no undecided and no new region,
+//! recording is off and costs nothing. While pages are armed, recording waits for their faults, and
+//! faults of other pages are charged to the budget as ever.
 
-/// Faults a second that are paid for on any machine.
-pub(crate) const BUDGET_MIN: u64 = 10_000;
+/// The budget of any machine, in faults a second.
+pub(crate) const FAULTS_PER_SECOND_MIN: u64 = 10_000;
 
-/// Pages that the kernel takes the rights off in one go (256 MiB, `scan_size_mb`): of so many hint
-/// faults the first alone would say who comes first, so that all of them are watched, or none.
-pub(crate) const SCAN: u64 = 1 << 16;
+/// Pages that the kernel's scanner takes the rights off at once (256 MiB, `scan_size_mb`). The
+/// first of these hint faults alone would only show who comes first: so all of them are recorded,
+/// or none.
+pub(crate) const SCAN_PAGES: u64 = 1 << 16;
 
-/// What a new region is allowed at once, however little is left.
-const ALLOWANCE: u64 = 1_000;
+/// The faults that are left at least when a new region comes.
+const NEW_REGION_FAULTS_MIN: u64 = 1_000;
 
-/// Watching goes on for so long after the last new region.
+/// Recording goes on for this long after the last new region.
 const QUIET_NS: u64 = 1_000_000_000;
 
-/// Whether faults are watched, and what may be spent on it.
+/// Whether faults are recorded, and what may be spent on it.
 #[derive(Debug)]
 pub(crate) struct FaultRecording {
-    /// Faults a second.
+    /// Useless faults a second.
     budget: u64,
-    /// What is saved of them at the most. After a pause for lack of them, watching goes on with
-    /// half as many.
+    /// The most faults that may be saved. After a pause because none were left, recording goes on
+    /// with half as many.
     saved_max: u64,
     on: bool,
     left: u64,
     filled_ns: u64,
+    /// When the last new region came.
     news_ns: u64,
+    /// How many regions are undecided.
     undecided: u32,
-    /// Pages are armed: faults are what is waited for.
+    /// Pages are armed.
     samples: bool,
 }
 
 impl FaultRecording {
-    /// Watching is on from the program's start. `budget`: faults a second that nobody asked for;
-    /// `at_once`: how many of them should be watched without a pause.
+    /// Recording is on from the program's start. `budget`: useless faults a second; `at_once`: how
+    /// many of them should be recorded without a pause.
     pub(crate) fn new(budget: u64, at_once: u64) -> FaultRecording {
-        let budget = budget.max(BUDGET_MIN);
+        let budget = budget.max(FAULTS_PER_SECOND_MIN);
         let saved_max = budget.max(at_once);
         FaultRecording {
             budget,
@@ -57,35 +59,35 @@ impl FaultRecording {
         }
     }
 
-    /// A region came that is not decided on.
+    /// An undecided region has come.
     pub(crate) fn undecided(&mut self, now_ns: u64) {
         self.undecided += 1;
         self.news_ns = now_ns;
-        self.left = self.left.max(ALLOWANCE);
+        self.left = self.left.max(NEW_REGION_FAULTS_MIN);
     }
 
-    /// Whether pages are armed.
-    pub(crate) fn samples(&mut self, samples: bool) {
+    /// Sets whether pages are armed.
+    pub(crate) fn set_sampling(&mut self, samples: bool) {
         self.samples = samples;
     }
 
-    /// Whether faults are seen.
+    /// Whether faults are recorded.
     pub(crate) fn is_on(&self) -> bool {
         self.on
     }
 
-    /// One is decided on, or gone.
+    /// An undecided region was decided, or is gone.
     pub(crate) fn decided(&mut self) {
         self.undecided -= 1;
     }
 
-    /// A fault that was not asked for: it said nothing, or it is one of the kernel's own, of which
-    /// there may be any number.
+    /// Charges a fault that was not asked for: a useless one, or one of the kernel's hint faults,
+    /// of which there may be any number.
     pub(crate) fn charge(&mut self) {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// Whether to watch from now on, where that has changed.
+    /// Whether to record from now on, where that has changed.
     pub(crate) fn change(&mut self, now_ns: u64) -> Option<bool> {
         let earned = (now_ns.saturating_sub(self.filled_ns)) / (1_000_000_000 / self.budget);
         if earned > 0 {
@@ -102,7 +104,7 @@ impl FaultRecording {
         (on != std::mem::replace(&mut self.on, on)).then_some(on)
     }
 
-    /// When time alone may change it.
+    /// When the passing of time may change it.
     pub(crate) fn due_ns(&self) -> Option<u64> {
         let refilled = self.filled_ns + self.saved_max / 2 * (1_000_000_000 / self.budget);
         match (self.on, self.undecided > 0 || self.samples) {
@@ -137,7 +139,7 @@ mod tests {
     fn faults_that_say_nothing_use_the_budget_up() {
         let mut watch = FaultRecording::new(0, 0);
         watch.undecided(0);
-        (0..BUDGET_MIN).for_each(|_| watch.charge());
+        (0..FAULTS_PER_SECOND_MIN).for_each(|_| watch.charge());
         assert_eq!(watch.change(1), Some(false));
         let due = watch.due_ns().expect("it is undecided");
         assert_eq!(watch.change(due - 1), None);
@@ -145,16 +147,16 @@ mod tests {
         // after one more.
         assert_eq!(watch.change(due + SECOND), Some(true));
         // What comes at once is watched as a whole, and paid for by a longer pause.
-        let mut whole = FaultRecording::new(0, SCAN);
+        let mut whole = FaultRecording::new(0, SCAN_PAGES);
         whole.undecided(0);
-        (1..SCAN).for_each(|_| whole.charge());
+        (1..SCAN_PAGES).for_each(|_| whole.charge());
         assert_eq!(whole.change(1), None);
         whole.charge();
         assert_eq!(whole.change(1), Some(false));
         assert_eq!(whole.change(SECOND), None);
         assert_eq!(whole.change(4 * SECOND), Some(true));
         // What is new is watched at once.
-        (0..BUDGET_MIN).for_each(|_| watch.charge());
+        (0..FAULTS_PER_SECOND_MIN).for_each(|_| watch.charge());
         assert_eq!(watch.change(due + SECOND + 1), Some(false));
         watch.undecided(due + SECOND + 2);
         assert_eq!(watch.change(due + SECOND + 2), Some(true));

@@ -1,14 +1,13 @@
-//! Live memory pages: an unmodified program runs, its large regions of memory are watched while
-//! they are first touched, and a placement policy, the simulator's own code, says where their pages
-//! are to be.
+//! Places the memory of an unmodified program: a placement policy, the simulator's own code,
+//! decides on which nodes the pages of its large regions are.
 //!
-//! `run` sets it up: the program reports regions through its rings, perf their first faults.
-//! `controller` takes both in, asks the policy, and answers with decisions, without ever touching
-//! the world: the same inputs give the same decisions, so a log can be replayed. `region_map` finds
-//! the region of an address, `fault_recording` says when faults are worth their cost. Decisions are
-//! carried out by the program itself (binding a range, at its next hooked call) and by
-//! [`crate::numa`]'s mover (what is there already). `counters` counts accesses by sampling. `event`
-//! is what goes in and out. [`capabilities`] is what a machine would let it do.
+//! The program reports its regions through its rings, and perf reports their first faults. `run`
+//! sets both up. `controller` takes them in, asks the policy, and decides without touching the
+//! world: equal inputs give equal decisions, so a log can be replayed. `event` has these inputs and
+//! decisions. `region_map` finds the region of an address, `fault_recording` decides when faults
+//! are worth their cost, and `counters` counts accesses by sampling. The program itself binds
+//! ranges, at its next hooked call, and [`crate::numa`]'s mover moves pages that exist already.
+//! [`capabilities`] finds out what a machine permits.
 //!
 //! First faults are observed and not intercepted; docs/internals/memory.md says why.
 
@@ -28,11 +27,11 @@ use self::controller::PlacementController;
 use crate::decision_log::{self, Mismatch};
 use crate::error::Result;
 
-pub use controller::{Locality, MigrationGain, SavedPlacement, Summary};
+pub use controller::{Locality, MemorySummary, MigrationGain, SavedPlacement};
 pub use run::{MemoryOptions, MemoryReport};
 pub(crate) use run::{PlacementActuator, set_up};
 
-/// Replays a run's log: drives the policy by its inputs once more, and compares the decisions.
+/// Replays a run's log: gives its inputs to the policy once more, and compares the decisions.
 /// Returns how many there were, or the first that differs.
 pub fn replay(path: &Path) -> Result<std::result::Result<usize, Mismatch>> {
     decision_log::replay::<PlacementController>(path)

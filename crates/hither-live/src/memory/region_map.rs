@@ -1,31 +1,31 @@
-//! Which region an address of a process belongs to, and dense numbers for pages.
+//! Finds the region of an address, and numbers pages densely.
 //!
-//! A region is one or more pieces of address space: a part of it may be unmapped. Addresses are
-//! looked up by process, since two processes use the same ones, and a forked child's copy is not
-//! its parent's region. Numbers of pages are handed out by region, so that a page's number is its
-//! region's first one and its index, and are used again once the region is gone.
+//! A region is one or more pieces of address space, since a part of it may be unmapped. Addresses
+//! are looked up by process: two processes may use the same ones, and a forked child's copy is not
+//! its parent's region. A region's pages have consecutive numbers, so that a page's number is the
+//! region's first one plus the page's index. Numbers are used again once the region is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hither_core::Object;
 use rustc_hash::FxHashMap;
 
-/// A part of a region that lies in one stretch of addresses.
+/// A part of a region with consecutive addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     end: u64,
     object: Object,
-    /// Pages of the region before it.
+    /// Index of its first page in the region.
     first: u32,
     /// When the region was allocated.
     since_ns: u64,
 }
 
-/// Pages that a region has no longer.
+/// Consecutive pages of a region that were unmapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cut {
+pub(crate) struct CutPages {
     pub(crate) object: Object,
-    /// Pages of the region before them.
+    /// Index of the first page in the region.
     pub(crate) first: u32,
     pub(crate) pages: u32,
 }
@@ -45,7 +45,7 @@ impl RegionMap {
         }
     }
 
-    /// The whole pages within a range; none where there is not one.
+    /// The whole pages within a range, if there are any.
     pub(crate) fn pages_within(&self, start: u64, length: u64) -> Option<(u64, u64)> {
         let page = self.page_bytes;
         let end = start.checked_add(length)? / page * page;
@@ -53,7 +53,7 @@ impl RegionMap {
         (start < end).then_some((start, end))
     }
 
-    /// Adds a region of whole pages where there is none.
+    /// Adds a region of whole pages, where no other region may be.
     pub(crate) fn insert(
         &mut self,
         pid: u32,
@@ -71,22 +71,27 @@ impl RegionMap {
         debug_assert_eq!(before, None, "the range was cut out first");
     }
 
-    /// The region of an address and the page's index in it.
+    /// The region of an address, and the index of its page there.
     pub(crate) fn find(&self, pid: u32, address: u64) -> Option<(Object, u32)> {
         let (start, piece) = self.processes.get(&pid)?.range(..=address).next_back()?;
         let index = (address - start) / self.page_bytes;
         (address < piece.end).then_some((piece.object, piece.first + index as u32))
     }
 
-    /// The regions that have a part of a range, each once.
+    /// The regions that overlap a range.
     pub(crate) fn overlapping(&self, pid: u32, (start, end): (u64, u64)) -> BTreeSet<Object> {
         let pieces = self.processes.get(&pid).into_iter().flatten();
         let pieces = pieces.filter(|&(&at, piece)| at < end && piece.end > start);
         pieces.map(|(_, piece)| piece.object).collect()
     }
 
-    /// Takes whole pages out of what was allocated until `until_ns`, and says of which regions.
-    pub(crate) fn cut(&mut self, pid: u32, (start, end): (u64, u64), until_ns: u64) -> Vec<Cut> {
+    /// Removes whole pages of regions that were allocated until `until_ns`, and returns which.
+    pub(crate) fn cut(
+        &mut self,
+        pid: u32,
+        (start, end): (u64, u64),
+        until_ns: u64,
+    ) -> Vec<CutPages> {
         let Some(pieces) = self.processes.get_mut(&pid) else {
             return Vec::new();
         };
@@ -108,7 +113,7 @@ impl RegionMap {
                 let first = index(to);
                 pieces.insert(to, Piece { first, ..piece });
             }
-            cuts.push(Cut {
+            cuts.push(CutPages {
                 object: piece.object,
                 first: index(from),
                 pages: index(to) - index(from),
@@ -120,8 +125,8 @@ impl RegionMap {
         cuts
     }
 
-    /// Takes out all that a process has.
-    pub(crate) fn cut_all(&mut self, pid: u32) -> Vec<Cut> {
+    /// Removes all pages of a process.
+    pub(crate) fn cut_all(&mut self, pid: u32) -> Vec<CutPages> {
         self.cut(pid, (0, u64::MAX), u64::MAX)
     }
 
@@ -138,25 +143,25 @@ impl RegionMap {
     }
 }
 
-/// Hands out ranges of dense numbers, low ones first.
+/// Hands out ranges of page numbers, low ones first.
 #[derive(Debug, Default)]
-pub(crate) struct Ranges {
-    /// Length by start; no two of them touch.
+pub(crate) struct PageNumbers {
+    /// Free ranges: length by start. No two of them are adjacent.
     free: BTreeMap<u32, u32>,
     end: u32,
 }
 
-impl Ranges {
-    /// One past the highest number that was ever handed out.
+impl PageNumbers {
+    /// One past the highest number that was ever in use.
     pub(crate) fn end(&self) -> u32 {
         self.end
     }
 
-    /// The first number of a range, unless numbers run out.
+    /// Takes a range, and returns its first number. `None` if there are no more numbers.
     pub(crate) fn take(&mut self, length: u32) -> Option<u32> {
         let fits = self.free.iter().find(|&(_, &free)| free >= length);
         let Some((&start, &free)) = fits else {
-            // The last free range may reach up to the end.
+            // The last free range may be at the end.
             let last = self
                 .free
                 .last_key_value()
@@ -175,7 +180,7 @@ impl Ranges {
         Some(start)
     }
 
-    /// Takes a range back.
+    /// Gives a range back.
     pub(crate) fn release(&mut self, mut start: u32, mut length: u32) {
         if let Some(after) = self.free.remove(&(start + length)) {
             length += after;
@@ -223,7 +228,7 @@ mod tests {
     fn a_part_in_the_middle_is_taken_out() {
         let mut regions = RegionMap::new(PAGE);
         regions.insert(1, pages(10, 20), Object(0), 5);
-        let cut = |first, pages| Cut {
+        let cut = |first, pages| CutPages {
             object: Object(0),
             first,
             pages,
@@ -237,7 +242,7 @@ mod tests {
         regions.check();
         // What lies across all three.
         let cuts = regions.cut(1, pages(11, 16), 9);
-        let others = Cut {
+        let others = CutPages {
             object: Object(1),
             first: 0,
             pages: 3,
@@ -259,7 +264,7 @@ mod tests {
 
     #[test]
     fn numbers_are_used_again() {
-        let mut ranges = Ranges::default();
+        let mut ranges = PageNumbers::default();
         assert_eq!(
             [10, 5, 10].map(|length| ranges.take(length)),
             [Some(0), Some(10), Some(15)]

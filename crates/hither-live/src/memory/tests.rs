@@ -1,16 +1,15 @@
-//! Logs of made-up programs replay to what they say, and a changed one does not.
+//! Logs of simulated programs replay to the same decisions, and a changed log does not.
 
 use hither_trace::schema::SiteRow;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::controller::{
-    Config, KnownSiteTier, Measured, NodeConfig, SampleSource, SavedPlacement,
-};
+use super::controller::{KnownSiteTier, MemoryConfig, SampleSource, SavedPlacement};
 use super::event::{Input, TimedInput};
 use super::*;
 use crate::controller::Controller;
 use crate::decision_log::{DecisionLog, LogFile};
+use crate::numa::host::{MeasuredCosts, NodeConfig};
 use crate::numa::ranges::{LocatedRun, MoveResult, RefusalReason, RefusedRun};
 use crate::skip::skip;
 use hither_core::placement::RegionTier;
@@ -18,14 +17,14 @@ use hither_sys::record::ConstructKind;
 
 const PAGE: u64 = 4096;
 
-fn config(dry_run: bool) -> Config {
+fn config(dry_run: bool) -> MemoryConfig {
     let node = |node, cpus: &[u32]| NodeConfig {
         node,
         cpus: cpus.to_vec(),
         frames: 3000,
         distances: vec![10, 20, 30],
     };
-    Config {
+    MemoryConfig {
         policy: "cache-aware{region=8192}".to_owned(),
         page_bytes: PAGE,
         huge_page_bytes: Some(512 * PAGE),
@@ -33,14 +32,14 @@ fn config(dry_run: bool) -> Config {
         source: SampleSource::Armed,
         cpu_permille: 10,
         nodes: vec![node(0, &[0, 1]), node(2, &[2]), node(3, &[])],
-        measured: Measured {
+        measured: MeasuredCosts {
             latency_ns: vec![80, 140, 300, 141, 82, 310, 160, 160, 80],
             migration_ns: Some(700),
             sample_ns: Some(3_000),
         },
         sites: vec![KnownSiteTier {
             signature: 3,
-            class: RegionTier::Remote,
+            tier: RegionTier::Remote,
         }],
         placed: vec![SavedPlacement {
             signature: 4,
@@ -52,7 +51,7 @@ fn config(dry_run: bool) -> Config {
     }
 }
 
-/// Anything that may be heard, sense or nonsense: few processes and addresses, so that things meet.
+/// Any input, sensible or not: few processes and addresses, so that inputs affect each other.
 fn input() -> impl Strategy<Value = Input> {
     let pid = || 1..4_u32;
     let start = || (0..64_u64).prop_map(|page| page * 16 * PAGE + page % 3);
@@ -72,7 +71,9 @@ fn input() -> impl Strategy<Value = Input> {
         1 => pid().prop_map(|pid| Input::Started { pid }),
         1 => pid().prop_map(|pid| Input::Ended { pid }),
         6 => (pid(), start(), length(), 0..6_u64, 0..5_u32).prop_map(
-            |(pid, start, length, signature, cpu)| Input::Region { pid, tid: pid, start, length, signature, cpu }
+            |(pid, start, length, signature, cpu)| {
+                Input::Region { pid, tid: pid, start, length, signature, cpu }
+            }
         ),
         4 => (pid(), start(), length())
             .prop_map(|(pid, start, length)| Input::RegionEnd { pid, start, length }),
@@ -88,7 +89,10 @@ fn input() -> impl Strategy<Value = Input> {
                 Input::Bound { pid, start, length, nodes, error, site, hint }
             }),
         4 => (0..30_u64, 0..50_u32, 0..3_u32, prop::collection::vec(refused, 0..3)).prop_map(
-            |(job, moved, absent, refused)| Input::Moved(MoveResult { job, moved, absent, there: 0, refused, took_ns: 1000 })
+            |(job, moved, absent, refused)| {
+                let (there, took_ns) = (0, 1000);
+                Input::Moved(MoveResult { job, moved, absent, there, refused, took_ns })
+            }
         ),
         6 => (pid(), 1..3_u32, 0..4_u32, 0..4_u64, 0..5_u16).prop_map(|(pid, tid, cpu, signature,
             threads)| {
@@ -110,7 +114,7 @@ fn input() -> impl Strategy<Value = Input> {
     ]
 }
 
-/// Runs of a page and those that follow it, as a stream makes them.
+/// Inputs in order of time, some of them repeated page by page, as by a stream.
 fn events() -> impl Strategy<Value = Vec<TimedInput>> {
     let streamed = prop_oneof![9 => Just(1_u64), 1 => Just(8)];
     let step = (input(), streamed, 0..80_000_000_u64);
@@ -144,9 +148,9 @@ fn events() -> impl Strategy<Value = Vec<TimedInput>> {
     })
 }
 
-/// Writes the log of a controller that hears these, and returns how much it decided. Panics where
-/// the controller's state breaks.
-fn logged(path: &Path, config: &Config, events: &[TimedInput]) -> usize {
+/// Writes the log of a controller with these inputs, and returns the number of decisions. Panics if
+/// an invariant of the controller breaks.
+fn logged(path: &Path, config: &MemoryConfig, events: &[TimedInput]) -> usize {
     let log = DecisionLog::<PlacementController>::begin(
         &LogFile::create(path, false).expect("created"),
         config,
@@ -166,7 +170,7 @@ fn logged(path: &Path, config: &Config, events: &[TimedInput]) -> usize {
     decisions
 }
 
-/// That act when a page is touched, when it is used, and both.
+/// Policies that act when a page is first touched, when it is used, and on both.
 const POLICIES: &[&str] = &[
     "cache-aware{region=8192}",
     "upm",
@@ -187,7 +191,7 @@ proptest! {
     ) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("log.jsonl");
-        let decisions = logged(&path, &Config { policy: policy.to_owned(), source,
+        let decisions = logged(&path, &MemoryConfig { policy: policy.to_owned(), source,
             ..config(dry_run) }, &events);
         prop_assert_eq!(replay(&path).expect("a sound log"), Ok(decisions));
     }
@@ -214,6 +218,33 @@ fn streamed() -> Vec<TimedInput> {
 }
 
 #[test]
+fn a_log_begins_with_the_configuration() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("log.jsonl");
+    logged(&path, &config(false), &[]);
+    let text = std::fs::read_to_string(&path).expect("read");
+    let first: Value = serde_json::from_str(text.lines().next().expect("a line")).expect("JSON");
+    let keys = first.as_object().expect("an object").keys();
+    assert_eq!(
+        keys.collect::<Vec<_>>(),
+        [
+            "cpu_permille",
+            "dry_run",
+            "hither_memory",
+            "huge_page_bytes",
+            "measured",
+            "nodes",
+            "page_bytes",
+            "placed",
+            "policy",
+            "sites",
+            "source"
+        ]
+    );
+    assert_eq!(first["hither_memory"], 2);
+}
+
+#[test]
 fn a_log_that_was_changed_is_found_out() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("log.jsonl");
@@ -228,7 +259,7 @@ fn a_log_that_was_changed_is_found_out() {
         "\"class\":\"remote\",\"from\"",
         "\"class\":\"local\",\"from\"",
     ));
-    let mismatch = changed.expect("a log").expect_err("another class");
+    let mismatch = changed.expect("a log").expect_err("another tier");
     assert!(mismatch.logged.contains("local"), "{mismatch:?}");
     assert!(mismatch.decided.contains("Remote"), "{mismatch:?}");
     let lines: Vec<&str> = text.lines().collect();
@@ -249,7 +280,7 @@ fn a_log_that_was_changed_is_found_out() {
             .contains(":1: ")
     );
     assert!(replayed("junk\n").is_err());
-    let newer = text.replace("\"hither_pages\":2", "\"hither_pages\":3");
+    let newer = text.replace("\"hither_memory\":2", "\"hither_memory\":3");
     assert!(
         replayed(&newer)
             .unwrap_err()

@@ -1,10 +1,11 @@
-//! Memory nodes: what all mechanisms that move pages share.
+//! Memory nodes: what the mechanisms that move pages share.
 //!
-//! [`topology`] is the machine's nodes, [`calibration`] what accesses and moves cost on it, `usage`
-//! how full nodes are, `mover` the thread that moves pages, and `ranges` the pages that it is told
-//! of and what came of them.
+//! [`topology`] describes the machine's nodes, and [`calibration`] measures what accesses and moves
+//! cost. `host` makes the placement that decides, `usage` reads how full nodes are, and `mover` is
+//! the thread that moves pages: `ranges` has what it is asked for and what it reports.
 
 pub mod calibration;
+pub(crate) mod host;
 pub(crate) mod mover;
 pub(crate) mod ranges;
 pub mod topology;

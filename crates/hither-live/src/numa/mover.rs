@@ -1,13 +1,15 @@
-//! Moves pages and says where they are, on a thread of its own: a call takes as long as the kernel
-//! likes, and the rings must be emptied meanwhile.
+//! Moves pages and looks up their nodes, on a thread of its own: a call may take long, and the
+//! rings must be drained meanwhile.
 //!
-//! Pages are asked about before they are moved, since most of a range is in place already or not
-//! there yet: that takes no lock on a page. A call moves [`BATCH`] pages to begin with (44 us a
-//! call for one page, 0.4 us a page in 512) and fewer or more where it takes long or next to no
-//! time, so that a call, which holds the program's map of memory for reading, is short whatever the
-//! machine. The mover gives up a job on its own: where the process is gone or not ours, and for the
-//! rest of a range where the node has no room, since each further try would have the kernel look
-//! for frames. It remembers no process: a number may be another's by the next job.
+//! The mover looks up where pages are before it moves any: most of a range is in place already or
+//! was not touched yet, and the look-up takes no lock on a page. The first call moves
+//! [`BATCH_PAGES_START`] pages: one page took 44 us, and in a call for 512 pages each took 0.4 us.
+//! Later calls move fewer pages where calls take long, and more where they are quick. So a call,
+//! which holds the program's map of memory for reading, is short on any machine.
+//!
+//! The mover gives up the rest of a job where the process is gone or belongs to another user, and
+//! where the node is full, since each further try would have the kernel search for frames. It keeps
+//! no state by process: by the next job a process number may be another one's.
 
 use std::io;
 use std::sync::Arc;
@@ -23,54 +25,55 @@ use crate::numa::ranges::{
     LocatedRun, MoveResult, PageRange, RefusalReason, RefusedRun, addresses,
 };
 
-/// Pages of the first call, and the fewest and most of any.
-const BATCH: usize = 512;
-const BATCH_MIN: usize = 64;
-const BATCH_MAX: usize = 4096;
+/// Pages of the first call, and the fewest and most of any call.
+const BATCH_PAGES_START: usize = 512;
+const BATCH_PAGES_MIN: usize = 64;
+const BATCH_PAGES_MAX: usize = 4096;
 
-/// A call that takes longer is followed by smaller ones, and one that takes a quarter of it by
-/// larger ones.
-const CALL_MAX: Duration = Duration::from_millis(4);
+/// After a call that takes longer batches are halved. After one that takes less than a quarter of
+/// it they are doubled.
+const CALL_TIME_MAX: Duration = Duration::from_millis(4);
 
-/// Something to be done about pages.
+/// Pages of a process to move or look up.
 #[derive(Clone, Debug)]
-pub(crate) struct Job {
+pub(crate) struct PageJob {
     pub(crate) job: u64,
     pub(crate) pid: u32,
     pub(crate) pages: Vec<PageRange>,
     pub(crate) task: Task,
 }
 
-/// What is to be done.
+/// What to do with the pages of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
-    /// Move what is there to these nodes, a bit each; what is not there will be later.
+    /// Move the pages to these nodes, a bit each. Pages that were not touched yet are counted: they
+    /// will be allocated there later.
     Move(u64),
-    /// Move all of it to this node. Pages that are not there are refused.
+    /// Move the pages to this node. Pages that do not exist are refused.
     Migrate(u32),
-    /// Say where it is.
+    /// Look up the nodes of the pages.
     Locate,
 }
 
-impl Job {
-    /// Pages of all ranges.
+impl PageJob {
+    /// The number of pages of all ranges.
     fn length(&self) -> u32 {
         self.pages.iter().map(|range| range.pages).sum()
     }
 }
 
-/// What came of a job.
+/// The outcome of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum JobResult {
-    /// Of pages that were to be moved.
+    /// Of a job that moves.
     Moved(MoveResult),
-    /// Of pages that were asked about.
+    /// Of a look-up.
     Located { job: u64, found: Vec<LocatedRun> },
 }
 
-/// The thread that moves pages, by jobs of one kind.
+/// The thread that moves pages. It takes jobs of one kind, `J`.
 #[derive(Debug)]
-pub(crate) struct Mover<J = Job, D = JobResult> {
+pub(crate) struct Mover<J = PageJob, D = JobResult> {
     jobs: Sender<J>,
     done: Receiver<D>,
     stop: Arc<AtomicBool>,
@@ -78,7 +81,8 @@ pub(crate) struct Mover<J = Job, D = JobResult> {
 }
 
 impl<J: Send + 'static, D: Send + 'static> Mover<J, D> {
-    /// `carry_out` does a job. The thread that calls this is woken when one is done.
+    /// Starts the thread, which calls `carry_out` for each job. Each time a job is done the thread
+    /// that called this is woken.
     pub(crate) fn start(
         machine: Arc<dyn Machine>,
         page_bytes: u64,
@@ -91,7 +95,7 @@ impl<J: Send + 'static, D: Send + 'static> Mover<J, D> {
         let asks = thread::current();
         let work = move || {
             for job in received {
-                // Whoever stops the mover may not wait for reports.
+                // Nobody receives reports any more while the mover is stopped.
                 let _ = report.send(carry_out(&mut worker, &job));
                 asks.unpark();
             }
@@ -105,18 +109,18 @@ impl<J: Send + 'static, D: Send + 'static> Mover<J, D> {
         })
     }
 
-    /// Takes a job; it is reported when it is done.
+    /// Sends a job to the thread.
     pub(crate) fn send(&self, job: J) {
-        // The thread ends with the channel alone, or by a panic that `stop` passes on.
+        // The thread ends when the channel is closed, or by a panic that `stop` passes on.
         let _ = self.jobs.send(job);
     }
 
-    /// What was done since this was last asked.
+    /// The outcomes since the last call.
     pub(crate) fn done(&self) -> impl Iterator<Item = D> + '_ {
         self.done.try_iter()
     }
 
-    /// Ends the thread after the call that it is in, and returns what was not reported yet.
+    /// Ends the thread after its current call. Returns the outcomes that were not taken yet.
     pub(crate) fn stop(self) -> Vec<D> {
         self.stop.store(true, Ordering::Relaxed);
         drop(self.jobs);
@@ -127,7 +131,7 @@ impl<J: Send + 'static, D: Send + 'static> Mover<J, D> {
     }
 }
 
-/// Does the work.
+/// Carries out jobs.
 pub(crate) struct Worker {
     machine: Arc<dyn Machine>,
     page_bytes: u64,
@@ -142,15 +146,15 @@ impl Worker {
         Worker {
             machine,
             page_bytes,
-            batch: BATCH,
+            batch: BATCH_PAGES_START,
             stop,
             states: Vec::new(),
             addresses: Vec::new(),
         }
     }
 
-    /// Does what it can of a job, and says how long that took.
-    pub(crate) fn carry_out(&mut self, job: &Job) -> JobResult {
+    /// Carries out a job as far as possible, and measures the processor time.
+    pub(crate) fn carry_out(&mut self, job: &PageJob) -> JobResult {
         let before_ns = thread_cpu_ns();
         let mut done = self.attempt(job);
         if let JobResult::Moved(moved) = &mut done {
@@ -159,7 +163,7 @@ impl Worker {
         done
     }
 
-    fn attempt(&mut self, job: &Job) -> JobResult {
+    fn attempt(&mut self, job: &PageJob) -> JobResult {
         let nodes: Vec<u32> = match job.task {
             Task::Move(nodes) => (0..64).filter(|node| nodes >> node & 1 == 1).collect(),
             Task::Migrate(node) => vec![node],
@@ -196,8 +200,8 @@ impl Worker {
         JobResult::Moved(moved)
     }
 
-    /// Where pages are, as far as the kernel says.
-    fn locate(&mut self, job: &Job) -> Vec<LocatedRun> {
+    /// Looks up the nodes of pages. Pages that the kernel knows nothing of are left out.
+    fn locate(&mut self, job: &PageJob) -> Vec<LocatedRun> {
         let mut found: Vec<LocatedRun> = Vec::new();
         let mut states = std::mem::take(&mut self.states);
         let mut batch = std::mem::take(&mut self.addresses);
@@ -205,7 +209,7 @@ impl Worker {
         let mut first = 0;
         loop {
             batch.clear();
-            batch.extend(addresses.by_ref().take(BATCH_MAX));
+            batch.extend(addresses.by_ref().take(BATCH_PAGES_MAX));
             if batch.is_empty() || self.stop.load(Ordering::Relaxed) {
                 break;
             }
@@ -234,11 +238,11 @@ impl Worker {
         found
     }
 
-    /// Moves one batch, the first page of which has the number `first`. An error is the reason for
-    /// which the rest is not tried.
+    /// Moves one batch, whose first page has the index `first` in the job. An error is the reason
+    /// not to try the rest.
     fn batch(
         &mut self,
-        job: &Job,
+        job: &PageJob,
         nodes: &[u32],
         (first, addresses): (u32, &[u64]),
         moved: &mut MoveResult,
@@ -253,7 +257,7 @@ impl Worker {
             true => push_refused(&mut moved.refused, index, 1, RefusalReason::Absent),
             false => moved.absent += 1,
         };
-        // To several nodes pages go in turn, as the kernel's interleaving has them go.
+        // With several nodes pages go to each in turn, as with the kernel's interleaving.
         let mut elsewhere: Vec<Vec<u32>> = vec![Vec::new(); nodes.len()];
         for (index, state) in (first..).zip(&states) {
             match state {
@@ -293,8 +297,8 @@ impl Worker {
         end
     }
 
-    /// Moves pages to one node. Of a huge page the first small one takes the others along, which
-    /// the kernel calls busy: so these are asked about once more.
+    /// Moves pages to one node. The first small page of a huge page takes the others along, and the
+    /// kernel then reports those as busy: so busy pages are looked up once more.
     fn send_to(
         &mut self,
         pid: u32,
@@ -320,7 +324,7 @@ impl Worker {
         Ok(())
     }
 
-    /// One call, timed.
+    /// Calls `move_pages`, and adjusts the batch size by the time that it took.
     fn call(
         &mut self,
         pid: u32,
@@ -331,12 +335,12 @@ impl Worker {
         let started = Instant::now();
         let answer = self.machine.move_pages(pid, addresses, to, states);
         let took = started.elapsed();
-        if took > CALL_MAX {
-            self.batch = (self.batch / 2).max(BATCH_MIN);
-        } else if to.is_some() && addresses.len() >= self.batch && took < CALL_MAX / 4 {
-            self.batch = (self.batch * 2).min(BATCH_MAX);
+        if took > CALL_TIME_MAX {
+            self.batch = (self.batch / 2).max(BATCH_PAGES_MIN);
+        } else if to.is_some() && addresses.len() >= self.batch && took < CALL_TIME_MAX / 4 {
+            self.batch = (self.batch * 2).min(BATCH_PAGES_MAX);
         }
-        // A kernel that says less than it was asked for is not to be believed.
+        // The answer has to have one state for each page.
         match answer {
             Ok(()) if states.len() == addresses.len() => Ok(()),
             Ok(()) => Err(RefusalReason::Error(0)),
@@ -345,7 +349,7 @@ impl Worker {
     }
 }
 
-/// Why the rest of a range is not tried once a call was refused.
+/// The reason for the rest of a range, once a call was refused.
 fn rest(why: RefusalReason) -> RefusalReason {
     match why {
         RefusalReason::NoProcess | RefusalReason::NotPermitted | RefusalReason::NodeNotAllowed => {
@@ -360,7 +364,7 @@ fn reason(state: PageState) -> RefusalReason {
         PageState::Busy | PageState::NotWrittenBack => RefusalReason::Busy,
         PageState::Shared => RefusalReason::Shared,
         PageState::NoRoom => RefusalReason::NoRoom,
-        // It went elsewhere than it was sent.
+        // It went to another node than the requested one.
         PageState::On(_) => RefusalReason::Busy,
         PageState::Absent | PageState::Unmapped | PageState::Untried => RefusalReason::Untried,
         PageState::Other(error) => RefusalReason::Error(error),
@@ -377,7 +381,7 @@ fn refused(refusal: MoveError) -> RefusalReason {
     }
 }
 
-/// Adds pages to the last run if they follow it.
+/// Adds refused pages: to the last run if they follow it, or else as a new run.
 pub(crate) fn push_refused(runs: &mut Vec<RefusedRun>, first: u32, pages: u32, why: RefusalReason) {
     match runs.last_mut() {
         _ if pages == 0 => {}

@@ -1,4 +1,4 @@
-//! Ranges of pages, in the form in which they are asked about, moved and logged.
+//! Ranges of pages, as the mover gets and reports them and as they are logged.
 
 use std::fmt;
 use std::io;
@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::decision_log::hex;
 
-/// What came of a move.
+/// The outcome of a move.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MoveResult {
     pub(crate) job: u64,
     /// Pages that were moved.
     pub(crate) moved: u32,
-    /// Pages that were where they were to be already.
+    /// Pages that were on the target node already.
     pub(crate) there: u32,
-    /// Pages that are not there yet.
+    /// Pages that do not exist yet, as they were never touched.
     pub(crate) absent: u32,
-    /// Processor time that it took: how long it had to wait for a processor is no cost of moving.
+    /// Processor time that it took: waiting for a processor is no cost of moving.
     pub(crate) took_ns: u64,
-    /// Runs of pages that stayed elsewhere.
+    /// Runs of pages that were not moved.
     pub(crate) refused: Vec<RefusedRun>,
 }
 
-/// A run of pages and where it is.
+/// A run of pages on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LocatedRun {
-    /// Pages before it in the range.
+    /// Index of the first page in the range.
     pub(crate) first: u32,
     pub(crate) pages: u32,
     /// The kernel's number.
@@ -36,13 +36,13 @@ pub(crate) struct LocatedRun {
 /// A run of pages that were not moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RefusedRun {
-    /// Pages before it in the range.
+    /// Index of the first page in the range.
     pub(crate) first: u32,
     pub(crate) pages: u32,
     pub(crate) why: RefusalReason,
 }
 
-/// Why pages stayed where they were.
+/// Why pages were not moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RefusalReason {
@@ -52,9 +52,9 @@ pub(crate) enum RefusalReason {
     NotPermitted,
     NoProcess,
     NodeNotAllowed,
-    /// They are not there: never touched, swapped out, or unmapped meanwhile.
+    /// There are no such pages: never touched, swapped out, or unmapped meanwhile.
     Absent,
-    /// The mover stopped before it came to them.
+    /// The mover stopped before it reached them.
     Untried,
     Error(i32),
 }
@@ -75,7 +75,7 @@ impl fmt::Display for RefusalReason {
     }
 }
 
-/// Pages in a row.
+/// Consecutive pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PageRange {
     #[serde(with = "hex")]
@@ -83,7 +83,7 @@ pub(crate) struct PageRange {
     pub(crate) pages: u32,
 }
 
-/// The addresses of all pages of some ranges.
+/// The addresses of all pages of these ranges.
 pub(crate) fn addresses(ranges: &[PageRange], page_bytes: u64) -> impl Iterator<Item = u64> + '_ {
     let of = move |range: &PageRange| {
         let start = range.start;

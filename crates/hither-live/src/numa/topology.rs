@@ -1,40 +1,45 @@
-//! The machine that we run on as a topology of memory nodes.
+//! The machine that hither runs on, as a topology of memory nodes.
 
 use hither_core::Topology;
 use hither_core::topology::TopologyError;
 pub use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
 
-/// What the firmware's table of distances calls local, and what Linux takes a remote node for where
-/// that table says nothing (`LOCAL_DISTANCE` and `REMOTE_DISTANCE`).
-pub(crate) const LOCAL: u32 = 10;
-const REMOTE: u32 = 20;
+/// The firmware's distance of a node to itself, and the one that Linux assumes between nodes where
+/// the firmware has no table. The names are the kernel's.
+pub(crate) const LOCAL_DISTANCE: u32 = 10;
+const REMOTE_DISTANCE: u32 = 20;
 
-/// Nanoseconds of a local access, where nothing says better: the table has relative latencies only.
+/// Latency of a local access that is assumed where none was measured: distances are relative.
 pub(crate) const LOCAL_NS: u32 = 70;
 
-/// Nanoseconds for one unit of distance.
-const UNIT_NS: u32 = LOCAL_NS / LOCAL;
+/// Latency for one unit of distance.
+const NS_PER_DISTANCE: u32 = LOCAL_NS / LOCAL_DISTANCE;
 
-/// The firmware's distance from one node to another, by their places; never as near as a node
-/// itself.
+/// The firmware's distance between two nodes, by their indices. Between different nodes it is
+/// always more than [`LOCAL_DISTANCE`].
 pub(crate) fn distance(nodes: &[NodeMemory], from: usize, to: usize) -> u32 {
     match nodes[from].distances.get(to) {
-        _ if from == to => LOCAL,
-        Some(&distance) if distance > LOCAL => distance,
-        _ => REMOTE,
+        _ if from == to => LOCAL_DISTANCE,
+        Some(&distance) if distance > LOCAL_DISTANCE => distance,
+        _ => REMOTE_DISTANCE,
     }
 }
 
-/// The topology of these nodes, in their order; an error where there is none.
+/// The topology of these nodes, in their order, with latencies by distance.
+///
+/// # Errors
+/// There is no node, or more than a topology has.
 pub fn topology(nodes: &[NodeMemory]) -> Result<Topology, TopologyError> {
     let pairs = 0..nodes.len() * nodes.len();
     let latencies: Vec<u32> = pairs
-        .map(|at| distance(nodes, at / nodes.len(), at % nodes.len()).saturating_mul(UNIT_NS))
+        .map(|at| {
+            distance(nodes, at / nodes.len(), at % nodes.len()).saturating_mul(NS_PER_DISTANCE)
+        })
         .collect();
     with_latencies(nodes, &latencies)
 }
 
-/// The same with the latency of each pair of nodes, row by row.
+/// The topology with a latency for each pair of nodes, row by row.
 pub(crate) fn with_latencies(
     nodes: &[NodeMemory],
     latency_ns: &[u32],

@@ -1,24 +1,26 @@
-//! How full the nodes are, read at a rate while there is something to decide.
+//! Reads how full the nodes are, at a limited rate.
 
 use std::sync::Arc;
 
 use hither_sys::machine::Machine;
 
-/// Reading takes some 50 us a node (sysfs formats a page of text): at most two thousandths of a CPU
-/// at this rate, as more than four nodes are read as much more seldom.
+/// The time between two readings on up to [`NODES_PER_PERIOD`] nodes; twice as long on up to twice
+/// as many, and so on. Reading takes 50 us for each node, since sysfs formats a page of text, so
+/// that this is at most two thousandths of a CPU.
 const PERIOD_NS: u64 = 100_000_000;
+const NODES_PER_PERIOD: usize = 4;
 
 /// Reads the nodes' usage.
 pub(crate) struct Usage {
     machine: Arc<dyn Machine>,
     frame_bytes: u64,
-    /// By the kernel's numbers, in order; what no file is there of is not asked again.
+    /// The kernel's numbers of the nodes that there were at the start, in order.
     nodes: Vec<u32>,
     read_ns: Option<u64>,
 }
 
 impl Usage {
-    /// In frames of so many bytes.
+    /// Counts in frames of so many bytes.
     pub(crate) fn new(machine: Arc<dyn Machine>, frame_bytes: u64) -> Usage {
         let nodes = machine.nodes().unwrap_or_default();
         let nodes = nodes.iter().map(|node| node.node).collect();
@@ -30,10 +32,11 @@ impl Usage {
         }
     }
 
-    /// Frames in use on each node, unless that was read a moment ago or cannot be read.
+    /// Frames in use on each node. `None` if the period is not over, or usage cannot be read.
     pub(crate) fn read(&mut self, now_ns: u64) -> Option<Vec<u32>> {
         let recent = |read_ns: u64| {
-            now_ns.saturating_sub(read_ns) < PERIOD_NS * self.nodes.len().div_ceil(4) as u64
+            now_ns.saturating_sub(read_ns)
+                < PERIOD_NS * self.nodes.len().div_ceil(NODES_PER_PERIOD) as u64
         };
         if self.nodes.is_empty() || self.read_ns.is_some_and(recent) {
             return None;

@@ -1,9 +1,9 @@
-//! The thread that empties the rings while the program runs, and writes what it finds.
+//! The thread that drains the rings while the program runs, and writes the trace.
 //!
-//! How often it looks follows how much it finds: at 3 million events a second, about the most that
-//! a hooked call allows, a ring of 1 MiB fills in 6 ms, so it never sleeps longer than
-//! [`PAUSE_MAX`]; when little comes that is 200 wake-ups a second. If writing fails the session is
-//! closed, which turns every hook into a plain call, and the thread ends.
+//! Its pause depends on how many records it finds. At 3 million events a second, about the most
+//! that a hooked call allows, a ring of 1 MiB fills in 6 ms: so the pause is never longer than
+//! [`PAUSE_MAX`], which is 200 wake-ups a second when little comes. If writing fails, the session
+//! is closed, which turns every hook into a plain call, and the thread ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -19,8 +19,8 @@ use hither_trace::{Error, Result, Writer};
 
 use super::intern::{Definitions, Numbers, ObjectDefinition, Stream, Streams};
 use super::not_recorded::Execs;
-use super::order::{HOLD_NS, Timed, Window};
-use super::record::Summary;
+use super::order::{HOLD_NS, ReorderWindow, Timed};
+use super::summary::RecordingSummary;
 use super::{machine, sites};
 use crate::launch;
 use crate::symbolise::Symboliser;
@@ -28,11 +28,11 @@ use crate::symbolise::Symboliser;
 const PAUSE_MIN: Duration = Duration::from_micros(200);
 const PAUSE_MAX: Duration = Duration::from_millis(5);
 
-/// Records a sweep that the pause is steered towards: a tenth of one ring.
-const SWEEP_RECORDS: usize = 2048;
+/// The records of a drain that the pause aims at: a tenth of one ring.
+const RECORDS_PER_DRAIN: usize = 2048;
 
-/// How often the rings of threads that died without a word are looked for.
-const REAP_NS: u64 = 100_000_000;
+/// How often the rings of threads that died without reporting it are looked for.
+const REAP_PERIOD_NS: u64 = 100_000_000;
 
 /// An access on its way to the trace.
 #[derive(Debug)]
@@ -80,12 +80,12 @@ pub(crate) struct Collector {
     writer: Writer,
     start: Start,
     node_of_cpu: Vec<u32>,
-    window: Window<Event>,
+    window: ReorderWindow<Event>,
     streams: Streams,
     definitions: Definitions,
     execs: Execs,
     tables: Tables,
-    summary: Summary,
+    summary: RecordingSummary,
     /// The first failure to write; nothing is written after it.
     failure: Option<Error>,
 }
@@ -102,10 +102,10 @@ struct Tables {
     threads: Numbers<Stream>,
 }
 
-/// What a finished recording comes to.
+/// The result of a recording.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    pub(crate) summary: Summary,
+    pub(crate) summary: RecordingSummary,
     pub(crate) losses: Losses,
 }
 
@@ -118,39 +118,39 @@ impl Collector {
             writer,
             node_of_cpu: machine::node_of_cpu(&start.nodes),
             start,
-            window: Window::new(),
+            window: ReorderWindow::new(),
             streams: Streams::default(),
             definitions: Definitions::default(),
             execs: Execs::default(),
             tables,
-            summary: Summary::default(),
+            summary: RecordingSummary::default(),
             failure: None,
         }
     }
 
-    /// The command itself is started, as process `pid`.
+    /// The command was started, as process `pid`.
     pub(crate) fn command_started(&mut self, pid: u32, program: &[u8]) {
         self.execs.announced(None, pid, self.start.time_ns, program);
     }
 
-    /// Empties the rings until `ended` is set, and then once more.
+    /// Drains the rings until `ended` is set, and then once more.
     pub(crate) fn collect(&mut self, session: &mut Session, ended: &AtomicBool) -> Result<()> {
         let mut pause = PAUSE_MIN;
         let mut reaped_ns = monotonic_ns();
         loop {
-            // Read first: what the program pushed before it ended is seen by the sweep after.
+            // Read before the drain, so that the last drain finds all that the program pushed.
             let last = ended.load(Ordering::Acquire);
-            let swept_ns = monotonic_ns();
+            let drained_ns = monotonic_ns();
             let mut records = session.drain(|ring, record| self.record(ring, record));
-            if swept_ns - reaped_ns >= REAP_NS {
+            if drained_ns - reaped_ns >= REAP_PERIOD_NS {
                 records += session.reap(|ring, record| self.record(ring, record));
-                reaped_ns = swept_ns;
+                reaped_ns = drained_ns;
             }
             if last {
                 session.close();
                 self.release(u64::MAX);
             } else if records > 0 {
-                self.release(swept_ns.saturating_sub(HOLD_NS));
+                self.release(drained_ns.saturating_sub(HOLD_NS));
             }
             if let Some(failure) = self.failure.take() {
                 session.close();
@@ -159,9 +159,9 @@ impl Collector {
             if last {
                 return Ok(());
             }
-            if records > SWEEP_RECORDS {
+            if records > RECORDS_PER_DRAIN {
                 pause = (pause / 2).max(PAUSE_MIN);
-            } else if records < SWEEP_RECORDS / 4 {
+            } else if records < RECORDS_PER_DRAIN / 4 {
                 pause = (pause * 2).min(PAUSE_MAX);
             }
             thread::park_timeout(pause);
@@ -215,7 +215,7 @@ impl Collector {
                     .announced(Some(self.streams.stream(by).image), pid, time_ns, path);
             }
             Record::ExecFailed { pid } => self.execs.failed(pid),
-            // A session that records files asks for no regions, and its library sees no constructs.
+            // The recording library reports no regions and no constructs.
             Record::Region { .. }
             | Record::RegionEnd { .. }
             | Record::Bound { .. }
@@ -268,7 +268,7 @@ impl Collector {
             &Symboliser::new(self.start.wall),
         );
         let objects = self.tables.object_rows(&mut self.definitions);
-        let summary = Summary {
+        let summary = RecordingSummary {
             objects: objects.len(),
             sites: sites.len() - 1,
             processes: self.streams.images().len(),

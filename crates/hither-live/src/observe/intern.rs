@@ -1,7 +1,7 @@
-//! Dense numbers for what records name by keys.
+//! Gives dense numbers to the keys in records.
 //!
 //! Keys are numbered when an access that names them is written, so that numbers follow the order of
-//! the trace. Definitions are kept by key as they come: before their use, after it, or never.
+//! the trace. Definitions are kept by key: they may come before their use, after it, or never.
 
 use std::ffi::OsStr;
 use std::hash::Hash;
@@ -37,13 +37,13 @@ impl<K: Copy + Eq + Hash> Numbers<K> {
         })
     }
 
-    /// The keys; one's position is its number.
+    /// The keys, in the order of their numbers.
     pub(crate) fn keys(&self) -> &[K] {
         &self.keys
     }
 }
 
-/// A call site as the program sent it.
+/// A call site, as a program reported it.
 #[derive(Debug)]
 pub(crate) struct SiteDefinition {
     pub(crate) truncated: bool,
@@ -51,7 +51,7 @@ pub(crate) struct SiteDefinition {
     pub(crate) frames: Box<[(u64, u64)]>,
 }
 
-/// A file as the program sent it.
+/// A file, as a program reported it.
 #[derive(Debug, Default)]
 pub(crate) struct ObjectDefinition {
     pub(crate) device: u64,
@@ -60,7 +60,7 @@ pub(crate) struct ObjectDefinition {
     pub(crate) path: Vec<u8>,
 }
 
-/// Everything defined so far. Of several definitions of one key the first stands.
+/// All definitions so far. Of several definitions of one key the first counts.
 #[derive(Debug, Default)]
 pub(crate) struct Definitions {
     pub(crate) sites: FxHashMap<u64, SiteDefinition>,
@@ -69,7 +69,7 @@ pub(crate) struct Definitions {
 }
 
 impl Definitions {
-    /// Takes in a record that defines something; others define nothing.
+    /// Takes in a record, if it defines something.
     pub(crate) fn on_record(&mut self, record: &Record<'_>) {
         match *record {
             Record::Site {
@@ -120,7 +120,7 @@ impl Definitions {
     }
 }
 
-/// A program image: what a process runs from its start, or from an exec, to the next exec or its
+/// A program image: what a process runs from its start, or from an exec, until the next exec or its
 /// end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image {
@@ -140,11 +140,11 @@ pub(crate) struct Stream {
     pub(crate) image: u32,
 }
 
-/// Which thread of which program image each ring belongs to.
+/// The thread and program image of each ring.
 ///
-/// Every ring begins with its process's announcement. A process has one main thread, so a second
-/// announcement by the main thread is that of the next program after an exec; other threads belong
-/// to the program announced last.
+/// Each ring begins with the announcement of its process. A process has one main thread, so that a
+/// second announcement by the main thread is that of the next program, after an exec. Other threads
+/// belong to the program that was announced last.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     images: Vec<Image>,
@@ -160,7 +160,7 @@ impl Streams {
     pub(crate) fn of(&mut self, ring: &RingInfo) -> u32 {
         match self.owners.get(ring.index) {
             Some(&Some((generation, stream))) if generation == ring.generation => stream,
-            // Its announcement was lost: what is known of the process has to do.
+            // Its announcement was lost: it belongs to the process's latest image.
             _ => {
                 let image = self.youngest(ring.pid).unwrap_or_else(|| {
                     self.add(Image {
@@ -173,7 +173,7 @@ impl Streams {
         }
     }
 
-    /// A process announces itself on a ring. Returns its image if that was not heard of before.
+    /// A process announces itself on a ring. Returns its image if that is new.
     pub(crate) fn announced(
         &mut self,
         ring: &RingInfo,

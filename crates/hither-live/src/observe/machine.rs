@@ -1,5 +1,5 @@
-//! The machine that a recording is made on, as `/proc` and `/sys` tell it. What cannot be read is
-//! left at its default: a container that hides `/sys` still records.
+//! Describes the machine of a recording, by `/proc` and `/sys`. Values that cannot be read stay at
+//! their defaults, so that recording works in a container that hides `/sys`.
 
 use std::fs;
 use std::path::Path;
@@ -42,7 +42,7 @@ pub(crate) fn nodes() -> Vec<MemoryNode> {
         .collect()
 }
 
-/// The node of each CPU, indexed by CPU; 0 for those that no node claims.
+/// The node of each CPU, indexed by CPU; 0 for CPUs that no node lists.
 pub(crate) fn node_of_cpu(nodes: &[MemoryNode]) -> Vec<u32> {
     let cpus = nodes
         .iter()

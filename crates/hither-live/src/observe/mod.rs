@@ -1,8 +1,9 @@
-//! Recording: a program is started under the recorder's library, and what it sends becomes a trace.
+//! Records a program into a trace. The program runs with the recorder's library, which reports its
+//! accesses.
 //!
-//! [`record`] drives it all. Behind it: a thread that empties the rings (`collect`), events put in
-//! order of time (`order`), dense numbers for keys (`intern`), call sites with their names
-//! (`sites`), and programs that were not recorded (`not_recorded`).
+//! [`record`] starts the program. A thread drains the rings (`collect`), events are sorted by time
+//! (`order`), keys get dense numbers (`intern`), call sites get their names (`sites`), and programs
+//! that could not be recorded are listed (`not_recorded`).
 
 mod collect;
 mod intern;
@@ -11,6 +12,8 @@ mod not_recorded;
 mod order;
 pub mod record;
 pub(crate) mod sites;
+mod summary;
 
 pub(crate) use intern::{Definitions, Numbers, Streams};
-pub use record::{RecordOptions, Recorded, Recorder, Summary, unseen};
+pub use record::{RecordOptions, Recorded, Recorder, unseen};
+pub use summary::RecordingSummary;

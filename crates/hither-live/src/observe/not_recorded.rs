@@ -1,11 +1,11 @@
-//! Programs that ran and were not recorded, and why.
+//! Lists programs that ran and were not recorded, and why.
 //!
-//! Each exec is announced before it happens. If the program that it starts does not announce
-//! itself, it cannot be recorded: it is static, or setuid, or not for this machine. The file is
-//! looked at when the exec is announced, since builds remove the programs that they make.
+//! The library announces each exec before it happens. If the program that the exec starts does not
+//! announce itself, it cannot be recorded: it is static, or setuid, or for another machine. The
+//! file is inspected when the exec is announced, since builds remove the programs that they make.
 //!
-//! One case is missed: a program that is not recorded and then itself execs one that is, in the
-//! same process. The second one's announcement is taken for the first's.
+//! One case is missed: a program that is not recorded and execs one that is. The second one's
+//! announcement is taken for the first's.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -22,17 +22,17 @@ use object::{Endianness, FileKind};
 use rustc_hash::FxHashMap;
 
 /// The machine that the recorder's library is built for.
-const MACHINE: object::elf::Machine = if cfg!(target_arch = "aarch64") {
+const ELF_MACHINE: object::elf::Machine = if cfg!(target_arch = "aarch64") {
     object::elf::EM_AARCH64
 } else {
     object::elf::EM_X86_64
 };
 
-/// Of a program that could have loaded the recorder's library.
+/// The reason for a program that could have loaded the recorder's library.
 const NOT_LOADED: &str = "did not load the recorder: killed early, or run without its environment \
     or with other privileges";
 
-/// Scripts that name scripts as their interpreter: the kernel follows this many.
+/// How many scripts that name a script as their interpreter the kernel follows.
 const SCRIPTS_MAX: usize = 4;
 
 /// An exec whose program has not yet announced itself.
@@ -46,16 +46,16 @@ struct Pending {
 #[derive(Debug, Default)]
 pub(crate) struct Execs {
     pending: FxHashMap<u32, Vec<Pending>>,
-    /// Start and image of the youngest program of each process that no exec is known for: its exec
-    /// may be in a ring read later.
+    /// By process, start and image of its latest program without a known exec. The exec may be in a
+    /// ring that is read later.
     unclaimed: FxHashMap<u32, (u64, u32)>,
     reasons: FxHashMap<PathBuf, String>,
 }
 
 impl Execs {
-    /// Process `pid` is about to become `path`; so says program image `by`, if it is not the agent
-    /// itself. (A forked child may announce itself and its exec at once, in either order of time:
-    /// it is not what the exec starts.)
+    /// Process `pid` is about to exec `path`. Program image `by` reports it; `None`: the agent. (A
+    /// forked child may announce itself and its exec at once, in either order of time. It is not
+    /// the program that the exec starts.)
     pub(crate) fn announced(&mut self, by: Option<u32>, pid: u32, time_ns: u64, path: &[u8]) {
         let started = self.unclaimed.get(&pid);
         if started.is_some_and(|&(started_ns, image)| started_ns >= time_ns && by != Some(image)) {
@@ -100,7 +100,7 @@ impl Execs {
         true
     }
 
-    /// What was never heard of, by path.
+    /// The programs that never announced themselves, by path.
     pub(crate) fn finish(self) -> Vec<NotRecorded> {
         let mut counts: BTreeMap<&Path, u64> = BTreeMap::new();
         for exec in self.pending.values().flatten() {
@@ -115,8 +115,8 @@ impl Execs {
     }
 }
 
-/// The path as seen from here. A relative one is relative to the folder of the process, as long as
-/// it is there.
+/// The absolute path. A relative one is relative to the working folder of the process, if the
+/// process still exists.
 fn absolute(pid: u32, path: &Path) -> PathBuf {
     if path.is_absolute() {
         return path.to_owned();
@@ -125,21 +125,21 @@ fn absolute(pid: u32, path: &Path) -> PathBuf {
         .map_or_else(|_| path.to_owned(), |folder| folder.join(path))
 }
 
-/// Why the program at `path` would not announce itself, in words.
+/// Why the program at `path` does not announce itself.
 pub(crate) fn reason(path: &Path) -> String {
     obstacle(path).unwrap_or_else(|| NOT_LOADED.to_owned())
 }
 
-/// What keeps the program at `path`, or the one that a script there names, from loading the
-/// recorder's library, as far as its file says.
+/// What prevents the program at `path`, or the interpreter of a script there, from loading the
+/// recorder's library, as far as its file shows.
 pub(crate) fn obstacle(path: &Path) -> Option<String> {
     let mut file = path.to_owned();
     for _ in 0..=SCRIPTS_MAX {
-        match look(&file) {
-            Look::Script(interpreter) => file = interpreter,
-            Look::Loads => return None,
-            Look::Reason(reason) if file == path => return Some(reason.to_owned()),
-            Look::Reason(reason) => {
+        match inspect(&file) {
+            ProgramKind::Script(interpreter) => file = interpreter,
+            ProgramKind::Loads => return None,
+            ProgramKind::Cannot(reason) if file == path => return Some(reason.to_owned()),
+            ProgramKind::Cannot(reason) => {
                 return Some(format!("interpreter {}: {reason}", file.display()));
             }
         }
@@ -147,29 +147,32 @@ pub(crate) fn obstacle(path: &Path) -> Option<String> {
     Some("script of a script of a script".to_owned())
 }
 
-enum Look {
-    Reason(&'static str),
+/// What a file shows about loading the library.
+enum ProgramKind {
+    /// It cannot load it.
+    Cannot(&'static str),
+    /// Its interpreter has to.
     Script(PathBuf),
-    /// Nothing is in the way.
+    /// Nothing prevents it.
     Loads,
 }
 
-fn look(path: &Path) -> Look {
-    try_look(path).unwrap_or_else(|error| {
-        Look::Reason(match error.kind() {
+fn inspect(path: &Path) -> ProgramKind {
+    try_inspect(path).unwrap_or_else(|error| {
+        ProgramKind::Cannot(match error.kind() {
             std::io::ErrorKind::NotFound => "not found",
             _ => "cannot be read",
         })
     })
 }
 
-fn try_look(path: &Path) -> std::io::Result<Look> {
+fn try_inspect(path: &Path) -> std::io::Result<ProgramKind> {
     let metadata = path.metadata()?;
     if !metadata.is_file() {
-        return Ok(Look::Reason("not a regular file"));
+        return Ok(ProgramKind::Cannot("not a regular file"));
     }
     if changes_identity(&metadata) {
-        return Ok(Look::Reason("setuid or setgid"));
+        return Ok(ProgramKind::Cannot("setuid or setgid"));
     }
     let mut start = Vec::new();
     File::open(path)?.take(256).read_to_end(&mut start)?;
@@ -183,15 +186,15 @@ fn try_look(path: &Path) -> std::io::Result<Look> {
             .split(u8::is_ascii_whitespace)
             .next()
             .unwrap_or_default();
-        return Ok(Look::Script(PathBuf::from(std::ffi::OsStr::from_bytes(
-            interpreter,
-        ))));
+        return Ok(ProgramKind::Script(PathBuf::from(
+            std::ffi::OsStr::from_bytes(interpreter),
+        )));
     }
     let cache = ReadCache::new(File::open(path)?);
     Ok(match FileKind::parse(&cache) {
-        Ok(FileKind::Elf64) => elf(&cache).unwrap_or(Look::Reason("damaged ELF file")),
-        Ok(FileKind::Elf32) => Look::Reason("32-bit program"),
-        _ => Look::Reason("not an ELF program"),
+        Ok(FileKind::Elf64) => elf(&cache).unwrap_or(ProgramKind::Cannot("damaged ELF file")),
+        Ok(FileKind::Elf32) => ProgramKind::Cannot("32-bit program"),
+        _ => ProgramKind::Cannot("not an ELF program"),
     })
 }
 
@@ -208,24 +211,24 @@ fn changes_identity(metadata: &fs::Metadata) -> bool {
     })
 }
 
-fn elf(cache: &ReadCache<File>) -> object::Result<Look> {
+fn elf(cache: &ReadCache<File>) -> object::Result<ProgramKind> {
     let header = FileHeader64::<Endianness>::parse(cache)?;
     let endian = header.endian()?;
-    if header.e_machine(endian) != MACHINE {
-        return Ok(Look::Reason("for another machine"));
+    if header.e_machine(endian) != ELF_MACHINE {
+        return Ok(ProgramKind::Cannot("for another machine"));
     }
     let segments = header.program_headers(endian, cache)?;
     let Some(segment) = segments
         .iter()
         .find(|segment| segment.p_type(endian) == PT_INTERP)
     else {
-        return Ok(Look::Reason("statically linked"));
+        return Ok(ProgramKind::Cannot("statically linked"));
     };
     match segment.interpreter(endian, cache)? {
         Some(linker) if linker.windows(7).any(|part| part == b"ld-musl") => {
-            Ok(Look::Reason("linked with musl, not glibc"))
+            Ok(ProgramKind::Cannot("linked with musl, not glibc"))
         }
-        _ => Ok(Look::Loads),
+        _ => Ok(ProgramKind::Loads),
     }
 }
 

@@ -1,42 +1,40 @@
-//! Events of many rings in order of time.
+//! Sorts the events of many rings by time.
 //!
-//! A ring hands over its thread's events in order, but a thread may be descheduled between reading
-//! the clock and pushing, for as long as the scheduler likes. So events are held back for a while
-//! ([`HOLD_NS`]) and sorted before they are released. What comes later still is released at once,
-//! out of order, and counted: a slip in the order of two threads' accesses costs a simulation
-//! little, an access that is missing costs more.
+//! The events of a ring are in order, but a thread may be descheduled for any time between reading
+//! the clock and pushing. So events are held back for a while ([`HOLD_NS`]) and sorted before they
+//! are released. Events that come even later are released at once, out of order, and counted: two
+//! threads' accesses in the wrong order cost a simulation little, a missing access costs more.
 
-/// How long an event is held back. Longer than a thread that can run is left waiting on a loaded
-/// machine.
+/// How long an event is held back: longer than a runnable thread waits on a loaded machine.
 pub(crate) const HOLD_NS: u64 = 1_000_000_000;
 
-/// Events held at most, some 80 MiB. A burst beyond them shortens the time that events are held
-/// back.
+/// The most events that are held back: 80 MiB. In a burst of more, events are held back for less
+/// time.
 const HELD_MAX: usize = 1 << 20;
 
-/// Something that happened at a time.
+/// Something that has a time.
 pub(crate) trait Timed {
-    /// When, and the order among events of the same time. Events that are equal here stay in order
-    /// of arrival.
+    /// The time, and the order among events of the same time. Equal events stay in order of
+    /// arrival.
     fn key(&self) -> (u64, u32);
 }
 
 /// The events that are held back.
 #[derive(Debug)]
-pub(crate) struct Window<T> {
+pub(crate) struct ReorderWindow<T> {
     held: Vec<T>,
     held_max: usize,
     released_to_ns: u64,
     late: u64,
 }
 
-impl<T: Timed> Window<T> {
+impl<T: Timed> ReorderWindow<T> {
     pub(crate) fn new() -> Self {
-        Window::with_capacity(HELD_MAX)
+        ReorderWindow::with_capacity(HELD_MAX)
     }
 
     fn with_capacity(held_max: usize) -> Self {
-        Window {
+        ReorderWindow {
             held: Vec::new(),
             held_max,
             released_to_ns: 0,
@@ -54,14 +52,14 @@ impl<T: Timed> Window<T> {
         self.held.push(event);
     }
 
-    /// Whether there is no room for more until some are released.
+    /// Whether some have to be released before there is room for more.
     pub(crate) fn is_full(&self) -> bool {
         self.held.len() >= self.held_max
     }
 
-    /// The events up to `until_ns` in order of time; of a full window at least half.
+    /// Releases the events up to `until_ns` in order of time; of a full window at least half.
     pub(crate) fn release(&mut self, until_ns: u64) -> impl Iterator<Item = T> + '_ {
-        // The sort is stable and finds runs: each ring's share of a sweep is one.
+        // The sort is stable, and fast on sorted runs: the events of one ring in a drain are one.
         self.held.sort_by_key(T::key);
         let due = self.held.partition_point(|event| event.key().0 <= until_ns);
         let due = if self.is_full() {
@@ -86,13 +84,13 @@ mod tests {
         }
     }
 
-    fn released(window: &mut Window<(u64, u32, char)>, until_ns: u64) -> String {
+    fn released(window: &mut ReorderWindow<(u64, u32, char)>, until_ns: u64) -> String {
         window.release(until_ns).map(|event| event.2).collect()
     }
 
     #[test]
     fn rings_are_merged_by_time_and_ties_by_ring() {
-        let mut window = Window::new();
+        let mut window = ReorderWindow::new();
         for event in [
             (10, 1, 'b'),
             (30, 1, 'd'),
@@ -111,7 +109,7 @@ mod tests {
 
     #[test]
     fn what_comes_too_late_is_released_at_once_and_counted() {
-        let mut window = Window::new();
+        let mut window = ReorderWindow::new();
         window.push((20, 0, 'b'));
         assert_eq!(released(&mut window, 25), "b");
         window.push((10, 1, 'a'));
@@ -123,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_full_window_lets_half_go() {
-        let mut window = Window::with_capacity(4);
+        let mut window = ReorderWindow::with_capacity(4);
         for (time, name) in [(4, 'd'), (3, 'c'), (2, 'b'), (1, 'a')] {
             window.push((time, 0, name));
         }

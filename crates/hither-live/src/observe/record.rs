@@ -1,8 +1,7 @@
 //! Records one run of a program.
 //!
-//! The order of things is what keeps the promises: the output is checked before the program starts,
-//! the trace gets its name after it is whole, and nothing that fails in between reaches the
-//! program.
+//! The output is checked before the program starts. The trace gets its name once it is complete.
+//! Failures in between do not reach the program.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -11,25 +10,26 @@ use std::process::ExitStatus;
 
 use hither_sys::session::{Session, SessionOptions};
 use hither_trace::Writer;
-use hither_trace::schema::{AccessRow, Losses, RowOp};
+use hither_trace::schema::Losses;
 
 use super::collect::{Collector, Finished, Start};
 use super::not_recorded::obstacle;
+use super::summary::RecordingSummary;
 use crate::error::{Error, Result};
 use crate::launch::{self, Instrumentation, Supervised};
 
-/// What to record, and how.
+/// The options of a recording.
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
     /// The program and its arguments.
     pub command: Vec<OsString>,
     /// The trace folder to write.
     pub output: PathBuf,
-    /// Replace a trace folder that is there already.
+    /// Replace an existing trace folder.
     pub force: bool,
     /// Path of the recorder's library, which the program loads.
     pub preload: PathBuf,
-    /// Rings, their size, and how far call stacks are followed.
+    /// The number and size of rings, and the depth of call stacks.
     pub session: SessionOptions,
 }
 
@@ -41,44 +41,9 @@ pub struct Recorded {
     /// The trace.
     pub trace: PathBuf,
     /// What is in it.
-    pub summary: Summary,
-    /// What is not: dropped events, and programs that could not be recorded.
+    pub summary: RecordingSummary,
+    /// What is missing: dropped events, and programs that could not be recorded.
     pub losses: Losses,
-}
-
-/// What a recording holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// Calls that read, wrote, mapped or cut a file.
-    pub accesses: u64,
-    /// Bytes that were read, those moved inside the kernel included.
-    pub bytes_read: u64,
-    /// Bytes that were written, those moved inside the kernel included.
-    pub bytes_written: u64,
-    /// Files touched.
-    pub objects: usize,
-    /// Call sites, the unknown one not counted.
-    pub sites: usize,
-    /// Program images.
-    pub processes: usize,
-    /// Threads that made an access.
-    pub threads: usize,
-    /// Recorded processes that still ran when the command had ended, unrecorded from then on.
-    pub left_running: usize,
-    /// Accesses that arrived too late to be put in order of time.
-    pub out_of_order: u64,
-}
-
-impl Summary {
-    pub(crate) fn add(&mut self, row: &AccessRow) {
-        self.accesses += u64::from(row.count);
-        match row.op {
-            RowOp::Read => self.bytes_read += row.length,
-            RowOp::Write => self.bytes_written += row.length,
-            // The rest moves no bytes, or is not recorded.
-            _ => {}
-        }
-    }
 }
 
 /// Records a program.
@@ -141,11 +106,11 @@ impl Recorder {
     }
 }
 
-/// Why what a program of this name does itself will not be seen, as far as its file says; what it
-/// starts may be.
+/// Why a program of this name cannot be recorded, as far as its file shows. Programs that it starts
+/// may be.
 pub fn unseen(program: &std::ffi::OsStr) -> Option<String> {
     let path = found_on_path(program);
-    // Why a file cannot be run is said by whoever tries.
+    // A file that cannot be opened fails with a better message when it is started.
     std::fs::File::open(&path).ok()?;
     obstacle(&path)
 }

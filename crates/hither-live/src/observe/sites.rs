@@ -1,4 +1,4 @@
-//! Rows for the call sites: their frames with names, and the frame that names the site.
+//! Makes the rows of call sites: their frames with names, and the frame that names the site.
 //!
 //! A site is named after its innermost frame outside the C and C++ runtime: a program's call of
 //! `fread`, not what `fread` does inside. A stack that is all runtime is named after its innermost
@@ -7,7 +7,7 @@
 use hither_trace::schema::{Frame, SiteRow};
 
 use super::intern::{Definitions, Numbers};
-use crate::symbolise::{self, Place, Symboliser};
+use crate::symbolise::{self, SourceLocation, Symboliser};
 
 /// The row of each signature; the first, 0, is the unknown site.
 pub(crate) fn rows(
@@ -39,15 +39,15 @@ pub(crate) fn rows(
             )
         })
         .collect();
-    let places = symboliser.places(&questions);
+    let locations = symboliser.locations(&questions);
 
     let mut frame = |&(key, offset): &(u64, u64)| {
         let module = modules.number(key) as usize;
-        let Place {
+        let SourceLocation {
             function,
             file,
             line,
-        } = places[module][addresses[module].number(offset) as usize].clone();
+        } = locations[module][addresses[module].number(offset) as usize].clone();
         let (module, _) = &questions[module];
         let build_id = module
             .build_id

@@ -1,4 +1,4 @@
-//! What the controller hears and what it decides, in the form in which both are logged.
+//! The controller's inputs and decisions, in the form in which they are logged.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,16 +7,16 @@ use crate::decision_log::hex;
 
 pub(crate) type TimedInput = controller::TimedInput<Input>;
 
-/// Something that the controller hears of.
+/// An input of the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "input", rename_all = "snake_case")]
 pub(crate) enum Input {
-    /// A program uses a file that it did not use before, or anew.
+    /// A program opened a file that it did not use before, or opened it again.
     Opened {
         #[serde(with = "hex")]
         file: u64,
     },
-    /// A program moved bytes from or to a file.
+    /// A program read or wrote bytes of a file.
     Access {
         #[serde(with = "hex")]
         file: u64,
@@ -29,18 +29,18 @@ pub(crate) enum Input {
         thread: u32,
         write: bool,
     },
-    /// A program mapped a part of a file: what it touches of that is not seen.
+    /// A program mapped a part of a file: accesses through the mapping are not seen.
     Mapped {
         #[serde(with = "hex")]
         file: u64,
     },
-    /// A file has this size now, and no more than that.
+    /// A file was truncated to this size.
     Cut {
         #[serde(with = "hex")]
         file: u64,
         bytes: u64,
     },
-    /// A range was in the page cache before the program came to it.
+    /// A range was in the page cache before the program first accessed it.
     Preexisting {
         #[serde(with = "hex")]
         file: u64,
@@ -54,37 +54,36 @@ pub(crate) enum Input {
         offset: u64,
         length: u64,
     },
-    /// The file cannot be got at: removed, replaced, out of reach, or not to be opened.
+    /// The file cannot be opened any more: removed, replaced, or not accessible.
     Gone {
         #[serde(with = "hex")]
         file: u64,
     },
-    /// The cache that there is for the program's files is of this size now, and that without
-    /// steering of the other.
+    /// The cache for the program's files has a new size: with steering, and without.
     Budget { bytes: u64, alone_bytes: u64 },
-    /// All that has happened until now has been told.
+    /// All inputs up to this time have been given.
     Tick,
 }
 
-/// Something that the controller decides.
+/// A decision of the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "decision", rename_all = "snake_case")]
 pub(crate) enum Decision {
-    /// The page cache is not to keep a range. It may reach beyond the end of the file.
+    /// Drop a range from the page cache. It may reach beyond the end of the file.
     Drop {
         #[serde(with = "hex")]
         file: u64,
         offset: u64,
         length: u64,
     },
-    /// A window of references has ended.
+    /// A window of references has ended, with this result.
     Judged(Judged),
-    /// The page cache is full, for the first time: from now on what is read ahead takes the place
-    /// of something else, and programs are to do without where they read at random.
+    /// The page cache is full for the first time. From now on readahead takes the place of other
+    /// pages, so programs disable it for files that they read at random.
     Full,
 }
 
-/// What the policy did in a window of references, beside what least-recently-used would have done.
+/// The misses of the policy in a window of references, and those of LRU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Judged {
     pub(crate) references: u64,

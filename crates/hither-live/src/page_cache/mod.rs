@@ -1,10 +1,9 @@
-//! Live file cache: an unmodified program runs, and what the page cache keeps of its files is up to
-//! a replacement policy, the simulator's own code.
+//! Steers the kernel's page cache: a replacement policy, the simulator's own code, decides what
+//! stays cached of the files of an unmodified program.
 //!
-//! `run` drives it all: programs tell what they read and write through their rings, the
-//! recorder's. `controller` hears what programs read and write, asks the policy, and answers with
-//! ranges to drop, without ever touching the world: the same inputs give the same decisions, so a
-//! log can be replayed. `event` is what goes in and out.
+//! `run` sets the mechanism up. `controller` takes what programs read and write, asks the policy,
+//! and decides which ranges to drop. It touches no file and no clock: equal inputs give equal
+//! decisions, so a log can be replayed. `event` has the inputs and the decisions.
 
 mod controller;
 mod event;
@@ -18,11 +17,11 @@ use self::controller::PageCacheController;
 use crate::decision_log::{self, Mismatch};
 use crate::error::Result;
 
-pub use controller::{ReadStats, SiteStats, Summary};
+pub use controller::{PageCacheSummary, ReadStats, SiteStats};
 pub use run::{BUDGET_MIN_BYTES, Budget, FileStats, PageCacheOptions, PageCacheReport};
 pub(crate) use run::{PageCacheActuator, set_up};
 
-/// Replays a run's log: drives the policy by its inputs once more, and compares the decisions.
+/// Replays the log of a run: steps the controller through its inputs and compares the decisions.
 /// Returns how many there were, or the first that differs.
 pub fn replay(path: &Path) -> Result<std::result::Result<usize, Mismatch>> {
     decision_log::replay::<PageCacheController>(path)

@@ -1,23 +1,23 @@
-//! Logs of made-up programs replay to what they say, and a changed one does not.
+//! The log of a random program replays to the same decisions, and a changed log does not.
 
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::controller::{BLOCK_BYTES, Config, EXTENT_BYTES, KnownSitePattern};
+use super::controller::{BLOCK_BYTES, EXTENT_BYTES, LoggedSiteProfile, PageCacheConfig};
 use super::event::{Input, TimedInput};
 use super::*;
 use crate::controller::Controller;
 use crate::decision_log::{DecisionLog, LogFile};
 
-fn config(policy: &str) -> Config {
-    Config {
+fn config(policy: &str) -> PageCacheConfig {
+    PageCacheConfig {
         policy: policy.to_owned(),
         budget_bytes: 200 * BLOCK_BYTES,
         alone_bytes: 230 * BLOCK_BYTES,
         block_bytes: BLOCK_BYTES,
         dry_run: true,
         spare_preexisting: true,
-        sites: vec![KnownSitePattern {
+        sites: vec![LoggedSiteProfile {
             signature: 2,
             sequential: 0,
             looping: 400,
@@ -26,7 +26,7 @@ fn config(policy: &str) -> Config {
     }
 }
 
-/// Anything that may be heard, sense or nonsense: few files and blocks, so that things meet.
+/// Any input, sensible or not: few files and blocks, so that they collide.
 fn input() -> impl Strategy<Value = Input> {
     let file = || 1..4_u64;
     let offset = || 0..5 * EXTENT_BYTES;
@@ -54,9 +54,9 @@ fn input() -> impl Strategy<Value = Input> {
     ]
 }
 
-/// Writes the log of a controller that hears these, and returns how much it decided. Panics where
-/// the controller's state breaks.
-fn logged(path: &Path, config: &Config, inputs: Vec<(Input, u64)>) -> usize {
+/// Writes the log of a controller that gets these inputs, and returns the number of its decisions.
+/// Panics where the controller's state is inconsistent.
+fn logged(path: &Path, config: &PageCacheConfig, inputs: Vec<(Input, u64)>) -> usize {
     let log = DecisionLog::<PageCacheController>::begin(
         &LogFile::create(path, false).expect("created"),
         config,

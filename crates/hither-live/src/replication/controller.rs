@@ -1,19 +1,19 @@
-//! Decides which blocks of a program's files are copied to which node: pure, so that the same
-//! inputs give the same decisions.
+//! Decides which blocks of a program's files are copied to which node. Pure: equal inputs give
+//! equal decisions.
 //!
-//! The placement is the simulator's, unchanged. The controller owns what it reads, [`Nodes`], and
-//! tells it what came of what it asked for.
+//! The placement is the simulator's, unchanged. The controller owns the state that it reads,
+//! [`Nodes`], and reports to it what became of its actions.
 //!
 //! **Where originals are.** The kernel puts a page into the memory of the node that reads it first,
-//! so that is a block's home. Where all of the page cache is to count as far ([`Config::all`]),
-//! originals are on a node of their own, which nobody runs on.
+//! so that node is a block's home. Where all of the page cache counts as remote
+//! ([`ReplicationConfig::all`]), originals are on a node of their own, on which no program runs.
 //!
-//! **What is not the placement's.** A file's first replica needs a lease, which takes a moment, or
-//! is not to be had; until then what is asked for is refused, and asked for again with the next
-//! access. A file that writers came to is left alone for a while, twice as long each time. So many
-//! replicas a node are the most; beyond that one is given up for each new one, as the placement
-//! says whose turn it is, but an original's turn is the kernel's to take. Where programs wait for
-//! memory, an eighth of the replicas goes each time that is said.
+//! **What the placement does not know.** A file's first replica needs a lease, which takes a moment
+//! or cannot be had. Until then the placement's requests are refused, and it repeats them with the
+//! next access. A file that is written is left alone for a while, each time twice as long. Each
+//! node has a maximum of replicas. Beyond it, one is dropped for each new one: the placement names
+//! the victim, but only replicas can be victims, since the kernel decides about originals. Where
+//! programs wait for memory, an eighth of the replicas is dropped each time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,91 +33,104 @@ use crate::controller::Controller;
 use crate::error::{Error, Result};
 use crate::references::References;
 
-/// The part of the replicas that is given up at a time: where programs wait for memory, and where
-/// it is nearly all used.
-const WAITING: u64 = 8;
-const SHORT: u64 = 2;
+/// Where programs wait for memory, 1/8 of the replicas is dropped at a time.
+const RECLAIM_DIVISOR_WAITING: u64 = 8;
 
-/// Frames of a node as the placement has them: what it asks is which part of them is free.
-const FRAMES: u32 = 1 << 28;
+/// Where memory is nearly used up, 1/2.
+const RECLAIM_DIVISOR_SHORT: u64 = 2;
 
-/// Files that leases are held on at a time: a descriptor each, of which a process has 1024 as a
-/// rule.
-const HELD_MAX: usize = 512;
+/// The size of a node in the placement's model, in frames: the placement asks only which share of
+/// them is free.
+const MODEL_FRAMES_PER_NODE: u32 = 1 << 28;
 
-/// A file without replicas keeps its lease so long.
-const UNUSED_NS: u64 = 10_000_000_000;
+/// The most leases that are held at a time. Each needs a file descriptor; a process usually has
+/// 1024.
+const LEASES_MAX: usize = 512;
 
-/// A file that a writer came to is left alone so long, twice as long if another one comes soon
-/// after, and so on, up to two thirds of a second. To take a lease and copy a few blocks again
-/// takes less than a millisecond, and the writer has waited for a tenth of one.
-const WRITTEN_NS: u64 = 20_000_000;
-const WRITTEN_MAX: u32 = 5;
-/// So long without a writer, and it counts as one that has none.
-const UNWRITTEN_NS: u64 = 500_000_000;
+/// How long a file without replicas keeps its lease.
+const UNUSED_LEASE_NS_MAX: u64 = 10_000_000_000;
 
-/// Replicas that are made at a time while programs are idle.
-const IDLE_MAX: usize = 256;
+/// How long a file is left alone after a write; twice as long if another write comes soon after,
+/// and so on, up to two thirds of a second. Taking a lease and copying a few blocks again takes
+/// less than a millisecond, and the writer has waited for a tenth of that.
+const WRITE_PAUSE_NS: u64 = 20_000_000;
 
-/// What the controller starts from.
+/// How often the pause is doubled at most.
+const WRITE_PAUSE_DOUBLINGS_MAX: u32 = 5;
+
+/// After this long without a write the pause is back at its shortest.
+const WRITE_FREE_NS_MIN: u64 = 500_000_000;
+
+/// How many replicas are made in a tick while programs are idle.
+const IDLE_REPLICAS_PER_TICK: usize = 256;
+
+/// The controller's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Config {
+pub(crate) struct ReplicationConfig {
     /// The placement with its parameters.
     pub(crate) policy: String,
     /// Nodes that programs run on.
     pub(crate) nodes: u8,
-    /// All of the page cache counts as far.
+    /// All of the page cache counts as remote.
     pub(crate) all: bool,
     /// The most replicas of a node.
     pub(crate) replicas_max: u32,
-    /// Of blocks; a log of another size does not replay.
+    /// The size of a block; a log of another size does not replay.
     pub(crate) block_bytes: u64,
     /// Decisions are not carried out.
     pub(crate) dry_run: bool,
 }
 
-/// What a run of the controller comes to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+/// The controller's figures of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ReplicationSummary {
     /// Files that the program used.
     pub files: u64,
     /// Leases that were taken.
     pub leases: u64,
-    /// Files whose replicas ended because a writer came, or they had changed or gone.
+    /// Files whose replicas ended because the file was opened for writing, changed or removed.
+    #[serde(rename = "files_ended")]
     pub ended: u64,
     /// References to blocks.
     pub references: u64,
     /// Of these, to a block with a replica on the node.
+    #[serde(rename = "local_references")]
     pub local: u64,
     /// Replicas that were made.
+    #[serde(rename = "replicas_made")]
     pub made: u64,
-    /// Replicas that were to be made and could not be.
+    /// Replicas that could not be made.
+    #[serde(rename = "replicas_failed")]
     pub failed: u64,
-    /// Replicas that were given up to make room, or where programs waited for memory.
+    /// Replicas that were dropped to make room, or because programs waited for memory.
+    #[serde(rename = "replicas_reclaimed")]
     pub reclaimed: u64,
     /// Replicas now, by node.
+    #[serde(skip)]
     pub replicas: Vec<u64>,
-    /// Memory is tight: no replicas are made.
+    /// Memory is short: no replicas are made.
+    #[serde(rename = "memory_is_tight")]
     pub tight: bool,
 }
 
+/// Whether the agent has a lease on a file. `Refused` is for good.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Hold {
+enum LeaseState {
     #[default]
-    No,
-    Asked,
-    Yes,
-    Never,
+    None,
+    Requested,
+    Held,
+    Refused,
 }
 
 #[derive(Clone, Debug, Default)]
-struct File {
-    hold: Hold,
-    /// Writers that came soon after one another.
-    writers: u32,
+struct FileState {
+    lease: LeaseState,
+    /// Writers that came in short succession.
+    recent_writers: u32,
     held_since_ns: u64,
-    /// No lease is asked for before.
-    alone_until_ns: u64,
+    /// No lease is requested before.
+    paused_until_ns: u64,
     replicas: u32,
     used_ns: u64,
 }
@@ -127,26 +140,26 @@ pub(crate) struct ReplicationController {
     placement: Box<dyn FilePlacement>,
     nodes: Nodes,
     counts: Counters,
-    config: Config,
+    config: ReplicationConfig,
     references: References,
     /// By number.
-    files: Vec<File>,
-    /// Replicas that were asked for and not yet heard of.
-    asked: BTreeSet<(Block, Node)>,
-    held: usize,
+    files: Vec<FileState>,
+    /// Replications that were decided and have no result yet.
+    requested: BTreeSet<(Block, Node)>,
+    leases_held: usize,
     now_ns: u64,
-    summary: Summary,
+    summary: ReplicationSummary,
 }
 
 impl Controller for ReplicationController {
     const NAME: &'static str = "replication";
     const FORMAT: (&'static str, u32) = ("hither_replicas", 2);
-    type Config = Config;
+    type Config = ReplicationConfig;
     type Input = Input;
     type Decision = Decision;
 
-    /// An error where the policy is none for files of a running program.
-    fn new(config: &Config) -> Result<ReplicationController> {
+    /// An error where the policy cannot place files of a running program.
+    fn new(config: &ReplicationConfig) -> Result<ReplicationController> {
         let wrong = |what: String| Err(Error::Log(what));
         if config.block_bytes != BLOCK_BYTES {
             return wrong(format!("blocks of {} bytes", config.block_bytes));
@@ -157,7 +170,7 @@ impl Controller for ReplicationController {
         };
         let nodes = usize::from(config.nodes) + usize::from(config.all);
         let topology = Arc::new(Topology::uniform(nodes));
-        let capacity = vec![FRAMES; nodes];
+        let capacity = vec![MODEL_FRAMES_PER_NODE; nodes];
         let placement = spec.build_files(&PlacementSettings {
             topology: Arc::clone(&topology),
             capacity: &capacity,
@@ -177,12 +190,12 @@ impl Controller for ReplicationController {
             config: config.clone(),
             references: References::new(BLOCK_BYTES),
             files: Vec::new(),
-            asked: BTreeSet::new(),
-            held: 0,
+            requested: BTreeSet::new(),
+            leases_held: 0,
             now_ns: 0,
-            summary: Summary {
+            summary: ReplicationSummary {
                 replicas: vec![0; usize::from(config.nodes)],
-                ..Summary::default()
+                ..ReplicationSummary::default()
             },
         })
     }
@@ -215,8 +228,8 @@ impl Controller for ReplicationController {
             Input::Held { file } => {
                 let (file, now_ns) = (self.file(file), self.now_ns);
                 let file = self.file_mut(file);
-                (file.hold, file.held_since_ns) = (Hold::Yes, now_ns);
-                self.held += 1;
+                (file.lease, file.held_since_ns) = (LeaseState::Held, now_ns);
+                self.leases_held += 1;
                 self.summary.leases += 1;
             }
             Input::NotHeld { file, later } => {
@@ -224,10 +237,10 @@ impl Controller for ReplicationController {
                 let file = self.file_mut(file);
                 match later {
                     true => {
-                        file.hold = Hold::No;
+                        file.lease = LeaseState::None;
                         file.written(now_ns);
                     }
-                    false => file.hold = Hold::Never,
+                    false => file.lease = LeaseState::Refused,
                 }
             }
             Input::Ended { file } => self.ended(file),
@@ -254,8 +267,8 @@ impl Controller for ReplicationController {
                     }
                 }
             }
-            Input::Memory { free_ppm } => self.memory(free_ppm, WAITING, out),
-            Input::Short => self.memory(0, SHORT, out),
+            Input::Memory { free_ppm } => self.memory(free_ppm, RECLAIM_DIVISOR_WAITING, out),
+            Input::Short => self.memory(0, RECLAIM_DIVISOR_SHORT, out),
             Input::Tick { idle } => self.tick(idle, out),
         }
     }
@@ -265,18 +278,18 @@ impl ReplicationController {
     fn file(&mut self, key: u64) -> u32 {
         let number = self.references.file(key);
         self.files
-            .resize_with(self.references.files(), File::default);
+            .resize_with(self.references.files(), FileState::default);
         number
     }
 
-    fn file_mut(&mut self, file: u32) -> &mut File {
+    fn file_mut(&mut self, file: u32) -> &mut FileState {
         &mut self.files[file as usize]
     }
 
     fn block(&mut self, file: u32, index: u32) -> Block {
         let block = self.references.block(file, index);
         if block.0 >= self.nodes.blocks() {
-            // Tables move when they grow.
+            // Growing moves the tables, so it is done in large steps.
             let blocks = (block.0 + 1).max(self.nodes.blocks().saturating_mul(2));
             self.nodes.grow(blocks);
             self.placement.grow(blocks);
@@ -350,7 +363,7 @@ impl ReplicationController {
         for action in actions {
             match action {
                 Action::Replicate { block, to } => {
-                    if self.asked.contains(&(block, to)) {
+                    if self.requested.contains(&(block, to)) {
                         continue;
                     }
                     if !self.replicate(block, to, out) {
@@ -364,7 +377,7 @@ impl ReplicationController {
                 Action::Drop { block, at } => {
                     self.drop_replica(block, at, Some(out));
                 }
-                // Originals are where the kernel has them.
+                // The kernel decides where originals are.
                 Action::Migrate { .. } | Action::Promote { .. } => {
                     let refused = ActionOutcome {
                         action,
@@ -376,27 +389,31 @@ impl ReplicationController {
         }
     }
 
-    /// Has a replica made, if that can be.
+    /// Decides to make a replica, if possible.
     fn replicate(&mut self, block: Block, to: Node, out: &mut Vec<Decision>) -> bool {
-        let (number, index) = self.references.place(block);
-        let (now_ns, held) = (self.now_ns, self.held);
+        let (number, index) = self.references.position(block);
+        let (now_ns, held) = (self.now_ns, self.leases_held);
         let key = self.references.key(number);
         let file = self.file_mut(number);
-        match file.hold {
-            Hold::Yes => {}
-            Hold::No if now_ns >= file.alone_until_ns && held < HELD_MAX => {
-                file.hold = Hold::Asked;
+        match file.lease {
+            LeaseState::Held => {}
+            LeaseState::None if now_ns >= file.paused_until_ns && held < LEASES_MAX => {
+                file.lease = LeaseState::Requested;
                 out.push(Decision::Hold { file: key });
                 return false;
             }
             _ => return false,
         }
         let there = self.summary.replicas[to.index()] as usize;
-        let coming = self.asked.iter().filter(|(_, node)| *node == to).count();
+        let coming = self
+            .requested
+            .iter()
+            .filter(|(_, node)| *node == to)
+            .count();
         if there + coming >= self.config.replicas_max as usize && !self.reclaim(to, block, out) {
             return false;
         }
-        self.asked.insert((block, to));
+        self.requested.insert((block, to));
         out.push(Decision::Replicate {
             file: key,
             index,
@@ -405,9 +422,9 @@ impl ReplicationController {
         true
     }
 
-    /// Gives up a replica of a node, if there is one.
+    /// Drops a replica of a node, if there is one that can be.
     fn reclaim(&mut self, at: Node, incoming: Block, out: &mut Vec<Decision>) -> bool {
-        // An original's turn comes between: at most once before it is a replica's.
+        // The victim may be an original, but at most once in a row.
         for _ in 0..2 {
             if let Some(victim) = self.placement.replica_victim(at, incoming, &self.nodes) {
                 self.summary.reclaimed += 1;
@@ -417,15 +434,15 @@ impl ReplicationController {
         false
     }
 
-    /// A replica is no more; it is to be given up, or has been.
+    /// Removes a replica, and decides to drop it where `out` is given.
     fn drop_replica(&mut self, block: Block, at: Node, out: Option<&mut Vec<Decision>>) -> bool {
-        self.asked.remove(&(block, at));
+        self.requested.remove(&(block, at));
         if !self.nodes.holds(block, at) || self.nodes.home(block) == Some(at) {
             return false;
         }
         self.nodes.remove(block, at);
         self.summary.replicas[at.index()] -= 1;
-        let (number, index) = self.references.place(block);
+        let (number, index) = self.references.position(block);
         self.file_mut(number).replicas -= 1;
         self.placement
             .on_removed(block, at, &self.nodes, &mut Vec::new());
@@ -440,10 +457,10 @@ impl ReplicationController {
     }
 
     fn settle(&mut self, block: Block, node: Node, done: bool, out: &mut Vec<Decision>) {
-        if !self.asked.remove(&(block, node)) || self.nodes.home(block).is_none() {
-            // The block was written, or left, meanwhile.
+        if !self.requested.remove(&(block, node)) || self.nodes.home(block).is_none() {
+            // The block was written, or lost its lease, meanwhile.
             if done {
-                let (number, index) = self.references.place(block);
+                let (number, index) = self.references.position(block);
                 let file = self.references.key(number);
                 out.push(Decision::Drop {
                     file,
@@ -458,7 +475,7 @@ impl ReplicationController {
                 self.insert(block, node);
                 self.summary.made += 1;
                 self.summary.replicas[node.index()] += 1;
-                let (number, _) = self.references.place(block);
+                let (number, _) = self.references.position(block);
                 self.file_mut(number).replicas += 1;
             }
             false => self.summary.failed += 1,
@@ -470,25 +487,26 @@ impl ReplicationController {
         self.placement.on_outcomes(&[outcome], &self.nodes);
     }
 
-    /// Neither replicas nor a lease: as if all of the file had been written.
+    /// A file has lost its lease and its replicas: to the placement it is as if all of it had been
+    /// written.
     fn ended(&mut self, key: u64) {
         let (number, now_ns) = (self.file(key), self.now_ns);
         let file = self.file_mut(number);
-        if file.hold == Hold::Yes {
-            file.hold = Hold::No;
+        if file.lease == LeaseState::Held {
+            file.lease = LeaseState::None;
             file.written(now_ns);
-            self.held -= 1;
+            self.leases_held -= 1;
             self.summary.ended += 1;
         }
         for block in self.references.blocks_of(number).to_vec() {
-            self.asked.retain(|&(asked, _)| asked != block);
+            self.requested.retain(|&(asked, _)| asked != block);
             if self.nodes.home(block).is_none() {
                 continue;
             }
             let access = Access {
                 op: Op::Write,
                 object: Object(number),
-                index: self.references.place(block).1,
+                index: self.references.position(block).1,
                 ..Access::bare(self.summary.references, block)
             };
             let mut actions = Vec::new();
@@ -501,7 +519,7 @@ impl ReplicationController {
         }
     }
 
-    /// The page cache has given a block up: its replicas go with it.
+    /// The page cache has reclaimed a block: its replicas are dropped too.
     fn original_gone(&mut self, block: Block, out: &mut Vec<Decision>) {
         let Some(home) = self.nodes.home(block) else {
             return;
@@ -522,10 +540,12 @@ impl ReplicationController {
         self.act(actions, out);
     }
 
-    /// Where none is free, this part of the replicas is given up.
-    fn memory(&mut self, free_ppm: u32, part: u64, out: &mut Vec<Decision>) {
+    /// Takes how much memory is available. If it is none, `1 / divisor` of the replicas is dropped.
+    fn memory(&mut self, free_ppm: u32, divisor: u64, out: &mut Vec<Decision>) {
         self.summary.tight = free_ppm == 0;
-        let used = u64::from(FRAMES) * u64::from(1_000_000 - free_ppm.min(1_000_000)) / 1_000_000;
+        let used = u64::from(MODEL_FRAMES_PER_NODE)
+            * u64::from(1_000_000 - free_ppm.min(1_000_000))
+            / 1_000_000;
         for node in self.nodes.all() {
             self.nodes.set_others(node, 0);
             let held = u64::from(self.nodes.used(node));
@@ -536,15 +556,15 @@ impl ReplicationController {
             return;
         }
         for node in (0..u16::from(self.config.nodes)).map(Node) {
-            for _ in 0..self.summary.replicas[node.index()].div_ceil(part) {
+            for _ in 0..self.summary.replicas[node.index()].div_ceil(divisor) {
                 self.reclaim(node, Block(0), out);
             }
         }
     }
 
     fn tick(&mut self, idle: bool, out: &mut Vec<Decision>) {
-        // Replicas that were put off are made one at a time.
-        for _ in 0..if idle { IDLE_MAX } else { 1 } {
+        // Replications that the placement has put off: one at a time unless programs are idle.
+        for _ in 0..if idle { IDLE_REPLICAS_PER_TICK } else { 1 } {
             let mut actions = Vec::new();
             let epoch = Epoch {
                 kind: EpochKind::Period,
@@ -560,35 +580,35 @@ impl ReplicationController {
             self.act(actions, out);
         }
         for (number, file) in (0..).zip(&mut self.files) {
-            let unused = file.hold == Hold::Yes
+            let unused = file.lease == LeaseState::Held
                 && file.replicas == 0
-                && self.now_ns - file.used_ns >= UNUSED_NS;
+                && self.now_ns - file.used_ns >= UNUSED_LEASE_NS_MAX;
             if unused {
-                file.hold = Hold::No;
-                self.held -= 1;
+                file.lease = LeaseState::None;
+                self.leases_held -= 1;
                 let file = self.references.key(number);
                 out.push(Decision::Release { file });
             }
         }
     }
 
-    /// Blocks with replicas, whose originals are to be asked after: by file and index, so many from
-    /// the `from`-th on.
+    /// At most `count` blocks with replicas, from number `from` on, whose originals are to be
+    /// checked: number, file and index.
     pub(crate) fn replicated(&self, from: u32, count: usize) -> Vec<(u32, u64, u32)> {
         let blocks = (from..self.references.blocks()).map(Block);
         blocks
             .filter(|&block| self.nodes.home(block).is_some() && self.nodes.replicated(block))
             .take(count)
             .map(|block| {
-                let (file, index) = self.references.place(block);
+                let (file, index) = self.references.position(block);
                 (block.0, self.references.key(file), index)
             })
             .collect()
     }
 
-    /// What came of it so far.
-    pub(crate) fn summary(&self) -> Summary {
-        Summary {
+    /// The figures so far.
+    pub(crate) fn summary(&self) -> ReplicationSummary {
+        ReplicationSummary {
             files: self.files.len() as u64,
             ..self.summary.clone()
         }
@@ -607,21 +627,24 @@ impl ReplicationController {
                 file.replicas as usize,
                 "file {number}"
             );
-            assert!(file.replicas == 0 || file.hold == Hold::Yes);
+            assert!(file.replicas == 0 || file.lease == LeaseState::Held);
         }
-        let held = self.files.iter().filter(|file| file.hold == Hold::Yes);
-        assert_eq!(held.count(), self.held);
+        let held = self
+            .files
+            .iter()
+            .filter(|file| file.lease == LeaseState::Held);
+        assert_eq!(held.count(), self.leases_held);
     }
 }
 
-impl File {
-    /// A writer has come.
+impl FileState {
+    /// A writer has opened the file.
     fn written(&mut self, now_ns: u64) {
-        if now_ns - self.held_since_ns > UNWRITTEN_NS {
-            self.writers = 0;
+        if now_ns - self.held_since_ns > WRITE_FREE_NS_MIN {
+            self.recent_writers = 0;
         }
-        self.alone_until_ns = now_ns + (WRITTEN_NS << self.writers);
-        self.writers = (self.writers + 1).min(WRITTEN_MAX);
+        self.paused_until_ns = now_ns + (WRITE_PAUSE_NS << self.recent_writers);
+        self.recent_writers = (self.recent_writers + 1).min(WRITE_PAUSE_DOUBLINGS_MAX);
     }
 }
 

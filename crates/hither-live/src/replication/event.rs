@@ -1,4 +1,4 @@
-//! What the controller hears and what it decides, in the form in which both are logged.
+//! The controller's inputs and decisions, in the form in which they are logged.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,11 +7,11 @@ use crate::decision_log::hex;
 
 pub(crate) type TimedInput = controller::TimedInput<Input>;
 
-/// Something that the controller hears of.
+/// An input of the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "input", rename_all = "snake_case")]
 pub(crate) enum Input {
-    /// A program moved bytes from or to a file.
+    /// A program read or wrote bytes of a file.
     Access {
         #[serde(with = "hex")]
         file: u64,
@@ -22,28 +22,28 @@ pub(crate) enum Input {
         thread: u32,
         node: u8,
         write: bool,
-        /// How many such accesses this one stands for: those that replicas served are told of now
-        /// and then.
+        /// How many such accesses this one stands for: of those that replicas serve, only every
+        /// sixteenth is reported.
         count: u32,
     },
-    /// A lease on the file is held: its blocks can have replicas.
+    /// A lease on the file was taken: its blocks can have replicas.
     Held {
         #[serde(with = "hex")]
         file: u64,
     },
-    /// None is; it is no use to ask again, or only later.
+    /// No lease could be taken. `later`: a later attempt may succeed.
     NotHeld {
         #[serde(with = "hex")]
         file: u64,
         later: bool,
     },
-    /// A writer has come, or the file has gone or changed: it has no replicas any more, nor a
-    /// lease.
+    /// The lease ended, and with it the file's replicas: a writer opened the file, or it was
+    /// changed or removed.
     Ended {
         #[serde(with = "hex")]
         file: u64,
     },
-    /// What came of a replica that was asked for.
+    /// The result of a replication that was decided.
     Settled {
         #[serde(with = "hex")]
         file: u64,
@@ -58,37 +58,37 @@ pub(crate) enum Input {
         offset: u64,
         length: u64,
     },
-    /// So much of the machine's memory is free, or easily made so; in millionths, and 0 where
-    /// programs wait for memory.
+    /// How much of the machine's memory is available, in millionths; 0 where programs wait for
+    /// memory.
     Memory { free_ppm: u32 },
-    /// Nearly all of it is used, whether anybody waits yet or not.
+    /// Memory is nearly used up, whether or not programs wait for it yet.
     Short,
-    /// Nothing more has happened until now; programs were idle meanwhile, or not.
+    /// Nothing more has happened up to this time. `idle`: programs did not read or write meanwhile.
     Tick { idle: bool },
 }
 
-/// Something that the controller decides.
+/// A decision of the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "decision", rename_all = "snake_case")]
 pub(crate) enum Decision {
-    /// A lease on the file is to be taken.
+    /// Take a lease on the file.
     Hold {
         #[serde(with = "hex")]
         file: u64,
     },
-    /// It is to be let go of.
+    /// Release the lease.
     Release {
         #[serde(with = "hex")]
         file: u64,
     },
-    /// A block is to be copied to a node.
+    /// Copy a block to a node.
     Replicate {
         #[serde(with = "hex")]
         file: u64,
         index: u32,
         node: u8,
     },
-    /// The copy is to be given up.
+    /// Drop the copy.
     Drop {
         #[serde(with = "hex")]
         file: u64,

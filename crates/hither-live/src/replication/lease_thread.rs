@@ -1,10 +1,10 @@
-//! The thread that holds the leases. It does nothing else, so that no writer waits for longer than
-//! it takes to wake it.
+//! The thread that holds the leases. It does nothing else, so that a writer waits only for as long
+//! as it takes to wake this thread.
 //!
-//! When a lease breaks it ends the file's replicas, then lets go of the lease, and tells the agent
-//! afterwards. A signal may be lost or come to nothing, so every lease is also looked at once a
-//! second, or more often where the kernel waits for less long; and only for half of the time that
-//! the kernel waits, from such a look on, may programs rely on replicas.
+//! When a lease breaks the thread ends the file's replicas, then releases the lease, and informs
+//! the agent afterwards. Signals may be lost, so every lease is also checked once a second, or more
+//! often where the kernel gives lease holders less time. Each check allows programs to rely on
+//! replicas for half of the time that the kernel gives.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,49 +16,49 @@ use hither_sys::lease::{self, Break, BreakListener, Lease};
 use hither_sys::replica::agent::Shared;
 use rustc_hash::FxHashMap;
 
-/// Kernels that wait for less long are no use: replicas would last for less than the agent may be
-/// kept from running.
+/// The least time that the kernel must give lease holders (fs.lease-break-time). With less,
+/// replicas would expire before an agent that the scheduler keeps waiting can renew them.
 pub(super) const BREAK_TIME_MIN: Duration = Duration::from_secs(4);
 
-/// Leases are looked at so often.
-const LOOK: Duration = Duration::from_secs(1);
+/// The longest time between two checks of all leases.
+const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 /// A lease that is held.
 #[derive(Debug)]
-struct Held {
+struct HeldLease {
     lease: Arc<Lease>,
-    /// Its place among the replicas.
+    /// The file's index in the table of files with replicas.
     place: u32,
     file: u64,
 }
 
 #[derive(Debug)]
-struct State {
+struct SharedState {
     replicas: Arc<Shared>,
-    /// By descriptor.
-    held: Mutex<FxHashMap<i32, Held>>,
-    /// Files whose replicas have ended, with their places.
+    /// By file descriptor.
+    held: Mutex<FxHashMap<i32, HeldLease>>,
+    /// Files whose replicas have ended, with their indices in the table.
     ended: Mutex<Vec<(u64, u32)>>,
     stop: AtomicBool,
-    /// Writers are let in and replicas go on: what the strictness tests must notice.
+    /// Injected fault: writers are let in and replicas go on. The strictness tests must notice.
     ignores_breaks: bool,
-    /// Replicas outlive the agent: what the tests that kill it must notice.
-    is_outlived: bool,
-    /// What is promised does not end: what the test that stops the agent must notice.
-    promises_for_good: bool,
+    /// Injected fault: replicas outlive the agent. The tests that kill the agent must notice.
+    outlives_agent: bool,
+    /// Injected fault: replicas never expire. The test that stops the agent must notice.
+    never_expires: bool,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct LeaseThread {
-    state: Arc<State>,
+    state: Arc<SharedState>,
     listener: BreakListener,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Whether a fault is to be made that a test must notice: in builds for tests alone.
-fn is_tested(fault: &str) -> bool {
-    cfg!(debug_assertions) && std::env::var_os(fault).is_some()
+/// Whether to inject a fault that a test must notice; in debug builds only.
+fn injects_fault(name: &str) -> bool {
+    cfg!(debug_assertions) && std::env::var_os(name).is_some()
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -66,16 +66,16 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl LeaseThread {
-    /// Starts it. Replicas can be relied on from then on.
+    /// Starts the thread. Replicas can be relied on from then on.
     pub(super) fn start(replicas: Arc<Shared>) -> io::Result<LeaseThread> {
-        let state = Arc::new(State {
+        let state = Arc::new(SharedState {
             replicas,
             held: Mutex::default(),
             ended: Mutex::default(),
             stop: AtomicBool::new(false),
-            ignores_breaks: is_tested("HITHER_TEST_IGNORE_LEASE_BREAKS"),
-            is_outlived: is_tested("HITHER_TEST_OUTLIVE_AGENT"),
-            promises_for_good: is_tested("HITHER_TEST_PROMISE_FOR_GOOD"),
+            ignores_breaks: injects_fault("HITHER_TEST_IGNORE_LEASE_BREAKS"),
+            outlives_agent: injects_fault("HITHER_TEST_OUTLIVE_AGENT"),
+            never_expires: injects_fault("HITHER_TEST_PROMISE_FOR_GOOD"),
         });
         let (ready, started) = mpsc::channel();
         let keeps = Arc::clone(&state);
@@ -85,10 +85,10 @@ impl LeaseThread {
                 let listener = BreakListener::here()
                     .and_then(|listener| keeps.replicas.hold().map(|()| listener));
                 let listens = listener.as_ref().ok().copied();
-                // Nobody hears it where the agent has given up.
+                // The receiver is gone if the agent has given up.
                 let _ = ready.send(listener);
                 if let Some(listener) = listens {
-                    keeps.keep(&listener);
+                    keeps.run(&listener);
                 }
             })?;
         let listener = started
@@ -101,13 +101,14 @@ impl LeaseThread {
         })
     }
 
-    /// Who breaks are told to.
+    /// Where the kernel's break notifications go.
     pub(super) fn listener(&self) -> &BreakListener {
         &self.listener
     }
 
-    /// Has a file's replicas end when its lease breaks. `enter` gives them their place, and has
-    /// them known; no break is dealt with meanwhile.
+    /// Holds a file's lease: its replicas end when the lease breaks. `enter` adds the file to the
+    /// table of files with replicas and to those that the caller knows; no break is handled
+    /// meanwhile.
     pub(super) fn hold(
         &self,
         file: u64,
@@ -117,7 +118,7 @@ impl LeaseThread {
         let mut held = locked(&self.state.held);
         let place = enter(&lease)?;
         let lease = Arc::new(lease);
-        let kept = Held {
+        let kept = HeldLease {
             lease: Arc::clone(&lease),
             place,
             file,
@@ -125,48 +126,48 @@ impl LeaseThread {
         held.insert(lease.fd(), kept);
         self.state.replicas.publish(place);
         drop(held);
-        // It may have been told of before it was known.
+        // The break may have been signalled before the lease was in `held`.
         if lease.is_broken() {
             self.state.end(lease.fd(), true);
         }
         Some(lease)
     }
 
-    /// Ends a file's replicas, and lets go of its lease.
+    /// Ends a file's replicas and releases its lease.
     pub(super) fn release(&self, fd: i32) {
         self.state.end(fd, false);
     }
 
-    /// Files whose replicas have ended since this was last asked, with their places.
+    /// Files whose replicas have ended since the last call, with their indices in the table.
     pub(super) fn ended(&self) -> Vec<(u64, u32)> {
         std::mem::take(&mut *locked(&self.state.ended))
     }
 }
 
-impl State {
-    fn keep(&self, listener: &BreakListener) {
-        if self.is_outlived {
+impl SharedState {
+    fn run(&self, listener: &BreakListener) {
+        if self.outlives_agent {
             self.replicas.end_unmarked();
         }
         while !self.stop.load(Ordering::Acquire) {
             let from_ns = self.replicas.now_ns();
             let waits = lease::break_time().unwrap_or_default();
             if waits >= BREAK_TIME_MIN {
-                self.look_at_all();
-                let relied_on = match self.is_outlived || self.promises_for_good {
+                self.check_all();
+                let relied_on = match self.outlives_agent || self.never_expires {
                     true => u64::MAX,
                     false => from_ns + waits.as_nanos() as u64 / 2,
                 };
                 self.replicas.keep_until(relied_on);
             }
-            let until_ns = from_ns + LOOK.min(waits / 8).as_nanos() as u64;
+            let until_ns = from_ns + CHECK_INTERVAL_MAX.min(waits / 8).as_nanos() as u64;
             while let Some(left_ns) = until_ns.checked_sub(self.replicas.now_ns()) {
                 if self.stop.load(Ordering::Acquire) {
                     break;
                 }
                 match listener.wait(Duration::from_nanos(left_ns.max(1))) {
                     Some(Break::Of(fd)) => self.end(fd, true),
-                    Some(Break::Some) => self.look_at_all(),
+                    Some(Break::Some) => self.check_all(),
                     None => {}
                 }
             }
@@ -178,7 +179,7 @@ impl State {
         }
     }
 
-    fn look_at_all(&self) {
+    fn check_all(&self) {
         let held = locked(&self.held);
         let broken = held.values().filter(|held| held.lease.is_broken());
         let broken: Vec<i32> = broken.map(|held| held.lease.fd()).collect();
@@ -208,7 +209,7 @@ impl Drop for LeaseThread {
         self.state.stop.store(true, Ordering::Release);
         self.listener.wake();
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say if it panicked: its end is the end of all replicas.
+            // If it panicked there is nothing to report: its end is the end of all replicas.
             let _ = thread.join();
         }
     }

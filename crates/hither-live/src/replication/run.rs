@@ -1,81 +1,47 @@
-//! The mechanism in a run: options, report, and how it is set up.
+//! The mechanism in a run: its options, its report, and how it is set up.
 //!
-//! Two threads: one hears of reads and makes replicas, the other holds the leases and ends
-//! replicas. If the agent dies, the kernel says so in a word that programs look at with every read,
-//! before it lets go of the leases; from then on they read as ever.
+//! It has two threads: one takes records of reads and makes replicas, the other holds the leases
+//! and ends replicas. If the agent dies, the kernel marks that in a word that programs check on
+//! every read (a robust futex), before it releases the leases. From then on they read as usual.
 
 mod actuator;
-mod figures;
 mod memory_pressure;
-
-use std::collections::BTreeMap;
-use std::time::Duration;
+mod nodes;
+mod report;
 
 use hither_sys::cgroup::MemoryGroup;
 use hither_sys::lease;
 use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
-use hither_sys::replica::agent::{ReplicaOptions, Replicas as Shared};
+use hither_sys::replica::agent::Replicas as Shared;
 use hither_sys::replica::{BLOCK_BYTES, NODES_MAX};
-use hither_sys::session::Lost;
 
 pub(crate) use self::actuator::ReplicationActuator;
-use super::controller::{Config, Summary};
+use self::nodes::shape;
+pub use self::report::ReplicationReport;
+use super::controller::ReplicationConfig;
 use super::lease_thread::{BREAK_TIME_MIN, LeaseThread};
 use crate::agent::{SessionNeeds, Setup};
 use crate::error::{Error, Result};
 
-/// Of which of its files' blocks a program may have replicas.
+/// Which blocks of its files a program may have replicas of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Those that are on another node.
     Far,
-    /// All: to read from memory that is mapped is faster than to ask the kernel.
+    /// All blocks: reading mapped memory is faster than a system call.
     All,
 }
 
-/// Which blocks have replicas, and how many.
+/// The options of the mechanism.
 #[derive(Clone, Debug)]
 pub struct ReplicationOptions {
-    /// The placement with its parameters; one of files that can follow a running program.
+    /// The placement with its parameters; one for files, that can run live.
     pub policy: String,
-    /// What may have replicas.
+    /// Which blocks may have replicas.
     pub scope: Scope,
-    /// The most memory of each node for them; an eighth of the smallest, and a quarter of what a
-    /// memory cgroup leaves for files, where nothing is given.
+    /// The most memory of each node for replicas. By default an eighth of the smallest node, and at
+    /// most a quarter of what a memory cgroup leaves for files.
     pub node_bytes: Option<u64>,
-}
-
-/// What was done about a program's files.
-#[derive(Debug, Default)]
-pub struct ReplicationReport {
-    /// The figures.
-    pub summary: Summary,
-    /// Nodes of the machine, by the kernel's numbers.
-    pub nodes: Vec<u32>,
-    /// Nothing could have a replica, since there is one node and only what is far may.
-    pub nothing_is_far: bool,
-    /// Reads that replicas served, and their bytes: sixteen times those that were told of.
-    pub served: u64,
-    /// See `served`.
-    pub served_bytes: u64,
-    /// Reads that the kernel served, and their bytes.
-    pub read: u64,
-    /// See `read`.
-    pub read_bytes: u64,
-    /// The most memory that replicas took.
-    pub bytes_max: u64,
-    /// Why files have no replicas, and how many times that was found.
-    pub refused: BTreeMap<String, u64>,
-    /// Blocks for which there was no memory.
-    pub no_memory: u64,
-    /// What the program could not tell.
-    pub lost: Lost,
-    /// Processor time of the agent.
-    pub agent: Duration,
-    /// How long the program ran.
-    pub ran: Duration,
-    /// Why the log is not whole.
-    pub log: Option<Error>,
 }
 
 /// Sets the mechanism up for a run.
@@ -86,7 +52,7 @@ pub(crate) fn set_up(
     options: &ReplicationOptions,
     dry_run: bool,
 ) -> Result<Setup<ReplicationActuator>> {
-    // Memory alone, without a CPU, is read from, but no program runs there.
+    // No program runs on nodes with memory but without a CPU.
     let nodes = ThisMachine.nodes().unwrap_or_default();
     let mut nodes: Vec<NodeMemory> = nodes
         .into_iter()
@@ -95,7 +61,7 @@ pub(crate) fn set_up(
     nodes.truncate(NODES_MAX);
     let node_bytes = options.node_bytes.unwrap_or_else(|| usual_bytes(&nodes));
     let replicas_max = u32::try_from(node_bytes / BLOCK_BYTES).unwrap_or(u32::MAX);
-    let config = Config {
+    let config = ReplicationConfig {
         policy: options.policy.clone(),
         nodes: nodes.len().max(1) as u8,
         all: options.scope == Scope::All,
@@ -123,14 +89,14 @@ pub(crate) fn set_up(
         actuator,
         config,
         session: SessionNeeds {
-            // Nothing is recorded where there can be no replicas. Call sites are of no use.
+            // Nothing is recorded where there can be no replicas. Call sites are not needed.
             block_bytes: (!none || dry_run).then_some(0),
             ..SessionNeeds::default()
         },
     })
 }
 
-/// What replicas may have of each node where nobody says.
+/// The default for the replicas' memory on each node.
 fn usual_bytes(nodes: &[NodeMemory]) -> u64 {
     let smallest = nodes.iter().map(|node| node.bytes).min().unwrap_or(0);
     let group = MemoryGroup::of_this_process().ok().flatten();
@@ -139,23 +105,4 @@ fn usual_bytes(nodes: &[NodeMemory]) -> u64 {
     (smallest / 8)
         .min(share / nodes.len().max(1) as u64)
         .max(1 << 20)
-}
-
-fn shape(nodes: &[NodeMemory], node_bytes: u64) -> ReplicaOptions {
-    let cpus = nodes.iter().flat_map(|node| &node.cpus).max();
-    let mut node_of_cpu = vec![0; cpus.map_or(1, |&cpu| cpu as usize + 1)];
-    for (number, node) in nodes.iter().enumerate() {
-        for &cpu in &node.cpus {
-            node_of_cpu[cpu as usize] = number as u8;
-        }
-    }
-    let mut numbers: Vec<u32> = nodes.iter().map(|node| node.node).collect();
-    if numbers.is_empty() {
-        numbers.push(0);
-    }
-    ReplicaOptions {
-        nodes: numbers,
-        node_of_cpu,
-        node_bytes,
-    }
 }

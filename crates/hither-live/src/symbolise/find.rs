@@ -1,10 +1,10 @@
-//! Which file has the debug information or symbols of a module.
+//! Finds the file with the debug information or symbols of a module.
 //!
-//! In order: the file itself if it has debug information, separate debug information by build-id,
-//! by the file's `.gnu_debuglink`, and the file itself for its ELF symbols. Each candidate must
-//! carry the recorded build-id. (The link's checksum would do too, but costs a pass over a file of
-//! gigabytes; every debug file that a distribution ships has a build-id.) Compressed mini debug
-//! information (`.gnu_debugdata`) is not looked at.
+//! Candidates are, in order: the file itself if it has debug information, separate debug
+//! information by build-id, by the file's `.gnu_debuglink`, and the file itself for its ELF
+//! symbols. Each must have the recorded build-id. (The link's checksum would do too, but costs a
+//! pass over a file of gigabytes; every debug file of a distribution has a build-id.) Compressed
+//! mini debug information (`.gnu_debugdata`) is not used.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -14,18 +14,18 @@ use std::time::SystemTime;
 use object::read::ReadCache;
 use object::{Object, ObjectSection};
 
-use super::Module;
+use super::module::Module;
 
 /// A file to read names from.
 pub(super) struct Found {
     pub(super) path: PathBuf,
-    /// Whether it has more than symbols.
+    /// Whether it has debug information, and not only symbols.
     pub(super) has_debug_info: bool,
-    /// What `.gnu_debugaltlink` names: debug information that several packages' files share (dwz).
+    /// The file that `.gnu_debugaltlink` names: debug information shared by several files (dwz).
     pub(super) supplement: Option<PathBuf>,
 }
 
-/// What the headers of an ELF file say.
+/// The headers of an ELF file that matter here.
 struct Headers {
     build_id: Vec<u8>,
     has_debug_info: bool,
@@ -33,7 +33,7 @@ struct Headers {
     supplement: Option<(PathBuf, Vec<u8>)>,
 }
 
-/// The best file for a module's names; none if the file on disk is not the one recorded.
+/// The best file for a module's names. `None` if the file on disk is not the recorded one.
 pub(super) fn debug_file(
     module: &Module,
     debug_root: &Path,
@@ -76,7 +76,7 @@ fn is_older(path: &Path, recorded: SystemTime) -> bool {
         .is_ok_and(|metadata| metadata.mtime().max(metadata.ctime()) <= since_epoch as i64)
 }
 
-/// `ROOT/.build-id/xx/yyyy.debug`.
+/// The path `ROOT/.build-id/xx/yyyy.debug`.
 fn by_build_id(debug_root: &Path, build_id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = build_id.split_first()?;
     let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -84,8 +84,8 @@ fn by_build_id(debug_root: &Path, build_id: &[u8]) -> Option<PathBuf> {
 }
 
 impl Headers {
-    /// Reads the headers alone, not the contents; `None` for what is no regular ELF file (`[vdso]`,
-    /// a deleted file).
+    /// Reads the headers of a file. `None` where there is no regular ELF file (`[vdso]`, a deleted
+    /// file).
     fn read(path: &Path) -> Option<Self> {
         // A fifo or device under a module's name must not block or be read from.
         if !path.metadata().ok()?.is_file() {
@@ -112,9 +112,9 @@ impl Headers {
         })
     }
 
-    /// Where a debugger looks for the linked file, in its order.
+    /// The paths where a debugger looks for the linked file, in its order.
     fn debug_link_paths(&self, module: &Path, debug_root: &Path) -> Vec<PathBuf> {
-        // Symbolic links are followed first: debug files lie beside where the file is installed.
+        // Symbolic links are resolved first: debug files lie beside the installed file.
         let real = module.canonicalize().unwrap_or_else(|_| module.to_owned());
         let (Some(link), Some(folder)) = (&self.debug_link, real.parent()) else {
             return Vec::new();

@@ -1,11 +1,11 @@
-//! From a module and a return address to a function, a file and a line.
+//! Finds the function, source file and line of a return address in a module.
 //!
-//! Names are looked up once, after the program has ended, and only in modules that a recorded call
-//! stack touches: nothing of it costs the program anything. Modules are independent of each other,
-//! so they are spread over the machine's cores; within one, `addr2line` reads only the compilation
-//! units that are asked for.
+//! Names are looked up once, after the program has ended, so that it costs the program nothing, and
+//! only in modules that a recorded call stack touches. Modules are independent of each other and
+//! spread over the machine's cores. Within a module, `addr2line` reads only the compilation units
+//! of the given addresses.
 //!
-//! A wrong name is worse than none: a file whose build-id is not the recorded one is not used.
+//! A wrong name is worse than none: a file with another build-id than the recorded one is not used.
 //!
 //! Where calls were inlined, the *outermost* function is named, with the line in it where the
 //! inlined chain begins. It is the function that exists in the machine code, so that a program has
@@ -13,6 +13,7 @@
 //! code is not named after a wrapper of the standard library.
 
 mod find;
+mod module;
 mod symbols;
 
 use std::borrow::Cow;
@@ -23,19 +24,12 @@ use std::time::SystemTime;
 
 use addr2line::Loader;
 
-/// A program or library as it was recorded.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Module {
-    /// Its path.
-    pub path: PathBuf,
-    /// Its build-id, empty where it has none.
-    pub build_id: Vec<u8>,
-}
+pub use self::module::Module;
 
-/// What is known about one return address. Fields are `None` where neither debug information nor
-/// symbols say.
+/// The source location of a return address. Fields are `None` where neither debug information nor
+/// symbols have them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceLocation {
     /// The demangled name of the function.
     pub function: Option<String>,
     /// The source file as the compiler recorded it.
@@ -44,13 +38,12 @@ pub struct Place {
     pub line: Option<u32>,
 }
 
-/// Looks names up in files of this machine.
+/// Looks up names in files of this machine.
 #[derive(Clone, Debug)]
 pub struct Symboliser {
-    /// Where separate debug information is installed.
+    /// The folder of separate debug information.
     debug_root: PathBuf,
-    /// A module without a build-id is believed to be the recorded one only if its file is no
-    /// younger than this.
+    /// A module without a build-id counts as the recorded one if its file is not newer than this.
     recorded: SystemTime,
 }
 
@@ -70,11 +63,12 @@ impl Symboliser {
         self
     }
 
-    /// Names the given return addresses of each module. An address is relative to the module's load
-    /// bias, so it is an address of the file's own numbering. The answers are in the order of the
-    /// questions, whatever the threads do.
-    pub fn places(&self, questions: &[(Module, Vec<u64>)]) -> Vec<Vec<Place>> {
-        let answers: Vec<Mutex<Vec<Place>>> = questions.iter().map(|_| Mutex::default()).collect();
+    /// The locations of the given return addresses of each module. An address is relative to the
+    /// module's load bias, so it is an address in the file's own numbering. The answers are in the
+    /// order of the questions.
+    pub fn locations(&self, questions: &[(Module, Vec<u64>)]) -> Vec<Vec<SourceLocation>> {
+        let answers: Vec<Mutex<Vec<SourceLocation>>> =
+            questions.iter().map(|_| Mutex::default()).collect();
         let next = AtomicUsize::new(0);
         let work = || {
             loop {
@@ -82,8 +76,8 @@ impl Symboliser {
                 let Some((module, addresses)) = questions.get(i) else {
                     break;
                 };
-                let places = self.module_places(module, addresses);
-                *answers[i].lock().unwrap_or_else(PoisonError::into_inner) = places;
+                let locations = self.module_locations(module, addresses);
+                *answers[i].lock().unwrap_or_else(PoisonError::into_inner) = locations;
             }
         };
         let threads = std::thread::available_parallelism()
@@ -101,43 +95,49 @@ impl Symboliser {
             .collect()
     }
 
-    fn module_places(&self, module: &Module, addresses: &[u64]) -> Vec<Place> {
-        let mut places = vec![Place::default(); addresses.len()];
+    fn module_locations(&self, module: &Module, addresses: &[u64]) -> Vec<SourceLocation> {
+        let mut locations = vec![SourceLocation::default(); addresses.len()];
         let Some(found) = find::debug_file(module, &self.debug_root, self.recorded) else {
-            return places;
+            return locations;
         };
-        // A damaged supplement must not cost the names of the rest.
+        // If the supplement is damaged, the names of the rest are still found.
         let loader = found.has_debug_info.then(|| {
             Loader::new_with_sup(&found.path, found.supplement.as_deref())
                 .or_else(|_| Loader::new(&found.path))
                 .ok()
         });
         if let Some(loader) = loader.flatten() {
-            for (place, &address) in places.iter_mut().zip(addresses) {
-                *place = described(&loader, call(address));
+            for (location, &address) in locations.iter_mut().zip(addresses) {
+                *location = described(&loader, call(address));
             }
         }
-        if places.iter().any(|place| place.function.is_none()) {
+        if locations.iter().any(|location| location.function.is_none()) {
             let calls: Vec<u64> = addresses.iter().copied().map(call).collect();
-            for (place, name) in places.iter_mut().zip(symbols::names(&found.path, &calls)) {
-                place.function = place.function.take().or(name.map(|name| demangle(&name)));
+            for (location, name) in locations
+                .iter_mut()
+                .zip(symbols::names(&found.path, &calls))
+            {
+                location.function = location
+                    .function
+                    .take()
+                    .or(name.map(|name| demangle(&name)));
             }
         }
-        places
+        locations
     }
 }
 
-/// The last byte of the call that returns to `return_address`, which may be the first byte of
-/// another function or line.
+/// The last byte of the call that returns to `return_address`, since the return address may be the
+/// first byte of another function or line.
 fn call(return_address: u64) -> u64 {
     return_address.saturating_sub(1)
 }
 
-/// What the debug information says of the code at `address`.
-fn described(loader: &Loader, address: u64) -> Place {
-    let mut place = Place::default();
+/// The location of `address` by the debug information.
+fn described(loader: &Loader, address: u64) -> SourceLocation {
+    let mut location = SourceLocation::default();
     let Ok(mut frames) = loader.find_frames(address) else {
-        return place;
+        return location;
     };
     // Frames come innermost first; the last is the function that the machine code belongs to.
     let mut outermost = None;
@@ -145,15 +145,15 @@ fn described(loader: &Loader, address: u64) -> Place {
         outermost = Some(frame);
     }
     if let Some(frame) = outermost {
-        if let Some(location) = frame.location {
-            place.file = location.file.map(str::to_owned);
-            place.line = location.line.filter(|&line| line > 0);
+        if let Some(line) = frame.location {
+            location.file = line.file.map(str::to_owned);
+            location.line = line.line.filter(|&number| number > 0);
         }
-        place.function = frame
+        location.function = frame
             .function
             .and_then(|name| name.raw_name().ok().map(|raw| demangle(&raw)));
     }
-    place
+    location
 }
 
 /// The name as its author wrote it: without the version that symbol tables append, demangled.
@@ -162,8 +162,8 @@ fn demangle(name: &str) -> String {
     addr2line::demangle_auto(Cow::Borrowed(bare), None).into_owned()
 }
 
-/// Whether a module is plumbing between a program and the kernel (the C and C++ runtime, the
-/// dynamic linker, this recorder), whose functions never name a call site.
+/// Whether a module is part of the runtime (the C and C++ libraries, the dynamic linker, this
+/// recorder), whose functions never name a call site.
 pub fn is_runtime(path: &Path) -> bool {
     /// Sonames up to the version: `libc.so.6`, `libc-2.31.so`.
     const RUNTIME: &[&str] = &[

@@ -97,9 +97,9 @@ fn now() -> SystemTime {
     SystemTime::now() + Duration::from_secs(1)
 }
 
-fn one(symboliser: &Symboliser, module: &Module, address: u64) -> Place {
+fn one(symboliser: &Symboliser, module: &Module, address: u64) -> SourceLocation {
     symboliser
-        .places(&[(module.clone(), vec![address])])
+        .locations(&[(module.clone(), vec![address])])
         .remove(0)
         .remove(0)
 }
@@ -122,7 +122,9 @@ fn inlined_calls_are_named_after_the_outermost_function() {
     let (start, end) = extent(&built.module.path, "reader");
     let symboliser = Symboliser::new(now());
     let body: Vec<u64> = (start + 1..=end).collect();
-    let places = symboliser.places(&[(built.module.clone(), body)]).remove(0);
+    let places = symboliser
+        .locations(&[(built.module.clone(), body)])
+        .remove(0);
     assert!(
         places
             .iter()
@@ -142,7 +144,7 @@ fn symbols_alone_give_the_function() {
     let place = one(&Symboliser::new(now()), &built.module, end);
     assert_eq!(
         place,
-        Place {
+        SourceLocation {
             function: Some("last".into()),
             file: None,
             line: None
@@ -157,7 +159,7 @@ fn a_stripped_program_has_no_names() {
     run("strip", &["program"], built.folder.path());
     assert_eq!(
         one(&Symboliser::new(now()), &built.module, end),
-        Place::default()
+        SourceLocation::default()
     );
 }
 
@@ -216,7 +218,7 @@ fn separate_debug_information_is_found_by_build_id_and_by_link() {
     fs::copy(other.folder.path().join("other.debug"), &by_id).expect("the file is replaced");
     assert_eq!(
         one(&symboliser, &built.module, end),
-        Place::default(),
+        SourceLocation::default(),
         "debug information of another program"
     );
 }
@@ -235,7 +237,7 @@ fn a_file_that_is_not_the_recorded_one_gives_no_names() {
     built.module.build_id[0] ^= 1;
     assert_eq!(
         one(&Symboliser::new(now()), &built.module, end),
-        Place::default()
+        SourceLocation::default()
     );
 }
 
@@ -253,7 +255,7 @@ fn without_a_build_id_the_file_must_be_older_than_the_recording() {
     let an_hour_ago = SystemTime::now() - Duration::from_secs(3600);
     assert_eq!(
         one(&Symboliser::new(an_hour_ago), &built.module, end),
-        Place::default()
+        SourceLocation::default()
     );
 }
 
@@ -311,7 +313,7 @@ fn what_is_no_file_gives_no_names_and_keeps_the_order() {
         (built.module.clone(), vec![end, u64::MAX, 0]),
         odd(Path::new("/dev/zero")),
     ];
-    let answers = Symboliser::new(now()).places(&questions);
+    let answers = Symboliser::new(now()).locations(&questions);
     assert_eq!(
         answers.iter().map(Vec::len).collect::<Vec<_>>(),
         [2, 2, 3, 2]

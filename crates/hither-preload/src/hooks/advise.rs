@@ -1,7 +1,7 @@
-//! Advice of the program's own on a file. From then on its readahead is left alone: the program
-//! knows better than we do how it reads.
+//! Advice by the program itself on a file. From then on its readahead is left alone: the program
+//! knows best how it reads.
 //!
-//! `madvise` is advice on a mapping, whose descriptor is left alone already.
+//! `madvise` is advice on a mapping; the descriptor of a mapped file is left alone already.
 
 use std::ffi::c_int;
 

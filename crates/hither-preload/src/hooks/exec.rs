@@ -300,13 +300,13 @@ struct List {
 }
 
 impl List {
-    const REGISTERS: usize = 5;
-    const SHORT: usize = 32;
+    const REGISTER_WORDS: usize = 5;
+    const STACK_WORDS_MAX: usize = 32;
 
     /// # Safety
     /// No word of the list before number `index` is its end.
     unsafe fn word(self, index: usize) -> *const c_char {
-        let at = match index.checked_sub(Self::REGISTERS) {
+        let at = match index.checked_sub(Self::REGISTER_WORDS) {
             None => self.registers.wrapping_add(index),
             Some(index) => self.stack.wrapping_add(index),
         };
@@ -328,8 +328,8 @@ impl List {
         // Of any length, while the stack may be small. A child of `vfork` that succeeds leaves a
         // mapping to its parent for good, so a list of common length goes on the stack.
         let bytes = (count + 1) * size_of::<*const c_char>();
-        let mut short = [std::ptr::null::<c_char>(); Self::SHORT];
-        let mapped = if count < Self::SHORT {
+        let mut short = [std::ptr::null::<c_char>(); Self::STACK_WORDS_MAX];
+        let mapped = if count < Self::STACK_WORDS_MAX {
             None
         } else {
             match syscalls::map(bytes, None) {

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint};
 
 use hither_sys::record::{IN_KERNEL, Op};
-use hither_sys::replica::{LENT_MIN, SENT, SERVED};
+use hither_sys::replica::{LENT_BYTES_MIN, SENT, SERVED};
 use libc::{off_t, size_t, ssize_t};
 
 use super::{after_call, trampoline};
@@ -104,7 +104,7 @@ macro_rules! sending {
 
 /// Whether replicas could have served such a send.
 fn could_be_served(to: c_int, result: ssize_t) -> bool {
-    replicas::may_serve() && result >= LENT_MIN as ssize_t && replicas::is_stream(to)
+    replicas::may_serve() && result >= LENT_BYTES_MIN as ssize_t && replicas::is_stream(to)
 }
 
 sending! {

@@ -1,4 +1,4 @@
-//! Calls that make descriptors. What was known of the number is forgotten, should something have
+//! Calls that make descriptors. They clear what is known of the number, in case something has
 //! closed it unseen.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -8,7 +8,7 @@ use libc::FILE;
 use crate::session::owns_descriptors;
 use crate::{lifecycle, real};
 
-/// Forgets what the number of a descriptor that was just opened stood for, and passes it on.
+/// Clears what is known of a descriptor that was just opened, and passes it on.
 fn fresh(fd: c_int) -> c_int {
     if fd >= 0 && owns_descriptors() {
         lifecycle::opened(fd);
@@ -16,7 +16,7 @@ fn fresh(fd: c_int) -> c_int {
     fd
 }
 
-/// As [`fresh`], for one that shares its offset with the descriptor that it was made of.
+/// As [`fresh`], for a descriptor that shares its offset with the one that it was made from.
 fn duplicated(of: c_int, fd: c_int) -> c_int {
     if fd >= 0 && owns_descriptors() {
         lifecycle::shared(of);
@@ -112,7 +112,7 @@ fn controlled(fd: c_int, command: c_int, result: c_int) -> c_int {
     }
 }
 
-/// The first three descriptors stand for something else.
+/// The first three descriptors refer to something else now.
 fn standard_replaced() {
     if owns_descriptors() {
         lifecycle::closed_range(0, 2);

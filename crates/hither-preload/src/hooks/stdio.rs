@@ -18,10 +18,10 @@ use crate::session::owns_descriptors;
 use crate::signature::Caller;
 use crate::{lifecycle, read_placement, replicas};
 
-/// Entries of `struct _IO_jump_t`.
-const READ: usize = 14;
-const WRITE: usize = 15;
-const CLOSE: usize = 17;
+/// Indices of the replaced entries in `struct _IO_jump_t`.
+const READ_ENTRY: usize = 14;
+const WRITE_ENTRY: usize = 15;
+const CLOSE_ENTRY: usize = 17;
 
 static REAL_READ: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static REAL_WRITE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
@@ -35,19 +35,19 @@ pub(crate) fn patch() -> bool {
     };
     let hooks = [
         (
-            READ,
+            READ_ENTRY,
             find(c"_IO_file_read"),
             &REAL_READ,
             read_entry as *const (),
         ),
         (
-            WRITE,
+            WRITE_ENTRY,
             find(c"_IO_file_write"),
             &REAL_WRITE,
             write_entry as *const (),
         ),
         (
-            CLOSE,
+            CLOSE_ENTRY,
             find(c"_IO_file_close"),
             &REAL_CLOSE,
             close_entry as *const (),
@@ -61,7 +61,7 @@ pub(crate) fn patch() -> bool {
         }
         // SAFETY: libc exports the tables as objects of 21 pointers, of which 17 is the highest
         // used here.
-        let entries = unsafe { std::slice::from_raw_parts(table, CLOSE + 1) };
+        let entries = unsafe { std::slice::from_raw_parts(table, CLOSE_ENTRY + 1) };
         let expected = hooks
             .iter()
             .all(|(at, real, ..)| entries[*at].load(Ordering::Relaxed) == *real);

@@ -1,23 +1,23 @@
-//! The mappings of this process, as /proc/self/maps has them, read without allocating.
+//! The mappings of this process, read from /proc/self/maps without allocating.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hither_sys::syscalls;
 
-/// What is known of a mapping here.
+/// The properties of a mapping that are needed here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mapping {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// What may be done there, and whether it is private: "rw-p".
+    /// Its rights, and whether it is private: "rw-p".
     pub(crate) rights: [u8; 4],
-    /// Of a file, or with a name: the heap, a stack.
+    /// Whether it is of a file, or has a name: the heap, a stack.
     pub(crate) named: bool,
 }
 
-/// How many mappings a process may have.
+/// How many mappings a process may have (`vm.max_map_count`).
 pub(crate) fn most() -> usize {
-    const USUAL: usize = 65530;
+    const MAX_MAP_COUNT_DEFAULT: usize = 65530;
     /// 0 until it was read.
     static MOST: AtomicUsize = AtomicUsize::new(0);
     let known = MOST.load(Ordering::Relaxed);
@@ -33,12 +33,16 @@ pub(crate) fn most() -> usize {
         }
         true
     });
-    let most = if most == 0 { USUAL } else { most };
+    let most = if most == 0 {
+        MAX_MAP_COUNT_DEFAULT
+    } else {
+        most
+    };
     MOST.store(most, Ordering::Relaxed);
     most
 }
 
-/// Goes through the mappings by address, while `found` says so. What cannot be read is not found.
+/// Visits the mappings by address, while `found` returns true. Stops at what cannot be read.
 pub(crate) fn each(mut found: impl FnMut(&Mapping) -> bool) {
     let mut line = Line::default();
     read_all(c"/proc/self/maps", |byte| match line.take(byte) {
@@ -47,7 +51,7 @@ pub(crate) fn each(mut found: impl FnMut(&Mapping) -> bool) {
     });
 }
 
-/// Reads a file, byte by byte, while `take` says so.
+/// Reads a file byte by byte, while `take` returns true.
 fn read_all(path: &std::ffi::CStr, mut take: impl FnMut(u8) -> bool) {
     let Ok(fd) = syscalls::open(path, libc::O_RDONLY) else {
         return;
@@ -72,23 +76,23 @@ fn read_all(path: &std::ffi::CStr, mut take: impl FnMut(u8) -> bool) {
 #[derive(Default)]
 struct Line {
     mapping: Mapping,
-    /// Fields before this one, and bytes of it.
+    /// The number of fields before the current one, and the bytes of that so far.
     field: usize,
     length: usize,
 }
 
 impl Line {
-    /// The mapping, at its end.
+    /// Takes a byte; returns the mapping at the end of its line.
     fn take(&mut self, byte: u8) -> Option<Mapping> {
-        const NAME: usize = 6;
+        const NAME_FIELD: usize = 6;
         let mapping = &mut self.mapping;
         let digit = || u64::from((byte as char).to_digit(16).unwrap_or(0));
         match (self.field, byte) {
             (_, b'\n') => return Some(std::mem::take(self).mapping),
             // Blanks before the name stand in a row.
-            (NAME, b' ') if self.length == 0 => return None,
-            (NAME, _) => mapping.named = true,
-            (0, b'-') | (1..NAME, b' ') => {
+            (NAME_FIELD, b' ') if self.length == 0 => return None,
+            (NAME_FIELD, _) => mapping.named = true,
+            (0, b'-') | (1..NAME_FIELD, b' ') => {
                 self.field += 1;
                 self.length = 0;
                 return None;

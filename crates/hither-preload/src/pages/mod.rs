@@ -443,14 +443,17 @@ mod live {
     /// What is bound again was counted before: where that seems to be too many, the mappings
     /// themselves are counted, now and then.
     fn has_room_for_part() -> bool {
-        /// A count takes some milliseconds.
-        const EACH: usize = 1024;
+        /// Of so many refusals one counts the mappings, which takes some milliseconds.
+        const REFUSALS_PER_COUNT: usize = 1024;
         static REFUSED: AtomicUsize = AtomicUsize::new(0);
         let most = maps::most() / 4;
         if TABLE.parts() < most {
             return true;
         }
-        if REFUSED.fetch_add(1, Ordering::Relaxed).is_multiple_of(EACH) {
+        if REFUSED
+            .fetch_add(1, Ordering::Relaxed)
+            .is_multiple_of(REFUSALS_PER_COUNT)
+        {
             let mut counted = false;
             maps::each(|mapping| {
                 if !std::mem::replace(&mut counted, true) {

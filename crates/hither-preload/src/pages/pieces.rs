@@ -1,13 +1,14 @@
-//! `mremap` of what was one mapping until we split it.
+//! `mremap` of a range that was one mapping until this library split it.
 //!
-//! A part with a policy of its own is a mapping of its own to the kernel, which moves or enlarges
-//! one mapping at a time and answers EFAULT to a range of several. Once all parts have one policy
-//! again the kernel joins them. It does not join those that were split before anything was touched,
-//! nor those of a forked child (their `anon_vma` differ). These are moved one by one.
+//! A part with a memory policy of its own is a mapping of its own to the kernel, which moves or
+//! enlarges one mapping at a time and fails with EFAULT for a range of several. Once all parts have
+//! the same policy again, the kernel joins them. It does not join mappings that were split before
+//! anything was touched, nor those of a forked child (their `anon_vma` differ). These are moved one
+//! by one.
 //!
 //! Meanwhile nothing of the program's may be lost, whatever fails and whatever its other threads
-//! map. So each piece leaves its place mapped (MREMAP_DONTUNMAP, Linux 5.7): nothing else can be
-//! mapped there before all pieces have moved, and each can go back.
+//! map. So each piece leaves its old place mapped (MREMAP_DONTUNMAP, Linux 5.7): nothing else can
+//! be mapped there before all pieces have moved, and each can go back.
 
 use std::ops::Range;
 
@@ -29,8 +30,8 @@ const PIECES_MAX: usize = 512;
 /// the program has named, the rest is new memory of the same rights.
 const ENLARGE_TRIES_MAX: usize = 3;
 
-/// Makes the call if the range is of several mappings that could be one: its result, or the error.
-/// `None` if the kernel is to make it.
+/// Makes the call if the range is several mappings that could be one, and returns its result or
+/// error. `None` if the kernel should make it.
 ///
 /// # Safety
 /// As `mremap` demands.
@@ -51,7 +52,7 @@ pub(crate) unsafe fn remap(
     let length = (length as u64).checked_next_multiple_of(PAGE_BYTES)?;
     let to = (to as u64).checked_next_multiple_of(PAGE_BYTES)?;
     let source = address..address.checked_add(length)?;
-    // To a call that leaves an empty mapping where it was, the target is a hint.
+    // For a call that leaves an empty mapping behind, the target is a hint.
     let at = if is_fixed || stays { at } else { 0 };
     if at != 0 || is_fixed {
         let target = at..at.checked_add(to)?;
@@ -60,7 +61,7 @@ pub(crate) unsafe fn remap(
             return None;
         }
     }
-    // A range that only shrinks may be of several.
+    // The kernel shrinks a range of several mappings itself.
     let is_for_the_kernel = match stays {
         true => !may_move || to != length,
         false => !is_fixed && to <= length,
@@ -100,23 +101,23 @@ pub(crate) unsafe fn remap(
         }
     }
     match result {
-        // A kernel that has no such call.
+        // A kernel without MREMAP_DONTUNMAP.
         Err(libc::EINVAL) => None,
         Err(error) => Some(Err(error)),
         Ok(()) => None,
     }
 }
 
-/// Where the mappings of a range end, in pages after its start.
+/// The ends of the mappings of a range, in pages from its start.
 struct Pieces {
     ends: [u32; PIECES_MAX],
     count: usize,
-    /// Of all of them.
+    /// The rights of all of them.
     rights: [u8; 4],
 }
 
 impl Pieces {
-    /// `None` if the range is not of several mappings without a gap that are alike.
+    /// `None` unless the range is several similar mappings without a gap.
     fn of(range: &Range<u64>) -> Option<Pieces> {
         let mut pieces = Pieces {
             ends: [0; PIECES_MAX],
@@ -151,7 +152,7 @@ impl Pieces {
         (are_alike && is_whole && pieces.count > 1).then_some(pieces)
     }
 
-    /// The pieces of a range that starts where the one looked at did, and perhaps ends earlier.
+    /// The pieces of a range with the same start, and perhaps an earlier end.
     fn within(&self, range: &Range<u64>) -> impl DoubleEndedIterator<Item = Range<u64>> {
         let Range { start, end } = *range;
         let border = move |piece: Option<usize>| {
@@ -164,9 +165,9 @@ impl Pieces {
     }
 }
 
-/// Moves the pieces of a range into what is reserved, and enlarges the last to what is left of
-/// that, or `fills` it with new memory. If something fails, all is as it was, and nothing is
-/// reserved any more.
+/// Moves the pieces of a range into the reserved range, and enlarges the last one to the rest of
+/// that, or `fills` it with new memory. If something fails, all is as before, and nothing stays
+/// reserved.
 fn moved(
     pieces: &Pieces,
     kept: &Range<u64>,
@@ -179,10 +180,10 @@ fn moved(
     };
     let grown = there(kept).end..target.end;
     let mut moved = 0;
-    // Whether what the last is to fill is reserved, or filled.
+    // Whether the range for the last piece is reserved, or filled.
     let mut is_ours = !grown.is_empty();
     let mut result = Ok(());
-    // The last first: it is the one that may well fail, for want of memory.
+    // The last piece first: it is the one that is likely to fail, for lack of memory.
     for piece in pieces.within(kept).rev() {
         let to = there(&piece);
         result = shift(&piece, to.start);
@@ -219,14 +220,14 @@ fn moved(
         if number >= moved || shift(&at, piece.start).is_ok() {
             unmap(&at);
         } else {
-            // Without an empty one that stays, which may be one too many.
+            // Without leaving an empty mapping, which may be one too many.
             let _ = remapped(at.start, bytes, bytes, flags, piece.start);
         }
     }
     result
 }
 
-/// Moves a mapping, of which an empty one stays.
+/// Moves a mapping and leaves an empty one behind.
 fn shift(piece: &Range<u64>, to: u64) -> Result<(), c_int> {
     let bytes = piece.end - piece.start;
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
@@ -248,7 +249,7 @@ fn remapped(at: u64, length: u64, to: u64, flags: c_int, target: u64) -> Result<
     answer(unsafe { syscalls::syscall(libc::SYS_mremap, arguments) })
 }
 
-/// Addresses that nothing else will have, here or anywhere.
+/// Reserves addresses, so that nothing else can be mapped there.
 fn reserve(at: u64, is_fixed: bool, length: u64) -> Result<u64, c_int> {
     let fixed = if is_fixed { libc::MAP_FIXED } else { 0 };
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
@@ -264,7 +265,7 @@ fn reserve(at: u64, is_fixed: bool, length: u64) -> Result<u64, c_int> {
     answer(unsafe { syscalls::syscall(libc::SYS_mmap, arguments) })
 }
 
-/// `mprotect` of what is reserved.
+/// `mprotect` of a reserved range.
 fn allow(range: &Range<u64>, rights: [u8; 4]) -> Result<(), c_int> {
     let all = [
         (b'r', libc::PROT_READ),

@@ -19,7 +19,7 @@ use hither_sys::record::{Bind, BindMode, RegionKind};
 /// The most live regions of a process.
 pub(crate) const REGIONS_MAX: usize = 4096;
 
-/// The filter's bytes: it repeats itself every 4 GiB of addresses.
+/// Bytes of the filter: it repeats every 4 GiB of addresses.
 const FILTER_BYTES: usize = 1 << 16;
 
 /// The shift and the mask that lead from an address to its byte of the filter are also in the
@@ -29,13 +29,13 @@ pub(crate) const FILTER_SHIFT: u32 = 16;
 const FREE: u64 = 0;
 const TAKEN: u64 = 1;
 
-/// Who gave a region its policy.
+/// Whose policy a region has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bound {
     Nobody,
-    /// We did: the policy that it, or a part of it, was last given.
+    /// Ours: the policy that it, or a part of it, was last given.
     Us(Bind),
-    /// The program itself: it is left alone.
+    /// The program's: it is left alone.
     Program,
 }
 
@@ -43,14 +43,14 @@ pub(crate) enum Bound {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
     pub(crate) range: Range<u64>,
-    /// Of the site that it was allocated at.
+    /// The signature of its allocation site.
     pub(crate) signature: u64,
     pub(crate) kind: RegionKind,
-    /// The process that the agent knows it of. In a forked child that is the parent.
+    /// The process by which the agent knows it; in a forked child, the parent.
     pub(crate) process: u32,
     pub(crate) bound: Bound,
-    /// How often a part of it was bound: into no more mappings than that, and some, have we split
-    /// it.
+    /// How often a part of it was bound. That has split it into at most a few more mappings than
+    /// this.
     pub(crate) parts: u32,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Table {
     /// No entry from here on was ever used.
     used: AtomicUsize,
     live: AtomicUsize,
-    /// The sum of the parts of all entries, also of those that are taken. It wraps around in
+    /// The sum of the parts of all entries, also of those that are taken. It may wrap around in
     /// between.
     parts: AtomicUsize,
 }
@@ -71,7 +71,7 @@ struct Detail {
     signature: AtomicU64,
     /// The process, and above it the kind.
     owner: AtomicU64,
-    /// 0 for nobody's policy, [`PROGRAM`] for the program's, else one more than the mode of ours.
+    /// 0 for no policy, [`PROGRAM`] for the program's, otherwise one more than the mode of ours.
     mode: AtomicU8,
     nodes: AtomicU64,
     parts: AtomicU32,
@@ -90,14 +90,14 @@ impl Detail {
         }
     }
 
-    /// Returns what was there before.
+    /// Sets the policy; returns the old one.
     fn set_bound(&self, bound: Bound) -> Bound {
         let (mode, nodes) = Self::packed(bound);
         let before = self.nodes.swap(nodes, Ordering::Relaxed);
         Self::unpacked(self.mode.swap(mode, Ordering::Relaxed), before)
     }
 
-    /// As `set_bound`, but what is the program's stays so.
+    /// As `set_bound`, but keeps the program's own policy.
     fn note(&self, bound: Bound) -> Bound {
         let (mode, nodes) = Self::packed(bound);
         let before = self.nodes.load(Ordering::Relaxed);
@@ -136,7 +136,7 @@ impl Detail {
 }
 
 impl Table {
-    /// Where the filter lies in a table, for a trampoline that reads it.
+    /// The offset of the filter in a table, for the trampolines that read it.
     #[cfg(feature = "pages")]
     pub(crate) const FILTER_AT: usize = std::mem::offset_of!(Table, filter);
 
@@ -162,8 +162,7 @@ impl Table {
             .get((address >> FILTER_SHIFT) as usize % FILTER_BYTES)
     }
 
-    /// Has `free` and `realloc` look more closely at the addresses around this one. A count that
-    /// reaches its end stays there.
+    /// Makes `free` and `realloc` examine addresses around this one. A count that is full stays so.
     pub(crate) fn mark(&self, address: u64) {
         if let Some(slot) = self.slot(address) {
             let more = |count: u8| count.checked_add(1);
@@ -209,8 +208,8 @@ impl Table {
         true
     }
 
-    /// The entries that overlap a range, and where their regions lie, at the moment that the
-    /// iterator comes to them.
+    /// The entries that overlap a range, with their regions at the moment that the iterator reaches
+    /// them.
     fn overlapping(&self, range: &Range<u64>) -> impl Iterator<Item = (usize, Range<u64>)> {
         let (from, to) = (range.start, range.end);
         let used = self.used.load(Ordering::Acquire);
@@ -226,7 +225,7 @@ impl Table {
             })
     }
 
-    /// Makes an entry ours if it still starts there.
+    /// Takes an entry, if it still starts there.
     fn take(&self, at: usize, start: u64) -> Option<Region> {
         self.starts
             .get(at)?
@@ -253,7 +252,7 @@ impl Table {
         self.parts.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Lets go of an entry that is ours, with the region at `start` in it, or free.
+    /// Gives a taken entry back, with the region at `start` in it, or free.
     fn put(&self, at: usize, start: u64) {
         if let Some(entry) = self.starts.get(at) {
             entry.store(start, Ordering::Release);
@@ -271,8 +270,8 @@ impl Table {
         self.put(at, FREE);
     }
 
-    /// Takes out the allocation that starts at this address. A mapping that does is not meant: an
-    /// allocator gives parts of its mappings out.
+    /// Takes out the allocation that starts at this address. Mappings are skipped: an allocator
+    /// hands out parts of its mappings.
     pub(crate) fn remove(&self, start: u64) -> Option<Region> {
         let range = start..start.checked_add(1)?;
         for (at, found) in self.overlapping(&range) {
@@ -291,8 +290,8 @@ impl Table {
         None
     }
 
-    /// Takes a range out of all regions. Parts of at least `least` bytes that remain are regions
-    /// still; what is no longer one goes to `ended`, which may be more than the range.
+    /// Takes a range out of all regions. Remaining parts of at least `least` bytes stay regions;
+    /// what is no region any more goes to `ended`, which may be more than the range.
     pub(crate) fn cut(&self, range: &Range<u64>, least: u64, mut ended: impl FnMut(Region)) {
         for (at, found) in self.overlapping(range) {
             let Some(region) = self.take(at, found.start) else {
@@ -338,13 +337,13 @@ impl Table {
         Some((found, self.details.get(at)?))
     }
 
-    /// Where the region lies that holds this whole range.
+    /// The bounds of the region that holds this whole range.
     pub(crate) fn holding(&self, range: &Range<u64>) -> Option<Range<u64>> {
         Some(self.holder(range)?.0)
     }
 
-    /// Notes whose policy the region has that holds this whole range, unless it is the program's.
-    /// `None` if there is none, else what was noted before.
+    /// Notes whose policy the region with this whole range has, unless it is the program's. Returns
+    /// what was noted before; `None` if there is no region.
     pub(crate) fn note(&self, range: &Range<u64>, bound: Bound) -> Option<Bound> {
         Some(self.holder(range)?.1.note(bound))
     }
@@ -354,12 +353,12 @@ impl Table {
         Some(self.holder(range)?.1.set_bound(bound))
     }
 
-    /// How often parts of regions were bound, of those that there are.
+    /// How often parts of the live regions were bound.
     pub(crate) fn parts(&self) -> usize {
         self.parts.load(Ordering::Relaxed)
     }
 
-    /// The region that holds this range has been bound in so many parts more.
+    /// Adds to the number of parts of the region that holds this range.
     pub(crate) fn add_part(&self, range: &Range<u64>) {
         if let Some((_, detail)) = self.holder(range) {
             let more = |parts: u32| parts.checked_add(1);
@@ -371,7 +370,7 @@ impl Table {
         }
     }
 
-    /// No region has parts any more: they are about to be counted anew.
+    /// Sets the parts of all regions to 0: they are about to be counted again.
     pub(crate) fn forget_parts(&self) {
         for (at, _) in self.overlapping(&(0..u64::MAX)) {
             if let Some(detail) = self.details.get(at) {
@@ -380,7 +379,7 @@ impl Table {
         }
     }
 
-    /// Goes through the regions that have a part of a range. They stay.
+    /// Visits the regions that overlap a range.
     pub(crate) fn each(&self, range: &Range<u64>, mut found: impl FnMut(&Region)) {
         for (at, Range { start, .. }) in self.overlapping(range) {
             if let Some(region) = self.take(at, start) {
@@ -390,7 +389,7 @@ impl Table {
         }
     }
 
-    /// Whether any region has a part of the range.
+    /// Whether any region overlaps the range.
     pub(crate) fn has_any(&self, range: &Range<u64>) -> bool {
         self.overlapping(range).next().is_some()
     }

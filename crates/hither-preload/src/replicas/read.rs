@@ -19,7 +19,7 @@ const PAGE_BYTES: usize = 4096;
 const PROBE_PAGES_MAX: usize = 64;
 
 thread_local! {
-    /// Reads served since the last that was recorded.
+    /// Served reads since the last one that was recorded.
     static UNRECORDED: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -83,13 +83,7 @@ pub(crate) unsafe fn serve(
 ///
 /// # Safety
 /// As [`serve`].
-unsafe fn at(
-    view: &View,
-    of: Match,
-    fd: i32,
-    offset: u64,
-    buffer: Buffer,
-) -> Option<(u64, isize)> {
+unsafe fn at(view: &View, of: Match, fd: i32, offset: u64, buffer: Buffer) -> Option<(u64, isize)> {
     let left = view.bytes(of).saturating_sub(offset);
     let bytes = usize::try_from(left).map_or(buffer.bytes, |left| left.min(buffer.bytes));
     if bytes < READ_BYTES_MIN || !view.holds(of, offset, bytes) || !table::is_file(view, of, fd) {
@@ -138,7 +132,14 @@ fn probe(fd: i32, mut offset: u64, buffer: Buffer) -> bool {
             address = (address & !(PAGE_BYTES - 1)) + PAGE_BYTES;
             count += 1;
         }
-        let arguments = [fd as usize, bytes.as_ptr() as usize, count, offset as usize, 0, 0];
+        let arguments = [
+            fd as usize,
+            bytes.as_ptr() as usize,
+            count,
+            offset as usize,
+            0,
+            0,
+        ];
         // SAFETY: the kernel writes to the program's buffer, as the program asks for, or refuses.
         let read = unsafe { syscalls::syscall(libc::SYS_preadv, arguments) };
         if read != count as isize {
@@ -149,7 +150,7 @@ fn probe(fd: i32, mut offset: u64, buffer: Buffer) -> bool {
     true
 }
 
-/// Serves the range behind the descriptor's own offset, which moves on.
+/// Serves the range at the descriptor's own offset, and advances that.
 ///
 /// # Safety
 /// As [`serve`].
@@ -175,13 +176,12 @@ unsafe fn next(view: &View, of: Match, fd: i32, buffer: Buffer) -> Option<(u64, 
             return Some((start, count as isize));
         }
     }
-    // The range is this call's: nobody else reads it. It is read where it is.
+    // The range belongs to this call: no other read gets it. It is read at its offset.
     // SAFETY: as the caller says.
     let result = unsafe { real_at(fd, buffer, start) };
     let unread = count as i64 - (result.max(0) as i64);
     if unread > 0 {
-        // Seeking back fails only where somebody has set the offset meanwhile, whose word then
-        // holds.
+        // Seeking back fails only if another thread has set the offset meanwhile; then that holds.
         let _ = syscalls::seek(fd, -unread, libc::SEEK_CUR);
     }
     table::put_offset(fd, start + result.max(0) as u64);

@@ -1,14 +1,15 @@
-//! Sends that are served from replicas: pages of the node's memory, by reference, in place of those
-//! of the page cache.
+//! Serves sends from replicas: the socket gets pages of the node's memory, by reference, instead of
+//! those of the page cache.
 //!
-//! The slots of a piece are found and checked as for a read; the kernel is had to refer to their
-//! pages (`vmsplice` to a pipe), which are checked once more, and only then does anything go to the
-//! socket. What refers to a page keeps it as it is ([`hither_sys::replica`]), so peers may take
-//! their time. The pipe is there for one call: the program's descriptors are the same before and
-//! after.
+//! The slots of a piece are found and checked as for a read. Then the kernel is made to refer to
+//! their pages (`vmsplice` to a pipe), and they are checked once more; only then does anything go
+//! to the socket. A page that is referred to does not change ([`hither_sys::replica`]), so peers
+//! may take their time. The pipe exists for one call: the program's descriptors are the same before
+//! and after.
 //!
-//! Only to streams, since how much goes at once shows elsewhere, and of [`LENT_MIN`] bytes or more.
-//! From the first block on that has no replica the kernel sends.
+//! Only sends to stream sockets are served, since elsewhere the size of each write shows; and only
+//! those of [`LENT_BYTES_MIN`] bytes or more. From the first block without a replica on, the kernel
+//! sends.
 //!
 //! Differences that remain: while a send waits for its peer, of [`SENDS_MAX`] at a time, there are
 //! three descriptors more, which a child of a `fork` by another thread keeps until it executes
@@ -19,57 +20,57 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hither_sys::replica::LENT_MIN;
+use hither_sys::replica::LENT_BYTES_MIN;
 use hither_sys::syscalls;
 use libc::{c_int, iovec, off_t};
 
 use super::table;
 use super::view::{is_recorded, stop, view};
 
-/// As much as a pipe holds.
+/// The capacity of a pipe.
 const PIPE_BYTES: usize = 64 << 10;
 
-/// The kernel sends no more at once.
+/// The kernel sends at most this much at once.
 const SEND_BYTES_MAX: usize = 0x7fff_f000;
 
-/// So many at a time are served, since a peer may keep each waiting with its pipe.
+/// The most sends that are served at a time, since each may wait for its peer with its pipe.
 const SENDS_MAX: u32 = 8;
 
-/// Sends that a thread does not have served after one of which the socket took little, which costs
-/// more than it gains.
-const SKIPPED_AFTER_SHORT: u32 = 7;
+/// After a send of which the socket took little, which costs more than it gains, this many of the
+/// thread's sends are not served.
+const SKIPPED_SENDS_AFTER_SHORT: u32 = 7;
 
-/// Sends under way, or left by a jump.
+/// Sends under way, or abandoned by a jump.
 static SENDS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// Sends that are not to be served.
+    /// How many sends are not to be served.
     static SKIP: Cell<u32> = const { Cell::new(0) };
-    /// Those served since the last that was recorded.
+    /// Served sends since the last one that was recorded.
     static UNRECORDED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What replicas served of a send.
+/// The result of serving a send.
 #[derive(Clone, Copy)]
 pub(crate) enum Sent {
-    /// All that the call will send: so many bytes.
+    /// All that the call will send, in bytes.
     All(isize),
-    /// So many bytes, and the kernel is to send as many as are left.
+    /// A part, in bytes; the kernel has to send the rest.
     Part { sent: usize, left: usize },
-    /// Nothing, for this error.
+    /// Nothing, with this error.
     Failed(c_int),
 }
 
 /// Why no more is sent.
 enum SendEnd {
-    /// It is all there is, or replicas have no more.
+    /// There is no more, or no more replicas.
     Over,
     /// The socket has taken less than it was offered.
     Short,
     Error(c_int),
 }
 
-/// After a fork, in the child: others' sends are not its own.
+/// After a fork, in the child: the parent's sends do not count.
 pub(super) fn forked() {
     SENDS.store(0, Ordering::Relaxed);
 }
@@ -87,7 +88,7 @@ pub(crate) unsafe fn send(
     count: usize,
     record: impl FnOnce(u64, u64),
 ) -> Option<Sent> {
-    if count < LENT_MIN {
+    if count < LENT_BYTES_MIN {
         return None;
     }
     let view = view()?;
@@ -105,7 +106,7 @@ pub(crate) unsafe fn send(
     let count = count.min(SEND_BYTES_MAX);
     let there = view.bytes(of).saturating_sub(start);
     let there = count.min(usize::try_from(there).unwrap_or(usize::MAX));
-    if there < LENT_MIN || !view.holds(of, start, LENT_MIN) {
+    if there < LENT_BYTES_MIN || !view.holds(of, start, LENT_BYTES_MIN) {
         return None;
     }
     let skip = SKIP.get();
@@ -127,8 +128,8 @@ pub(crate) unsafe fn send(
     let moved = |done: usize| {
         let at = start + done as u64;
         match offset.is_null() {
-            // As the kernel does it: the offset is looked at before and set after. It was looked
-            // at, so that this does not fail.
+            // As the kernel does it: the offset is read before and set after. It was read, so this
+            // does not fail.
             true => {
                 let _ = syscalls::seek(from, at as i64, libc::SEEK_SET);
                 table::put_offset(from, at);
@@ -139,8 +140,8 @@ pub(crate) unsafe fn send(
     };
     let (sent, end) = through(&pipe, to.0, there, refer_next, moved);
     drop(pipe);
-    if sent < LENT_MIN {
-        SKIP.set(SKIPPED_AFTER_SHORT);
+    if sent < LENT_BYTES_MIN {
+        SKIP.set(SKIPPED_SENDS_AFTER_SHORT);
     }
     if sent > 0 && is_recorded(&UNRECORDED) {
         record(start, sent as u64);
@@ -192,8 +193,8 @@ impl Drop for Duplicate {
     }
 }
 
-/// Sends what `refer_next` has a pipe refer to, piece by piece, up to `there` bytes: how many went,
-/// and why no more. `moved` is called after each piece.
+/// Sends what `refer_next` makes a pipe refer to, piece by piece, up to `there` bytes. Returns how
+/// many went, and why no more. `moved` is called after each piece.
 fn through(
     pipe: &Pipe,
     to: c_int,
@@ -206,8 +207,7 @@ fn through(
         let Some(referred) = refer_next(done).filter(|&referred| referred > 0) else {
             break;
         };
-        // Nobody is told of more where the file ends: what is said to be followed may wait for
-        // that.
+        // At the end of the file no more is announced: a peer might wait for what is announced.
         match pipe.splice(to, referred, done + referred < there) {
             Ok(sent) => {
                 done += sent;

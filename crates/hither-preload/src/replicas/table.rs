@@ -14,15 +14,15 @@ use hither_sys::syscalls;
 use crate::descriptor_table::{Row, Table};
 use crate::{files, session};
 
-/// What a word says, in its low bits.
-const KIND: u64 = 3;
+/// The low bits of a word: what it says.
+const KIND_MASK: u64 = 3;
 /// Nothing is known.
 const UNKNOWN: u64 = 0;
 /// It is not to be served, whatever file it is.
 const REFUSED: u64 = 1;
-/// The file had no replicas when the view's generation ended in the bits above.
+/// The file had no replicas at the view's generation in the bits above.
 const ABSENT: u64 = 2;
-/// The file of a number and an epoch, in the bits above.
+/// The bits above have the number and the epoch of the file.
 const MATCHED: u64 = 3;
 
 /// The bits above the kind.
@@ -35,7 +35,7 @@ const EPOCH_BITS: u32 = u64::BITS - BODY_SHIFT - FILE_BITS;
 /// No offset is known, or somebody is about to move it.
 const TAKEN: u64 = u64::MAX;
 
-/// One without a row is not served.
+/// A descriptor without a row is not served.
 #[repr(C)]
 pub(crate) struct Descriptor {
     word: AtomicU64,
@@ -143,8 +143,8 @@ fn may_be_served(fd: i32) -> Option<FileId> {
     })
 }
 
-/// Where the offset of `fd` is thought to be, if that is this process's alone and `fits`. Until it
-/// is put back nobody else gets it.
+/// Takes the offset at which `fd` is believed to be, if that belongs to this process alone and
+/// `fits`. Until it is put back no other thread gets it.
 pub(super) fn take_offset(fd: i32, fits: impl FnOnce(u64) -> bool) -> Option<u64> {
     let descriptor = TABLE.row(fd)?;
     if !files::is_alone(fd) {
@@ -161,20 +161,20 @@ pub(super) fn take_offset(fd: i32, fits: impl FnOnce(u64) -> bool) -> Option<u64
     taken.ok()
 }
 
-/// Says where the offset of `fd` is.
+/// Sets the offset of `fd`.
 pub(super) fn put_offset(fd: i32, offset: u64) {
     if let Some(descriptor) = TABLE.row(fd) {
         descriptor.offset.store(offset, Ordering::Release);
     }
 }
 
-/// The kernel has read `length` bytes at the offset of `fd`. It is asked where that is, if that is
-/// of any use.
+/// The kernel has read `length` bytes at the offset of `fd`. It is asked for the offset if that is
+/// needed.
 pub(super) fn moved_on(fd: i32, length: u64) {
     let Some(descriptor) = TABLE.row(fd) else {
         return;
     };
-    if descriptor.word.load(Ordering::Relaxed) & KIND != MATCHED || !files::is_alone(fd) {
+    if descriptor.word.load(Ordering::Relaxed) & KIND_MASK != MATCHED || !files::is_alone(fd) {
         let offset = descriptor.offset.load(Ordering::Relaxed);
         if offset != TAKEN {
             descriptor.offset.store(offset + length, Ordering::Relaxed);

@@ -45,14 +45,14 @@ pub fn prepare() {
     stack::prepare();
 }
 
-/// Where a sandbox may kill the program for the call that stacks are read with, they are not: a
-/// site is identified by its innermost frame alone. To be called early.
+/// Stops reading stacks, where a sandbox may kill the program for the system call that reads them:
+/// a site is then identified by its innermost frame alone. To be called early.
 pub fn confine() {
     stack::confine();
 }
 
-/// How many call sites a thread remembers to have defined; beyond it, definitions are sent again.
-const DEFINED: usize = 4096;
+/// How many call sites a thread remembers as defined; beyond that, definitions are sent again.
+const DEFINED_SITES_MAX: usize = 4096;
 
 /// Finds signatures for one thread.
 pub struct Walker {
@@ -81,7 +81,7 @@ impl Walker {
             cache: None,
             modules: Modules::default(),
             window: Window::default(),
-            defined: vec![0; DEFINED].into_boxed_slice(),
+            defined: vec![0; DEFINED_SITES_MAX].into_boxed_slice(),
         }
     }
 
@@ -223,7 +223,7 @@ impl Walker {
             };
             let frame = FrameAddress::ReturnAddress(address);
             // Code without frame pointers counts its loops in rbp, and would never be remembered if
-            // the memo compared it: so find out whether this frame has to do with it.
+            // the memo compared it. So find out whether this frame depends on it.
             let other_rbp = callers_rbp.then(|| {
                 let mut other = UnwindRegsX86_64::new(address.get(), before.sp(), !before.bp());
                 let next = unwinder.unwind_frame(frame, &mut other, cache, &mut read);
@@ -263,9 +263,9 @@ impl Walker {
         }
     }
 
-    /// A frame restored `rbp` from somewhere between `from` and `to`. Frames further out may find
-    /// their place by it, so the memo must see the same value there; where it cannot be found, the
-    /// stack is not remembered.
+    /// A frame restored `rbp` from between `from` and `to`. Frames further out may be found through
+    /// it, so the memo must find the same value there; if it cannot be located, the stack is not
+    /// remembered.
     fn check_saved_rbp(&mut self, frames: &mut Frames, sp: u64, from: u64, to: u64, value: u64) {
         // It is pushed first in nearly every prologue: look from the return address down.
         let mut at = to;
@@ -285,14 +285,14 @@ impl Walker {
         frames: &mut Frames,
         define: &mut dyn FnMut(&Record<'_>) -> bool,
     ) {
-        let mut slot = signature as usize % DEFINED;
+        let mut slot = signature as usize % DEFINED_SITES_MAX;
         // A few steps of probing; a full neighbourhood only means that the definition is sent
         // again.
         for _ in 0..8 {
             match self.defined.get(slot) {
                 Some(&known) if known == signature => return,
                 Some(0) => break,
-                _ => slot = (slot + 1) % DEFINED,
+                _ => slot = (slot + 1) % DEFINED_SITES_MAX,
             }
         }
         let mut sent = true;

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hither_sys::this_process;
 
-/// The main thread's stack ends here; 0 where libc does not say.
+/// The end of the main thread's stack; 0 where libc does not say.
 static MAIN_TOP: AtomicU64 = AtomicU64::new(0);
 
-/// Whether nothing is to be read: see [`super::confine`].
+/// Whether nothing may be read: see [`super::confine`].
 static CONFINED: AtomicBool = AtomicBool::new(false);
 
-/// A stack further up than this is another one.
+/// A stack pointer further than this below the stack's end is on another stack.
 const STACK_BYTES_MAX: u64 = 64 << 20;
 
 /// Finds out where the main thread's stack ends. To be called once, early: symbol lookup may
@@ -28,9 +28,9 @@ pub(super) fn confine() {
     CONFINED.store(true, Ordering::Relaxed);
 }
 
-/// The used part of the calling thread's own stack, as far down as it has been seen. Other stacks
-/// that it may run on (a handler's, a coroutine's) are not: what lies above their frames may be
-/// unmapped by the next time.
+/// The used part of the calling thread's own stack, as far down as it was seen. Other stacks that
+/// it may run on (a handler's, a coroutine's) are not included: the memory above their frames may
+/// be unmapped by the next time.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Stack {
     /// From here to the top everything is mapped, and stays so while a frame of this thread lies
@@ -40,7 +40,7 @@ pub(super) struct Stack {
 }
 
 impl Stack {
-    /// Whether `sp` is on the thread's own stack, which can be read.
+    /// Whether `sp` is on the thread's own stack, so that this can be read.
     pub(super) fn holds(&mut self, sp: u64) -> bool {
         if CONFINED.load(Ordering::Relaxed) {
             return false;
@@ -76,21 +76,21 @@ impl Stack {
     }
 }
 
-const WORDS: usize = 512;
-const BYTES: u64 = 8 * WORDS as u64;
+const PAGE_WORDS: usize = 512;
+const PAGE_BYTES: u64 = 8 * PAGE_WORDS as u64;
 
-/// A copy of the page of the stack that is being walked. It is taken by a system call that fails
-/// where a load would fault: one a page, not one a word.
+/// A copy of the page of the stack that is being walked. A system call takes it, which fails where
+/// a load would fault: one call a page, not one a word.
 pub(super) struct Window {
     base: u64,
-    words: Box<[u64; WORDS]>,
+    words: Box<[u64; PAGE_WORDS]>,
 }
 
 impl Default for Window {
     fn default() -> Self {
         Window {
             base: 0,
-            words: Box::new([0; WORDS]),
+            words: Box::new([0; PAGE_WORDS]),
         }
     }
 }
@@ -106,7 +106,7 @@ impl Window {
         if !address.is_multiple_of(8) {
             return None;
         }
-        let base = address & !(BYTES - 1);
+        let base = address & !(PAGE_BYTES - 1);
         if base != self.base || base == 0 {
             self.base = 0;
             if !this_process::copy_memory(base, self.words.as_mut_slice()) {

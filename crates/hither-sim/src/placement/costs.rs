@@ -1,14 +1,13 @@
-//! Costs as a text, `hop_ns=50000,disks=0:24`, for either engine.
+//! Costs as text, `hop_ns=50000,disks=0:24`, for either engine.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The longest that anything may take, 10 s: the times of a billion such accesses still add up
-/// without overflow.
-const LONGEST_NS: u64 = 10_000_000_000;
+/// The largest cost, 10 s: the sum of a billion such costs does not overflow.
+const COST_NS_MAX: u64 = 10_000_000_000;
 
-/// Why a text does not say what costs.
+/// Why a text is not a list of costs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no list of costs such as `{example}`: {why}")]
 pub struct CostsError {
@@ -18,7 +17,7 @@ pub struct CostsError {
 }
 
 impl CostsError {
-    /// `text` is not like `example`.
+    /// `text` does not have the form of `example`.
     pub(super) fn new(text: &str, example: &'static str, why: impl ToString) -> CostsError {
         CostsError {
             text: text.to_owned(),
@@ -28,7 +27,7 @@ impl CostsError {
     }
 }
 
-/// The same costs but for what `text` says, in which a list of numbers is written with colons.
+/// These costs, changed by `text`. A list of numbers is written with colons.
 pub(super) fn changed<C: Serialize + DeserializeOwned>(
     costs: &C,
     text: &str,
@@ -50,9 +49,9 @@ pub(super) fn changed<C: Serialize + DeserializeOwned>(
         let value: Value = value
             .parse()
             .map_err(|_| error(format!("`{part}`: that is no value")))?;
-        if name.contains("_ns") && value.as_u64().is_some_and(|ns| ns > LONGEST_NS) {
+        if name.contains("_ns") && value.as_u64().is_some_and(|ns| ns > COST_NS_MAX) {
             return Err(error(format!(
-                "`{part}`: at most {LONGEST_NS} (10 s) are possible"
+                "`{part}`: at most {COST_NS_MAX} (10 s) are possible"
             )));
         }
         if given.contains(&name) {

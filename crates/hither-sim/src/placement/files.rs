@@ -1,8 +1,8 @@
-//! The engine for files: a cache on each node of a topology, over storage, and a placement that
-//! says which node holds what.
+//! The engine for files: a cache on each node of a topology, above storage, and a placement that
+//! decides which node holds what.
 //!
 //! Accesses are made in the order of the trace, each by the node that the [binding](super::Binding)
-//! says. What one costs is in [`FileCosts`]; who waits for whom, in `engine`.
+//! gives. [`FileCosts`] has the cost of each. `engine` decides who waits for whom.
 
 mod costs;
 mod disks;
@@ -20,13 +20,13 @@ pub use self::costs::FileCosts;
 use self::disks::Disks;
 use self::engine::FileEngine;
 use self::network::Network;
-use super::source::{BATCH, Source};
+use super::source::{BATCH_REFERENCES, Source};
 use super::{PlacementConfiguration, PlacementOptions, PlacementOutcome};
 use crate::caches::Error;
 use crate::references::References;
 
-/// What the calendars of links and disks take in memory, which does not depend on the trace: 64 MiB
-/// and more with a thousand nodes.
+/// The memory of the calendars of links and disks: 64 MiB, and more with a thousand nodes. It does
+/// not depend on the trace.
 pub fn calendar_bytes(topology: &Topology, costs: &FileCosts) -> u64 {
     let disks = match costs.disks.len() {
         0 => topology.nodes(),
@@ -47,7 +47,10 @@ pub fn run(
     let source = Source::new(references, configuration, needs, options);
     let mut engine = FileEngine::new(references, configuration, costs, options)?;
     let mut marks = references.marks().iter().copied().peekable();
-    let (mut batch, mut ahead) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+    let (mut batch, mut ahead) = (
+        Vec::with_capacity(BATCH_REFERENCES),
+        Vec::with_capacity(BATCH_REFERENCES),
+    );
     let (mut start, mut done, end) = (0, 0, references.references());
     source.fill(0, &mut batch)?;
     let mut drive = |batch: &[Access], start: u64| {

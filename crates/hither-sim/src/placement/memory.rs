@@ -1,21 +1,21 @@
-//! Pages of memory on the nodes of a machine: accesses, faults, migrations and what they cost.
+//! Pages of memory on the nodes of a machine: accesses, faults, migrations and their costs.
 //!
-//! An access stands for `count` cache misses of a thread on a page. The first to a page faults, the
-//! policy says where the page goes; the others are local or remote, by the latencies of the
-//! topology, and wait where a node's memory is busy (`clocks`). Frames are finite: a node that is
-//! full passes a page on to the nearest one that is not, and where all are full the policy's node
-//! reclaims a frame (`frames`); a page that was reclaimed comes back from the swap, at a price
-//! ([`MemoryCosts`]). Policies act on accesses (the thread waits) and at epochs (all threads wait):
-//! at the marks of the trace, or by time where it has none.
+//! An access stands for `count` cache misses of a thread on a page. The first access to a page
+//! faults, and the policy chooses its node. The others are local or remote, with the latencies of
+//! the topology, and wait where a node's memory is busy (`clocks`). Frames are limited. A full node
+//! passes a page to the nearest node with a free frame. If there is none, the chosen node reclaims
+//! a frame (`frames`). A reclaimed page comes back from swap, at a cost ([`MemoryCosts`]). Policies
+//! act on accesses (the thread waits) and at epochs (all threads wait): at the marks of the trace,
+//! or by time if it has none.
 //!
-//! In a trace of several processes each has iterations, counters and barriers of its own. A
-//! process's pages (those it touched first) are free again after its last access, as when it ends.
+//! In a trace of several processes each has its own iterations, counters and barriers. The pages
+//! that a process touched first are freed after its last access.
 //!
-//! Where marks end constructs or iterations, the threads of the process wait for each other. A
+//! At marks that end constructs or iterations, the threads of the process wait for each other. A
 //! trace without marks has no barriers, and its modelled time is that of its slowest thread.
 //!
-//! The cost of an access does not depend on the number of nodes, but for its row of counters, which
-//! is what the hardware it stands for has: see `benches/placement.rs`.
+//! The cost of simulating an access does not depend on the number of nodes, except for its row of
+//! counters, as in the hardware that it models: see `benches/placement.rs`.
 
 mod actions;
 mod clocks;
@@ -35,7 +35,7 @@ pub use self::costs::MemoryCosts;
 use self::engine::Engine;
 use self::source::End;
 use super::report::PlacementOutcome;
-use super::source::{BATCH, Source};
+use super::source::{BATCH_REFERENCES, Source};
 use super::{PlacementConfiguration, PlacementOptions};
 use crate::caches::Error;
 use crate::references::References;
@@ -88,7 +88,7 @@ fn drive(
     let mut engine = Engine::new(policy, references, configuration, costs, options);
     let mut marks = references.marks().iter().copied().peekable();
     let mut ends = ends.into_iter().peekable();
-    let (mut batch, mut start) = (Vec::with_capacity(BATCH), 0);
+    let (mut batch, mut start) = (Vec::with_capacity(BATCH_REFERENCES), 0);
     let (mut done, end) = (0, references.references());
     loop {
         while let Some(mark) = marks.next_if(|mark| mark.reference <= done) {

@@ -1,7 +1,6 @@
-//! Engines that drive placement policies: `files`, caches on a topology over storage, and
+//! Engines that drive placement policies: `files`, caches on a topology above storage, and
 //! `memory`, pages on the nodes of a machine. Both drive the same trait
-//! ([`hither_core::Placement`]) and report the same figures, so that a result of one reads like a
-//! result of the other.
+//! ([`hither_core::Placement`]) and report the same figures, so their results can be compared.
 
 mod costs;
 pub mod files;
@@ -30,19 +29,19 @@ pub type PlacementSpec = Spec<PlacementEntry>;
 /// One placement to simulate.
 #[derive(Clone, Debug)]
 pub struct PlacementConfiguration {
-    /// The placement with its parameters.
+    /// The placement policy and its parameters.
     pub spec: PlacementSpec,
     /// The nodes.
     pub topology: Arc<Topology>,
-    /// How many blocks each node holds, one number a node, each at least 1.
+    /// Capacity of each node in blocks, at least 1.
     pub capacity: Vec<u32>,
-    /// What a node of a file cache gives up where the placement does not say; pages are reclaimed
-    /// by a clock.
+    /// The replacement policy of the nodes' file caches, if the placement leaves it open. Pages are
+    /// reclaimed by a clock.
     pub replacement: Spec,
 }
 
 impl PlacementConfiguration {
-    /// `blocks` blocks on each node, and `lru` where the placement leaves the choice.
+    /// `blocks` blocks on each node, and `lru` if the placement leaves it open.
     pub fn even(
         spec: PlacementSpec,
         topology: Arc<Topology>,
@@ -56,7 +55,7 @@ impl PlacementConfiguration {
         }
     }
 
-    /// Refuses what cannot be simulated by the engine of `of`.
+    /// Rejects what the engine of `of` cannot simulate.
     fn check(&self, references: &impl References, target: Target) -> Result<(), Error> {
         let placement = self.spec.entry().name;
         let named = |target| match target {
@@ -98,24 +97,24 @@ impl PlacementConfiguration {
     }
 }
 
-/// What goes with a run besides the trace and the configuration.
+/// Options of a run.
 #[derive(Clone, Copy)]
 pub struct PlacementOptions<'a> {
-    /// Which node an access is made from.
+    /// The node that makes an access.
     pub binding: Binding,
-    /// What is counted apart, at the beginning.
+    /// The warm-up, which is counted separately.
     pub warm_up: WarmUp,
-    /// In how many parts of equal length the timeline is.
+    /// Number of intervals of the timeline, of equal length.
     pub intervals: usize,
-    /// How many moves are kept, from the first on.
+    /// Number of moves kept, from the first on.
     pub moves: usize,
-    /// Modelled time between two epochs of a trace without marks.
+    /// Modelled time between epochs, for a trace without marks.
     pub period_ns: u64,
-    /// Walks every invariant of the nodes and of the policy after each access: for tests.
+    /// Checks every invariant of the nodes and of the policy after each access: for tests.
     pub check: bool,
     /// Called now and then with the number of references done.
     pub progress: Option<&'a (dyn Fn(u64) + Sync)>,
-    /// Ends the run with [`Error::Cancelled`] soon after it becomes true.
+    /// Cancels the run with [`Error::Cancelled`] soon after it becomes true.
     pub cancel: Option<&'a AtomicBool>,
 }
 
@@ -137,7 +136,7 @@ impl Default for PlacementOptions<'_> {
 }
 
 impl PlacementOptions<'_> {
-    /// Says how far the run is, and whether it is to go on.
+    /// Reports progress, and whether to continue.
     fn report(&self, done: u64) -> Result<(), Error> {
         if let Some(progress) = self.progress {
             progress(done);
@@ -149,17 +148,17 @@ impl PlacementOptions<'_> {
     }
 }
 
-/// How long a run warms up.
+/// The length of the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WarmUp {
-    /// For so many references.
+    /// A number of references.
     References(u64),
-    /// For so many iterations, as the trace marks them.
+    /// A number of iterations, by the marks of the trace.
     Iterations(u64),
 }
 
 impl WarmUp {
-    /// The first reference after it.
+    /// The first reference after the warm-up.
     fn end(self, references: &impl References) -> u64 {
         match self {
             WarmUp::References(count) => count.min(references.references()),
@@ -174,23 +173,23 @@ impl WarmUp {
     }
 }
 
-/// Which node an access is made from.
+/// The node that makes an access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Binding {
-    /// As the trace says where it knows more than one node ([`Binding::Trace`]), or else by thread.
+    /// [`Binding::Trace`] if the trace has more than one node; otherwise by thread.
     #[default]
     Auto,
-    /// The trace's own nodes, neighbours together where there are more of them than nodes.
+    /// The nodes of the trace. If they are more than the nodes, neighbours share one.
     Trace,
-    /// Threads in turn.
+    /// Threads are dealt to the nodes in turn.
     Threads,
-    /// Processes in turn.
+    /// Processes are dealt to the nodes in turn.
     Processes,
 }
 
 impl Binding {
-    /// What says which node, for a trace of `trace_nodes` nodes: never [`Binding::Auto`].
+    /// The binding for a trace of `trace_nodes` nodes. Never [`Binding::Auto`].
     pub fn resolved(self, trace_nodes: usize) -> Binding {
         match self {
             Binding::Auto if trace_nodes > 1 => Binding::Trace,

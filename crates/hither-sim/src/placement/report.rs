@@ -1,58 +1,57 @@
-//! What a placement did: counts and modelled latencies, over time, and from where to where.
+//! The results of a placement: counts and modelled latencies, over time and between nodes.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Counts and sums over a part of a run.
+/// Counts and sums of a part of a run.
 ///
 /// Every access is one of three: *local* (a copy on the accessing node), *remote* (a copy on
-/// another node), or a *miss* (a block from storage, or the first touch of a page). An access with
-/// a `count` counts that often.
+/// another node), or a *miss* (a block from storage, or the first touch of a page). An access
+/// counts `count` times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// All accesses.
     pub accesses: u64,
-    /// Those served by the accessing node itself.
+    /// Accesses served by the accessing node.
     pub local: u64,
-    /// Those served by another node.
+    /// Accesses served by another node.
     pub remote: u64,
-    /// Those that nobody held.
+    /// Accesses that no node served.
     pub misses: u64,
-    /// Hops of the remote ones, summed.
+    /// Sum of the hops of remote accesses.
     pub hops: u64,
-    /// Hops that the lookups of the remote ones made, the first step to the neighbours included; 0
-    /// where nothing is looked up by message.
+    /// Sum of the hops of the lookups of remote accesses, including the first step to the
+    /// neighbours. 0 without lookups by message.
     pub lookup_hops: u64,
-    /// Latency of local and remote ones, summed.
+    /// Sum of the latencies of local and remote accesses.
     pub hit_ns: u64,
-    /// Latency of misses, summed.
+    /// Sum of the latencies of misses.
     pub miss_ns: u64,
-    /// Blocks that changed their home while cached, forwarded victims apart.
+    /// Blocks that changed their home while cached, without forwarded victims.
     pub migrations: u64,
-    /// Migrations (and replications) asked for and refused.
+    /// Migrations and replications that were refused.
     pub refused: u64,
     /// Replicas made.
     pub replications: u64,
     /// Copies dropped because the block was written.
     pub invalidations: u64,
-    /// Victims that another node took in.
+    /// Victims that another node took.
     pub forwarded: u64,
-    /// Copies that were let go to make room.
+    /// Copies evicted to make room.
     pub evictions: u64,
     /// Blocks written back to storage.
     pub write_backs: u64,
-    /// Bytes that went from node to node: accesses served remotely, migrations, replications,
-    /// forwarded victims.
+    /// Bytes sent between nodes: remote accesses, migrations, replications, forwarded victims.
     pub bytes_moved: u64,
-    /// Translations that had to be flushed everywhere (memory pages only).
+    /// TLB flushes on all processors (memory pages only).
     pub tlb_shootdowns: u64,
-    /// Time that migrating, replicating and watching cost, part of no access's latency.
+    /// Time of migrating, replicating and sampling; not part of any access's latency.
     pub overhead_ns: u64,
 }
 
 impl Totals {
-    /// What was added since these were `earlier`.
+    /// The difference to the `earlier` values.
     pub fn since(&self, earlier: &Totals) -> Totals {
         Totals {
             accesses: self.accesses - earlier.accesses,
@@ -76,22 +75,22 @@ impl Totals {
         }
     }
 
-    /// The part of the accesses that the accessing node served, from 0 to 1.
+    /// The share of accesses served by the accessing node, from 0 to 1.
     pub fn local_hit_ratio(&self) -> f64 {
         ratio(self.local, self.accesses)
     }
 
-    /// The part of the accesses that any node served, from 0 to 1.
+    /// The share of accesses served by any node, from 0 to 1.
     pub fn hit_ratio(&self) -> f64 {
         ratio(self.local + self.remote, self.accesses)
     }
 
-    /// Mean hops of an access that any node served: 0 for local ones.
+    /// Mean hops of the accesses served by a node; 0 for local ones.
     pub fn mean_hops(&self) -> f64 {
         ratio(self.hops, self.local + self.remote)
     }
 
-    /// Mean latency of an access that any node served.
+    /// Mean latency of the accesses served by a node.
     pub fn hit_latency_ns(&self) -> f64 {
         ratio(self.hit_ns, self.local + self.remote)
     }
@@ -114,86 +113,85 @@ fn ratio(part: u64, whole: u64) -> f64 {
     }
 }
 
-/// A part of a run.
+/// An interval of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Interval {
     /// References before its end.
     pub end: u64,
-    /// Modelled time at its end, since the start.
+    /// Modelled time at its end, from the start of the run.
     pub end_ns: u64,
-    /// What happened in it.
+    /// Counts of the interval.
     pub totals: Totals,
     /// Copies on each node at its end.
     pub used: Vec<u32>,
 }
 
-/// A block that moved.
+/// A move of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Move {
     /// References before it.
     pub reference: u64,
     /// The block's number in the trace.
     pub block: u32,
-    /// From where.
+    /// The source node.
     pub from: u16,
-    /// To where.
+    /// The target node.
     pub to: u16,
-    /// The block stayed at `from` as well.
+    /// Whether the block also stayed at `from`.
     pub replica: bool,
 }
 
-/// What became of one process of several.
+/// The result of one of several processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ProcessTotals {
-    /// Its accesses that the accessing node served, after the warm-up.
+    /// Its local accesses after the warm-up.
     pub local: u64,
-    /// Those that another node served.
+    /// Its remote accesses.
     pub remote: u64,
-    /// Those that nobody held.
+    /// Its misses.
     pub misses: u64,
-    /// Modelled time of its last access, since the start.
+    /// Modelled time of its last access, from the start of the run.
     pub end_ns: u64,
 }
 
-/// What became of one placement.
+/// The result of one placement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlacementOutcome {
     /// The placement's name.
     pub placement: &'static str,
-    /// Its parameters, all written out.
+    /// All its parameters.
     pub params: BTreeMap<&'static str, serde_json::Value>,
-    /// The topology, as a user writes it.
+    /// The topology, as written by the user.
     pub nodes: String,
-    /// How many blocks each node holds.
+    /// Capacity of each node in blocks.
     pub capacity: Vec<u32>,
-    /// What things cost, all written out.
+    /// All costs.
     pub costs: serde_json::Value,
-    /// After the warm-up.
+    /// Counts after the warm-up.
     pub totals: Totals,
-    /// During the warm-up.
+    /// Counts of the warm-up.
     pub warm_up: Totals,
-    /// Modelled time of the run after the warm-up: of the slowest thread between any two barriers,
-    /// summed.
+    /// Modelled time after the warm-up: the sum over the intervals between barriers of the slowest
+    /// thread's time.
     pub modelled_time_ns: u64,
-    /// The run in parts, warm-up included.
+    /// The intervals of the run, including the warm-up.
     pub timeline: Vec<Interval>,
-    /// The run by iterations, warm-up included, where the trace marks their ends; accesses after
-    /// the last are left out.
+    /// The iterations of the run, including the warm-up, by the marks of the trace. Accesses after
+    /// the last mark are left out.
     pub iterations: Vec<Interval>,
-    /// Accesses from each node (row) to each node that served them, misses by the node that the
-    /// block was placed on, after the warm-up.
+    /// Accesses after the warm-up, by accessing node (row) and serving node. Misses count for the
+    /// node on which the block was placed.
     pub traffic: Vec<u64>,
-    /// By process, where there are several (memory pages only).
+    /// By process, if there are several (memory pages only).
     pub processes: Vec<ProcessTotals>,
-    /// The first moves, as many as were asked for.
+    /// The first moves, up to the number asked for.
     pub moves: Vec<Move>,
-    /// What the policy counted of its own doings.
+    /// The policy's own statistics.
     pub statistics: Vec<(&'static str, u64)>,
 }
 
 impl PlacementOutcome {
-    /// How unevenly the nodes serve: the most accesses that one node served, by the mean. 1 is
-    /// even.
+    /// Imbalance: the most accesses served by one node, divided by the mean. 1 is even.
     pub fn node_imbalance(&self) -> f64 {
         let nodes = self.capacity.len();
         let served = |node: usize| self.traffic.iter().skip(node).step_by(nodes).sum::<u64>();

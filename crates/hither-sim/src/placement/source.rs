@@ -1,4 +1,4 @@
-//! The references of a run, each from one of the simulated nodes: what both engines read.
+//! The references of a run with their simulated nodes, for both engines.
 
 use hither_core::Access;
 use hither_core::registry::Needs;
@@ -7,11 +7,11 @@ use super::{Binding, PlacementConfiguration, PlacementOptions};
 use crate::caches::Error;
 use crate::references::References;
 
-/// References read at a time: with their decoding they stay in a core's second-level cache, as in
+/// References read at a time. With their decoding they stay in a core's second-level cache, as in
 /// `caches`.
-pub(super) const BATCH: usize = 8192;
+pub(super) const BATCH_REFERENCES: usize = 8192;
 
-/// The references, each from one of the simulated nodes.
+/// References with their simulated nodes.
 pub(super) struct Source<'a, R> {
     pub(super) references: &'a R,
     binding: Binding,
@@ -21,7 +21,7 @@ pub(super) struct Source<'a, R> {
 }
 
 impl<'a, R: References> Source<'a, R> {
-    /// `needs` is what the engine must know of an access, besides what the placement must.
+    /// `needs` is what the engine must know of an access, in addition to the placement's needs.
     pub(super) fn new(
         references: &'a R,
         configuration: &PlacementConfiguration,
@@ -38,9 +38,10 @@ impl<'a, R: References> Source<'a, R> {
         }
     }
 
-    /// Replaces `out` by the next accesses from `start` on, up to [`BATCH`].
+    /// Replaces `out` by the next accesses from `start` on, up to [`BATCH_REFERENCES`].
     pub(super) fn fill(&self, start: u64, out: &mut Vec<Access>) -> Result<(), Error> {
-        self.references.fill(start, BATCH, self.needs, out)?;
+        self.references
+            .fill(start, BATCH_REFERENCES, self.needs, out)?;
         self.binding.bind(self.trace_nodes, self.nodes, out);
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! What both engines write down while they run: totals, the timeline, iterations, who was served by
-//! whom, and moves.
+//! What both engines record while they run: totals, the timeline, iterations, serving nodes, and
+//! moves.
 
 use hither_core::Node;
 
@@ -8,31 +8,31 @@ use super::{PlacementConfiguration, PlacementOptions};
 use crate::caches::params;
 use crate::references::References;
 
-/// A report in the making.
+/// A report in progress.
 pub(super) struct Timeline {
-    /// Since the start.
+    /// Totals since the start.
     pub(super) totals: Totals,
     nodes: usize,
     references: u64,
     /// The first reference after the warm-up.
     warm_end: u64,
-    /// Totals and time at its end, once it is over.
+    /// Totals and time at the end of the warm-up, once it is over.
     warm_up: Option<(Totals, u64)>,
     parts: u64,
-    /// Totals at the end of the last part, and of the last iteration.
+    /// Totals at the end of the last interval, and of the last iteration.
     at_part: Totals,
     at_iteration: Totals,
     timeline: Vec<Interval>,
     iterations: Vec<Interval>,
     traffic: Vec<u64>,
-    /// By process; empty where the engine does not tell them apart.
+    /// By process. Empty if the engine does not separate them.
     pub(super) processes: Vec<ProcessTotals>,
     moves_max: usize,
     moves: Vec<Move>,
 }
 
 impl Timeline {
-    /// Of a run over `references` that is about to begin.
+    /// Starts the report of a run over `references`.
     pub(super) fn new(
         references: &impl References,
         nodes: usize,
@@ -56,8 +56,8 @@ impl Timeline {
         }
     }
 
-    /// Where the next part ends: equal lengths, the first ones shorter where it does not come out
-    /// even.
+    /// The end of the next interval. Lengths are equal; if they do not divide evenly, the first
+    /// ones are shorter.
     fn part_end(&self) -> u64 {
         let next = u128::from(self.references) * (self.timeline.len() as u128 + 1);
         match self.parts {
@@ -79,7 +79,7 @@ impl Timeline {
         self.warm_up.is_none() && reference >= self.warm_end
     }
 
-    /// The run is before `reference`, and this is the time there.
+    /// The run has reached `reference` at this time.
     pub(super) fn reached(&mut self, reference: u64, now_ns: u64, used: impl Fn(Node) -> u32) {
         if self.warm_up_ends(reference) {
             self.warm_up = Some((self.totals, now_ns));
@@ -96,7 +96,7 @@ impl Timeline {
         }
     }
 
-    /// An iteration ended there.
+    /// An iteration ended at this time.
     pub(super) fn iteration(&mut self, reference: u64, now_ns: u64, used: impl Fn(Node) -> u32) {
         let totals = self.totals.since(&self.at_iteration);
         self.at_iteration = self.totals;
@@ -121,7 +121,7 @@ impl Timeline {
         }
     }
 
-    /// `by` served so many accesses from `from`.
+    /// Records `count` accesses of `by` that `from` served.
     #[inline]
     pub(super) fn served(&mut self, from: Node, by: Node, count: u64) {
         self.traffic[from.index() * self.nodes + by.index()] += count;

@@ -1,23 +1,19 @@
 //! Many cache sizes at once: stack algorithms.
 //!
-//! For LRU and for the optimum, a cache holds all that a smaller one holds (Mattson et al., IBM
-//! Systems Journal 9(2), 1970). Hence each reference has one number, its stack distance, that tells
+//! For LRU and for the optimum, a cache holds all blocks of a smaller one (Mattson et al., IBM
+//! Systems Journal 9(2), 1970). So each reference has one number, its stack distance, which decides
 //! for every size whether it hits, and one pass gives the hits of all sizes. [`run`](crate::run)
-//! does so by itself where a trace is asked for enough sizes of `lru` or `opt`; the counts are
-//! those of the caches, which tests compare size by size.
+//! uses this by itself for enough sizes of `lru` or `opt`. The counts equal those of the caches;
+//! tests compare them size by size.
 
 mod opt;
 mod opt_hits;
 
-pub use opt::OptDistances;
+pub use opt::{OptDistances, SizeGroup};
 use opt_hits::OptHits;
 
 use hither_core::{Access, Spec};
 use hither_trace::StackDistances;
-
-/// The number of a size among those asked for; a reference of group `g` hits in the sizes from
-/// number `g` on.
-pub type Group = u16;
 
 /// Hits and misses of a policy at many cache sizes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,8 +24,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// References that find their block in a cache of `cache_blocks`, if that is one of the sizes
-    /// asked for.
+    /// Hits in a cache of `cache_blocks`, if that is one of the chosen sizes.
     pub fn hits(&self, cache_blocks: u32) -> Option<u64> {
         let at = self
             .hits
@@ -47,9 +42,9 @@ impl Curve {
 #[derive(Debug)]
 pub struct Stack {
     distances: Distances,
-    /// The sizes asked for, ascending.
+    /// The chosen sizes, ascending.
     sizes: Vec<u32>,
-    /// References by the group of their distance, those that hit at no size asked for at the end.
+    /// References by the group of their distance. The last group hits in none of the sizes.
     groups: Vec<u64>,
     references: u64,
 }
@@ -58,27 +53,27 @@ pub struct Stack {
 enum Distances {
     Lru(StackDistances),
     Opt(OptDistances),
-    /// Of one size.
+    /// `opt` with one size.
     OptOne(OptHits),
 }
 
-/// From how many sizes of `lru` on one pass over its stack is used in place of the caches: measured
-/// 2026-11 on zipf over 65,000 and 530,000 blocks and on a loop, a cache took 8 to 16 ns a
-/// reference and the stack 18 to 38.
+/// From this number of sizes of `lru` on, one pass over a stack replaces the caches. Measured
+/// 2026-11 on zipf over 65,000 and 530,000 blocks and on a loop: a cache took 8 to 16 ns per
+/// reference, the stack 18 to 38.
 pub(crate) const LRU_SIZES_MIN: usize = 4;
 
-/// The same for `opt`, instead of a pass for each size, of which [`OptHits`] counts one size in 8
-/// to 18 ns a reference, and the stack ten in 37 to 150.
+/// The same for `opt`, compared with one pass per size: [`OptHits`] takes 8 to 18 ns per reference
+/// for one size, the stack 37 to 150 for ten.
 pub(crate) const OPT_SIZES_MIN: usize = 10;
 
-/// Whether a policy is a stack algorithm, whose hits at all sizes one pass can count.
+/// Whether a policy is a stack algorithm, so that one pass counts its hits at all sizes.
 pub fn is_stack_algorithm(spec: &Spec) -> bool {
     matches!(spec.entry().name, "lru" | "opt")
 }
 
 impl Stack {
-    /// How many sizes of a policy a pass had best take, of so many that are wanted; none where
-    /// caches had better be simulated.
+    /// How many of the wanted sizes of a policy one pass should cover. `None` if caches should be
+    /// simulated.
     pub(crate) fn sizes_at_once(spec: &Spec, sizes: usize) -> Option<usize> {
         match spec.entry().name {
             "lru" => (sizes >= LRU_SIZES_MIN).then_some(sizes),
@@ -88,11 +83,12 @@ impl Stack {
         }
     }
 
-    /// One for these sizes of a policy that has a stack. `blocks` is the expected number of
-    /// distinct blocks: a hint.
+    /// A stack for these sizes of a policy. `blocks` is the expected number of distinct blocks, as
+    /// a hint.
     ///
     /// # Panics
-    /// If the policy has none.
+    ///
+    /// Panics if the policy is not a stack algorithm.
     pub(crate) fn new(spec: &Spec, sizes: &[u32], blocks: u32) -> Stack {
         match spec.entry().name {
             "lru" => Stack::lru(sizes, blocks),
@@ -101,15 +97,15 @@ impl Stack {
         }
     }
 
-    /// Many sizes of `lru`. `blocks` is the expected number of distinct blocks: a hint.
+    /// A stack of `lru`. `blocks` is the expected number of distinct blocks, as a hint.
     pub fn lru(sizes: &[u32], blocks: u32) -> Stack {
         Stack::of(sizes, |_| {
             Distances::Lru(StackDistances::new(blocks as usize))
         })
     }
 
-    /// Sizes of `opt`; the future need not be known. `blocks` is the expected number of distinct
-    /// blocks: a hint.
+    /// A stack of `opt`, without knowledge of the future. `blocks` is the expected number of
+    /// distinct blocks, as a hint.
     pub fn opt(sizes: &[u32], blocks: u32) -> Stack {
         Stack::of(sizes, |sizes| match sizes {
             &[size] => Distances::OptOne(OptHits::new(size, blocks)),
@@ -150,7 +146,7 @@ impl Stack {
         }
     }
 
-    /// What came of it.
+    /// The result.
     pub fn curve(&self) -> Curve {
         let mut sum = 0;
         let sums = self.groups.iter().map(|hits| {

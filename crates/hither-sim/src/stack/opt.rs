@@ -1,86 +1,88 @@
-//! Stack distances of Belady's optimum, worked out from the past alone.
+//! Stack distances of Belady's optimum, computed from the past alone.
 //!
-//! Mattson's stack for OPT orders the blocks by their next use, so it has to know the future. But
-//! how many hits the optimum has up to now depends on the past alone, and so does each reference's
-//! distance (Bilardi, Ekanadham and Pattnaik, "Optimal on-line computation of stack distances for
-//! MIN and OPT", CF 2017). This is a way to do it that is simple to reason about:
+//! Mattson's stack for OPT orders blocks by their next use, so it has to know the future. But the
+//! hits of the optimum up to now depend only on the past, and so does the distance of each
+//! reference (Bilardi, Ekanadham and Pattnaik, "Optimal on-line computation of stack distances for
+//! MIN and OPT", CF 2017). This is a simple way to compute them.
 //!
-//! Keeping a block from a reference at time `s` to its next one at `e` takes one of the cache's `c`
-//! slots for that while, and the optimum keeps as many as fit. So, in hindsight, a cache is no more
-//! than a set of slots, each *free since* some time. At a reference to a block last used at `s`, a
-//! slot that is free since `s` or longer makes it a hit: the one that is free since the latest such
-//! time is taken, for it fits least else. With no such slot it is a miss, and the block passes
-//! through the slot that is free since the latest time of all, the one of the reference before.
-//! Either way the slot is free since `e` from now on. (This is the greedy colouring of intervals by
-//! their ends, with the tightest fit, which is optimal.)
+//! Keeping a block from a reference at time `s` to the next one at `e` occupies one of the cache's
+//! `c` slots for that time, and the optimum keeps as many blocks as fit. So, in hindsight, a cache
+//! is a set of slots, each *free since* some time. A reference to a block last used at `s` hits if
+//! a slot is free since `s` or longer. It takes the slot with the latest such time, the tightest
+//! fit. If there is none it misses, and the block passes through the slot with the latest time of
+//! all, that of the previous reference. Either way the slot is then free since `e`. (This is the
+//! greedy colouring of intervals by their ends with the tightest fit, which is optimal.)
 //!
-//! The slots of `c + 1` are those of `c` and one more, always: so all sizes together are one list
-//! of times, of which a cache of `c` has the first `c`. A reference's distance is the position in
-//! it of the first time not after `s`. Every smaller cache misses, and every larger one takes its
-//! own tightest fit, which goes down the list as in Mattson's stack: of the times not after `s`,
-//! each that is later than all before it moves to the position of the next such, and the last of
-//! these (the latest time not after `s`) is the one that goes.
+//! The slots of `c + 1` are always those of `c` and one more. So one list of times serves all
+//! sizes: a cache of `c` has its first `c` times. The distance of a reference is the position of
+//! the first time not after `s`. Every smaller cache misses. Every larger cache takes its own
+//! tightest fit, which moves times down the list as in Mattson's stack: among the times not after
+//! `s`, each that is later than all before it moves to the position of the next such time, and the
+//! last of these (the latest time not after `s`) is removed.
 //!
-//! Who wants to know of some sizes only need not know positions, only between which two of the
-//! sizes each lies: the *group* of the position. Moves within a group then change nothing, and few
-//! are left: with 2 million references to 360,000 blocks (zipf, 2026-11) 3.7 a reference for 1000
-//! sizes, where all sizes would take 71.
+//! For some sizes only, exact positions are not needed, but only between which two sizes each lies:
+//! the *group* of the position. Moves within a group change nothing, and few moves remain: 3.7 per
+//! reference for 1000 sizes, against 71 for all sizes (2 million references to 360,000 blocks,
+//! zipf, 2026-11).
 //!
-//! Here the list is kept the other way around: the times lie on a line in order, each with its
-//! group as a label, and labels are in a tree of minima with 32 children a node (a cache line). The
-//! walk starts at the latest time not after `s` and goes left from each label to the nearest
-//! smaller one, moving each to where the smaller one was; the smallest is the group of the
-//! distance. A first reference walks nowhere: all slots but the first are left as they are, as in
+//! Here the list is stored the other way around: the times lie on a line in order, each labelled
+//! with its group, and the labels are in a tree of minima with 32 children per node (a cache line).
+//! The walk starts at the latest time not after `s`. It goes left from each label to the nearest
+//! smaller one, and moves each label to the place of the smaller one. The smallest label is the
+//! group of the distance. A first reference walks nowhere: it changes no slot but the first, as in
 //! every cache that misses.
 //!
 //! A reference takes O((1 + moves) log n), and a block 6 to 9 bytes. Measured (2026-11, one core of
-//! a cloud machine, nanoseconds a reference): zipf over 360,000 blocks 136 for 8 sizes, 218 for 64,
-//! 341 for 1000, where one size at a time takes 18 each; a loop over a million blocks 35 to 39,
-//! against 8 each. The line is closed up when it is full, like that of
+//! a cloud machine, ns per reference): zipf over 360,000 blocks 136 for 8 sizes, 218 for 64, 341
+//! for 1000, against 18 for a single size; a loop over a million blocks 35 to 39, against 8. The
+//! line is compacted when it is full, like that of
 //! [`StackDistances`](hither_trace::StackDistances).
 
-use super::Group;
+/// The number of a size among the chosen ones. A reference of group `g` hits in the sizes from
+/// number `g` on.
+pub type SizeGroup = u16;
 
-/// A label: a group, or [`GONE`]. Sixteen signed bits are what every x86 compares eight at a time.
+/// A label: a group, or [`NO_TIME`]. Every x86 compares eight signed 16-bit numbers at a time.
 type Label = i16;
 
-/// The label of a place whose time is gone.
-const GONE: Label = Label::MAX;
+/// The label of a place whose time was removed.
+const NO_TIME: Label = Label::MAX;
 
-/// The most sizes that can be told apart.
-pub(super) const SIZES_MAX: usize = GONE as usize - 1;
+/// The largest number of sizes.
+pub(super) const SIZES_MAX: usize = NO_TIME as usize - 1;
 
 /// A block that was never referenced.
 const NEVER: u32 = u32::MAX;
 
 /// Children of a node.
-const FAN: usize = 32;
+const NODE_CHILDREN: usize = 32;
 
 /// The fewest free places after closing gaps.
-const FREE_MIN: usize = 1024;
+const FREE_PLACES_MIN: usize = 1024;
 
-/// Works out the group of one reference's distance after the other. Block identifiers are best
-/// dense: memory goes by the highest.
+/// Computes the groups of distances, one reference at a time. Block numbers should be dense: memory
+/// grows with the highest one.
 #[derive(Clone, Debug)]
 pub struct OptDistances {
-    /// The sizes asked for, ascending.
+    /// The chosen sizes, ascending.
     sizes: Vec<u32>,
-    /// How many places lie at or before the one of the block's last reference; as long as the
-    /// highest block seen. Where the time of that place is gone, the latest before it counts.
+    /// Per block: the number of places up to that of its last reference. If the time of that place
+    /// was removed, the latest time before it counts. Its length is the highest block so far plus
+    /// 1.
     until: Vec<u32>,
     labels: Minima,
-    /// How many places were ever taken; the last one is of the last reference, and first in the
-    /// list.
+    /// The number of places used so far. The last one belongs to the last reference, which is first
+    /// in the list.
     taken: usize,
     /// The group of the first position.
     first: Label,
-    /// How long the list is; the slots beyond it are free since ever.
+    /// The length of the list. All further slots were never used.
     positions: u32,
 }
 
 impl OptDistances {
-    /// Nothing referenced yet. The sizes ascend, and are 32,766 at most. `blocks` is the expected
-    /// number of distinct blocks: a hint.
+    /// Starts without references. Sizes must ascend, and be at most 32,766. `blocks` is the
+    /// expected number of distinct blocks, as a hint.
     pub fn new(sizes: &[u32], blocks: usize) -> OptDistances {
         assert!(sizes.len() <= SIZES_MAX, "too many sizes");
         debug_assert!(sizes.is_sorted());
@@ -88,32 +90,32 @@ impl OptDistances {
             first: group(sizes, 1),
             sizes: sizes.to_vec(),
             until: Vec::with_capacity(blocks),
-            labels: Minima::new(FREE_MIN),
+            labels: Minima::new(FREE_PLACES_MIN),
             taken: 0,
             positions: 0,
         }
     }
 
-    /// The next reference is to `block`: which is the first of the sizes at which it hits, or how
-    /// many there are if it hits in none of them. `None` for the first reference.
+    /// The number of the first size at which the next reference, to `block`, hits, or the number of
+    /// sizes if it hits in none. `None` for the first reference to the block.
     #[inline]
-    pub fn touch(&mut self, block: u32) -> Option<Group> {
+    pub fn touch(&mut self, block: u32) -> Option<SizeGroup> {
         let index = block as usize;
         if index >= self.until.len() {
             self.until.resize(index + 1, NEVER);
         }
         let mut until = self.until[index];
         if until as usize == self.taken && self.taken > 0 {
-            return Some(self.first as Group);
+            return Some(self.first as SizeGroup);
         }
         if self.taken == self.labels.len() {
             self.close_gaps();
             until = self.until[index];
         }
-        // The time of the reference before goes from the first position to the one that the walk
-        // leaves over.
+        // The time of the previous reference moves from the first position to the one that the walk
+        // frees.
         let label = if until == NEVER {
-            GONE
+            NO_TIME
         } else {
             self.release(until as usize)
         };
@@ -124,17 +126,17 @@ impl OptDistances {
         self.labels.lower(self.taken, self.first);
         self.taken += 1;
         self.until[index] = self.taken as u32;
-        (until != NEVER).then_some(label as Group)
+        (until != NEVER).then_some(label as SizeGroup)
     }
 
-    /// Takes away the latest time among the first `until` places and gives the smallest label among
+    /// Removes the latest time among the first `until` places, and returns the smallest label among
     /// them.
     fn release(&mut self, until: usize) -> Label {
-        let Some((mut place, mut label)) = self.labels.last_below(until, GONE) else {
+        let Some((mut place, mut label)) = self.labels.last_below(until, NO_TIME) else {
             self.positions += 1;
             return group(&self.sizes, self.positions);
         };
-        self.labels.raise(place, GONE);
+        self.labels.raise(place, NO_TIME);
         while let Some((smaller, found)) = self.labels.last_below(place, label) {
             self.labels.raise(smaller, label);
             (place, label) = (smaller, found);
@@ -142,33 +144,33 @@ impl OptDistances {
         label
     }
 
-    /// Closes the gaps and leaves as many places free as there are blocks, so that this costs O(1)
-    /// a reference.
+    /// Closes the gaps and leaves as many free places as there are blocks, so the cost is O(1) per
+    /// reference.
     fn close_gaps(&mut self) {
         let before = self.labels.ranks();
         for until in self.until.iter_mut().filter(|until| **until != NEVER) {
             *until = self.labels.rank(&before, *until as usize);
         }
-        let free = self.until.len().max(FREE_MIN);
+        let free = self.until.len().max(FREE_PLACES_MIN);
         self.taken = self.labels.close_gaps(free);
         debug_assert_eq!(self.taken, self.positions as usize);
     }
 
-    /// Panics unless each group has as many places as it has positions, the last place is of the
-    /// first group and the minima are right.
+    /// Panics unless each group has as many places as positions, the last place belongs to the
+    /// first group, and the minima are right.
     #[cfg(test)]
     fn check(&self) {
         let mut labels = self.labels.levels[0].clone();
-        assert!(labels[self.taken..].iter().all(|&label| label == GONE));
+        assert!(labels[self.taken..].iter().all(|&label| label == NO_TIME));
         assert!(self.taken == 0 || labels[self.taken - 1] == self.first);
-        labels.retain(|&label| label != GONE);
+        labels.retain(|&label| label != NO_TIME);
         labels.sort_unstable();
         let groups: Vec<Label> = (1..=self.positions)
             .map(|position| group(&self.sizes, position))
             .collect();
         assert_eq!(labels, groups);
         for pair in self.labels.levels.windows(2) {
-            for (node, children) in pair[1].iter().zip(pair[0].chunks(FAN)) {
+            for (node, children) in pair[1].iter().zip(pair[0].chunks(NODE_CHILDREN)) {
                 assert_eq!(Some(node), children.iter().min());
             }
         }
@@ -180,17 +182,17 @@ fn group(sizes: &[u32], position: u32) -> Label {
     sizes.partition_point(|&size| size < position) as Label
 }
 
-/// Labels with a tree of minima over them. Each level is a whole number of nodes long.
+/// Labels with a tree of minima above them. The length of each level is a multiple of a node's.
 #[derive(Clone, Debug)]
 struct Minima {
     levels: Vec<Vec<Label>>,
 }
 
 impl Minima {
-    /// At least `places`, all [`GONE`].
+    /// At least `places` places, all [`NO_TIME`].
     fn new(places: usize) -> Minima {
         let mut minima = Minima {
-            levels: vec![vec![GONE; places.next_multiple_of(FAN)]],
+            levels: vec![vec![NO_TIME; places.next_multiple_of(NODE_CHILDREN)]],
         };
         minima.rebuild();
         minima
@@ -200,13 +202,13 @@ impl Minima {
         self.levels[0].len()
     }
 
-    /// Makes the levels above the lowest from it.
+    /// Rebuilds all levels above the lowest.
     fn rebuild(&mut self) {
         let mut level = 0;
-        while self.levels[level].len() > FAN {
-            let nodes = self.levels[level].chunks_exact(FAN);
+        while self.levels[level].len() > NODE_CHILDREN {
+            let nodes = self.levels[level].chunks_exact(NODE_CHILDREN);
             let mut minima: Vec<Label> = nodes.map(minimum).collect();
-            minima.resize(minima.len().next_multiple_of(FAN), GONE);
+            minima.resize(minima.len().next_multiple_of(NODE_CHILDREN), NO_TIME);
             level += 1;
             self.levels.truncate(level);
             self.levels.push(minima);
@@ -219,23 +221,24 @@ impl Minima {
     fn last_below(&self, end: usize, bound: Label) -> Option<(usize, Label)> {
         let mut end = end;
         for (level, labels) in self.levels.iter().enumerate() {
-            // Where `end` starts a node, there is nothing before it in the node.
-            let (node, lanes) = (end / FAN * FAN, end % FAN);
+            // If `end` is the start of a node, there is nothing before it in the node.
+            let (node, lanes) = (end / NODE_CHILDREN * NODE_CHILDREN, end % NODE_CHILDREN);
             if lanes != 0
-                && let Some(lane) = last_lane_below(&labels[node..node + FAN], lanes, bound)
+                && let Some(lane) =
+                    last_lane_below(&labels[node..node + NODE_CHILDREN], lanes, bound)
             {
                 return Some(self.descend(level, node + lane, bound));
             }
-            end /= FAN;
+            end /= NODE_CHILDREN;
         }
         None
     }
 
     fn descend(&self, level: usize, at: usize, bound: Label) -> (usize, Label) {
         let at = self.levels[..level].iter().rev().fold(at, |node, labels| {
-            let children = &labels[node * FAN..][..FAN];
-            let lane = last_lane_below(children, FAN, bound);
-            node * FAN + lane.expect("a node's minimum is that of a child")
+            let children = &labels[node * NODE_CHILDREN..][..NODE_CHILDREN];
+            let lane = last_lane_below(children, NODE_CHILDREN, bound);
+            node * NODE_CHILDREN + lane.expect("a node's minimum is that of a child")
         });
         (at, self.levels[0][at])
     }
@@ -245,11 +248,12 @@ impl Minima {
         let mut at = place;
         let mut old = std::mem::replace(&mut self.levels[0][at], label);
         for level in 1..self.levels.len() {
-            let node = at / FAN;
+            let node = at / NODE_CHILDREN;
             if self.levels[level][node] != old {
                 break;
             }
-            let smallest = minimum(&self.levels[level - 1][node * FAN..][..FAN]);
+            let smallest =
+                minimum(&self.levels[level - 1][node * NODE_CHILDREN..][..NODE_CHILDREN]);
             if smallest == old {
                 break;
             }
@@ -266,14 +270,14 @@ impl Minima {
                 break;
             }
             labels[at] = label;
-            at /= FAN;
+            at /= NODE_CHILDREN;
         }
     }
 
-    /// How many labels there are before each lowest node.
+    /// The number of labels before each node of the lowest level.
     fn ranks(&self) -> Vec<u32> {
         let mut sum = 0;
-        let nodes = self.levels[0].chunks_exact(FAN);
+        let nodes = self.levels[0].chunks_exact(NODE_CHILDREN);
         nodes
             .map(|node| {
                 let before = sum;
@@ -283,38 +287,38 @@ impl Minima {
             .collect()
     }
 
-    /// How many labels there are at the first `end` places; `before` comes from [`Minima::ranks`].
+    /// The number of labels at the first `end` places. `before` comes from [`Minima::ranks`].
     fn rank(&self, before: &[u32], end: usize) -> u32 {
         let Some(last) = end.checked_sub(1) else {
             return 0;
         };
-        let node = last / FAN;
-        before[node] + labels_in(&self.levels[0][node * FAN..=last])
+        let node = last / NODE_CHILDREN;
+        before[node] + labels_in(&self.levels[0][node * NODE_CHILDREN..=last])
     }
 
-    /// Moves all labels to the front, with `free` places or more behind them, and says how many
-    /// they are.
+    /// Moves all labels to the front, with at least `free` places after them, and returns their
+    /// number.
     fn close_gaps(&mut self, free: usize) -> usize {
         let labels = &mut self.levels[0];
-        labels.retain(|&label| label != GONE);
+        labels.retain(|&label| label != NO_TIME);
         let taken = labels.len();
-        labels.resize((taken + free).next_multiple_of(FAN), GONE);
+        labels.resize((taken + free).next_multiple_of(NODE_CHILDREN), NO_TIME);
         self.rebuild();
         taken
     }
 }
 
 fn minimum(node: &[Label]) -> Label {
-    let node: &[Label; FAN] = node.try_into().expect("a whole node");
-    node.iter().fold(GONE, |least, &label| least.min(label))
+    let node: &[Label; NODE_CHILDREN] = node.try_into().expect("a whole node");
+    node.iter().fold(NO_TIME, |least, &label| least.min(label))
 }
 
 /// The last of the first `lanes` of a node whose label is below `bound`. Lanes are numbered from 1
-/// and the largest number is kept, since a vector unit compares and takes maxima of sixteen bits,
-/// but has no way from many bits to one that compilers know to use.
+/// and the maximum of the matching numbers is kept: vector units compare and take maxima of 16-bit
+/// numbers, and compilers know no vector instruction from many bits to one.
 #[inline]
 fn last_lane_below(node: &[Label], lanes: usize, bound: Label) -> Option<usize> {
-    let node: &[Label; FAN] = node.try_into().expect("a whole node");
+    let node: &[Label; NODE_CHILDREN] = node.try_into().expect("a whole node");
     let lanes = lanes as Label;
     let mut last = 0;
     for (number, &label) in (1..).zip(node) {
@@ -325,7 +329,7 @@ fn last_lane_below(node: &[Label], lanes: usize, bound: Label) -> Option<usize> 
 }
 
 fn labels_in(places: &[Label]) -> u32 {
-    places.iter().filter(|&&label| label != GONE).count() as u32
+    places.iter().filter(|&&label| label != NO_TIME).count() as u32
 }
 
 #[cfg(test)]
@@ -333,7 +337,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The list of times as the module's text has it, one scan a reference.
+    /// The list of times as described above, with one scan per reference.
     #[derive(Default)]
     struct Naive {
         free_since: Vec<usize>,
@@ -392,8 +396,8 @@ mod tests {
                 let block = block / 3 % of;
                 let distance = naive.touch(block);
                 for (sizes, distances) in &mut grouped {
-                    let group = |distance| sizes.partition_point(|&size| size <= distance) as Group;
-                    let group = distance.map(group);
+                    let group = |distance| sizes.partition_point(|&size| size <= distance);
+                    let group = distance.map(|distance| group(distance) as SizeGroup);
                     prop_assert_eq!(distances.touch(block), group);
                 }
             }

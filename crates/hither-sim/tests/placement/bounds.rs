@@ -1,5 +1,5 @@
-//! What no placement can better: the optimum of one cache as large as all of them, a-priori among
-//! the static placements; and what all become on one node.
+//! Bounds of all placements: the optimum of one cache with the room of all, a-priori among the
+//! static placements, and equality on one node.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use hither_sim::placement::{PlacementConfiguration, PlacementOptions, PlacementS
 use super::world::World;
 use super::{all, simulate};
 
-/// Misses of one cache of so many blocks.
+/// Misses of one cache of `blocks` blocks.
 fn misses(world: &World, spec: Spec, cache_blocks: u32) -> u64 {
     let configuration = hither_sim::CacheConfiguration { spec, cache_blocks };
     let outcomes = hither_sim::run(
@@ -60,8 +60,8 @@ fn on_one_node_a_placement_of_files_is_the_replacement_alone() {
     assert!(worlds > 5, "some are on one node");
 }
 
-/// The latency of all accesses where all pages have frames and nothing waits for memory, if the
-/// placement is static.
+/// The latency of all accesses of a static placement, if all pages have frames and nothing waits
+/// for memory.
 fn latency_ns(world: &World, spec: PlacementSpec) -> Option<u64> {
     let frames = world.capacity.iter().sum::<u32>();
     let capacity = match frames >= world.blocks() {

@@ -1,6 +1,6 @@
-//! What no placement can change: every access is local, remote or a miss; a block has one home and
-//! no two copies on one node; no node holds more than fits. Engines walk all of it, and what the
-//! policy believes, after each access.
+//! Invariants of all placements: every access is local, remote or a miss; a block has one home and
+//! at most one copy per node; no node exceeds its capacity. The engines check this, and the
+//! policy's view of it, after each access.
 
 use hither_core::placement::{Target, placement_policies};
 use hither_core::registry::{Param, ParamKind};
@@ -30,7 +30,7 @@ fn whole(totals: &Totals) {
     assert!(totals.hops >= totals.remote, "a remote one is a hop away");
 }
 
-/// What the outcome of a world says must add up.
+/// The sums that the outcome of a world must satisfy.
 fn conserved(world: &World, outcome: &PlacementOutcome) {
     let made = world.trace.accesses();
     let count = made
@@ -114,7 +114,7 @@ fn on_random_worlds() {
     }
 }
 
-/// The values that a parameter may have at its ends.
+/// The smallest and largest values of a parameter.
 fn extremes(param: &Param) -> Vec<String> {
     match param.kind {
         ParamKind::Count { min, max, .. } => vec![min.to_string(), max.to_string()],

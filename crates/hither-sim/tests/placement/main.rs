@@ -1,9 +1,8 @@
-//! Every placement of the registry, on the engine that it is for, over random programs on random
-//! machines: what is conserved at every step, what bounds the outcome, and that a run can be
-//! repeated.
+//! Every placement of the registry, on its engine, over random programs on random machines:
+//! invariants at every step, bounds of the outcome, and repeatable runs.
 //!
-//! A new placement is covered by being registered. A failure names the seed and the placement in
-//! the captured output.
+//! A new placement is tested as soon as it is registered. A failure prints the seed and the
+//! placement.
 
 mod bounds;
 mod conservation;
@@ -18,7 +17,7 @@ use hither_sim::placement::{
 };
 use world::World;
 
-/// Runs a placement on the engine that it is for.
+/// Runs a placement on its engine.
 fn simulate(
     world: &World,
     spec: PlacementSpec,

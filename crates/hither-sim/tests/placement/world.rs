@@ -13,7 +13,7 @@ pub(crate) struct World {
     pub(crate) trace: InMemory,
     pub(crate) topology: Arc<Topology>,
     pub(crate) capacity: Vec<u32>,
-    /// What ranks a node's blocks of files.
+    /// The replacement policy of a node's blocks of files.
     pub(crate) replacement: Spec,
 }
 
@@ -34,7 +34,7 @@ fn topologies() -> Vec<Topology> {
     named.chain([chain()]).collect()
 }
 
-/// Three nodes in a row, the middle one nearer to one end, and one end slow by itself.
+/// Three nodes in a row: the middle one is nearer to one end, and one end is slow.
 fn chain() -> Topology {
     let latency_ns = [80, 130, 240, 130, 80, 160, 240, 160, 90];
     Topology::from_matrix("chain", &latency_ns).expect("distances")
@@ -44,8 +44,8 @@ fn chain() -> Topology {
 pub(crate) const ACCESSES: u64 = 300;
 
 impl World {
-    /// Two pages on a chain of three nodes: 0 is read 10 times from one end and 11 times from the
-    /// other, 1 from one.
+    /// Two pages on a chain of three nodes. Page 0 is read 10 times from one end and 11 times from
+    /// the other, page 1 from one end.
     pub(crate) fn chain() -> World {
         let read = |tick, block, node, count| Access {
             node: Node(node),
@@ -65,14 +65,14 @@ impl World {
         }
     }
 
-    /// How many blocks the program uses.
+    /// The number of blocks that the program uses.
     pub(crate) fn blocks(&self) -> u32 {
         self.trace.blocks()
     }
 
-    /// Threads on nodes that they change now and then, in two processes, sweeping over files and
-    /// coming back to some of their blocks more often than to others, with iterations and
-    /// constructs if the seed is even.
+    /// Threads of two processes, which change nodes now and then, sweep over files and return to
+    /// some of their blocks more often than to others. With an even seed there are iterations and
+    /// constructs.
     pub(crate) fn new(seed: u64, target: Target) -> World {
         let mut random = Random::new(seed);
         let mut topologies = topologies();

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use super::{
-    Area, BLOCK_BYTES, BLOCK_SHIFT, CPUS, Control, DIRECTORY, FileId, Layout, MAGIC, NODES_MAX,
-    places,
+    Area, BLOCK_BYTES, BLOCK_SHIFT, CPUS_MAX, Control, DIRECTORY_ENTRIES, FileId, Layout, MAGIC,
+    NODES_MAX, places,
 };
 use crate::process::tick_ns;
 use crate::record::{Bind, BindMode};
@@ -111,7 +111,7 @@ impl Directory {
             return Some(Range { at, class });
         }
         let at = self.next;
-        if entries > DIRECTORY - at {
+        if entries > DIRECTORY_ENTRIES - at {
             return None;
         }
         self.next += entries;
@@ -191,7 +191,7 @@ impl Replicas {
                 freed_ns: 0,
             });
         }
-        for (cpu, &node) in options.node_of_cpu.iter().enumerate().take(CPUS) {
+        for (cpu, &node) in options.node_of_cpu.iter().enumerate().take(CPUS_MAX) {
             if let Some(told) = control.node_of_cpu(cpu) {
                 told.store(node, Ordering::Relaxed);
             }
@@ -205,7 +205,7 @@ impl Replicas {
         Ok(Replicas {
             shared: Arc::new(Shared { control, fd }),
             arenas,
-            files: vec![None; super::FILES],
+            files: vec![None; super::FILES_MAX],
             directory: Directory::default(),
         })
     }

@@ -1,14 +1,13 @@
-//! Memory traces of SPEC programs from UCSD, as Caffeine's simulator carries them:
-//! `l 0x1fffff58 1`, a load or store of a byte address, and the instructions since the last one. An
-//! address becomes the block that it lies in.
+//! Memory traces of SPEC programs from UCSD, in the format of Caffeine's simulator: `l 0x1fffff58
+//! 1`, a load or store, a byte address, and the instructions since the last one. An address becomes
+//! the block that contains it.
 //!
-//! Neighbouring accesses to one block are references each: this is a program's memory, and no
-//! buffer lies between.
+//! Successive accesses to one block are not merged: they are accesses to memory.
 
 use hither_core::Op;
 
+use super::reader::{Format, RecordKind};
 use crate::error::Result;
-use crate::format::{Format, Records};
 use crate::sink::Sink;
 use crate::source::Input;
 use crate::text::{Lines, Parsed, decimal, fields, hexadecimal};
@@ -17,7 +16,7 @@ use crate::text::{Lines, Parsed, decimal, fields, hexadecimal};
 pub(super) const FORMAT: Format = Format {
     name: "address",
     doc: "text, `l|s 0xADDRESS gap` a load or store; --block makes blocks of addresses (UCSD)",
-    records: Records::Keys,
+    records: RecordKind::Keys,
     matches: Some(|head| {
         let mut lines = head.lines().filter(|line| !line.is_empty());
         lines.next().is_some_and(|line| parse(line).is_ok())

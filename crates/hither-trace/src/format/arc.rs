@@ -1,11 +1,11 @@
-//! The disk traces of the ARC authors (Megiddo and Modha, FAST 2003), `.lis`: `first n x line`, a
-//! line for a request of `n` blocks from `first` on. The third field is 0 in some traces and a
-//! count in others; the last numbers the lines. Neither says what was referred to.
+//! The disk traces of the ARC authors (Megiddo and Modha, FAST 2003), `.lis`: a line `first n x
+//! line` per request of `n` blocks from `first` on. The third field is 0 or a count, the last one
+//! is the number of the line. Both are ignored.
 
 use hither_core::Op;
 
+use super::reader::{Format, RecordKind};
 use crate::error::Result;
-use crate::format::{Format, Records};
 use crate::sink::Sink;
 use crate::source::Input;
 use crate::text::{Line, Lines, Parsed, decimal, fields};
@@ -14,7 +14,7 @@ use crate::text::{Line, Lines, Parsed, decimal, fields};
 pub(super) const FORMAT: Format = Format {
     name: "arc",
     doc: "text, `first_block blocks x line` a request (ARC authors, .lis)",
-    records: Records::Keys,
+    records: RecordKind::Keys,
     matches: Some(|head| {
         let mut lines = head.lines().filter(|line| !line.is_empty()).peekable();
         lines.peek().is_some() && lines.all(|line| parse(line).is_ok())
@@ -22,9 +22,9 @@ pub(super) const FORMAT: Format = Format {
     read,
 };
 
-/// As many blocks as one request may have: 32 MiB of 512-byte blocks. The traces of the paper stop
-/// at 128; a line that claims 2^60 is damaged, and believing it would fill the memory.
-const BLOCKS_MAX: u64 = 1 << 16;
+/// The largest number of blocks of a request: 32 MiB of blocks of 512 bytes. The traces of the
+/// paper have at most 128. A line that claims 2^60 is damaged, and would fill the memory.
+const REQUEST_BLOCKS_MAX: u64 = 1 << 16;
 
 fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
     let mut lines = Lines::of(input);
@@ -40,8 +40,10 @@ fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
 
 fn request(line: Line<'_>, sink: &mut dyn Sink) -> Result<()> {
     let (first, blocks) = parse(line.bytes).map_err(line.wrong())?;
-    if blocks > BLOCKS_MAX {
-        return Err(line.error(format!("a request of more than {BLOCKS_MAX} blocks")));
+    if blocks > REQUEST_BLOCKS_MAX {
+        return Err(line.error(format!(
+            "a request of more than {REQUEST_BLOCKS_MAX} blocks"
+        )));
     }
     let end = first.checked_add(blocks);
     for block in first..end.ok_or_else(|| line.error("blocks above 2^64 - 1"))? {

@@ -1,25 +1,25 @@
-//! The trace folder, as [`schema`](crate::schema) describes it. The accesses are decoded batch by
-//! batch while the references are made, so memory holds the references and not the file.
+//! The trace folder, by its [`schema`](crate::schema). Accesses are decoded in batches and become
+//! references at once, so memory does not hold the file.
 
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
+use super::reader::{Format, RecordKind};
 use crate::error::{Error, Result};
-use crate::format::{Format, Records};
 use crate::schema::{
     ACCESSES, ACCESSES_COLUMNS, AccessRow, FILES, FORMAT_VERSION, Frame, META, Meta, OBJECTS,
     OBJECTS_COLUMNS, ObjectKind, ObjectRow, RowOp, SITES, SITES_COLUMNS, SiteRow,
 };
 use crate::sink::Sink;
 use crate::source::{self, Head, Input};
-use crate::table::{Batch, Table};
+use crate::table::{RowBatch, Table};
 
 /// The entry in the registry.
 pub(super) const FORMAT: Format = Format {
     name: "hither",
     doc: "folder of Parquet files, as hither record writes it (its accesses.parquet also names it)",
-    records: Records::Requests,
+    records: RecordKind::Requests,
     matches: Some(|head| matches!(head, Head::Folder) || head.bytes().starts_with(b"PAR1")),
     read,
 };
@@ -46,7 +46,7 @@ fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
     Ok(Some(source::sha256_of_text(&sums)))
 }
 
-/// The trace folder that a path names: itself, or the one that its `accesses.parquet` lies in.
+/// The trace folder of a path: the path itself, or the folder of its `accesses.parquet`.
 fn folder_of(input: &Input<'_>) -> Result<PathBuf> {
     let path = input.path();
     let not_a_trace = |problem: String| Error::NotATrace {
@@ -87,7 +87,7 @@ fn read_meta(path: &Path) -> Result<Meta> {
 }
 
 fn read_accesses(path: PathBuf, sink: &mut dyn Sink) -> Result<()> {
-    // The column `tick` is for who reads the file without us.
+    // The column `tick` is for other tools.
     let columns = ACCESSES_COLUMNS
         .iter()
         .filter(|column| column.name() != "tick");
@@ -104,7 +104,7 @@ fn read_accesses(path: PathBuf, sink: &mut dyn Sink) -> Result<()> {
         let offset = batch.u64s("offset")?;
         let length = batch.u64s("length")?;
         let count = batch.u32s("count")?;
-        // Neighbours often have the same op, and then its name is not looked up again.
+        // Successive rows often have the same op. Then its name is not looked up again.
         let mut op = RowOp::Read;
         for row in 0..batch.len() {
             let name = ops[row].data();
@@ -129,7 +129,7 @@ fn read_accesses(path: PathBuf, sink: &mut dyn Sink) -> Result<()> {
     Ok(())
 }
 
-fn op_named(batch: &Batch<'_>, name: &[u8]) -> Result<RowOp> {
+fn op_named(batch: &RowBatch<'_>, name: &[u8]) -> Result<RowOp> {
     let name = String::from_utf8_lossy(name);
     RowOp::from_name(&name).ok_or_else(|| batch.error("op", &format!("unknown op {name:?}")))
 }
@@ -194,7 +194,7 @@ fn read_sites(path: PathBuf) -> Result<Vec<SiteRow>> {
 }
 
 /// The frames of all sites of a batch, one after the other.
-fn read_frames(batch: &Batch<'_>) -> Result<Vec<Frame>> {
+fn read_frames(batch: &RowBatch<'_>) -> Result<Vec<Frame>> {
     let module = batch.optional_texts("frames.module")?;
     let build_id = batch.optional_texts("frames.build_id")?;
     let offset = batch.optional_u64s("frames.offset")?;
@@ -212,7 +212,7 @@ fn read_frames(batch: &Batch<'_>) -> Result<Vec<Frame>> {
     Ok((0..module.len()).map(frame).collect())
 }
 
-/// A table's rows stand in the order of their numbers, without gaps.
+/// Checks that a table's rows are in the order of their numbers, without gaps.
 fn numbered(path: &Path, row: usize, number: u32) -> Result<()> {
     if row == number as usize {
         return Ok(());

@@ -1,16 +1,16 @@
-//! CSV with a line of column names, as libCacheSim's samples have it
-//! (`# time, object, size, next_access_vtime` or `version,time,op,size,lbn`). libCacheSim is told
-//! the columns on its command line; here their names tell. Fields are separated by commas,
-//! semicolons, tabs or bars, whichever the first line has, and hold no quotes.
+//! CSV with a line of column names, as in libCacheSim's samples (`# time, object, size,
+//! next_access_vtime` or `version,time,op,size,lbn`). libCacheSim gets the columns from its command
+//! line; here the names define them. Fields are separated by commas, semicolons, tabs or bars, as
+//! in the first line, and have no quotes.
 //!
-//! Each line is one reference to its object, whatever its size; a column of ops tells reads from
-//! writes. Columns that are not known are passed over, and so is `next_access_vtime`: the future is
-//! worked out from the references.
+//! Each line is one reference to its object, of any size. A column of ops separates reads from
+//! writes. Unknown columns are ignored, and so is `next_access_vtime`: next uses are computed from
+//! the references.
 
 use hither_core::Op;
 
+use super::reader::{Format, RecordKind};
 use crate::error::Result;
-use crate::format::{Format, Records};
 use crate::sink::Sink;
 use crate::source::Input;
 use crate::text::{Line, Lines, Parsed, fractional, key};
@@ -20,7 +20,7 @@ pub(super) const FORMAT: Format = Format {
     name: "libcachesim-csv",
     doc: "CSV with a line of column names, one of them object, obj_id, id, key or lbn \
           (libCacheSim csv)",
-    records: Records::Keys,
+    records: RecordKind::Keys,
     matches: Some(|head| {
         let header = head.lines().next().and_then(Columns::of);
         header.is_some_and(|columns| columns.time.is_some() || columns.size.is_some())
@@ -33,7 +33,7 @@ const TIME: &[&str] = &["time", "timestamp", "clock_time", "ts"];
 const SIZE: &[&str] = &["size", "obj_size", "object_size", "length", "bytes"];
 const OP: &[&str] = &["op", "opcode", "operation", "cmd"];
 
-/// Where the columns stand.
+/// The positions of the columns.
 struct Columns {
     separator: u8,
     count: usize,
@@ -44,7 +44,7 @@ struct Columns {
 }
 
 impl Columns {
-    /// From the line of their names; none if it is no such line.
+    /// Parses the line of column names. `None` if it is not one.
     fn of(header: &[u8]) -> Option<Columns> {
         let header = str::from_utf8(header).ok()?.trim_start_matches('#');
         let header = header.to_ascii_lowercase().replace('-', "_");
@@ -74,7 +74,7 @@ impl Columns {
             } else if place == self.op {
                 op = parse_op(field).map_err(line.wrong())?;
             } else if place == self.time || place == self.size {
-                // Checked, since a column that is no number means that all are mistaken.
+                // It is parsed as a check: if this column is not a number, all columns are wrong.
                 fractional(field).map_err(line.wrong())?;
             }
             count += 1;

@@ -1,13 +1,13 @@
 //! libCacheSim's plain text: one key a line, a decimal number or any other text. Blank lines
 //! separate.
 //!
-//! Not recognised by content: where the keys are numbers, `lirs` reads them the same way, and any
-//! text at all would do.
+//! Not recognised by content: `lirs` reads numbers in the same way, and any other text is a valid
+//! key.
 
 use hither_core::Op;
 
+use super::reader::{Format, RecordKind};
 use crate::error::Result;
-use crate::format::{Format, Records};
 use crate::sink::Sink;
 use crate::source::Input;
 use crate::text::{Lines, key};
@@ -16,7 +16,7 @@ use crate::text::{Lines, key};
 pub(super) const FORMAT: Format = Format {
     name: "libcachesim-txt",
     doc: "text, one key a line, a number or any text (libCacheSim txt)",
-    records: Records::Keys,
+    records: RecordKind::Keys,
     matches: None,
     read,
 };

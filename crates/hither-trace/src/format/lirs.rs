@@ -1,13 +1,12 @@
 //! The text traces of the LIRS authors (Jiang and Zhang, SIGMETRICS 2002): one decimal block number
-//! a line. Blank lines and lines with a lone `*` separate. Line ends may be CRLF.
+//! per line. Blank lines and lines with a lone `*` are separators. Line ends may be CRLF.
 //!
-//! Each line is a reference as it stands: whatever merging there was to do happened when the trace
-//! was recorded.
+//! Each line is one reference. Repeats were merged, if at all, when the trace was recorded.
 
 use hither_core::Op;
 
+use super::reader::{Format, RecordKind};
 use crate::error::Result;
-use crate::format::{Format, Records};
 use crate::sink::Sink;
 use crate::source::{Head, Input};
 use crate::text::{Lines, Parsed, decimal};
@@ -16,13 +15,14 @@ use crate::text::{Lines, Parsed, decimal};
 pub(super) const FORMAT: Format = Format {
     name: "lirs",
     doc: "text, one decimal block number a line, `*` separates (LIRS authors)",
-    records: Records::Keys,
+    records: RecordKind::Keys,
     matches: Some(matches),
     read,
 };
 
 fn matches(head: Head<'_>) -> bool {
-    // The first line with a block number decides; if junk follows, the reader names its line.
+    // The first line with a block number decides. If later lines are invalid, the reader names
+    // them.
     let mut lines = head.lines().map(parse);
     lines
         .find(|line| !matches!(line, Ok(None)))
@@ -40,7 +40,7 @@ fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// The block that a line refers to; none if it separates.
+/// The block of a line. `None` for a separator.
 fn parse(line: &[u8]) -> Parsed<Option<u64>> {
     if line.is_empty() || line == b"*" {
         return Ok(None);

@@ -1,9 +1,9 @@
-//! The formats of traces that can be read. To add one, write a file here and put its line into
-//! [`FORMATS`]: help, recognition, errors, and the tests of damaged input come from the slice.
+//! The trace formats that can be read. To add one, write a file here and a line in [`FORMATS`].
+//! Help, recognition, errors, and the tests with damaged input use this slice.
 //!
-//! A format is told by its content where that is certain: at most one entry takes any beginning
-//! (`tests/formats.rs` holds every sample against every entry), so the order decides nothing. Rows
-//! of bare numbers in binary say nothing about themselves; those formats have to be named.
+//! A format is recognised by content where that is certain. At most one format accepts any given
+//! beginning (`tests/formats.rs` tests every sample against every format), so the order does not
+//! matter. Formats of bare binary numbers have nothing to recognise and must be named.
 
 mod address;
 mod arc;
@@ -14,39 +14,16 @@ mod lirs;
 mod msr;
 mod oracle_general;
 mod raw;
+mod reader;
 mod spc;
 mod strace;
 mod twitter;
 mod vscsi;
 
+pub use reader::{Format, RecordKind};
+
 use crate::error::{Error, Result};
-use crate::sink::Sink;
 use crate::source::{Head, Input};
-
-/// A format of traces.
-#[derive(Debug)]
-pub struct Format {
-    /// Its name, for `--format`.
-    pub name: &'static str,
-    /// What it is, in a line.
-    pub doc: &'static str,
-    /// What its records are.
-    pub records: Records,
-    /// Whether content that begins so is of this format, if content can tell.
-    matches: Option<fn(Head<'_>) -> bool>,
-    /// Reads a trace into the sink. A format that reads more than its input returns the SHA-256 of
-    /// all that it read.
-    read: fn(&mut Input<'_>, &mut dyn Sink) -> Result<Option<String>>,
-}
-
-/// What the records of a format are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Records {
-    /// Keys: each record is one reference to the block of that number, whatever its size.
-    Keys,
-    /// Requests for a range of bytes of an object, which become the blocks that they cover.
-    Requests,
-}
 
 /// The formats, sorted by name.
 pub const FORMATS: &[Format] = &[
@@ -68,29 +45,6 @@ pub const FORMATS: &[Format] = &[
     vscsi::FORMAT,
 ];
 
-impl Format {
-    /// Reads a trace into `sink` and returns the SHA-256 of the input.
-    pub fn read_whole(&self, mut input: Input<'_>, sink: &mut dyn Sink) -> Result<String> {
-        let of_more = (self.read)(&mut input, sink)?;
-        let of_input = match of_more {
-            Some(_) => None,
-            None => input.sha256()?,
-        };
-        Ok(of_more.or(of_input).unwrap_or_default())
-    }
-
-    /// Whether the format is told by content.
-    pub fn is_recognised(&self) -> bool {
-        self.matches.is_some()
-    }
-
-    /// Whether this input is of this format, as far as its beginning can tell.
-    pub fn recognises(&self, input: &mut Input<'_>) -> Result<bool> {
-        let head = input.head()?;
-        Ok(self.matches.is_some_and(|matches| matches(head)))
-    }
-}
-
 /// The format of that name.
 pub fn find(name: &str) -> Result<&'static Format> {
     let found = FORMATS.iter().find(|format| format.name == name);
@@ -100,7 +54,7 @@ pub fn find(name: &str) -> Result<&'static Format> {
     })
 }
 
-/// The format that the content of an input tells. A file's name decides nothing.
+/// Recognises the format of an input by its content. The name of the file does not matter.
 pub fn recognise(input: &mut Input<'_>) -> Result<&'static Format> {
     for format in FORMATS {
         if format.recognises(input)? {
@@ -122,7 +76,7 @@ pub fn recognise(input: &mut Input<'_>) -> Result<&'static Format> {
     })
 }
 
-/// The format of that name, or the one that the content tells.
+/// The format of that name. `None` recognises it by content.
 pub fn choose(name: Option<&str>, input: &mut Input<'_>) -> Result<&'static Format> {
     match name {
         Some(name) => find(name),
@@ -130,7 +84,7 @@ pub fn choose(name: Option<&str>, input: &mut Input<'_>) -> Result<&'static Form
     }
 }
 
-/// The names of some formats.
+/// The names of the formats that `which` accepts.
 fn known(which: impl Fn(&Format) -> bool) -> String {
     let names: Vec<&str> = FORMATS
         .iter()
@@ -151,11 +105,14 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/format");
         let files = std::fs::read_dir(folder).unwrap();
         let files = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-        // A folder holds the parts of the file beside it.
+        // A folder has the submodules of the file beside it.
         let file = |name: &String| name != "mod.rs" && name.ends_with(".rs");
-        let mut files: Vec<String> = files.filter(file).collect();
+        let mut files: Vec<String> = files
+            .filter(file)
+            .filter(|name| name != "reader.rs")
+            .collect();
         files.sort();
-        // The four widths and orders of raw keys share a file.
+        // The four formats of raw keys share a file.
         let raw = |name: &str| ["u32be", "u32le", "u64be", "u64le"].contains(&name);
         let mut named: Vec<String> = FORMATS
             .iter()

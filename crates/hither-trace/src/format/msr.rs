@@ -1,12 +1,12 @@
-//! The block traces of MSR Cambridge (Narayanan et al., FAST 2008):
-//! `Timestamp,Hostname,DiskNumber,Type,Offset,Size, ResponseTime` a request. A disk of a host is an
-//! object, offset and size are bytes, and times are Windows file times (100 ns), of which the first
+//! The block traces of MSR Cambridge (Narayanan et al., FAST 2008), one request per line:
+//! `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`. A disk of a host is an object.
+//! Offset and size are in bytes. Times are Windows file times (units of 100 ns), and the first one
 //! is the start of the trace.
 
 use rustc_hash::FxHashMap;
 
+use super::reader::{Format, RecordKind};
 use crate::error::Result;
-use crate::format::{Format, Records};
 use crate::schema::{AccessRow, ObjectRow, RowOp};
 use crate::sink::Sink;
 use crate::source::Input;
@@ -16,7 +16,7 @@ use crate::text::{Lines, Parsed, decimal, fields};
 pub(super) const FORMAT: Format = Format {
     name: "msr",
     doc: "CSV, `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime` (MSR Cambridge)",
-    records: Records::Requests,
+    records: RecordKind::Requests,
     matches: Some(|head| {
         let mut lines = head.lines().filter(|line| !is_header(line));
         lines.next().is_some_and(|line| parse(line).is_ok())
@@ -24,10 +24,10 @@ pub(super) const FORMAT: Format = Format {
     read,
 };
 
-const FILE_TIME_NS: u64 = 100;
+const FILE_TIME_UNIT_NS: u64 = 100;
 
 /// A request on a disk of a host.
-struct Record<'l> {
+struct DiskRequest<'l> {
     file_time: u64,
     host: &'l [u8],
     disk: u64,
@@ -44,10 +44,10 @@ fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
             continue;
         }
         let record = parse(line.bytes).map_err(line.wrong())?;
-        let Record { host, disk, .. } = record;
+        let DiskRequest { host, disk, .. } = record;
         let start = *start.get_or_insert(record.file_time);
         let time_ns = record.file_time.saturating_sub(start);
-        let time_ns = time_ns.saturating_mul(FILE_TIME_NS);
+        let time_ns = time_ns.saturating_mul(FILE_TIME_UNIT_NS);
         let known = hosts.get(host).and_then(|disks| disks.get(&disk));
         let object = known.copied().unwrap_or_else(|| {
             let object = sink.add_object(ObjectRow {
@@ -77,7 +77,7 @@ fn is_header(line: &[u8]) -> bool {
         .is_some_and(|begins| begins.eq_ignore_ascii_case(FIRST))
 }
 
-fn parse(line: &[u8]) -> Parsed<Record<'_>> {
+fn parse(line: &[u8]) -> Parsed<DiskRequest<'_>> {
     let [time, host, disk, op, offset, length, response] = fields(line, b',')
         .ok_or("not `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`")?;
     decimal(response)?;
@@ -92,7 +92,7 @@ fn parse(line: &[u8]) -> Parsed<Record<'_>> {
         length: decimal(length)?,
         ..AccessRow::default()
     };
-    Ok(Record {
+    Ok(DiskRequest {
         file_time: decimal(time)?,
         host,
         disk: decimal(disk)?,

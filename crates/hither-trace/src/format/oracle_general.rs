@@ -1,14 +1,14 @@
-//! libCacheSim's oracleGeneral: packed little-endian records of 24 bytes,
-//! `u32 time, u64 object, u32 size, i64 next`. `next` is the number of the record, counted from 1,
-//! that refers to the object again; -1 (in some tools the largest number) where none does.
+//! libCacheSim's oracleGeneral: packed little-endian records of 24 bytes, `u32 time, u64 object,
+//! u32 size, i64 next`. `next` is the number, from 1, of the next record of the object; -1 (in some
+//! tools the largest number) if there is none.
 //!
-//! Each record is one reference, whatever its size. What is known about the future is worked out
-//! anew from the references, so a `next` that is wrong misleads nobody.
+//! Each record is one reference, of any size. Next uses are computed from the references, so a
+//! wrong `next` has no effect.
 
 use hither_core::Op;
 
+use super::reader::{Format, RecordKind};
 use crate::error::Result;
-use crate::format::{Format, Records};
 use crate::sink::Sink;
 use crate::source::{Head, Input};
 
@@ -17,7 +17,7 @@ pub(super) const FORMAT: Format = Format {
     name: "oracle-general",
     doc: "binary, 24 bytes a record with time, object, size, next access (libCacheSim \
           oracleGeneral)",
-    records: Records::Keys,
+    records: RecordKind::Keys,
     matches: Some(matches),
     read,
 };
@@ -46,8 +46,8 @@ impl Record {
     }
 }
 
-/// Every record at the beginning has a time no earlier than the one before, and a next access that
-/// lies ahead and, where it can be seen, is to the same object.
+/// Accepts the beginning if times do not decrease, and each next access lies ahead and, where it is
+/// visible, is to the same object.
 fn matches(head: Head<'_>) -> bool {
     let records: Vec<Record> = head.bytes().as_chunks().0.iter().map(Record::of).collect();
     let whole = match head {
@@ -73,7 +73,7 @@ fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
     while let Some(found) = input.records::<RECORD_BYTES>()? {
         for (at, bytes) in found.records.iter().enumerate() {
             let record = Record::of(bytes);
-            // Damage shows here first: this field takes few of its values.
+            // This field detects damage first, since few of its values are valid.
             if record.next < -1 || record.next == 0 {
                 let problem = format!("a next access of {}", record.next);
                 return Err(found.error(at, problem));

@@ -1,11 +1,11 @@
-//! Bare keys in binary, one a reference: 32 or 64 bits, big- or little-endian. The cache2k traces
-//! are `u32be`, the corda ones `u64be`. Nothing in such a file says what it is, so these formats
-//! have to be named.
+//! Bare binary keys, one per reference: 32 or 64 bits, big- or little-endian. The cache2k traces
+//! are `u32be`, the corda traces `u64be`. The content cannot be recognised, so these formats must
+//! be named.
 
 use hither_core::Op;
 
+use super::reader::{Format, RecordKind};
 use crate::error::Result;
-use crate::format::{Format, Records};
 use crate::sink::Sink;
 use crate::source::Input;
 
@@ -45,7 +45,7 @@ const fn format(
     Format {
         name,
         doc,
-        records: Records::Keys,
+        records: RecordKind::Keys,
         matches: None,
         read,
     }

@@ -1,12 +1,12 @@
-//! The traces of the Storage Performance Council (WebSearch, Financial; the UMass repository):
-//! `ASU,LBA,size,opcode, timestamp` a request. An application storage unit is an object, LBA counts
-//! sectors of 512 bytes, size is in bytes, the timestamp in seconds. Further fields, which the
-//! format allows, are passed over.
+//! The traces of the Storage Performance Council (WebSearch, Financial; the UMass repository), one
+//! request per line: `ASU,LBA,size,opcode,timestamp`. An application storage unit is an object, the
+//! LBA counts sectors of 512 bytes, the size is in bytes and the timestamp in seconds. Further
+//! fields are allowed and ignored.
 
 use rustc_hash::FxHashMap;
 
+use super::reader::{Format, RecordKind};
 use crate::error::Result;
-use crate::format::{Format, Records};
 use crate::schema::{AccessRow, ObjectRow, RowOp};
 use crate::sink::Sink;
 use crate::source::Input;
@@ -17,7 +17,7 @@ pub(super) const FORMAT: Format = Format {
     name: "spc",
     doc: "CSV, `ASU,LBA,size,opcode,timestamp` a request, sectors of 512 bytes (SPC: WebSearch, \
           Financial)",
-    records: Records::Requests,
+    records: RecordKind::Requests,
     matches: Some(|head| head.lines().next().is_some_and(|line| parse(line).is_ok())),
     read,
 };

@@ -1,16 +1,16 @@
-//! Logs of `strace -f -k`, with or without `-y`, `-yy`, `-t`, `-tt`, `-ttt`, `-r`, `-T`, into a
+//! Logs of `strace -f -k`, with or without `-y`, `-yy`, `-t`, `-tt`, `-ttt`, `-r`, `-T`, from a
 //! file or from stderr.
 //!
-//! Reads and writes of regular files become requests, and mmap becomes a map. A log does not say
-//! where a `read` begins, so open files are followed: through open, dup, lseek, close-on-exec, and
-//! from a process to what it forks. `-k` gives call sites: the stack below a call, with the
-//! functions that strace found. A thread is a thread, an exec starts a process.
+//! Reads and writes of regular files become requests, and mmap becomes a map. A log does not show
+//! the offset of a `read`, so the reader tracks open files through open, dup, lseek, close-on-exec
+//! and fork. `-k` gives call sites: the stack below a call, with the functions that strace found. A
+//! thread is a thread of the trace, and an exec starts a process.
 //!
-//! Left out: calls that fail, move nothing, or are on descriptors whose opening the log does not
-//! show and whose file `-y` does not name (counted as `unknown_files` in `meta.json`); pipes,
-//! sockets and devices; calls that are none of the above. Renames are not followed: a file is what
-//! its path was when it was opened. A write with `O_APPEND` goes to where the file is known to end,
-//! which is its start for a file of which nothing else was seen.
+//! Left out are calls that fail or move nothing; calls on pipes, sockets and devices; and calls on
+//! descriptors whose opening is not in the log and whose file `-y` does not name (counted as
+//! `unknown_files` in `meta.json`). Renames are ignored: a file has the path with which it was
+//! opened. A write with `O_APPEND` goes to the known end of the file, which is 0 for a file not
+//! seen before.
 
 mod clock;
 mod files;
@@ -23,12 +23,12 @@ use rustc_hash::FxHashMap;
 use serde_json::Value;
 
 use self::clock::Clock;
-use self::files::{OpenFile, SharedTable};
+use self::files::{OpenFile, SharedDescriptorTable};
 use self::line::{Call, Event, call, descriptor, entry, last, quoted, unescaped, value};
 use self::stack::Stack;
+use super::reader::{Format, RecordKind};
 use crate::error::Result;
-use crate::format::{Format, Records};
-use crate::load::checked_range;
+use crate::row_range::checked_range;
 use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
 use crate::sink::Sink;
 use crate::source::Input;
@@ -38,7 +38,7 @@ use crate::text::{Line, Lines};
 pub(super) const FORMAT: Format = Format {
     name: "strace",
     doc: "log of strace -f, with call sites from -k and files from -y",
-    records: Records::Requests,
+    records: RecordKind::Requests,
     matches: Some(|head| {
         let mut entries = head.lines().map(entry);
         let first = entries.find(|entry| {
@@ -66,24 +66,24 @@ fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// A thread that runs.
+/// A live thread.
 struct Task {
     process: u32,
     thread: u32,
     pid: u32,
-    table: SharedTable,
+    table: SharedDescriptorTable,
 }
 
-/// What is known while the log goes by.
+/// The state while the log is read.
 struct Log<'s> {
     sink: &'s mut dyn Sink,
     tasks: FxHashMap<u32, Task>,
-    /// How calls began that are not finished, by thread.
+    /// The first parts of unfinished calls, by thread.
     begun: FxHashMap<u32, Vec<u8>>,
     objects: FxHashMap<Vec<u8>, u32>,
-    /// Where each object is known to end.
+    /// The known end of each object.
     ends: Vec<u64>,
-    /// The requests of the last call, which wait for its stack.
+    /// The requests of the last call, until its stack has been read.
     held: Vec<AccessRow>,
     stack: Stack,
     clock: Clock,
@@ -108,7 +108,7 @@ impl<'s> Log<'s> {
     fn line(&mut self, line: Line<'_>) -> Result<()> {
         let entry = entry(line.bytes).ok_or_else(|| line.error("not a line of strace"))?;
         if let Event::Frame(text) = entry.event {
-            // The stack of a call that moved nothing is of no interest.
+            // The stack of a call without requests is ignored.
             if !self.held.is_empty() {
                 self.stack.push(text);
             }
@@ -120,7 +120,7 @@ impl<'s> Log<'s> {
         match entry.event {
             Event::Call(body) => self.call(line, tid, time_ns, body),
             Event::Begin(body) => {
-                // A child may be seen before the call that made it is seen to return.
+                // A child may appear before the call that created it returns.
                 self.task(tid);
                 self.begun.insert(tid, body.to_owned());
                 Ok(())
@@ -151,7 +151,7 @@ impl<'s> Log<'s> {
         Ok(())
     }
 
-    /// Hands on the requests of the last call, now that its stack is known.
+    /// Passes on the requests of the last call, with its stack.
     fn release(&mut self) -> Result<()> {
         if self.held.is_empty() {
             return Ok(());
@@ -164,8 +164,8 @@ impl<'s> Log<'s> {
         Ok(())
     }
 
-    /// The thread of that number; one that was never seen is a process of its own, unless a clone
-    /// is under way.
+    /// The thread of that number. A new one is a child of the unfinished clone if there is exactly
+    /// one; otherwise it is a process of its own.
     fn task(&mut self, tid: u32) -> &mut Task {
         if !self.tasks.contains_key(&tid) {
             let mut parents = self.begun.iter().filter(|(_, body)| forks(body));
@@ -175,7 +175,7 @@ impl<'s> Log<'s> {
                     self.fork(parent, tid, &body);
                 }
                 _ => {
-                    let table = SharedTable::default();
+                    let table = SharedDescriptorTable::default();
                     self.start(tid, 0, ProcessRow::default(), table);
                 }
             }
@@ -184,7 +184,7 @@ impl<'s> Log<'s> {
     }
 
     /// A new process with one thread.
-    fn start(&mut self, tid: u32, parent_pid: u32, row: ProcessRow, table: SharedTable) {
+    fn start(&mut self, tid: u32, parent_pid: u32, row: ProcessRow, table: SharedDescriptorTable) {
         let process = self.sink.add_process(ProcessRow {
             pid: tid,
             parent_pid,
@@ -204,7 +204,7 @@ impl<'s> Log<'s> {
         self.tasks.insert(tid, task);
     }
 
-    /// A thread or process that `parent` made with the call in `body`.
+    /// Adds a thread or process that `parent` created with the call in `body`.
     fn fork(&mut self, parent: u32, child: u32, body: &[u8]) {
         if self.tasks.contains_key(&child) {
             return;
@@ -262,8 +262,8 @@ impl<'s> Log<'s> {
         Ok(())
     }
 
-    /// Follows a call that opens, closes or copies descriptors, or makes or replaces a process.
-    /// None for other calls.
+    /// Handles a call that opens, closes or copies descriptors, or that creates or replaces a
+    /// process. `None` for other calls.
     fn names_files(&mut self, tid: u32, call: &Call<'_>, result: u64, body: &[u8]) -> Option<()> {
         let arguments = call.arguments;
         let is = |flag: &str| memchr::memmem::find(arguments, flag.as_bytes()).is_some();
@@ -337,7 +337,7 @@ impl<'s> Log<'s> {
         Some(())
     }
 
-    /// Another program runs in the process.
+    /// The process executes another program.
     fn exec(&mut self, tid: u32, arguments: &[u8]) {
         let mut command = Vec::new();
         let open = memchr::memchr(b'"', arguments).unwrap_or(arguments.len());
@@ -350,7 +350,7 @@ impl<'s> Log<'s> {
         let task = self.task(tid);
         let (parent_pid, process) = (task.pid, task.process);
         let table = task.table.borrow().clone();
-        let table = SharedTable::new(table.into());
+        let table = SharedDescriptorTable::new(table.into());
         table.borrow_mut().exec();
         let before = self.sink.meta().processes[process as usize].parent_pid;
         let parent_pid = if parent_pid == tid {
@@ -366,7 +366,7 @@ impl<'s> Log<'s> {
         self.start(tid, parent_pid, row, table);
     }
 
-    /// The requests that a call makes: one, or that of the source and that of the target.
+    /// The requests of a call: one, or one for the source and one for the target.
     fn moves_bytes(
         &mut self,
         tid: u32,
@@ -386,7 +386,7 @@ impl<'s> Log<'s> {
                 rows[0] = self.transfer(tid, arguments, op(call.name), Some(offset), result);
             }
             b"preadv2" | b"pwritev2" if result > 0 => {
-                // An offset of -1 is none: the position counts.
+                // An offset of -1 means the file position.
                 let offset = value(last::<2>(arguments)?[0]);
                 rows[0] = self.transfer(tid, arguments, op(call.name), offset, result);
             }
@@ -425,7 +425,8 @@ impl<'s> Log<'s> {
         Some(rows.map(move |row| AccessRow { in_kernel, ..row }))
     }
 
-    /// A read or a write of `length` bytes at `offset` or at the position, which it moves then.
+    /// A read or a write of `length` bytes at `offset`, or else at the position, which then
+    /// advances.
     fn transfer(
         &mut self,
         tid: u32,
@@ -469,8 +470,8 @@ impl<'s> Log<'s> {
         })
     }
 
-    /// The file of the descriptor at the beginning of arguments, and a row about it; none if it is
-    /// no regular file.
+    /// The file of the descriptor at the beginning of arguments, and a row for it. `None` if it is
+    /// not a regular file.
     fn row(&mut self, tid: u32, arguments: &[u8]) -> Option<(Rc<OpenFile>, AccessRow)> {
         let (descriptor, _) = descriptor(arguments)?;
         let task = self.tasks.get(&tid)?;
@@ -478,7 +479,7 @@ impl<'s> Log<'s> {
         let known = task.table.borrow().get(descriptor.number);
         let file = match (known, descriptor.path) {
             (Some(file), _) => file,
-            // Opened before the log began; where it stands is not known.
+            // It was opened before the log began, so its position is unknown.
             (None, Some(path)) => {
                 let file = Rc::new(OpenFile::new(unescaped(path), false));
                 let mut table = task.table.borrow_mut();
@@ -518,7 +519,7 @@ impl<'s> Log<'s> {
     }
 }
 
-/// Whether an unfinished call makes a process or thread.
+/// Whether an unfinished call creates a process or thread.
 fn forks(body: &[u8]) -> bool {
     let calls = [b"clone(".as_slice(), b"clone3(", b"fork(", b"vfork("];
     calls.iter().any(|call| body.starts_with(call))
@@ -532,14 +533,14 @@ fn op(name: &[u8]) -> RowOp {
     }
 }
 
-/// The offset in `[12]`, or in `[12] => [20]`; none for `NULL`.
+/// The offset in `[12]` or in `[12] => [20]`. `None` for `NULL`.
 fn pointed_at(argument: &[u8]) -> Option<u64> {
     let inner = argument.strip_prefix(b"[")?;
     value(&inner[..memchr::memchr(b']', inner)?])
 }
 
-/// The folder that a call names by its first argument, where it is known; and the rest.
-fn folder<'c>(table: &SharedTable, arguments: &'c [u8]) -> (Option<Vec<u8>>, &'c [u8]) {
+/// The folder in the first argument of a call, if it is known, and the other arguments.
+fn folder<'c>(table: &SharedDescriptorTable, arguments: &'c [u8]) -> (Option<Vec<u8>>, &'c [u8]) {
     if let Some((folder, rest)) = descriptor(arguments) {
         let known = table
             .borrow()
@@ -547,7 +548,7 @@ fn folder<'c>(table: &SharedTable, arguments: &'c [u8]) -> (Option<Vec<u8>>, &'c
             .map(|file| file.path.clone());
         return (folder.path.map(unescaped).or(known), rest);
     }
-    // AT_FDCWD, with the folder behind it under -y.
+    // AT_FDCWD; with -y, the folder follows it.
     let comma = memchr::memchr(b'"', arguments).unwrap_or(arguments.len());
     (None, &arguments[comma..])
 }

@@ -1,12 +1,11 @@
-//! Twitter's cache traces (Yang, Yue, Rashmi, OSDI 2020):
-//! `timestamp,key,key size,value size,client,op,TTL` a request. Each is one reference to its key,
-//! whatever its size. Reads are get and gets; everything else changes the key and is a write, a
-//! delete too: it refers to the key, and what a cache does with that is its own affair.
+//! Twitter's cache traces (Yang, Yue, Rashmi, OSDI 2020), one request per line: `timestamp,key,key
+//! size,value size,client,op,TTL`. Each line is one reference to its key, of any size. get and gets
+//! are reads. All other ops change the key and are writes, including delete.
 
 use hither_core::Op;
 
+use super::reader::{Format, RecordKind};
 use crate::error::Result;
-use crate::format::{Format, Records};
 use crate::sink::Sink;
 use crate::source::Input;
 use crate::text::{Lines, Parsed, decimal, key};
@@ -15,7 +14,7 @@ use crate::text::{Lines, Parsed, decimal, key};
 pub(super) const FORMAT: Format = Format {
     name: "twitter",
     doc: "CSV, `timestamp,key,key size,value size,client,op,TTL` (Twitter cache traces, OSDI 2020)",
-    records: Records::Keys,
+    records: RecordKind::Keys,
     matches: Some(|head| head.lines().next().is_some_and(|line| parse(line).is_ok())),
     read,
 };
@@ -35,7 +34,7 @@ fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
 
 fn parse(line: &[u8]) -> Parsed<(u64, Op)> {
     const SHAPE: &str = "not `timestamp,key,key size,value size,client,op,TTL`";
-    // A key may hold commas, so the fields behind it are counted from the end.
+    // A key may contain commas, so the fields after it are counted from the end.
     let (time, rest) = split(line, memchr::memchr).ok_or(SHAPE)?;
     let (rest, ttl) = split(rest, memchr::memrchr).ok_or(SHAPE)?;
     let (rest, op) = split(rest, memchr::memrchr).ok_or(SHAPE)?;
@@ -57,7 +56,7 @@ fn parse(line: &[u8]) -> Parsed<(u64, Op)> {
     }
 }
 
-/// What lies before and behind the comma that `find` finds.
+/// The text before and after the comma that `find` finds.
 fn split(line: &[u8], find: fn(u8, &[u8]) -> Option<usize>) -> Option<(&[u8], &[u8])> {
     let comma = find(b',', line)?;
     Some((&line[..comma], &line[comma + 1..]))

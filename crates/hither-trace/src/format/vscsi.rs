@@ -1,16 +1,15 @@
-//! VMware's vscsiStats, as libCacheSim reads it: binary little-endian records of SCSI commands.
-//! Version 1 has 32 bytes,
-//! `u32 serial, u32 length, u32 segments, u16 command, u16 version, u64 lbn, u64 time`; version 2
-//! has 40, `u16 command, u16 version, u32 serial, u32 length, u32 segments, u64 lbn, u64 time,
-//! u64 response`. The first record says which.
+//! VMware's vscsiStats, as libCacheSim reads it: binary little-endian records of SCSI commands. A
+//! record of version 1 has 32 bytes, `u32 serial, u32 length, u32 segments, u16 command, u16
+//! version, u64 lbn, u64 time`; one of version 2 has 40, `u16 command, u16 version, u32 serial, u32
+//! length, u32 segments, u64 lbn, u64 time, u64 response`. The first record has the version of all.
 //!
 //! As in libCacheSim, and in the reference counts of the CloudPhysics traces, each record is one
-//! reference to its block number, whatever its length.
+//! reference to its block number, of any length.
 
 use hither_core::Op;
 
+use super::reader::{Format, RecordKind};
 use crate::error::Result;
-use crate::format::{Format, Records};
 use crate::sink::Sink;
 use crate::source::{Head, Input};
 
@@ -18,7 +17,7 @@ use crate::source::{Head, Input};
 pub(super) const FORMAT: Format = Format {
     name: "vscsi",
     doc: "binary, a SCSI command a record, versions 1 and 2 (VMware vscsiStats, CloudPhysics)",
-    records: Records::Keys,
+    records: RecordKind::Keys,
     matches: Some(|head| version_of(head).is_some()),
     read,
 };
@@ -32,7 +31,7 @@ enum Version {
     Two,
 }
 
-/// The version, if every record at the beginning is of it and a command that moves data.
+/// The version, if every record at the beginning has it and is a command that moves data.
 fn version_of(head: Head<'_>) -> Option<Version> {
     fn all<const N: usize>(
         head: Head<'_>,
@@ -53,7 +52,7 @@ fn version_of(head: Head<'_>) -> Option<Version> {
 
 fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
     let head = input.head()?.bytes();
-    // Damage further on does not change the version, so only the first record is asked.
+    // Later damage does not change the version, so only the first record is checked.
     let two = head
         .first_chunk()
         .is_some_and(|record| version_2(record).is_ok())

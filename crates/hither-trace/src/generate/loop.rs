@@ -1,16 +1,16 @@
-//! A loop: the same blocks in the same order, again and again. LRU keeps nothing of one that is
-//! larger than the cache, MRU as much as fits.
+//! A loop: the same blocks in the same order, again and again. LRU gets no hit in a loop that is
+//! larger than the cache; MRU gets as many as fit.
 //!
-//! With `jitter` the order changes a little from pass to pass: each stretch of so many blocks is
-//! shuffled anew, so that every block still comes once a pass, but its period varies by less than
-//! twice the stretch.
+//! With `jitter` the order differs from pass to pass: each stretch of `jitter` blocks is shuffled
+//! anew. Every block still comes once per pass, and its period varies by less than twice the
+//! stretch.
 
 use hither_core::random::Random;
 
-use super::{BURST, Generator, Pattern, Step, WEIGHT, WRITES, blocks};
+use super::generator::{BURST, Generator, Pattern, Step, WEIGHT, WRITES, blocks};
 use hither_core::registry::{Param, ParamKind};
 
-/// The longest stretch that is shuffled, all of which is held in memory.
+/// The longest stretch, which is held in memory while it is shuffled.
 const JITTER_MAX: u64 = 1 << 20;
 
 /// The line in the registry.
@@ -21,8 +21,8 @@ pub(super) const ENTRY: Generator = Generator {
         blocks("blocks", "the length of a pass", 1000),
         Param {
             name: "jitter",
-            doc: "shuffle each stretch of so many blocks anew in each pass; 0: the order is \
-                  always the same",
+            doc: "length in blocks of the stretches that are shuffled in each pass; 0: the order \
+                  never changes",
             kind: ParamKind::Count {
                 default: 0,
                 min: 0,
@@ -33,7 +33,7 @@ pub(super) const ENTRY: Generator = Generator {
         BURST,
         WRITES,
     ],
-    places: &[""],
+    files: &[""],
     build: |values, _| {
         Box::new(Loop {
             blocks: values.count(0) as u32,
@@ -49,7 +49,7 @@ struct Loop {
     stretch: u32,
     /// The first block of the next stretch.
     next: u32,
-    /// What is left of the current one, the next reference last.
+    /// The rest of the current stretch, in reverse order.
     shuffled: Vec<u32>,
 }
 
@@ -59,13 +59,13 @@ impl Pattern for Loop {
             Some(index) => index,
             None => self.begin_stretch(random),
         };
-        Step { place: 0, index }
+        Step { file: 0, index }
     }
 }
 
 impl Loop {
-    /// Shuffles the next stretch (Fisher and Yates; nothing is drawn for a stretch of one) and
-    /// gives its first block.
+    /// Shuffles the next stretch (Fisher and Yates) and returns its first block. A stretch of one
+    /// block takes no random number.
     fn begin_stretch(&mut self, random: &mut Random) -> u32 {
         let end = self.blocks.min(self.next.saturating_add(self.stretch));
         self.shuffled.extend((self.next..end).rev());

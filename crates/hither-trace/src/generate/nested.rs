@@ -1,10 +1,10 @@
-//! Nested loops, as in a join of two tables: each block of the outer file, and after it the whole
-//! inner file `repeats` times. Two call sites with two periods: an inner one that is worth keeping,
-//! and an outer one that seldom is.
+//! Nested loops, as in a join of two tables: each block of the outer file, and after each the whole
+//! inner file `repeats` times. The two call sites have different periods: the inner blocks are
+//! worth keeping, the outer ones seldom.
 
 use hither_core::random::Random;
 
-use super::{BURST, Generator, Pattern, Step, WEIGHT, WRITES, blocks};
+use super::generator::{BURST, Generator, Pattern, Step, WEIGHT, WRITES, blocks};
 use hither_core::registry::{Param, ParamKind};
 
 /// The line in the registry.
@@ -28,7 +28,7 @@ pub(super) const ENTRY: Generator = Generator {
         BURST,
         WRITES,
     ],
-    places: &[".outer", ".inner"],
+    files: &[".outer", ".inner"],
     build: |values, _| {
         Box::new(Nested {
             outer: values.count(0) as u32,
@@ -50,7 +50,7 @@ struct Nested {
     passes_left: u64,
 }
 
-/// The block at `at`, which moves on and comes round after `length`.
+/// Returns the block at `at` and advances it, back to 0 after `length`.
 fn advance(at: &mut u32, length: u32) -> u32 {
     let index = *at;
     *at = if index + 1 == length { 0 } else { index + 1 };
@@ -62,10 +62,10 @@ impl Pattern for Nested {
         if self.passes_left == 0 {
             self.passes_left = self.repeats;
             let index = advance(&mut self.at_outer, self.outer);
-            return Step { place: 0, index };
+            return Step { file: 0, index };
         }
         let index = advance(&mut self.at_inner, self.inner);
         self.passes_left -= u64::from(self.at_inner == 0);
-        Step { place: 1, index }
+        Step { file: 1, index }
     }
 }

@@ -1,19 +1,19 @@
-//! A scan: each block once, in order, and none of them ever again. What pollutes an LRU cache.
+//! A scan: each block once, in order, and never again. Scans pollute an LRU cache.
 
 use hither_core::random::Random;
 
-use super::{BURST, Generator, Pattern, Step, WEIGHT, WRITES};
+use super::generator::{BURST, Generator, Pattern, Step, WEIGHT, WRITES};
 
 /// The line in the registry.
 pub(super) const ENTRY: Generator = Generator {
     name: "scan",
     summary: "each block once, in order",
     params: &[WEIGHT, BURST, WRITES],
-    places: &[""],
+    files: &[""],
     build: |_, _| Box::new(Scan { next: 0 }),
 };
 
-/// Starts anew after 2^32 blocks, the most that a file has.
+/// Starts again after 2^32 blocks, the largest file.
 struct Scan {
     next: u32,
 }
@@ -22,6 +22,6 @@ impl Pattern for Scan {
     fn step(&mut self, _random: &mut Random) -> Step {
         let index = self.next;
         self.next = index.wrapping_add(1);
-        Step { place: 0, index }
+        Step { file: 0, index }
     }
 }

@@ -1,13 +1,14 @@
-//! A working set that moves: for a phase, references to one set of blocks, then to one that
-//! overlaps it in part. What a policy that counts references forever gets wrong, and an adaptive
-//! one is for.
+//! A working set that moves: the references of a phase go to one set of blocks, those of the next
+//! phase to another one that overlaps it. Policies that count references forever do badly here,
+//! adaptive ones well.
 //!
 //! With a phase of one reference and an overlap near 1 the set drifts instead of jumping.
 
 use hither_core::random::Random;
 
-use super::zipf::Ranks;
-use super::{BURST, Generator, Pattern, Scatter, Step, WEIGHT, WRITES, blocks, real};
+use super::generator::{BURST, Generator, Pattern, Step, WEIGHT, WRITES, blocks, real};
+use super::permutation::Permutation;
+use super::zipf::ZipfRanks;
 use hither_core::registry::{Param, ParamKind};
 
 /// The line in the registry.
@@ -42,7 +43,7 @@ pub(super) const ENTRY: Generator = Generator {
         BURST,
         WRITES,
     ],
-    places: &[""],
+    files: &[""],
     build: |values, random| {
         let blocks = values.count(0);
         let leaving = (1.0 - values.real(2)) * blocks as f64;
@@ -50,8 +51,8 @@ pub(super) const ENTRY: Generator = Generator {
             blocks,
             phase: values.count(1),
             step: leaving.round() as u64,
-            ranks: Ranks::new(blocks, values.real(3)),
-            scatter: Scatter::new(blocks, random.bits()),
+            ranks: ZipfRanks::new(blocks, values.real(3)),
+            permutation: Permutation::new(blocks, random.bits()),
             start: 0,
             left: values.count(1),
         })
@@ -62,8 +63,8 @@ struct Shifting {
     blocks: u64,
     phase: u64,
     step: u64,
-    ranks: Ranks,
-    scatter: Scatter,
+    ranks: ZipfRanks,
+    permutation: Permutation,
     start: u64,
     left: u64,
 }
@@ -72,13 +73,13 @@ impl Pattern for Shifting {
     fn step(&mut self, random: &mut Random) -> Step {
         if self.left == 0 {
             self.left = self.phase;
-            // A file has 2^32 blocks at most; after the last of them the set is back at the first.
+            // A file has at most 2^32 blocks. After the last one the set wraps around to the first.
             self.start = (self.start + self.step) & u64::from(u32::MAX);
-            self.scatter = Scatter::new(self.blocks, random.bits());
+            self.permutation = Permutation::new(self.blocks, random.bits());
         }
         self.left -= 1;
-        let within = self.scatter.place(self.ranks.draw(random) - 1);
+        let within = self.permutation.apply(self.ranks.draw(random) - 1);
         let index = (self.start + within) as u32;
-        Step { place: 0, index }
+        Step { file: 0, index }
     }
 }

@@ -1,9 +1,9 @@
-//! Independent references, each block as likely as any other: no policy without knowledge of the
-//! future beats any other here, so whatever difference shows is an error.
+//! Independent references, each block equally likely. Without knowledge of the future all policies
+//! have the same hit ratio here, so any difference is an error.
 
 use hither_core::random::Random;
 
-use super::{BURST, Generator, Pattern, Step, WEIGHT, WRITES, blocks};
+use super::generator::{BURST, Generator, Pattern, Step, WEIGHT, WRITES, blocks};
 
 /// The line in the registry.
 pub(super) const ENTRY: Generator = Generator {
@@ -15,7 +15,7 @@ pub(super) const ENTRY: Generator = Generator {
         BURST,
         WRITES,
     ],
-    places: &[""],
+    files: &[""],
     build: |values, _| {
         Box::new(Uniform {
             blocks: values.count(0),
@@ -30,6 +30,6 @@ struct Uniform {
 impl Pattern for Uniform {
     fn step(&mut self, random: &mut Random) -> Step {
         let index = random.below(self.blocks) as u32;
-        Step { place: 0, index }
+        Step { file: 0, index }
     }
 }

@@ -1,51 +1,52 @@
-//! Parts that take turns, as a stream of accesses with the tables that a trace folder wants.
+//! A workload: parts that take turns, as a stream of accesses and the tables of a trace folder.
 
 use std::path::Path;
 
 use hither_core::random::{Random, mix};
 use hither_core::spec::RegistryEntry;
 
-use super::{Pattern, SHARED, Spec, Step};
+use super::generator::{GeneratorSpec, Pattern, SHARED, Step};
 use crate::error::Result;
-use crate::load::{Builder, LoadOptions};
+use crate::load_options::LoadOptions;
 use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
 use crate::trace::Trace;
+use crate::trace_builder::TraceBuilder;
 use crate::writer::Writer;
 
-/// References that are made at a time.
-const BATCH: usize = 1 << 14;
+/// References generated at a time.
+const BATCH_REFERENCES: usize = 1 << 14;
 
-/// A part of a workload and where it is.
+/// A part of a workload.
 pub struct Part {
     /// The generator, with its parameters.
-    pub spec: Spec,
-    /// What its process, files and call sites are called: the generator's name, numbered where
-    /// several parts have it.
+    pub spec: GeneratorSpec,
+    /// The name of its process, and the prefix of its files and call sites: the generator's name,
+    /// numbered where several parts have the same generator.
     pub name: String,
     pattern: Box<dyn Pattern>,
-    /// For what and where.
+    /// Random numbers of the pattern.
     random: Random,
-    /// For reads and writes, apart, so that a share of writes changes no block.
+    /// Random numbers that choose writes. They are separate, so the share of writes does not change
+    /// the blocks.
     random_op: Random,
     burst: u64,
     writes: f64,
-    /// The number of its first object; its first site is one further, since site 0 is the unknown
-    /// one.
-    first_place: u32,
-    /// What its objects have seen.
-    places: Vec<ObjectUse>,
+    /// The number of its first object. Its first site has the next number, since site 0 is unknown.
+    first_file: u32,
+    /// The use of its files so far.
+    files: Vec<FileUse>,
 }
 
-/// What is known of an object of a part.
+/// The use of a file so far.
 #[derive(Clone, Copy, Debug, Default)]
-struct ObjectUse {
+struct FileUse {
     highest: u32,
-    /// Ticks of the first and the last reference.
+    /// Ticks of the first and the last reference. `None` without a reference.
     seen: Option<(u64, u64)>,
 }
 
 impl Part {
-    fn new(spec: Spec, name: String, seed: u64, first_place: u32) -> Part {
+    fn new(spec: GeneratorSpec, name: String, seed: u64, first_file: u32) -> Part {
         let entry = spec.entry();
         let shared = entry.params.len() - SHARED.len();
         let values = spec.values();
@@ -59,8 +60,8 @@ impl Part {
             random_op,
             burst: values.count(shared + 1),
             writes: values.real(shared + 2),
-            first_place,
-            places: vec![ObjectUse::default(); entry.places.len()],
+            first_file,
+            files: vec![FileUse::default(); entry.files.len()],
         }
     }
 
@@ -70,9 +71,9 @@ impl Part {
             .real(self.spec.entry().params.len() - SHARED.len())
     }
 
-    /// What its places are called.
-    fn place_names(&self) -> impl Iterator<Item = String> {
-        let ends = self.spec.entry().places.iter();
+    /// The names of its files and call sites.
+    fn file_names(&self) -> impl Iterator<Item = String> {
+        let ends = self.spec.entry().files.iter();
         ends.map(|end| format!("{}{end}", self.name))
     }
 }
@@ -83,17 +84,17 @@ impl std::fmt::Debug for Part {
     }
 }
 
-/// A stream of references, made up by parts that take turns.
+/// A stream of references of parts that take turns.
 #[derive(Debug)]
 pub struct Workload {
     seed: u64,
     parts: Vec<Part>,
-    /// Whose turn it is, and how many references are left of it.
+    /// The part whose turn it is, and the references left in its turn.
     turn: usize,
     left: u64,
-    /// For whose turn it is.
+    /// Random numbers that choose the next part.
     random: Random,
-    /// How likely each part's turn is: the sums up to it.
+    /// Cumulative chances of the parts.
     chances: Vec<f64>,
     ticks: u64,
     steps: Vec<Step>,
@@ -103,21 +104,22 @@ impl Workload {
     /// The workload of these parts.
     ///
     /// # Panics
-    /// If there are none.
-    pub fn new(specs: &[Spec], seed: u64) -> Workload {
+    ///
+    /// Panics if there are none.
+    pub fn new(specs: &[GeneratorSpec], seed: u64) -> Workload {
         assert!(!specs.is_empty(), "a workload has a part");
         let mut parts: Vec<Part> = Vec::with_capacity(specs.len());
-        let mut places = 0;
+        let mut files = 0;
         for (number, spec) in (1u64..).zip(specs) {
             let name = spec.entry().name();
-            let alike = |other: &&Spec| other.entry().name() == name;
+            let alike = |other: &&GeneratorSpec| other.entry().name() == name;
             let before = specs[..parts.len()].iter().filter(alike).count();
             let name = match specs.iter().filter(alike).count() {
                 1 => name.to_owned(),
                 _ => format!("{name}-{}", before + 1),
             };
-            parts.push(Part::new(*spec, name, mix(seed ^ mix(number)), places));
-            places += spec.entry().places.len() as u32;
+            parts.push(Part::new(*spec, name, mix(seed ^ mix(number)), files));
+            files += spec.entry().files.len() as u32;
         }
         let mut sum = 0.0;
         let chances = parts.iter().map(|part| {
@@ -146,7 +148,7 @@ impl Workload {
         self.ticks
     }
 
-    /// Replaces what is in `rows` by the next `count` references, each to one whole block of the
+    /// Replaces the contents of `rows` by the next `count` references, each to one block of the
     /// default size.
     pub fn fill(&mut self, count: usize, rows: &mut Vec<AccessRow>) {
         rows.clear();
@@ -173,24 +175,24 @@ impl Workload {
         }
     }
 
-    /// The next `count` references of the part whose turn it is.
+    /// Appends the next `count` references of the current part.
     fn go_on(&mut self, count: usize, rows: &mut Vec<AccessRow>) {
         let block_bytes = u64::from(LoadOptions::default().block_bytes);
         let part = &mut self.parts[self.turn];
         self.steps.resize(count, Step::default());
         part.pattern.fill(&mut part.random, &mut self.steps);
         for step in &self.steps {
-            let place = &mut part.places[step.place as usize];
-            place.highest = place.highest.max(step.index);
-            let first = place.seen.map_or(self.ticks, |(first, _)| first);
-            place.seen = Some((first, self.ticks));
+            let file = &mut part.files[step.file as usize];
+            file.highest = file.highest.max(step.index);
+            let first = file.seen.map_or(self.ticks, |(first, _)| first);
+            file.seen = Some((first, self.ticks));
             let write = part.writes > 0.0 && part.random_op.unit() < part.writes;
             rows.push(AccessRow {
                 time_ns: self.ticks,
                 process: self.turn as u32,
                 thread: self.turn as u32,
-                site: part.first_place + step.place + 1,
-                object: part.first_place + step.place,
+                site: part.first_file + step.file + 1,
+                object: part.first_file + step.file,
                 op: if write { RowOp::Write } else { RowOp::Read },
                 offset: u64::from(step.index) * block_bytes,
                 length: block_bytes,
@@ -204,13 +206,13 @@ impl Workload {
     pub fn objects(&self) -> Vec<ObjectRow> {
         let block_bytes = u64::from(LoadOptions::default().block_bytes);
         let of = |part: &Part| {
-            let rows = part.place_names().zip(&part.places).map(|(name, place)| {
-                let (first_seen_ns, last_seen_ns) = place.seen.unwrap_or_default();
+            let rows = part.file_names().zip(&part.files).map(|(name, file)| {
+                let (first_seen_ns, last_seen_ns) = file.seen.unwrap_or_default();
                 ObjectRow {
                     path: name.into_bytes(),
-                    size: place
+                    size: file
                         .seen
-                        .map_or(0, |_| (u64::from(place.highest) + 1) * block_bytes),
+                        .map_or(0, |_| (u64::from(file.highest) + 1) * block_bytes),
                     first_seen_ns,
                     last_seen_ns,
                     ..ObjectRow::default()
@@ -226,7 +228,7 @@ impl Workload {
         let known = self
             .parts
             .iter()
-            .flat_map(Part::place_names)
+            .flat_map(Part::file_names)
             .map(|name| SiteRow {
                 signature: signature(&name),
                 function: Some(name),
@@ -235,8 +237,8 @@ impl Workload {
         std::iter::once(SiteRow::unknown()).chain(known).collect()
     }
 
-    /// What `meta.json` says: a process with one thread for each part, and how to make the trace
-    /// again.
+    /// The contents of `meta.json`: a process with one thread per part, and the command that
+    /// generates the trace again.
     pub fn meta(&self) -> Meta {
         let specs = || self.parts.iter().map(|part| part.spec.to_string());
         let parts = || (0u32..).zip(&self.parts);
@@ -278,9 +280,9 @@ impl Workload {
         }
     }
 
-    /// The next `references` as a trace in memory, or beyond the budget of `options` in a temporary
-    /// file: for formats that say when a block comes next. `path` is for errors to name; `progress`
-    /// is as for [`Workload::write`].
+    /// The next `references` as a trace. References beyond the memory budget of `options` lie in a
+    /// temporary file. Export formats with next uses need this. Errors name `path`. `progress` is
+    /// as for [`Workload::write`].
     pub fn trace(
         &mut self,
         references: u64,
@@ -288,12 +290,15 @@ impl Workload {
         options: &LoadOptions,
         mut progress: impl FnMut(u64),
     ) -> Result<Trace> {
-        let mut builder = Builder::new(path, options)?;
-        // Sizes are not known yet; only the numbers of the rows matter to the references.
+        let mut builder = TraceBuilder::new(path, options)?;
+        // Sizes are not known yet. References need only the numbers of the rows.
         builder.describe(self.objects(), self.sites(), self.meta());
-        let (mut rows, mut done) = (Vec::with_capacity(BATCH), 0);
+        let (mut rows, mut done) = (Vec::with_capacity(BATCH_REFERENCES), 0);
         while done < references {
-            self.fill((references - done).min(BATCH as u64) as usize, &mut rows);
+            self.fill(
+                (references - done).min(BATCH_REFERENCES as u64) as usize,
+                &mut rows,
+            );
             rows.iter().try_for_each(|row| builder.request(row))?;
             done += rows.len() as u64;
             progress(done);
@@ -301,8 +306,8 @@ impl Workload {
         builder.finish()
     }
 
-    /// Writes the next `references` as a trace folder and calls `progress` now and then with how
-    /// many are done. `force` is as for [`Writer::create`].
+    /// Writes the next `references` as a trace folder. `progress` is called now and then with the
+    /// number of references done. `force` is as for [`Writer::create`].
     pub fn write(
         &mut self,
         references: u64,
@@ -311,10 +316,10 @@ impl Workload {
         mut progress: impl FnMut(u64),
     ) -> Result<()> {
         let mut writer = Writer::create(folder, force)?;
-        let mut rows = Vec::with_capacity(BATCH);
+        let mut rows = Vec::with_capacity(BATCH_REFERENCES);
         while writer.accesses() < references {
             let left = references - writer.accesses();
-            self.fill(left.min(BATCH as u64) as usize, &mut rows);
+            self.fill(left.min(BATCH_REFERENCES as u64) as usize, &mut rows);
             for row in &rows {
                 writer.push(row)?;
             }
@@ -324,8 +329,8 @@ impl Workload {
     }
 }
 
-/// The signature of the call site of that name: FNV-1a's rule with a better mix. It is the same in
-/// every run, as a program's is, so that what is learnt about a site can be kept.
+/// The signature of the call site of that name, by the rule of FNV-1a with a better mix. It is the
+/// same in every run, so a saved profile of the site stays valid.
 pub(super) fn signature(name: &str) -> u64 {
     name.bytes()
         .fold(1, |hash, byte| mix(hash ^ u64::from(byte)).max(1))

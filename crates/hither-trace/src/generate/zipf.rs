@@ -1,16 +1,17 @@
 //! Independent references whose popularity follows Zipf's law: the k-th most popular of n blocks is
-//! referenced in proportion to k^-skew. What web, key-value and database caches see.
+//! referenced in proportion to k^-skew, as in web, key-value and database caches.
 //!
 //! Ranks are drawn by rejection-inversion (Hörmann, Derflinger, "Rejection-inversion to generate
-//! variates from monotone discrete distributions", ACM TOMACS 6(3), 1996): exact for any skew from
-//! 0 (uniform) up, 1 included, in constant time and no memory. A table of the cumulative
-//! distribution would take 8 bytes a block and a cache miss or two a reference. Ranks are scattered
-//! over the block numbers by a seeded permutation, so that popularity is not position.
+//! variates from monotone discrete distributions", ACM TOMACS 6(3), 1996). It is exact for any skew
+//! from 0 (uniform) up, including 1, in constant time and without memory. A table of the cumulative
+//! distribution would take 8 bytes per block and one or two cache misses per reference. A seeded
+//! permutation assigns block numbers to ranks, so that popularity does not depend on position.
 
 use hither_core::random::Random;
 use libm::{exp, expm1, log, log1p};
 
-use super::{BURST, Generator, Pattern, Scatter, Step, WEIGHT, WRITES, blocks, real};
+use super::generator::{BURST, Generator, Pattern, Step, WEIGHT, WRITES, blocks, real};
+use super::permutation::Permutation;
 
 /// The line in the registry.
 pub(super) const ENTRY: Generator = Generator {
@@ -28,46 +29,46 @@ pub(super) const ENTRY: Generator = Generator {
         BURST,
         WRITES,
     ],
-    places: &[""],
+    files: &[""],
     build: |values, random| {
         let blocks = values.count(0);
         Box::new(Zipf {
-            ranks: Ranks::new(blocks, values.real(1)),
-            scatter: Scatter::new(blocks, random.bits()),
+            ranks: ZipfRanks::new(blocks, values.real(1)),
+            permutation: Permutation::new(blocks, random.bits()),
         })
     },
 };
 
 struct Zipf {
-    ranks: Ranks,
-    scatter: Scatter,
+    ranks: ZipfRanks,
+    permutation: Permutation,
 }
 
 impl Pattern for Zipf {
     fn step(&mut self, random: &mut Random) -> Step {
         let rank = self.ranks.draw(random);
-        let index = self.scatter.place(rank - 1) as u32;
-        Step { place: 0, index }
+        let index = self.permutation.apply(rank - 1) as u32;
+        Step { file: 0, index }
     }
 }
 
-/// Draws ranks from 1 to n, each in proportion to rank^-skew. The names are the paper's: h(x) =
-/// x^-skew, H its integral.
+/// Draws ranks from 1 to n in proportion to rank^-skew. The names are those of the paper: h(x) =
+/// x^-skew, and H is its integral.
 #[derive(Debug)]
-pub(in crate::generate) struct Ranks {
+pub(crate) struct ZipfRanks {
     ranks: u64,
     skew: f64,
-    /// H(3/2) - 1, the upper end of what is inverted.
+    /// H(3/2) - 1, the upper end of the inverted range.
     h_first: f64,
-    /// H(n + 1/2), the lower end.
+    /// H(n + 1/2), the lower end of the inverted range.
     h_last: f64,
-    /// A rank nearer than this below its preimage is accepted without another look.
+    /// A rank above its preimage by at most this much is accepted without a further test.
     near: f64,
 }
 
-impl Ranks {
-    pub(in crate::generate) fn new(ranks: u64, skew: f64) -> Ranks {
-        let mut drawn = Ranks {
+impl ZipfRanks {
+    pub(crate) fn new(ranks: u64, skew: f64) -> ZipfRanks {
+        let mut drawn = ZipfRanks {
             ranks,
             skew,
             h_first: 0.0,
@@ -80,13 +81,13 @@ impl Ranks {
         drawn
     }
 
-    /// A rank.
+    /// Draws a rank.
     #[inline]
-    pub(in crate::generate) fn draw(&self, random: &mut Random) -> u64 {
+    pub(crate) fn draw(&self, random: &mut Random) -> u64 {
         loop {
             let u = self.h_last + random.unit() * (self.h_first - self.h_last);
             let x = self.inverse(u);
-            // Rounding can leave the range by one at its ends.
+            // Rounding can exceed the range by one at its ends.
             let rank = ((x + 0.5) as u64).clamp(1, self.ranks);
             let k = rank as f64;
             if k - x <= self.near || u >= self.integral(k + 0.5) - self.density(k) {
@@ -108,7 +109,7 @@ impl Ranks {
 
     /// The inverse of H.
     fn inverse(&self, u: f64) -> f64 {
-        // Below -1 only by rounding.
+        // It is below -1 only by rounding.
         let t = (u * (1.0 - self.skew)).max(-1.0);
         exp(u * log1p_over(t))
     }
@@ -136,13 +137,13 @@ fn log1p_over(x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Draws of each rank against what the law says, by Pearson's statistic over the ranks that are
-    /// expected at least ten times; the rest is one more class.
+    /// Pearson's statistic of the drawn ranks against the law, over the ranks that are expected at
+    /// least ten times. All other ranks are one more class.
     fn pearson(ranks: u64, skew: f64, draws: u64) -> (f64, usize) {
         let law: Vec<f64> = (1..=ranks).map(|rank| (rank as f64).powf(-skew)).collect();
         let total: f64 = law.iter().sum();
         let mut counts = vec![0u64; ranks as usize];
-        let (sampler, mut random) = (Ranks::new(ranks, skew), Random::new(42));
+        let (sampler, mut random) = (ZipfRanks::new(ranks, skew), Random::new(42));
         for _ in 0..draws {
             counts[sampler.draw(&mut random) as usize - 1] += 1;
         }

@@ -1,8 +1,7 @@
-//! Reads Parquet files batch by batch, and distrusts them: a trace is something that one gets from
-//! others.
+//! Reads Parquet files in batches. Traces come from other people, so nothing in a file is trusted.
 //!
-//! The types of columns are taken from the Parquet schema alone and not from the Arrow schema that
-//! some writers embed, so that a trace that went through pandas or DuckDB reads like our own.
+//! Column types are taken from the Parquet schema, and not from the Arrow schema that some writers
+//! embed. So a trace that passed through pandas or DuckDB reads like our own.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,10 +13,10 @@ use parquet::data_type::ByteArray;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor, Type};
 
-use super::{Column, ColumnType, Values};
+use super::column::{Column, ColumnType, Values};
 use crate::error::{Error, Result};
 
-/// Rows decoded at a time: enough to amortise the call, few enough for the second-level cache.
+/// Rows decoded at a time: enough to amortise the call, and few enough for the second-level cache.
 const BATCH_ROWS: usize = 1 << 14;
 
 /// A Parquet file that is being read.
@@ -27,7 +26,7 @@ pub(crate) struct Table {
     leaves: Vec<Leaf>,
     /// The row group to open next.
     next_row_group: usize,
-    /// Rows of the open row group that are still to be read.
+    /// Rows of the open row group that are not yet read.
     rows_left: usize,
 }
 
@@ -60,8 +59,8 @@ impl Table {
         })
     }
 
-    /// The next rows.
-    pub(crate) fn next_batch(&mut self) -> Result<Option<Batch<'_>>> {
+    /// The next rows. `None` at the end.
+    pub(crate) fn next_batch(&mut self) -> Result<Option<RowBatch<'_>>> {
         let path = self.path.clone();
         let rows = guarded(&path, || {
             while self.rows_left == 0 {
@@ -80,7 +79,7 @@ impl Table {
             self.rows_left -= rows;
             Ok(rows)
         })?;
-        Ok((rows > 0).then_some(Batch { table: self, rows }))
+        Ok((rows > 0).then_some(RowBatch { table: self, rows }))
     }
 
     fn open_row_group(&mut self) -> parquet::errors::Result<()> {
@@ -96,12 +95,12 @@ impl Table {
 }
 
 /// Some rows of a table.
-pub(crate) struct Batch<'a> {
+pub(crate) struct RowBatch<'a> {
     table: &'a Table,
     rows: usize,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> RowBatch<'a> {
     pub(crate) fn len(&self) -> usize {
         self.rows
     }
@@ -147,7 +146,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// As [`Batch::optional_u32s`].
+    /// Like [`RowBatch::optional_u32s`].
     pub(crate) fn optional_u64s(&self, name: &str) -> Result<Vec<Option<u64>>> {
         let leaf = self.leaf(name)?;
         match &leaf.values {
@@ -156,7 +155,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// As [`Batch::optional_u32s`], of bytes.
+    /// Like [`RowBatch::optional_u32s`], of bytes.
     pub(crate) fn optional_bytes(&self, name: &str) -> Result<Vec<Option<&'a [u8]>>> {
         let leaf = self.leaf(name)?;
         match &leaf.values {
@@ -165,7 +164,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// As [`Batch::optional_u32s`], of text.
+    /// Like [`RowBatch::optional_u32s`], of text.
     pub(crate) fn optional_texts(&self, name: &str) -> Result<Vec<Option<&'a str>>> {
         let text = |cell: Option<&'a [u8]>| cell.map(std::str::from_utf8).transpose();
         let cells = self.optional_bytes(name)?.into_iter().map(text);
@@ -174,7 +173,7 @@ impl<'a> Batch<'a> {
             .map_err(|_| self.error(name, "holds text that is not UTF-8"))
     }
 
-    /// The lengths of the lists in a column, which must not be null, one a row.
+    /// The lengths of the lists of a column, one per row. The lists must not be null.
     pub(crate) fn list_lengths(&self, name: &str) -> Result<Vec<usize>> {
         let table = self.table;
         let mut lengths: Option<Vec<usize>> = None;
@@ -237,7 +236,7 @@ impl U64s<'_> {
 
 /// A leaf column: one of the table, or a field of the structs in a list.
 struct Leaf {
-    /// Its name, after its parent's where it is a field: `frames.module`.
+    /// Its name. A field has the name of its parent first: `frames.module`.
     name: String,
     /// Its position among the leaves of the file.
     index: usize,
@@ -245,14 +244,14 @@ struct Leaf {
     /// Reads the open row group.
     reader: Option<ColumnReader>,
     values: Values,
-    /// How much of its path each cell has; empty where the column cannot hold nulls.
+    /// Definition levels. Empty if the column cannot have nulls.
     definitions: Vec<i16>,
-    /// 0 where a row begins; empty outside lists.
+    /// Repetition levels: 0 where a row begins. Empty outside lists.
     repetitions: Vec<i16>,
 }
 
 impl Leaf {
-    /// Decodes the next rows of the open row group. Returns how many there were.
+    /// Decodes the next rows of the open row group. Returns their number.
     fn read(&mut self, rows: usize) -> parquet::errors::Result<usize> {
         use ColumnReader::{
             BoolColumnReader, ByteArrayColumnReader, DoubleColumnReader, Int32ColumnReader,
@@ -294,7 +293,7 @@ impl Leaf {
         field.is_some_and(|field| field.starts_with('.'))
     }
 
-    /// Values and nulls in their order. In lists, one cell an element.
+    /// Values and nulls in order. In lists, one cell per element.
     fn cells<'a, P, T>(&'a self, values: &'a [P], get: impl Fn(&'a P) -> T) -> Vec<Option<T>> {
         let mut values = values.iter().map(get);
         if self.descriptor.max_def_level() == 0 {
@@ -308,7 +307,7 @@ impl Leaf {
             .collect()
     }
 
-    /// The lengths of its lists, one a row; none where a list is null.
+    /// The lengths of its lists, one per row. `None` if a list is null.
     fn list_lengths(&self) -> Option<Vec<usize>> {
         let element = self.descriptor.repeated_ancestor_def_level();
         let mut lengths = Vec::new();
@@ -359,8 +358,8 @@ fn find(schema: &SchemaDescriptor, column: &Column, leaves: &mut Vec<Leaf>) -> R
     Ok(())
 }
 
-/// The names on the way from `root`, a column of lists, to their elements, which are structs. See
-/// <https://github.com/apache/parquet-format/blob/master/LogicalTypes.md#lists> for the layouts.
+/// The names on the path from `root`, a column of lists, to their elements, which are structs. The
+/// layouts are in <https://github.com/apache/parquet-format/blob/master/LogicalTypes.md#lists>.
 fn element_path(root: &Type) -> Result<Vec<&str>, String> {
     let is_repeated = |node: &Type| {
         let info = node.get_basic_info();
@@ -381,7 +380,7 @@ fn element_path(root: &Type) -> Result<Vec<&str>, String> {
     let element = match list.is_group().then(|| list.get_fields()) {
         None => return Err(format!("is a list of {}", type_name(list))),
         Some([element]) => element,
-        // An older layout without a level of its own for the list.
+        // An older layout without a separate level for the list.
         Some(_) => return Ok(vec![root.name(), list.name()]),
     };
     match element.is_group() {
@@ -390,7 +389,7 @@ fn element_path(root: &Type) -> Result<Vec<&str>, String> {
     }
 }
 
-/// The leaf at this path, if it has the type.
+/// The leaf at this path, if it has the expected type.
 fn leaf(
     schema: &SchemaDescriptor,
     path: &[&str],
@@ -423,7 +422,7 @@ fn leaf(
     })
 }
 
-/// The type of a node of the schema, by the name that pyarrow and the arrow crates give it.
+/// The type of a schema node, by the name that pyarrow and the arrow crates use.
 fn type_name(node: &Type) -> String {
     if node.is_group() {
         return "a struct".to_owned();
@@ -476,11 +475,11 @@ fn column_error(path: &Path, column: &str, problem: &str) -> Error {
     }
 }
 
-/// Runs the decoder, and makes an error of a panic in it. It does panic: in 6000 loads with one to
-/// three bits flipped (`tests/damaged.rs`, parquet 60.1, 2026-11), 13 times, in five places (a
-/// negative column start, a division by zero, an index out of bounds). What it leaves behind is
-/// dropped with the table. The panic hook still prints its line on stderr; the hook is the
-/// program's, and a library has no business replacing it.
+/// Runs the decoder, and turns a panic in it into an error. It does panic: in 6000 loads with one
+/// to three bits flipped, it panicked 13 times, in five places: a negative column start, a division
+/// by zero, an index out of bounds (`tests/damaged.rs`, parquet 60.1, 2026-11). The decoder's state
+/// is dropped with the table. The panic hook still prints a line on stderr; the hook belongs to the
+/// program, so a library must not replace it.
 fn guarded<T>(path: &Path, decode: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);

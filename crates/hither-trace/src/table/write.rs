@@ -1,8 +1,8 @@
 //! Writes tables, column by column.
 //!
-//! Parquet wants a column chunk of a row group after the other, and rows come as rows. So each open
-//! chunk encodes into memory, and the row group is put together when it is full: memory holds the
-//! encoded row group (2 to 8 MB for 2^20 accesses), not its rows (69 MB).
+//! Parquet stores the column chunks of a row group one after the other, but rows come one by one.
+//! So each open chunk is encoded in memory, and the row group is assembled when it is full. Memory
+//! holds the encoded row group (2 to 8 MB for 2^20 accesses), and not its rows (69 MB).
 
 use std::fmt;
 use std::io::{self, Write};
@@ -16,15 +16,15 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::properties::{WriterProperties, WriterPropertiesPtr};
 use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedWrite};
 
-use super::{Column, ColumnType, Values, parquet_schema};
-use crate::error::Error;
+use super::column::{Column, ColumnType, Values, parquet_schema};
+use crate::error::{self, Error};
 
-/// The cells of a leaf column: the values that are not null, and where the nulls and the lists are.
+/// The cells of a leaf column: its non-null values, and where nulls and lists are.
 pub struct Cells {
     values: Values,
-    /// For a column that may hold nulls or lies in a list: how much of its path each cell has.
+    /// Definition levels, for a column with nulls or in a list.
     definitions: Option<Vec<i16>>,
-    /// For a column in a list: 0 where a row begins, 1 within the list.
+    /// Repetition levels, for a column in a list: 0 where a row begins, 1 within the list.
     repetitions: Option<Vec<i16>>,
 }
 
@@ -110,7 +110,7 @@ impl Cells {
         Cells::nullable(Values::Bytes(values), definitions)
     }
 
-    /// Of a [`ColumnType::Utf8`] column of few fixed values, which are not copied.
+    /// Of a [`ColumnType::Utf8`] column with few distinct static values, which are not copied.
     pub(crate) fn names(values: impl IntoIterator<Item = &'static str>) -> Cells {
         let values = values
             .into_iter()
@@ -124,7 +124,7 @@ impl Cells {
         Cells::nullable(Values::Bytes(values), definitions)
     }
 
-    /// Puts the cells of a field into lists of these lengths, one a row.
+    /// Puts the cells of a field into lists of these lengths, one per row.
     pub(crate) fn in_lists(self, lengths: impl Iterator<Item = usize>) -> Cells {
         let mut fields = self.definitions.map(Vec::into_iter);
         let mut definitions = Vec::new();
@@ -181,12 +181,12 @@ impl Cells {
     }
 }
 
-/// Writes a table whose rows come in parts.
+/// Writes a table whose rows come in batches.
 pub(crate) struct TableWriter<W: Write + Send> {
     file: SerializedFileWriter<W>,
     properties: WriterPropertiesPtr,
-    /// The column chunks of the open row group; empty where none is open.
-    chunks: Vec<Chunk>,
+    /// The column chunks of the open row group. Empty if none is open.
+    chunks: Vec<OpenColumn>,
 }
 
 impl<W: Write + Send> TableWriter<W> {
@@ -205,7 +205,8 @@ impl<W: Write + Send> TableWriter<W> {
         })
     }
 
-    /// Appends rows to the open row group: the cells of each leaf column, in the schema's order.
+    /// Appends rows to the open row group: one element of `leaves` per leaf column, in the schema's
+    /// order.
     pub(crate) fn write(&mut self, leaves: &[Cells]) -> Result<()> {
         if self.chunks.is_empty() {
             self.open_row_group();
@@ -217,7 +218,7 @@ impl<W: Write + Send> TableWriter<W> {
         Ok(())
     }
 
-    /// Writes the open row group out; without one, does nothing.
+    /// Writes the open row group, if there is one.
     pub(crate) fn end_row_group(&mut self) -> Result<()> {
         if self.chunks.is_empty() {
             return Ok(());
@@ -232,7 +233,7 @@ impl<W: Write + Send> TableWriter<W> {
         Ok(())
     }
 
-    /// Ends the table and gives the output back.
+    /// Completes the table and returns the output.
     pub(crate) fn finish(mut self) -> Result<W> {
         self.end_row_group()?;
         self.file.into_inner()
@@ -242,10 +243,10 @@ impl<W: Write + Send> TableWriter<W> {
         let schema = self.file.schema_descr();
         let open = |column| {
             let pages = Pages::default();
-            let page_writer = ChunkPages {
+            let page_writer = OpenColumnPages {
                 sink: TrackedWrite::new(pages.clone()),
             };
-            Chunk {
+            OpenColumn {
                 writer: get_column_writer(
                     schema.column(column),
                     self.properties.clone(),
@@ -267,12 +268,12 @@ impl<W: Write + Send> fmt::Debug for TableWriter<W> {
 }
 
 /// A column chunk that is being encoded.
-struct Chunk {
+struct OpenColumn {
     writer: ColumnWriter<'static>,
     pages: Pages,
 }
 
-/// The encoded pages of a column chunk. Its column writer and the row group share them.
+/// The encoded pages of a column chunk, shared by its column writer and the row group.
 #[derive(Clone, Default)]
 struct Pages(Arc<Mutex<Vec<u8>>>);
 
@@ -293,13 +294,13 @@ impl Write for Pages {
     }
 }
 
-/// Appends pages to [`Pages`]. `SerializedPageWriter` only borrows what it writes to, so each page
-/// gets one of its own; it has no other state.
-struct ChunkPages {
+/// Appends pages to [`Pages`]. `SerializedPageWriter` borrows its output, so each page gets a new
+/// one; it has no other state.
+struct OpenColumnPages {
     sink: TrackedWrite<Pages>,
 }
 
-impl PageWriter for ChunkPages {
+impl PageWriter for OpenColumnPages {
     fn write_page(&mut self, page: CompressedPage) -> Result<PageWriteSpec> {
         SerializedPageWriter::new(&mut self.sink).write_page(page)
     }
@@ -310,13 +311,12 @@ impl PageWriter for ChunkPages {
     }
 }
 
-/// A table as the bytes of a Parquet file: each column with its cells. `created_by` names the
-/// program in the file.
+/// A table as the bytes of a Parquet file. `created_by` is the name of the program in the file.
 ///
 /// # Panics
 ///
-/// Panics if a column is a list: those have several leaf columns.
-pub fn write_bytes(created_by: &str, table: Vec<(Column, Cells)>) -> crate::Result<Vec<u8>> {
+/// Panics if a column is a list, since lists have several leaf columns.
+pub fn write_bytes(created_by: &str, table: Vec<(Column, Cells)>) -> error::Result<Vec<u8>> {
     let (columns, cells): (Vec<Column>, Vec<Cells>) = table.into_iter().unzip();
     let list = |column: &Column| matches!(column.column_type, ColumnType::List(_));
     assert!(!columns.iter().any(list), "columns of plain values");

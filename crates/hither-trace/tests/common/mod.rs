@@ -1,4 +1,4 @@
-//! A small made-up trace for tests: two processes, three threads, two files, three call sites.
+//! A small generated trace for tests: two processes, three threads, two files, three call sites.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub(crate) mod samples;

@@ -1,10 +1,10 @@
-//! A small sound trace in every format that is a stream of bytes, for tests that damage it or
+//! A small valid trace in every format that is a stream of bytes, for tests that damage it or
 //! compare readers.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::io::Write as _;
 
-/// The samples, one a format, by the format's name.
+/// The samples, one per format, by the format's name.
 pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
     let text = |text: &str| text.as_bytes().to_vec();
     let keys = [7u64, 8, 7, 42, 8, 7, 1 << 20];

@@ -1,66 +1,68 @@
-//! `hither advise`: what would help a program's accesses, in plain words: another policy, more
-//! cache, or another place.
+//! `hither advise`: says what would help a program: another policy, more cache, or another
+//! placement.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use hither_analysis::cache_analysis::{self, CacheAnalysis, CallSite};
+use hither_analysis::format::{bytes, count, counted, percent, shortened};
+use hither_analysis::placement::{self, PlacementAnalysis};
+use hither_analysis::run_plan::RunPlan;
+use hither_analysis::simulate::{hit_ratios, trace_summary};
+use hither_analysis::table::{Align, Table};
 use hither_core::placement::Target;
 use hither_core::registry::compared_in_advice;
 use hither_trace::Trace;
 use serde_json::json;
 
-use super::Subcommand;
 use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::PlacementArgs;
+use super::options::recording::{RecordingArgs, record};
 use super::options::{CacheArgs, LoadArgs, ProfileArgs};
-use super::record::{self, RecordingArgs};
-use crate::cache_analysis::{self, CacheAnalysis, CallSite};
+use super::subcommand::Subcommand;
 use crate::exit;
-use crate::format::{bytes, count, counted, percent, shortened};
 use crate::output;
-use crate::placement::{self, PlacementAnalysis};
-use crate::run_plan::RunPlan;
-use crate::simulate::{hit_ratios, trace_summary};
 use crate::ui::{self, Ui};
-use hither_analysis::table::{Align, Table};
 
 const EXAMPLES: &str = "\
 Examples:
-  hither advise -- grep -r needle /usr/include   record a program and advise
-  hither advise -o make.hither -- make -j8       and keep the trace
+  hither advise -- sh -c 'grep -r needle /usr/include > /dev/null'
+                                                 record a program and advise
+  hither advise -o make.hither -- make -j8       keep the trace too
   hither advise make.hither --size 64MiB,1GiB    advise on a trace
-  hither advise --save plan.toml -- ./scan data  keep what can be applied
-  hither run --plan plan.toml -- ./scan data     and apply it
-  hither advise cg.hither --nodes 4              which node for which data
-  hither advise --format lirs cs.trace.gz        a trace of bare block numbers";
+  hither advise --save plan.toml -- ./scan data  save the settings that help
+  hither run --plan plan.toml -- ./scan data     apply them
+  hither advise cg.hither --nodes 4              which data on which node
+  hither advise --format lirs cs.trace.gz        a trace of block numbers";
 
 const DETAILS: &str = "\
-How sure the advice is, over 16 stretches of the trace, without those before the
-cache is full:
-  sure    At 95 % confidence the gain is 2 points of hit ratio or more. It is
-          there in three of four stretches, and nothing is against it.
-  likely  At 95 % confidence there is a gain, and it is there in more than half
-          of the stretches.
-  unsure  Neither; a single phase, or too short a trace.
-Against it are losses of the recorder, blocks used less than three times on
-average, and less than half of the gain with a fifth less cache, with a quarter
-more, or with a fifth or five times the policy's sampling period. That nothing
-helps is sure where, at 95 % confidence, the best policy gains less than 2
-points, and likely where it gains less than 4.
+How sure the advice is. The trace is cut into 16 segments; those before the
+cache is full do not count.
+  sure    At 95 % confidence the gain is 2 points of hit ratio or more, three
+          of four segments show it, and there is no doubt.
+  likely  At 95 % confidence there is a gain, and more than half of the
+          segments show it.
+  unsure  Neither: the gain comes from a single phase, or the trace is short.
+Doubts: the recorder lost accesses; blocks are used less than three times on
+average; with a fifth less or a quarter more cache, or with a fifth of or five
+times the policy's sampling period, there is less than half of the gain. That
+nothing helps is sure if, at 95 % confidence, the best policy gains less than
+2 points, and likely if it gains less than 4.
 
-The exit code with a program is the program's; 127 says that there is no such
-program, 126 that it cannot be executed.";
+The exit code is the program's. It is 127 if there is no such program and 126 if
+it cannot be executed.";
 
-/// Say what would help a program's accesses: another policy, more cache, another placement, or
-/// nothing
+/// Say what would help a program: another policy, more cache, another placement, or nothing
 ///
-/// Of policy and size it names the cheapest change that gets most of the gain, and how sure that
-/// is. A policy costs no memory, so it comes first, unless twice the cache gains more than three
-/// times as much; of policies that gain nearly as much as the best, the one that has to know least
-/// is taken. With one --size, today's, that is the cache to be advised about. Without, caches of a
-/// recorded program's files count from 8 MiB on, which `hither run` can steer.
+/// It names the cheapest change that gets most of the gain, and how sure that is. A policy costs no
+/// memory, so it comes first, unless twice the cache gains more than three times as much. Of
+/// policies that gain nearly as much as the best, it takes the one that needs to know least.
+///
+/// With one --size, the advice is about a cache of that size. Without --size, five shares of the
+/// data are simulated, and a policy is advised at the size at which it gains most. For a recorded
+/// program only sizes from 8 MiB on count, which `hither run` can steer.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{DETAILS}\n\n{EXAMPLES}"))]
 pub(super) struct Advise {
@@ -91,7 +93,7 @@ pub(super) struct Advise {
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = OUTPUT)]
     top: usize,
 
-    /// Write what `hither run --plan` can apply of the advice to FILE
+    /// Write the settings that help to FILE, for `hither run --plan`
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     save: Option<PathBuf>,
 
@@ -109,12 +111,12 @@ impl Subcommand for Advise {
             output::check_folder(path)?;
         }
         let Some(trace) = &self.trace else {
-            // The folder goes at the end of this function, also when advising fails.
+            // The folder is removed at the end of this function, even if advising fails.
             let temporary = tempfile::Builder::new().prefix("hither-").tempdir()?;
             let kept = self.recording.output.clone();
             let folder = kept.unwrap_or_else(|| temporary.path().join("trace.hither"));
-            let ended = record::run(&self.command, &folder, &self.recording, ui)?;
-            // What the program printed is over; the advice stands apart from it.
+            let ended = record(&self.command, &folder, &self.recording, ui)?;
+            // An empty line separates the advice from the program's output.
             ui.blank_line();
             self.advise(&folder, ui)?;
             return Ok(exit::code_of(ended));
@@ -186,7 +188,7 @@ impl Advise {
         ui::print(&text)
     }
 
-    /// Keeps what can be applied, below the advice in words.
+    /// Saves the plan, with the advice in words as comments.
     fn save(
         &self,
         plan: Option<RunPlan>,
@@ -211,7 +213,7 @@ impl Advise {
         Ok(plan.unwrap_or_default().save(path, &about)?)
     }
 
-    /// Pages are not cached: for them, where they are is all there is to say.
+    /// Advice for a trace of memory. Its pages are not cached, so only placements matter.
     fn advise_on_memory(&self, trace: &Trace, placed: &PlacementAnalysis) -> anyhow::Result<()> {
         if self.json {
             let mut document = json!({ "trace": trace_summary(trace) });

@@ -1,18 +1,17 @@
 //! `hither export`: writes a trace for other tools.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::Args;
-use hither_trace::{EXPORTS, Error, Export as Target};
+use hither_analysis::format::counted;
+use hither_trace::{EXPORTS, Export as Target};
 
-use super::Subcommand;
+use super::options::trace_output::{goes_to_stdout, hint, named, target_name};
 use super::options::{ExpandArgs, format_name};
-use super::record::hint;
-use crate::exit::Usage;
-use crate::format::counted;
+use super::subcommand::Subcommand;
 use crate::interrupt;
 use crate::ui::Ui;
 
@@ -28,7 +27,7 @@ pub(super) struct Export {
     #[arg(long, value_name = "NAME", default_value = "hither", value_parser = target_name)]
     format: String,
 
-    /// Format of the trace that is read (default: told from its content)
+    /// Format of the trace that is read [default: by its content]
     #[arg(long, value_name = "NAME", value_parser = format_name)]
     from: Option<String>,
 
@@ -39,7 +38,7 @@ pub(super) struct Export {
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
 
-    /// Replace what is there already
+    /// Replace an existing file or folder
     #[arg(long)]
     force: bool,
 }
@@ -49,39 +48,13 @@ const EXAMPLES: &str = "Examples:\n  \
     hither export build.hither --format csv -o - | zstd > build.csv.zst\n  \
     hither export --from u32be web07.trace.xz -o web07.hither";
 
-/// The registry and the examples.
+/// The long help: the registry and the examples.
 fn help() -> String {
     let mut text = "Formats:\n".to_owned();
     for export in EXPORTS {
         text += &format!("  {:<15} {}\n", export.name, export.doc);
     }
     text + "\n" + EXAMPLES
-}
-
-/// The name of a format that traces can be written in.
-pub(super) fn target_name(text: &str) -> Result<String, String> {
-    Target::find(text)
-        .map(|target| target.name.to_owned())
-        .map_err(|error| error.to_string())
-}
-
-/// Whether `output` means standard output, which a folder cannot go to.
-pub(super) fn goes_to_stdout(output: &Path, target: &Target) -> anyhow::Result<bool> {
-    let to_stdout = output == Path::new("-");
-    if to_stdout && !target.is_stream() {
-        let name = target.name;
-        let problem = format!("{name} is a folder and cannot go to standard output");
-        return Err(Usage(problem).into());
-    }
-    Ok(to_stdout)
-}
-
-/// The error, which says that it is about standard output if it is about output without a name.
-pub(super) fn named(error: Error) -> anyhow::Error {
-    match error {
-        Error::Output { .. } => anyhow::Error::from(error).context("standard output"),
-        other => other.into(),
-    }
 }
 
 impl Subcommand for Export {

@@ -1,4 +1,4 @@
-//! `hither gen`: made-up traces, of patterns or of programs.
+//! `hither gen`: generated traces of patterns or of programs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,35 +8,35 @@ use std::str::FromStr;
 
 use anyhow::anyhow;
 use clap::Args;
+use hither_analysis::format::counted;
+use hither_analysis::free_memory::half_of_free_bytes;
 use hither_core::SpecError;
 use hither_core::registry::Param;
 use hither_core::spec::parse_count;
 use hither_trace::generate::{
-    Conditions, GENERATORS, Mix, PROGRAMS, ProgramSpec, SHARED, Spec, THREADS_MAX, Workload,
+    GENERATORS, GeneratorSpec, MixOptions, PROGRAMS, ProgramMix, ProgramSpec, SHARED, THREADS_MAX,
+    Workload,
 };
 use hither_trace::{Export, LoadOptions, Trace};
 
-use super::Subcommand;
-use super::export::{goes_to_stdout, named, target_name};
 use super::options::heading;
-use super::policies::params;
-use super::record::{OUTPUT, hint};
+use super::options::parameters::parameter_lines;
+use super::options::trace_output::{DEFAULT_OUTPUT, goes_to_stdout, hint, named, target_name};
+use super::subcommand::Subcommand;
 use crate::exit::Usage;
-use crate::format::counted;
-use crate::free_memory::half_of_free_bytes;
 use crate::interrupt;
 use crate::ui::Ui;
 
-/// Make up a trace: patterns (zipf, scans, loops) or threaded programs, alone or mixed
+/// Generate a trace of patterns (zipf, scans, loops) or of threaded programs, alone or mixed
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = help())]
 pub(super) struct Gen {
     /// What to generate, such as loop, 'zipf{blocks=1M,skew=0.9}' or parallel-grep; several
     /// patterns take turns, several programs run at the same time
     #[arg(value_name = "GENERATOR", required = true)]
-    parts: Vec<Kind>,
+    parts: Vec<Generator>,
 
-    /// How many references patterns make, such as 500 or 10M [default: 1M]
+    /// Number of references of patterns, such as 500 or 10M [default: 1M]
     #[arg(long, short = 'n', value_name = "N", value_parser = references)]
     references: Option<u64>,
 
@@ -45,31 +45,31 @@ pub(super) struct Gen {
         long,
         value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)),
-        help_heading = PROGRAM
+        help_heading = PROGRAMS_HEADING
     )]
     threads: Option<u32>,
 
-    /// Nodes of the machine that programs run on [default: as many as threads]
+    /// Nodes of the machine that programs run on [default: one a thread]
     #[arg(
         long,
         value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=NODES_MAX),
-        help_heading = PROGRAM
+        help_heading = PROGRAMS_HEADING
     )]
     nodes: Option<u32>,
 
-    /// Move the threads of programs to other nodes after so many iterations [default: never]
+    /// Move the threads of programs to other nodes every N iterations [default: never]
     ///
-    /// Where there are no iterations, after so many requests of a thread.
+    /// A program without iterations moves a thread after N of its requests.
     #[arg(
         long,
         value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..),
-        help_heading = PROGRAM
+        help_heading = PROGRAMS_HEADING
     )]
     migrate_every: Option<u64>,
 
-    /// The same seed gives the same bytes
+    /// Seed of the random numbers; the same seed gives the same bytes
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
 
@@ -88,45 +88,45 @@ pub(super) struct Gen {
         long,
         short,
         value_name = "PATH",
-        default_value = OUTPUT,
+        default_value = DEFAULT_OUTPUT,
         help_heading = heading::OUTPUT
     )]
     output: PathBuf,
 
-    /// Replace what is there already
+    /// Replace an existing file or folder
     #[arg(long, help_heading = heading::OUTPUT)]
     force: bool,
 }
 
 /// The heading of the options of programs.
-const PROGRAM: &str = "Programs";
+const PROGRAMS_HEADING: &str = "Programs";
 
 /// Nodes have 16-bit numbers.
 const NODES_MAX: i64 = 65_534;
-/// References of patterns where the user does not say.
-const REFERENCES: u64 = 1_000_000;
+/// The default number of references of patterns.
+const DEFAULT_REFERENCES: u64 = 1_000_000;
 
-/// Steps of the progress bar of programs, whose length is not known beforehand.
-const STEPS: u64 = 1000;
+/// Steps of the progress bar of programs, whose number of references is not known in advance.
+const PROGRESS_STEPS: u64 = 1000;
 
-/// One of two kinds.
+/// A generator: a pattern or a program.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
-    Pattern(Spec),
+enum Generator {
+    Pattern(GeneratorSpec),
     Program(ProgramSpec),
 }
 
-impl FromStr for Kind {
+impl FromStr for Generator {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Kind, String> {
+    fn from_str(text: &str) -> Result<Generator, String> {
         let unknown = match text.parse() {
-            Ok(spec) => return Ok(Kind::Program(spec)),
+            Ok(spec) => return Ok(Generator::Program(spec)),
             Err(SpecError::Unknown { hint, known, .. }) => (hint, known),
             Err(error) => return Err(error.to_string()),
         };
         match text.parse() {
-            Ok(spec) => Ok(Kind::Pattern(spec)),
+            Ok(spec) => Ok(Generator::Pattern(spec)),
             Err(SpecError::Unknown {
                 name, hint, known, ..
             }) => {
@@ -156,21 +156,21 @@ Examples:
   hither gen 'parallel-grep{runs=20}' 'parallel-grep{files=50}' \\
       --migrate-every 1000";
 
-/// The examples and the registries.
+/// The long help: the registries and the examples.
 fn help() -> String {
     let mut text = "Patterns:\n".to_owned();
     for entry in GENERATORS {
         text += &format!("  {}: {}\n", entry.name, entry.summary);
-        text += &params(&entry.params[..entry.params.len() - SHARED.len()]);
+        text += &parameter_lines(&entry.params[..entry.params.len() - SHARED.len()]);
     }
     text += "  All of them:\n";
-    text += &params(SHARED);
+    text += &parameter_lines(SHARED);
     text += "\nEach part of a mixture is a process with one thread, \
              files and call sites of its own, named for the generator.\n\n\
              Programs, which have an end, threads, nodes and a modelled clock:\n";
-    // What at least three have alike is said once, after them, with their names.
+    // Parameters that at least three programs share are listed once, after the programs.
     let mut alike: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    let line = |param: &Param| params(std::slice::from_ref(param));
+    let line = |param: &Param| parameter_lines(std::slice::from_ref(param));
     for entry in PROGRAMS {
         for param in entry.params {
             alike.entry(line(param)).or_default().push(entry.name);
@@ -227,20 +227,20 @@ impl Subcommand for Gen {
     }
 }
 
-/// What makes the trace.
-enum Source {
+/// The source of the trace.
+enum TraceSource {
     Patterns { workload: Workload, references: u64 },
-    Programs(Mix),
+    Programs(ProgramMix),
 }
 
 impl Gen {
-    /// Patterns or programs, with what is said about them.
-    fn source(&self) -> Result<Source, Usage> {
+    /// The patterns or programs with their options.
+    fn source(&self) -> Result<TraceSource, Usage> {
         let (mut patterns, mut programs) = (Vec::new(), Vec::new());
         for part in &self.parts {
             match part {
-                Kind::Pattern(spec) => patterns.push(*spec),
-                Kind::Program(spec) => programs.push(*spec),
+                Generator::Pattern(spec) => patterns.push(*spec),
+                Generator::Program(spec) => programs.push(*spec),
             }
         }
         let refuse = |problem: String| Err(Usage(problem));
@@ -270,9 +270,9 @@ impl Gen {
                     counted(entry.threads_max.into(), "thread")
                 ));
             }
-            return Ok(Source::Programs(Mix::new(
+            return Ok(TraceSource::Programs(ProgramMix::new(
                 &programs,
-                Conditions {
+                MixOptions {
                     threads: self.threads,
                     nodes: self.nodes,
                     seed: self.seed,
@@ -291,17 +291,18 @@ impl Gen {
                 pattern.entry().name
             ));
         }
-        Ok(Source::Patterns {
+        Ok(TraceSource::Patterns {
             workload: Workload::new(&patterns, self.seed),
-            references: self.references.unwrap_or(REFERENCES),
+            references: self.references.unwrap_or(DEFAULT_REFERENCES),
         })
     }
 
-    /// A trace folder is written as it comes. A stream says when each block comes next, so the
-    /// whole trace is made first. Says what was written.
+    /// Writes the trace and returns what was written, in words. A trace folder is written as it is
+    /// generated. A stream format has the next use of each block, so the whole trace is generated
+    /// first.
     fn write(
         &self,
-        source: &mut Source,
+        source: &mut TraceSource,
         target: &Export,
         to_stdout: bool,
         ui: &Ui,
@@ -309,7 +310,7 @@ impl Gen {
         let path = &self.output;
         if !target.is_stream() {
             return match source {
-                Source::Patterns {
+                TraceSource::Patterns {
                     workload,
                     references,
                 } => {
@@ -319,9 +320,9 @@ impl Gen {
                     bar.finish_and_clear();
                     Ok(counted(*references, "reference"))
                 }
-                Source::Programs(mix) => {
-                    let bar = ui.bar("running", STEPS);
-                    let progress = |done| bar.set_position((done * STEPS as f64) as u64);
+                TraceSource::Programs(mix) => {
+                    let bar = ui.bar("running", PROGRESS_STEPS);
+                    let progress = |done| bar.set_position((done * PROGRESS_STEPS as f64) as u64);
                     let rows = mix.write(path, self.force, progress)?;
                     bar.finish_and_clear();
                     Ok(counted(rows, "row"))
@@ -341,11 +342,11 @@ impl Gen {
         Ok(counted(references, "reference"))
     }
 
-    /// The whole trace.
-    fn trace(&self, source: &mut Source, ui: &Ui) -> hither_trace::Result<Trace> {
+    /// Generates the whole trace.
+    fn trace(&self, source: &mut TraceSource, ui: &Ui) -> hither_trace::Result<Trace> {
         let memory_bytes = half_of_free_bytes();
         match source {
-            Source::Patterns {
+            TraceSource::Patterns {
                 workload,
                 references,
             } => {
@@ -359,14 +360,14 @@ impl Gen {
                     bar.set_position(done);
                 })
             }
-            Source::Programs(mix) => {
+            TraceSource::Programs(mix) => {
                 let options = LoadOptions {
                     memory_bytes,
                     ..LoadOptions::default()
                 };
-                let bar = ui.bar("running", STEPS);
+                let bar = ui.bar("running", PROGRESS_STEPS);
                 mix.trace(&self.output, &options, |done| {
-                    bar.set_position((done * STEPS as f64) as u64);
+                    bar.set_position((done * PROGRESS_STEPS as f64) as u64);
                 })
             }
         }

@@ -1,21 +1,20 @@
-//! `hither import`: makes a trace folder of what another tool recorded.
+//! `hither import`: converts a trace of another tool to a trace folder.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::Args;
+use hither_analysis::format::counted;
 use hither_trace::{Export, LoadOptions, format};
 
-use super::Subcommand;
-use super::export::goes_to_stdout;
+use super::options::trace_output::{DEFAULT_OUTPUT, goes_to_stdout, hint};
 use super::options::{MemoryLimitArgs, block_bytes, format_name, open};
-use super::record::{OUTPUT, hint};
-use crate::format::counted;
+use super::subcommand::Subcommand;
 use crate::interrupt;
 use crate::ui::Ui;
 
-/// Make a trace folder of a trace in another format
+/// Convert a trace in another format to a trace folder
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = help())]
 pub(super) struct Import {
@@ -23,11 +22,11 @@ pub(super) struct Import {
     #[arg(value_name = "FILE")]
     trace: PathBuf,
 
-    /// Format of the trace (default: told from its content)
+    /// Format of the trace [default: by its content]
     #[arg(long, value_name = "NAME", value_parser = format_name)]
     format: Option<String>,
 
-    /// Size of a block that a key stands for, and into which addresses are divided
+    /// Size of a block: a key is one block, an address is divided by it
     #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = block_bytes)]
     block: u32,
 
@@ -35,10 +34,10 @@ pub(super) struct Import {
     memory: MemoryLimitArgs,
 
     /// The trace folder to write
-    #[arg(long, short, value_name = "DIR", default_value = OUTPUT)]
+    #[arg(long, short, value_name = "DIR", default_value = DEFAULT_OUTPUT)]
     output: PathBuf,
 
-    /// Replace a trace folder that is there already
+    /// Replace an existing trace folder
     #[arg(long)]
     force: bool,
 }
@@ -50,10 +49,9 @@ const EXAMPLES: &str = "Examples:\n  \
     ssh server zstdcat block.csv.zst | hither import - --format msr\n\n\
     sim, stat and advise also read these formats as they are.";
 
-/// The registry and the examples.
+/// The long help: the registry and the examples.
 fn help() -> String {
-    let mut text =
-        "Formats (those with a * have to be named, their content does not tell):\n".to_owned();
+    let mut text = "Formats (* has to be named, since the content does not show it):\n".to_owned();
     for format in format::FORMATS {
         let mark = if format.is_recognised() { " " } else { "*" };
         text += &format!("  {:<16}{mark} {}\n", format.name, format.doc);

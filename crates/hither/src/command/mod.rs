@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{ArgMatches, Args, Command, FromArgMatches};
+use clap::{ArgMatches, Command};
 
 use crate::ui::Ui;
 
@@ -17,28 +17,23 @@ mod report;
 mod run;
 mod sim;
 mod stat;
+mod subcommand;
 mod sweep;
 mod top;
 mod topo;
 
-/// What a command is: its arguments, parsed by clap, and what it does with them.
-trait Subcommand: Args + FromArgMatches {
-    /// The word that selects it.
-    const NAME: &'static str;
-    /// Does the work. The exit code is 0 but for commands that pass on another program's.
-    fn run(self, ui: &Ui) -> anyhow::Result<ExitCode>;
-}
+use subcommand::Subcommand;
 
-/// A row of the registry of commands.
-pub(crate) struct Entry {
-    /// The word that selects the command.
+/// An entry of the registry of commands.
+pub(crate) struct CommandEntry {
+    /// The name of the command.
     pub(crate) name: &'static str,
     define: fn(Command) -> Command,
     run: fn(&ArgMatches, &Ui) -> anyhow::Result<ExitCode>,
 }
 
-const fn entry<C: Subcommand>() -> Entry {
-    Entry {
+const fn entry<C: Subcommand>() -> CommandEntry {
+    CommandEntry {
         name: C::NAME,
         define: C::augment_args,
         run: |matches, ui| C::from_arg_matches(matches)?.run(ui),
@@ -46,18 +41,18 @@ const fn entry<C: Subcommand>() -> Entry {
 }
 
 /// Every command, sorted by name.
-pub(crate) const COMMANDS: &[Entry] = &[
+pub(crate) const COMMANDS: &[CommandEntry] = &[
     entry::<advise::Advise>(),
     entry::<export::Export>(),
     entry::<r#gen::Gen>(),
     entry::<import::Import>(),
     entry::<policies::Policies>(),
     entry::<record::Record>(),
-    entry::<report::Report>(),
+    entry::<report::ReportCommand>(),
     entry::<run::Run>(),
     entry::<sim::Sim>(),
     entry::<stat::Stat>(),
-    entry::<sweep::Sweeping>(),
+    entry::<sweep::SweepCommand>(),
     entry::<top::Top>(),
     entry::<topo::Topo>(),
 ];

@@ -1,7 +1,10 @@
-//! Arguments that several commands take, and what they turn into.
+//! Arguments that several commands take.
 
 pub(super) mod curves;
+pub(super) mod parameters;
 pub(super) mod placement;
+pub(super) mod recording;
+pub(super) mod trace_output;
 
 use std::fs::File;
 use std::io;
@@ -9,27 +12,27 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use hither_analysis::load_options::whole;
+use hither_analysis::free_memory::half_of_free_bytes;
+use hither_analysis::load_options::normalized;
 pub(super) use hither_analysis::load_options::{block_bytes, format_name};
+use hither_analysis::simulate::sizes;
 use hither_core::Spec;
 use hither_sim::Size;
 use hither_trace::{Input, LoadOptions, Sample, Trace};
 use indicatif::ProgressBar;
 
-use crate::free_memory::half_of_free_bytes;
-use crate::simulate::sizes;
 use crate::ui::Ui;
 
-/// The headings under which help lists the options that several commands take.
+/// The headings of these options in the help.
 pub(super) mod heading {
-    /// Which caches are simulated.
-    pub(in crate::command) const CACHES: &str = "Caches";
-    /// Where blocks are placed.
-    pub(in crate::command) const NODES: &str = "Nodes";
-    /// What is written, and how.
-    pub(in crate::command) const OUTPUT: &str = "Output";
-    /// How a trace is read.
-    pub(in crate::command) const READING: &str = "Reading the trace";
+    /// The options about simulated caches.
+    pub(crate) const CACHES: &str = "Caches";
+    /// The options about placements.
+    pub(crate) const NODES: &str = "Nodes";
+    /// The options about results.
+    pub(crate) const OUTPUT: &str = "Output";
+    /// The options about reading a trace.
+    pub(crate) const READING: &str = "Reading the trace";
 }
 
 /// How a trace is read.
@@ -43,24 +46,24 @@ pub(super) struct LoadArgs {
     expanding: ExpandArgs,
 }
 
-/// How requests become references.
+/// The options that decide how requests become references.
 #[derive(Args, Debug)]
 pub(super) struct ExpandArgs {
     /// Size of a block, such as 4096 or 64KiB
     #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = block_bytes)]
     block: u32,
 
-    /// Count a block again when a request goes on in the block where the thread's last one ended
+    /// Count a block again if a request begins in the block where the thread's last one ended
     #[arg(long, hide_short_help = true)]
     keep_repeats: bool,
 
-    /// Leave out what the kernel moved by itself (sendfile, copy_file_range, splice)
+    /// Leave out transfers inside the kernel (sendfile, copy_file_range, splice)
     #[arg(long, hide_short_help = true)]
     no_in_kernel: bool,
 
-    /// Count the mapping of a file range as one read of it
+    /// Count the mapping of a file range as one read of the range
     ///
-    /// What is touched of it later is not seen either way.
+    /// Later accesses through the mapping are not in the trace.
     #[arg(long, hide_short_help = true)]
     maps: bool,
 
@@ -68,10 +71,10 @@ pub(super) struct ExpandArgs {
     memory: MemoryLimitArgs,
 }
 
-/// How much of a trace is held in memory.
+/// The option that limits the memory of a trace.
 #[derive(Args, Debug)]
 pub(super) struct MemoryLimitArgs {
-    /// Keep at most so much of the trace in memory [default: half of what is free]
+    /// Keep at most BYTES of the trace in memory [default: half of the free memory]
     ///
     /// The rest goes to a temporary file in TMPDIR or /var/tmp. No result depends on it.
     #[arg(long, value_name = "BYTES", value_parser = memory_bytes, hide_short_help = true)]
@@ -79,7 +82,7 @@ pub(super) struct MemoryLimitArgs {
 }
 
 impl MemoryLimitArgs {
-    /// The size that was given or found.
+    /// The limit: the given one, or half of the free memory.
     pub(super) fn bytes(&self) -> u64 {
         self.memory.unwrap_or_else(half_of_free_bytes)
     }
@@ -92,7 +95,7 @@ fn memory_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Opens a trace, `-` being standard input, with a bar that shows how much of it was read.
+/// Opens a trace, with a progress bar for reading it. `-` is standard input.
 pub(super) fn open(
     path: &Path,
     what: &'static str,
@@ -115,7 +118,7 @@ pub(super) fn open(
 }
 
 impl LoadArgs {
-    /// The format, where one is named, and how requests become references.
+    /// The format, if one is named, and the options of loading.
     pub(super) fn options(&self, sample: Sample) -> (Option<String>, LoadOptions) {
         (self.format.clone(), self.expanding.options(sample))
     }
@@ -144,7 +147,7 @@ impl ExpandArgs {
         }
     }
 
-    /// Loads the trace at `path`, which is in that format or in the one that its content tells.
+    /// Loads the trace at `path`. Without a format, it is detected from the content.
     pub(super) fn load(&self, path: &Path, format: Option<&str>, ui: &Ui) -> anyhow::Result<Trace> {
         self.sample(path, format, Sample::All, ui)
     }
@@ -175,13 +178,13 @@ impl std::str::FromStr for Specs {
     }
 }
 
-/// How much of a trace is looked at.
+/// The option that samples a trace.
 #[derive(Args, Debug)]
 pub(super) struct SampleArgs {
-    /// Simulate a part of the blocks (1%), or so many at most (100000), and state the error
+    /// Simulate a share of the blocks (1%), or at most a number (100000), and state the error
     ///
-    /// The caches are smaller by as much. This is for traces that would take too long, and not for
-    /// policies that look at files or call sites.
+    /// The caches are smaller by the same factor. This is for traces that would take too long. It
+    /// is not possible with policies that use files or call sites.
     #[arg(
         long,
         value_name = "RATE|BLOCKS",
@@ -193,18 +196,18 @@ pub(super) struct SampleArgs {
 
 impl SampleArgs {
     pub(super) fn sample(&self) -> Sample {
-        whole(self.sample)
+        normalized(self.sample)
     }
 }
 
-/// Which caches are simulated.
+/// The options about simulated caches.
 #[derive(Args, Debug)]
 pub(super) struct CacheArgs {
     /// Policies, such as lru or 'pcc{threshold=50,sample=5}'; `hither policies` lists them
     #[arg(long = "policy", short = 'p', value_name = "P[,P]")]
     policies: Vec<Specs>,
 
-    /// Cache sizes: bytes (64MiB), blocks (512) or a part of the distinct blocks (10%)
+    /// Cache sizes: bytes (64MiB), blocks (512) or a share of the distinct blocks (10%)
     #[arg(
         long = "size",
         short = 's',
@@ -214,10 +217,10 @@ pub(super) struct CacheArgs {
     sizes: Vec<Size>,
 }
 
-/// What earlier runs know.
+/// The option of a profile.
 #[derive(Args, Debug)]
 pub(super) struct ProfileArgs {
-    /// Start from what FILE says of call sites, if it is there, and add what is learnt
+    /// Start from what FILE has about call sites, if it exists, and add what is learnt
     #[arg(id = "profile", long, value_name = "FILE", hide_short_help = true)]
     pub(super) path: Option<PathBuf>,
 }
@@ -238,8 +241,8 @@ impl CacheArgs {
         !self.policies.is_empty()
     }
 
-    /// The sizes in blocks with what was written for each, or five parts of the distinct blocks if
-    /// none were named.
+    /// The sizes as the user wrote them, and in blocks. By default they are five shares of the
+    /// distinct blocks.
     pub(super) fn sizes(&self, trace: &Trace) -> anyhow::Result<Vec<(Size, u32)>> {
         let block_bytes = u64::from(trace.options().block_bytes);
         Ok(sizes(&self.sizes, block_bytes, trace.blocks_of_all())?)

@@ -1,4 +1,4 @@
-//! `hither policies`: what can be simulated, from the registries.
+//! `hither policies`: lists the policies of both registries.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,8 @@ use hither_core::{
 };
 use serde_json::json;
 
-use super::Subcommand;
+use super::options::parameters::parameter_lines;
+use super::subcommand::Subcommand;
 use crate::exit::Usage;
 use crate::ui::{self, Ui};
 
@@ -19,17 +20,16 @@ use crate::ui::{self, Ui};
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  hither policies                 all of them: what a cache keeps, and which
-                                  node holds what
+  hither policies                 all replacement and placement policies
   hither policies pcc upm         these two
-  hither policies --placements    those for sim --nodes
-  hither policies --json          for programs")]
+  hither policies --placements    only placement policies
+  hither policies --json          as JSON")]
 pub(super) struct Policies {
-    /// Only these
+    /// List only these policies
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
-    /// Only those that say which node holds what
+    /// List only placement policies
     #[arg(long, conflicts_with = "names")]
     placements: bool,
 
@@ -38,14 +38,14 @@ pub(super) struct Policies {
     json: bool,
 }
 
-/// What both registries tell of an entry.
+/// An entry of either registry.
 struct Listed {
     name: &'static str,
     summary: &'static str,
     source: &'static str,
     needs: Vec<&'static str>,
     params: &'static [Param],
-    /// Of a placement.
+    /// What a placement places. `None`: a replacement policy.
     target: Option<Target>,
 }
 
@@ -107,8 +107,8 @@ impl Subcommand for Policies {
     }
 }
 
-/// The entry of that name in either registry. What is in neither is an error of that one which has
-/// a name like it.
+/// The entry of that name in either registry. If there is none, the error is from the registry that
+/// has a similar name.
 fn find(name: &str) -> Result<Listed, SpecError> {
     let policy = match name.parse::<Spec>() {
         Ok(spec) => return Ok(spec.entry().into()),
@@ -144,21 +144,7 @@ fn text(entry: &Listed) -> String {
     if !entry.needs.is_empty() {
         text += &format!("    needs: {}\n", entry.needs.join(", "));
     }
-    text + &params(entry.params)
-}
-
-/// A line a parameter: name, default, what it does, what is allowed.
-pub(super) fn params(params: &[Param]) -> String {
-    let line = |param: &Param| {
-        format!(
-            "    {}={}  {} ({})\n",
-            param.name,
-            param.kind.default(),
-            param.doc,
-            param.kind.allowed()
-        )
-    };
-    params.iter().map(line).collect()
+    text + &parameter_lines(entry.params)
 }
 
 fn document(entry: &Listed) -> serde_json::Value {

@@ -1,33 +1,26 @@
 //! `hither record`: records a program and everything that it starts.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::process::{ExitCode, ExitStatus};
+use std::path::PathBuf;
+use std::process::ExitCode;
 
-use anyhow::bail;
 use clap::Args;
-use hither_live::observe::{RecordOptions, Recorded, Recorder};
-use hither_live::{Error, SessionOptions};
-use hither_sim::Size;
 
-use super::Subcommand;
+use super::options::recording::{RecordingArgs, record};
+use super::options::trace_output::DEFAULT_OUTPUT;
+use super::subcommand::Subcommand;
 use crate::exit;
-use crate::format::{bytes, counted};
-use crate::preload;
 use crate::ui::Ui;
 
-/// Where the trace goes unless `--output` says.
-pub(super) const OUTPUT: &str = "trace.hither";
-
-/// Record an unmodified program's file accesses, and those of all that it starts
+/// Record the file accesses of an unmodified program and of all processes that it starts
 #[derive(Args, Debug)]
 #[command(after_help = "\
-The program's output, signals and exit code pass through unchanged. 127 says that
-there is no such program, 126 that it cannot be executed.
+The program's output, signals and exit code pass through unchanged. The exit
+code is 127 if there is no such program and 126 if it cannot be executed.
 
 Examples:
   hither record -- make -j8                   into the folder trace.hither
-  hither record -o grep.hither --force -- grep -r needle /usr/include
+  hither record -o grep.hither --force -- grep -rc needle /usr/include
   hither record --frames 4 -- python3 a.py    call sites by 4 innermost frames")]
 pub(super) struct Record {
     /// The program to record, with its arguments
@@ -38,51 +31,6 @@ pub(super) struct Record {
     recording: RecordingArgs,
 }
 
-/// How a program is recorded.
-#[derive(Args, Debug)]
-pub(super) struct RecordingArgs {
-    /// The trace folder to write
-    #[arg(long, short, value_name = "DIR")]
-    pub(super) output: Option<PathBuf>,
-
-    /// Replace a trace folder that is there already
-    #[arg(long)]
-    force: bool,
-
-    /// Tell call sites apart by at most N frames of the call stack, innermost first (1 to 64)
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 32,
-        value_parser = clap::value_parser!(u8).range(1..=64),
-        hide_short_help = true
-    )]
-    frames: u8,
-
-    /// Memory for events on their way, for each thread that runs at the same time
-    #[arg(
-        long,
-        value_name = "BYTES",
-        default_value = "1MiB",
-        value_parser = ring_bytes,
-        hide_short_help = true
-    )]
-    ring_bytes: usize,
-}
-
-fn ring_bytes(text: &str) -> Result<usize, String> {
-    let bytes = match text.parse::<Size>().map_err(|error| error.to_string())? {
-        Size::Bytes(bytes) | Size::Blocks(bytes) => bytes,
-        Size::Percent(_) => return Err("a ring has a size in bytes".to_owned()),
-    };
-    let sane = (64 << 10..=1 << 30).contains(&bytes) && bytes.is_power_of_two();
-    if sane {
-        Ok(bytes as usize)
-    } else {
-        Err("a ring is a power of two from 64KiB to 1GiB large".to_owned())
-    }
-}
-
 impl Subcommand for Record {
     const NAME: &'static str = "record";
 
@@ -91,81 +39,9 @@ impl Subcommand for Record {
             .recording
             .output
             .clone()
-            .unwrap_or_else(|| PathBuf::from(OUTPUT));
-        let ended = run(&self.command, &output, &self.recording, ui)?;
+            .unwrap_or_else(|| PathBuf::from(DEFAULT_OUTPUT));
+        let ended = record(&self.command, &output, &self.recording, ui)?;
         ui.note(format_args!("the trace is {}", output.display()));
         Ok(exit::code_of(ended))
-    }
-}
-
-/// Records `command` into the trace folder `output` and says what came of it.
-pub(super) fn run(
-    command: &[OsString],
-    output: &Path,
-    recording: &RecordingArgs,
-    ui: &Ui,
-) -> anyhow::Result<ExitStatus> {
-    let session = SessionOptions {
-        frames_max: usize::from(recording.frames),
-        ring_bytes: recording.ring_bytes,
-        ..SessionOptions::default()
-    };
-    let options = RecordOptions {
-        command: command.to_vec(),
-        output: output.to_owned(),
-        force: recording.force,
-        preload: preload::library()?,
-        session,
-    };
-    let recorded = match Recorder::new(options).run() {
-        Ok(recorded) => recorded,
-        Err(Error::Output(error)) => bail!("{error}{}", hint(&error)),
-        Err(error) => return Err(exit::not_started(error)),
-    };
-    report(&recorded, ui);
-    Ok(recorded.exit)
-}
-
-/// What to do about an error of writing a trace.
-pub(super) fn hint(error: &hither_trace::Error) -> &'static str {
-    match error {
-        hither_trace::Error::Exists { .. } => " (--force replaces it, -o names another)",
-        _ => "",
-    }
-}
-
-fn report(recorded: &Recorded, ui: &Ui) {
-    let Recorded {
-        summary, losses, ..
-    } = recorded;
-    ui.note(format_args!(
-        "{} by {} of {}: {} read, {} written, {}",
-        counted(summary.accesses, "access"),
-        counted(summary.sites as u64, "call site"),
-        counted(summary.processes as u64, "process"),
-        bytes(summary.bytes_read),
-        bytes(summary.bytes_written),
-        counted(summary.objects as u64, "file")
-    ));
-    if losses.dropped_events > 0 {
-        ui.note(format_args!(
-            "{} lost, which moved {}: the rings were full; try a larger --ring-bytes",
-            counted(losses.dropped_events, "access"),
-            bytes(losses.dropped_bytes)
-        ));
-    }
-    for program in &losses.not_recorded {
-        ui.note(format_args!(
-            "not recorded: {} ({}), {}",
-            program.path,
-            program.reason,
-            counted(program.count, "time")
-        ));
-    }
-    if summary.left_running > 0 {
-        ui.note(format_args!(
-            "{} still ran when the program had ended, and went on unrecorded",
-            counted(summary.left_running as u64, "process")
-        ));
     }
 }

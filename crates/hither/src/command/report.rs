@@ -1,44 +1,44 @@
-//! `hither report`: everything that is known of a trace, or of two of them side by side, on one
-//! page.
+//! `hither report`: one HTML page about a trace, or about two side by side.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use hither_analysis::placement::pretty;
+use hither_analysis::report::{Report, ReportRequest};
 
-use super::Subcommand;
 use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::PlacementArgs;
 use super::options::{CacheArgs, LoadArgs};
+use super::subcommand::Subcommand;
 use crate::exit::Usage;
 use crate::output;
-use crate::placement::pretty;
-use crate::report::{self, ReportRequest};
 use crate::ui::{self, Ui};
 use hither_core::registry::compared_in_advice;
 
 const EXAMPLES: &str = "\
 Examples:
-  hither report build.hither -o build.html       then open it in a browser
+  hither report build.hither -o build.html       open it in a browser
   hither report before.hither after.hither -o compared.html
-                                                 two runs, side by side
+                                                 two runs side by side
   hither report db.hither -p lru,pcc,opt -s 64MiB,1GiB -o db.html
                                                  these caches
-  hither report cfd.hither --nodes 4 -o cfd.html which node for which data
+  hither report cfd.hither --nodes 4 -o cfd.html which data on which node
   hither report build.hither --json | jq .runs[0].advice
-                                                 the page's data";
+                                                 the data of the page";
 
-/// Draw a trace as one self-contained page: verdict, accesses over time, hit ratios, call sites,
-/// files; or compare two
+/// Write a self-contained HTML page: verdict, accesses over time, hit ratios, call sites, files
+///
+/// With two traces it compares them.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Report {
-    /// The trace: a folder that `hither record` wrote, or a file in another format; a second one is
-    /// compared with it
+pub(super) struct ReportCommand {
+    /// The trace: a folder of `hither record`, or a file in another format; a second trace is
+    /// compared with the first
     #[arg(required = true, num_args = 1..=2, value_name = "TRACE")]
     traces: Vec<PathBuf>,
 
-    /// The page to write, which is replaced if it is there
+    /// The page to write; an existing file is replaced
     #[arg(
         long,
         short,
@@ -75,20 +75,20 @@ pub(super) struct Report {
     json: bool,
 }
 
-impl Subcommand for Report {
+impl Subcommand for ReportCommand {
     const NAME: &'static str = "report";
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         self.placing.check()?;
         if let Some(output) = &self.output {
             output::check_folder(output)?;
-            // A page over its own trace would be a trace lost.
+            // The page must not replace its own trace.
             if self.traces.contains(output) {
                 let problem = format!("{}: is the trace itself", output.display());
                 return Err(Usage(problem).into());
             }
         }
-        let asked = ReportRequest {
+        let request = ReportRequest {
             policies: self.caches.policies(compared_in_advice),
             own_policies: self.caches.names_policies(),
             sizes: self.caches.sizes_as_written().to_vec(),
@@ -96,7 +96,7 @@ impl Subcommand for Report {
             placing: self.placing.chosen()?,
         };
         let load = |path: &PathBuf| self.loading.load(path, ui);
-        let report = report::of(&self.traces, load, &asked, ui)?;
+        let report = Report::of_traces(&self.traces, load, &request, ui)?;
         if let Some(output) = &self.output {
             output::write_interruptibly(output, report.page()?.as_bytes())?;
             ui.note(format_args!("wrote {}", output.display()));

@@ -1,21 +1,21 @@
-//! `hither run`: runs a program with its page cache steered, its files replicated or placed, or its
-//! memory placed, by policies.
+//! `hither run`: runs a program while policies steer its page cache, the replicas and the placement
+//! of its files, and the placement of its memory.
 
+mod arguments;
 mod automatic;
 mod file_placement;
 mod memory;
+mod notes;
 mod page_cache;
 mod replicas;
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use hither_analysis::run_plan::RunPlan;
 use hither_live::file_migration::FileMigrationReport;
 use hither_live::file_placement::{FilePlacementOptions, FilePlacementReport};
 use hither_live::memory::MemoryReport;
@@ -27,28 +27,29 @@ use hither_live::{
 };
 use serde_json::{Value, json};
 
+use self::arguments::{KnowledgeArgs, OutputArgs};
 use self::file_placement::{FilePlacement, FilePlacementArgs};
 use self::memory::MemoryArgs;
+use self::notes::Notes;
 use self::page_cache::PageCacheArgs;
 use self::replicas::ReplicaArgs;
-use super::Subcommand;
+use super::subcommand::Subcommand;
 use crate::exit::{self, Usage};
-use crate::format::{counted, duration_ns, percent};
 use crate::metrics;
 use crate::preload;
-use crate::run_plan::RunPlan;
 use crate::ui::Ui;
 
-/// Run an unmodified program with its page cache steered, its files replicated or placed, or its
-/// memory placed
+/// Run an unmodified program and steer its page cache, file replicas, file placement or memory
 ///
 /// Each switch governs one thing, by its default policy or by the one that it names, as in
-/// --page-cache=ubm. Without a switch the run is automatic: it switches on what can help on this
-/// machine, and says what and why. The page cache is switched on where a memory cgroup has a
-/// limit, or where the files that the command line names are larger than the memory that is
-/// available; the files that a program opens later are not known before it starts. Memory is
-/// switched on where the machine has several memory nodes and the kernel does not balance them
-/// (kernel.numa_balancing=0). Replicas and file placement are only ever switched on by name.
+/// --page-cache=ubm.
+///
+/// Without a switch the run is automatic: it switches on what can help on this machine, and says
+/// what and why. It switches on the page cache if a memory cgroup has a limit, or if the files that
+/// the command line names are larger than the available memory. (The files that a program opens
+/// later are not known before it starts.) It switches on memory if the machine has several memory
+/// nodes and the kernel does not balance them (kernel.numa_balancing=0). Replicas and file
+/// placement are switched on only by name.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = LONG_HELP)]
 pub(super) struct Run {
@@ -75,75 +76,24 @@ pub(super) struct Run {
     output: OutputArgs,
 }
 
-/// What earlier commands found out.
-#[derive(Args, Debug)]
-struct KnowledgeArgs {
-    /// Apply the plan that `hither advise --save` wrote
-    ///
-    /// The plan is TOML: `page-cache` with `cache`, `replicas`, `file-placement` and `memory`, as
-    /// the switches have them.
-    #[arg(long, value_name = "FILE")]
-    plan: Option<PathBuf>,
-
-    /// Start from what FILE says of call sites, and add what this run learns
-    ///
-    /// The profile says which call sites read files or allocate memory, and how, and on which
-    /// nodes their memory was in the end. It is for --page-cache and --memory.
-    #[arg(long, value_name = "FILE")]
-    profile: Option<PathBuf>,
-
-    /// Start from such a profile, and do not change it
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with = "profile",
-        hide_short_help = true
-    )]
-    read_only_profile: Option<PathBuf>,
-}
-
-/// What is carried out, and what is said of it.
-#[derive(Args, Debug)]
-struct OutputArgs {
-    /// Decide, and carry nothing out
-    ///
-    /// Nothing is dropped, copied, bound or moved. Counting by write-protect still arms pages: the
-    /// next write to each faults once.
-    #[arg(long)]
-    dry_run: bool,
-
-    /// Write what was seen and decided to FILE, a JSON document a line
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
-    log: Option<PathBuf>,
-
-    /// Serve Prometheus at http://ADDR/metrics during the run
-    ///
-    /// ADDR is an address and a port, or a port, which is then open to this machine alone; port 0
-    /// takes a free one.
-    #[arg(long, value_name = "ADDR", value_parser = metrics::address, hide_short_help = true)]
-    metrics: Option<SocketAddr>,
-
-    /// Print the result as one line of JSON on stderr; stdout is the program's
-    #[arg(long)]
-    json: bool,
-}
-
 const EXAMPLES: &str = "Examples:
   hither run -- ./scan data                            what can help here
+  hither run --plan plan.toml -- ./scan data           what `advise` found
   hither run --page-cache --cache 2GiB -- ./scan data  pcc, in 2 GiB
-  hither run --memory=upm -- ./solver input            pages go to their users
-  hither run --replicas -- ./server                    far blocks are copied
-  hither run --plan plan.toml -- ./scan data           what `advise` found";
+  hither run --memory=upm -- ./solver input            pages to their users
+  hither run --replicas -- ./server                    copies of far blocks
+  systemd-run --user --scope -p MemoryMax=1G hither run -- ./scan data
+                                                       under a memory limit";
 
 const LONG_HELP: &str = "\
-The program's output and exit code pass through unchanged. Exit codes of hither's own are 1 (it
+The program's output and exit code pass through unchanged. hither's own exit codes are 1 (it
 failed), 2 (bad usage), 126 (the program cannot be executed) and 127 (there is no such program).
-Signals of the terminal reach the program by themselves. Of those that are sent to hither alone,
-TERM, HUP, USR1 and USR2 are passed on, and INT and QUIT are ignored.
+Signals of the terminal reach the program directly. Of the signals that are sent to hither alone, it
+passes on TERM, HUP, USR1 and USR2, and ignores INT and QUIT.
 
-On a machine of one memory node no page is placed. --memory and --file-placement then run the
-program as it is, and --log, --profile and --metrics get nothing from them; with --dry-run, --memory
-and --file-placement=upm watch the program all the same.
+On a machine with one memory node no page is placed. --memory and --file-placement then run the
+program unchanged, and write nothing to --log, --profile and --metrics. With --dry-run, --memory and
+--file-placement=upm observe the program on such a machine too.
 
 Examples:
   hither run -- ./scan data
@@ -152,30 +102,32 @@ Examples:
       pcc decides what the page cache keeps of the program's files, in 2 GiB
   hither run --page-cache=ubm -- make
       ubm decides, in what the memory cgroup's limit leaves for files
+  systemd-run --user --scope -p MemoryMax=1G hither run -- ./scan data
+      run under a memory limit, where the page cache is steered automatically
   hither run --page-cache --cache 2GiB --profile scan.profile -- ./scan data
-      begin with what the last run learnt of its call sites
+      start from what the last run learnt about its call sites
   hither run --page-cache --metrics 9464 -- ./scan data
-      Prometheus finds the run's figures at localhost:9464/metrics
+      serve the figures of the run to Prometheus at localhost:9464/metrics
   hither run --plan plan.toml -- ./scan data
       apply what `hither advise --save plan.toml` found to help
   hither run --replicas -- ./server
       copy what is read from another node's memory to the reader's node
   hither run --replicas --replicate all -- ./server
-      copy whatever is read again: faster than the kernel on one node, too
+      copy all that is read again, which is faster on one node too
   hither run --file-placement -- ./server
-      put pages of its files on all nodes in turn
+      spread pages of its files over all nodes
   hither run --file-placement=upm -- ./server
       move pages of its files to the node that reads them
   hither run --memory=upm -- ./solver input
-      move pages to where they are used, between iterations
+      move pages to the nodes that use them, between iterations
   hither run --memory=cache-aware -- ./solver input
-      put streamed memory far, the rest near
+      put streamed memory on far nodes and other memory on near ones
   hither run --memory=cache-aware,upm -- ./solver input
-      both: what is near goes to where it is used
+      both: move near memory to the nodes that use it
   hither run --memory=upm --dry-run --log pages.jsonl -- ./solver input
-      decide and log, and move nothing
+      decide and log, but move nothing
   hither run --memory='cache-aware{limit=0.3}' --region-min 4MiB -- ./solver
-      with a parameter of the policy, and for large regions alone";
+      set a parameter of the policy, and place only large regions";
 
 impl Subcommand for Run {
     const NAME: &'static str = "run";
@@ -193,7 +145,9 @@ impl Subcommand for Run {
         }
         self.check_pairs()?;
         self.check_options()?;
-        let file_placement = self.file_placement.placement(&self)?;
+        let file_placement = self
+            .file_placement
+            .placement(&self.output, self.is_combined())?;
         if let Some(at) = self.output.metrics {
             let at = metrics::serve(at).with_context(|| format!("--metrics {at}"))?;
             ui.note(format_args!("metrics at http://{at}/metrics"));
@@ -220,10 +174,10 @@ impl Subcommand for Run {
             false => self.report(&ran, ui),
         }
         if let Some(page_cache) = &ran.page_cache {
-            page_cache::learn(&self, page_cache, ui);
+            page_cache::learn(&self.knowledge, page_cache, ui);
         }
         if let Some(memory) = &ran.memory {
-            memory::learn(&self, memory, ui);
+            memory::learn(&self.knowledge, memory, ui);
         }
         Ok(exit::code_of(ran.exit))
     }
@@ -242,12 +196,12 @@ impl Run {
         on.map(|(switch, _)| switch).collect()
     }
 
-    /// Several mechanisms are at work.
+    /// Whether several mechanisms are on.
     fn is_combined(&self) -> bool {
         self.switches().len() > 1
     }
 
-    /// Refuses two switches that one run cannot serve.
+    /// Refuses two switches that exclude each other.
     fn check_pairs(&self) -> Result<(), Usage> {
         let on = self.switches();
         let replicas = replicas::SWITCH;
@@ -271,14 +225,18 @@ impl Run {
         Ok(())
     }
 
-    /// What the switches ask for.
+    /// The options of each mechanism that is on.
     fn mechanisms(&self, file_placement: Option<FilePlacement>) -> anyhow::Result<Mechanisms> {
         let mut mechanisms = Mechanisms::default();
         if let Some(policy) = &self.page_cache.policy {
-            mechanisms.page_cache = Some(page_cache::options(self, policy)?);
+            mechanisms.page_cache = Some(page_cache::options(
+                &self.page_cache,
+                policy,
+                &self.knowledge,
+            )?);
         }
         if let Some(policy) = &self.replicas.policy {
-            mechanisms.replication = Some(replicas::options(self, policy)?);
+            mechanisms.replication = Some(replicas::options(&self.replicas, policy)?);
         }
         match file_placement {
             Some(FilePlacement::AtRead(node)) => {
@@ -290,37 +248,41 @@ impl Run {
             None => {}
         }
         if let Some(policy) = &self.memory.policy {
-            mechanisms.memory = Some(memory::options(self, policy)?);
+            mechanisms.memory = Some(memory::options(&self.memory, policy, &self.knowledge)?);
         }
         Ok(mechanisms)
     }
 
-    /// What came of it, in a few lines a mechanism.
+    /// Prints the summary of each mechanism.
     fn report(&self, ran: &RunReport, ui: &Ui) {
+        let notes = Notes {
+            ui,
+            dry_run: self.output.dry_run,
+            is_combined: self.is_combined(),
+        };
         if let Some(report) = &ran.page_cache {
-            page_cache::report(report, self, ui);
+            page_cache::report(report, &notes);
         }
         if let Some(report) = &ran.replication {
-            replicas::report(report, self, ui);
+            replicas::report(report, &notes);
         }
         if let Some(report) = &ran.file_placement {
             file_placement::report_placement(report, ui);
         }
         if let Some(report) = &ran.file_migration {
-            file_placement::report_migration(report, self, ui);
+            file_placement::report_migration(report, &notes);
         }
         if let Some(report) = &ran.memory {
-            memory::report(report, self, ui);
+            memory::report(report, &notes);
         }
-        if self.is_combined() {
-            note_agent(ran.agent, ran.ran, ui);
+        if notes.is_combined {
+            notes.agent(ran.agent, ran.ran);
         }
     }
 
-    /// What came of it, for a machine: the figures of the one mechanism, or an object of those of
-    /// each.
+    /// The summary as JSON: the figures of the only mechanism, or an object with those of each.
     fn document(&self, ran: &RunReport) -> Value {
-        // What moves pages does nothing on a machine of one node.
+        // On a machine with one node, mechanisms that move pages do nothing.
         let aside = || json!({ "nodes": 1 });
         let page_cache = ran.page_cache.as_ref().map(PageCacheReport::to_json);
         let replicas = ran.replication.as_ref().map(ReplicationReport::to_json);
@@ -360,14 +322,7 @@ impl Run {
         }
     }
 
-    /// What the agent took, where it worked for one mechanism alone.
-    fn note_agent(&self, took: Duration, ran: Duration, ui: &Ui) {
-        if !self.is_combined() {
-            note_agent(took, ran, ui);
-        }
-    }
-
-    /// Refuses an option of a switch that is off.
+    /// Refuses options of switches that are off.
     fn check_options(&self) -> Result<(), Usage> {
         let (page_cache, memory) = (&self.page_cache, &self.memory);
         let learns = page_cache.policy.is_some() || memory.policy.is_some();
@@ -399,12 +354,12 @@ impl Run {
         Ok(())
     }
 
-    /// Takes over what a plan says, as if it had been written on the command line.
+    /// Applies the settings of a plan as if they were options.
     fn apply_plan(&mut self, path: &Path, ui: &Ui) -> anyhow::Result<()> {
         let plan = RunPlan::load(path)?;
         if plan.is_empty() {
             ui.note(format_args!(
-                "{}: nothing to apply: the program runs as it is",
+                "{}: nothing to apply; the program runs unchanged",
                 path.display()
             ));
         }
@@ -427,21 +382,21 @@ impl Run {
 
     /// Switches on what can help on this machine, and says what and why.
     fn switch_on_automatically(&mut self, ui: &Ui) -> anyhow::Result<()> {
-        let choice = automatic::choose(&automatic::Machine::here(&self.command));
+        let choice = automatic::choose(&automatic::MachineState::of_this_machine(&self.command));
         if !self.output.json {
             ui.note(choice);
         }
         if let Some(reason) = choice.page_cache {
-            self.page_cache.policy = Some(page_cache::POLICY.to_owned());
+            self.page_cache.policy = Some(page_cache::DEFAULT_POLICY.to_owned());
             self.page_cache.cache = self.page_cache.cache.or(reason.cache_bytes());
         }
         if choice.memory.is_some() {
-            self.memory.policy = Some(memory::POLICY.to_owned());
+            self.memory.policy = Some(memory::DEFAULT_POLICY.to_owned());
         }
         Ok(())
     }
 
-    /// Says so where a program's file shows that it cannot be seen.
+    /// Notes if the program cannot be observed, for example because it is static.
     fn note_unseen(&self, ui: &Ui) {
         if let Some(program) = self.command.first()
             && let Some(why) = unseen(program)
@@ -453,7 +408,7 @@ impl Run {
         }
     }
 
-    /// Says so where pages have nowhere to go, before the program starts, which may run for long.
+    /// Notes before the program starts that there is only one memory node.
     fn note_one_node(&self, ui: &Ui) {
         if self.output.json || !has_one_node() {
             return;
@@ -466,12 +421,12 @@ impl Run {
             (false, true) => "one memory node: pages have nowhere to go, and are left alone",
             (false, false) => {
                 "one memory node: pages have nowhere to go; \
-                 the program runs as it is, and nothing is logged, learnt or shown"
+                 the program runs unchanged, and nothing is logged, learnt or shown"
             }
         });
     }
 
-    /// What to run. The library that reports memory reports files, too.
+    /// The options of the run. The preload library for memory also reports files.
     fn options(&self, mechanisms: &Mechanisms) -> anyhow::Result<RunOptions> {
         Ok(RunOptions {
             command: self.command.clone(),
@@ -483,68 +438,5 @@ impl Run {
             log: self.output.log.clone(),
             session: SessionOptions::default(),
         })
-    }
-
-    /// The profile to start from. One that is to be written may be missing, one that is only read
-    /// may not.
-    fn profile(&self) -> anyhow::Result<Option<&Path>> {
-        let KnowledgeArgs {
-            profile,
-            read_only_profile,
-            ..
-        } = &self.knowledge;
-        if let Some(path) = read_only_profile {
-            File::open(path).with_context(|| path.display().to_string())?;
-        }
-        Ok(profile.as_deref().or(read_only_profile.as_deref()))
-    }
-
-    /// Adds what was learnt to the profile, if there is one. The program has run, so a failure is
-    /// worth a note and no more.
-    fn add_to_profile(&self, save: impl FnOnce(&Path) -> anyhow::Result<()>, ui: &Ui) {
-        if let Some(path) = &self.knowledge.profile
-            && let Err(error) = save(path)
-        {
-            ui.note(format_args!("what was learnt is not kept: {error:#}"));
-        }
-    }
-}
-
-impl KnowledgeArgs {
-    /// The first of these options that has a sense only if something is learnt.
-    fn options(&self) -> Option<&'static str> {
-        match (&self.profile, &self.read_only_profile) {
-            (Some(_), _) => Some("--profile"),
-            (_, Some(_)) => Some("--read-only-profile"),
-            _ => None,
-        }
-    }
-}
-
-/// What the agent took; of a short run that is its start and end, and no share of anything.
-fn note_agent(took: Duration, ran: Duration, ui: &Ui) {
-    let share = match ran.as_secs() {
-        0 => String::new(),
-        _ => format!(
-            ", {} of one CPU",
-            percent(took.as_secs_f64() / ran.as_secs_f64())
-        ),
-    };
-    let took = duration_ns(took.as_nanos() as f64);
-    ui.note(format_args!(
-        "the agent took {took} of processor time{share}"
-    ));
-}
-
-/// What the agent missed, and why its log is incomplete, if either is so.
-fn note_losses(accesses: u64, log: Option<&hither_live::Error>, ui: &Ui) {
-    if accesses > 0 {
-        let accesses = counted(accesses, "access");
-        ui.note(format_args!(
-            "missed {accesses} for which there was no room"
-        ));
-    }
-    if let Some(error) = log {
-        ui.note(format_args!("the log is not whole: {error}"));
     }
 }

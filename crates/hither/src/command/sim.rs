@@ -5,20 +5,20 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use hither_analysis::format::{bytes, count, counted, percent};
+use hither_analysis::placement::{self, PlacementRequest, RunControl};
+use hither_analysis::simulate::{self, hit_ratios, trace_summary};
 use hither_core::registry;
 use hither_sim::References;
 use hither_trace::Trace;
 use serde_json::json;
 
-use super::Subcommand;
 use super::options::curves::CurveArgs;
 use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::{DrawingArgs, PlacementArgs};
 use super::options::{CacheArgs, LoadArgs, ProfileArgs, SampleArgs};
+use super::subcommand::Subcommand;
 use crate::exit::Usage;
-use crate::format::{bytes, count, counted, percent};
-use crate::placement::{self, PlacementRequest, RunControl};
-use crate::simulate::{self, hit_ratios, trace_summary};
 use crate::ui::{self, Ui};
 
 const EXAMPLES: &str = "\
@@ -26,7 +26,7 @@ Examples:
   hither sim trace.hither                       lru, arc and opt at five sizes
   hither sim trace.hither -p lru,pcc,opt -s 64MiB,10%
   hither sim trace.hither --curve mrc.svg       a miss-ratio curve
-  hither sim shared.hither --nodes mesh:5x5     which node should hold what";
+  hither sim shared.hither --nodes mesh:5x5     which data on which node";
 
 const LONG_HELP: &str = "\
 Examples of caches:
@@ -35,9 +35,9 @@ Examples of caches:
   hither sim trace.hither --policy lru,pcc,opt --size 64MiB,10%
       these caches
   hither sim trace.hither -p 'pcc{other=arc,sample=5}' --json
-      with parameters, for programs
+      with parameters; the results as JSON
   hither sim --format lirs cs.trace.gz --size 100,200,400
-      a trace of bare block numbers
+      a trace of block numbers
   hither sim second.hither -p pcc --profile program.profile
       with what an earlier run has learnt
   hither sim trace.hither --curve mrc.svg --curve mrc.csv
@@ -47,7 +47,7 @@ Examples of caches:
 
 Examples of nodes:
   hither sim shared.hither --nodes mesh:5x5
-      which node should hold what, by the usual placements
+      which data on which node, by the default placements
   hither sim cg.hither --nodes 4,16 --placement first-touch,upm,a-priori \\
       --warm-up 1iterations
   hither sim shared.hither --nodes mesh:5x5 -s 2MiB \\
@@ -59,7 +59,7 @@ Examples of nodes:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = LONG_HELP)]
 pub(super) struct Sim {
-    /// The trace: a folder that `hither record` wrote, or a file in another format
+    /// The trace: a folder of `hither record`, or a file in another format
     trace: PathBuf,
 
     #[command(flatten, next_help_heading = CACHES)]
@@ -112,8 +112,8 @@ impl Sim {
         let trace = self
             .loading
             .sample(&self.trace, self.sampling.sample(), ui)?;
-        let usual = placement::default_placements(placement::data_kind(&trace));
-        let placements = placement::placements_or_default(&self.placing.placements(), &usual)?;
+        let defaults = placement::default_placements(placement::data_kind(&trace));
+        let placements = placement::placements_or_default(&self.placing.placements(), &defaults)?;
         placement::check_kind(&trace, &placements)?;
         let request = PlacementRequest {
             nodes,
@@ -138,11 +138,11 @@ impl Sim {
         let running = self.placing.running();
         let bar = ui.bar("simulating", trace.references() as u64 * cases.len() as u64);
         let progress = |done| bar.set_position(done);
-        let watch = RunControl {
+        let control = RunControl {
             progress: Some(&progress),
             cancel: None,
         };
-        let outcomes = placement::run(&trace, &cases, &running, self.drawing.moves(), watch)?;
+        let outcomes = placement::run(&trace, &cases, &running, self.drawing.moves(), control)?;
         bar.finish_and_clear();
         let pictures = placement::Pictures::of(&trace, &cases, &outcomes, &running);
         self.drawing.write(&pictures, ui)?;
@@ -166,7 +166,11 @@ impl Sim {
                 0 => String::new(),
                 references => format!(", the first {} not counted", count(references)),
             },
-            placement::table(&placement::lines(&cases, &outcomes), binding, block_bytes)
+            placement::table(
+                &placement::case_results(&cases, &outcomes),
+                binding,
+                block_bytes
+            )
         );
         if self.drawing.traffic {
             text += &placement::traffic(&cases, &outcomes);

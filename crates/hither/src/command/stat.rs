@@ -1,21 +1,21 @@
-//! `hither stat`: what is in a trace.
+//! `hither stat`: shows what is in a trace.
 
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use hither_trace::schema::ObjectKind;
-use hither_trace::{Ranked, Stats, Trace};
-
-use super::Subcommand;
-use super::options::{LoadArgs, heading};
-use crate::format::{bytes, count, counted, percent, shortened};
-use crate::simulate::statistics;
-use crate::ui::{self, Ui};
+use hither_analysis::format::{bytes, count, counted, percent, shortened};
+use hither_analysis::simulate::statistics;
 use hither_analysis::table::{Align, Table};
+use hither_trace::schema::ObjectKind;
+use hither_trace::{RankedRow, Stats, Trace};
 
-/// Say what is in a trace: requests and bytes, files, call sites, sharing, reuse distances
+use super::options::{LoadArgs, heading};
+use super::subcommand::Subcommand;
+use crate::ui::{self, Ui};
+
+/// Show what is in a trace: requests and bytes, files, call sites, sharing, reuse distances
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -24,7 +24,7 @@ Examples:
   hither stat trace.hither --json | jq .bytes
   hither stat --format lirs cs.trace.gz")]
 pub(super) struct Stat {
-    /// The trace: a folder that `hither record` wrote, or a file in another format
+    /// The trace: a folder of `hither record`, or a file in another format
     trace: PathBuf,
 
     #[command(flatten, next_help_heading = heading::READING)]
@@ -77,7 +77,7 @@ fn describe(out: &mut String, trace: &Trace, stats: &Stats, top: usize) -> std::
         bytes(stats.block_bytes.into()),
         bytes(stats.footprint_bytes)
     )?;
-    // A trace of bare block numbers has no clock.
+    // A trace of block numbers has no times.
     let took = match counts.last_ns.saturating_sub(counts.first_ns) {
         0 => String::new(),
         ns => format!(" in {:.2} s", ns as f64 / 1e9),
@@ -144,7 +144,7 @@ fn describe(out: &mut String, trace: &Trace, stats: &Stats, top: usize) -> std::
     table(out, object, &stats.by_object, top, trace.has_objects())
 }
 
-/// What a block is: a page, where all of them are of memory.
+/// The word for a block: `page` if all blocks are memory.
 fn unit(trace: &Trace) -> &'static str {
     let mut objects = trace.objects().iter();
     match trace.has_objects() && objects.all(|object| object.kind == ObjectKind::Memory) {
@@ -248,14 +248,14 @@ fn reuse(out: &mut String, stats: &Stats) -> std::fmt::Result {
 fn table(
     out: &mut String,
     what: &str,
-    rows: &[Ranked],
+    rows: &[RankedRow],
     top: usize,
     known: bool,
 ) -> std::fmt::Result {
     if !known || rows.is_empty() || top == 0 {
         return Ok(());
     }
-    // Bytes of requests, accesses to memory, or both.
+    // The columns are bytes of requests, accesses to memory, or both.
     let memory = rows
         .iter()
         .any(|row| row.tally.loads + row.tally.stores > 0);

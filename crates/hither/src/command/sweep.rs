@@ -1,5 +1,4 @@
-//! `hither sweep`: many policies and sizes on many traces, to be interrupted and gone on with at
-//! will.
+//! `hither sweep`: many policies and sizes on many traces, with resuming after an interruption.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -10,23 +9,23 @@ use std::thread;
 
 use anyhow::Context;
 use clap::Args;
+use hither_analysis::format::{bytes, counted};
+use hither_analysis::placement;
+use hither_analysis::result_rows::RowFormat;
+use hither_analysis::simulate::{self, Ratio, ratio_table};
+use hither_analysis::sweep::{
+    self, JobDefaults, Journal, Sweep, SweepEnd, SweepOptions, SweepPlan, TraceJob,
+};
 use hither_core::registry;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use super::Subcommand;
 use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::PlacementArgs;
 use super::options::{CacheArgs, LoadArgs, SampleArgs};
+use super::subcommand::Subcommand;
 use crate::exit::Usage;
-use crate::format::{bytes, counted};
 use crate::output;
-use crate::placement;
-use crate::result_rows::RowFormat;
-use crate::simulate::{self, Ratio, ratio_table};
-use crate::sweep::{
-    self, JobDefaults, Journal, Sweep, SweepEnd, SweepOptions, SweepPlan, TraceJob,
-};
 use crate::this_machine;
 use crate::ui::{self, Ui};
 
@@ -39,12 +38,12 @@ Examples:
                                                 with another policy";
 
 const DETAILS: &str = "\
-With --output, results are saved as they come in, in a journal beside it
-(OUT.journal). The same command goes on from there, however the last one ended.
-The file itself appears when all is done, with the same bytes in any case.
+With --output, results are saved as they come in, in a journal beside the output
+(OUT.journal). The same command resumes from there, however the last one ended.
+The output itself appears when all is done, with the same bytes in any case.
 
-A file SPEC.toml says what the options say, and more for single traces. Options
-on the command line replace what it says:
+A file SPEC.toml holds the same settings as the options, and further ones for
+single traces. Options on the command line replace those of the file:
   policies = [\"lru\", \"arc\", \"pcc{sample=5}\"]
   sizes = [\"1%\", \"64MiB\", 512]
   [[traces]]
@@ -56,10 +55,10 @@ on the command line replace what it says:
   nodes = [4, \"mesh:5x5\"]     # and placements, bind, warm-up, costs
   placements = [\"first-and-forever\", \"post-office\"]";
 
-/// Simulate many policies and sizes on many traces, and go on after an interruption
+/// Simulate many policies and sizes on many traces; resume after an interruption
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{DETAILS}\n\n{EXAMPLES}"))]
-pub(super) struct Sweeping {
+pub(super) struct SweepCommand {
     /// What to simulate, as TOML
     spec: Option<PathBuf>,
 
@@ -67,7 +66,7 @@ pub(super) struct Sweeping {
     #[arg(long = "trace", short = 't', value_name = "TRACE")]
     traces: Vec<PathBuf>,
 
-    /// Threads to simulate with, four a processor at most [default: one a processor]
+    /// Threads of the simulation, at most four a processor [default: one a processor]
     ///
     /// No result depends on it.
     #[arg(
@@ -90,7 +89,7 @@ pub(super) struct Sweeping {
     #[command(flatten, next_help_heading = NODES)]
     placing: PlacementArgs,
 
-    /// Write the results to FILE, one row a cache, as .csv, .json or .parquet
+    /// Write the results to FILE (.csv, .json or .parquet), one row for each cache
     #[arg(long, short, value_name = "FILE", help_heading = OUTPUT)]
     output: Option<PathBuf>,
 
@@ -98,15 +97,15 @@ pub(super) struct Sweeping {
     #[arg(long, value_name = "FORMAT", help_heading = OUTPUT, hide_short_help = true)]
     to: Option<RowFormat>,
 
-    /// Replace an output that is there already
+    /// Replace an existing output
     #[arg(long, requires = "output", help_heading = OUTPUT)]
     force: bool,
 
-    /// Throw away what an interrupted sweep with this output has done
+    /// Discard the results of an interrupted sweep with this output
     #[arg(long, requires = "output", help_heading = OUTPUT)]
     restart: bool,
 
-    /// Save after about so many references, counted once for each cache
+    /// Save after about N references, counted once for each cache
     #[arg(
         long,
         value_name = "N",
@@ -124,7 +123,7 @@ fn references(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is no number of references, such as 500M"))
 }
 
-impl Subcommand for Sweeping {
+impl Subcommand for SweepCommand {
     const NAME: &'static str = "sweep";
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
@@ -157,7 +156,7 @@ impl Subcommand for Sweeping {
         let (done, _) = sweep.progress();
         let end = match end {
             Ok(end) => end,
-            // Nothing to go on with: the next attempt may well be another plan.
+            // An empty journal is removed, since the next attempt may have another plan.
             Err(error) if done == 0 => {
                 sweep.finish()?;
                 return Err(error.into());
@@ -174,41 +173,41 @@ impl Subcommand for Sweeping {
                     ui.note("interrupted; with --output, results are saved and can be gone on from")
                 }
             }
-            return Ok(ExitCode::from(INTERRUPTED));
+            return Ok(ExitCode::from(INTERRUPTED_EXIT_CODE));
         }
         self.deliver(sweep, &plan, format, ui)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// No more threads than do any good. Those without work look at all others for some before they
-/// sleep, so thousands of them on a few processors never get to anything else: on two, 256 took
-/// 0.02 s for next to nothing, 1024 took 1.7 s, and 4096 had not ended after 20 (2026-11).
+/// Limits the number of threads to four a processor. Idle threads of rayon search all others for
+/// work before they sleep, which takes all time with thousands of threads. On two processors an
+/// almost empty sweep took 0.02 s with 256 threads and 1.7 s with 1024, and had not ended after 20
+/// s with 4096 (2026-11).
 fn useful_threads(wanted: usize, processors: usize) -> usize {
     wanted.min(4 * processors)
 }
 
-/// What a shell gives for a program that an interrupt ended, so that a loop over sweeps ends, too.
-const INTERRUPTED: u8 = 130;
+/// The exit code of a shell for a program that SIGINT ended, so that a loop over sweeps ends too.
+const INTERRUPTED_EXIT_CODE: u8 = 130;
 
-/// Becomes true when the user interrupts or the system asks to end. A second time ends the process
-/// on the spot.
+/// A flag that SIGINT and SIGTERM set. A second signal ends the process at once.
 fn cancelled_by_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let cancel = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        flag::register_conditional_shutdown(signal, INTERRUPTED.into(), cancel.clone())
+        flag::register_conditional_shutdown(signal, INTERRUPTED_EXIT_CODE.into(), cancel.clone())
             .and_then(|_| flag::register(signal, cancel.clone()))
             .context("watching for signals")?;
     }
     Ok(cancel)
 }
 
-impl Sweeping {
+impl SweepCommand {
     fn plan(&self) -> anyhow::Result<SweepPlan> {
         let (format, options) = self.loading.options(self.sampling.sample());
         let defaults = JobDefaults { format, options };
         let mut plan = match &self.spec {
-            Some(path) => sweep::read(path, &defaults, &this_machine::topology)?,
+            Some(path) => sweep::read_plan(path, &defaults, &this_machine::topology)?,
             None => SweepPlan { jobs: Vec::new() },
         };
         if !self.traces.is_empty() {
@@ -239,7 +238,7 @@ impl Sweeping {
         Ok(plan)
     }
 
-    /// The format for the rows; none where people are to read them.
+    /// The format of the rows. `None`: tables as text.
     fn format(&self) -> anyhow::Result<Option<RowFormat>> {
         let (Some(output), None) = (&self.output, self.to) else {
             return Ok(self.to);
@@ -266,8 +265,7 @@ impl Sweeping {
         }
         output::check_folder(output)?;
         let path = sweep::journal_path(output);
-        // A sweep that was killed after its last rename has both; going on with it removes the
-        // journal.
+        // A sweep that was killed after its last rename has both. Resuming it removes the journal.
         anyhow::ensure!(
             self.force || !output.exists() || path.exists(),
             "{}: already exists (--force replaces it, -o names another)",
@@ -298,7 +296,7 @@ impl Sweeping {
             Some(output) => {
                 let count = counted(rows.len() as u64, "row");
                 drop(rows);
-                // The journal is locked.
+                // The lock of the journal excludes other writers.
                 output::write_by_one_writer(output, &content)?;
                 sweep.finish()?;
                 ui.note(format_args!("{count} in {}", output.display()));
@@ -308,7 +306,7 @@ impl Sweeping {
     }
 }
 
-/// For people: a table a trace, with the miss ratio of each policy at each size.
+/// A table for each trace with the miss ratio of each policy at each size.
 fn tables(sweep: &Sweep<'_>, plan: &SweepPlan) -> anyhow::Result<String> {
     let mut tables = Vec::new();
     for (((source, rows), cases), job) in sweep

@@ -15,16 +15,16 @@ use signal_hook::low_level::emulate_default_handler;
 
 use self::screen::{Next, Screen};
 use self::text::text;
-use super::Subcommand;
+use super::subcommand::Subcommand;
 use crate::ui::{self, Ui};
 
 const EXAMPLES: &str = "\
-Shows this user's runs until they have ended. q and Ctrl-C end the watching,
-never a run; the arrow and page keys scroll.
+Shows your runs until they have ended. q and Ctrl-C quit without ending a run;
+the arrow and page keys scroll.
 
 Examples:
-  hither top                 every run of yours, each second anew
-  hither top 4711            one run, by the process number of its `hither run`
+  hither top                 all your runs, updated each second
+  hither top 4711            one run, by the process id of its `hither run`
   hither top --once          once, for a script
   hither top --json | jq '.[].mechanisms[].figures.after.local_share'";
 
@@ -32,11 +32,11 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Top {
-    /// The run whose `hither run` has this process number
+    /// Show only the run whose `hither run` has this process id
     #[arg(value_name = "PID")]
     pid: Option<u32>,
 
-    /// Show once what is there now
+    /// Print the current state once and exit
     #[arg(long)]
     once: bool,
 
@@ -50,7 +50,7 @@ pub(super) struct Top {
     )]
     delay: u32,
 
-    /// Print one JSON document: an array, a run an element
+    /// Print one JSON document: an array with an element for each run
     #[arg(long)]
     json: bool,
 }

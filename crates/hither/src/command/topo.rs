@@ -1,4 +1,4 @@
-//! `hither topo`: what a topology is: its nodes, how far they are from each other, and a drawing.
+//! `hither topo`: shows a topology: its nodes, their distances, and a drawing.
 
 mod live;
 
@@ -8,36 +8,36 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
+use hither_analysis::format;
+use hither_analysis::plot::{Network, Plot as _};
+use hither_analysis::table::{Align, Table};
+use hither_analysis::topology::drawing;
 use hither_core::topology::{About, presets};
 use hither_core::{Node, Topology};
 use hither_live::memory::capabilities::Capabilities;
-use hither_live::numa::calibration::{self, Cache, Calibration, Costs, Effort};
+use hither_live::numa::calibration::{self, Calibration, CalibrationCache, Costs, Effort};
 use hither_live::numa::topology::{NodeMemory, ThisMachine};
 use serde_json::json;
 
-use super::Subcommand;
-use crate::format;
+use super::subcommand::Subcommand;
 use crate::output::{check_folder, write_whole};
-use crate::plot::{Network, Plot as _};
 use crate::this_machine;
-use crate::topology::drawing;
 use crate::ui::{self, Ui};
-use hither_analysis::table::{Align, Table};
 
 const EXAMPLES: &str = "\
 Examples:
   hither topo                          this machine's memory nodes
-  hither topo --live                   what a live run can do here, and why not
-  hither topo --live --calibrate       measure what memory costs here, for runs
+  hither topo --live                   what `hither run` can do on this machine
+  hither topo --live --calibrate       measure the memory latencies, for runs
   hither topo mesh:5x5                 a mesh; also 4, torus:4x4x4, ring:4x4,
                                        hypercube:4, tree:4x4
   hither topo torus:4x4 -o torus.svg   a picture; also .png
-  hither topo --list                   the papers' machines
-  hither topo origin2000-16 --json     one of them, for programs
+  hither topo --list                   machines of the papers
+  hither topo origin2000-16 --json     one of them as JSON
   hither topo machine.toml             from a file: latencies, capacity, CPUs,
                                        weights (docs/topologies.md)";
 
-/// Show and draw a topology: this machine's nodes, a mesh, the machines of the papers
+/// Show and draw a topology: this machine, a mesh, a machine of the papers
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Topo {
@@ -49,13 +49,13 @@ pub(super) struct Topo {
     #[arg(long, conflicts_with = "topology")]
     list: bool,
 
-    /// Show what `run --memory` can do on this machine: how accesses are counted, or why not
+    /// Show how `run --memory` can count accesses on this machine, or why it cannot
     #[arg(long, conflicts_with_all = ["topology", "list", "output"])]
     live: bool,
 
-    /// Measure loads between this machine's nodes and moves of pages, and keep that for runs
+    /// Measure the costs of loads and page moves between this machine's nodes, and keep them
     ///
-    /// `run --memory` uses it. It takes up to a tenth of a second a pair of nodes.
+    /// `run --memory` uses them. It takes at most a tenth of a second for each pair of nodes.
     #[arg(long, requires = "live")]
     calibrate: bool,
 
@@ -93,8 +93,8 @@ fn picture(text: &str) -> Result<Picture, String> {
     }
 }
 
-/// The most nodes that are shown each by each and pair by pair.
-const SHOWN: usize = 16;
+/// The most nodes for which tables of nodes and of pairs are printed.
+const NODES_SHOWN_MAX: usize = 16;
 
 impl Subcommand for Topo {
     const NAME: &'static str = "topo";
@@ -142,9 +142,9 @@ impl Topo {
         }
     }
 
-    /// What was measured of this machine, now or before.
+    /// The calibration of this machine, measured now or earlier.
     fn calibration(&self, nodes: &[NodeMemory], ui: &Ui) -> Option<Calibration> {
-        let cache = calibration::cache_folder().map(|folder| Cache::new(&folder));
+        let cache = calibration::cache_folder().map(|folder| CalibrationCache::new(&folder));
         if !self.calibrate {
             let read = cache?.read(&ThisMachine, nodes);
             return read.unwrap_or_else(|problem| {
@@ -184,7 +184,7 @@ impl Topo {
     }
 }
 
-/// What it is, in a line.
+/// The topology in one line.
 fn head(topology: &Topology) -> String {
     let nodes = format::counted(topology.nodes() as u64, "node");
     let latencies = topology.latencies();
@@ -258,7 +258,7 @@ fn text(topology: &Topology) -> Result<String, std::fmt::Error> {
     if let Some(drawing) = drawing(topology) {
         write!(text, "\n{drawing}")?;
     }
-    if topology.nodes() <= SHOWN {
+    if topology.nodes() <= NODES_SHOWN_MAX {
         writeln!(text, "\n{}", of_nodes(topology).render())?;
         if matrix {
             writeln!(text, "latency in ns, from the node of the row")?;
@@ -285,7 +285,7 @@ fn latency(ns: u32) -> String {
     }
 }
 
-/// A row a node: what is known of it. What is known of none has no column.
+/// A table with a row for each node. Columns that no node has are left out.
 fn of_nodes(topology: &Topology) -> Table {
     let any = |known: fn(&About) -> bool| topology.all().any(|node| known(topology.about(node)));
     let named = any(|about| !about.name.is_empty());
@@ -315,7 +315,7 @@ fn of_nodes(topology: &Topology) -> Table {
     table
 }
 
-/// A row and a column a node.
+/// A table with a row and a column for each node.
 fn of_pairs(topology: &Topology, of: fn(&Topology, Node, Node) -> u32) -> Table {
     let heads = topology
         .all()
@@ -328,7 +328,7 @@ fn of_pairs(topology: &Topology, of: fn(&Topology, Node, Node) -> u32) -> Table 
     table
 }
 
-/// A row a distance: its latency, and which part of the pairs of nodes is as far apart.
+/// A table with a row for each distance: its latency, and the share of the pairs of nodes.
 fn of_distances(topology: &Topology) -> Table {
     let mut pairs: Vec<(u64, u32)> = Vec::new();
     for from in topology.all() {

@@ -17,20 +17,17 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hither_live::status;
 use hyper::header::{ALLOW, CONTENT_TYPE};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode};
 
-use super::exposition;
-
 /// The longest that a connection may take, from its acceptance to the end of the answer.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The shortest time from one answer to the next connection.
-const PAUSE: Duration = Duration::from_millis(5);
+/// The pause between two connections, which limits them to 200 a second.
+const CONNECTION_PAUSE: Duration = Duration::from_millis(5);
 
 /// The longest head of a request that is read.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
@@ -40,21 +37,22 @@ const HEADERS_MAX: usize = 64;
 
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Serves the metrics of this process's run for as long as the process lives. Returns the address.
-pub(crate) fn serve(at: SocketAddr) -> io::Result<SocketAddr> {
+/// Serves the text of `metrics` for as long as the process lives. Returns the address.
+pub(super) fn serve(
+    at: SocketAddr,
+    metrics: impl Fn() -> String + Send + 'static,
+) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(at)?;
     let at = listener.local_addr()?;
-    let metrics = || exposition(status::run_of(std::process::id()).as_ref());
     thread::Builder::new()
         .name("metrics".to_owned())
         .spawn(move || {
             loop {
-                // An error is a client that is gone again, or a lack of descriptors; the next
-                // connection may work.
+                // The client may be gone or descriptors may be short. The next connection may work.
                 if let Ok((client, _)) = listener.accept() {
                     let _ = serve_one(&client, &metrics);
                 }
-                thread::sleep(PAUSE);
+                thread::sleep(CONNECTION_PAUSE);
             }
         })?;
     Ok(at)
@@ -74,7 +72,7 @@ fn serve_one(stream: &TcpStream, metrics: &impl Fn() -> String) -> io::Result<()
     });
     let connection = http1::Builder::new()
         .keep_alive(false)
-        // Without it hyper waits for the client's end while it answers.
+        // Otherwise hyper waits for the client to close while it answers.
         .half_close(true)
         .max_buf_size(REQUEST_BYTES_MAX)
         .max_headers(HEADERS_MAX)
@@ -83,13 +81,13 @@ fn serve_one(stream: &TcpStream, metrics: &impl Fn() -> String) -> io::Result<()
     if client.is_answered.get() {
         return Ok(());
     }
-    // hyper says nothing to a client that sends no whole request.
+    // hyper sends no answer to a client whose request is incomplete.
     let refusal = match client.is_late.get() {
         true => "408 Request Timeout",
         false => "400 Bad Request",
     };
     let refusal = format!("HTTP/1.1 {refusal}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-    client.stream.set_write_timeout(Some(PAUSE))?;
+    client.stream.set_write_timeout(Some(CONNECTION_PAUSE))?;
     (&*client.stream).write_all(refusal.as_bytes())
 }
 
@@ -134,9 +132,9 @@ fn answer(method: &Method, path: &str, metrics: &impl Fn() -> String) -> Respons
 struct Client<'a> {
     stream: &'a TcpStream,
     until: Instant,
-    /// Something was written to it.
+    /// Whether an answer was written.
     is_answered: Cell<bool>,
-    /// It has not sent its request by the deadline.
+    /// Whether its request was not complete at the deadline.
     is_late: Cell<bool>,
 }
 
@@ -164,7 +162,7 @@ impl Read for &Client<'_> {
         let mut bytes = [0; 1024];
         let length = bytes.len().min(into.remaining());
         let read = Client::read(&self, &mut bytes[..length]);
-        // A socket says `WouldBlock` when its timeout has passed.
+        // A socket returns `WouldBlock` when its timeout has passed.
         if let Err(error) = &read
             && matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
         {

@@ -16,9 +16,10 @@ fn a_loop_calls_for_another_policy() {
       ... references where LRU, much like the kernel, serves 0.0 %: 59.8 of the 60.0 points that the
       ... optimum gains.
     That is 299 fewer blocks (1.17 MiB) from storage.
+    Of the 5 simulated sizes, 300.00 KiB is the one at which ubm gains most; --size names others.
     LRU does as well only where nearly all 400.00 KiB of the data fit.
     Sure: it gains in 13 of the 14 segments of the trace in which the cache is full, and 42.4 to
-      ... 77.2 points over all, at 95 % confidence.
+      ... 77.2 points overall, at 95 % confidence.
 
       hit ratio  5% (20.00 KiB)  10% (40.00 KiB)  25% (100.00 KiB)  50% (200.00 KiB)  75% (300.00
       ... KiB)
@@ -46,9 +47,8 @@ fn blocks_used_once_call_for_nothing() {
     exit code: 0
     ----- stdout -----
     100 references to 100 distinct blocks (400.00 KiB) of 1 file.
-    100.0 % of the references are first uses: no cache, of whatever policy or size, serves those.
-    Sure: what comes nearest gains 0.0 to 0.0 points, at 95 % confidence over 16 segments of the
-      ... trace.
+    100.0 % of the references are first uses, which no cache can serve.
+    Sure: the best change gains 0.0 to 0.0 points, at 95 % confidence over 16 segments of the trace.
 
       hit ratio  10 (40.00 KiB)
       lru                 0.0 %
@@ -177,8 +177,8 @@ fn what_is_advised_can_be_applied() {
       ... optimum gains.
     # That is 33,791 fewer blocks (132.00 MiB) from storage.
     # LRU does as well only where nearly all 16.00 MiB of the data fit.
-    # Sure: it gains in 15 of the 16 segments of the trace, and 56.7 to 80.8 points over all, at 95
-      ... % confidence.
+    # Sure: it gains in 15 of the 16 segments of the trace, and 56.7 to 80.8 points overall, at 95 %
+      ... confidence.
     # hither run --plan plan.toml -- CMD applies:
     page-cache = "ubm"
     cache = "12288KiB"
@@ -195,9 +195,8 @@ fn what_is_advised_can_be_applied() {
     exit code: 0
     ----- stdout -----
     100 references to 100 distinct blocks (400.00 KiB) of 1 file.
-    100.0 % of the references are first uses: no cache, of whatever policy or size, serves those.
-    Sure: what comes nearest gains 0.0 to 0.0 points, at 95 % confidence over 16 segments of the
-      ... trace.
+    100.0 % of the references are first uses, which no cache can serve.
+    Sure: the best change gains 0.0 to 0.0 points, at 95 % confidence over 16 segments of the trace.
 
       hit ratio  10 (40.00 KiB)
       lru                 0.0 %
@@ -214,14 +213,14 @@ fn what_is_advised_can_be_applied() {
     as it is
 
     ----- stderr -----
-    hither: none.toml: nothing to apply: the program runs as it is
+    hither: none.toml: nothing to apply; the program runs unchanged
     ");
     assert_snapshot!(lab.run("hither run --plan none.toml --cache 1GiB -- true"), @"
     exit code: 2
     ----- stdout -----
 
     ----- stderr -----
-    hither: none.toml: nothing to apply: the program runs as it is
+    hither: none.toml: nothing to apply; the program runs unchanged
     hither: none.toml: --cache is an option of --page-cache, which is off
     ");
     lab.write("odd.toml", "page-cache = 'pcc'\nspeed = 9\n");

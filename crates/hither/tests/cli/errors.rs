@@ -20,37 +20,42 @@ fn no_command() {
     Usage: hither [OPTIONS] <COMMAND>
 
     Commands:
-      advise    Say what would help a program's accesses: another policy, more cache, another
-                placement, or nothing
+      advise    Say what would help a program: another policy, more cache, another placement, or
+                nothing
       export    Write a trace for other tools: libCacheSim's oracleGeneral or CSV, or a trace folder
                 of single references
-      gen       Make up a trace: patterns (zipf, scans, loops) or threaded programs, alone or mixed
-      import    Make a trace folder of a trace in another format
+      gen       Generate a trace of patterns (zipf, scans, loops) or of threaded programs, alone or
+                mixed
+      import    Convert a trace in another format to a trace folder
       policies  List the replacement and placement policies, their parameters and their sources
-      record    Record an unmodified program's file accesses, and those of all that it starts
-      report    Draw a trace as one self-contained page: verdict, accesses over time, hit ratios,
-                call sites, files; or compare two
-      run       Run an unmodified program with its page cache steered, its files replicated or
-                placed, or its memory placed
+      record    Record the file accesses of an unmodified program and of all processes that it
+                starts
+      report    Write a self-contained HTML page: verdict, accesses over time, hit ratios, call
+                sites, files
+      run       Run an unmodified program and steer its page cache, file replicas, file placement or
+                memory
       sim       Simulate caches of given policies and sizes on a trace, or placements on nodes
-      stat      Say what is in a trace: requests and bytes, files, call sites, sharing, reuse
+      stat      Show what is in a trace: requests and bytes, files, call sites, sharing, reuse
                 distances
-      sweep     Simulate many policies and sizes on many traces, and go on after an interruption
+      sweep     Simulate many policies and sizes on many traces; resume after an interruption
       top       Watch programs that run under `hither run`: page cache, nodes, regions, local share,
                 moves
-      topo      Show and draw a topology: this machine's nodes, a mesh, the machines of the papers
+      topo      Show and draw a topology: this machine, a mesh, a machine of the papers
       help      Print this message or the help of the given subcommand(s)
 
     Options:
-      -q, --quiet    Print no progress and no notes, only results and errors
+      -q, --quiet    Print only results and errors: no progress and no notes
       -h, --help     Print help
       -V, --version  Print version
 
     Examples:
-      hither advise -- grep -rc needle /usr/include   record a program, and say
-                                                      what would help
-      hither record -o trace.hither -- make           record only
-      hither sim trace.hither --policy lru,pcc,opt --size 64MiB,10%
+      hither advise -- sh -c 'grep -r needle /usr/include > /dev/null'
+                                           record a program and say what would help
+      hither record -o make.hither -- make
+                                           only record a program
+      hither sim make.hither --policy lru,pcc,opt --size 64MiB,10%
+                                           simulate caches on a trace
+      hither run -- make                   run a program with what can help
     ");
 }
 

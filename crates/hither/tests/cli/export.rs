@@ -133,10 +133,10 @@ fn the_formats_are_listed() {
               [default: hither]
 
       -q, --quiet
-              Print no progress and no notes, only results and errors
+              Print only results and errors: no progress and no notes
 
           --from <NAME>
-              Format of the trace that is read (default: told from its content)
+              Format of the trace that is read [default: by its content]
 
           --block <BYTES>
               Size of a block, such as 4096 or 64KiB
@@ -144,19 +144,18 @@ fn the_formats_are_listed() {
               [default: 4KiB]
 
           --keep-repeats
-              Count a block again when a request goes on in the block where the thread's last one
-              ended
+              Count a block again if a request begins in the block where the thread's last one ended
 
           --no-in-kernel
-              Leave out what the kernel moved by itself (sendfile, copy_file_range, splice)
+              Leave out transfers inside the kernel (sendfile, copy_file_range, splice)
 
           --maps
-              Count the mapping of a file range as one read of it
+              Count the mapping of a file range as one read of the range
 
-              What is touched of it later is not seen either way.
+              Later accesses through the mapping are not in the trace.
 
           --memory <BYTES>
-              Keep at most so much of the trace in memory [default: half of what is free]
+              Keep at most BYTES of the trace in memory [default: half of the free memory]
 
               The rest goes to a temporary file in TMPDIR or /var/tmp. No result depends on it.
 
@@ -164,7 +163,7 @@ fn the_formats_are_listed() {
               The file or folder to write; - is standard output
 
           --force
-              Replace what is there already
+              Replace an existing file or folder
 
       -h, --help
               Print help (see a summary with '-h')

@@ -137,7 +137,7 @@ fn the_help_lists_every_pattern_and_every_program() {
     let usage: Vec<&str> = usage.lines().map(str::trim_end).collect();
     let usage = usage.join("\n");
     assert_snapshot!(usage, @"
-    Make up a trace: patterns (zipf, scans, loops) or threaded programs, alone or mixed
+    Generate a trace of patterns (zipf, scans, loops) or of threaded programs, alone or mixed
 
     Usage: hither gen [OPTIONS] <GENERATOR>...
 
@@ -148,13 +148,13 @@ fn the_help_lists_every_pattern_and_every_program() {
 
     Options:
       -n, --references <N>
-              How many references patterns make, such as 500 or 10M [default: 1M]
+              Number of references of patterns, such as 500 or 10M [default: 1M]
 
       -q, --quiet
-              Print no progress and no notes, only results and errors
+              Print only results and errors: no progress and no notes
 
           --seed <SEED>
-              The same seed gives the same bytes
+              Seed of the random numbers; the same seed gives the same bytes
 
               [default: 1]
 
@@ -166,12 +166,12 @@ fn the_help_lists_every_pattern_and_every_program() {
               Threads of each program [default: the program's]
 
           --nodes <N>
-              Nodes of the machine that programs run on [default: as many as threads]
+              Nodes of the machine that programs run on [default: one a thread]
 
           --migrate-every <N>
-              Move the threads of programs to other nodes after so many iterations [default: never]
+              Move the threads of programs to other nodes every N iterations [default: never]
 
-              Where there are no iterations, after so many requests of a thread.
+              A program without iterations moves a thread after N of its requests.
 
     Output:
           --format <NAME>
@@ -185,7 +185,7 @@ fn the_help_lists_every_pattern_and_every_program() {
               [default: trace.hither]
 
           --force
-              Replace what is there already
+              Replace an existing file or folder
     ");
 }
 

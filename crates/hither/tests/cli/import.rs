@@ -118,7 +118,7 @@ fn the_formats_are_listed() {
     assert_snapshot!(Lab::new().run("hither import --help"), @"
     exit code: 0
     ----- stdout -----
-    Make a trace folder of a trace in another format
+    Convert a trace in another format to a trace folder
 
     Usage: hither import [OPTIONS] <FILE>
 
@@ -128,18 +128,18 @@ fn the_formats_are_listed() {
 
     Options:
           --format <NAME>
-              Format of the trace (default: told from its content)
+              Format of the trace [default: by its content]
 
       -q, --quiet
-              Print no progress and no notes, only results and errors
+              Print only results and errors: no progress and no notes
 
           --block <BYTES>
-              Size of a block that a key stands for, and into which addresses are divided
+              Size of a block: a key is one block, an address is divided by it
 
               [default: 4KiB]
 
           --memory <BYTES>
-              Keep at most so much of the trace in memory [default: half of what is free]
+              Keep at most BYTES of the trace in memory [default: half of the free memory]
 
               The rest goes to a temporary file in TMPDIR or /var/tmp. No result depends on it.
 
@@ -149,12 +149,12 @@ fn the_formats_are_listed() {
               [default: trace.hither]
 
           --force
-              Replace a trace folder that is there already
+              Replace an existing trace folder
 
       -h, --help
               Print help (see a summary with '-h')
 
-    Formats (those with a * have to be named, their content does not tell):
+    Formats (* has to be named, since the content does not show it):
       address           text, `l|s 0xADDRESS gap` a load or store; --block makes blocks of addresses
       (UCSD)
       arc               text, `first_block blocks x line` a request (ARC authors, .lis)

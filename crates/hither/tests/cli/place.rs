@@ -225,8 +225,8 @@ fn pictures_and_what_is_over_time() {
     }
 }
 
-#[test]
-fn what_cannot_be_placed() {
+/// A lab with a trace of files, one of bare block numbers, an empty one, and a sweep without nodes.
+fn with_loop_and_grep() -> Lab {
     let lab = with_grep();
     lab.write("loop.trace", rounds(10, 3));
     lab.write("empty.trace", "*\n");
@@ -234,128 +234,180 @@ fn what_cannot_be_placed() {
         "placed.toml",
         "placements = [\"one-step\"]\n[[traces]]\npath = \"loop.trace\"\n",
     );
-    let said = |line: &str| {
+    lab
+}
+
+/// Each command line ends with this code and has this text in its first line on stderr. None prints
+/// or writes anything.
+fn refuses(lab: &Lab, lines: &[(&str, i32, &str)]) {
+    for &(line, code, expected) in lines {
         let ran = lab.run(&format!("hither {line}"));
         assert!(ran.stdout().is_empty(), "{line}: {ran}");
-        (
-            ran.code,
-            ran.stderr.lines().next().unwrap_or_default().to_owned(),
-        )
-    };
-    for (line, code, expected) in [
-        (
-            "sim loop.trace --nodes 2 --placement first-tuch",
-            2,
-            "unknown placement `first-tuch` (did you mean `first-touch`?)",
-        ),
-        (
-            "sim loop.trace --nodes 0",
-            2,
-            "hither: unknown topology `0`",
-        ),
-        ("sim loop.trace --nodes mesh:0x5", 2, "hither: "),
-        (
-            "sim loop.trace --nodes gone.toml",
-            1,
-            "hither: gone.toml: No such file",
-        ),
-        (
-            "sim loop.trace --nodes 2 --placement first-touch -s 4",
-            2,
-            "hither: 8 frames (2 nodes of size 4) do not hold the 10 pages of the trace: \
-             `first-touch` needs 5 a node or more",
-        ),
-        (
-            "sim loop.trace --nodes 2 --placement one-step -s 1B",
-            2,
-            "hither: a cache of size 1B holds no block",
-        ),
-        (
-            "sim grep.hither --nodes 2 --placement upm",
-            2,
-            "hither: `upm` places pages of memory, and grep.hither is a trace of blocks of files; \
-             placements of those: ",
-        ),
-        (
-            "sim loop.trace --nodes 2 --placement one-step,upm",
-            2,
-            "hither: `upm` places pages of memory, and `one-step` places blocks of files",
-        ),
-        (
-            "sim loop.trace --nodes 2 --warm-up 30",
-            2,
-            "hither: a warm-up of 30 (30 references) leaves nothing of the 30 of the trace",
-        ),
-        (
-            "sim loop.trace --nodes 2 --warm-up 99%",
-            2,
-            "hither: a warm-up of 99% (30 references) leaves nothing of the 30 of the trace",
-        ),
-        (
-            "sim --format lirs empty.trace --nodes 2 --heatmap who.svg",
-            2,
-            "hither: empty.trace has no references: there is nothing to draw",
-        ),
-        (
-            "sim loop.trace --nodes 2 --warm-up 1iterations",
-            2,
-            "hither: a warm-up of 1iterations leaves nothing: the trace marks the end of 0",
-        ),
-        (
-            "sim loop.trace --nodes 2 --costs hop=1",
-            2,
-            "hither: `hop=1` is no list of costs",
-        ),
-        (
-            "sim loop.trace --nodes 2 --heatmap gone/who.svg",
-            1,
-            "hither: gone: No such file",
-        ),
-        (
-            "sim loop.trace --nodes 2 --costs hop_ns=18446744073709551615",
-            2,
-            "`hop_ns=18446744073709551615`: at most 10000000000 (10 s) are possible",
-        ),
-        (
-            "sim loop.trace --nodes 2 --heatmap who.svg --timeline ./who.svg",
-            2,
-            "hither: ./who.svg: named for two pictures",
-        ),
-        (
-            "sim loop.trace --nodes 2 --mesh moves.pdf",
-            2,
-            "error: invalid value 'moves.pdf' for '--mesh <FILE>': the name ends in none of .svg, \
-             .png",
-        ),
-        (
-            "sim loop.trace --nodes 2 --curve mrc.svg",
-            2,
-            "hither: --curve and --profile are for one cache",
-        ),
-        (
-            "sim loop.trace --placement upm",
-            2,
-            "hither: --placement, --bind, --warm-up and --costs are for nodes, which --nodes names",
-        ),
-        (
-            "advise loop.trace --warm-up 10",
-            2,
-            "hither: --placement, --bind, --warm-up and --costs are for nodes, which --nodes names",
-        ),
-        (
-            "sweep placed.toml",
-            2,
-            "hither: loop.trace: placements are for nodes, and none are named",
-        ),
-    ] {
-        let (got, message) = said(line);
+        let message = ran.stderr.lines().next().unwrap_or_default();
         assert!(
-            got == code && message.contains(expected),
-            "{line}: {got} {message}"
+            ran.code == code && message.contains(expected),
+            "{line}: {} {message}",
+            ran.code
         );
     }
     let names = ["empty.trace", "grep.hither", "loop.trace", "placed.toml"];
     assert_eq!(lab.names(), names);
+}
+
+#[test]
+fn unknown_placements_and_topologies_are_refused() {
+    let lab = with_loop_and_grep();
+    refuses(
+        &lab,
+        &[
+            (
+                "sim loop.trace --nodes 2 --placement first-tuch",
+                2,
+                "unknown placement `first-tuch` (did you mean `first-touch`?)",
+            ),
+            (
+                "sim loop.trace --nodes 0",
+                2,
+                "hither: unknown topology `0`",
+            ),
+            (
+                "sim loop.trace --nodes gone.toml",
+                1,
+                "hither: gone.toml: No such file",
+            ),
+            ("sim loop.trace --nodes mesh:0x5", 2, "hither: "),
+        ],
+    );
+}
+
+#[test]
+fn a_placement_for_another_kind_of_data_is_refused() {
+    let lab = with_loop_and_grep();
+    refuses(
+        &lab,
+        &[
+            (
+                "sim grep.hither --nodes 2 --placement upm",
+                2,
+                "hither: `upm` places pages of memory, and grep.hither is a trace of blocks of \
+                 files; placements of those: ",
+            ),
+            (
+                "sim loop.trace --nodes 2 --placement one-step,upm",
+                2,
+                "hither: `upm` places pages of memory, and `one-step` places blocks of files",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn sizes_warm_ups_and_costs_that_make_no_sense_are_refused() {
+    let lab = with_loop_and_grep();
+    refuses(
+        &lab,
+        &[
+            (
+                "sim loop.trace --nodes 2 --placement first-touch -s 4",
+                2,
+                "hither: 8 frames (2 nodes of size 4) do not hold the 10 pages of the trace: \
+                 `first-touch` needs 5 a node or more",
+            ),
+            (
+                "sim loop.trace --nodes 2 --placement one-step -s 1B",
+                2,
+                "hither: a cache of size 1B holds no block",
+            ),
+            (
+                "sim loop.trace --nodes 2 --warm-up 30",
+                2,
+                "hither: a warm-up of 30 (30 references) leaves nothing of the 30 of the trace",
+            ),
+            (
+                "sim loop.trace --nodes 2 --warm-up 99%",
+                2,
+                "hither: a warm-up of 99% (30 references) leaves nothing of the 30 of the trace",
+            ),
+            (
+                "sim loop.trace --nodes 2 --warm-up 1iterations",
+                2,
+                "hither: a warm-up of 1iterations leaves nothing: the trace marks the end of 0",
+            ),
+            (
+                "sim loop.trace --nodes 2 --costs hop=1",
+                2,
+                "hither: `hop=1` is no list of costs",
+            ),
+            (
+                "sim loop.trace --nodes 2 --costs hop_ns=18446744073709551615",
+                2,
+                "`hop_ns=18446744073709551615`: at most 10000000000 (10 s) are possible",
+            ),
+            (
+                "sim loop.trace --nodes 2 --curve mrc.svg",
+                2,
+                "hither: --curve and --profile are for one cache",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn options_of_nodes_without_nodes_are_refused() {
+    let lab = with_loop_and_grep();
+    refuses(
+        &lab,
+        &[
+            (
+                "sim loop.trace --placement upm",
+                2,
+                "hither: --placement, --bind, --warm-up and --costs are for nodes, which --nodes \
+                 names",
+            ),
+            (
+                "advise loop.trace --warm-up 10",
+                2,
+                "hither: --placement, --bind, --warm-up and --costs are for nodes, which --nodes \
+                 names",
+            ),
+            (
+                "sweep placed.toml",
+                2,
+                "hither: loop.trace: placements are for nodes, and none are named",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn pictures_that_cannot_be_drawn_or_written_are_refused() {
+    let lab = with_loop_and_grep();
+    refuses(
+        &lab,
+        &[
+            (
+                "sim --format lirs empty.trace --nodes 2 --heatmap who.svg",
+                2,
+                "hither: empty.trace has no references: there is nothing to draw",
+            ),
+            (
+                "sim loop.trace --nodes 2 --heatmap gone/who.svg",
+                1,
+                "hither: gone: No such file",
+            ),
+            (
+                "sim loop.trace --nodes 2 --heatmap who.svg --timeline ./who.svg",
+                2,
+                "hither: ./who.svg: named for two pictures",
+            ),
+            (
+                "sim loop.trace --nodes 2 --mesh moves.pdf",
+                2,
+                "error: invalid value 'moves.pdf' for '--mesh <FILE>': the name ends in none of \
+                 .svg, .png",
+            ),
+        ],
+    );
 }
 
 #[test]

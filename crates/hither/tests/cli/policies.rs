@@ -16,13 +16,13 @@ fn a_policy_is_described_with_its_parameters_and_source() {
     pcc: partitions the cache by access pattern, detected for each call site
         source: Gniady, Butt and Hu, OSDI 2004
         needs: call sites
-        threshold=100  accesses to new blocks from which a call site is sequential (a whole number
-      ... of at least 1)
-        sample=20  every so many accesses of a call site, the block is watched for coming back (a
+        threshold=100  the accesses to new blocks after which a call site is sequential (a whole
+      ... number of at least 1)
+        sample=20  of so many accesses of a call site, the block of one is watched for its return (a
       ... whole number from 1 to 1048576)
         entries=65536  the most blocks watched at a time (a whole number from 1 to 1073741824)
-        sites=4096  the most call sites known at a time (a whole number from 1 to 1073741824)
-        expire=2  a loop that has not come back for so many of its periods is over; 0: never (as in
+        sites=4096  the most call sites remembered at a time (a whole number from 1 to 1073741824)
+        expire=2  a loop that has not returned for so many of its periods has ended; 0: never (as in
       ... the papers) (a number from 0 to 1000000)
         other=lru  the policy for blocks that are neither sequential nor looping (one of [PLAIN
       ... POLICIES])
@@ -104,14 +104,14 @@ fn one_document_for_programs() {
             {
               "allowed": "a whole number from 1 to 1073741824",
               "default": "3",
-              "doc": "consecutive blocks of a file from which it is sequential",
+              "doc": "the consecutive blocks of a file after which it is sequential",
               "name": "threshold"
             },
             {
               "allowed": "a number from 0 to 1000000",
               "default": "2",
-              "doc": "a loop that has not come back for so many of its periods is over; 0: never (as
-      ... in the papers)",
+              "doc": "a loop that has not returned for so many of its periods has ended; 0: never
+      ... (as in the papers)",
               "name": "expire"
             },
             {

@@ -304,7 +304,7 @@ fn programs_with_steered_files_are_as_they_are_alone() {
     assert!(ran.stderr.starts_with("err\nhither: "), "{ran}");
     assert!(
         ran.stderr
-            .contains("hither: nothing was to be dropped\nhither: the agent took"),
+            .contains("hither: nothing had to be dropped\nhither: the agent took"),
         "{ran}"
     );
     lab.write("data", text(20_000));
@@ -611,8 +611,8 @@ fn a_memory_limit_switches_the_page_cache_on() {
     let ran = lab.run(&format!("{enter} && exec hither run -- true"));
     fs::remove_dir(&group).expect("nobody is in the group");
     assert_eq!(ran.code, 0, "{ran}");
-    let automatic = "hither: automatic: --page-cache=pcc, because its memory is limited to 256.00 \
-                     MiB\n";
+    let automatic =
+        "hither: automatic: --page-cache=pcc, because memory is limited to 256.00 MiB\n";
     assert!(ran.stderr.starts_with(automatic), "{ran}");
 }
 

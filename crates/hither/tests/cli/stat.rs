@@ -1,6 +1,7 @@
 //! `hither stat`.
 
 use insta::assert_snapshot;
+use serde_json::Value;
 
 use crate::{DATA_LINES, Lab, keys};
 
@@ -27,11 +28,21 @@ fn a_text_trace_in_words() {
     ");
 }
 
+/// The part of a JSON document of these names.
+fn parts(document: &mut Value, names: &[&str]) -> String {
+    let part = |name: &&str| ((*name).to_owned(), document[*name].take());
+    let parts: serde_json::Map<String, Value> = names.iter().map(part).collect();
+    serde_json::to_string_pretty(&parts).unwrap()
+}
+
 #[test]
-fn a_text_trace_in_one_document() {
-    assert_snapshot!(Lab::with_loop().run("hither stat loop.trace --json"), @r#"
-    exit code: 0
-    ----- stdout -----
+fn the_document_names_its_trace() {
+    let mut document = Lab::with_loop().json("hither stat loop.trace --json");
+    assert_eq!(keys(&document), ["bytes", "stats", "trace"]);
+    let trace = &mut document["trace"];
+    assert_eq!(trace["hither"].take(), env!("CARGO_PKG_VERSION"));
+    assert_eq!(trace["sha256"].take().as_str().unwrap().len(), 64);
+    assert_snapshot!(parts(&mut document, &["bytes", "trace"]), @r#"
     {
       "bytes": {
         "in_kernel": 0,
@@ -39,137 +50,12 @@ fn a_text_trace_in_one_document() {
         "read": 122880,
         "written": 0
       },
-      "stats": {
-        "accesses": 30,
-        "block_bytes": 4096,
-        "blocks": 10,
-        "by_object": [],
-        "by_site": [
-          {
-            "blocks": 10,
-            "faults": 0,
-            "in_kernel_bytes": 0,
-            "loads": 0,
-            "mapped_bytes": 0,
-            "name": "unknown",
-            "number": 0,
-            "read_bytes": 122880,
-            "references": 30,
-            "requests": 30,
-            "sequential": 27,
-            "share": 1.0,
-            "stores": 0,
-            "written_bytes": 0
-          }
-        ],
-        "by_thread": [
-          30
-        ],
-        "constructs": 0,
-        "counts": {
-          "first_ns": 0,
-          "last_ns": 0,
-          "maps": 0,
-          "skipped": {
-            "empty": 0,
-            "in_kernel": 0,
-            "maps": 0,
-            "merged": 0,
-            "separators": 0
-          },
-          "total": {
-            "faults": 0,
-            "in_kernel_bytes": 0,
-            "loads": 0,
-            "mapped_bytes": 0,
-            "read_bytes": 122880,
-            "requests": 30,
-            "sequential": 27,
-            "stores": 0,
-            "written_bytes": 0
-          },
-          "truncates": 0,
-          "unmaps": 0
-        },
-        "footprint_bytes": 40960,
-        "iterations": 0,
-        "losses": {
-          "dropped_bytes": 0,
-          "dropped_events": 0,
-          "not_recorded": []
-        },
-        "nodes": 1,
-        "object_concentration": {
-          "for_50_percent": 0,
-          "for_90_percent": 0,
-          "for_99_percent": 0
-        },
-        "objects": 0,
-        "processes": 1,
-        "references": 30,
-        "reuse": {
-          "buckets": [
-            0,
-            0,
-            0,
-            0,
-            20
-          ],
-          "cold": 10
-        },
-        "sequential_share": 0.9,
-        "sharing": {
-          "nodes": {
-            "accesses": [
-              30,
-              0,
-              0
-            ],
-            "blocks": [
-              10,
-              0,
-              0
-            ]
-          },
-          "processes": {
-            "accesses": [
-              30,
-              0,
-              0
-            ],
-            "blocks": [
-              10,
-              0,
-              0
-            ]
-          },
-          "threads": {
-            "accesses": [
-              30,
-              0,
-              0
-            ],
-            "blocks": [
-              10,
-              0,
-              0
-            ]
-          }
-        },
-        "site_concentration": {
-          "for_50_percent": 1,
-          "for_90_percent": 1,
-          "for_99_percent": 1
-        },
-        "sites": 1,
-        "threads": 1
-      },
       "trace": {
         "block_bytes": 4096,
         "command": [],
         "distinct_blocks": 10,
         "format": "lirs",
-        "hither": "[VERSION]",
+        "hither": null,
         "loaded_with": {
           "block_bytes": 4096,
           "include_in_kernel": true,
@@ -184,7 +70,7 @@ fn a_text_trace_in_one_document() {
         },
         "path": "loop.trace",
         "references": 30,
-        "sha256": "[SHA256]",
+        "sha256": null,
         "skipped": {
           "empty": 0,
           "in_kernel": 0,
@@ -194,8 +80,168 @@ fn a_text_trace_in_one_document() {
         }
       }
     }
+    "#);
+}
 
-    ----- stderr -----
+#[test]
+fn the_document_counts_requests_and_bytes() {
+    let mut document = Lab::with_loop().json("hither stat loop.trace --json");
+    let names = ["by_object", "by_site", "by_thread", "counts", "losses"];
+    assert_snapshot!(parts(&mut document["stats"], &names), @r#"
+    {
+      "by_object": [],
+      "by_site": [
+        {
+          "blocks": 10,
+          "faults": 0,
+          "in_kernel_bytes": 0,
+          "loads": 0,
+          "mapped_bytes": 0,
+          "name": "unknown",
+          "number": 0,
+          "read_bytes": 122880,
+          "references": 30,
+          "requests": 30,
+          "sequential": 27,
+          "share": 1.0,
+          "stores": 0,
+          "written_bytes": 0
+        }
+      ],
+      "by_thread": [
+        30
+      ],
+      "counts": {
+        "first_ns": 0,
+        "last_ns": 0,
+        "maps": 0,
+        "skipped": {
+          "empty": 0,
+          "in_kernel": 0,
+          "maps": 0,
+          "merged": 0,
+          "separators": 0
+        },
+        "total": {
+          "faults": 0,
+          "in_kernel_bytes": 0,
+          "loads": 0,
+          "mapped_bytes": 0,
+          "read_bytes": 122880,
+          "requests": 30,
+          "sequential": 27,
+          "stores": 0,
+          "written_bytes": 0
+        },
+        "truncates": 0,
+        "unmaps": 0
+      },
+      "losses": {
+        "dropped_bytes": 0,
+        "dropped_events": 0,
+        "not_recorded": []
+      }
+    }
+    "#);
+}
+
+#[test]
+fn the_document_counts_distances_sharing_and_concentration() {
+    let mut document = Lab::with_loop().json("hither stat loop.trace --json");
+    let names = [
+        "object_concentration",
+        "reuse",
+        "sharing",
+        "site_concentration",
+    ];
+    assert_snapshot!(parts(&mut document["stats"], &names), @r#"
+    {
+      "object_concentration": {
+        "for_50_percent": 0,
+        "for_90_percent": 0,
+        "for_99_percent": 0
+      },
+      "reuse": {
+        "buckets": [
+          0,
+          0,
+          0,
+          0,
+          20
+        ],
+        "cold": 10
+      },
+      "sharing": {
+        "nodes": {
+          "accesses": [
+            30,
+            0,
+            0
+          ],
+          "blocks": [
+            10,
+            0,
+            0
+          ]
+        },
+        "processes": {
+          "accesses": [
+            30,
+            0,
+            0
+          ],
+          "blocks": [
+            10,
+            0,
+            0
+          ]
+        },
+        "threads": {
+          "accesses": [
+            30,
+            0,
+            0
+          ],
+          "blocks": [
+            10,
+            0,
+            0
+          ]
+        }
+      },
+      "site_concentration": {
+        "for_50_percent": 1,
+        "for_90_percent": 1,
+        "for_99_percent": 1
+      }
+    }
+    "#);
+}
+
+#[test]
+fn the_document_has_totals() {
+    let document = Lab::with_loop().json("hither stat loop.trace --json");
+    let stats = document["stats"].as_object().unwrap().iter();
+    let totals: serde_json::Map<String, Value> = stats
+        .filter(|(_, value)| !value.is_object() && !value.is_array())
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    assert_snapshot!(serde_json::to_string_pretty(&totals).unwrap(), @r#"
+    {
+      "accesses": 30,
+      "block_bytes": 4096,
+      "blocks": 10,
+      "constructs": 0,
+      "footprint_bytes": 40960,
+      "iterations": 0,
+      "nodes": 1,
+      "objects": 0,
+      "processes": 1,
+      "references": 30,
+      "sequential_share": 0.9,
+      "sites": 1,
+      "threads": 1
+    }
     "#);
 }
 

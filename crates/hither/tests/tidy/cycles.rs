@@ -12,29 +12,19 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The crates without any import circle.
-const FREE_OF_CIRCLES: &[&str] = &["hither-preload", "hither-sys"];
-
 #[test]
 fn modules_do_not_import_each_other_in_circles() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    for name in FREE_OF_CIRCLES {
-        let circles = import_circles(&crates.join(name).join("src"));
-        assert!(circles.is_empty(), "{name}:\n{}", circles.join("\n"));
-    }
-}
-
-/// Prints the circles of the crates that are not free of them yet: run with `--nocapture`.
-#[test]
-fn circles_of_other_crates_are_listed() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     for entry in fs::read_dir(crates).unwrap() {
-        let folder = entry.unwrap().path();
-        let name = folder.file_name().unwrap().to_string_lossy().into_owned();
-        if folder.join("src").is_dir() && !FREE_OF_CIRCLES.contains(&name.as_str()) {
-            for circle in import_circles(&folder.join("src")) {
-                println!("{name}: {circle}");
-            }
+        let sources = entry.unwrap().path().join("src");
+        if sources.is_dir() {
+            let circles = import_circles(&sources);
+            assert!(
+                circles.is_empty(),
+                "{}:\n{}",
+                sources.display(),
+                circles.join("\n")
+            );
         }
     }
 }

@@ -1,8 +1,7 @@
 //! A set-associative LRU cache of line numbers, for the levels inside the mutex.
 //!
 //! Each set is a row of lines in order of recency. Sixteen ways are two host cache lines, so
-//! shifting a row costs less than keeping ages would; whether a line is modified is the directory's
-//! to know.
+//! shifting a row costs less than storing ages. The directory knows whether a line is modified.
 
 use super::Geometry;
 
@@ -27,8 +26,8 @@ impl Cache {
         }
     }
 
-    /// Makes the line the most recent of its set, bringing it in where it is not there; returns the
-    /// line that had to go.
+    /// Makes the line the most recent of its set, and inserts it if it is missing. Returns the
+    /// evicted line.
     pub(crate) fn fetch(&mut self, line: u64) -> Option<u64> {
         let row = self.row(line);
         let found = row.iter().position(|&held| held == line || held == EMPTY);
@@ -42,7 +41,7 @@ impl Cache {
     pub(crate) fn remove(&mut self, line: u64) {
         let row = self.row(line);
         if let Some(way) = row.iter().position(|&held| held == line) {
-            // Empty ways stay at the end, where `fetch` meets them after all lines.
+            // Empty ways stay at the end, after all lines.
             row[way..].rotate_left(1);
             row[row.len() - 1] = EMPTY;
         }

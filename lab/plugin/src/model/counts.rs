@@ -1,7 +1,7 @@
 //! Counts of one CPU and of one address range: totals since the start, from which intervals are
 //! differences.
-//!
-//! Totals only grow. Zeroing them at a mark was turned down: a CPU adds to its own without a lock,
+//! Totals only grow. They are not zeroed at a mark: a CPU adds to its own totals without a lock,
+//! and could overwrite the zero with an old value.
 //! and could write an old value over the zero.
 
 use super::{Mode, Service};
@@ -59,7 +59,7 @@ impl CpuCounts {
         pair[mode as usize] += 1;
     }
 
-    /// Accesses that were modelled: the sum over all that serve.
+    /// Modelled accesses: the sum over all levels that serve.
     pub fn accesses(&self) -> [u64; 2] {
         let by_node = [&self.cache_to_cache, &self.reads, &self.writes];
         let pairs =
@@ -70,7 +70,7 @@ impl CpuCounts {
         pairs.fold([0; 2], |sum, pair| [sum[0] + pair[0], sum[1] + pair[1]])
     }
 
-    /// What was added since an earlier total of the same CPU.
+    /// The increase since an earlier total of the same CPU.
     pub fn since(&self, earlier: &Self) -> Self {
         let pairs = |now: &[[u64; 2]], then: &[[u64; 2]]| {
             now.iter()
@@ -105,7 +105,7 @@ fn difference(now: [u64; 2], then: [u64; 2]) -> [u64; 2] {
 /// Lines that user code fetched from memory within one range of virtual addresses.
 ///
 /// The range belongs to no process, since a plugin cannot tell address spaces apart in every
-/// version: another program that uses the same addresses meanwhile is counted in.
+/// version. Accesses of other programs to the same addresses are counted as well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeCounts {
     first: u64,
@@ -127,7 +127,7 @@ impl RangeCounts {
         (self.first..=self.last).contains(&address)
     }
 
-    /// What was added since an earlier total of the same range; all, where there was none yet.
+    /// The increase since an earlier total of the same range, or everything without one.
     pub fn since(&self, earlier: Option<&Self>) -> Self {
         let mut added = self.clone();
         for (row, then) in added

@@ -1,12 +1,12 @@
-//! Who holds each line: an entry for every line of memory, found by its place in memory.
+//! The holders of each line: an entry for every line of memory, indexed by its position in memory.
 //!
-//! Sixteen bytes for each line of 64 is a quarter of the guest's memory at worst, but the host
-//! gives pages only for lines that were ever cached; a hash table of the cached lines alone was
-//! turned down, as each miss of the guest would cost several of the host's.
+//! Sixteen bytes per line of 64 are a quarter of the guest's memory at worst, but the host
+//! allocates pages only for lines that were ever cached. A hash table of cached lines was rejected,
+//! as each miss of the guest would cost several of the host.
 
 use super::MemoryRange;
 
-/// Who has a line modified.
+/// The owner of a modified line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// A CPU's own caches.
@@ -18,11 +18,11 @@ pub(crate) enum Owner {
 /// The state of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// The CPUs whose caches hold it, a bit each.
+    /// The CPUs whose caches hold it, one bit each.
     pub(crate) cpus: u64,
-    /// The nodes whose last-level caches hold it, a bit each.
+    /// The nodes whose last-level caches hold it, one bit each.
     pub(crate) nodes: u32,
-    /// Who has it modified, and then alone.
+    /// Its owner if it is modified, which is then the only holder.
     pub(crate) owner: Option<Owner>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 pub(crate) struct Directory {
     spans: Vec<Span>,
-    /// An array of words, since the allocator then gives zeroed pages that cost nothing until
+    /// An array of words: the allocator returns zeroed pages that cost nothing until they are
     /// written.
     entries: Vec<[u64; 2]>,
 }
@@ -64,7 +64,7 @@ impl Directory {
         }
     }
 
-    /// The line's memory node and its slot; nothing for an address without memory.
+    /// The line's memory node and its slot. `None` for an address without memory.
     pub(crate) fn locate(&self, line: u64) -> Option<(usize, usize)> {
         let after = self.spans.partition_point(|span| span.start <= line);
         let span = &self.spans[after.checked_sub(1)?];

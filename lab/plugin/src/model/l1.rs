@@ -1,8 +1,9 @@
-//! A CPU's first level, read without a lock by its CPU; see the module above for why that is right.
+//! A CPU's first level, which its CPU reads without a lock. The parent module explains why that is
+//! right.
 //!
-//! A tag is one word: the line, whether it is modified, whether it is valid. Recency is one word a
-//! set, a nibble a way, most recent lowest; hence at most 16 ways. The CPU's own counters live here
-//! too, so that a hit touches no other CPU's host cache lines.
+//! A tag is one word: the line, whether it is modified, and whether it is valid. Recency is one
+//! word per set with a nibble per way, the most recent one lowest, so there are at most 16 ways.
+//! The CPU's own counters are here too, so a hit touches no host cache lines of other CPUs.
 
 use super::{CpuCounts, Geometry, Mode};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const VALID: u64 = 1;
 const MODIFIED: u64 = 2;
 
-/// The L1 and the lock-free counters of one CPU. Aligned beyond the host's pair of prefetched
-/// lines.
+/// The L1 and the lock-free counters of one CPU. The alignment exceeds the host's pair of
+/// prefetched lines.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct L1 {
@@ -46,8 +47,8 @@ impl L1 {
         }
     }
 
-    /// Whether the access can go ahead unseen by others: the line is there, and modified already if
-    /// the access stores.
+    /// Whether the access needs no other CPU: the line is present, and for a store it is already
+    /// modified.
     #[inline]
     pub(crate) fn hit(&self, line: u64, store: bool) -> bool {
         let set = (line & self.set_mask) as usize;
@@ -92,14 +93,14 @@ impl L1 {
         self.way(line).is_some()
     }
 
-    /// Uses a line that is there. Under the mutex, by the owner.
+    /// Uses a line that is present. Called by the owner, under the mutex.
     pub(crate) fn touch(&self, line: u64, modified: bool) {
         let way = self.way(line).expect("held");
         self.put(line, way, modified);
     }
 
-    /// Brings a line in that is not there; returns the line that had to go. Under the mutex, by the
-    /// owner.
+    /// Inserts a line that is missing. Returns the evicted line. Called by the owner, under the
+    /// mutex.
     pub(crate) fn insert(&self, line: u64, modified: bool) -> Option<u64> {
         let (set, row) = self.row(line);
         let way = row
@@ -114,12 +115,12 @@ impl L1 {
         (displaced & VALID != 0).then_some(displaced >> 2)
     }
 
-    /// Drops the line, if it is there. Under the mutex.
+    /// Drops the line, if it is present. Called under the mutex.
     pub(crate) fn invalidate(&self, line: u64) {
         self.replace(line, 0);
     }
 
-    /// Makes the line unmodified, if it is there. Under the mutex.
+    /// Makes the line unmodified, if it is present. Called under the mutex.
     pub(crate) fn clean(&self, line: u64) {
         self.replace(line, tag(line));
     }

@@ -197,8 +197,8 @@ impl Model {
         1 << self.line_shift
     }
 
-    /// Counts an access that hits L1 and needs nobody's leave; false where [`Self::miss`] must be
-    /// called. To be called by the CPU's own thread.
+    /// Counts an access that hits L1 and needs no other CPU. Returns false if [`Self::miss`] must
+    /// be called. Must be called by the CPU's own thread.
     #[inline]
     pub fn hit(&self, access: &Access) -> bool {
         let l1 = &self.l1[access.cpu];
@@ -209,7 +209,7 @@ impl Model {
         hit
     }
 
-    /// Serves and counts an access that [`Self::hit`] did not. To be called by the CPU's own
+    /// Serves and counts an access that [`Self::hit`] did not. Must be called by the CPU's own
     /// thread.
     pub fn miss(&self, access: &Access) {
         self.lock()
@@ -221,7 +221,7 @@ impl Model {
         self.lock().counts[cpu].unmapped += 1;
     }
 
-    /// Counts instructions. To be called by the CPU's own thread.
+    /// Counts instructions. Must be called by the CPU's own thread.
     #[inline]
     pub fn instructions(&self, cpu: usize, count: u64, mode: Mode) {
         self.l1[cpu].count_instructions(count, mode);
@@ -246,8 +246,8 @@ impl Model {
         (cpus, shared.ranges.clone())
     }
 
-    /// Nothing panics while it holds the lock but a broken invariant, and then QEMU ends; a
-    /// poisoned lock adds nothing.
+    /// Only a broken invariant panics while the lock is held, and then QEMU ends. So poisoning is
+    /// ignored.
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -287,7 +287,7 @@ impl Shared {
         self.fill(l1, cpu, line, slot, entry, held, in_l1);
     }
 
-    /// Who serves the access, by the state before it.
+    /// What serves the access, by the state before it.
     fn service(&self, cpu: usize, store: bool, entry: Entry, in_l1: bool, home: usize) -> Service {
         let node = self.node_of[cpu];
         let near = entry.cpus & self.cpus_of[node];
@@ -320,7 +320,7 @@ impl Shared {
         if far { holding.next() } else { None }
     }
 
-    /// A store: every other copy goes, and the CPU owns the line.
+    /// A store: all other copies are invalidated, and the CPU owns the line.
     fn take_from_others(&mut self, l1: &[L1], cpu: usize, line: u64, entry: &mut Entry) {
         let own = 1 << cpu;
         for other in bits(entry.cpus & !own) {
@@ -338,8 +338,8 @@ impl Shared {
         entry.owner = Some(Owner::Cpu(cpu));
     }
 
-    /// A load of a line that another has modified: it becomes clean there, and its contents go to
-    /// the node's LLC where the reader shares one with the owner, else to memory.
+    /// A load of a line that another CPU has modified. The line becomes clean there. Its contents
+    /// go to the node's LLC if reader and owner share one, otherwise to memory.
     fn clean_for(&mut self, l1: &[L1], cpu: usize, line: u64, entry: &mut Entry, home: usize) {
         let node = self.node_of[cpu];
         let owner_node = match entry.owner {
@@ -358,8 +358,8 @@ impl Shared {
         };
     }
 
-    /// Brings the line into the CPU's caches, lowest level first, so that inclusion holds
-    /// throughout.
+    /// Inserts the line into the CPU's caches, the last level first, so that inclusion always
+    /// holds.
     #[expect(
         clippy::too_many_arguments,
         reason = "one caller, which has them all at hand"
@@ -414,7 +414,7 @@ impl Shared {
         self.directory.set(slot, entry);
     }
 
-    /// The node's LLC evicted the line on behalf of `cpu`: no CPU of the node keeps it.
+    /// The node's LLC evicted the line on behalf of `cpu`. No CPU of the node keeps it.
     fn leave_node(&mut self, l1: &[L1], cpu: usize, node: usize, victim: u64) {
         let (home, slot, mut entry) = self.cached(victim);
         for holder in bits(entry.cpus & self.cpus_of[node]) {
@@ -425,7 +425,7 @@ impl Shared {
         }
         entry.cpus &= !self.cpus_of[node];
         entry.nodes &= !(1 << node);
-        // A modified line is in one node alone, so its owner is this one.
+        // A modified line is on one node only, so its owner is on this one.
         if entry.owner.take().is_some() {
             self.counts[cpu].write_backs[home] += 1;
         }

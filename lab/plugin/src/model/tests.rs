@@ -1,9 +1,9 @@
-//! Cases whose counts a hand can compute.
+//! Cases with counts computed by hand.
 
 use super::*;
 
-/// CPUs by node; 1 MiB of memory for each node; L1 of 1 KiB, L2 of 4 KiB, LLC of 16 KiB where asked
-/// for.
+/// Nodes of the CPUs; 1 MiB of memory per node; L1 of 1 KiB, L2 of 4 KiB, and an optional LLC of 16
+/// KiB.
 pub(super) fn machine(cpus: &[usize], l2: bool, llc: bool) -> Machine {
     let nodes = cpus.iter().max().unwrap() + 1;
     let memory = (0..nodes).map(|node| MemoryRange {
@@ -84,8 +84,8 @@ fn a_stream_of_stores_writes_back_all_that_no_longer_fits() {
 fn a_cycle_beyond_the_last_level_misses_always_and_one_within_never_again() {
     for (bytes, expected) in [(17 << 10, 10), (16 << 10, 1)] {
         let model = Model::new(&machine(&[0], true, true));
-        // Rows of a set come round in order, so LRU evicts just what comes next where one row too
-        // many is used.
+        // The rows of a set are used in order, so with one row too many LRU always evicts the next
+        // one.
         let lines: Vec<_> = (0..bytes / 64).collect();
         for _ in 0..10 {
             lines
@@ -128,9 +128,10 @@ fn neighbours_are_served_within_the_node() {
         at(&model, 1, 0, true);
         let (cpus, _) = model.totals();
         assert_eq!(user(&cpus[0].writes), [1, 0]);
-        // The load is served by the neighbour, the store waits for the neighbour's copy to go.
+        // The neighbour serves the load; the store waits for the invalidation of the neighbour's
+        // copy.
         assert_eq!(cpus[1].llc_hits, [2, 0]);
-        // Without an LLC, memory is the only place for what the load made clean.
+        // Without an LLC, the line that the load made clean can only be written to memory.
         assert_eq!(cpus[1].write_backs, [u64::from(!llc), 0]);
     }
 }

@@ -1,4 +1,4 @@
-//! The model against a naive twin: the same rules over plain lists, without a directory, a lock or
+//! The model against a naive model: the same rules over plain lists, without a directory, a lock or
 //! packed words.
 
 use super::tests::{machine, run};
@@ -36,7 +36,7 @@ impl NaiveCache {
     }
 }
 
-/// Where the modified contents of a line are; lines that are not named are clean.
+/// The location of a line's modified contents. Lines that are not in it are clean.
 type Modified = std::collections::BTreeMap<u64, Owner>;
 
 struct Twin {
@@ -201,8 +201,8 @@ impl Twin {
     }
 }
 
-/// Walks all state: the directory names the holders and no others, levels are nested, an owner is
-/// alone.
+/// Checks all state: the directory names exactly the holders, levels are inclusive, and an owner is
+/// the only holder.
 fn check(model: &Model) {
     let shared = model.lock();
     let held = |cpu: usize, line: u64| {

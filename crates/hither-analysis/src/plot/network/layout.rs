@@ -1,5 +1,6 @@
-//! Where nodes and links lie: grids as lattices (the third axis aslant), hypercubes as cubes within
-//! cubes, rings as circles, trees with their leaves below, everything else on one circle.
+//! The coordinates of nodes and links: grids as lattices with a slanted third axis, hypercubes as
+//! nested cubes, rings as circles, trees with their leaves at the bottom, and all others on one
+//! circle.
 
 use std::collections::BTreeSet;
 use std::f64::consts::{PI, TAU};
@@ -7,53 +8,57 @@ use std::f64::consts::{PI, TAU};
 use hither_core::topology::{Link, LinkEnd};
 use hither_core::{Node, Topology};
 
-use super::RADIUS;
-
 type Point = (f64, f64);
 
-/// The distance of neighbours on a grid.
-const STEP: f64 = 74.0;
+/// The radius of a node in points.
+pub(super) const NODE_RADIUS: f64 = 12.0;
 
-/// The distance of neighbours on a circle and of leaves.
-const CLOSE: f64 = 40.0;
+/// The distance in points between neighbours on a grid.
+const GRID_SPACING: f64 = 74.0;
 
-/// So many latencies are told apart by their lines.
-const LEGEND_MAX: usize = 6;
+/// The distance in points between neighbours on a circle and between leaves.
+const CIRCLE_SPACING: f64 = 40.0;
 
-/// How pale the nodes furthest behind are: white numbers are still read on them.
-const PALE: f64 = 0.35;
+/// The most different latencies that lines and a legend show.
+const LEGEND_LATENCIES_MAX: usize = 6;
 
-/// What is drawn, anywhere in the plane.
+/// How pale the nodes in the background are. White numbers are still legible on them.
+const PALE_MAX: f64 = 0.35;
+
+/// The elements of the picture. Their origin may be anywhere.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout {
     pub(super) nodes: Vec<Point>,
-    /// How pale a node is, from 0 to 1: what lies behind is paler. Empty where all lie in one
-    /// plane.
+    /// How pale each node is, from 0 to 1: nodes in the background are paler. It is empty where all
+    /// nodes lie in one plane.
     pub(super) pale: Vec<f64>,
     pub(super) switches: Vec<Point>,
     pub(super) strokes: Vec<Stroke>,
-    /// MoveArrow heads: where, and in which direction.
+    /// The heads of arrows: position and direction, in radians.
     pub(super) arrows: Vec<(Point, f64)>,
-    /// Texts, by the middle of their base line.
+    /// Texts at the middle of their base line.
     pub(super) labels: Vec<(Point, String)>,
 }
 
-/// A line.
+/// A line of the picture.
 #[derive(Clone, Debug)]
 pub(super) struct Stroke {
     pub(super) points: Vec<Point>,
-    /// From 0, as dark as lines are, to 1, not to be seen.
+    /// From 0, fully drawn, to 1, invisible.
     pub(super) faint: f64,
 }
 
 impl Layout {
-    /// Left, top, right and bottom of all that is drawn.
+    /// Left, top, right and bottom of all elements.
     pub(super) fn bounds(&self) -> (f64, f64, f64, f64) {
         let around = |&(x, y): &Point, by: f64| [(x - by, y - by), (x + by, y + by)];
-        let nodes = self.nodes.iter().flat_map(|at| around(at, RADIUS + 2.0));
-        let switches = self.switches.iter().flat_map(|at| around(at, RADIUS));
+        let nodes = self
+            .nodes
+            .iter()
+            .flat_map(|at| around(at, NODE_RADIUS + 2.0));
+        let switches = self.switches.iter().flat_map(|at| around(at, NODE_RADIUS));
         let labels = self.labels.iter().flat_map(|(at, text)| {
-            // Wide enough for letters of any kind.
+            // An upper bound of the width of a letter.
             let half = 3.4 * text.chars().count() as f64;
             [(at.0 - half, at.1 - 10.0), (at.0 + half, at.1 + 4.0)]
         });
@@ -65,39 +70,39 @@ impl Layout {
         })
     }
 
-    /// MovesPanel everything.
+    /// Moves all elements.
     pub(super) fn shift(&mut self, dx: f64, dy: f64) {
         let lines = self
             .strokes
             .iter_mut()
             .flat_map(|stroke| &mut stroke.points);
-        let places = self.nodes.iter_mut().chain(&mut self.switches).chain(lines);
+        let points = self.nodes.iter_mut().chain(&mut self.switches).chain(lines);
         let arrows = self.arrows.iter_mut().map(|(at, _)| at);
         let labels = self.labels.iter_mut().map(|(at, _)| at);
-        for at in places.chain(arrows).chain(labels) {
+        for at in points.chain(arrows).chain(labels) {
             *at = (at.0 + dx, at.1 + dy);
         }
     }
 
-    fn place(&self, place: LinkEnd) -> Point {
-        match place {
+    fn point_of(&self, end: LinkEnd) -> Point {
+        match end {
             LinkEnd::Node(node) => self.nodes[node.index()],
             LinkEnd::Switch(switch) => self.switches[usize::from(switch)],
         }
     }
 
-    /// A straight line for each pair of places with a link, one way or both.
+    /// Adds a straight line for each pair of nodes or switches with a link in either direction.
     fn join(&mut self, topology: &Topology, faint: impl Fn(LinkEnd, LinkEnd) -> f64) {
         for (from, to) in pairs(topology) {
             self.strokes.push(Stroke {
-                points: vec![self.place(from), self.place(to)],
+                points: vec![self.point_of(from), self.point_of(to)],
                 faint: faint(from, to),
             });
         }
     }
 }
 
-/// The pairs of places with a link, in order.
+/// The pairs of nodes or switches with a link, sorted.
 fn pairs(topology: &Topology) -> BTreeSet<(LinkEnd, LinkEnd)> {
     let links = (0..topology.links() as u32).map(|link| topology.link(link));
     let wires = links.filter_map(|link| match link {
@@ -124,16 +129,16 @@ fn along(start: Point, (dx, dy): Point, times: f64) -> Point {
     (start.0 + dx * times, start.1 + dy * times)
 }
 
-/// Where axes lead, the last one first: right, down, aslant into the depth, and from there on whole
-/// blocks.
+/// The direction of each axis, the last axis first: right, down, slanted into the background. Each
+/// further axis places whole lattices to the right or below.
 fn directions(axes: &[usize]) -> Vec<Point> {
     let length = |axis: usize| axes.len().checked_sub(axis + 1).map_or(1, |at| axes[at]) as f64;
     let depth = length(2);
-    // The depth of a block ends before the next node of the plane in front begins.
+    // A column into the background ends before the next node of the front plane.
     let step = if depth > 1.0 {
-        STEP.max(34.0 * depth + 20.0)
+        GRID_SPACING.max(34.0 * depth + 20.0)
     } else {
-        STEP
+        GRID_SPACING
     };
     let aslant = if depth > 1.0 {
         (0.8 * step / depth, -0.55 * step / depth)
@@ -155,14 +160,14 @@ fn directions(axes: &[usize]) -> Vec<Point> {
     directions
 }
 
-/// The places of a node along the axes, the last one first.
-fn places(axes: &[usize], mut node: usize) -> Vec<usize> {
-    let place = |length: &usize| {
-        let place = node % length;
+/// The coordinates of a node along the axes, the last axis first.
+fn coordinates(axes: &[usize], mut node: usize) -> Vec<usize> {
+    let coordinate = |length: &usize| {
+        let coordinate = node % length;
         node /= length;
-        place
+        coordinate
     };
-    axes.iter().rev().map(place).collect()
+    axes.iter().rev().map(coordinate).collect()
 }
 
 fn grid(topology: &Topology) -> Layout {
@@ -170,15 +175,15 @@ fn grid(topology: &Topology) -> Layout {
     let directions = directions(axes);
     let mut layout = Layout::default();
     for node in 0..topology.nodes() {
-        let places = places(axes, node);
-        let steps = places.iter().zip(&directions);
+        let coordinates = coordinates(axes, node);
+        let steps = coordinates.iter().zip(&directions);
         let at = steps.fold((0.0, 0.0), |at, (place, direction)| {
             along(at, *direction, *place as f64)
         });
         layout.nodes.push(at);
         if let [.., depth, _, _] = axes {
-            let behind = places[2] as f64 / (depth - 1).max(1) as f64;
-            layout.pale.push(PALE * behind);
+            let behind = coordinates[2] as f64 / (depth - 1).max(1) as f64;
+            layout.pale.push(PALE_MAX * behind);
         }
     }
     let deep = !layout.pale.is_empty();
@@ -186,11 +191,14 @@ fn grid(topology: &Topology) -> Layout {
         let (LinkEnd::Node(from), LinkEnd::Node(to)) = pair else {
             continue;
         };
-        let (a, b) = (places(axes, from.index()), places(axes, to.index()));
+        let (a, b) = (
+            coordinates(axes, from.index()),
+            coordinates(axes, to.index()),
+        );
         let axis = a.iter().zip(&b).position(|(a, b)| a != b).unwrap_or(0);
         let ends = (layout.nodes[from.index()], layout.nodes[to.index()]);
         let wraps = b[axis].abs_diff(a[axis]) > 1;
-        // In three dimensions the ways around are too many to be bold.
+        // A torus of three dimensions has many wrap-around links, so they are faint.
         let (high, faint) = if deep { (0.26, 0.6) } else { (0.45, 0.3) };
         layout.strokes.push(match (wraps, axis) {
             (false, 0..3) => Stroke {
@@ -201,7 +209,7 @@ fn grid(topology: &Topology) -> Layout {
                 points: bow(ends, directions[axis], high),
                 faint,
             },
-            // Between blocks.
+            // Links between the lattices of further axes.
             _ => Stroke {
                 points: bow(ends, (0.0, 0.0), 0.07),
                 faint: 0.55,
@@ -211,8 +219,8 @@ fn grid(topology: &Topology) -> Layout {
     layout
 }
 
-/// A curve from one end to the other beside the straight line: above, or to the left. It sets out
-/// against `step`, around the ends.
+/// A curve between two points, above or to the left of the straight line. With a `step` it starts
+/// and ends outside the two points, as a link that wraps around.
 fn bow((from, to): (Point, Point), step: Point, height: f64) -> Vec<Point> {
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let length = dx.hypot(dy);
@@ -250,8 +258,8 @@ fn bow((from, to): (Point, Point), step: Point, height: f64) -> Vec<Point> {
         .collect()
 }
 
-/// A square, a cube aslant, and from there on pairs of what was before, shifted so that no line
-/// meets a node.
+/// A square, a slanted cube, and for each further dimension two shifted copies of the picture so
+/// far. The shifts are such that no line runs through a node.
 fn cube(topology: &Topology) -> Layout {
     let routers = topology.axes().is_empty();
     let step = if routers { 150.0 } else { 104.0 };
@@ -273,11 +281,11 @@ fn cube(topology: &Topology) -> Layout {
     };
     let mut layout = Layout::default();
     if routers {
-        // Two nodes are neighbours of each other only where they share their router.
+        // Two nodes are direct neighbours only if they share a router.
         let each = topology.neighbours(Node(0)).len() + 1;
         layout.switches = (0..topology.nodes() / each).map(at).collect();
         for node in 0..topology.nodes() {
-            // Up to the left and down to the right there are no links of the cube.
+            // The cube has no links in these directions.
             let angle = PI / 4.0 + TAU * (node % each) as f64 / each as f64;
             let far = (each as f64 * 11.0).max(34.0);
             let direction = (angle.cos(), angle.sin());
@@ -287,21 +295,21 @@ fn cube(topology: &Topology) -> Layout {
         }
     } else {
         layout.nodes = (0..topology.nodes()).map(at).collect();
-        let behind = |node: usize| if node >> 2 & 1 == 1 { PALE } else { 0.0 };
+        let behind = |node: usize| if node >> 2 & 1 == 1 { PALE_MAX } else { 0.0 };
         layout.pale = (0..topology.nodes()).map(behind).collect();
     }
     layout.join(topology, |_, _| 0.0);
     layout
 }
 
-/// All nodes on one circle, the first one at the top; links that are longer in time are fainter.
+/// All nodes on one circle, the first one at the top. Links with higher latencies are fainter.
 fn circle(topology: &Topology) -> Layout {
     let nodes = topology.nodes();
     let mut layout = Layout::default();
     let radius = match nodes {
         1 => 0.0,
-        2 => 0.75 * STEP,
-        _ => (CLOSE / 2.0 / (PI / nodes as f64).sin()).max(1.2 * STEP),
+        2 => 0.75 * GRID_SPACING,
+        _ => (CIRCLE_SPACING / 2.0 / (PI / nodes as f64).sin()).max(1.2 * GRID_SPACING),
     };
     // Two nodes lie side by side.
     let first = if nodes == 2 { PI } else { -PI / 2.0 };
@@ -319,7 +327,7 @@ fn circle(topology: &Topology) -> Layout {
             layout.labels.push(((x, y + 3.5), name.clone()));
         }
     }
-    // Where all are joined with all, the lines are not to hide each other.
+    // In a complete graph the lines are faint, so that they do not hide each other.
     let crowd = match topology.kind() {
         "torus" => 0.0,
         _ => 0.75 * (1.0 - 6.0 / nodes.max(6) as f64),
@@ -337,7 +345,7 @@ fn circle(topology: &Topology) -> Layout {
     layout.join(topology, |from, to| {
         between(topology, (from, to)).map_or(crowd, faint)
     });
-    if (2..=LEGEND_MAX).contains(&latencies.len()) {
+    if (2..=LEGEND_LATENCIES_MAX).contains(&latencies.len()) {
         let wide = 92.0;
         let left = -wide * latencies.len() as f64 / 2.0;
         let (.., bottom) = layout.bounds();
@@ -362,21 +370,20 @@ fn between(topology: &Topology, pair: (LinkEnd, LinkEnd)) -> Option<u32> {
     }
 }
 
-/// A ring with what is on it: stations, or rings one level below, which touch it.
+/// A ring with its stations, or with the rings of the next level, which touch it.
 fn rings(topology: &Topology) -> Layout {
     let fan = topology.levels();
     let mut layout = Layout {
         nodes: vec![(0.0, 0.0); topology.nodes()],
         ..Layout::default()
     };
-    // The radius of a ring on each level, the topmost first, and how far what hangs on it reaches
-    // from its middle.
+    // For each level, the topmost first: the radius of a ring, and the radius with all rings below.
     let mut sizes = vec![(0.0, 0.0); fan.len()];
     let mut below = 0.0_f64;
     for (level, &parts) in fan.iter().enumerate().rev() {
         let places = if level == 0 { parts } else { parts + 1 } as f64;
         let wide = if level + 1 == fan.len() {
-            1.9 * CLOSE
+            1.9 * CIRCLE_SPACING
         } else {
             2.0 * below + 24.0
         };
@@ -385,9 +392,9 @@ fn rings(topology: &Topology) -> Layout {
             _ => wide / 2.0 / (PI / places).sin(),
         };
         let radius = if level + 1 == fan.len() {
-            around.max(0.8 * STEP)
+            around.max(0.8 * GRID_SPACING)
         } else {
-            (around - below).max(1.3 * STEP)
+            (around - below).max(1.3 * GRID_SPACING)
         };
         sizes[level] = (
             radius,
@@ -395,7 +402,7 @@ fn rings(topology: &Topology) -> Layout {
         );
         below = radius
             + if level + 1 == fan.len() {
-                RADIUS
+                NODE_RADIUS
             } else {
                 2.0 * below
             };
@@ -404,8 +411,7 @@ fn rings(topology: &Topology) -> Layout {
     layout
 }
 
-/// Draws the ring of a level that has the parts from the `index`th on; it touches the one above at
-/// `angle`.
+/// Draws the ring number `index` of a level. It touches the ring above at `angle`.
 fn ring(
     layout: &mut Layout,
     fan: &[usize],
@@ -422,7 +428,7 @@ fn ring(
         .map(|part| at(TAU * f64::from(part) / 96.0, radius))
         .collect();
     layout.strokes.push(Stroke { points, faint: 0.0 });
-    // The way up takes one place.
+    // The connection to the ring above takes one position.
     let places = if level == 0 { parts } else { parts + 1 } as f64;
     let first = if level == 0 { 0.0 } else { 1.0 };
     let part_angle = |part: f64| angle + TAU * (part + first) / places;
@@ -453,9 +459,9 @@ fn ring(
 fn tree(topology: &Topology) -> Layout {
     let fan = topology.levels();
     let mut layout = Layout::default();
-    // Groups of leaves stand apart.
+    // Leaves of different switches are further apart.
     let group = fan.last().copied().unwrap_or(1);
-    let leaf = |leaf: usize| (leaf as f64 * CLOSE * 0.85) + (leaf / group) as f64 * 16.0;
+    let leaf = |leaf: usize| (leaf as f64 * CIRCLE_SPACING * 0.85) + (leaf / group) as f64 * 16.0;
     layout.nodes = (0..topology.nodes())
         .map(|node| (leaf(node), 0.0))
         .collect();
@@ -464,7 +470,7 @@ fn tree(topology: &Topology) -> Layout {
         let leaves = topology.nodes() / switches;
         for switch in 0..switches {
             let (first, last) = (leaf(switch * leaves), leaf((switch + 1) * leaves - 1));
-            let height = (fan.len() - level) as f64 * STEP;
+            let height = (fan.len() - level) as f64 * GRID_SPACING;
             layout.switches.push(((first + last) / 2.0, -height));
         }
         switches *= fan[level];

@@ -1,36 +1,34 @@
-//! Pictures of topologies: nodes as discs, links as lines, in the form in which such networks are
-//! usually drawn.
+//! Pictures of topologies: nodes as discs and links as lines, in the usual form of each kind of
+//! network.
 
 mod layout;
 
 use hither_core::Topology;
 
-use super::scene::{Anchor, Colour, Face, Scene};
-use super::{FAINT, INK, Plot};
+use super::picture::{FAINT, INK, Plot, WHITE};
+use super::scene::{Anchor, Colour, Font, Scene};
 use crate::{Error, Result};
-use layout::{Layout, Stroke};
+use layout::{Layout, NODE_RADIUS, Stroke};
 
-/// The most nodes that a picture shows legibly.
+/// The most nodes of a legible picture.
 const NODES_MAX: usize = 256;
 
-const NODE: Colour = Colour(0x00, 0x72, 0xb2);
-const LINK: Colour = Colour(0x80, 0x80, 0x80);
-const WHITE: Colour = Colour(0xff, 0xff, 0xff);
+const NODE_COLOUR: Colour = Colour(0x00, 0x72, 0xb2);
+const LINK_COLOUR: Colour = Colour(0x80, 0x80, 0x80);
 
-/// From the picture's edge to what is in it, and the height of the title.
+/// The margin of the picture and the height of the title, in points.
 const MARGIN: f64 = 28.0;
-const HEAD: f64 = 52.0;
+const TITLE_HEIGHT: f64 = 52.0;
 
-/// Radius of a node, and half the side of a switch.
-const RADIUS: f64 = 12.0;
-const SWITCH: f64 = 6.0;
+/// Half the side of a switch, in points.
+const SWITCH_HALF_SIDE: f64 = 6.0;
 
-/// Where a topology's nodes and links lie, for pictures that draw more on it.
+/// The coordinates of a topology's nodes and links, for pictures that draw more on them.
 #[derive(Clone, Debug, Default)]
 pub struct NodeLayout {
-    /// The middle of each node.
+    /// The centre of each node.
     pub nodes: Vec<(f64, f64)>,
-    /// The middle of each switch of a tree.
+    /// The centre of each switch of a tree.
     pub switches: Vec<(f64, f64)>,
     /// The links, as lines through points.
     pub lines: Vec<Vec<(f64, f64)>>,
@@ -52,11 +50,11 @@ impl NodeLayout {
     }
 }
 
-/// A topology to be drawn.
+/// The picture of a topology.
 #[derive(Clone, Copy, Debug)]
 pub struct Network<'a> {
     topology: &'a Topology,
-    /// In smaller letters below the name.
+    /// A line in smaller letters below the name.
     subtitle: &'a str,
 }
 
@@ -75,7 +73,7 @@ impl<'a> Network<'a> {
 
     fn draw(&self, scene: &mut Scene, layout: &Layout) {
         for Stroke { points, faint } in &layout.strokes {
-            let colour = LINK.towards(WHITE, *faint);
+            let colour = LINK_COLOUR.towards(WHITE, *faint);
             scene.line(points.clone(), 1.6 - 0.6 * faint, colour);
         }
         for &(tip, angle) in &layout.arrows {
@@ -84,24 +82,24 @@ impl<'a> Network<'a> {
                 let (sin, cos) = angle.sin_cos();
                 (tip.0 + x * cos - y * sin, tip.1 + x * sin + y * cos)
             });
-            scene.fill(turned.to_vec(), LINK);
+            scene.fill(turned.to_vec(), LINK_COLOUR);
         }
         for &(x, y) in &layout.switches {
-            for (half, colour) in [(SWITCH + 2.0, WHITE), (SWITCH, FAINT)] {
+            for (half, colour) in [(SWITCH_HALF_SIDE + 2.0, WHITE), (SWITCH_HALF_SIDE, FAINT)] {
                 let corners = [(-half, -half), (half, -half), (half, half), (-half, half)];
                 scene.fill(corners.map(|(dx, dy)| (x + dx, y + dy)).to_vec(), colour);
             }
         }
         for (node, &(x, y)) in self.topology.all().zip(&layout.nodes) {
-            scene.disc((x, y), RADIUS + 2.0, WHITE);
+            scene.disc((x, y), NODE_RADIUS + 2.0, WHITE);
             let pale = layout.pale.get(node.index()).copied().unwrap_or(0.0);
-            scene.disc((x, y), RADIUS, NODE.towards(WHITE, pale));
-            // A node of memory alone is hollow.
+            scene.disc((x, y), NODE_RADIUS, NODE_COLOUR.towards(WHITE, pale));
+            // A node without CPUs is hollow.
             let hollow = self.topology.cpus(node) == 0;
             if hollow {
-                scene.disc((x, y), RADIUS - 1.8, WHITE);
+                scene.disc((x, y), NODE_RADIUS - 1.8, WHITE);
             }
-            let ink = if hollow { NODE } else { WHITE };
+            let ink = if hollow { NODE_COLOUR } else { WHITE };
             let size = if node.0 < 100 { 11.0 } else { 9.0 };
             let number = node.0.to_string();
             scene.text(x, y + 0.37 * size, size, ink, Anchor::Middle, &number);
@@ -121,15 +119,18 @@ impl Plot for Network<'_> {
         let topology = self.topology;
         let mut layout = layout::of(topology);
         let (left, top, right, bottom) = layout.bounds();
-        let face = Face::new();
-        let title = face.width(topology.name(), 17.0);
-        let title = title.max(face.width(self.subtitle, 11.5));
+        let font = Font::new();
+        let title = font.width(topology.name(), 17.0);
+        let title = title.max(font.width(self.subtitle, 11.5));
         let inside = (right - left).max(title);
         layout.shift(
             MARGIN + (inside - (right - left)) / 2.0 - left,
-            MARGIN + HEAD - top,
+            MARGIN + TITLE_HEIGHT - top,
         );
-        let (width, height) = (inside + 2.0 * MARGIN, bottom - top + HEAD + 2.0 * MARGIN);
+        let (width, height) = (
+            inside + 2.0 * MARGIN,
+            bottom - top + TITLE_HEIGHT + 2.0 * MARGIN,
+        );
         let mut scene = Scene::new(width.ceil(), height.ceil());
         let name = topology.name();
         scene.text(MARGIN, MARGIN + 10.0, 17.0, INK, Anchor::Start, name);
@@ -204,7 +205,7 @@ mod tests {
             for (index, a) in layout.nodes.iter().enumerate() {
                 for b in &layout.nodes[..index] {
                     let apart = (a.0 - b.0).hypot(a.1 - b.1);
-                    assert!(apart > 2.0 * RADIUS, "{text}: {apart}");
+                    assert!(apart > 2.0 * NODE_RADIUS, "{text}: {apart}");
                 }
             }
         }

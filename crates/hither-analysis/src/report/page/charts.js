@@ -1,5 +1,5 @@
-// Charts: uPlot with our axes, marks and colours. A chart is made anew where the theme or its width
-// changes; they are small.
+// Charts: uPlot with our axes, marks and colours. A chart is small, so it is created again when the
+// theme or its width changes.
 
 const charts = new Map();
 
@@ -18,7 +18,7 @@ const axis = (values, label, more = {}) => ({
   ...more,
 });
 
-// A chart in `holder`, whose options and data `make` gives when they are needed.
+// A chart in `holder`. `make` returns its options and data whenever it is drawn.
 const chart = (holder, make, label) => {
   holder.setAttribute("role", "img");
   holder.setAttribute("aria-label", label);
@@ -54,7 +54,7 @@ const redrawCharts = () => {
   for (const holder of [...charts.keys()]) holder.redraw();
 };
 
-// Marks on every line, about ten of them, so that lines differ in grey as well.
+// About ten marks on each line, so that lines can be told apart in grey.
 const marks = (styles) => (plot) => {
   const { ctx } = plot;
   ctx.save();
@@ -79,7 +79,7 @@ const marks = (styles) => (plot) => {
   ctx.restore();
 };
 
-// An upright line with a word at its top.
+// A vertical line with a label at its top.
 const upright = (at, word) => (plot) => {
   const x = plot.valToPos(at, "x", true);
   const { ctx, bbox } = plot;
@@ -95,7 +95,7 @@ const upright = (at, word) => (plot) => {
   const left = x > bbox.left + bbox.width / 2;
   ctx.textAlign = left ? "right" : "left";
   const [textX, textY] = [x + (left ? -5 : 5) * devicePixelRatio, bbox.top + 13 * devicePixelRatio];
-  // Lines may run through it.
+  // Lines may run through the label.
   ctx.strokeStyle = colour("panel");
   ctx.lineWidth = 4 * devicePixelRatio;
   ctx.lineJoin = "round";
@@ -105,7 +105,7 @@ const upright = (at, word) => (plot) => {
   ctx.restore();
 };
 
-// What is under the pointer, in the tooltip.
+// The values under the pointer, in the tooltip.
 const tip = document.getElementById("tip");
 const showTip = (x, y, text) => {
   tip.hidden = false;
@@ -129,8 +129,7 @@ const tipped = (say) => ({
   ],
 });
 
-// Lines over a common axis. Each of `lines` has a label, a style, and points [x, y], ascending by
-// x.
+// Lines over a common axis. Each of `lines` has a label, a style, and points [x, y], sorted by x.
 const lineChart = (
   holder,
   {
@@ -223,7 +222,7 @@ const lineChart = (
     );
   }
   if (both) {
-    // The sizes that matter are often the large ones; a log axis shows what small caches do.
+    // Large sizes often matter most, so the axis is linear first. A log axis shows small caches.
     const button = el(
       "button",
       {
@@ -252,7 +251,7 @@ const nearest = (points, x) => {
   return found;
 };
 
-// Bars with a word under each.
+// Bars with a label below each.
 const barChart = (holder, { bars, values, label, axisLabel, tip: say, name = "c0" }) => {
   const make = () => {
     const few = Math.max(

@@ -1,11 +1,10 @@
-// Colours by theme. Call sites have the colours of Okabe and Ito, which stay apart for most who see
-// colours differently, and a letter; policies have a mark and a dash besides.
+// Colours by theme. Call sites have a letter and the colours of Okabe and Ito, which most people
+// with colour blindness can tell apart. Policies also have a mark and a dash.
 
 const root = document.documentElement;
 const SYSTEM = window.matchMedia("(prefers-color-scheme: dark)");
 
-// "auto", "light" or "dark". Kept for this page alone: a file has no storage that every browser
-// would give it.
+// "auto", "light" or "dark". It is not stored: not every browser gives a local file storage.
 let theme = "auto";
 const themed = [];
 
@@ -49,7 +48,7 @@ const MORE_STYLES = [
   ["c1", "▽", [3, 2]],
 ];
 
-// The style of each policy of a list: its own, or else one of those that are left.
+// The style of each policy of a list: its own, or one of the unused styles.
 const policyStyles = (policies) => {
   let next = 0;
   return policies.map((name) => {

@@ -1,4 +1,4 @@
-// Two runs beside each other.
+// The comparison of two runs.
 
 const comparisonSection = (section, holder, { comparison, runs }) => {
   section.hidden = !comparison;

@@ -1,5 +1,5 @@
-// Puts the sections together and keeps them in step: which run is shown, which call site is
-// highlighted, which theme is on.
+// Builds the sections and keeps them consistent: the run that is shown, the highlighted call site,
+// the theme.
 
 const report = JSON.parse(document.getElementById("data").textContent);
 
@@ -34,7 +34,7 @@ const showRun = async (index) => {
   document.querySelector("#picture .lead").textContent = memory
     ? LEAD.replace("Files", "Regions")
     : LEAD;
-  // Where pages lie is what there is to decide about them, and comes first.
+  // For memory, placements matter most and come first.
   document.getElementById(memory ? "verdict" : "processes").after(document.getElementById("nodes"));
   document.title = `${shortened(visible(commandOf(run)), 60)} · hither report`;
   verdictSection(body("verdict"), run);
@@ -104,7 +104,7 @@ SYSTEM.addEventListener("change", applyTheme);
 themed.push(redrawCharts);
 applyTheme();
 
-// Paper is white.
+// The page is printed in the light theme.
 let before = null;
 addEventListener("beforeprint", () => {
   before = theme;

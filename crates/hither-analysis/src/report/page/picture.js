@@ -1,7 +1,7 @@
-// The space-time picture: a canvas that draws the cells of the grid
-// (crates/hither/src/report/picture.rs) within any window of references and blocks. A pixel has the
-// colour of the call site, or class, that has most of its references: a majority is kept by votes
-// (Boyer and Moore), weighted, so that one pass over the cells is enough.
+// The picture of accesses: a canvas that draws the cells of the grid (report/access_picture.rs)
+// within any window of references and blocks. A pixel has the colour of the call site, or class,
+// with most of its references. The majority is found in one pass over the cells by weighted votes
+// (Boyer and Moore).
 
 const inflate = async (base64) => {
   const text = atob(base64);
@@ -11,12 +11,12 @@ const inflate = async (base64) => {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 };
 
-// The cells as columns of numbers: where each column of the picture begins, and by cell its row,
-// site, class and count.
+// The cells as arrays: the first cell of each column of the picture, and the row, site, class and
+// count of each cell.
 const decoded = async (picture) => {
   const packed = await inflate(picture.cells);
   let at = 0;
-  // So many numbers of seven bits a byte, all below 2 to the 32nd.
+  // Decodes this many LEB128 numbers, all below 2 to the 32nd.
   const numbers = (length) => {
     const found = new Uint32Array(length);
     for (let index = 0; index < length; index++) {
@@ -132,8 +132,8 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     });
   };
 
-  // The number of a colour: call sites 0 to 5, the rest 6, selected beyond these 7; classes 8 to
-  // 11; not highlighted 12.
+  // The index of a colour: call sites 0 to 5, all other call sites 6, a selected one of these 7,
+  // classes 8 to 11, not highlighted 12.
   const PALETTE = [...SITE_COLOURS, "rest", "ink", ...CLASS_COLOURS];
   const DIM = PALETTE.length;
   const highlights = () => selected !== null || kind !== null;
@@ -162,7 +162,7 @@ const spaceTime = (holder, run, cells, { onSite }) => {
       (kind === null ? "" : `; highlighted: ${CLASSES[kind]}`);
   };
 
-  // Files as faint bands, where there are few enough to see.
+  // Files are faint bands if there are not too many.
   const bands = () => {
     const { width, height } = plot();
     ctx.fillStyle = colour("ground");
@@ -191,7 +191,7 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     const firstColumn = Math.max(0, Math.floor(view.x0 / step));
     const lastColumn = Math.min(picture.columns - 1, Math.floor(view.x1 / step));
     const bySite = colouring === "site";
-    // Where cells are few, lines of single pixels would be faint.
+    // With few cells, lines of single pixels would be too faint.
     const shown = cells.start[lastColumn + 1] - cells.start[firstColumn];
     const least = shown * 60 < width * height ? Math.ceil(1.5 * ratio) : 1;
     const colourOf = (cell) => {
@@ -201,11 +201,11 @@ const spaceTime = (holder, run, cells, { onSite }) => {
       const site = cells.site[cell];
       return site < 6 ? site : selected === site ? 7 : 6;
     };
-    // The colour with most votes wins a place: each reference is a vote, and votes for others
-    // cancel its own.
+    // Each reference is a vote for a colour, and votes for other colours cancel it. The remaining
+    // colour wins the pixel.
     const place = { sum: 0, votes: 0, of: 0 };
     const add = (of, weight) => {
-      // What is highlighted is never hidden by what is not.
+      // A highlighted call site is never hidden by others.
       if (of === DIM && place.sum > 0 && place.of !== DIM) return;
       if (place.sum === 0 || (of !== DIM && place.of === DIM))
         Object.assign(place, { sum: 0, votes: 0, of });
@@ -225,8 +225,8 @@ const spaceTime = (holder, run, cells, { onSite }) => {
         const row = cells.row[cell];
         const low = row * high;
         const seen = low < view.y1 && low + high > view.y0;
-        // Cells of one place are counted before it is painted: it may be hundreds of pixels with
-        // hundreds of cells each.
+        // The cells of one place are counted before it is painted, since it may have hundreds of
+        // pixels with hundreds of cells each.
         place.sum = 0;
         for (; cell < end && cells.row[cell] === row; cell++)
           if (seen) add(colourOf(cell), cells.count[cell]);
@@ -278,7 +278,7 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     const layer = new OffscreenCanvas(width, height);
     layer.getContext("2d").putImageData(image, 0, 0);
     ctx.drawImage(layer, Math.round(MARGIN.left * ratio), Math.round(MARGIN.top * ratio));
-    // A letter where the colour's own pixel lies nearest to the middle of all of them.
+    // The letter is at the pixel of the colour that is nearest to the centre of all its pixels.
     const nearest = PALETTE.map(() => [Infinity, 0, 0]);
     for (let pixel = 0; pixel < sum.length; pixel++) {
       if (sum[pixel] === 0 || who[pixel] === DIM) continue;
@@ -298,7 +298,7 @@ const spaceTime = (holder, run, cells, { onSite }) => {
         x: MARGIN.left + nearest[of][1] / ratio,
         y: MARGIN.top + nearest[of][2] / ratio,
       };
-      // Call sites that take turns have one middle: letters stand beside each other then.
+      // Call sites that alternate have the same centre; then letters are placed side by side.
       while (tags.some((other) => Math.hypot(other.x - tag.x, other.y - tag.y) < 20)) tag.x += 20;
       tags.push(tag);
     });
@@ -357,7 +357,7 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     ctx.restore();
   };
 
-  // The cell under a place of the canvas, or the nearest within a few pixels of it.
+  // The cell at a point of the canvas, or the nearest one within a few pixels.
   const under = (x, y) => {
     const { width, height } = plot();
     if (x < MARGIN.left || x > MARGIN.left + width || y < MARGIN.top || y > MARGIN.top + height)
@@ -418,7 +418,7 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     const rect = canvas.getBoundingClientRect();
     return [event.clientX - rect.left, event.clientY - rect.top];
   };
-  // Fingers and buttons that are down, by pointer, with where they began and are.
+  // The pointers that are down, with their first and current positions.
   const down = new Map();
   let pinched = null;
   canvas.addEventListener("pointerdown", (event) => {
@@ -504,7 +504,7 @@ const spaceTime = (holder, run, cells, { onSite }) => {
   canvas.addEventListener(
     "wheel",
     (event) => {
-      // Without a key the page scrolls, as it does elsewhere.
+      // Without a modifier key the wheel scrolls the page.
       if (!event.ctrlKey && !event.metaKey) return;
       event.preventDefault();
       const [x, y] = place(event);

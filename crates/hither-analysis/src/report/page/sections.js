@@ -1,5 +1,5 @@
-// The sections about one run. Every number is taken from the page's data as it is; what is worked
-// out here is only where it goes.
+// The sections about one run. Every number is taken from the page's data; only the layout is
+// computed here.
 
 const tile = (name, value, note) =>
   el(
@@ -12,8 +12,8 @@ const tile = (name, value, note) =>
 const commandOf = (run) =>
   run.trace.command.length > 0 ? run.trace.command.join(" ") : run.trace.path;
 
-// One word, and the gain in each stretch of the trace: upwards, or downwards where it is a loss;
-// grey where the cache is not full yet.
+// The confidence in one word, and a bar for each segment of the trace: upwards for a gain,
+// downwards for a loss, grey where the cache is not full yet.
 const sureness = (confidence) => {
   if (!confidence) return null;
   const { gains, warm_up: warmUp } = confidence;
@@ -21,7 +21,7 @@ const sureness = (confidence) => {
   const scale = 28 / Math.max(most - Math.min(...gains, 0), 0.02);
   const wide = 240 / Math.max(gains.length, 1);
   const points = gains.map((gain) => fixed(gain * 100, 1)).join(", ");
-  const label = `gain in points of hit ratio in each stretch of the trace: ${points}`;
+  const label = `gain in points of hit ratio in each segment of the trace: ${points}`;
   const strip = stripOf(
     gains,
     (ctx, gain, at) => {
@@ -51,8 +51,8 @@ const verdictSection = (holder, run) => {
   const memory = run.kind === "memory";
   const change = {
     policy: `Use ${advice.policy}`,
-    size: "Give it room",
-    nothing: "Leave it as it is",
+    size: "Use a larger cache",
+    nothing: "Change nothing",
   }[advice.change];
   const badges = memory
     ? null
@@ -138,7 +138,7 @@ const verdictSection = (holder, run) => {
   );
 };
 
-// The points of a curve together with the results of the table, ascending.
+// The points of a curve and the results of the table, sorted by size.
 const withTable = (points, results, blockBytes) => {
   const all = new Map(points);
   for (const result of results) all.set(result.cache_blocks * blockBytes, result.hit_ratio);
@@ -234,13 +234,13 @@ const ratiosSection = (holder, run) => {
     el(
       "p",
       { class: "note" },
-      "Bold: the best at that size but for opt, which knows the future. Marks on the lines tell " +
-        "the policies apart in grey.",
+      "Bold: the best at that size, without opt, which knows the future. The lines have marks, " +
+        "so that policies differ in grey too.",
     ),
   );
 };
 
-// What share of references each class has, over sixty parts of the trace, as a strip.
+// A strip with the share of each class in the references, in sixty parts of the trace.
 const STRIP = 60;
 
 const classStrips = (run, cells) => {
@@ -556,8 +556,8 @@ const shapeSection = (holder, run) => {
   barChart(
     part(
       "Reuse distance",
-      "How much else is used before a block is used again: what an LRU cache of that size would " +
-        "add to the hits. The last bar is first uses.",
+      "The number of other blocks that are used before a block is used again: the hits that an " +
+        "LRU cache of that size adds. The last bar is first uses.",
     ),
     {
       bars: [
@@ -655,8 +655,8 @@ const shapeSection = (holder, run) => {
       el(
         "p",
         { class: "note" },
-        "What each classifier takes references for: pcc tells call sites apart, ubm files, " +
-          "dear processes.",
+        "The classes of references, as each policy sees them: pcc classifies call sites, " +
+          "ubm files, dear processes.",
       ),
       shares,
       el(

@@ -1,6 +1,6 @@
-// A table that can be sorted, filtered and picked from. Columns: `head`, `text` (what is shown and
-// searched), and for numbers `value` (what is sorted by); `cell` where more than a text is shown;
-// `absent` where the column would be empty.
+// A table that can be sorted, filtered and selected from. A column has `head`, `text` (shown and
+// searched), for numbers `value` (the sort key), `cell` if it shows more than text, and `absent` if
+// the column would be empty.
 
 const STEP = 20;
 
@@ -152,7 +152,7 @@ const table = (
     foot,
   );
   return {
-    // Marks a row without telling anybody.
+    // Marks a row without an event.
     mark: (wantedRow) => {
       picked = wantedRow === null ? null : rows.indexOf(wantedRow);
       if (picked !== null && picked >= 0) {

@@ -1,6 +1,6 @@
-// Elements and numbers. Numbers are written as the command writes them
-// (crates/hither/src/format.rs), so that they can be looked for. What comes from a trace becomes
-// text nodes and nothing else.
+// Elements and numbers. Numbers are formatted as by the command
+// (crates/hither-analysis/src/format.rs), so that they can be searched for. Names from a trace only
+// become text nodes.
 
 const el = (tag, properties = {}, ...children) => {
   const element = document.createElement(tag);
@@ -25,7 +25,7 @@ const plural = (noun) =>
 
 const counted = (number, noun) => `${count(number)} ${number === 1 ? noun : plural(noun)}`;
 
-// Rust rounds a number that lies just between two to the even one, toFixed to the larger.
+// Rust rounds halves to even, toFixed rounds them up.
 const fixed = (number, digits) => {
   const scaled = number * 10 ** digits;
   const between =
@@ -49,7 +49,7 @@ const bytes = (number) => {
 
 const shortPercent = (share) => `${+(share * 100).toFixed(1)} %`;
 
-// For axes: 64 MiB and not 64.00 MiB.
+// Sizes for axes: 64 MiB instead of 64.00 MiB.
 const shortBytes = (number) =>
   bytes(number)
     .replace(/\.0+ /, " ")
@@ -86,8 +86,8 @@ const shortened = (text, width) => {
   return `${letters.slice(0, head).join("")}…${letters.slice(tail).join("")}`;
 };
 
-// Characters that change how their neighbours are shown (line ends, controls, direction marks) are
-// shown themselves.
+// Makes characters visible that change how their neighbours are shown: line ends, controls,
+// direction marks.
 const visible = (text) =>
   text.replace(
     /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g,
@@ -97,7 +97,7 @@ const visible = (text) =>
     },
   );
 
-// A call site with the paths in it cut to names: the whole is in its title and in the filter.
+// A call site with its paths shortened to file names. The title and the filter have the full text.
 const brief = (label) => visible(label).replace(/(^|[\s(])[^\s():]*\/([^\s():/]+)/g, "$1$2");
 
 const body = (section) => document.querySelector(`#${section} .body`);

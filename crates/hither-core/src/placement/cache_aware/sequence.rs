@@ -1,19 +1,19 @@
-//! Whether a region is touched in sequence, from its first faults (thesis, section 4.4.1).
+//! Whether a region is touched sequentially, from its first faults (thesis, section 4.4.1).
 //!
-//! Each fault is compared with the sequences seen so far: the page after the end of one extends it,
-//! any other one may begin a new one, so that sequences may be interleaved. A sequence of
-//! `sequence` pages makes the region remote; a region that has seen `faults` faults without one is
-//! local. Sequences go upwards: a region that is walked down is local, as in the thesis, which
+//! Each fault is compared with the sequences seen so far: the page after the end of a sequence
+//! extends it, any other page may begin a new one, so sequences may be interleaved. A sequence of
+//! `sequence` pages makes the region remote; a region with `faults` faults and no such sequence is
+//! local. Sequences ascend: a region that is walked downwards is local, as in the thesis, which
 //! speaks of the sequence's end.
 
-use crate::placement::RegionTier;
+use crate::placement::events::RegionTier;
 
-/// The faults of a region that is not decided on.
+/// The faults of an undecided region.
 pub(super) struct Sequences {
     sequence: u64,
     faults: u64,
     seen: u64,
-    /// The page that would extend each, and its length; as many as there were faults at most.
+    /// For each sequence the page that would extend it, and its length; at most as many as faults.
     known: Vec<(u32, u64)>,
 }
 
@@ -27,8 +27,7 @@ impl Sequences {
         }
     }
 
-    /// A fault at the page with this number in the region: what the region is, where that is known
-    /// now.
+    /// Handles a fault at this page of the region. Returns the region's tier once it is known.
     pub(super) fn fault(&mut self, index: u32) -> Option<RegionTier> {
         self.seen += 1;
         match self.known.iter_mut().find(|(next, _)| *next == index) {

@@ -1,22 +1,22 @@
 //! How much of a node's memory is in use: all that is allocated, or what a sample says (thesis,
 //! sections 4.5.3 and 5.5.1).
 //!
-//! Where pages are replaced, frames that are allocated but idle are as good as free. At the begin
-//! of each period a given part of all allocated pages (1 % in the thesis) is drawn at random and
-//! unmapped; a page that is touched is mapped again, at the cost of a trap. The part of a node's
-//! sampled pages that were touched in the period before is what is in use of those that are
-//! allocated. Before the first period has ended all are taken for used.
+//! Where pages are replaced, frames that are allocated but idle are as good as free. At the
+//! beginning of each period a given share of all allocated pages (1 % in the thesis) is drawn at
+//! random and unmapped. A touched page is mapped again, which costs a trap. A node's usage is its
+//! allocated share, times the share of its sampled pages that was touched in the last period.
+//! Before the first period has ended, all pages count as used.
 
-use crate::Random;
 use crate::ids::{Block, Node};
-use crate::placement::Nodes;
+use crate::placement::nodes::Nodes;
+use crate::random::Random;
 
-/// Mapping a page again: a trap without a fault's other work.
+/// The cost of mapping a page again: a trap without the other work of a fault.
 const TRAP_NS: u64 = 1_000;
 
 /// Usage of each node.
 pub(super) struct Usage {
-    /// Nothing where allocated means used.
+    /// None where allocated pages count as used.
     sampler: Option<Sampler>,
 }
 
@@ -25,16 +25,16 @@ struct Sampler {
     period_ns: u64,
     next_ns: u64,
     random: Random,
-    /// All pages that were ever placed, each once; and which.
+    /// All pages that were ever placed, each once; and by page, whether it is among them.
     known: Vec<Block>,
     is_known: Vec<bool>,
-    /// Pages that are unmapped now, and those that were at the begin of the period.
+    /// Pages that are unmapped now, and those that were at the beginning of the period.
     unmapped: Vec<bool>,
     drawn: Vec<Block>,
-    /// By node: of the sample, how many there are, and how many were touched.
+    /// By node: the pages of the sample, and how many of them were touched.
     sampled: Vec<u32>,
     touched: Vec<u32>,
-    /// By node: the part that was touched in the last period.
+    /// By node: the share that was touched in the last period.
     in_use: Vec<f64>,
     overhead_ns: u64,
 }
@@ -60,7 +60,7 @@ impl Usage {
         }
     }
 
-    /// The part of a node's frames that is in use.
+    /// The share of a node's frames that is in use.
     pub(super) fn of(&self, node: Node, nodes: &Nodes) -> f64 {
         let allocated = f64::from(nodes.used(node)) / f64::from(nodes.capacity(node));
         let in_use = self
@@ -78,7 +78,7 @@ impl Usage {
         }
     }
 
-    /// Time has passed.
+    /// Begins the periods that are due.
     pub(super) fn tick(&mut self, nodes: &Nodes) {
         if let Some(sampler) = &mut self.sampler
             && nodes.now_ns() >= sampler.next_ns
@@ -111,7 +111,7 @@ impl Usage {
         }
     }
 
-    /// A copy left: what nobody holds can no longer be touched.
+    /// A copy left a node: a page that no node holds can no longer be touched.
     pub(super) fn gone(&mut self, block: Block, nodes: &Nodes) {
         if let Some(sampler) = &mut self.sampler
             && nodes.home(block).is_none()
@@ -120,7 +120,7 @@ impl Usage {
         }
     }
 
-    /// What traps cost since this was last asked.
+    /// The cost of traps since the last call.
     #[inline]
     pub(super) fn overhead_ns(&mut self) -> u64 {
         let sampler = self.sampler.as_mut();
@@ -129,11 +129,11 @@ impl Usage {
 }
 
 impl Sampler {
-    /// A period ends and the next one begins.
+    /// Ends a period and begins the next one.
     fn draw(&mut self, nodes: &Nodes) {
         for node in 0..self.in_use.len() {
             if self.sampled[node] > 0 {
-                // A page that migrated since is touched elsewhere than where it was drawn.
+                // A page that has migrated since is touched on another node than it was drawn on.
                 let part = f64::from(self.touched[node]) / f64::from(self.sampled[node]);
                 self.in_use[node] = part.min(1.0);
             }

@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::super::{
-    Action, ActionOutcome, Epoch, EpochKind, FilePlacement, IncomingBlock, Nodes, PlacementEntry,
-    PlacementSettings,
-};
+use super::super::entry::{PlacementEntry, PlacementSettings};
+use super::super::events::{Action, ActionOutcome, Epoch, EpochKind, IncomingBlock};
+use super::super::interface::FilePlacement;
+use super::super::nodes::Nodes;
 use crate::access::{Access, Op};
 use crate::ids::{Block, Node, Slot};
-use crate::placement::Counters;
+use crate::placement::counters::Counters;
 use crate::random::Random;
 use crate::spec::Spec;
 use crate::topology::Topology;

@@ -1,21 +1,21 @@
-//! Hot areas: what is known of each region of memory, on which the algorithm works separately
-//! (paper, section 3.4).
+//! Hot areas: the state of each region of memory, on which the algorithm works separately (paper,
+//! section 3.4).
 
 use crate::ids::{Block, Node, Object, Process};
 
-/// Blocks that were never placed belong to none.
-const NONE: u32 = u32::MAX;
+/// In place of an area, for blocks that were never placed.
+const NO_AREA: u32 = u32::MAX;
 
-/// All areas. Every object is one: the compiler of the paper leaves out only arrays that are not
-/// shared, and those have no remote accesses.
+/// All areas. Every object is an area: the compiler of the paper leaves out only arrays that are
+/// not shared, and those have no remote accesses.
 pub(super) struct Areas {
     nodes: usize,
     list: Vec<Area>,
-    /// By area and node: remote latency in what the current invocation saw.
+    /// By area and node: the remote latency in the current invocation.
     remote_ns: Vec<u64>,
     /// The area of each block.
     of: Vec<u32>,
-    /// Areas that the current invocation looked at.
+    /// Areas that the current invocation examined.
     visited: Vec<u32>,
     /// Areas whose last page the current visit of the periodic mode reached.
     passed: Vec<u32>,
@@ -24,12 +24,12 @@ pub(super) struct Areas {
 
 #[derive(Clone)]
 struct Area {
-    /// Whose it is: where processes share a region, that of the last of them to touch a page first.
+    /// Its process: where processes share a region, the last of them to touch a page first.
     process: Process,
     pages: Vec<Block>,
-    /// Where the next visit of the periodic mode begins.
+    /// The page at which the next visit of the periodic mode begins.
     cursor: usize,
-    /// What `r_u / l_u` is multiplied by.
+    /// The factor of `r_u / l_u`.
     factor: f64,
     /// The worst remote latency of a node at the last invocation.
     worst_ns: Option<u64>,
@@ -41,7 +41,7 @@ struct Area {
 }
 
 impl Area {
-    /// Nothing is known of it.
+    /// A new area.
     fn new(process: Process) -> Area {
         Area {
             process,
@@ -72,16 +72,16 @@ impl Areas {
             nodes,
             list: Vec::new(),
             remote_ns: Vec::new(),
-            of: vec![NONE; blocks as usize],
+            of: vec![NO_AREA; blocks as usize],
             visited: Vec::new(),
             passed: Vec::new(),
             turn: 0,
         }
     }
 
-    /// A page came into being, or came back.
+    /// A page was placed, or placed again.
     pub(super) fn placed(&mut self, block: Block, object: Object, process: Process) {
-        if self.of[block.index()] != NONE {
+        if self.of[block.index()] != NO_AREA {
             return;
         }
         if object.index() >= self.list.len() {
@@ -94,13 +94,13 @@ impl Areas {
         area.pages.push(block);
     }
 
-    /// Blocks are numbered below `blocks` from now on.
+    /// Makes room for blocks numbered below `blocks`.
     pub(super) fn grow(&mut self, blocks: u32) {
-        self.of.resize(blocks as usize, NONE);
+        self.of.resize(blocks as usize, NO_AREA);
     }
 
-    /// A region is no more: whose it was, and its pages, which belong to no area now. Its number
-    /// may come again for another region.
+    /// A region was freed: returns its process and its pages, which belong to no area now. Its
+    /// number may be used for another region.
     pub(super) fn freed(&mut self, object: Object) -> (Process, Vec<Block>) {
         let Some(area) = self.list.get_mut(object.index()) else {
             return Default::default();
@@ -108,7 +108,7 @@ impl Areas {
         let process = area.process;
         let pages = std::mem::replace(area, Area::new(process)).pages;
         for page in &pages {
-            self.of[page.index()] = NONE;
+            self.of[page.index()] = NO_AREA;
         }
         self.remote_ns[object.index() * self.nodes..][..self.nodes].fill(0);
         self.visited.retain(|&other| other != object.0);
@@ -116,7 +116,7 @@ impl Areas {
         (process, pages)
     }
 
-    /// The page is looked at: its area, or `None` where that is cold.
+    /// Examines a page: returns its area, or `None` if that is cold.
     #[inline]
     pub(super) fn visit(&mut self, block: Block) -> Option<usize> {
         let number = self.of[block.index()];
@@ -131,7 +131,7 @@ impl Areas {
         Some(number as usize)
     }
 
-    /// What `r_u / l_u` is multiplied by in this area.
+    /// The factor of `r_u / l_u` in this area.
     #[inline]
     pub(super) fn factor(&self, area: usize) -> f64 {
         self.list[area].factor
@@ -143,15 +143,15 @@ impl Areas {
         self.list[area].candidates = true;
     }
 
-    /// Remote latency of one node in the area.
+    /// Adds remote latency of one node in the area.
     #[inline]
     pub(super) fn add(&mut self, area: usize, node: Node, remote_ns: u64) {
         self.remote_ns[area * self.nodes + node.index()] += remote_ns;
     }
 
-    /// The invocation is over for all areas that it looked at: tunes those whose worst remote
-    /// latency grew, and marks as cold those without candidates for `cold` invocations in a row (0:
-    /// never). Says how many were tuned and how many became cold.
+    /// Ends the invocation for all areas that it examined. Tunes those whose worst remote latency
+    /// grew, and marks as cold those without candidates for `cold` invocations in a row (0: never).
+    /// Returns how many were tuned and how many became cold.
     pub(super) fn finish(&mut self, tune: f64, cold: u64) -> Finished {
         let mut visited = std::mem::take(&mut self.visited);
         let mut finished = Finished::default();
@@ -204,9 +204,9 @@ impl Areas {
         }
     }
 
-    /// The next pages of the periodic mode, `count` of them or each page once, into `pages`: areas
-    /// in turn, each from where the last visit ended, cold ones passed by. An area is finished when
-    /// its last page was visited.
+    /// Puts the next pages of the periodic mode into `pages`, `count` of them or each page once:
+    /// areas in turn, each from where the last visit ended, without cold ones. An area is finished
+    /// when its last page was visited.
     pub(super) fn next(&mut self, count: usize, pages: &mut Vec<Block>) {
         pages.clear();
         for _ in 0..self.list.len() {

@@ -1,10 +1,10 @@
 //! The parameters of upm, and what follows from them.
 
 use super::criteria::{Bar, Better, Prices};
+use crate::entry::{Param, ParamKind, Values};
 use crate::ids::Node;
-use crate::placement::Nodes;
-use crate::registry::{Param, ParamKind};
-use crate::spec::Values;
+use crate::placement::entry::inner_placements;
+use crate::placement::nodes::Nodes;
 
 const fn switch(name: &'static str, doc: &'static str, default: u64) -> Param {
     count(name, doc, default, 1)
@@ -22,38 +22,39 @@ const fn count(name: &'static str, doc: &'static str, default: u64, max: u64) ->
     }
 }
 
-/// Figures of the Origin2000 (sections 3.1 and 5.4); what the paper calls "a constant" or "several"
-/// is ours.
+/// The defaults are figures of the Origin2000 (sections 3.1 and 5.4); those for what the paper
+/// calls "a constant" or "several" are ours.
 pub(super) const PARAMS: &[Param] = &[
     Param {
         name: "initial",
-        doc: "where pages are at first",
+        doc: "the placement of pages before they move",
         kind: ParamKind::Placement {
             default: "first-touch",
+            names: inner_placements,
         },
     },
     count(
         "contention_ns",
-        "what each contending node adds to a remote access",
+        "what each contending node adds to the latency of a remote access",
         50,
         1 << 20,
     ),
     count(
         "migration_ns",
-        "what a migration costs, `ml`; in a running program it is measured",
+        "the cost of a migration, `ml`; in a running program it is measured",
         1_100_000,
         1 << 40,
     ),
     switch("optimistic", "1: `ml` is left out", 0),
     switch(
         "history",
-        "1: counters go on over iterations; 0: they start anew, as always for samples",
+        "1: counters accumulate over iterations; 0: they start again, as always for samples",
         1,
     ),
     switch("predictive", "1: pages follow threads that moved", 1),
     count(
         "stay",
-        "constructs that a thread must stay where it moved to",
+        "constructs that a thread must stay on the node that it moved to",
         2,
         1 << 20,
     ),
@@ -64,7 +65,7 @@ pub(super) const PARAMS: &[Param] = &[
     ),
     Param {
         name: "tune",
-        doc: "what an area's latency ratio is multiplied by when its worst remote latency grew; \
+        doc: "the factor of an area's latency ratio when its worst remote latency grew; \
               1: never",
         kind: ParamKind::Real {
             default: 1.1,
@@ -74,7 +75,7 @@ pub(super) const PARAMS: &[Param] = &[
     },
     count(
         "cold",
-        "invocations without candidates after which an area is not looked at; 0: never",
+        "invocations without candidates after which an area is ignored; 0: never",
         10,
         1 << 20,
     ),
@@ -96,7 +97,7 @@ pub(super) const PARAMS: &[Param] = &[
     },
     Param {
         name: "visit",
-        doc: "pages looked at each period",
+        doc: "pages examined each period",
         kind: ParamKind::Count {
             default: 512,
             min: 1,
@@ -111,14 +112,14 @@ pub(super) const PARAMS: &[Param] = &[
     ),
 ];
 
-/// The time between two invocations, where it takes the place of iterations.
+/// The time between two invocations, where periods replace iterations.
 pub(super) fn period_ns(values: &Values) -> Option<u64> {
     let period_ns = (values.real(11) * 1e6) as u64;
     (period_ns > 0).then_some(period_ns)
 }
 
-/// Their values.
-pub(super) struct Config {
+/// The values of the parameters.
+pub(super) struct UpmConfig {
     pub(super) contention_ns: u32,
     /// 0 in the optimistic variant.
     pub(super) migration_ns: u64,
@@ -136,9 +137,9 @@ pub(super) struct Config {
     pub(super) sampled: bool,
 }
 
-impl Config {
-    pub(super) fn of(values: &Values, sampled: bool) -> Config {
-        Config {
+impl UpmConfig {
+    pub(super) fn of(values: &Values, sampled: bool) -> UpmConfig {
+        UpmConfig {
             contention_ns: values.count(1) as u32,
             migration_ns: match values.count(3) {
                 0 => values.count(2),
@@ -158,14 +159,14 @@ impl Config {
         }
     }
 
-    /// What a migration was measured to cost.
+    /// Sets the measured cost of a migration.
     pub(super) fn set_migration_ns(&mut self, migration_ns: u64) {
         if !self.optimistic {
             self.migration_ns = migration_ns;
         }
     }
 
-    /// What accesses to pages of a home cost.
+    /// The prices of accesses to pages of a home.
     pub(super) fn prices<'a>(
         &self,
         nodes: &'a Nodes,

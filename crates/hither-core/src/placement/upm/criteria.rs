@@ -2,7 +2,7 @@
 
 use crate::ids::Node;
 
-/// What accesses to pages of one home cost.
+/// The prices of accesses to pages of one home.
 pub(super) struct Prices<L> {
     /// `r_u(i, h)`: the uncontended latency from a node to the home; `l_u` from the home itself.
     pub(super) latency_ns: L,
@@ -10,11 +10,10 @@ pub(super) struct Prices<L> {
     pub(super) contention_ns: u32,
 }
 
-/// What a migration must bring in.
+/// How much a migration must save.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Bar {
-    /// What `r_u(i, h) / l_u` is multiplied by: 1, or more in an area that was tuned to be more
-    /// selective.
+    /// The factor of `r_u(i, h) / l_u`: 1, or more in an area that was tuned to be more selective.
     pub(super) factor: f64,
     /// `ml`, the latency of a migration; 0 in the optimistic variant.
     pub(super) migration_ns: u64,
@@ -25,7 +24,7 @@ pub(super) struct Bar {
 pub(super) struct Better {
     /// The node that gets the page.
     pub(super) to: Node,
-    /// `ral_tot(i, h)` less the right side of equation 1: what staying has cost too much.
+    /// `ral_tot(i, h)` less the right side of equation 1: how much too much staying has cost.
     pub(super) gain_ns: f64,
 }
 
@@ -47,13 +46,13 @@ impl<L: Fn(Node) -> u32> Prices<L> {
             })
     }
 
-    /// Equation 1 for every node, `ral_tot(i, h) > (r_u(i, h) / l_u) * lal_tot + ml`; of those that
-    /// satisfy it, the one with the highest `ral_tot(i, h) / lal_tot`, the lowest number among
-    /// equals.
+    /// Equation 1 for every node, `ral_tot(i, h) > (r_u(i, h) / l_u) * lal_tot + ml`. Of the nodes
+    /// that satisfy it, returns the one with the highest `ral_tot(i, h) / lal_tot`, the lowest
+    /// number among equals.
     ///
-    /// With `lal_tot` being `l_u` times the local accesses, the right side is `r_u(i, h)` times the
+    /// `lal_tot` is `l_u` times the local accesses, so the right side is `r_u(i, h)` times the
     /// local accesses: what they would cost if the page were at `i`. `lal_tot` is the same for all
-    /// nodes, so that the highest ratio is the highest `ral_tot`, which is defined without local
+    /// nodes, so the highest ratio is the highest `ral_tot`, which is defined without local
     /// accesses, too.
     pub(super) fn competitive(&self, counts: &[u32], home: Node, bar: Bar) -> Option<Better> {
         let local = u64::from(counts[home.index()]);
@@ -74,8 +73,8 @@ impl<L: Fn(Node) -> u32> Prices<L> {
 }
 
 /// Equation 3, `r_acc(i, t) > r_acc(i, t-1)` and `l_acc(t) < l_acc(t-1)`, for nodes that a thread
-/// moved to; of those that satisfy it, the one with the most accesses in iteration `t`, the lowest
-/// number among equals.
+/// moved to. Of those that satisfy it, returns the one with the most accesses in iteration `t`, the
+/// lowest number among equals.
 pub(super) fn predictive(now: &[u32], before: &[u32], home: Node, to: &[bool]) -> Option<Node> {
     if now[home.index()] >= before[home.index()] {
         return None;

@@ -1,44 +1,44 @@
 //! UPM: user-level dynamic page migration. At the end of each iteration of a program, the counts of
-//! accesses by page and node are a whole picture of its pattern; pages move then, all at once, to
+//! accesses by page and node describe its whole access pattern; then pages move, all at once, to
 //! where they are used.
 //!
 //! Source: Nikolopoulos, Papatheodorou, Polychronopoulos, Labarta and Ayguadé, "A case for
-//! user-level dynamic page migration", ICS 2000, sections 3 and 4. Readings chosen where it can be
-//! read in several ways:
+//! user-level dynamic page migration", ICS 2000, sections 3 and 4. Readings chosen where several
+//! are possible:
 //!
-//! - *Counters go on over iterations* (`history=1`), as the hardware's do: section 3.2 speaks of
-//!   counts that increase linearly with the iterations, of obsolete history, and of waiting until
-//!   enough was collected. A page whose remote accesses cost little moves once they have cost as
-//!   much as the migration, which is what makes the criterion competitive. `history=0` judges each
-//!   iteration by itself.
-//! - `c(h)` counts every node with more accesses than the home, the candidate itself among them.
-//! - *A page freezes* when the competitive criterion would return it to its previous home,
-//!   whichever migration it is; cycles of three nodes go unnoticed, as the paper says of BT
-//!   (section 5.4). Figure 1 applies the prevention to the predictive criterion, section 3.3 to the
-//!   competitive one alone; here it is the latter. A predictive migration makes the past of its
-//!   page void: its counters, its previous home, its being frozen.
+//! - *Counters accumulate over iterations* (`history=1`), as the hardware's do: section 3.2 speaks
+//!   of counts that increase linearly with the iterations, of obsolete history, and of waiting
+//!   until enough was collected. A page whose remote accesses cost little moves once they have cost
+//!   as much as the migration, which makes the criterion competitive. With `history=0` each
+//!   iteration is judged by itself.
+//! - `c(h)` counts every node with more accesses than the home, including the candidate itself.
+//! - *A page freezes* when the competitive criterion would return it to its previous home, whatever
+//!   the criterion of its last migration; cycles of three nodes go unnoticed, as the paper says of
+//!   BT (section 5.4). Figure 1 applies the prevention to the predictive criterion, section 3.3 to
+//!   the competitive one only; here it is the latter. A predictive migration clears the past of its
+//!   page: its counters, its previous home and its freezing.
 //! - *The predictive criterion* also takes over when the number of threads changed (sections 3.2
-//!   and 5.5); then a page may follow to any node, since the work went to threads that need not
-//!   have moved. When no page fits any more, the competitive criterion is applied in the same
-//!   invocation.
+//!   and 5.5). Then a page may follow to any node, because the work went to threads that need not
+//!   have moved. When no page satisfies it any more, the competitive criterion is applied in the
+//!   same invocation.
 //! - *Selectiveness* is raised by the factor `tune`, which the paper does not give, and never
 //!   lowered.
 //! - *Hot areas* are all objects.
-//! - *The periodic mode* adds up what each period counted, and looks at `visit` pages a period,
-//!   areas in turn. With `history=0` the counters of a page start anew when it was looked at. It
-//!   has no iterations to compare, and so no predictive criterion.
+//! - *The periodic mode* adds up what each period counted, and examines `visit` pages a period,
+//!   taking areas in turn. With `history=0` the counters of a page start again at zero when it was
+//!   examined. It has no iterations to compare, and so no predictive criterion.
 //! - *In a mix of programs* each has its own iterations, threads and criteria, as if linked with
 //!   its own copy of the runtime.
-//! - *Of a running program* the counts are estimates from samples, which are sure rather than whole
-//!   and carry their own history: each iteration is judged by itself, none is skipped (whoever
-//!   samples knows what was seen before several nodes used a page), no area is tuned by what may be
-//!   noise, and none is cold; whoever samples looks less often where nothing comes of it. More
-//!   accesses than an iteration ago may be noise as well: a page follows only to a node that has
-//!   more of it than its home. As samples go with threads that move, an iteration after which
-//!   threads have not stayed yet is put off, once: the competitive criterion would have the first
-//!   word on what the predictive one is for. What a migration costs is measured.
-//! - The work is done by a thread of its own, overlapped with the program's (section 4): watching
-//!   costs nothing here.
+//! - *In a running program* the counts are estimates from samples: conservative rather than
+//!   complete, and with their own history. So each iteration is judged by itself, and none is
+//!   skipped (the sampler knows what was seen before several nodes used a page). No area is tuned
+//!   by what may be noise, and none is cold; the sampler itself samples less where nothing comes of
+//!   it. More accesses than an iteration ago may be noise as well: a page follows only to a node
+//!   that has more of its accesses than its home. Samples move with threads, so an iteration that
+//!   ends before moved threads have stayed long enough is put off, once: otherwise the competitive
+//!   criterion would decide what the predictive one is for. The cost of a migration is measured.
+//! - A separate thread does the work, overlapped with the program's (section 4): observation costs
+//!   nothing here.
 
 mod areas;
 mod config;
@@ -50,16 +50,16 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use super::{
-    Action, ActionOutcome, Build, Counters, Epoch, EpochKind, EpochNeeds, MemoryPlacement, Nodes,
-    Placement, PlacementEntry, PlacementSettings, Region, RegionTier,
-};
+use super::counters::Counters;
+use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings};
+use super::events::{Action, ActionOutcome, Epoch, EpochKind, Region, RegionTier};
+use super::interface::{MemoryPlacement, Placement};
+use super::nodes::Nodes;
 use crate::access::Access;
+use crate::entry::{Compared, Mechanism, Needs, Values};
 use crate::ids::{Block, Node, Object, Process};
-use crate::registry::{Compared, Mechanism, Needs};
-use crate::spec::Values;
 use areas::Areas;
-use config::{Config, PARAMS};
+use config::{PARAMS, UpmConfig};
 use criteria::Bar;
 use movers::Movers;
 use replay::{Replay, Step};
@@ -83,22 +83,22 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     build: Build::Memory(build),
 };
 
-/// Makes one.
+/// Builds the policy.
 fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn MemoryPlacement> {
-    let config = Config::of(values, settings.sampled);
+    let config = UpmConfig::of(values, settings.sampled);
     let nodes = settings.topology.nodes();
     Box::new(Upm {
         initial: settings.initial(values, 0),
         programs: Vec::new(),
         last: Vec::new(),
         areas: Areas::new(nodes, settings.blocks),
-        // A trace without iterations sums up its periods, whatever the parameters say.
+        // A trace without iterations accumulates its periods, whatever the parameters say.
         sums: Counters::new(nodes, settings.blocks),
         config,
         nodes,
-        pages: vec![Page::default(); settings.blocks as usize],
+        pages: vec![PageHistory::default(); settings.blocks as usize],
         early: false,
-        statistics: Statistics::default(),
+        statistics: UpmStatistics::default(),
         asked: VecDeque::new(),
         visiting: Vec::new(),
         steps: Vec::new(),
@@ -106,45 +106,45 @@ fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn MemoryPla
 }
 
 struct Upm {
-    config: Config,
+    config: UpmConfig,
     nodes: usize,
     initial: Box<dyn MemoryPlacement>,
     areas: Areas,
     /// By process.
-    programs: Vec<Program>,
+    programs: Vec<UpmProgram>,
     /// Counts of each program's last iteration, for the predictive criterion: by process, or one
-    /// for all where no two have a page in common, as of running programs.
+    /// table for all where no two have a page in common, as for running programs.
     last: Vec<Counters>,
-    /// Counts since the start, or since a page was last visited; unused where each iteration is
+    /// Counts since the start, or since a page was last examined; unused where each iteration is
     /// judged by itself.
     sums: Counters,
-    pages: Vec<Page>,
+    pages: Vec<PageHistory>,
     /// Whether the invocation is one of the program's first two.
     early: bool,
-    statistics: Statistics,
-    /// Migrations asked for that have not been heard of.
+    statistics: UpmStatistics,
+    /// Migrations asked for that have no outcome yet.
     asked: VecDeque<PendingMove>,
-    /// Scratch: pages that a period looks at, and what replay asks for.
+    /// Scratch: pages that a period examines, and what replay asks for.
     visiting: Vec<Block>,
     steps: Vec<Step>,
 }
 
-/// What is known of one program.
-struct Program {
+/// The state of one program.
+struct UpmProgram {
     movers: Movers,
     replay: Replay,
     /// Whether the predictive criterion is in use.
     following: bool,
     /// Iterations that ended.
     iterations: u64,
-    /// The last one was not judged, since threads had just moved.
+    /// The last iteration was not judged, because threads had just moved.
     put_off: bool,
 }
 
-impl Program {
-    /// Nothing is known of it, and of no blocks.
-    fn new(nodes: usize, config: &Config) -> Program {
-        Program {
+impl UpmProgram {
+    /// A new program, with tables for no blocks.
+    fn new(nodes: usize, config: &UpmConfig) -> UpmProgram {
+        UpmProgram {
             movers: Movers::new(nodes, config.stay),
             replay: Replay::new(nodes, 0, config.replay),
             following: false,
@@ -156,7 +156,7 @@ impl Program {
 
 /// What the paper keeps of a page that was selected: its previous home, and whether it is frozen.
 #[derive(Clone, Copy, Default)]
-struct Page {
+struct PageHistory {
     previous: Option<Node>,
     frozen: bool,
 }
@@ -175,7 +175,7 @@ enum Why {
 }
 
 #[derive(Default)]
-struct Statistics {
+struct UpmStatistics {
     invocations: u64,
     candidates: u64,
     migrated: u64,
@@ -194,13 +194,12 @@ impl Upm {
         out.push(Action::Migrate { block, to });
     }
 
-    /// The program of a process, which need not have touched a page yet.
-    fn program(&mut self, process: Process) -> &mut Program {
-        let fresh = || Program::new(self.nodes, &self.config);
+    /// The program of a process, which may not have touched a page yet.
+    fn program(&mut self, process: Process) -> &mut UpmProgram {
+        let fresh = || UpmProgram::new(self.nodes, &self.config);
         let programs = self.programs.len().max(process.index() + 1);
         self.programs.resize_with(programs, fresh);
-        // Tables are as long as there are blocks where a program has epochs alone: most processes
-        // have none.
+        // Tables are allocated only for programs with epochs: most processes have none.
         let blocks = self.pages.len() as u32;
         if self.config.predictive {
             let table = self.last_of(process);
@@ -214,7 +213,7 @@ impl Upm {
         program
     }
 
-    /// Which of the tables of last iterations is a program's.
+    /// The index of a program's table in the tables of last iterations.
     fn last_of(&self, process: Process) -> usize {
         match self.config.sampled {
             true => 0,
@@ -246,7 +245,7 @@ impl Upm {
         if predictive {
             let table = self.last_of(process);
             let last = &mut self.last[table];
-            // Estimates that have not changed are not told again.
+            // Estimates that have not changed are not reported again.
             match sampled {
                 true => counts.touched().iter().for_each(|&block| last.reset(block)),
                 false => last.clear(),
@@ -353,8 +352,8 @@ impl Upm {
         self.statistics.cold += finished.cold;
     }
 
-    /// The competitive criterion for one page. `counts`: those of the iteration, or `None` in the
-    /// periodic mode.
+    /// The competitive criterion for one page. `counts` are those of the iteration, or `None` in
+    /// the periodic mode.
     #[inline]
     fn consider(
         &mut self,
@@ -411,7 +410,7 @@ impl Upm {
 
 impl Placement for Upm {
     fn grow(&mut self, blocks: u32) {
-        self.pages.resize(blocks as usize, Page::default());
+        self.pages.resize(blocks as usize, PageHistory::default());
         self.sums.grow(blocks);
         self.areas.grow(blocks);
         self.initial.grow(blocks);
@@ -428,7 +427,7 @@ impl Placement for Upm {
     }
 
     fn on_removed(&mut self, block: Block, at: Node, nodes: &Nodes, out: &mut Vec<Action>) {
-        self.pages[block.index()] = Page::default();
+        self.pages[block.index()] = PageHistory::default();
         self.initial.on_removed(block, at, nodes, out);
     }
 
@@ -476,7 +475,7 @@ impl Placement for Upm {
             if asked.why == Why::Predictive {
                 self.statistics.predicted += 1;
                 self.sums.reset(asked.block);
-                *page = Page::default();
+                *page = PageHistory::default();
             } else {
                 page.previous = Some(asked.from);
             }
@@ -533,7 +532,7 @@ impl MemoryPlacement for Upm {
 
     fn on_process_exit(&mut self, process: Process) {
         if let Some(program) = self.programs.get_mut(process.index()) {
-            *program = Program::new(self.nodes, &self.config);
+            *program = UpmProgram::new(self.nodes, &self.config);
         }
         self.initial.on_process_exit(process);
     }

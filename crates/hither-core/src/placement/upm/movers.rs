@@ -1,19 +1,21 @@
-//! Threads that moved and stayed: when the predictive criterion takes over (paper, section 4).
+//! Threads that moved and stayed: they start the predictive criterion (paper, section 4).
 
 use crate::ids::{Node, Thread};
-use crate::placement::{EpochKind, ThreadMigration};
+use crate::placement::events::{EpochKind, ThreadMigration};
 
-/// Polls, as the paper does before and after each parallel construct, where threads run.
+/// Polls on which nodes threads run, as the paper does before and after each parallel construct.
 pub(super) struct Movers {
     /// Constructs that a thread must stay on its new node.
     stay: u64,
     waiting: Vec<Waiting>,
-    /// Whether a thread came to a node to stay, since the predictive criterion was last given up.
+    /// Whether a thread moved to a node and stayed, since the predictive criterion was last given
+    /// up.
     to: Vec<bool>,
     /// Whether that happened, or the number of threads changed, since the last invocation.
     triggered: bool,
     threads: Option<usize>,
-    /// Whether the iteration marks its constructs: then its own end is no further construct.
+    /// Whether the program marks constructs within iterations: then the end of an iteration is no
+    /// construct.
     constructs: bool,
 }
 
@@ -46,8 +48,8 @@ impl Movers {
         });
     }
 
-    /// A construct or an iteration ended, with so many threads since the last iteration's end.
-    /// Threads that moved were told before.
+    /// A construct or an iteration ended; `threads` is the number since the last iteration's end.
+    /// Threads that moved were reported before.
     pub(super) fn poll(&mut self, kind: EpochKind, threads: usize) {
         let iteration = kind != EpochKind::Construct;
         if !(iteration && self.constructs) {
@@ -68,27 +70,27 @@ impl Movers {
         if iteration {
             let before = self.threads.replace(threads);
             if before.is_some_and(|before| before != threads) {
-                // The work of threads that are gone, or half of the work of each, was taken up
-                // elsewhere by threads that need not have moved themselves.
+                // Other threads took over the work of threads that ended, or parts of the work of
+                // all, without having moved themselves.
                 self.to.fill(true);
                 self.triggered = true;
             }
         }
     }
 
-    /// What was seen so far is no basis to compare with.
+    /// What was seen so far is no basis for a comparison.
     pub(super) fn restart(&mut self) {
         self.threads = None;
         self.triggered = false;
         self.to.fill(false);
     }
 
-    /// Whether threads moved and stayed since this was last asked.
+    /// Whether threads have moved and stayed since the last call.
     pub(super) fn take_triggered(&mut self) -> bool {
         std::mem::take(&mut self.triggered)
     }
 
-    /// Whether threads moved that have not stayed yet.
+    /// Whether threads have moved that have not stayed long enough yet.
     pub(super) fn wait(&self) -> bool {
         !self.waiting.is_empty()
     }

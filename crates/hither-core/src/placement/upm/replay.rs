@@ -1,29 +1,30 @@
-//! Record and replay: pages that are wanted elsewhere during one construct of each iteration are
+//! Record and replay: pages that are needed elsewhere during one construct of each iteration are
 //! moved before it and back after it.
 //!
-//! The paper (end of section 2.3) names the mechanism and leaves it there; what it does follows the
-//! same authors' "Is data distribution necessary in OpenMP?" (SC 2000): one iteration is recorded
-//! construct by construct, once the placement has settled; the competitive criterion is applied to
-//! what each construct alone counted; the most rewarding pages, a limited number for each
-//! construct, are moved before it in every later iteration and moved back when it ends. A move pays
-//! for its way back, too: the bar is twice the migration latency. A page that two successive
-//! constructs want on the same node stays there between them.
+//! The paper (end of section 2.3) only names the mechanism. What it does here follows the same
+//! authors' "Is data distribution necessary in OpenMP?" (SC 2000): one iteration is recorded
+//! construct by construct, once the placement has settled, and the competitive criterion is applied
+//! to the counts of each construct alone. The most rewarding pages, a limited number for each
+//! construct, are moved before it in every later iteration, and moved back when it ends. A move has
+//! to pay for the way back, too: it must save twice the migration latency. A page that two
+//! successive constructs need on the same node stays there between them.
 
 use super::criteria::Better;
 use crate::ids::{Block, Node};
-use crate::placement::{Counters, Nodes};
+use crate::placement::counters::Counters;
+use crate::placement::nodes::Nodes;
 
 /// Invocations before an iteration is recorded: the first two do most of the migrations (paper,
 /// table 1).
-const SETTLING: u64 = 2;
+const SETTLING_INVOCATIONS: u64 = 2;
 
 pub(super) struct Replay {
     /// The most pages moved for a construct.
     pages: usize,
-    state: State,
-    /// The construct that runs, counted from the beginning of the iteration.
+    state: ReplayState,
+    /// The current construct, counted from the beginning of the iteration.
     construct: usize,
-    /// What was counted in the iteration before the construct began; kept while recording.
+    /// The counts of the iteration up to the beginning of the construct; kept while recording.
     seen: Counters,
     /// Scratch: the counts of one page in the construct.
     here: Vec<u32>,
@@ -31,13 +32,13 @@ pub(super) struct Replay {
     plans: Vec<Vec<Planned>>,
     /// Whether a block is in a plan.
     planned: Vec<bool>,
-    /// Blocks that were moved for the construct that runs, with their homes.
+    /// Blocks that were moved for the current construct, with their homes.
     away: Vec<(Block, Node)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// So many invocations until an iteration is recorded.
+enum ReplayState {
+    /// Invocations until an iteration is recorded.
     Settling(u64),
     Recording,
     Replaying,
@@ -49,7 +50,7 @@ struct Planned {
     better: Better,
 }
 
-/// A page to be moved now.
+/// A page to move now.
 pub(super) type Step = (Block, Node);
 
 impl Replay {
@@ -57,7 +58,7 @@ impl Replay {
         let blocks = if pages == 0 { 0 } else { blocks };
         Replay {
             pages: pages as usize,
-            state: State::Settling(SETTLING),
+            state: ReplayState::Settling(SETTLING_INVOCATIONS),
             construct: 0,
             seen: Counters::new(nodes, blocks),
             here: vec![0; nodes],
@@ -67,7 +68,7 @@ impl Replay {
         }
     }
 
-    /// Blocks are numbered below `blocks` from now on.
+    /// Makes room for blocks numbered below `blocks`.
     pub(super) fn grow(&mut self, blocks: u32) {
         if self.pages > 0 {
             self.seen.grow(blocks);
@@ -75,13 +76,13 @@ impl Replay {
         }
     }
 
-    /// Whether the page is moved for constructs, and none of the competitive criterion's business.
+    /// Whether the page is moved for constructs, so that the competitive criterion leaves it alone.
     #[inline]
     pub(super) fn owns(&self, block: Block) -> bool {
         self.planned.get(block.index()) == Some(&true)
     }
 
-    /// A construct ended; `judge` is the competitive criterion with the bar of two migrations.
+    /// A construct ended; `judge` is the competitive criterion at the cost of two migrations.
     pub(super) fn construct_ended(
         &mut self,
         counts: &Counters,
@@ -89,16 +90,16 @@ impl Replay {
         judge: impl Fn(&[u32], Node) -> Option<Better>,
         steps: &mut Vec<Step>,
     ) {
-        if self.state == State::Recording {
+        if self.state == ReplayState::Recording {
             self.record(counts, nodes, judge);
         }
         self.construct += 1;
-        if self.state == State::Replaying {
+        if self.state == ReplayState::Replaying {
             self.step(nodes, steps);
         }
     }
 
-    /// An iteration ended, and with it the construct that ran unless that ended already.
+    /// An iteration ended, and with it the current construct, unless that ended already.
     pub(super) fn iteration_ended(
         &mut self,
         counts: &Counters,
@@ -110,33 +111,33 @@ impl Replay {
             return;
         }
         match &mut self.state {
-            State::Settling(1) => self.state = State::Recording,
-            State::Settling(left) => *left -= 1,
-            State::Recording => {
+            ReplayState::Settling(1) => self.state = ReplayState::Recording,
+            ReplayState::Settling(left) => *left -= 1,
+            ReplayState::Recording => {
                 self.record(counts, nodes, judge);
                 self.seen.clear();
                 for planned in self.plans.iter().flatten() {
                     self.planned[planned.block.index()] = true;
                 }
-                self.state = State::Replaying;
+                self.state = ReplayState::Replaying;
             }
-            State::Replaying => {}
+            ReplayState::Replaying => {}
         }
         self.construct = 0;
-        if self.state == State::Replaying {
+        if self.state == ReplayState::Replaying {
             self.step(nodes, steps);
         }
     }
 
-    /// Threads moved: what was recorded no longer holds. Pages stay where they are, and the
-    /// criteria see to them.
+    /// Threads moved: what was recorded no longer holds. Pages stay where they are; the criteria
+    /// move them if needed.
     pub(super) fn forget(&mut self) {
         for planned in self.plans.drain(..).flatten() {
             self.planned[planned.block.index()] = false;
         }
         self.seen.clear();
         self.away.clear();
-        self.state = State::Settling(SETTLING);
+        self.state = ReplayState::Settling(SETTLING_INVOCATIONS);
     }
 
     fn record(
@@ -168,7 +169,7 @@ impl Replay {
         plan.sort_by_key(|planned| planned.block);
     }
 
-    /// From the pages of the construct that ended to those of the one that begins.
+    /// Moves the pages of the construct that ended back, and those of the next one there.
     fn step(&mut self, nodes: &Nodes, steps: &mut Vec<Step>) {
         let plan = self
             .plans
@@ -176,7 +177,7 @@ impl Replay {
             .map_or(&[][..], Vec::as_slice);
         self.away.retain(|&(block, home)| {
             let at = nodes.home(block);
-            // Refused, or evicted and placed anew: nothing to undo.
+            // The move was refused, or the page was evicted and placed again: nothing to undo.
             if at.is_none() || at == Some(home) {
                 return false;
             }

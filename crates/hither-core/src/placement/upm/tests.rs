@@ -2,8 +2,8 @@
 //! hand. Pages are 4, nodes stand in a row and cost 300 ns and 100 ns a hop; `skip=0` so that the
 //! first iteration counts.
 
-use crate::placement::EpochKind::{Construct, Iteration, Period};
-use crate::placement::PlacementEntry;
+use crate::placement::entry::PlacementEntry;
+use crate::placement::events::EpochKind::{Construct, Iteration, Period};
 use crate::placement::testing::Machine;
 use crate::spec::Spec;
 

@@ -1,27 +1,27 @@
-//! The sub-cache of looping blocks: the longest period goes first, the most recently used block of
-//! it.
+//! The part for looping blocks: evicts from the longest period first, and there the most recently
+//! used block.
 //!
 //! Source: PCC paper, section 5.1, after UBM, section 3.2. The paper compares the periods of blocks
-//! and breaks ties by MRU. A period is that of a stream (a site, a file, a process), and an
-//! average, so that the ties of the paper are blocks of one stream; they are grouped by stream
-//! here, and a block's period is its stream's current one rather than that of the time when the
-//! block was last referenced.
+//! and breaks ties by MRU. A period belongs to a stream (a site, a file, a process), and is an
+//! average, so the ties of the paper are between blocks of one stream. Here blocks are grouped by
+//! stream, and a block's period is its stream's current one, not that at the block's last
+//! reference.
 //!
-//! Departure: periods of the same power of two count as equal, and MRU decides among their streams.
-//! The streams of one loop (the call sites that take turns in it) have periods that differ by a
-//! percent and change places from round to round; with exact periods each change throws out what
-//! the last one kept. On cscope recorded here (2026-11) at 5 / 10 / 25 / 50 / 75 % of its blocks,
-//! pcc's hit ratio is .038 / .083 / .217 / .438 / .658 so and .026 / .059 / .177 / .394 / .601 with
-//! exact periods; opt's is .046 / .090 / .221 / .441 / .661. Finer steps (a quarter or an eighth of
-//! a power of two) give the same to a point.
+//! Departure: periods with the same power of two count as equal, and MRU decides among their
+//! streams. The streams of one loop (the call sites that alternate in it) have periods that differ
+//! by a percent and change places from round to round; with exact periods each change evicts what
+//! the last one kept. On cscope recorded here (2026-11), with caches of 5 / 10 / 25 / 50 / 75 % of
+//! its blocks, pcc's hit ratio is .038 / .083 / .217 / .438 / .658, and .026 / .059 / .177 / .394 /
+//! .601 with exact periods; opt's is .046 / .090 / .221 / .441 / .661. Finer steps (a quarter or an
+//! eighth of a power of two) give the same within a point.
 //!
-//! Departure: loops end, and the paper never notices. The blocks of a finished short loop would
-//! keep their high gain, and their place, for ever. A stream whose least recent block is overdue,
-//! older than `expire` periods, does not loop as predicted, and its blocks are worth nothing, the
-//! least recent one first. `expire=0` is the paper's behaviour. With the whole of each LIRS trace
-//! as one call site and a cache of 10 % of its blocks (2026-11), pcc's hit ratio at expire 0 / 2 /
-//! 4 / 10 is .27 / .45 / .47 / .36 on ps and .30 / .77 / .76 / .69 on cpp; on cs, loop and scan,
-//! whose loops do not end, it varies by less than .001.
+//! Departure: loops end, which the paper ignores. The blocks of a short loop that has ended would
+//! keep their high gain, and stay for ever. A stream whose least recent block is overdue, older
+//! than `expire` periods, does not loop as predicted; its blocks are worth nothing, and the least
+//! recent one goes first. `expire=0` is the paper's behaviour. With each LIRS trace as one call
+//! site and a cache of 10 % of its blocks (2026-11), pcc's hit ratio at expire 0 / 2 / 4 / 10 is
+//! .27 / .45 / .47 / .36 on ps and .30 / .77 / .76 / .69 on cpp; on cs, loop and scan, whose loops
+//! do not end, it varies by less than .001.
 
 use crate::classify::{Stream, at};
 use crate::heap::IndexedHeap;
@@ -30,7 +30,7 @@ use crate::list::{Links, List};
 use std::cmp::Reverse;
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Blocks {
+struct StreamBlocks {
     /// The latest reference in front.
     recency: List,
     period: u64,
@@ -40,17 +40,17 @@ struct Blocks {
 pub(super) struct Looping {
     expire: f64,
     slots: Links,
-    streams: Vec<Blocks>,
+    streams: Vec<StreamBlocks>,
     /// Streams with blocks, by the magnitude of the period, then by the latest reference.
     longest: IndexedHeap<(u32, Tick)>,
-    /// The same, by the tick at which the least recent block is overdue.
+    /// The same streams, by the tick at which their least recent block is overdue.
     due: IndexedHeap<Reverse<Tick>>,
     len: usize,
     stream: Vec<u32>,
     tick: Vec<Tick>,
 }
 
-/// The block that this sub-cache would give up, and what that costs.
+/// The block that this part would evict, and its value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     pub(super) slot: Slot,
@@ -95,7 +95,7 @@ impl Looping {
         self.rank(stream);
     }
 
-    /// The stream's period changed.
+    /// Sets a stream's period.
     pub(super) fn revise(&mut self, stream: Stream) {
         if let Some(blocks) = self.streams.get_mut(stream.id as usize)
             && blocks.period != stream.period
@@ -105,9 +105,9 @@ impl Looping {
         }
     }
 
-    /// Puts a stream where it belongs in both orders.
+    /// Updates a stream's place in both orders.
     fn rank(&mut self, stream: u32) {
-        let Blocks { recency, period } = self.streams[stream as usize];
+        let StreamBlocks { recency, period } = self.streams[stream as usize];
         let (Some(oldest), Some(latest)) = (recency.back(), recency.front()) else {
             self.longest.remove(stream);
             self.due.remove(stream);
@@ -124,18 +124,18 @@ impl Looping {
         }
     }
 
-    /// A block of a loop that is over, if there is one: of the loop that was due first, the least
-    /// recent one.
+    /// A block of a loop that has ended, if there is one: the least recent block of the loop that
+    /// was overdue first.
     pub(super) fn overdue(&self, now: Tick) -> Option<Slot> {
         let (Reverse(due), stream) = self.due.top()?;
         let oldest = self.streams[stream as usize].recency.back()?;
         (due < now).then_some(Slot(oldest))
     }
 
-    /// The block to give up next, of those whose loop goes on; none if there is no block.
+    /// The next block to evict of the loops that have not ended; none if there is no block.
     pub(super) fn offer(&self) -> Option<Offer> {
         let (_, stream) = self.longest.top()?;
-        let Blocks { recency, period } = self.streams[stream as usize];
+        let StreamBlocks { recency, period } = self.streams[stream as usize];
         let latest = recency.front()?;
         Some(Offer {
             slot: Slot(latest),
@@ -165,7 +165,7 @@ impl Looping {
     }
 }
 
-/// Periods of one power of two count as equal.
+/// Periods with the same power of two count as equal.
 fn magnitude(period: u64) -> u32 {
     period.max(1).ilog2()
 }

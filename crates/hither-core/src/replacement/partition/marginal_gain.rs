@@ -1,28 +1,30 @@
-//! What one more block, or one less, is worth to the sub-cache of other references: measured, in
-//! hits a reference.
+//! The value of one more block, or one less, to the part for other references: measured, in hits a
+//! reference.
 //!
-//! UBM (section 3.3) measures the hits of ghost buffers beyond the sub-cache and fits Belady's
-//! lifetime function through them to get the gain of the n-th block. The fit is left out here: it
-//! smooths what a window of a few thousand references measures well enough, and it is wrong for
-//! every workload whose curve is not of that form.
+//! UBM (section 3.3) measures the hits of ghost buffers beyond that part and fits Belady's lifetime
+//! function through them, to get the gain of the n-th block. The fit is left out here: it smooths
+//! what a window of a few thousand references measures well enough, and it is wrong for every
+//! workload whose curve does not have that form.
 //!
 //! Instead an LRU stack of the other references, as deep as the whole cache, is kept in four
-//! segments around the present size n of the sub-cache: the *top*; the *tail*, the n/8 blocks just
-//! inside; the *near* ghosts, just beyond; the *far* ghosts, down to the size of the cache. Hits by
-//! the length of a segment are hits a reference and block. The gain is the largest of: the tail
-//! (what is lost by shrinking), the near ghosts (what a little growth brings), and all ghosts (what
-//! growing to the full cache would bring a block: without it a sub-cache that was squeezed out
+//! segments around the present size n of the part: the *top*; the *tail*, the last n/8 blocks
+//! inside; the *near* ghosts, just beyond; the *far* ghosts, down to the size of the cache. The
+//! hits of a segment divided by its length are hits a reference and block. The gain is the largest
+//! of three: the tail's (lost by shrinking), the near ghosts' (gained by a little growth), and all
+//! ghosts' (gained a block by growing to the full cache; without it a part that was squeezed out
 //! could not show that it has a working set further down). Counts are halved every window, so old
 //! ones fade.
 
 use crate::classify::at;
 use crate::list::{Links, List};
 
+/// The segments: the top is 0.
 const TAIL: usize = 1;
 const NEAR: usize = 2;
 const FAR: usize = 3;
 const SEGMENTS: usize = 4;
-/// Not in the stack.
+
+/// In place of a segment, for a block that is not in the stack.
 const NOWHERE: u8 = 0;
 
 #[derive(Clone, Debug)]
@@ -54,7 +56,7 @@ impl MarginalGain {
         gain
     }
 
-    /// An access of any class; `other` if it is one that the sub-cache is for.
+    /// Counts an access of any class; `other`: it belongs to this part.
     pub(super) fn access(&mut self, block: u32, other: bool) {
         self.references += 1.0;
         if self.references > self.window {
@@ -79,7 +81,7 @@ impl MarginalGain {
         }
     }
 
-    /// The sub-cache now has `size` blocks.
+    /// Sets the part's size.
     pub(super) fn resize(&mut self, size: usize) {
         let tail = (size / 8).max(8).min(size);
         let ghosts = self.capacity - size;
@@ -88,9 +90,9 @@ impl MarginalGain {
         self.balance();
     }
 
-    /// Moves blocks over the segments' borders until each segment is full or all behind it are
-    /// empty. What is short is filled from behind first: the other way round, a block that still
-    /// has a place would fall off the end.
+    /// Moves blocks over the segments' borders until each segment is full, or all below it are
+    /// empty. Segments are filled from below first: in the other order, a block that still has a
+    /// place would fall off the end.
     fn balance(&mut self) {
         'fill: for at in 0..FAR {
             while self.segments[at].len() < self.limits[at] {
@@ -120,7 +122,7 @@ impl MarginalGain {
         }
     }
 
-    /// Hits a reference that the sub-cache would lose with a block, or win with one more.
+    /// The hits a reference that the part would lose with a block, or gain with one more.
     pub(super) fn hits_per_reference(&self) -> f64 {
         let density = |hits: f64, length: usize| {
             if length == 0 {

@@ -1,12 +1,12 @@
-//! The sub-cache of sequential blocks: never worth keeping, so they go before anything else, all
-//! but one a thread.
+//! The part for sequential blocks: these are never worth keeping, so they are evicted before all
+//! others, except one for each thread.
 //!
 //! Source: PCC paper, section 5.1 ("the subcache for sequential references consists of only one
-//! block per application thread"). While the cache has free slots, sequential blocks stay where
-//! they are: room that nobody asks for costs nothing. Which of them goes first matters only where
-//! the classification is wrong, and the paper names the case: the first round of every loop. So the
-//! *latest* one goes, which is what a loop wants, and what a true sequence is indifferent to. A
-//! thread that ended leaves a block behind; it goes once it is older than `capacity` references.
+//! block per application thread"). While the cache has free slots, sequential blocks stay: room
+//! that nobody needs costs nothing. Which of them goes first matters only where the classification
+//! is wrong, and the paper names that case: the first round of every loop. So the *latest* one is
+//! evicted, which is best for a loop and makes no difference to a true sequence. A thread that has
+//! ended leaves a block behind, which can be evicted once it is older than `capacity` references.
 
 use crate::classify::at;
 use crate::ids::{Slot, Tick};
@@ -18,7 +18,7 @@ pub(super) struct Sequential {
     /// The latest reference in front.
     recency: List,
     thread_links: Links,
-    /// The same slots once more, by thread.
+    /// The same slots, by thread.
     by_thread: Vec<List>,
     /// Threads that own at least one slot.
     owners: usize,
@@ -59,8 +59,8 @@ impl Sequential {
         self.owners -= usize::from(owned.is_empty());
     }
 
-    /// The block that goes for an access by `thread`, if any has to go before those of the other
-    /// sub-caches.
+    /// The block that has to be evicted for an access by `thread`, if any goes before those of the
+    /// other parts.
     pub(super) fn victim(&mut self, thread: u32, now: Tick, capacity: u32) -> Option<Slot> {
         if let Some(own) = at(&mut self.by_thread, thread).front() {
             return Some(Slot(own));

@@ -1,16 +1,18 @@
-//! Decisions over small runs.
+//! Tests decisions in small runs.
 
 use hither_sys::machine::NodeMemory;
+use serde_json::{Value, json};
 
 use super::*;
+use crate::decision_log::{DecisionLog, LogFile};
 
 const PAGE: u64 = 4096;
 const BLOCK: u64 = PAGE * BLOCK_PAGES as u64;
 const FILE: u64 = 0xf;
 
-/// Nodes 0 and 2, with the CPUs 0 and 1 and the CPU 2; a block costs 8 us to move, a load from afar
-/// 140 ns.
-fn controller(dry_run: bool) -> FileMigrationController {
+/// Nodes 0 and 2, with CPUs 0 and 1 and with CPU 2. Moving a block costs 8 us, a remote load 140
+/// ns.
+fn config(dry_run: bool) -> FileMigrationConfig {
     let node = |node, cpus: &[u32]| NodeMemory {
         node,
         cpus: cpus.to_vec(),
@@ -23,11 +25,10 @@ fn controller(dry_run: bool) -> FileMigrationController {
         ..NodeMemory::default()
     };
     let nodes = [node(0, &[0, 1]), node(2, &[2])];
-    let config = Config {
+    FileMigrationConfig {
         dry_run,
-        ..Config::new("upm".to_owned(), BLOCK, &nodes, None)
-    };
-    FileMigrationController::new(&config).expect("a controller")
+        ..FileMigrationConfig::new("upm".to_owned(), BLOCK, &nodes, None)
+    }
 }
 
 struct Run {
@@ -38,7 +39,7 @@ struct Run {
 impl Run {
     fn new(dry_run: bool) -> Run {
         Run {
-            controller: controller(dry_run),
+            controller: FileMigrationController::new(&config(dry_run)).expect("a controller"),
             time_ns: 0,
         }
     }
@@ -52,7 +53,7 @@ impl Run {
         out
     }
 
-    /// Reads so many whole blocks from the `first` on, some times.
+    /// Reads whole blocks from the `first` on, several times.
     fn read(&mut self, cpu: u32, first: u64, blocks: u64, times: u32) {
         for _ in 0..times {
             let decided = self.input(Input::Access {
@@ -71,7 +72,7 @@ impl Run {
         self.input(Input::Tick)
     }
 
-    /// Says that all that is asked for is on a node, by the kernel's number.
+    /// Answers a look-up: all pages are on a node, by the kernel's number.
     fn locate(&mut self, decided: &[Decision], node: u32) {
         let [Decision::Locate { job, ranges, .. }] = decided else {
             panic!("{decided:?}");
@@ -137,7 +138,7 @@ fn what_one_other_node_reads_follows_it() {
     assert_eq!((*to, ranges), (2, &pages(3, 4)));
     assert_eq!((*here, *there), (0, 4 * 3 * BLOCK / ACCESS_BYTES));
     run.settle(*job, Vec::new());
-    // It is there now.
+    // The block is there now.
     run.read(2, 3, 4, 5);
     assert_eq!(run.tick(), []);
     let summary = run.controller.summary();
@@ -263,7 +264,7 @@ fn after_a_while_it_is_looked_again_where_blocks_are() {
     assert_eq!(run.tick(), []);
     run.read(0, 0, 1, 4);
     let asked = run.tick();
-    // The kernel has put it elsewhere meanwhile.
+    // The kernel has moved it elsewhere meanwhile.
     run.locate(&asked, 2);
     run.read(0, 0, 1, 4);
     let decided = run.tick();
@@ -286,4 +287,28 @@ fn a_dry_run_decides_as_if_it_were_done() {
     let summary = run.controller.summary();
     assert_eq!((summary.wanted, summary.moved), (8, 0));
     assert_eq!(summary.local, 8 * BLOCK / ACCESS_BYTES);
+}
+
+#[test]
+fn a_log_begins_with_the_configuration_and_replays() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("log.jsonl");
+    let file = LogFile::create(&path, false).expect("created");
+    let log = DecisionLog::<FileMigrationController>::begin(&file, &config(true));
+    log.finish(&json!({})).expect("written");
+    let text = std::fs::read_to_string(&path).expect("read");
+    let first: Value = serde_json::from_str(text.lines().next().expect("a line")).expect("JSON");
+    let keys = first.as_object().expect("an object").keys();
+    assert_eq!(
+        keys.collect::<Vec<_>>(),
+        [
+            "dry_run",
+            "hither_file_migration",
+            "measured",
+            "nodes",
+            "page_bytes",
+            "policy"
+        ]
+    );
+    assert_eq!(crate::file_migration::replay(&path).expect("a log"), Ok(0));
 }

@@ -1,4 +1,4 @@
-//! Jobs over real files, on a machine that answers whatever it is told to.
+//! Tests jobs with real files, on a simulated machine.
 
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -14,8 +14,8 @@ use hither_sys::syscalls;
 use super::*;
 use crate::skip::skip_on_this_machine;
 
-/// All pages are on node 0 until they are moved; those of `shared`, counted as they are asked for,
-/// are mapped by others.
+/// All pages are on node 0 until they are moved. Pages with an index in `shared` are mapped by
+/// other processes.
 #[derive(Default)]
 struct Two {
     moved: Mutex<Vec<u64>>,
@@ -84,13 +84,13 @@ fn open(file: &tempfile::NamedTempFile) -> Box<dyn CachedFile> {
     ThisPageCache.open(file.path(), id).expect("the file")
 }
 
-fn job(file: Box<dyn CachedFile>, ranges: &[(u64, u32)], to: Option<u32>) -> Job {
+fn job(file: Box<dyn CachedFile>, ranges: &[(u64, u32)], to: Option<u32>) -> FileJob {
     let block = u64::from(BLOCK_PAGES) * page_bytes();
     let range = |&(block_at, blocks): &(u64, u32)| PageRange {
         start: block_at * block,
         pages: blocks * BLOCK_PAGES,
     };
-    Job {
+    FileJob {
         job: 5,
         file,
         ranges: ranges.iter().map(range).collect(),
@@ -99,8 +99,8 @@ fn job(file: Box<dyn CachedFile>, ranges: &[(u64, u32)], to: Option<u32>) -> Job
     }
 }
 
-/// None where this kernel does not say what is cached, or enters nothing.
-fn carried_out(job: &Job, machine: Arc<Two>) -> Option<JobResult> {
+/// `None` if this kernel does not report what is cached, or cannot enter pages.
+fn carried_out(job: &FileJob, machine: Arc<Two>) -> Option<JobResult> {
     let stop = Arc::new(AtomicBool::new(false));
     let mut worker = Worker::new(machine, page_bytes(), stop);
     match job.carry_out(&mut worker) {
@@ -116,8 +116,7 @@ fn carried_out(job: &Job, machine: Arc<Two>) -> Option<JobResult> {
 fn what_is_cached_is_found_and_moved_and_the_rest_is_absent() {
     let file = file(40, 100);
     let opened = open(&file);
-    // The blocks 2 and 3 leave the cache; what follows the end of the file, in block 10, was never
-    // there.
+    // Blocks 2 and 3 leave the cache. Pages after the end of the file, in block 10, never existed.
     let block = u64::from(BLOCK_PAGES) * page_bytes();
     opened.drop_pages(2 * block, 2 * block).expect("dropped");
     let left = opened.cached(2 * block, 2 * block);
@@ -134,7 +133,7 @@ fn what_is_cached_is_found_and_moved_and_the_rest_is_absent() {
         pages,
         node: 0,
     };
-    // Of the job's pages, the blocks 1, 4, 9, and the one page of block 10.
+    // Of the job's pages, blocks 1, 4, 9, and the one page of block 10 remain.
     let JobResult::Located {
         job: 5,
         found: located,

@@ -1,4 +1,5 @@
-//! The actuator: hears what programs read, and has pages looked for and moved.
+//! The actuator: reports the reads of programs to the controller, and has pages looked up and
+//! moved.
 
 use std::io;
 use std::sync::Arc;
@@ -10,33 +11,32 @@ use hither_sys::record::{Op, Record};
 
 use super::super::controller::{BLOCK_PAGES, FileMigrationController};
 use super::super::event::{Decision, Input};
-use super::super::job::Job;
-use super::FileMigrationReport;
-use super::figures::end;
+use super::super::job::FileJob;
+use super::report::FileMigrationReport;
 use crate::agent::{Actuator, Context, Poll, RecordSource};
 use crate::numa::mover::{JobResult, Mover};
 use crate::numa::ranges::RefusalReason;
 use crate::numa::usage::Usage;
 use crate::polling::{Periodic, PollInterval};
 use crate::program_files::ProgramFiles;
-use crate::status::{MechanismStatus, MechanismTag};
+use crate::status::{MechanismStatus, MechanismTag, to_figures};
 
-/// How often it is read how full the nodes are.
+/// How often the usage of the nodes is read.
 const USAGE_PERIOD_NS: u64 = 1_000_000_000;
 
-/// How often the controller is told that time has passed, and asks the policy.
+/// How often the controller gets a tick, on which it asks the policy.
 const TICK_PERIOD_NS: u64 = 100_000_000;
 
-/// What came of a job, or why nothing did.
-type Answer = Result<JobResult, (u64, PageCacheError)>;
+/// The outcome of a job; an error comes with the job's number.
+type FileJobResult = Result<JobResult, (u64, PageCacheError)>;
 
 /// Moves pages of files.
 pub(crate) struct FileMigrationActuator {
     policy: String,
-    /// By the kernel's numbers.
+    /// The kernel's numbers of the nodes.
     nodes: Vec<u32>,
-    /// Nothing once it was stopped.
-    mover: Option<Mover<Job, Answer>>,
+    /// `None` once it was stopped.
+    mover: Option<Mover<FileJob, FileJobResult>>,
     page_bytes: u64,
     dry_run: bool,
     program_files: ProgramFiles,
@@ -44,7 +44,7 @@ pub(crate) struct FileMigrationActuator {
     read_usage: Periodic,
     tick: Periodic,
     poll_interval: PollInterval,
-    run: FileMigrationReport,
+    report: FileMigrationReport,
 }
 
 impl Actuator for FileMigrationActuator {
@@ -85,7 +85,7 @@ impl Actuator for FileMigrationActuator {
             context.input(at.time_ns, at.input);
         }
         let done = self.mover.iter().flat_map(Mover::done);
-        for answer in done.collect::<Vec<Answer>>() {
+        for answer in done.collect::<Vec<FileJobResult>>() {
             self.take(context, now_ns, answer);
         }
         if self.read_usage.is_due(now_ns)
@@ -94,7 +94,7 @@ impl Actuator for FileMigrationActuator {
             context.input(now_ns, Input::Usage { used });
         }
         if poll.last {
-            // Nobody reads any more what it would move.
+            // The program has ended, so that nothing is worth moving any more.
             let left = self.mover.take().map(Mover::stop).unwrap_or_default();
             for answer in left {
                 self.take(context, now_ns, answer);
@@ -112,12 +112,12 @@ impl Actuator for FileMigrationActuator {
     }
 
     fn status(&mut self, context: &mut Context<'_, FileMigrationController>) -> MechanismStatus {
-        self.run.summary = context.controller.summary();
+        self.report.summary = context.controller.summary();
         MechanismStatus {
             mechanism: MechanismTag::FileMigration,
             policy: self.policy.clone(),
             nodes: self.nodes.clone(),
-            figures: end(&self.run),
+            figures: to_figures(&self.report.figures()),
             ..MechanismStatus::default()
         }
     }
@@ -127,15 +127,15 @@ impl Actuator for FileMigrationActuator {
         mut context: Context<'_, FileMigrationController>,
         ran: Duration,
     ) -> FileMigrationReport {
-        let mut run = FileMigrationReport {
+        let mut report = FileMigrationReport {
             summary: context.controller.summary(),
             lost: context.run.session.lost(),
             agent: context.run.cpu(),
             ran,
-            ..self.run
+            ..self.report
         };
-        run.log = context.finish_log(&end(&run));
-        run
+        report.log = context.finish_log(&report.figures());
+        report
     }
 }
 
@@ -147,7 +147,7 @@ impl FileMigrationActuator {
         dry_run: bool,
     ) -> io::Result<FileMigrationActuator> {
         let page_bytes = machine.page_bytes();
-        let mover = Mover::start(Arc::clone(&machine), page_bytes, |worker, job: &Job| {
+        let mover = Mover::start(Arc::clone(&machine), page_bytes, |worker, job: &FileJob| {
             job.carry_out(worker)
         })?;
         Ok(FileMigrationActuator {
@@ -161,25 +161,25 @@ impl FileMigrationActuator {
             read_usage: Periodic::from_start(USAGE_PERIOD_NS),
             tick: Periodic::after(TICK_PERIOD_NS),
             poll_interval: PollInterval::new(),
-            run: FileMigrationReport::default(),
+            report: FileMigrationReport::default(),
         })
     }
 
-    /// What came of a job.
+    /// Gives the outcome of a job to the controller.
     fn take(
         &mut self,
         context: &mut Context<'_, FileMigrationController>,
         now_ns: u64,
-        answer: Answer,
+        answer: FileJobResult,
     ) {
         let input = match answer {
             Ok(JobResult::Located { job, found }) => Input::Located { job, found },
             Ok(JobResult::Moved(moved)) => {
                 for run in &moved.refused {
-                    // What has left the cache is nowhere to be moved from, and what was not come to
-                    // is told of by what kept it.
+                    // Absent pages have left the cache, and untried ones follow from another page's
+                    // reason.
                     if !matches!(run.why, RefusalReason::Absent | RefusalReason::Untried) {
-                        *self.run.refused.entry(run.why.to_string()).or_default() +=
+                        *self.report.refused.entry(run.why.to_string()).or_default() +=
                             u64::from(run.pages);
                     }
                 }
@@ -196,15 +196,16 @@ impl FileMigrationActuator {
         context.input(now_ns, input);
     }
 
+    /// Counts a reason for which a file cannot be used.
     fn leave_alone(&mut self, why: impl ToString) {
-        *self.run.left_alone.entry(why.to_string()).or_default() += 1;
+        *self.report.left_alone.entry(why.to_string()).or_default() += 1;
     }
 
     fn carry_out(&mut self, context: &mut Context<'_, FileMigrationController>, now_ns: u64) {
         while let Some(decision) = context.decisions.pop_front() {
             let (job, key, ranges, to) = match decision {
                 Decision::Locate { job, file, ranges } => (job, file, ranges, None),
-                // The controller takes it for done.
+                // In a dry run the controller takes it for done.
                 Decision::Move { .. } if self.dry_run => continue,
                 Decision::Move {
                     job,
@@ -217,7 +218,7 @@ impl FileMigrationActuator {
             match self.program_files.open(key) {
                 Ok(file) => {
                     if let Some(mover) = &self.mover {
-                        mover.send(Job {
+                        mover.send(FileJob {
                             job,
                             file,
                             ranges,

@@ -1,5 +1,5 @@
-//! What is known of allocation sites: what their regions turned out to be, and where they are bound
-//! at once.
+//! What is known of allocation sites: the tier of their regions, and the nodes that programs bind
+//! them to when they allocate them.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,27 @@ use hither_core::placement::RegionTier;
 /// All sites, by signature.
 #[derive(Debug, Default)]
 pub(super) struct AllocationSites {
-    sites: BTreeMap<u64, Known>,
+    sites: BTreeMap<u64, KnownSite>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
-    /// What all of its regions were; none where they differ.
-    class: Option<RegionTier>,
-    /// Where programs bind its regions at once.
+struct KnownSite {
+    /// The tier of all its regions; `None` where they differ.
+    tier: Option<RegionTier>,
+    /// The nodes that programs bind its regions to when they allocate them.
     bound: Option<u64>,
-    /// Its regions were of several classes, or went to several nodes.
+    /// Its regions were of several tiers, or went to different nodes.
     differs: bool,
-    /// How many of its regions there were.
+    /// How many regions of this run it has.
     regions: u64,
 }
 
 impl AllocationSites {
     pub(super) fn new(known: impl IntoIterator<Item = (u64, RegionTier)>) -> AllocationSites {
-        let site = |(signature, class)| {
-            let known = Known {
-                class: Some(class),
-                ..Known::default()
+        let site = |(signature, tier)| {
+            let known = KnownSite {
+                tier: Some(tier),
+                ..KnownSite::default()
             };
             (signature, known)
         };
@@ -37,23 +37,24 @@ impl AllocationSites {
         }
     }
 
-    /// What the next region of a site will be. The unknown site, 0, is not one place in a program.
-    pub(super) fn class(&self, signature: u64) -> Option<RegionTier> {
-        self.sites.get(&signature)?.class
+    /// The expected tier of a site's next region. Nothing is expected of the unknown site, 0, since
+    /// it is not a single one.
+    pub(super) fn tier(&self, signature: u64) -> Option<RegionTier> {
+        self.sites.get(&signature)?.tier
     }
 
-    /// Where programs bind a site's regions at once.
+    /// The nodes that programs bind a site's regions to when they allocate them.
     pub(super) fn bound(&self, signature: u64) -> Option<u64> {
         self.sites.get(&signature)?.bound
     }
 
-    /// A region of the site is decided on, and all of it that is wanted elsewhere is wanted on
-    /// `nodes`, if those are the same for all. Returns where programs are to bind the site's
-    /// regions from now on, where that has changed.
+    /// A region of the site was decided. `nodes`: where all of it goes, if that is the same for all
+    /// its pages. Returns the nodes that programs are to bind the site's regions to from now on, if
+    /// that has changed.
     pub(super) fn settled(
         &mut self,
         signature: u64,
-        class: RegionTier,
+        tier: RegionTier,
         nodes: Option<u64>,
     ) -> Option<Option<u64>> {
         if signature == 0 {
@@ -62,26 +63,25 @@ impl AllocationSites {
         let site = self.sites.entry(signature).or_default();
         let first = site.regions == 0;
         site.regions += 1;
-        match site.class {
-            None if first => site.class = Some(class),
-            known if known != Some(class) => site.class = None,
+        match site.tier {
+            None if first => site.tier = Some(tier),
+            known if known != Some(tier) => site.tier = None,
             _ => {}
         }
         let bound = match first {
             true => nodes,
             false => site.bound.filter(|_| site.bound == nodes),
         };
-        // Once different, always different: a site that is bound now and then would be right by
-        // chance.
+        // A site whose regions differed once is never bound again: that would be right by chance.
         site.differs |= !first && site.bound != nodes;
-        let bound = bound.filter(|_| !site.differs && site.class.is_some());
+        let bound = bound.filter(|_| !site.differs && site.tier.is_some());
         (bound != std::mem::replace(&mut site.bound, bound)).then_some(bound)
     }
 
-    /// What is known of each site, by signature.
+    /// The tier of each site with a known one, by signature.
     pub(super) fn known(&self) -> impl Iterator<Item = (u64, RegionTier)> + '_ {
         let sites = self.sites.iter();
-        sites.filter_map(|(&signature, site)| Some((signature, site.class?)))
+        sites.filter_map(|(&signature, site)| Some((signature, site.tier?)))
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn a_site_is_known_while_its_regions_agree() {
         let mut sites = AllocationSites::new([(9, RegionTier::Remote)]);
-        assert_eq!(sites.class(9), Some(RegionTier::Remote));
+        assert_eq!(sites.tier(9), Some(RegionTier::Remote));
         assert_eq!(sites.bound(9), None, "no region has shown where");
         assert_eq!(sites.settled(9, RegionTier::Remote, Some(2)), Some(Some(2)));
         assert_eq!(sites.settled(9, RegionTier::Remote, Some(2)), None);
@@ -103,13 +103,13 @@ mod tests {
             None,
             "for good"
         );
-        assert_eq!(sites.class(9), Some(RegionTier::Remote));
+        assert_eq!(sites.tier(9), Some(RegionTier::Remote));
         assert_eq!(sites.settled(9, RegionTier::Local, None), None);
-        assert_eq!(sites.class(9), None);
+        assert_eq!(sites.tier(9), None);
         assert_eq!(sites.settled(9, RegionTier::Remote, Some(2)), None);
-        assert_eq!(sites.class(9), None, "it was both");
+        assert_eq!(sites.tier(9), None, "it was both");
         assert_eq!(sites.settled(0, RegionTier::Remote, Some(2)), None);
-        assert_eq!(sites.class(0), None);
+        assert_eq!(sites.tier(0), None);
         assert_eq!(sites.known().count(), 0);
     }
 }

@@ -1,17 +1,16 @@
-//! First faults, and what the policy makes of a region once it has seen enough of them.
+//! First faults, and the tier of a region once the policy has seen enough of them.
 
-use hither_core::placement::RegionTier;
+use hither_core::placement::{PageTouch, PlacementHost, RegionTier};
 use hither_core::{Block, Node, Object, Thread};
 
 use super::super::event::{Decision, Settled};
-use super::PlacementController;
-use super::bind_requests::State;
-use super::lifecycle::TrackedRegion;
-use super::page_runs::{Run, Runs};
-use super::placement_host::{PlacementHost, Touch};
+use super::bind_segments::BindState;
+use super::page_runs::{PageRun, PageRuns};
+use super::placement_controller::PlacementController;
+use super::tracked_region::TrackedRegion;
 
 impl PlacementController {
-    /// A page was touched first.
+    /// Takes in a fault: the first touch of a page, or a sample.
     pub(super) fn fault(
         &mut self,
         now_ns: u64,
@@ -29,30 +28,30 @@ impl PlacementController {
             let armed =
                 found.is_some_and(|found| self.sample(now_ns, found, (pid, tid), cpu, false));
             if !armed {
-                self.watch.charge();
+                self.recording.charge();
             }
             return;
         }
         let found = found.and_then(|(object, page)| {
             let region = self.tracked[object.index()].as_mut()?;
-            if region.class != Some(RegionTier::Remote) && !region.own {
-                let node = self.model.node_of_cpu(cpu);
-                self.spilled.touched(object, page, node);
+            if region.tier != Some(RegionTier::Remote) && !region.own {
+                let node = self.host.node_of_cpu(cpu);
+                self.displaced.touched(object, page, node);
             }
             let block = Block(region.base + page);
-            let news = region.watched && self.model.home(block).is_none();
-            news.then_some((object, region, page, block))
+            let is_new = region.watched && self.host.home(block).is_none();
+            is_new.then_some((object, region, page, block))
         });
         let Some((object, region, page, block)) = found else {
-            self.watch.charge();
+            self.recording.charge();
             return;
         };
         region.faults += 1;
         self.summary.faults += 1;
-        let (node, pid) = (self.model.node_of_cpu(cpu), region.pid);
+        let (node, pid) = (self.host.node_of_cpu(cpu), region.pid);
         let start = region.start + u64::from(page) * self.page_bytes;
         let thread = Thread(tid);
-        let placed = self.model.place(Touch {
+        let placed = self.host.place(PageTouch {
             block,
             object,
             index: region.index(address, page, self.huge_page_bytes),
@@ -60,9 +59,9 @@ impl PlacementController {
             thread,
             node,
         });
-        if self.model.class(object).is_some() {
+        if self.host.region_tier(object).is_some() {
             region.watched = false;
-            self.watch.decided();
+            self.recording.decided();
             self.settle(now_ns, object, node, thread, out);
         } else if let Some(to) = placed.filter(|&to| to != node) {
             out.push(Decision::Move {
@@ -70,13 +69,13 @@ impl PlacementController {
                 pid,
                 start,
                 pages: 1,
-                nodes: self.model.bit(to),
+                nodes: self.host.node_mask(to),
             });
             self.job_count += 1;
         }
     }
 
-    /// The policy has a class for the region.
+    /// The policy has decided the tier of a region: decides where its pages go.
     pub(super) fn settle(
         &mut self,
         now_ns: u64,
@@ -87,34 +86,34 @@ impl PlacementController {
     ) {
         let region = self.tracked[object.index()].as_mut();
         let region = region.expect("the caller found it");
-        let class = self.model.class(object).expect("the caller asked");
-        region.class = Some(class);
+        let tier = self.host.region_tier(object).expect("the caller asked");
+        region.tier = Some(tier);
         region.from = from;
-        let here = self.model.bit(from);
-        let runs = match class {
+        let here = self.host.node_mask(from);
+        let runs = match tier {
             RegionTier::Local => Vec::new(),
-            RegionTier::Remote => wanted(&mut self.model, object, region, from, thread),
+            RegionTier::Remote => place_all(&mut self.host, object, region, from, thread),
         };
-        let (away, stays): (Vec<Run>, Vec<Run>) = runs
+        let (away, stays): (Vec<PageRun>, Vec<PageRun>) = runs
             .into_iter()
             .filter(|run| run.nodes != 0)
             .partition(|run| run.nodes != here);
         let pages_away: u32 = away.iter().map(|run| run.pages).sum();
         let nodes = away.iter().fold(0, |nodes, run| nodes | run.nodes);
-        // What was touched before it was settled stays where it is, and is no sign of a change of
-        // mind.
+        // Pages that were touched before the tier was settled stay where they are. They do not mean
+        // that the site's regions go to several nodes.
         let alike = away.iter().all(|run| run.nodes == nodes)
             && nodes != 0
             && pages_away + region.faults >= region.left;
         let bound_before = self.sites.bound(region.signature);
         let target = alike.then_some(nodes);
-        if let Some(bound) = self.sites.settled(region.signature, class, target) {
+        if let Some(bound) = self.sites.settled(region.signature, tier, target) {
             out.push(Decision::Site {
                 signature: region.signature,
                 nodes: bound.unwrap_or(0),
             });
         }
-        match class {
+        match tier {
             RegionTier::Local => self.summary.near += 1,
             RegionTier::Remote => self.summary.far += 1,
         }
@@ -126,13 +125,13 @@ impl PlacementController {
             signature: region.signature,
             faults: region.faults,
             known: region.faults == 0,
-            class,
-            from: self.model.kernel_number(from),
+            tier,
+            from: self.host.kernel_number(from),
             nodes: if nodes == 0 { here } else { nodes },
             away: pages_away,
         }));
-        // A site's policy holds for all that is allocated there, also for what this time is not
-        // wanted there.
+        // The site's policy holds for all regions that are allocated there, so that runs that stay
+        // near this time get their own.
         let by_site = bound_before.filter(|_| region.faults == 0);
         for run in stays.iter().filter(|_| by_site.is_some()) {
             out.push(region.bind_request(run, 0, self.page_bytes));
@@ -141,14 +140,14 @@ impl PlacementController {
             self.limited.insert((region.pid, object));
         }
         region.kept = stays;
-        self.send(now_ns, object, away, by_site, out);
-        if class == RegionTier::Local {
+        self.bind_away(now_ns, object, away, by_site, out);
+        if tier == RegionTier::Local {
             self.count(now_ns, object, out);
         }
     }
 
-    /// A program has more memory than it had, and so more of its far regions may be far: what the
-    /// policy kept near of them is asked about again, until the first page that it still keeps.
+    /// A program has allocated more memory, so that more of it may be far. Asks again about the
+    /// pages of far regions that the policy kept near, until the first page that it still keeps.
     pub(super) fn reconsider(&mut self, now_ns: u64, pid: u32, out: &mut Vec<Decision>) {
         let range = (pid, Object(0))..=(pid, Object(u32::MAX));
         let limited: Vec<Object> = self
@@ -159,14 +158,14 @@ impl PlacementController {
         let thread = Thread(pid);
         for object in limited {
             let region = self.tracked[object.index()].as_mut();
-            let region = region.expect("it is taken off the list with its last page");
+            let region = region.expect("it leaves the list with its last page");
             let kept = std::mem::take(&mut region.kept);
-            let (away, kept) = no_longer_kept(&mut self.model, object, region, kept, thread);
+            let (away, kept) = place_kept(&mut self.host, object, region, kept, thread);
             let all = kept.is_empty();
             region.kept = kept;
             let pages_away: u32 = away.iter().map(|run| run.pages).sum();
             self.summary.pages_away += u64::from(pages_away);
-            self.send(now_ns, object, away, None, out);
+            self.bind_away(now_ns, object, away, None, out);
             if !all {
                 return;
             }
@@ -174,20 +173,20 @@ impl PlacementController {
         }
     }
 
-    /// Runs of a region are wanted elsewhere, where `by_site` has bound them already, unless the
-    /// program says otherwise.
-    fn send(
+    /// Has runs of a region bound elsewhere. Those that go where the site's policy `by_site` sends
+    /// them should be bound already.
+    fn bind_away(
         &mut self,
         now_ns: u64,
         object: Object,
-        away: Vec<Run>,
+        away: Vec<PageRun>,
         by_site: Option<u64>,
         out: &mut Vec<Decision>,
     ) {
         let away = away.into_iter().map(|run| {
             let state = match by_site == Some(run.nodes) {
-                true => State::Site,
-                false => State::Requested,
+                true => BindState::BySite,
+                false => BindState::Requested,
             };
             (run, state)
         });
@@ -195,40 +194,40 @@ impl PlacementController {
     }
 }
 
-/// Has the policy place again, from the first on, what it had kept near; says what it wants
-/// elsewhere now, and what it keeps.
-fn no_longer_kept(
-    model: &mut PlacementHost,
+/// Has the policy place the pages again that it had kept near, up to the first that it still keeps.
+/// Returns the runs that it wants elsewhere now, and those that it keeps.
+fn place_kept(
+    host: &mut PlacementHost,
     object: Object,
     region: &TrackedRegion,
-    kept: Vec<Run>,
+    kept: Vec<PageRun>,
     thread: Thread,
-) -> (Vec<Run>, Vec<Run>) {
+) -> (Vec<PageRun>, Vec<PageRun>) {
     let node = region.from;
     let (mut away, mut still) = (Vec::new(), Vec::new());
     for run in kept {
-        let mut runs = Runs::default();
+        let mut runs = PageRuns::default();
         let mut asked = 0;
         while asked < run.pages && still.is_empty() {
             let index = run.first + asked;
             let block = Block(region.base + index);
             let mut at = None;
             if !region.is_cut(index) {
-                model.leave(block);
-                at = model.place(region.touch(object, index, thread, node));
+                host.remove(block);
+                at = host.place(region.touch(object, index, thread, node));
                 if at == Some(node) {
                     break;
                 }
             }
-            runs.push(at.map_or(0, |at| model.bit(at)));
+            runs.push(at.map_or(0, |at| host.node_mask(at)));
             asked += 1;
         }
-        away.extend(runs.finish().into_iter().map(|found| Run {
+        away.extend(runs.finish().into_iter().map(|found| PageRun {
             first: run.first + found.first,
             ..found
         }));
         if asked < run.pages {
-            still.push(Run {
+            still.push(PageRun {
                 first: run.first + asked,
                 pages: run.pages - asked,
                 ..run
@@ -239,24 +238,25 @@ fn no_longer_kept(
     (away, still)
 }
 
-/// Has the policy place all pages of a region that are nowhere yet, and says where each is wanted.
-fn wanted(
-    model: &mut PlacementHost,
+/// Has the policy place all pages of a region that have no home yet. Returns the runs by the nodes
+/// that they are wanted on.
+fn place_all(
+    host: &mut PlacementHost,
     object: Object,
     region: &TrackedRegion,
     node: Node,
     thread: Thread,
-) -> Vec<Run> {
-    let mut runs = Runs::default();
+) -> Vec<PageRun> {
+    let mut runs = PageRuns::default();
     for index in 0..region.pages {
         let block = Block(region.base + index);
-        let at = match model.home(block) {
+        let at = match host.home(block) {
             _ if region.is_cut(index) => None,
-            // What was placed near before it was settled stays.
+            // Pages that were placed near before the tier was settled stay.
             Some(home) => Some(home).filter(|&home| home != node),
-            None => model.place(region.touch(object, index, thread, node)),
+            None => host.place(region.touch(object, index, thread, node)),
         };
-        runs.push(at.map_or(0, |at| model.bit(at)));
+        runs.push(at.map_or(0, |at| host.node_mask(at)));
     }
     runs.finish()
 }

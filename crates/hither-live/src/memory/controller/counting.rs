@@ -1,260 +1,72 @@
-//! Who uses which pages: samples come in, iterations end, the policy is asked, and pages move.
+//! Counts who uses which pages: takes samples in, asks the policy at the end of iterations, and has
+//! pages moved.
 //!
-//! Regions that are near, or that the policy gives no class, are counted: [`Plan`] says which of
-//! their pages to arm next, a fault on an armed page is a sample, and [`Estimates`] makes counts of
-//! samples for the policy, at the end of an iteration or, where a program has none, of a period.
-//! Where a page is, the kernel is asked before it is counted.
+//! Near regions, and regions without a tier, are counted. [`Plan`](super::super::counters::Plan)
+//! picks the page to arm next. A fault on an armed page is a sample.
+//! [`Estimates`](super::super::counters::Estimates) makes access counts of the samples, for the
+//! policy to decide by: at the end of an iteration or, in a program without iterations, of a
+//! period. The kernel is asked for the node of a page before its samples count.
 //!
-//! Readings:
-//! - The policy is asked at most every [`EPOCH_NS`], unless an iteration had [`EPOCH_SAMPLES`]
-//!   samples, and so seldom that looking at the counts takes about a hundredth of a CPU: iterations
-//!   may take microseconds, and samples come slowly.
-//! - A page of an iteration that is used at all is taken to be read once from memory, line by line:
-//!   samples tell of shares only. What moving a page costs is spread over the iterations since
-//!   threads last moved, as by the paper's counters that go on over iterations: a move that does
-//!   not pay within one is made when it would have paid by now.
-//! - What a region saw before a second node came to it is forgotten then: one thread fills it, and
-//!   then all use it.
-//! - A period of a program without iterations is judged as an iteration of it. The policy's own
-//!   periodic mode looks at a few pages each time, since reading counters of all was dear; here the
-//!   counts are there. A parameter of the policy asks for it.
-//! - The policy hears what came of a migration when all pages that it asked for at once are
-//!   settled, and is not asked anything until then.
-//! - A process whose pages nobody may move is left alone from then on. One of which a whole batch
-//!   stayed where it was, as busy pages do, is asked about again after a pause that doubles.
+//! Choices that the papers leave open:
+//!
+//! - The policy is asked at most every 100 ms, unless an iteration had 512 samples, and so rarely
+//!   that going through the counts takes about a hundredth of a CPU: iterations may take
+//!   microseconds, and samples come slowly.
+//! - A page that an iteration uses at all counts as read once from memory, line by line, since
+//!   samples only show shares. The cost of moving a page is spread over the iterations since
+//!   threads last moved, as the paper's counters go on over iterations: a move that does not pay
+//!   within one iteration is made once it would have paid.
+//! - The samples of a region from before a second node used it are forgotten: one thread fills the
+//!   region, and then all use it.
+//! - A period of a program without iterations is judged as an iteration. The policy's own periodic
+//!   mode looks at a few pages each time, since reading hardware counters of all pages was costly;
+//!   here the counts exist. A parameter of the policy asks for that mode.
+//! - The policy learns the outcomes of its migrations when all pages that it asked for at once are
+//!   settled, and is not asked before.
+//! - A process whose pages cannot be moved is left alone from then on. After a batch of which no
+//!   page moved, since all were busy, the policy is not asked for a pause that doubles.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-use hither_core::placement::{Action, Counters, Epoch, EpochKind};
-use hither_core::{Block, Object, Process};
+use hither_core::placement::{Action, Epoch, EpochKind};
+use hither_core::{Block, Object};
 use hither_sys::record::ConstructKind;
-use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::super::counters::{Budget, Estimates, Pick, Plan, window_pages};
+use super::super::counters::{Pick, window_pages};
 use super::super::event::{Decision, Ended, Judged};
-use super::hint_faults::{Hints, Inspection};
-use super::lifecycle::{Locality, Sharing, TrackedRegion};
-use super::migrations::Pending;
-use super::placement_host::PlacementHost;
-use super::{Config, PlacementController, SampleSource};
+use super::access_counting::AccessCounting;
+use super::placement_controller::PlacementController;
+use super::summary::Locality;
+use super::tracked_region::Sharing;
 use crate::numa::ranges::PageRange;
 
-mod program;
+/// The rest before the next judgement, for each page that is gone through. A page takes 20 ns
+/// (2026-11), a hundredth of this.
+const JUDGE_REST_NS_PER_PAGE: u64 = 2_000;
 
-use program::Program;
+/// How often it is checked whether a program's period is over.
+const PERIOD_CHECK_NS: u64 = 1_000_000;
 
-/// What a page that is looked at keeps the next look waiting: 20 ns (2026-11) are a hundredth of
-/// it.
-const WAIT_PER_PAGE_NS: u64 = 2_000;
+/// Where less is sampled, because nothing came of it, the counts change more slowly, and the rest
+/// is as much longer, up to this.
+const QUIET_REST_NS_MAX: u64 = 1_000_000_000;
 
-/// Whether a program's period is over is looked at so often.
-const PERIODS_NS: u64 = 1_000_000;
-
-/// Where less is sampled, because nothing came of it, the counts change less as well, and wait as
-/// much longer, up to this.
-const QUIET_MAX_NS: u64 = 1_000_000_000;
-
-/// Iterations that the cost of a move is spread over at the most.
-const ROUNDS_MAX: u64 = 64;
+/// The most iterations that the cost of a move is spread over.
+const ITERATIONS_PER_MOVE_MAX: u64 = 64;
 
 /// A region that cannot be sampled, because it lies on huge pages or the program is changing its
-/// mappings, is tried again.
-const AGAIN_NS: u64 = 5_000_000_000;
+/// mappings, is tried again after this time.
+const SAMPLING_RETRY_NS: u64 = 5_000_000_000;
 
-/// The chance that all of a page's bounds hold. A wrong move costs two migrations, and waiting
-/// costs in each iteration: 0.99 takes a quarter to a half more samples.
-const CONFIDENCE: f64 = 0.95;
+/// While more than one in so many samples are remote, the rate of sampling is not lowered.
+const REMOTE_DIVISOR: u64 = 8;
 
-/// The kernel takes the rights off all pages of a region at once, so that what touches them next is
-/// the same pass over them: of pages of a window with one home such a pass counts as so many
-/// samples, which is enough if they all agree, and does not outvote the passes before it. Fewer, so
-/// that two or three passes have to agree, is surer and later. The lab does not tell them apart:
-/// nas from a single start took 3,170 and 3,604 ms with 4, 3,521 and 3,740 with 7, and 3,207, 3,651
-/// and 3,655 with 16 (2026-11).
-const AT_ONCE: u32 = 16;
-
-/// What moving a page costs until it was measured: the call, the copy, the flush of translations
-/// and the fault of who finds it gone.
-const MIGRATION_NS: u64 = 1_000;
-
-/// While more than this part of the samples are of pages on other nodes, the rate of sampling is
-/// not lowered.
-const AWAY: u64 = 8;
-
-/// So many samples between two looks, all of them local, say without more ado that there is nothing
-/// to gain.
-const SURE: u64 = 256;
-
-/// Bytes that memory answers with at once.
-const LINE_BYTES: u64 = 64;
-
-/// Of all programs.
-#[derive(Debug)]
-pub(super) struct Counting {
-    pub(super) nodes: usize,
-    /// Of a page in an iteration that uses it.
-    accesses: u32,
-    plan: Plan,
-    /// Pages are armed, by plan.
-    arms: bool,
-    /// The kernel samples.
-    pub(super) hints: Option<Hints>,
-    picks: Vec<Pick>,
-    /// Armed and not touched since.
-    armed: FxHashSet<u32>,
-    pub(super) programs: BTreeMap<u32, Program>,
-    pub(super) counters: Counters,
-    /// Windows to be asked about: regions and first pages.
-    pub(super) asks: Vec<(Object, u32)>,
-    /// Pages that are asked about: by job, of whom, and for which look.
-    pub(super) located: FxHashMap<u64, (u32, Vec<PageRange>, Option<Inspection>)>,
-    /// Regions that could not be sampled, and when to try again.
-    again: VecDeque<(u64, Object, u32)>,
-    pub(super) pending: Option<Pending>,
-    pub(super) actions: Vec<Action>,
-    /// What moving a page costs as long as none of the program's has moved.
-    migration_ns: u64,
-    /// Of all migrations.
-    pub(super) took_ns: u64,
-    pub(super) migrated: u64,
-    /// The policy's own period, and when it was last asked for it.
-    period_ns: Option<u64>,
-    period_judged_ns: u64,
-    /// Whether a program's period is over is not looked at before.
-    periods_due_ns: u64,
-}
-
-impl TrackedRegion {
-    fn sampling(&self, on: bool, page_bytes: u64) -> Decision {
-        Decision::Sample {
-            pid: self.pid,
-            start: self.start,
-            length: u64::from(self.pages) * page_bytes,
-            on,
-        }
-    }
-
-    /// The kernel does with its pages what it would without us.
-    pub(super) fn given_back(&self, page_bytes: u64) -> Decision {
-        Decision::Hint {
-            pid: self.pid,
-            start: self.start,
-            length: u64::from(self.pages) * page_bytes,
-            node: None,
-        }
-    }
-}
-
-impl Counting {
-    pub(super) fn new(model: &PlacementHost, config: &Config, cpus: usize) -> Option<Counting> {
-        let measured = &config.measured;
-        model.counts().then(|| Counting {
-            migration_ns: measured.migration_ns.unwrap_or(MIGRATION_NS),
-            nodes: model.nodes(),
-            accesses: (config.page_bytes / LINE_BYTES) as u32,
-            hints: (config.source == SampleSource::Hints).then(|| Hints::new(cpus)),
-            arms: config.source == SampleSource::Armed,
-            // Any seed will do, as long as a log replays.
-            plan: Plan::new(
-                1,
-                Budget::of(cpus, config.cpu_permille).costing(measured.sample_ns),
-            ),
-            picks: Vec::new(),
-            armed: FxHashSet::default(),
-            programs: BTreeMap::new(),
-            counters: Counters::new(model.nodes(), 0),
-            asks: Vec::new(),
-            located: FxHashMap::default(),
-            again: VecDeque::new(),
-            pending: None,
-            actions: Vec::new(),
-            took_ns: 0,
-            migrated: 0,
-            period_ns: model.period_ns(),
-            period_judged_ns: 0,
-            periods_due_ns: 0,
-        })
-    }
-
-    /// What moving a page costs, as far as that is known.
-    pub(super) fn migration_ns(&self) -> u64 {
-        match self.migrated {
-            0 => self.migration_ns,
-            pages => self.took_ns / pages,
-        }
-    }
-
-    pub(super) fn due_ns(&self) -> Option<u64> {
-        let again = self.again.front().map(|&(due_ns, ..)| due_ns);
-        let hints = self.hints.as_ref().and_then(Hints::due_ns);
-        let judges = self.pending.is_none() && self.period_ns.is_none();
-        let programs = self.programs.values().filter(|_| judges);
-        let periods = programs.filter_map(Program::period_due_ns).min();
-        let periods = periods.map(|due_ns| due_ns.max(self.periods_due_ns));
-        [again, hints, periods, self.plan.due_ns()]
-            .into_iter()
-            .flatten()
-            .min()
-    }
-
-    /// Whether the policy knows what came of all that it asked for.
-    #[cfg(test)]
-    pub(super) fn is_settled(&self) -> bool {
-        self.pending.is_none()
-    }
-
-    /// Whether any page is armed, or will be.
-    pub(super) fn samples(&self) -> bool {
-        self.plan.due_ns().is_some() || self.hints.as_ref().is_some_and(Hints::is_live)
-    }
-
-    /// Pages of a counted region are gone.
-    pub(super) fn cut(&mut self, pid: u32, blocks: std::ops::Range<u32>) {
-        let pages = u64::from(blocks.end - blocks.start);
-        if let Some(program) = self.programs.get_mut(&pid) {
-            program.estimates.forget(blocks.clone());
-            program.pages = program.pages.saturating_sub(pages);
-        }
-        for block in blocks {
-            self.armed.remove(&block);
-        }
-    }
-
-    /// A counted region is gone. What has to be done about it.
-    pub(super) fn end(
-        &mut self,
-        object: Object,
-        region: &TrackedRegion,
-        page_bytes: u64,
-    ) -> Option<Decision> {
-        self.plan.end(object.0);
-        if let Some(program) = self.programs.get_mut(&region.pid) {
-            let blocks = region.base..region.base + region.pages;
-            program.estimates.end(blocks);
-        }
-        if let Some(hints) = &mut self.hints {
-            hints.end(region);
-            return None;
-        }
-        Some(region.sampling(false, page_bytes))
-    }
-
-    /// A process is gone.
-    pub(super) fn ended(&mut self, pid: u32) {
-        self.programs.remove(&pid);
-    }
-
-    fn program(&mut self, pid: u32, process: Process, now_ns: u64) -> &mut Program {
-        let nodes = self.nodes;
-        let at_once = self.hints.as_ref().map(|_| AT_ONCE);
-        self.programs.entry(pid).or_insert_with(|| {
-            Program::new(process, Estimates::new(nodes, CONFIDENCE, at_once), now_ns)
-        })
-    }
-}
+/// So many samples between two judgements, all of them local, show at once that there is nothing to
+/// gain.
+const ALL_LOCAL_SAMPLES_MIN: u64 = 256;
 
 impl PlacementController {
-    /// A region is counted from now on.
+    /// Begins to count a region.
     pub(super) fn count(&mut self, now_ns: u64, object: Object, out: &mut Vec<Decision>) {
         let region = self.tracked[object.index()].as_mut();
         let (Some(counting), Some(region)) = (&mut self.counting, region) else {
@@ -287,8 +99,8 @@ impl PlacementController {
         }
     }
 
-    /// A page of a region was touched: whether that was a sample which was asked for, as one that
-    /// was `sampled` by the processor is. Others are the kernel's.
+    /// Takes in a touch of a counted page; `sampled`: by a sample of the processor. Returns whether
+    /// the touch was asked for. Other touches are those that the kernel's scanner stopped.
     pub(super) fn sample(
         &mut self,
         now_ns: u64,
@@ -305,10 +117,10 @@ impl PlacementController {
             return false;
         }
         let block = Block(region.base + page);
-        let home = self.model.home(block);
+        let home = self.host.home(block);
         let armed = counting.armed.remove(&block.0) || sampled;
-        // What touches a page that is there, and faults, was stopped by the kernel's scanner,
-        // whether it follows our policy yet or not.
+        // A fault on a page that exists was caused by the kernel's scanner, whether the page has
+        // our policy yet or not.
         let hint = region.hinted.is_some();
         if hint && home.is_none() {
             self.unknown_touched(now_ns, object);
@@ -318,7 +130,7 @@ impl PlacementController {
         let Some(program) = program.filter(|program| !program.stopped && (armed || hint)) else {
             return false;
         };
-        let node = self.model.node_of_cpu(cpu);
+        let node = self.host.node_of_cpu(cpu);
         region.users = match region.users {
             Sharing::Nobody => Sharing::Of(node),
             Sharing::Of(first) if first != node => {
@@ -332,10 +144,10 @@ impl PlacementController {
             }
             users => users,
         };
-        if program.at(now_ns, tid, node) {
+        if program.runs_on(now_ns, tid, node) {
             counting.plan.wake();
         }
-        let latency_ns = home.map(|home| self.model.latency_ns(node, home));
+        let latency_ns = home.map(|home| self.host.latency_ns(node, home));
         program.sampled(tid, block, latency_ns);
         if armed {
             let window = page - page % window_pages(region.pages);
@@ -348,7 +160,7 @@ impl PlacementController {
         self.summary.sampled.add(local);
         if let (Some(hinted), Some(hints)) = (&mut region.hinted, &mut counting.hints) {
             let of = (object, self.generations[object.index()]);
-            hinted.sampled(now_ns, of, region.users, hints);
+            hinted.sampled(now_ns, of, region.users == Sharing::Several, hints);
         }
         region.of_node[node.index()] += 1;
         match region.migrated {
@@ -358,7 +170,7 @@ impl PlacementController {
         armed
     }
 
-    /// Arms what is due to be armed.
+    /// Arms the pages that are due.
     pub(super) fn arm(&mut self, now_ns: u64, out: &mut Vec<Decision>) {
         let Some(counting) = self.counting.as_mut().filter(|counting| counting.arms) else {
             return;
@@ -383,7 +195,7 @@ impl PlacementController {
         }
     }
 
-    /// Arming has taken so long.
+    /// Takes in how long it took to arm pages.
     pub(super) fn armed(&mut self, pages: u32, took_ns: u64) {
         if let Some(counting) = &mut self.counting {
             counting.plan.took(pages, took_ns);
@@ -411,8 +223,8 @@ impl PlacementController {
                 counting.plan.end(object.0);
                 let generation = self.generations[object.index()];
                 counting
-                    .again
-                    .push_back((now_ns + AGAIN_NS, object, generation));
+                    .retries
+                    .push_back((now_ns + SAMPLING_RETRY_NS, object, generation));
             }
             let first = region.base + page;
             (first..first.saturating_add(pages)).for_each(|block| {
@@ -424,7 +236,7 @@ impl PlacementController {
         }
     }
 
-    /// Nothing is sampled or moved of a process any more.
+    /// Stops sampling and moving pages of a process.
     pub(super) fn stop_counting(&mut self, pid: u32, out: &mut Vec<Decision>) {
         let Some(counting) = &mut self.counting else {
             return;
@@ -453,7 +265,7 @@ impl PlacementController {
         }
     }
 
-    /// A thread met a construct, or says where it runs.
+    /// A thread met a construct, or reports where it runs.
     pub(super) fn construct(
         &mut self,
         now_ns: u64,
@@ -470,16 +282,16 @@ impl PlacementController {
         };
         let idle = counting.pending.is_none();
         let by_kernel = counting.hints.is_some();
-        let node = self.model.node_of_cpu(cpu);
+        let node = self.host.node_of_cpu(cpu);
         let program = counting.program(pid, process, now_ns);
-        if program.at(now_ns, tid, node) {
+        if program.runs_on(now_ns, tid, node) {
             counting.plan.wake();
         }
         let program = counting.program(pid, process, now_ns);
         let Some((kind, signature, threads)) = construct else {
             return;
         };
-        if !program.is_heard(now_ns, tid) {
+        if !program.is_master(now_ns, tid) {
             return;
         }
         if threads > 0 {
@@ -495,8 +307,8 @@ impl PlacementController {
                 self.judge(now_ns, Some(pid), Ended::Iteration, out);
             }
             Some(EpochKind::Construct) if idle => {
-                // The policy counts the constructs for which a thread stays where it moved to.
-                let (moved, threads) = (program.moved(), program.team);
+                // The policy counts for how many constructs a thread stays where it moved to.
+                let (moved, threads) = (program.thread_migrations(), program.team);
                 counting.counters.clear();
                 let epoch = Epoch {
                     kind: EpochKind::Construct,
@@ -505,25 +317,25 @@ impl PlacementController {
                     thread_migrations: &moved,
                     active_threads: threads,
                 };
-                self.model.epoch(&epoch, &mut counting.actions);
-                debug_assert!(counting.actions.is_empty(), "nothing was counted");
+                self.host.end_epoch(&epoch, &mut counting.actions);
+                debug_assert!(counting.actions.is_empty(), "there are no counts");
                 counting.actions.clear();
             }
             _ => {}
         }
     }
 
-    /// Judges programs without iterations, period by period, and tries again what could not be
-    /// sampled a while ago.
-    pub(super) fn periods(&mut self, now_ns: u64, out: &mut Vec<Decision>) {
+    /// Takes the steps that are due by time: for regions that the kernel samples, for regions that
+    /// could not be sampled, and for programs without iterations.
+    pub(super) fn take_due_steps(&mut self, now_ns: u64, out: &mut Vec<Decision>) {
         self.hints_due(now_ns, out);
         let Some(counting) = &mut self.counting else {
             return;
         };
-        while let Some(&(due_ns, object, generation)) = counting.again.front()
+        while let Some(&(due_ns, object, generation)) = counting.retries.front()
             && due_ns <= now_ns
         {
-            counting.again.pop_front();
+            counting.retries.pop_front();
             let current = self.generations[object.index()] == generation;
             let region = self.tracked[object.index()].as_ref().filter(|_| current);
             let stopped = |pid| counting.programs.get(&pid).is_none_or(|of| of.stopped);
@@ -542,11 +354,11 @@ impl PlacementController {
             }
             return;
         }
-        // Events come by the thousand, and periods are long.
+        // Inputs come by the thousand, and periods are long.
         if now_ns < counting.periods_due_ns {
             return;
         }
-        counting.periods_due_ns = now_ns + PERIODS_NS;
+        counting.periods_due_ns = now_ns + PERIOD_CHECK_NS;
         let programs = counting.programs.iter();
         let over = programs.filter(|(_, program)| {
             let due_ns = program.period_due_ns();
@@ -558,7 +370,7 @@ impl PlacementController {
         }
     }
 
-    /// Shows the policy what is known of a program, or of all, and has done what it asks for.
+    /// Gives the policy the counts of a program, or of all, and has pages moved as it asks.
     fn judge(&mut self, now_ns: u64, pid: Option<u32>, ended: Ended, out: &mut Vec<Decision>) {
         let Some(counting) = &mut self.counting else {
             return;
@@ -568,16 +380,16 @@ impl PlacementController {
             return;
         }
         let migration_ns = counting.migration_ns();
-        let Counting {
+        let AccessCounting {
             programs,
             counters,
             actions,
             ..
         } = counting;
-        counters.grow(self.model.blocks());
+        counters.grow(self.host.blocks());
         counters.clear();
         let (mut moved, mut threads, mut tally) = (Vec::new(), 0, Locality::default());
-        let (mut any_moved, mut rounds) = (false, ROUNDS_MAX);
+        let (mut any_moved, mut rounds) = (false, ITERATIONS_PER_MOVE_MAX);
         let judged = pid.map_or(0..=u32::MAX, |pid| pid..=pid);
         for (_, program) in programs.range_mut(judged.clone()) {
             program.age(now_ns);
@@ -585,23 +397,23 @@ impl PlacementController {
             rounds = rounds.min(program.rounds);
             if program.moved_ns.take().is_some() {
                 any_moved = true;
-                program.seat(counting.nodes);
+                program.update_judged_nodes(counting.nodes);
             }
             let before = counters.touched().len();
-            let home = |block| self.model.home(block);
+            let home = |block| self.host.home(block);
             program.open =
                 program
                     .estimates
                     .counts(&home, counting.accesses, &program.phases, counters);
             program.judged_rounds = program.rounds;
             let pages = (counters.touched().len() - before) as u64;
-            moved.extend(program.moved());
+            moved.extend(program.thread_migrations());
             threads += program.team;
             tally.join(std::mem::take(&mut program.tally));
             program.judged_ns = now_ns;
-            let wait_ns = pages * WAIT_PER_PAGE_NS;
+            let wait_ns = pages * JUDGE_REST_NS_PER_PAGE;
             program.rests_until_ns = now_ns + wait_ns;
-            program.quiet_until_ns = now_ns + counting.plan.slowed(wait_ns).min(QUIET_MAX_NS);
+            program.quiet_until_ns = now_ns + counting.plan.slowed(wait_ns).min(QUIET_REST_NS_MAX);
         }
         let process = pid.and_then(|pid| Some(programs.get(&pid)?.process));
         let kind = match process {
@@ -615,8 +427,8 @@ impl PlacementController {
             thread_migrations: &moved,
             active_threads: threads,
         };
-        self.model.set_migration_ns(migration_ns / rounds.max(1));
-        self.model.epoch(&epoch, actions);
+        self.host.set_migration_ns(migration_ns / rounds.max(1));
+        self.host.end_epoch(&epoch, actions);
         for (_, program) in programs.range_mut(judged.clone()) {
             for action in actions.iter() {
                 if let Action::Migrate { block, .. } = *action {
@@ -627,12 +439,12 @@ impl PlacementController {
         if any_moved {
             counting.plan.wake();
         } else {
-            // Where most use what is near nothing is to be learnt; elsewhere it may only take
+            // Where most samples are local there is little to learn. Elsewhere it may only take
             // longer.
-            let away = tally.placed - tally.local;
-            let useful = !actions.is_empty() || away * AWAY > tally.placed;
+            let remote = tally.placed - tally.local;
+            let useful = !actions.is_empty() || remote * REMOTE_DIVISOR > tally.placed;
             counting.plan.useful(useful);
-            if !useful && away == 0 && tally.placed >= SURE {
+            if !useful && remote == 0 && tally.placed >= ALL_LOCAL_SAMPLES_MIN {
                 counting.plan.calm();
             }
         }

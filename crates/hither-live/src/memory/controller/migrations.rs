@@ -1,49 +1,31 @@
-//! Migrations: what the policy asks for at once, by region and node, on its way to the mover and
-//! back.
+//! Migrations: sends what the policy asks for at once to the mover, by region and node, and reports
+//! the outcomes to the policy.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use hither_core::placement::{Action, ActionOutcome};
 use hither_core::{Block, Node, Object};
-use rustc_hash::FxHashMap;
 
 use super::super::event::{Decision, Migrate};
-use super::PlacementController;
-use super::lifecycle::TrackedRegion;
+use super::migration_batches::{MigrationBatch, PendingMigrations};
+use super::placement_controller::PlacementController;
+use super::tracked_region::TrackedRegion;
 use crate::numa::ranges::{MoveResult, PageRange, RefusalReason};
 
-/// The cost of a migration is measured by batches of so many pages and more.
-const MEASURED_MIN: u32 = 64;
-
-/// Migrations under way.
-#[derive(Debug, Default)]
-pub(super) struct Pending {
-    /// In the order in which they were asked for.
-    outcomes: Vec<ActionOutcome>,
-    index: FxHashMap<Block, usize>,
-    jobs: FxHashMap<u64, Batch>,
-}
-
-/// Pages of one region on their way to one node.
-#[derive(Debug)]
-pub(super) struct Batch {
-    pid: u32,
-    object: Object,
-    generation: u32,
-    to: Node,
-    blocks: Vec<Block>,
-}
+/// Batches of fewer pages do not count for the measured cost of a migration: a call alone costs 44
+/// us (2026-11).
+const MEASURED_PAGES_MIN: u32 = 64;
 
 impl PlacementController {
-    /// Has pages moved that the policy wants elsewhere, having been shown what these processes use.
+    /// Has the pages moved that the policy wants elsewhere, now that it has judged these processes.
     pub(super) fn migrate(&mut self, judged: &RangeInclusive<u32>, out: &mut Vec<Decision>) {
         let Some(counting) = &mut self.counting else {
             return;
         };
-        let mut pending = Pending::default();
+        let mut pending = PendingMigrations::default();
         let mut free: Vec<u32> = (0..counting.nodes)
-            .map(|node| self.model.free(Node(node as u16)))
+            .map(|node| self.host.free_frames(Node(node as u16)))
             .collect();
         let mut batches: BTreeMap<(Object, Node), Vec<Block>> = BTreeMap::new();
         for action in counting.actions.drain(..) {
@@ -58,7 +40,7 @@ impl PlacementController {
                 continue;
             };
             // A full node refuses, as in the simulator.
-            if self.model.home(block).is_none() || free[to.index()] == 0 {
+            if self.host.home(block).is_none() || free[to.index()] == 0 {
                 continue;
             }
             free[to.index()] -= 1;
@@ -77,14 +59,14 @@ impl PlacementController {
             let counts = &counting.counters;
             let (mut here, mut there, mut gain_ns) = (0, 0, 0);
             for &block in &blocks {
-                let Some(home) = self.model.home(block) else {
+                let Some(home) = self.host.home(block) else {
                     continue;
                 };
                 let of = counts.of(block);
                 here += u64::from(of[home.index()]);
                 there += u64::from(of[to.index()]);
                 for (from, &count) in (0..).map(Node).zip(of) {
-                    let ns = |at| i64::from(self.model.latency_ns(from, at));
+                    let ns = |at| i64::from(self.host.latency_ns(from, at));
                     gain_ns += i64::from(count) * (ns(home) - ns(to));
                 }
             }
@@ -93,7 +75,7 @@ impl PlacementController {
                 job,
                 pid: region.pid,
                 signature: region.signature,
-                to: self.model.kernel_number(to),
+                to: self.host.kernel_number(to),
                 pages: blocks.len() as u32,
                 ranges: ranges(region, &blocks, self.page_bytes),
                 samples,
@@ -103,7 +85,7 @@ impl PlacementController {
                 gain_ns,
                 cost_ns: migration_ns * blocks.len() as u64,
             }));
-            let batch = Batch {
+            let batch = MigrationBatch {
                 pid: region.pid,
                 object,
                 generation: self.generations[object.index()],
@@ -118,7 +100,7 @@ impl PlacementController {
         }
         if self.dry_run {
             let jobs = std::mem::take(&mut pending.jobs);
-            let mut jobs: Vec<(u64, Batch)> = jobs.into_iter().collect();
+            let mut jobs: Vec<(u64, MigrationBatch)> = jobs.into_iter().collect();
             jobs.sort_unstable_by_key(|&(job, _)| job);
             for (_, batch) in jobs {
                 self.arrive(&mut pending, &batch, &[]);
@@ -127,7 +109,7 @@ impl PlacementController {
         self.conclude(pending);
     }
 
-    /// A migration has ended. Whether the job was one.
+    /// Takes in the outcome of a move. Returns whether it was one of a migration.
     pub(super) fn migrated(
         &mut self,
         now_ns: u64,
@@ -144,8 +126,7 @@ impl PlacementController {
             counting.pending = Some(pending);
             return false;
         };
-        // A call alone costs 44 us (2026-11): of a few pages it says nothing about one.
-        if moved.moved >= MEASURED_MIN && moved.took_ns > 0 {
+        if moved.moved >= MEASURED_PAGES_MIN && moved.took_ns > 0 {
             counting.took_ns += moved.took_ns;
             counting.migrated += u64::from(moved.moved);
         }
@@ -156,7 +137,7 @@ impl PlacementController {
             )
         });
         if let Some(program) = counting.programs.get_mut(&batch.pid) {
-            program.tried(now_ns, moved.moved + moved.there > 0);
+            program.batch_ended(now_ns, moved.moved + moved.there > 0);
         }
         let mut refused = vec![false; batch.blocks.len()];
         for run in &moved.refused {
@@ -174,8 +155,13 @@ impl PlacementController {
         true
     }
 
-    /// Pages of a batch are where they were to be, but for those refused.
-    fn arrive(&mut self, pending: &mut Pending, batch: &Batch, refused: &[bool]) {
+    /// Takes down that the pages of a batch have moved, except for those that were refused.
+    fn arrive(
+        &mut self,
+        pending: &mut PendingMigrations,
+        batch: &MigrationBatch,
+        refused: &[bool],
+    ) {
         let region = self.tracked[batch.object.index()].as_mut();
         let current = self.generations[batch.object.index()] == batch.generation;
         let Some(region) = region.filter(|_| current) else {
@@ -183,7 +169,7 @@ impl PlacementController {
         };
         for (at, &block) in batch.blocks.iter().enumerate() {
             let stayed = refused.get(at).is_some_and(|&refused| refused);
-            let done = !stayed && self.model.relocate(block, batch.to);
+            let done = !stayed && self.host.relocate(block, batch.to);
             region.migrated += u32::from(done);
             self.summary.migrated += u64::from(done);
             if let Some(&index) = pending.index.get(&block) {
@@ -195,11 +181,11 @@ impl PlacementController {
         }
     }
 
-    /// Tells the policy what came of it all, once that is known.
-    fn conclude(&mut self, pending: Pending) {
+    /// Reports the outcomes to the policy, once all of them are known.
+    fn conclude(&mut self, pending: PendingMigrations) {
         if pending.jobs.is_empty() {
             if !pending.outcomes.is_empty() {
-                self.model.settled(&pending.outcomes);
+                self.host.report_outcomes(&pending.outcomes);
             }
         } else if let Some(counting) = &mut self.counting {
             counting.pending = Some(pending);
@@ -207,7 +193,7 @@ impl PlacementController {
     }
 }
 
-/// Sorted pages of a region as ranges.
+/// Pages of a region, in order, as ranges.
 fn ranges(region: &TrackedRegion, blocks: &[Block], page_bytes: u64) -> Vec<PageRange> {
     let mut ranges: Vec<PageRange> = Vec::new();
     for run in blocks.chunk_by(|a, b| a.0 + 1 == b.0) {

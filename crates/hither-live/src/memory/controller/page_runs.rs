@@ -1,38 +1,40 @@
-//! A region's pages in runs that are wanted on the same nodes: what one order binds.
+//! The pages of a region in runs that are wanted on the same nodes. One request binds one run.
 //!
-//! A policy answers page by page. Where two nodes are equally good it may take them in turn
-//! (cache-aware does, by which has more free frames), and an order for each page would be absurd:
-//! where there are many runs, short ones are joined, and the kernel is told to take their nodes in
-//! turn as well.
+//! A policy answers page by page. Where two nodes are equally good it may alternate between them
+//! (cache-aware does, by which has more free frames), and a request for each page would be absurd.
+//! So where there are many runs, short ones are joined, and the kernel interleaves their pages over
+//! the nodes.
 
-/// So many runs are left as they are.
-const RUNS: usize = 16;
+/// The most runs that are left as they are.
+const UNJOINED_RUNS_MAX: usize = 16;
 
-/// Beyond, a run shorter than this is joined with its neighbours that are: 256 KiB of 4 KiB pages.
-const RUN_MIN: u32 = 64;
+/// Beyond that number, runs of fewer pages than this are joined with neighbours of fewer: 256 KiB
+/// of 4 KiB pages.
+const RUN_PAGES_MIN: u32 = 64;
 
-/// Pages in a row.
+/// Consecutive pages of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct PageRun {
+    /// Index of the first page.
     pub(super) first: u32,
     pub(super) pages: u32,
-    /// Where they are wanted, a bit each node; 0 for where they are.
+    /// The nodes that the pages are wanted on, a bit each. 0: the pages stay where they are.
     pub(super) nodes: u64,
 }
 
 /// Gathers pages into runs.
 #[derive(Debug, Default)]
-pub(super) struct Runs(Vec<Run>);
+pub(super) struct PageRuns(Vec<PageRun>);
 
-impl Runs {
-    /// The next page is wanted there.
+impl PageRuns {
+    /// Adds the next page, wanted on these nodes.
     pub(super) fn push(&mut self, nodes: u64) {
         match self.0.last_mut() {
             Some(run) if run.nodes == nodes => run.pages += 1,
             last => {
                 let first = last.map_or(0, |run| run.first + run.pages);
                 let pages = 1;
-                self.0.push(Run {
+                self.0.push(PageRun {
                     first,
                     pages,
                     nodes,
@@ -42,12 +44,12 @@ impl Runs {
     }
 
     /// All runs, in order.
-    pub(super) fn finish(self) -> Vec<Run> {
-        if self.0.len() <= RUNS {
+    pub(super) fn finish(self) -> Vec<PageRun> {
+        if self.0.len() <= UNJOINED_RUNS_MAX {
             return self.0;
         }
-        let short = |run: &Run| run.pages < RUN_MIN && run.nodes != 0;
-        let mut runs: Vec<Run> = Vec::new();
+        let short = |run: &PageRun| run.pages < RUN_PAGES_MIN && run.nodes != 0;
+        let mut runs: Vec<PageRun> = Vec::new();
         let mut joins = false;
         for run in self.0 {
             match runs.last_mut() {
@@ -70,7 +72,7 @@ mod tests {
     use super::*;
 
     fn runs(pages: impl IntoIterator<Item = u64>) -> Vec<(u32, u32, u64)> {
-        let mut runs = Runs::default();
+        let mut runs = PageRuns::default();
         pages.into_iter().for_each(|nodes| runs.push(nodes));
         let runs = runs.finish().into_iter();
         runs.map(|run| (run.first, run.pages, run.nodes)).collect()

@@ -1,44 +1,39 @@
 //! Where regions had their pages in the end, from one run to the next.
 //!
-//! A region is known again by who allocates it where, as how manieth (`SavedPlacement`): for what a
-//! program's first thread allocates that is the same in every run. Where several threads allocate
-//! at one site their order may differ from run to run; each thread's own regions are told apart by
-//! the order in which threads came, so that a swap of two is what can go wrong, and what was placed
-//! so is counted and moved like any other.
+//! A region is identified by call site, thread and allocation index (`SavedPlacement`). For regions
+//! of a program's first thread these are the same in every run. Where several threads allocate at
+//! one site, threads are numbered in the order of their first allocations. That order may differ
+//! from run to run, so that two threads may be swapped. The regions are then placed wrongly, and
+//! counted and moved like any other.
 
 use std::collections::BTreeMap;
 
-use hither_core::placement::RegionTier;
-use hither_core::{Block, Object};
+use hither_core::Block;
+use hither_core::placement::PlacementHost;
 use rustc_hash::FxHashMap;
 
-use super::super::event::Decision;
-use super::bind_requests::State;
-use super::lifecycle::TrackedRegion;
-use super::page_runs::Run;
-use super::placement_host::PlacementHost;
-use super::{PlacementController, SavedPlacement};
+use super::config::SavedPlacement;
+use super::tracked_region::TrackedRegion;
 
-/// Runs kept of a region: beyond, neighbours are joined. An order is posted for each, of which
-/// there is room for 1024.
+/// The most runs that are saved of a region: beyond, neighbours are joined. Each run needs a bind
+/// request, and there is room for 1024 of them.
 pub(super) const RUNS_MAX: usize = 64;
 
-/// Of so many regions that a thread allocates at a site is kept where they were: those that come at
-/// a program's start, and live long. One that allocates and frees the whole time would have no end
+/// The most regions that are saved for a thread and site: the first ones, which are allocated at a
+/// program's start and live long. A program that allocates and frees all the time would have no end
 /// of them.
-const NTH_MAX: u32 = 64;
+const REGIONS_PER_SITE_MAX: u32 = 64;
 
-/// Signature, thread, and how many before.
-type Key = (u64, u32, u32);
+/// Signature, thread, and allocation index.
+type SavedKey = (u64, u32, u32);
 
-/// What is known of regions to come.
+/// Placements of earlier runs, and of this one.
 #[derive(Debug, Default)]
 pub(super) struct SavedPlacements {
-    known: BTreeMap<Key, SavedPlacement>,
-    /// Threads of each process that allocated regions, with their numbers in the order in which
-    /// they did.
+    known: BTreeMap<SavedKey, SavedPlacement>,
+    /// By process, the numbers of threads that allocated regions, in the order in which they did.
     threads: FxHashMap<u32, FxHashMap<u32, u32>>,
-    /// Regions by process, thread and site.
+    /// How many regions were allocated, by process, thread and site.
     counts: BTreeMap<(u32, u32, u64), u32>,
 }
 
@@ -54,8 +49,8 @@ impl SavedPlacements {
         }
     }
 
-    /// The number of a thread that allocates a region, and how many it allocated at the site
-    /// before.
+    /// A thread allocates a region: returns the thread's number, and how many regions it had
+    /// allocated at the site before.
     pub(super) fn key(&mut self, pid: u32, tid: u32, signature: u64) -> (u32, u32) {
         let threads = self.threads.entry(pid).or_default();
         let next = threads.len() as u32;
@@ -65,7 +60,7 @@ impl SavedPlacements {
         (thread, *count - 1)
     }
 
-    /// A process is gone: its number may be another's.
+    /// A process has ended: its number may be used again.
     pub(super) fn ended(&mut self, pid: u32) {
         self.threads.remove(&pid);
         let of = self.counts.range((pid, 0, 0)..=(pid, u32::MAX, u64::MAX));
@@ -75,15 +70,20 @@ impl SavedPlacements {
         }
     }
 
-    /// Keeps where a region has its pages, if any of them were moved to where they are used.
-    pub(super) fn keep(&mut self, region: &TrackedRegion, model: &PlacementHost) {
+    /// The placement of a region that a thread allocates, by [`SavedPlacements::key`].
+    pub(super) fn find(&self, signature: u64, key: (u32, u32)) -> Option<&SavedPlacement> {
+        self.known.get(&(signature, key.0, key.1))
+    }
+
+    /// Saves the placement of a region, if any of its pages were moved to where they are used.
+    pub(super) fn keep(&mut self, region: &TrackedRegion, host: &PlacementHost) {
         let (thread, nth) = region.key;
-        if region.migrated == 0 || region.signature == 0 || nth >= NTH_MAX {
+        if region.migrated == 0 || region.signature == 0 || nth >= REGIONS_PER_SITE_MAX {
             return;
         }
         let home = |page: u32| {
-            let home = model.home(Block(region.base + page))?;
-            Some(model.kernel_number(home))
+            let home = host.home(Block(region.base + page))?;
+            Some(host.kernel_number(home))
         };
         let homes: Vec<Option<u32>> = (0..region.pages).map(home).collect();
         let placed = SavedPlacement {
@@ -101,8 +101,9 @@ impl SavedPlacements {
     }
 }
 
-/// Homes as runs, as coarse as it takes to have no more than so many: of ever larger pieces what
-/// most of their pages have. Pages of unknown homes go with their neighbours.
+/// The homes of pages as runs, at most so many. If there are more, pages are taken together in
+/// pieces of twice the size, with the home of most of their pages, until there are not. Pages of
+/// unknown homes join their neighbours.
 pub(super) fn runs<T: Copy + Ord>(homes: &[Option<T>], most_runs: usize) -> Vec<(u32, Option<T>)> {
     let mut piece = 1;
     let mut counts = Vec::new();
@@ -122,8 +123,8 @@ pub(super) fn runs<T: Copy + Ord>(homes: &[Option<T>], most_runs: usize) -> Vec<
     }
 }
 
-/// The home of most pages that have one; the lowest among equals. `counts` is room to count in:
-/// homes are few.
+/// The home of most pages that have one, and the lowest among equals. `counts` is room to count in:
+/// there are few homes.
 fn most<T: Copy + Ord>(pages: &[Option<T>], counts: &mut Vec<(T, usize)>) -> Option<T> {
     counts.clear();
     for &home in pages.iter().flatten() {
@@ -134,46 +135,6 @@ fn most<T: Copy + Ord>(pages: &[Option<T>], counts: &mut Vec<(T, usize)>) -> Opt
     }
     let by_count = |&&(home, count): &&(T, usize)| (count, std::cmp::Reverse(home));
     counts.iter().max_by_key(by_count).map(|&(home, _)| home)
-}
-
-impl PlacementController {
-    /// Places a region as one of an earlier run had its pages in the end, unless it is known to be
-    /// far.
-    pub(super) fn apply(&mut self, now_ns: u64, object: Object, out: &mut Vec<Decision>) {
-        let Some(region) = self.tracked[object.index()].as_ref() else {
-            return;
-        };
-        let (thread, nth) = region.key;
-        let placed = self
-            .saved_placements
-            .known
-            .get(&(region.signature, thread, nth));
-        let placed = placed.filter(|_| region.class != Some(RegionTier::Remote));
-        // Of another size it is another thing.
-        let Some(placed) = placed.filter(|placed| placed.pages == region.pages) else {
-            return;
-        };
-        let mut runs = Vec::new();
-        let mut first = 0;
-        for &(pages, home) in &placed.runs {
-            let node = home.and_then(|home| self.model.node_of_kernel(home));
-            let pages = pages.min(region.pages - first);
-            if let Some(node) = node.filter(|_| pages > 0) {
-                let nodes = self.model.bit(node);
-                runs.push((
-                    Run {
-                        first,
-                        pages,
-                        nodes,
-                    },
-                    State::Requested,
-                ));
-            }
-            first += pages;
-        }
-        self.summary.applied += 1;
-        self.bind(now_ns, object, runs.into_iter(), out);
-    }
 }
 
 #[cfg(test)]

@@ -1,42 +1,43 @@
-//! What the controller knows at a moment, for whoever looks on.
+//! What the controller knows, for the status of the run.
 
 use hither_core::placement::RegionTier;
 use hither_core::{Block, Node};
 
-use super::PlacementController;
-use super::lifecycle::TrackedRegion;
+use super::placement_controller::PlacementController;
+use super::tracked_region::TrackedRegion;
 use crate::status::RegionStatus;
 
-/// Pages of a region that are looked at, spread over it: enough for shares to some percent.
-const LOOKED_AT: u32 = 1024;
+/// The pages of a region whose nodes are counted, spread over it: enough for shares to a few
+/// percent.
+const INSPECTED_PAGES_MAX: u32 = 1024;
 
 impl PlacementController {
     /// The kernel's numbers of the nodes.
     pub(crate) fn nodes(&self) -> Vec<u32> {
-        let nodes = (0..self.model.nodes()).map(|node| Node(node as u16));
-        nodes.map(|node| self.model.kernel_number(node)).collect()
+        let nodes = (0..self.host.node_count()).map(|node| Node(node as u16));
+        nodes.map(|node| self.host.kernel_number(node)).collect()
     }
 
-    /// How many regions there are now, and the largest of them, so many at most.
+    /// How many regions there are, and the `most` largest ones.
     pub(crate) fn largest(&self, most: usize) -> (u64, Vec<RegionStatus>) {
         let mut live: Vec<&TrackedRegion> = self.tracked.iter().flatten().collect();
         let count = live.len() as u64;
         live.sort_by_key(|region| (std::cmp::Reverse(region.left), region.pid, region.start));
         live.truncate(most);
-        let largest = live.into_iter().map(|region| self.look(region));
+        let largest = live.into_iter().map(|region| self.region_status(region));
         (count, largest.collect())
     }
 
-    fn look(&self, region: &TrackedRegion) -> RegionStatus {
-        let step = region.pages.div_ceil(LOOKED_AT).max(1);
-        let mut pages = vec![0; self.model.nodes()];
-        let looked_at = (0..region.pages).step_by(step as usize);
-        for page in looked_at.filter(|&page| !region.is_cut(page)) {
-            if let Some(home) = self.model.home(Block(region.base + page)) {
+    fn region_status(&self, region: &TrackedRegion) -> RegionStatus {
+        let step = region.pages.div_ceil(INSPECTED_PAGES_MAX).max(1);
+        let mut pages = vec![0; self.host.node_count()];
+        let inspected = (0..region.pages).step_by(step as usize);
+        for page in inspected.filter(|&page| !region.is_cut(page)) {
+            if let Some(home) = self.host.home(Block(region.base + page)) {
                 pages[home.index()] += u64::from(step);
             }
         }
-        let state = match region.class {
+        let state = match region.tier {
             Some(RegionTier::Remote) => "far",
             _ if region.counted => "sampled",
             Some(RegionTier::Local) => "near",

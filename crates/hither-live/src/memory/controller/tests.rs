@@ -1,9 +1,13 @@
-//! The controller against made-up programs: two nodes unless said otherwise, node 0 with CPUs 0 and
-//! 1, node 1 with CPU 2.
+//! Tests the controller with simulated programs. There are two nodes unless a test says otherwise:
+//! node 0 with CPUs 0 and 1, node 1 with CPU 2.
 
 use hither_core::Node;
+use hither_core::placement::RegionTier;
 
+use super::super::event::{Decision, Input, TimedInput};
 use super::*;
+use crate::controller::Controller;
+use crate::numa::host::{MeasuredCosts, NodeConfig};
 use crate::numa::ranges::{MoveResult, RefusalReason};
 
 mod life;
@@ -11,7 +15,7 @@ mod life;
 const PAGE: u64 = 4096;
 const MS: u64 = 1_000_000;
 
-/// A controller, the time, and what it decided since that was last looked at.
+/// A controller, the time, and its decisions since they were last taken.
 struct World {
     controller: PlacementController,
     now_ns: u64,
@@ -27,8 +31,8 @@ fn node(node: u32, cpus: &[u32], frames: u32) -> NodeConfig {
     }
 }
 
-fn config(nodes: Vec<NodeConfig>) -> Config {
-    Config {
+fn config(nodes: Vec<NodeConfig>) -> MemoryConfig {
+    MemoryConfig {
         policy: "cache-aware{region=4096}".to_owned(),
         page_bytes: PAGE,
         huge_page_bytes: None,
@@ -36,18 +40,18 @@ fn config(nodes: Vec<NodeConfig>) -> Config {
         source: SampleSource::Armed,
         cpu_permille: 10,
         nodes,
-        measured: Measured::default(),
+        measured: MeasuredCosts::default(),
         sites: Vec::new(),
         placed: Vec::new(),
     }
 }
 
-fn two_nodes() -> Config {
+fn two_nodes() -> MemoryConfig {
     config(vec![node(0, &[0, 1], 100_000), node(1, &[2], 100_000)])
 }
 
 impl World {
-    fn new(config: &Config) -> World {
+    fn new(config: &MemoryConfig) -> World {
         World {
             controller: PlacementController::new(config).expect("a sound configuration"),
             now_ns: 0,
@@ -59,7 +63,7 @@ impl World {
         World::new(&two_nodes())
     }
 
-    fn hears(&mut self, input: Input) {
+    fn input(&mut self, input: Input) {
         self.now_ns += 1000;
         let at = TimedInput {
             time_ns: self.now_ns,
@@ -71,12 +75,12 @@ impl World {
 
     fn after(&mut self, time_ns: u64) {
         self.now_ns += time_ns;
-        self.hears(Input::Tick);
+        self.input(Input::Tick);
     }
 
-    /// A region that starts at page `start` of the address space, from CPU 0.
+    /// CPU 0 allocates a region that starts at page `start` of the address space.
     fn region(&mut self, pid: u32, start: u64, pages: u64, signature: u64) {
-        self.hears(Input::Region {
+        self.input(Input::Region {
             pid,
             tid: pid,
             start: start * PAGE,
@@ -87,7 +91,7 @@ impl World {
     }
 
     fn ends(&mut self, pid: u32, start: u64, pages: u64) {
-        self.hears(Input::RegionEnd {
+        self.input(Input::RegionEnd {
             pid,
             start: start * PAGE,
             length: pages * PAGE,
@@ -96,7 +100,7 @@ impl World {
 
     fn touches(&mut self, pid: u32, cpu: u32, pages: impl IntoIterator<Item = u64>) {
         for page in pages {
-            self.hears(Input::Fault {
+            self.input(Input::Fault {
                 pid,
                 tid: pid,
                 cpu,
@@ -106,7 +110,7 @@ impl World {
     }
 
     fn bound(&mut self, pid: u32, start: u64, pages: u64, nodes: u64, error: i32, site: bool) {
-        self.hears(Input::Bound {
+        self.input(Input::Bound {
             pid,
             start: start * PAGE,
             length: pages * PAGE,
@@ -117,13 +121,13 @@ impl World {
         });
     }
 
-    /// What was decided, in short; pages are those of the address space.
+    /// Takes the decisions, in short. Pages are those of the address space.
     fn decided(&mut self) -> Vec<String> {
         let short = |decision| match decision {
             Decision::Watch { on } => format!("watch {on}"),
             Decision::Settled(settled) => format!(
                 "{:?} pid {} page {} after {}{}, {} away on {:b}",
-                settled.class,
+                settled.tier,
                 settled.pid,
                 settled.start / PAGE,
                 settled.faults,
@@ -156,7 +160,7 @@ impl World {
     }
 
     fn used(&self, node: u16) -> u32 {
-        self.controller.model.used(Node(node))
+        self.controller.host.used_frames(Node(node))
     }
 }
 
@@ -168,7 +172,7 @@ fn a_streamed_region_goes_far_and_a_random_one_stays() {
     world.touches(7, 0, 1000..1004);
     assert_eq!(world.decided(), [""; 0]);
     world.touches(7, 0, [1004]);
-    // The fault that completes the sequence is far already; the four before it stay.
+    // The page of the fault that completes the sequence is far already; the four before it stay.
     assert_eq!(
         world.decided(),
         [
@@ -183,7 +187,7 @@ fn a_streamed_region_goes_far_and_a_random_one_stays() {
         ["Local pid 7 page 5000 after 10, 0 away on 1"]
     );
     assert_eq!((world.used(0), world.used(1)), (14, 996));
-    // What comes later is no news.
+    // Later faults change nothing.
     world.touches(7, 0, (1005..1100).chain(5900..5999));
     assert_eq!(world.decided(), [""; 0]);
     assert_eq!(world.controller.summary().faults, 15);
@@ -237,10 +241,10 @@ fn of_a_program_that_grows_more_may_be_far() {
     let mut config = two_nodes();
     config.sites.push(KnownSiteTier {
         signature: 5,
-        class: RegionTier::Remote,
+        tier: RegionTier::Remote,
     });
     let mut world = World::new(&config);
-    // Known to be a stream, and all that the program has so far.
+    // The site is known to be a stream, and the region is all that the program has so far.
     world.region(7, 1000, 600, 5);
     assert_eq!(world.decided()[1], "bind pid 7 1000+300 to 10");
     world.region(7, 2000, 200, 6);
@@ -254,7 +258,7 @@ fn of_a_program_that_grows_more_may_be_far() {
     assert_eq!((world.used(0), world.used(1)), (0, 590));
     assert_eq!(world.controller.summary().pages_away, 590);
     assert!(world.controller.limited.is_empty());
-    // Gone, it is asked about no more.
+    // Once it is gone, the policy is not asked about it any more.
     world.region(7, 9000, 20_000, 5);
     world.ends(7, 9000, 20_000);
     world.decided();
@@ -265,13 +269,12 @@ fn of_a_program_that_grows_more_may_be_far() {
 #[test]
 fn a_full_near_node_leaves_the_rest_to_the_other() {
     let mut world = World::new(&config(vec![node(0, &[0], 1000), node(1, &[2], 1000)]));
-    world.hears(Input::Usage {
+    world.input(Input::Usage {
         used: vec![1000, 100],
     });
     world.region(7, 100, 500, 1);
     world.touches(7, 0, [300, 200, 400]);
-    // The kernel had no frame there either, so that these are in place; to be sure they are asked
-    // about.
+    // The kernel had no frame there either, so that these pages are in place; the mover checks it.
     assert_eq!(
         world.decided(),
         [
@@ -281,7 +284,7 @@ fn a_full_near_node_leaves_the_rest_to_the_other() {
         ]
     );
     assert_eq!((world.used(0), world.used(1)), (1000, 103));
-    world.hears(Input::Usage {
+    world.input(Input::Usage {
         used: vec![500, 103],
     });
     world.touches(7, 0, [210]);
@@ -292,14 +295,14 @@ fn a_full_near_node_leaves_the_rest_to_the_other() {
 #[test]
 fn a_far_node_above_the_threshold_takes_no_more() {
     let mut world = World::new(&config(vec![node(0, &[0], 10_000), node(1, &[2], 1000)]));
-    world.hears(Input::Usage { used: vec![0, 600] });
+    world.input(Input::Usage { used: vec![0, 600] });
     world.region(7, 1000, 900, 1);
     world.touches(7, 0, 1000..1005);
-    // 0.8 of its frames, and the page that makes it more.
+    // 0.8 of its frames, and the page that exceeds that.
     assert_eq!(world.decided()[1], "bind pid 7 1004+201 to 10");
 }
 
-/// A look at what is there but does not come takes its time, too.
+/// A move that finds no page takes its time, too.
 #[test]
 fn what_takes_long_to_look_at_is_looked_at_seldom() {
     let mut world = World::two_nodes();
@@ -307,7 +310,7 @@ fn what_takes_long_to_look_at_is_looked_at_seldom() {
     world.touches(7, 0, 1000..1005);
     world.after(6 * MS);
     world.decided();
-    world.hears(Input::Moved(MoveResult {
+    world.input(Input::Moved(MoveResult {
         absent: 96,
         took_ns: 100 * MS,
         ..MoveResult::default()
@@ -321,7 +324,7 @@ fn what_takes_long_to_look_at_is_looked_at_seldom() {
 
 #[test]
 fn settings_that_no_machine_has_are_refused() {
-    let refused = |change: fn(&mut Config)| {
+    let refused = |change: fn(&mut MemoryConfig)| {
         let mut config = two_nodes();
         change(&mut config);
         PlacementController::new(&config)
@@ -330,7 +333,10 @@ fn settings_that_no_machine_has_are_refused() {
     };
     assert_eq!(refused(|_| {}), None);
     for (change, what) in [
-        ((|of| of.page_bytes = 0) as fn(&mut Config), "page_bytes"),
+        (
+            (|of| of.page_bytes = 0) as fn(&mut MemoryConfig),
+            "page_bytes",
+        ),
         (|of| of.page_bytes = 5000, "page_bytes"),
         (|of| of.huge_page_bytes = Some(0), "huge_page_bytes"),
         (|of| of.huge_page_bytes = Some(2048), "huge_page_bytes"),
@@ -348,7 +354,7 @@ fn a_known_site_needs_no_faults() {
     let mut config = two_nodes();
     config.sites.push(KnownSiteTier {
         signature: 5,
-        class: RegionTier::Remote,
+        tier: RegionTier::Remote,
     });
     config.policy = "cache-aware{region=4096,limit=1}".to_owned();
     let mut world = World::new(&config);
@@ -361,14 +367,14 @@ fn a_known_site_needs_no_faults() {
             "bind pid 7 1000+100 to 10"
         ]
     );
-    // From now on the program binds it itself; what it says is taken for done.
+    // From now on the program binds the site's regions itself; its report counts.
     world.region(7, 2000, 100, 5);
     world.bound(7, 2000, 100, 2, 0, true);
     assert_eq!(
         world.decided(),
         ["Remote pid 7 page 2000 after 0 known, 100 away on 10"]
     );
-    // It says nothing: an order, as without.
+    // It does not report anything: a request follows.
     world.region(7, 3000, 100, 5);
     assert_eq!(world.decided().len(), 1);
     world.after(60 * MS);
@@ -393,13 +399,13 @@ fn a_site_s_policy_is_undone_where_the_policy_wants_it_no_longer() {
     let mut config = two_nodes();
     config.sites.push(KnownSiteTier {
         signature: 5,
-        class: RegionTier::Remote,
+        tier: RegionTier::Remote,
     });
     let mut world = World::new(&config);
     world.region(7, 5000, 100, 6);
     world.region(7, 1000, 100, 5);
     assert_eq!(world.decided()[0], "site 5 to 10");
-    // Half of the program is far now.
+    // Half of the program may be far now.
     world.region(7, 2000, 100, 5);
     assert_eq!(
         world.decided(),
@@ -420,7 +426,7 @@ fn what_was_touched_before_it_was_bound_is_moved_once() {
     world.decided();
     world.bound(7, 1004, 50, 2, 0, false);
     assert_eq!(world.decided(), ["move 0 pid 7 1004+50 to 10"]);
-    world.hears(Input::Moved(MoveResult {
+    world.input(Input::Moved(MoveResult {
         job: 0,
         moved: 1,
         absent: 49,
@@ -456,11 +462,11 @@ fn what_found_no_room_meanwhile_comes_home() {
         absent,
         ..MoveResult::default()
     };
-    world.hears(Input::Moved(moved(50)));
+    world.input(Input::Moved(moved(50)));
     assert_eq!(world.decided(), [""; 0], "it is not whole yet");
     world.after(6 * MS);
     assert_eq!(world.decided(), ["move 1 pid 7 1004+96 to 10"]);
-    world.hears(Input::Moved(MoveResult { job: 1, ..moved(0) }));
+    world.input(Input::Moved(MoveResult { job: 1, ..moved(0) }));
     assert_eq!(
         world.decided(),
         [
@@ -474,7 +480,7 @@ fn what_found_no_room_meanwhile_comes_home() {
     assert_eq!(world.decided(), [""; 0], "nothing is on its way");
 }
 
-/// Nor is it waited for what the program binds by itself.
+/// Regions that the program binds itself are not waited for, either.
 #[test]
 fn what_is_the_program_s_own_is_not_brought_home() {
     let own = hither_sys::record::OWN_POLICY as i32;
@@ -491,12 +497,12 @@ fn what_is_the_program_s_own_is_not_brought_home() {
     world.decided();
     world.after(6 * MS);
     assert_eq!(world.decided(), ["move 0 pid 7 1004+96 to 10"]);
-    world.hears(Input::Moved(MoveResult {
+    world.input(Input::Moved(MoveResult {
         moved: 96,
         ..MoveResult::default()
     }));
     assert_eq!(world.decided(), ["move 1 pid 7 6020+1 to 1"]);
-    // The next one's site is bound.
+    // The site of the next region is bound.
     world.region(7, 2000, 100, 3);
     world.bound(7, 2000, 100, 2, 0, true);
     world.touches(7, 0, [6050]);
@@ -508,7 +514,7 @@ fn what_is_the_program_s_own_is_not_brought_home() {
         .iter()
         .find_map(|decision| decision.strip_prefix("move "));
     let job = job.and_then(|rest| rest.split(' ').next()?.parse().ok());
-    world.hears(Input::Moved(MoveResult {
+    world.input(Input::Moved(MoveResult {
         job: job.expect("it is moved"),
         moved: 100,
         ..MoveResult::default()
@@ -537,7 +543,7 @@ fn a_program_that_does_not_bind_is_followed_at_doubling_distances_while_nothing_
                 world.after(MS);
             }
             waited_ms.push((world.now_ns - before_ns) / MS);
-            world.hears(Input::Moved(MoveResult {
+            world.input(Input::Moved(MoveResult {
                 job,
                 moved: [0, 0, 10, 10, 10][job as usize],
                 absent: 20,
@@ -548,10 +554,10 @@ fn a_program_that_does_not_bind_is_followed_at_doubling_distances_while_nothing_
         // The last move took 0.3 ms, and may not take more than a twentieth of the time.
         assert_eq!(waited_ms, [5, 10, 20, 5, 6]);
         // All of it is there.
-        world.hears(Input::Tick);
+        world.input(Input::Tick);
         while let Some(due_ns) = world.controller.next_deadline_ns() {
             world.now_ns = due_ns;
-            world.hears(Input::Tick);
+            world.input(Input::Tick);
             let job = world.decided().iter().find_map(|decision| {
                 decision
                     .strip_prefix("move ")?
@@ -561,7 +567,7 @@ fn a_program_that_does_not_bind_is_followed_at_doubling_distances_while_nothing_
                     .ok()
             });
             if let Some(job) = job {
-                world.hears(Input::Moved(MoveResult {
+                world.input(Input::Moved(MoveResult {
                     job,
                     there: 50,
                     ..MoveResult::default()
@@ -578,7 +584,7 @@ fn what_the_program_has_bound_itself_is_not_moved() {
     world.region(7, 1000, 100, 0);
     world.region(7, 2000, 100, 0);
     world.touches(7, 0, 1000..1005);
-    // Refused as an order, and told of by the program before it was settled.
+    // One request is refused, and the other region was bound by the program before it was settled.
     world.bound(7, 1004, 50, 2, own, false);
     world.bound(7, 1990, 20, 0, own, false);
     world.decided();
@@ -629,7 +635,7 @@ fn pages_that_cannot_be_moved_are_where_they_were() {
         world.touches(7, 0, 1000..1005);
         world.bound(7, 1004, 50, 2, 0, false);
         assert_eq!((world.used(0), world.used(1)), (50, 50));
-        world.hears(Input::Moved(MoveResult {
+        world.input(Input::Moved(MoveResult {
             job: 0,
             moved: 10,
             refused: vec![crate::numa::ranges::RefusedRun {
@@ -653,11 +659,11 @@ fn pages_that_cannot_be_moved_are_where_they_were() {
 #[test]
 fn a_stream_of_huge_pages_is_one() {
     let huge = two_nodes();
-    let huge = Config {
+    let huge = MemoryConfig {
         huge_page_bytes: Some(512 * PAGE),
         ..huge
     };
-    // From the middle of the first one on; then one fault each.
+    // The first fault is in the middle of a huge page; then there is one fault in each.
     let faults = [1000, 1024, 1536, 2048, 2560];
     let mut world = World::new(&huge);
     world.region(7, 1000, 8000, 1);
@@ -667,7 +673,7 @@ fn a_stream_of_huge_pages_is_one() {
     world.region(7, 1000, 8000, 1);
     world.touches(7, 0, faults);
     assert_eq!(world.decided(), [""; 0], "with small pages it is none");
-    // Small pages in spite of huge ones being on: one fault is spent on finding out.
+    // Small pages although huge ones are enabled: one fault is needed to find out.
     let mut world = World::new(&huge);
     world.region(7, 1100, 8000, 1);
     world.touches(7, 0, 1700..1705);

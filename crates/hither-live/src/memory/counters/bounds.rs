@@ -1,34 +1,33 @@
-//! Bounds of a share from samples, right at every look.
+//! Confidence bounds of a share, valid however often they are computed.
 //!
-//! The criterion is applied after each iteration, as often as the program has any: an interval that
-//! is wrong in 1 % of looks (Wilson's, Clopper and Pearson's) is sooner or later wrong. So these
-//! are a *confidence sequence*: the true share is within the bounds at all times at once, but for a
-//! chance `alpha`. A share `q` is ruled out when the samples are more than `1 / alpha` times
-//! likelier under a mixture of all shares than under `q` (Ville's inequality; Robbins, "Statistical
-//! methods related to the law of the iterated logarithm", 1970, section 3), here the mixture
-//! Beta(1/2, 1/2). Ten equal samples rule a half out at 1 %, where an interval for one look needs
-//! seven.
+//! The policy's criterion is applied after each iteration, as often as the program has any. An
+//! interval that is wrong in 1 % of its uses (Wilson's, Clopper and Pearson's) is sooner or later
+//! wrong. So these bounds are a *confidence sequence*: the true share is within them at all times
+//! at once, except with probability `alpha`. A share `q` is ruled out when the samples are more
+//! than `1 / alpha` times likelier under a mixture of all shares than under `q` (Ville's
+//! inequality; Robbins, "Statistical methods related to the law of the iterated logarithm", 1970,
+//! section 3). The mixture is Beta(1/2, 1/2). At 1 %, ten equal samples rule out a share of a half;
+//! an interval for a single use needs seven.
 
-/// Steps of bisection: to a part in four million, more than is needed for the counts that come of
-/// it.
-const STEPS: u32 = 22;
+/// Steps of bisection: they give the share to 1 in 4 million, more than the counts need.
+const BISECTION_STEPS: u32 = 22;
 
-/// What `hits` of `samples`, which need not be whole, say of the share: it is within these two, but
-/// for a chance `exp(-level)`.
+/// Lower and upper bound of the share, given `hits` of `samples`, which need not be whole numbers.
+/// The true share is outside of them with a probability of at most `exp(-level)`.
 pub(super) fn bounds(hits: f64, samples: f64, level: f64) -> (f64, f64) {
     if samples <= 0.0 {
         return (0.0, 1.0);
     }
     let ruled_out = ruled_out(hits, samples, level);
     let seen = hits / samples;
-    // Nothing below `seen` that is ruled out is followed by something that is not, and the same the
-    // other way.
+    // On each side of `seen` the shares that are ruled out are contiguous: bisection finds the
+    // edge.
     let edge = |mut out: f64| {
         if !ruled_out(out) {
             return out;
         }
         let mut within = seen;
-        for _ in 0..STEPS {
+        for _ in 0..BISECTION_STEPS {
             let middle = (out + within) / 2.0;
             if ruled_out(middle) {
                 out = middle;
@@ -53,15 +52,15 @@ fn ruled_out(hits: f64, samples: f64, level: f64) -> impl Fn(f64) -> bool {
     }
 }
 
-/// Whether two shares, each of which so many hits and samples tell, may be one: that of all
-/// samples, at which they are easily told to.
-pub(super) fn may_be_one(left: (f64, f64), right: (f64, f64), level: f64) -> bool {
+/// Whether two shares, each given by hits and samples, may be equal. Tested at the share of all
+/// samples together, which both are likeliest to have in common.
+pub(super) fn may_be_equal(left: (f64, f64), right: (f64, f64), level: f64) -> bool {
     let share = (left.0 + right.0) / (left.1 + right.1);
     let may_be = |(hits, samples): (f64, f64)| !ruled_out(hits, samples, level)(share);
     may_be(left) && may_be(right)
 }
 
-/// `weight * ln(value)`, where nothing weighs nothing.
+/// `weight * ln(value)`; 0 for a weight of 0.
 fn weighted_ln(weight: f64, value: f64) -> f64 {
     if weight == 0.0 {
         0.0
@@ -70,8 +69,8 @@ fn weighted_ln(weight: f64, value: f64) -> f64 {
     }
 }
 
-/// The logarithm of the gamma function for positive numbers: Stirling's series after moving up to
-/// where it is exact to 1e-10.
+/// The logarithm of the gamma function for positive numbers: Stirling's series, after moving `x` up
+/// to where the series is exact to 1e-10.
 fn ln_gamma(mut x: f64) -> f64 {
     let mut below = 0.0;
     while x < 8.0 {

@@ -1,81 +1,87 @@
 //! Which pages are armed next, and when.
 //!
-//! Regions go in rounds: each window of each gets one armed page a round, at random within the
-//! window, the windows in an order that is drawn anew each round. So all windows have as many
-//! samples, give or take one, and no two arms of a round have to do with one another. Arms come in
-//! small batches at times whose distances are exponentially distributed, which no iteration can
-//! fall into step with (Wolff, "Poisson arrivals see time averages", 1982).
+//! Sampling goes in rounds. In a round each window of each region gets one armed page, at random
+//! within the window; the order of the windows is random too, and new in each round. So all windows
+//! have equally many samples, give or take one, and the arms of a round are independent. Arms come
+//! in small batches at exponentially distributed distances, with which no iteration can fall into
+//! step (Wolff, "Poisson arrivals see time averages", 1982).
 //!
-//! The budget is part of the CPUs. Where sampling changes nothing any more, it is spent ever more
-//! sparingly. What is learnt of a region at first is worth the most, so its first rounds go faster,
-//! out of a reserve that a program which allocates all the time uses up.
+//! The budget is a share of the CPUs. While sampling changes nothing, its rate is halved again and
+//! again. The first samples of a region are worth the most, so its first rounds go faster; they
+//! draw on a reserve, which a program that allocates all the time uses up.
 
 use std::collections::BTreeMap;
 
 use hither_core::Random;
 
-/// Pages armed at once: what a wakeup of the agent is worth.
-const BATCH: u32 = 64;
+use super::windows::window_pages;
 
-/// A budget that was not used for so long is lost: arms do not come in a rush after a pause.
-const SAVED_NS: u64 = 100_000_000;
+/// Pages armed at once: enough to be worth a wakeup of the agent.
+const BATCH_PAGES: u32 = 64;
+
+/// Budget that was not used for longer than this is lost, so that no rush of arms follows a pause.
+const UNUSED_BUDGET_NS_MAX: u64 = 100_000_000;
 
 /// Iterations (or periods) in a row without use after which the rate is halved.
-const QUIET: u32 = 4;
+const QUIET_PERIODS_PER_HALVING: u32 = 4;
 
-/// The rate is halved so often at the most: to a sixty-fourth, a hundred samples a second and CPU.
-/// They tell as surely as more do when an eighth of a program's accesses become remote, and then
-/// the rate is what it was.
-const HALVED_MAX: u32 = 6;
+/// How often the rate is halved at most: six times, to 1/64, which is a hundred samples a second
+/// and CPU. That is enough to notice when an eighth of a program's accesses become remote; the rate
+/// is then restored.
+const HALVINGS_MAX: u32 = 6;
 
-/// Rounds of a new region that go faster, and how much: after so many samples a window that one
-/// node uses alone is decided on.
-const EAGER_ROUNDS: u64 = 16;
-const EAGER: u64 = 8;
+/// The rounds of a new region that go faster: with this many samples a window that one node uses
+/// alone is decided.
+const FAST_ROUNDS: u64 = 16;
 
-/// The reserve for them holds what may be spent in two seconds. A sample comes back for every
-/// fourth that is armed at the usual rate.
-const RESERVE_NS: f64 = 2e9;
-const REFILL: u64 = 4;
+/// How many times faster they go.
+const FAST_RATE_FACTOR: u64 = 8;
 
-/// What arming takes while the program runs is known from so many times the last page's.
-const REMEMBERED: u64 = 256;
+/// The reserve for fast rounds holds at most the budget of this time.
+const RESERVE_SPAN_NS: f64 = 2e9;
 
-/// What may be spent.
+/// The reserve regains one sample for every fourth that is armed at the usual rate.
+const USUAL_ARMS_PER_REFILL: u64 = 4;
+
+/// The cost of arming while the program runs is a moving average over this many pages.
+const ARM_COST_PAGES: u64 = 256;
+
+/// What sampling may cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Budget {
-    /// Part of one CPU.
+pub(crate) struct SamplingBudget {
+    /// The share of one CPU; 1 is a whole one.
     pub(crate) share: f64,
-    /// What a sample costs, arming included, while the program runs on no other CPU.
+    /// Cost of a sample, arming included, while the program runs on no other CPU.
     pub(crate) sample_ns: u64,
 }
 
-/// Of more CPUs the agent, which is one thread, would be kept busy.
+/// The most CPUs that a budget counts: with more, the agent's one thread would be busy all the
+/// time.
 pub(crate) const CPUS_MAX: usize = 16;
 
-/// Thousandths of the CPUs where nothing else is asked for.
+/// Default budget, in thousandths of the CPUs.
 pub(crate) const PERMILLE: u32 = 10;
 
-impl Budget {
-    /// So many thousandths of the CPUs. A page takes 1.0 to 1.2 us to arm, 0.8 us to be touched,
-    /// and perf up to 0.5 us to see it (2 cores, Linux 6.18, 2026-11).
-    pub(crate) fn of(cpus: usize, permille: u32) -> Budget {
+impl SamplingBudget {
+    /// A budget of `permille` thousandths of the CPUs. Arming a page takes 1.0 to 1.2 us, touching
+    /// it 0.8 us, and perf's sample of it up to 0.5 us (2 cores, Linux 6.18, 2026-11).
+    pub(crate) fn of(cpus: usize, permille: u32) -> SamplingBudget {
         let cpus = cpus.clamp(1, CPUS_MAX);
-        Budget {
+        SamplingBudget {
             share: f64::from(permille) / 1000.0 * cpus as f64,
             sample_ns: 2_500,
         }
     }
 
-    /// Samples that it pays for.
+    /// The number of samples that it pays for.
     pub(crate) fn samples_a_second(&self) -> u64 {
         (self.share * 1e9 / self.sample_ns.max(1) as f64) as u64
     }
 
-    /// The same where a sample was measured to cost something else.
-    pub(crate) fn costing(self, sample_ns: Option<u64>) -> Budget {
+    /// The same budget, with the measured cost of a sample where there is one.
+    pub(crate) fn costing(self, sample_ns: Option<u64>) -> SamplingBudget {
         let sample_ns = sample_ns.unwrap_or(self.sample_ns);
-        Budget { sample_ns, ..self }
+        SamplingBudget { sample_ns, ..self }
     }
 }
 
@@ -84,50 +90,53 @@ impl Budget {
 pub(crate) struct Pick {
     /// The region's number.
     pub(crate) key: u32,
-    /// The page's within it.
+    /// The page's number within it.
     pub(crate) page: u32,
 }
 
 /// A region that is sampled.
 #[derive(Clone, Copy, Debug)]
-struct Target {
+struct SampledRegion {
     pages: u32,
     window_pages: u32,
 }
 
-impl Target {
+impl SampledRegion {
     fn windows(self) -> u64 {
         u64::from(self.pages.div_ceil(self.window_pages))
     }
 }
 
-/// What is armed when.
+/// See the module.
 #[derive(Debug)]
 pub(crate) struct Plan {
     random: Random,
-    budget: Budget,
-    /// What arming a page has taken of late.
+    budget: SamplingBudget,
+    /// Moving average of the time that arming a page takes.
     arm_ns: u64,
-    halved: u32,
-    quiet: u32,
-    /// Arms that are still to go faster, if the reserve has them.
-    eager: u64,
+    /// How often the rate is halved now.
+    halvings: u32,
+    /// Periods without use since the last change of the rate.
+    quiet_periods: u32,
+    /// Arms of fast rounds that are still to come, as far as the reserve lasts.
+    fast_arms: u64,
     reserve_ns: u64,
-    /// Arms at the usual rate.
-    usual: u64,
-    targets: BTreeMap<u32, Target>,
+    /// Arms at the usual rate so far.
+    usual_arms: u64,
+    regions: BTreeMap<u32, SampledRegion>,
     windows: u64,
-    /// How many windows regions before each have, and its number: made anew with a round.
+    /// By region: the number of windows of all regions before it, and its key. Made anew for each
+    /// round.
     order: Vec<(u64, u32)>,
-    round: Round,
-    /// When the next batch is due; nothing while there is nothing to arm.
+    round: RandomOrder,
+    /// When the next batch is due; none while there is nothing to arm.
     due_ns: Option<u64>,
 }
 
-/// A walk through all numbers below `count` in an order that looks random: steps of a number
-/// without a common divisor.
+/// A walk through all numbers below `count` in an order that looks random: by steps that have no
+/// common divisor with `count`.
 #[derive(Clone, Copy, Debug, Default)]
-struct Round {
+struct RandomOrder {
     count: u64,
     at: u64,
     step: u64,
@@ -135,35 +144,35 @@ struct Round {
 }
 
 impl Plan {
-    /// Nothing is sampled yet. Equal seeds and calls give equal plans.
-    pub(crate) fn new(seed: u64, budget: Budget) -> Plan {
+    /// A plan that samples nothing yet. Equal seeds and calls give equal plans.
+    pub(crate) fn new(seed: u64, budget: SamplingBudget) -> Plan {
         Plan {
             random: Random::new(seed),
             budget,
             arm_ns: 0,
-            halved: 0,
-            quiet: 0,
-            eager: 0,
-            reserve_ns: (budget.share * RESERVE_NS) as u64,
-            usual: 0,
-            targets: BTreeMap::new(),
+            halvings: 0,
+            quiet_periods: 0,
+            fast_arms: 0,
+            reserve_ns: (budget.share * RESERVE_SPAN_NS) as u64,
+            usual_arms: 0,
+            regions: BTreeMap::new(),
             windows: 0,
             order: Vec::new(),
-            round: Round::default(),
+            round: RandomOrder::default(),
             due_ns: None,
         }
     }
 
-    /// A region is to be sampled, from now on.
+    /// Starts to sample a region.
     pub(crate) fn begin(&mut self, now_ns: u64, key: u32, pages: u32) {
         self.end(key);
-        let target = Target {
+        let region = SampledRegion {
             pages,
-            window_pages: super::window_pages(pages),
+            window_pages: window_pages(pages),
         };
-        if target.windows() > 0 {
-            self.targets.insert(key, target);
-            self.windows += target.windows();
+        if region.windows() > 0 {
+            self.regions.insert(key, region);
+            self.windows += region.windows();
             self.hurry(key);
             self.round.left = 0;
             if self.due_ns.is_none() {
@@ -172,125 +181,125 @@ impl Plan {
         }
     }
 
-    /// All is to be learnt of a region once more: its next rounds go as fast as the first.
+    /// Repeats a region's fast rounds, because what was learnt of it does not hold any more.
     pub(crate) fn hurry(&mut self, key: u32) {
-        let windows = self.targets.get(&key).map_or(0, |target| target.windows());
-        self.eager = (self.eager + windows * EAGER_ROUNDS).min(self.windows * EAGER_ROUNDS);
+        let windows = self.regions.get(&key).map_or(0, |region| region.windows());
+        self.fast_arms = (self.fast_arms + windows * FAST_ROUNDS).min(self.windows * FAST_ROUNDS);
     }
 
-    /// A region is not sampled any more.
+    /// Stops sampling a region.
     pub(crate) fn end(&mut self, key: u32) {
-        if let Some(target) = self.targets.remove(&key) {
-            self.windows -= target.windows();
-            self.eager = self.eager.min(self.windows * EAGER_ROUNDS);
+        if let Some(region) = self.regions.remove(&key) {
+            self.windows -= region.windows();
+            self.fast_arms = self.fast_arms.min(self.windows * FAST_ROUNDS);
             self.round.left = 0;
-            if self.targets.is_empty() {
+            if self.regions.is_empty() {
                 self.due_ns = None;
             }
         }
     }
 
-    /// When to ask [`Plan::due`].
+    /// When to call [`Plan::due`].
     pub(crate) fn due_ns(&self) -> Option<u64> {
         self.due_ns
     }
 
-    /// What to arm now: nothing before it is due.
+    /// Adds the pages to arm now; none before a batch is due.
     pub(crate) fn due(&mut self, now_ns: u64, out: &mut Vec<Pick>) {
         while let Some(due_ns) = self.due_ns.filter(|&due_ns| due_ns <= now_ns) {
-            // Fewer windows than a batch: none is armed twice at once.
+            // A batch has at most one page of each window, so none is armed twice at once.
             for _ in 0..self.batch() {
                 let window = self.next_window();
                 out.extend(self.pick(window));
                 self.spend();
             }
-            let from_ns = due_ns.max(now_ns.saturating_sub(SAVED_NS));
+            let from_ns = due_ns.max(now_ns.saturating_sub(UNUSED_BUDGET_NS_MAX));
             self.due_ns = Some(from_ns + self.pause_ns());
         }
     }
 
-    /// Whether what was seen since the last time has led to anything: asked at the end of each
+    /// Whether the samples since the last call have led to a change. Called at the end of each
     /// iteration or period.
     pub(crate) fn useful(&mut self, useful: bool) {
-        self.quiet += 1;
+        self.quiet_periods += 1;
         if useful {
             self.wake();
-        } else if self.quiet == QUIET {
+        } else if self.quiet_periods == QUIET_PERIODS_PER_HALVING {
             self.calm();
         }
     }
 
-    /// There is nothing to be learnt, for sure: the rate is halved at once.
+    /// Halves the rate at once, because it is certain that nothing is left to learn.
     pub(crate) fn calm(&mut self) {
-        self.quiet = 0;
-        self.halved = (self.halved + 1).min(HALVED_MAX);
+        self.quiet_periods = 0;
+        self.halvings = (self.halvings + 1).min(HALVINGS_MAX);
     }
 
-    /// Threads moved, or the program went on to something else: back to the full rate.
+    /// Restores the full rate: threads moved, or the program went on to something else.
     pub(crate) fn wake(&mut self) {
-        (self.halved, self.quiet) = (0, 0);
+        (self.halvings, self.quiet_periods) = (0, 0);
     }
 
-    /// Armed pages a second that are allowed now.
+    /// The rate now, in armed pages a second.
     pub(crate) fn rate(&self) -> u64 {
         1_000_000_000 / self.distance_ns()
     }
 
-    /// A time as many times longer as the rate is lower than it may be.
+    /// Stretches a time in the proportion in which the rate is lowered.
     pub(crate) fn slowed(&self, time_ns: u64) -> u64 {
-        time_ns << self.halved
+        time_ns << self.halvings
     }
 
-    /// Arming so many pages has taken so long.
+    /// Records that arming this many pages took this long.
     pub(crate) fn took(&mut self, pages: u32, took_ns: u64) {
-        let weight = u64::from(pages).min(REMEMBERED);
+        let weight = u64::from(pages).min(ARM_COST_PAGES);
         let page_ns = took_ns / u64::from(pages.max(1));
-        self.arm_ns = (self.arm_ns * (REMEMBERED - weight) + page_ns * weight) / REMEMBERED;
+        self.arm_ns = (self.arm_ns * (ARM_COST_PAGES - weight) + page_ns * weight) / ARM_COST_PAGES;
     }
 
-    /// What a sample costs. What arming takes longer than half of a sample, as it does alone, is
-    /// the wait for interrupts of the other CPUs that the program runs on, to flush their
-    /// translations, which lose about as much together. (A virtual machine of two CPUs: 24 us of
-    /// the agent, 11 us of the program, 2026-11.)
+    /// What a sample costs. Arming alone takes half of a sample's cost. Anything beyond that is
+    /// waiting for the CPUs that the program runs on, which are interrupted to flush their
+    /// translations, and lose about as much together. (A virtual machine of two CPUs: 24 us of the
+    /// agent, 11 us of the program, 2026-11.)
     fn sample_ns(&self) -> u64 {
         let alone_ns = self.budget.sample_ns.max(1);
         alone_ns + 2 * self.arm_ns.saturating_sub(alone_ns / 2)
     }
 
-    fn is_eager(&self) -> bool {
-        self.eager > 0 && self.reserve_ns > self.sample_ns()
+    fn is_fast(&self) -> bool {
+        self.fast_arms > 0 && self.reserve_ns > self.sample_ns()
     }
 
     /// Mean time between two arms.
     fn distance_ns(&self) -> u64 {
         let every_ns = (self.sample_ns() as f64 / self.budget.share.max(1e-9)) as u64;
-        match self.is_eager() {
-            true => (every_ns / EAGER).max(1),
-            false => every_ns.max(1) << self.halved,
+        match self.is_fast() {
+            true => (every_ns / FAST_RATE_FACTOR).max(1),
+            false => every_ns.max(1) << self.halvings,
         }
     }
 
-    /// A page is armed.
+    /// Pays for one armed page.
     fn spend(&mut self) {
         let sample_ns = self.sample_ns();
-        if self.is_eager() {
+        if self.is_fast() {
             self.reserve_ns -= sample_ns;
         } else {
-            self.usual += 1;
-            if self.usual.is_multiple_of(REFILL) {
-                let most_ns = (self.budget.share * RESERVE_NS) as u64;
+            self.usual_arms += 1;
+            if self.usual_arms.is_multiple_of(USUAL_ARMS_PER_REFILL) {
+                let most_ns = (self.budget.share * RESERVE_SPAN_NS) as u64;
                 self.reserve_ns = (self.reserve_ns + sample_ns).min(most_ns);
             }
         }
-        self.eager = self.eager.saturating_sub(1);
+        self.fast_arms = self.fast_arms.saturating_sub(1);
     }
 
     fn batch(&self) -> u32 {
-        BATCH.min(self.windows as u32)
+        BATCH_PAGES.min(self.windows as u32)
     }
 
-    /// Time to the next batch: exponentially distributed with the mean that the budget allows, and
-    /// never over ten times it.
+    /// Time to the next batch: exponentially distributed, with the mean that the budget allows, and
+    /// at most ten times that mean.
     fn pause_ns(&mut self) -> u64 {
         let mean_ns = self.distance_ns() * u64::from(self.batch());
         let part = -(1.0 - self.random.unit()).ln();
@@ -299,36 +308,36 @@ impl Plan {
 
     fn next_window(&mut self) -> u64 {
         if self.round.left == 0 {
-            self.round = Round::new(self.windows, &mut self.random);
+            self.round = RandomOrder::new(self.windows, &mut self.random);
             self.order.clear();
             let mut before = 0;
-            for (&key, target) in &self.targets {
+            for (&key, region) in &self.regions {
                 self.order.push((before, key));
-                before += target.windows();
+                before += region.windows();
             }
         }
         self.round.next()
     }
 
-    /// A page of a window, which is counted through all regions.
+    /// A random page of a window; windows are numbered through all regions.
     fn pick(&mut self, window: u64) -> Option<Pick> {
         let after = self.order.partition_point(|&(before, _)| before <= window);
         let &(before, key) = self.order.get(after.checked_sub(1)?)?;
-        let target = self.targets.get(&key)?;
-        let first = (window - before) as u32 * target.window_pages;
-        let pages = target.window_pages.min(target.pages.checked_sub(first)?);
+        let region = self.regions.get(&key)?;
+        let first = (window - before) as u32 * region.window_pages;
+        let pages = region.window_pages.min(region.pages.checked_sub(first)?);
         let page = first + self.random.below(u64::from(pages)) as u32;
         Some(Pick { key, page })
     }
 }
 
-impl Round {
-    fn new(count: u64, random: &mut Random) -> Round {
+impl RandomOrder {
+    fn new(count: u64, random: &mut Random) -> RandomOrder {
         let mut step = 1 + random.below(count);
         while !coprime(step, count) {
             step += 1;
         }
-        Round {
+        RandomOrder {
             count,
             at: random.below(count),
             step: step % count,
@@ -355,7 +364,7 @@ mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
-    const BUDGET: Budget = Budget {
+    const BUDGET: SamplingBudget = SamplingBudget {
         share: 0.01,
         sample_ns: 2_000,
     };
@@ -416,7 +425,7 @@ mod tests {
             plan.begin(second * SECOND, key, 1 << 18);
             all += picks(&mut plan, second * SECOND, (second + 1) * SECOND).len() as u64;
         }
-        let most = 40 * 5_000 + 10_000 + 40 * 5_000 / REFILL;
+        let most = 40 * 5_000 + 10_000 + 40 * 5_000 / USUAL_ARMS_PER_REFILL;
         assert!((200_000..most + 10_000).contains(&all), "{all} of {most}");
     }
 

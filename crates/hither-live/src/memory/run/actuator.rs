@@ -1,4 +1,4 @@
-//! The actuator: takes in what the program does, and carries out what the controller decides.
+//! The actuator: reports what programs do to the controller, and carries its decisions out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -14,28 +14,28 @@ use hither_sys::record::{Bind, BindMode, Record};
 use super::super::controller::PlacementController;
 use super::super::event::{Decision, Input, Migrate, TimedInput};
 use super::counter_source::CounterSource;
-use super::figures::end;
+use super::options::MemoryOptions;
 use super::record_input::input_of;
-use super::{MemoryOptions, MemoryReport};
+use super::report::MemoryReport;
 use crate::agent::{Actuator, Context, Poll, RecordSource};
 use crate::controller::Controller;
 use crate::launch;
-use crate::numa::mover::{Job, JobResult, Mover, Task, Worker};
+use crate::numa::mover::{JobResult, Mover, PageJob, Task, Worker};
 use crate::numa::ranges::PageRange;
 use crate::numa::usage::Usage;
 use crate::polling::Backoff;
-use crate::status::{MechanismStatus, MechanismTag};
+use crate::status::{MechanismStatus, MechanismTag, to_figures};
 
 const POLL_INTERVAL_MIN: Duration = Duration::from_millis(1);
 const POLL_INTERVAL_MAX: Duration = Duration::from_millis(20);
 
-/// So few inputs, none of them a new region, are not worth an earlier poll: of a program that has
-/// its pages and goes from construct to construct, a poll a millisecond costs more than what is
-/// learnt from it.
-const QUIET_INPUTS: usize = 64;
+/// With fewer inputs, none of them a new region, the next poll comes later. A program that has its
+/// pages and goes from construct to construct would lose more by a poll each millisecond than its
+/// inputs are worth.
+const BUSY_INPUTS_MIN: usize = 64;
 
-/// After so many inputs the mover's answers are taken in.
-const INPUTS_PER_ANSWER_CHECK: usize = 64;
+/// The mover's results are taken in after each so many inputs.
+const INPUTS_PER_RESULT_CHECK: usize = 64;
 
 /// How many regions the status names.
 const STATUS_REGIONS_MAX: usize = 32;
@@ -46,27 +46,26 @@ pub(crate) struct PlacementActuator {
     machine: Arc<dyn Machine>,
     dry_run: bool,
     counter_source: CounterSource,
-    /// The machine's, and the thousandths of its CPUs that counting may take: what the processor
-    /// samples is made for the thread that starts the program.
+    /// For the processor's samples, which are opened by the thread that starts the program.
     nodes: Vec<NodeMemory>,
     cpu_permille: u32,
     faults: Option<Box<dyn PageFaults>>,
     /// The processor's samples.
     loads: Option<Box<dyn PageFaults>>,
     mover: Option<Mover>,
-    /// How pages are armed, if they are.
+    /// Arms pages, if the agent is to do so.
     arm: Option<Box<dyn PageSampler>>,
-    /// When programs' offers were taken.
+    /// When the offer of a process was taken.
     offered: BTreeMap<u32, u64>,
-    /// Regions that begin or end within a page: by process and first whole page, where they start,
-    /// and their length.
+    /// Start and length of regions that begin or end within a page, by process and first whole
+    /// page.
     uneven: BTreeMap<(u32, u64), (u64, u64)>,
-    /// Inputs that carrying out decisions led to: for the next step.
+    /// Inputs for the next step, which decisions led to.
     later: Vec<TimedInput>,
     usage: Usage,
-    /// Processes that have regions.
+    /// Processes with regions.
     alive: BTreeSet<u32>,
-    /// Little came with the last poll.
+    /// The last poll had few inputs.
     is_quiet: bool,
     poll_backoff: Backoff,
     report: MemoryReport,
@@ -85,17 +84,17 @@ impl Actuator for PlacementActuator {
     }
 
     fn start(&mut self) -> io::Result<()> {
-        // The mover's thread has them from this one.
+        // The mover's thread inherits them.
         short_slices();
-        // In a dry run it is asked where pages are, and moves none.
+        // In a dry run the mover looks pages up, and moves none.
         let page_bytes = self.machine.page_bytes();
         let machine = Arc::clone(&self.machine);
         self.mover = Some(Mover::start(machine, page_bytes, Worker::carry_out)?);
         Ok(())
     }
 
-    /// Faults are taken in before the rings are emptied: the region that one fell into was reported
-    /// before it, and so is found.
+    /// Faults are drained before the rings: a region was reported before its faults, so that the
+    /// rings have it.
     fn take_samples(&mut self, start_ns: u64, inputs: &mut Vec<TimedInput>) {
         inputs.append(&mut self.later);
         if let Some(faults) = &mut self.faults {
@@ -148,7 +147,7 @@ impl Actuator for PlacementActuator {
             }));
         }
         let region = |at: &TimedInput| matches!(at.input, Input::Region { .. });
-        self.is_quiet = inputs.len() < QUIET_INPUTS && !inputs.iter().any(region);
+        self.is_quiet = inputs.len() < BUSY_INPUTS_MIN && !inputs.iter().any(region);
         self.take(context, now_ns, inputs);
     }
 
@@ -165,7 +164,7 @@ impl Actuator for PlacementActuator {
             nodes: context.controller.nodes(),
             regions,
             largest,
-            figures: end(&self.report),
+            figures: to_figures(&self.report.figures()),
         }
     }
 
@@ -177,7 +176,7 @@ impl Actuator for PlacementActuator {
         let now_ns = context.run.now_ns();
         let done = self.mover.take().map(Mover::stop).unwrap_or_default();
         for done in done {
-            self.input(&mut context, now_ns, input(done));
+            self.input(&mut context, now_ns, result_input(done));
         }
         let mut report = self.report;
         report.summary = context.controller.summary();
@@ -192,7 +191,7 @@ impl Actuator for PlacementActuator {
         }
         report.agent = context.run.cpu();
         report.ran = ran;
-        report.log = context.finish_log(&end(&report));
+        report.log = context.finish_log(&report.figures());
         report
     }
 }
@@ -235,7 +234,7 @@ impl PlacementActuator {
         &mut self.report
     }
 
-    /// Takes the descriptors that programs offer, with which their pages can be armed.
+    /// Takes the descriptors that programs offer for arming their pages.
     fn take_offers(&mut self, context: &mut Context<'_, PlacementController>) {
         let start_ns = context.run.start_ns;
         if let Some(arm) = &mut self.arm {
@@ -249,7 +248,7 @@ impl PlacementActuator {
         }
     }
 
-    /// Gives the controller what came, and carries out what it decides.
+    /// Gives inputs to the controller, and carries its decisions out.
     fn take(
         &mut self,
         context: &mut Context<'_, PlacementController>,
@@ -262,10 +261,10 @@ impl PlacementActuator {
             self.input(context, inputs[0].time_ns, Input::Usage { used });
         }
         for (number, at) in inputs.into_iter().enumerate() {
-            // What was asked meanwhile is not to wait for all the faults of a pass of the kernel's
-            // scanner.
-            if number % INPUTS_PER_ANSWER_CHECK == INPUTS_PER_ANSWER_CHECK - 1 {
-                self.take_answers(context, at.time_ns);
+            // A pass of the kernel's scanner makes many faults. Results do not wait for all of
+            // them.
+            if number % INPUTS_PER_RESULT_CHECK == INPUTS_PER_RESULT_CHECK - 1 {
+                self.take_results(context, at.time_ns);
             }
             match at.input {
                 Input::Started { pid } | Input::Ended { pid } => {
@@ -292,7 +291,7 @@ impl PlacementActuator {
             }
             self.input(context, at.time_ns, at.input);
         }
-        self.take_answers(context, now_ns);
+        self.take_results(context, now_ns);
         let due_ns = context.controller.next_deadline_ns();
         if due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
             self.input(context, now_ns, Input::Tick);
@@ -314,17 +313,17 @@ impl PlacementActuator {
         };
     }
 
-    /// Gives the controller what the mover has done, as of now: records of what happened before may
-    /// still be on their way.
-    fn take_answers(&mut self, context: &mut Context<'_, PlacementController>, time_ns: u64) {
+    /// Gives the mover's results to the controller, as of now: records of earlier events may still
+    /// be on their way.
+    fn take_results(&mut self, context: &mut Context<'_, PlacementController>, time_ns: u64) {
         let done: Vec<JobResult> = self.mover.iter().flat_map(Mover::done).collect();
         for done in done {
-            self.input(context, time_ns, input(done));
+            self.input(context, time_ns, result_input(done));
         }
     }
 
-    /// What a process offered until then is its memory no longer: it ran another program, or none
-    /// any more. A program tells that it runs before it offers, but may be heard after.
+    /// A process has ended, or runs another program: what it offered before that time is void. The
+    /// record of a program's start comes before its offer, but may be read after it.
     fn end_offer(&mut self, pid: u32, time_ns: u64) {
         let Some(arm) = &mut self.arm else {
             return;
@@ -335,6 +334,7 @@ impl PlacementActuator {
         }
     }
 
+    /// Gives an input to the controller, and carries out what it decides.
     fn input(
         &mut self,
         context: &mut Context<'_, PlacementController>,
@@ -350,8 +350,8 @@ impl PlacementActuator {
     fn carry_out(&mut self, context: &mut Context<'_, PlacementController>, decision: Decision) {
         match decision {
             Decision::Watch { on } => {
-                // A refusal leaves the watching as it is, which costs the program a little, or the
-                // policy what it learns.
+                // If that fails, watching stays as it is: it costs the program a little, or the
+                // policy what it would learn.
                 let _ = self.faults.as_mut().map(|faults| faults.watch(on));
             }
             Decision::Sample {
@@ -407,7 +407,7 @@ impl PlacementActuator {
         }
     }
 
-    /// Has a region sampled from now on, or no longer.
+    /// Begins or ends the sampling of a region.
     fn sample(
         &mut self,
         context: &Context<'_, PlacementController>,
@@ -415,8 +415,8 @@ impl PlacementActuator {
         (start, length): (u64, u64),
         on: bool,
     ) {
-        // The whole of it: its first and last pages are of the same mapping, and the program may
-        // want that moved.
+        // The whole region with its partial pages: they are of the same mapping, and the program
+        // may move that.
         let whole = self.uneven.get(&(pid, start)).copied();
         let end = start + length;
         let page_bytes = self.machine.page_bytes();
@@ -433,7 +433,7 @@ impl PlacementActuator {
         }
     }
 
-    /// Has the next touch of each of these pages fault.
+    /// Arms pages: their next touches fault.
     fn arm_pages(
         &mut self,
         context: &Context<'_, PlacementController>,
@@ -458,7 +458,7 @@ impl PlacementActuator {
         });
     }
 
-    /// Has the kernel sample a range, most of which is on this node; none: no longer.
+    /// Has the kernel sample a range, most of which is on this node. `None`: no longer.
     fn hint(
         &mut self,
         context: &mut Context<'_, PlacementController>,
@@ -503,7 +503,7 @@ impl PlacementActuator {
 
     fn send(&self, job: u64, pid: u32, pages: Vec<PageRange>, task: Task) {
         if let Some(mover) = &self.mover {
-            mover.send(Job {
+            mover.send(PageJob {
                 job,
                 pid,
                 pages,
@@ -520,7 +520,7 @@ impl PlacementActuator {
         (start, length): (u64, u64),
         reason: SamplingError,
     ) {
-        // Its end is heard of, and says all there is to say.
+        // The input of its end follows.
         if reason == SamplingError::NoProcess {
             return;
         }
@@ -539,8 +539,8 @@ impl PlacementActuator {
     }
 }
 
-/// The policy of a range that is wanted on these nodes: preferred, never bound, for a program that
-/// runs out of memory on a node that it is bound to is killed.
+/// The memory policy of a range that is wanted on these nodes. Nodes are preferred, never bound: a
+/// program that runs out of memory on a node that it is bound to is killed.
 fn policy(nodes: u64) -> Bind {
     let mode = match nodes.count_ones() {
         0 => BindMode::Default,
@@ -550,7 +550,7 @@ fn policy(nodes: u64) -> Bind {
     Bind { mode, nodes }
 }
 
-fn input(done: JobResult) -> Input {
+fn result_input(done: JobResult) -> Input {
     match done {
         JobResult::Moved(moved) => Input::Moved(moved),
         JobResult::Located { job, found } => Input::Located { job, found },

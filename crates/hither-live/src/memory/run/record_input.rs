@@ -1,11 +1,11 @@
-//! Which of a program's records are inputs of the controller.
+//! Makes inputs of the controller from records of programs.
 
 use hither_sys::record::{BindMode, Record};
 
 use super::super::event::Input;
 use crate::agent::RecordSource;
 
-/// The input that a record is, if it is one, and when that was.
+/// The input that a record makes, if any, and its time.
 pub(super) fn input_of(source: &mut RecordSource<'_>, record: &Record<'_>) -> Option<(u64, Input)> {
     let RecordSource {
         ring,
@@ -14,8 +14,9 @@ pub(super) fn input_of(source: &mut RecordSource<'_>, record: &Record<'_>) -> Op
     } = source;
     let pid = ring.pid;
     let at = |time_ns: u64, input| Some((time_ns, input));
-    // The rings of a program that its process runs no longer may be read after those of its
-    // successor. In a container of its own a process has a number that may be somebody else's here.
+    // The rings of a program may be read after those of the next program in its process: its
+    // records count no more. Nor do those of a process in another PID namespace: its number may be
+    // another one's here.
     let mut current = || {
         let stream = streams.of(ring);
         !ring.other_pid_namespace && streams.youngest(pid) == Some(streams.stream(stream).image)

@@ -1,5 +1,5 @@
-//! Where calibrations are kept: a file a machine, since homes are shared by machines, in the user's
-//! folder of things that can be made anew.
+//! Keeps calibrations in the user's cache folder: a file for each machine, since machines may share
+//! a home folder.
 
 use std::fs::{self, DirBuilder};
 use std::hash::Hasher;
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use hither_sys::machine::{Machine, NodeMemory};
 use rustc_hash::FxHasher;
 
-use super::{Calibration, FORMAT, MachineKey};
+use super::measurement::{Calibration, FORMAT_VERSION, MachineKey};
 
-/// `hither` in `$XDG_CACHE_HOME`, or in `.cache` at home; nothing without a home.
+/// The folder `hither` in `$XDG_CACHE_HOME`, or in `~/.cache`. `None` without a home folder.
 pub fn cache_folder() -> Option<PathBuf> {
     let absolute = |name| {
         let path = std::env::var_os(name).map(PathBuf::from);
@@ -24,14 +24,14 @@ pub fn cache_folder() -> Option<PathBuf> {
 
 /// A folder of calibrations.
 #[derive(Clone, Debug)]
-pub struct Cache {
+pub struct CalibrationCache {
     folder: PathBuf,
 }
 
-impl Cache {
-    /// It need not be there.
-    pub fn new(folder: &Path) -> Cache {
-        Cache {
+impl CalibrationCache {
+    /// The folder need not exist.
+    pub fn new(folder: &Path) -> CalibrationCache {
+        CalibrationCache {
             folder: folder.to_owned(),
         }
     }
@@ -43,8 +43,10 @@ impl Cache {
             .join(format!("memory-{:016x}.json", hasher.finish()))
     }
 
-    /// What was measured of this machine before, if anything was; why it cannot be used where it
-    /// was.
+    /// The calibration of this machine, if there is one.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is of another version or machine.
     pub fn read(
         &self,
         machine: &dyn Machine,
@@ -54,24 +56,27 @@ impl Cache {
             return Ok(None);
         };
         let path = self.path(&key);
-        let told = |problem: &str| format!("{}: {problem}", path.display());
+        let describe = |problem: &str| format!("{}: {problem}", path.display());
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(told(&error.to_string())),
+            Err(error) => return Err(describe(&error.to_string())),
         };
         let read: Calibration =
-            serde_json::from_slice(&bytes).map_err(|error| told(&error.to_string()))?;
-        if read.hither_calibration != FORMAT {
-            return Err(told("of another version"));
+            serde_json::from_slice(&bytes).map_err(|error| describe(&error.to_string()))?;
+        if read.hither_calibration != FORMAT_VERSION {
+            return Err(describe("of another version"));
         }
         if read.machine != key || !read.is_of(nodes.len()) {
-            return Err(told("of another machine"));
+            return Err(describe("of another machine"));
         }
         Ok(Some(read))
     }
 
-    /// Keeps it in place of what was there: all of it or nothing. Where it is now.
+    /// Replaces the file of the calibration's machine, all of it or nothing. Returns its path.
+    ///
+    /// # Errors
+    /// The folder cannot be created, or the file not be written.
     pub fn keep(&self, calibration: &Calibration) -> Result<PathBuf, String> {
         let path = self.path(&calibration.machine);
         let partial = path.with_extension(format!("partial-{}", std::process::id()));

@@ -1,18 +1,19 @@
-//! Machines that answer what a test wants, and what is made of it.
+//! Tests calibrations of simulated machines.
 
 use std::fs;
 use std::io;
+use std::time::Duration;
 
-use hither_sys::machine::{Identity, MoveError, Nearest, PageState};
+use hither_sys::machine::{Identity, Machine, MoveError, Nearest, NodeMemory, PageState};
 use hither_sys::memory_probe::{MemoryProbe, ProbeError};
 use hither_sys::page_faults::{PageFaults, WatchError};
 
 use super::*;
 
-/// Of each pair of nodes, picoseconds a load.
+/// For each pair of nodes, picoseconds of a load in each chunk.
 type Loads = Vec<Vec<Result<Vec<u64>, ProbeError>>>;
 
-/// A machine that has been measured.
+/// A machine with given measurements.
 #[derive(Clone)]
 struct Scripted {
     nodes: Vec<NodeMemory>,
@@ -83,9 +84,9 @@ fn node(node: u32, cpus: &[u32], distances: &[u32]) -> NodeMemory {
     }
 }
 
-/// Two nodes with CPUs, and one that is memory alone.
+/// Two nodes with CPUs, and one with memory alone.
 fn machine(ns: [[u64; 3]; 2]) -> Scripted {
-    // A chunk that somebody else's work fell into changes nothing.
+    // A chunk that was disturbed changes nothing.
     let of = |ns: u64| Ok(vec![ns * 1000, 1_000_000, ns * 1000, ns * 1000 - 1, 1]);
     let mut loads: Loads = ns.iter().map(|row| row.map(of).to_vec()).collect();
     loads.push(vec![Err(ProbeError::NoCpu); 3]);
@@ -118,8 +119,8 @@ fn sources(costs: &Costs) -> String {
 #[test]
 fn what_is_measured_counts_and_the_rest_is_in_proportion() {
     let costs = costs(&machine([[80, 130, 200], [131, 82, 260]]));
-    // The third row's node has no CPU: a local load takes it as long as the others, remote ones by
-    // distance.
+    // The node of the third row has no CPU: its local loads take as long as the others', and remote
+    // ones are by distance.
     assert_eq!(
         costs.latency_ns(),
         [80, 130, 200, 131, 82, 260, 139, 229, 82]
@@ -149,16 +150,17 @@ fn without_measurement_distances_are_what_they_were() {
 
 #[test]
 fn nodes_that_are_made_up_are_what_they_are_said_to_be() {
-    // All within the noise, some below.
+    // All are within the noise.
     let flat = costs(&machine([[80, 83, 79], [81, 80, 84]]));
     let nodes = machine([[80; 3]; 2]).nodes;
     assert_eq!(flat.latencies, Costs::of(&nodes, None).latencies);
-    // Moving costs what it does all the same.
+    // The cost of moving counts all the same.
     assert_eq!(flat.migration_ns, Some(700));
-    // One pair of several is a mistake of its own.
+    // If one pair of several is implausible, only that pair is not used.
     let one = costs(&machine([[80, 60, 200], [160, 80, 260]]));
     assert_eq!(&sources(&one)[..3], "mdm");
-    // By distance it is 168 ns and the farthest there is, so no less than the other.
+    // By distance it is 168 ns; it is the farthest node, so that it takes at least as long as the
+    // other.
     assert_eq!(one.latency_ns()[..3], [80, 200, 200]);
 }
 
@@ -168,7 +170,7 @@ fn what_cannot_be_measured_falls_back_in_order() {
     for row in &mut machine.loads {
         row[2] = Err(ProbeError::NoMemory);
     }
-    // Nearer than node 1 by distance, so not farther than what was measured of that.
+    // It is nearer than node 1 by distance, so that it takes at most as long as measured there.
     assert_eq!(costs(&machine).latency_ns()[..3], [80, 130, 130]);
     machine.nodes[2].nearest = Some(Nearest {
         nodes: vec![0],
@@ -233,7 +235,7 @@ fn a_second_run_reads_what_the_first_one_measured() {
     assert_eq!(known(&measured).calibration, first.calibration);
     let files = || fs::read_dir(&folder).expect("there").flatten();
     assert_eq!(files().count(), 2, "nothing else is left");
-    // Without a place nothing is measured, nor on one node.
+    // Nothing is measured without a folder, or on one node.
     assert!(
         StoredCalibration::load(&slower, &slower.nodes, None)
             .calibration
@@ -249,7 +251,7 @@ fn a_second_run_reads_what_the_first_one_measured() {
 #[test]
 fn files_that_are_wrong_or_of_others_are_told_of_and_replaced() {
     let scratch = tempfile::tempdir().expect("a folder");
-    let cache = Cache::new(scratch.path());
+    let cache = CalibrationCache::new(scratch.path());
     let of = machine([[80, 130, 200], [131, 82, 260]]);
     let calibration = Calibration::measure(&of, &of.nodes, Effort::QUICK).expect("measured");
     let path = cache.keep(&calibration).expect("kept");

@@ -1,4 +1,4 @@
-//! The mover against a machine that answers whatever it is told to.
+//! Tests the mover with a simulated machine.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -10,19 +10,19 @@ use super::*;
 
 const PAGE: u64 = 4096;
 
-/// Pages of process 7, by address, and what it answers.
+/// The pages of process 7, by address, and the answers of the machine.
 #[derive(Default)]
 struct Scripted {
     pages: Mutex<BTreeMap<u64, PageState>>,
-    /// What a page answers to being moved, in place of being moved.
+    /// The states that moving a page reports, instead of moving it.
     stubborn: BTreeMap<u64, PageState>,
-    /// Pages that are moved although they answer otherwise.
+    /// Pages that are moved although another state is reported.
     along: Vec<u64>,
-    /// The calls of this number and those after are refused.
+    /// Calls from this number on are refused.
     refusal: Option<(usize, MoveError)>,
     /// Pages and target of each call.
     calls: Mutex<Vec<(usize, Option<u32>)>>,
-    /// Says less than it was asked.
+    /// Returns fewer states than there are pages.
     short: bool,
 }
 
@@ -95,8 +95,8 @@ impl Scripted {
     }
 }
 
-fn job(pages: u32, nodes: u64) -> Job {
-    Job {
+fn job(pages: u32, nodes: u64) -> PageJob {
+    PageJob {
         job: 3,
         pid: 7,
         pages: vec![PageRange { start: 0, pages }],
@@ -111,7 +111,7 @@ fn moved(done: JobResult) -> MoveResult {
     }
 }
 
-fn carried_out(machine: Scripted, job: &Job) -> (MoveResult, Arc<Scripted>) {
+fn carried_out(machine: Scripted, job: &PageJob) -> (MoveResult, Arc<Scripted>) {
     let machine = Arc::new(machine);
     let stop = Arc::new(AtomicBool::new(false));
     let done = Worker::new(Arc::clone(&machine) as Arc<dyn Machine>, PAGE, stop).carry_out(job);
@@ -137,10 +137,14 @@ fn what_is_elsewhere_is_moved_in_large_batches() {
     assert_eq!(moved.refused, []);
     assert_eq!(machine.at(1999), PageState::On(1));
     let calls = machine.calls.lock().unwrap();
-    assert_eq!(calls[0], (BATCH, None));
-    assert_eq!(calls[1], (BATCH - 1, Some(1)), "what is there is not moved");
-    // Calls that take no time are followed by larger ones, but never larger than the largest.
-    assert!(calls.iter().all(|(pages, _)| *pages <= BATCH_MAX));
+    assert_eq!(calls[0], (BATCH_PAGES_START, None));
+    assert_eq!(
+        calls[1],
+        (BATCH_PAGES_START - 1, Some(1)),
+        "what is there is not moved"
+    );
+    // Calls that take no time are followed by larger ones, up to the maximum.
+    assert!(calls.iter().all(|(pages, _)| *pages <= BATCH_PAGES_MAX));
 }
 
 #[test]
@@ -176,7 +180,7 @@ fn each_answer_about_a_page_is_told() {
         };
         assert_eq!((moved.moved, moved.refused), (980, vec![run]), "{state:?}");
     }
-    // Gone between the question and the move.
+    // It was unmapped between the look-up and the move.
     let mut machine = Scripted::with(100);
     machine.stubborn.insert(5 * PAGE, PageState::Absent);
     let (moved, _) = carried_out(machine, &job(100, 0b10));
@@ -195,8 +199,12 @@ fn a_full_node_ends_the_move() {
     assert_eq!(
         moved.refused,
         [
-            run(100, BATCH as u32 - 100, RefusalReason::NoRoom),
-            run(BATCH as u32, 3000 - BATCH as u32, RefusalReason::Untried)
+            run(100, BATCH_PAGES_START as u32 - 100, RefusalReason::NoRoom),
+            run(
+                BATCH_PAGES_START as u32,
+                3000 - BATCH_PAGES_START as u32,
+                RefusalReason::Untried
+            )
         ]
     );
     assert_eq!(machine.calls.lock().unwrap().len(), 2);
@@ -241,7 +249,7 @@ fn each_refusal_of_a_call_ends_the_move() {
             RefusalReason::Untried,
         ),
     ] {
-        // At the question, and at the move.
+        // At the look-up, and at the move.
         for first in [0, 1] {
             let mut machine = Scripted::with(1000);
             machine.refusal = Some((first, refusal));
@@ -320,7 +328,7 @@ fn pages_are_found_where_they_are() {
         start: first * PAGE,
         pages,
     };
-    let job = Job {
+    let job = PageJob {
         pages: vec![range(8, 4), range(1499, 3)],
         task: Task::Locate,
         ..job(0, 0)
@@ -342,7 +350,7 @@ fn pages_that_migrate_come_from_many_ranges_and_the_absent_are_refused() {
         start: first * PAGE,
         pages: 1,
     };
-    let job = Job {
+    let job = PageJob {
         pages: (0..1000).map(|page| range(page * 2)).collect(),
         task: Task::Migrate(1),
         ..job(0, 0)
@@ -356,7 +364,10 @@ fn pages_that_migrate_come_from_many_ranges_and_the_absent_are_refused() {
         why: RefusalReason::Absent,
     };
     assert_eq!(moved.refused, [absent]);
-    assert_eq!(machine.calls.lock().unwrap()[1], (BATCH, Some(1)));
+    assert_eq!(
+        machine.calls.lock().unwrap()[1],
+        (BATCH_PAGES_START, Some(1))
+    );
 }
 
 /// Small pages of a huge one: the first moves all, and the others are busy meanwhile.

@@ -1,53 +1,54 @@
-//! Which blocks of which files there are, in extents: what is dropped at once.
+//! Blocks and extents of files: which blocks were evicted, and which extents can be dropped.
 //!
-//! Blocks are what the policy ranks, extents are what the kernel gives up: a folio that lies only
-//! partly in a range is left whole (`mapping_try_invalidate`), and readahead makes folios as large
-//! as its window, up to [`EXTENT_BYTES`]. They are aligned to their size in the file, so an aligned
-//! extent holds whole folios. Measured 2026-11 on ext4, Linux 6.18, with a readahead of 8 MiB, by
-//! another process than the reader: of every other 4, 64, 256 KiB or 1 MiB of 32 MiB
-//! `POSIX_FADV_DONTNEED` drops nothing (2 of 4096 pages), of every other 2 MiB all; 2 to 4 us a
-//! call that drops nothing, 9 us one that drops 2 MiB.
+//! The policy ranks blocks; the kernel drops folios. It leaves a folio whole that lies only partly
+//! in a range (`mapping_try_invalidate`), and readahead makes folios as large as its window, up to
+//! [`EXTENT_BYTES`]. Folios are aligned to their size in the file, so an aligned extent holds whole
+//! folios. Measured on ext4, Linux 6.18, with a readahead of 8 MiB, by another process than the
+//! reader: `POSIX_FADV_DONTNEED` of every other 4, 64, 256 KiB or 1 MiB of 32 MiB drops nothing (2
+//! of 4096 pages); of every other 2 MiB, all. A call that drops nothing takes 2 to 4 us, one that
+//! drops 2 MiB takes 9 us (2026-11).
 //!
-//! So an evicted block is *stale* until its extent has none that is kept, and then the whole extent
-//! goes in one call with its neighbours. Where reads are random the folios are small, and few
-//! extents ever are free of kept blocks: runs of stale blocks go by themselves once there are many
-//! of them, or when a second has passed.
+//! So an evicted block is *stale* until no block of its extent is kept; then the whole extent is
+//! dropped, in one call with its neighbours. Where reads are random, folios are small and most
+//! extents have a kept block: there, runs of stale blocks are dropped by themselves once there are
+//! many of them, or when a second has passed.
 //!
-//! An extent that is being read waits: under `mru` one miss elsewhere evicts the block that was
-//! read last, and what readahead has brought of the rest of the extent would go with it. (Five
-//! scans by sqlite read 230 MiB more than the policy missed, 2026-11.)
+//! An extent that is being read waits. Under `mru` a miss elsewhere evicts the block that was read
+//! last, and dropping would also drop what readahead has brought in of the rest of the extent.
+//! (Five scans by sqlite read 230 MiB more than the policy missed, 2026-11.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hither_core::Block;
 
-/// The size of a block. 16 KiB rather than the kernel's 4: at two policies of 20 to 60 ns a block,
-/// a program that reads 10 GB/s from the page cache costs the agent a twentieth of a CPU, not a
-/// fifth, and yet a source file of 20 KiB is not taken for one of 64.
+/// The size of a block. With 16 KiB rather than the kernel's 4, a program that reads 10 GB/s from
+/// the page cache costs the agent a twentieth of a CPU rather than a fifth (two policies at 20 to
+/// 60 ns a block). A source file of 20 KiB still does not count as 64.
 pub(crate) const BLOCK_BYTES: u64 = 16 << 10;
 
-/// The size of an extent: of the largest folio that the page cache of x86-64 and arm64 (4 KiB
-/// pages) has.
+/// The size of an extent: that of the largest folio in the page cache of x86-64 and arm64 (with 4
+/// KiB pages).
 pub(crate) const EXTENT_BYTES: u64 = 2 << 20;
 
 /// Blocks of an extent.
-pub(super) const PER_EXTENT: u32 = (EXTENT_BYTES / BLOCK_BYTES) as u32;
+pub(super) const BLOCKS_PER_EXTENT: u32 = (EXTENT_BYTES / BLOCK_BYTES) as u32;
 
-/// Blocks that have numbers, at most: 1 TiB, and 0.5 GiB of tables.
+/// The most blocks that get numbers: 1 TiB of data, with 0.5 GiB of tables.
 const BLOCKS_MAX: usize = 1 << 26;
 
 /// How long after the last write its pages may be dirty: the kernel writes back what is 30 s old
-/// (vm.dirty_expire_centisecs), and looks every 5 s.
-const DIRTY_NS: u64 = 40_000_000_000;
+/// (vm.dirty_expire_centisecs), and checks every 5 s.
+const DIRTY_NS_MAX: u64 = 40_000_000_000;
 
-/// Evicted, and perhaps in the page cache still.
+/// A mark of a block: it was evicted, and may still be in the page cache.
 const STALE: u8 = 1;
-/// In the page cache before the program came: somebody else's.
+/// A mark of a block: it was in the page cache before the program accessed it.
 const PREEXISTING: u8 = 2;
 
-const NONE: u32 = u32::MAX;
+/// In place of a block's number where it has none.
+const NO_BLOCK: u32 = u32::MAX;
 
-/// A block's place: file, and which block of it.
+/// The position of a block: its file, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BlockPosition {
     pub(super) file: u32,
@@ -55,53 +56,53 @@ pub(super) struct BlockPosition {
 }
 
 impl BlockPosition {
-    /// Its extent: the file, and which of its extents.
+    /// Its extent: the file, and the number of the extent there.
     pub(super) fn extent(self) -> (u32, u32) {
-        (self.file, self.index / PER_EXTENT)
+        (self.file, self.index / BLOCKS_PER_EXTENT)
     }
 
     fn within(self) -> usize {
-        (self.index % PER_EXTENT) as usize
+        (self.index % BLOCKS_PER_EXTENT) as usize
     }
 }
 
 #[derive(Clone, Debug, Default)]
 struct Extent {
-    /// The block's number, [`NONE`] where it has none; as long as the last block that has one, or
-    /// marks, needs.
+    /// By position in the extent, the block's number or [`NO_BLOCK`]. Only as long as needed for
+    /// the last block that has a number or a mark.
     blocks: Vec<u32>,
     marks: Vec<u8>,
-    /// It was read through: it is kept or given up as one.
-    one: bool,
+    /// It was read through: it is kept or dropped as a whole.
+    is_unit: bool,
     written_ns: Option<u64>,
 }
 
 impl Extent {
     fn cover(&mut self, within: usize) {
         if self.blocks.len() <= within {
-            self.blocks.resize(within + 1, NONE);
+            self.blocks.resize(within + 1, NO_BLOCK);
             self.marks.resize(within + 1, 0);
         }
     }
 
     fn block(&self, within: usize) -> Option<Block> {
         let block = self.blocks.get(within).copied();
-        block.filter(|&block| block != NONE).map(Block)
+        block.filter(|&block| block != NO_BLOCK).map(Block)
     }
 
     fn dirty(&self, now_ns: u64) -> bool {
         self.written_ns
-            .is_some_and(|written_ns| now_ns < written_ns + DIRTY_NS)
+            .is_some_and(|written_ns| now_ns < written_ns + DIRTY_NS_MAX)
     }
 }
 
-/// What an extent, and its file, is to those who drop.
+/// Whether an extent can be dropped now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExtentState {
-    /// Nothing of it is to be dropped.
+    /// Nothing of its file is to be dropped.
     pub(super) left_alone: bool,
-    /// The extent is being read.
-    pub(super) read: bool,
+    /// A thread is reading it.
+    pub(super) is_being_read: bool,
 }
 
 /// A run of blocks of a file.
@@ -117,28 +118,28 @@ pub(super) struct BlockRun {
 pub(super) struct Extents {
     extents: BTreeMap<(u32, u32), Extent>,
     /// By block.
-    places: Vec<BlockPosition>,
-    /// Extents of which a block was evicted since the last look.
-    fresh: BTreeSet<(u32, u32)>,
-    /// Those that had kept blocks, or written ones, when looked at.
-    partial: BTreeSet<(u32, u32)>,
+    positions: Vec<BlockPosition>,
+    /// Extents to examine: a block of each was evicted since the last call.
+    to_examine: BTreeSet<(u32, u32)>,
+    /// Extents with stale blocks that had kept or dirty blocks, or a reader, when examined.
+    waiting: BTreeSet<(u32, u32)>,
     stale: usize,
 }
 
 impl Extents {
-    /// The block there, for an access at `now_ns`; none where it is somebody else's, or there are
-    /// too many. What is accessed is in the page cache by right.
+    /// The block at a position, for an access at `now_ns`. None for a preexisting one, or if there
+    /// are too many blocks. An accessed block is not stale any more.
     pub(super) fn accessed(
         &mut self,
-        place: BlockPosition,
+        position: BlockPosition,
         write: bool,
         now_ns: u64,
     ) -> Option<Block> {
-        let extent = self.extents.entry(place.extent()).or_default();
+        let extent = self.extents.entry(position.extent()).or_default();
         if write {
             extent.written_ns = Some(now_ns);
         }
-        let within = place.within();
+        let within = position.within();
         extent.cover(within);
         if extent.marks[within] & PREEXISTING != 0 {
             return None;
@@ -147,96 +148,102 @@ impl Extents {
             extent.marks[within] &= !STALE;
             self.stale -= 1;
         }
-        if extent.blocks[within] == NONE {
-            if self.places.len() >= BLOCKS_MAX {
+        if extent.blocks[within] == NO_BLOCK {
+            if self.positions.len() >= BLOCKS_MAX {
                 return None;
             }
-            extent.blocks[within] = self.places.len() as u32;
-            self.places.push(place);
+            extent.blocks[within] = self.positions.len() as u32;
+            self.positions.push(position);
         }
         extent.block(within)
     }
 
-    /// A block is not to be kept.
+    /// The policy has evicted a block.
     pub(super) fn evicted(&mut self, block: Block) {
-        let place = self.places[block.index()];
-        let extent = self.extents.get_mut(&place.extent());
-        let marks = &mut extent.expect("a block has an extent").marks[place.within()];
+        let position = self.positions[block.index()];
+        let extent = self.extents.get_mut(&position.extent());
+        let marks = &mut extent.expect("a block has an extent").marks[position.within()];
         self.stale += usize::from(*marks & STALE == 0);
         *marks |= STALE;
-        self.fresh.insert(place.extent());
+        self.to_examine.insert(position.extent());
     }
 
-    /// A block that has a number is none of the program's page cache any more.
-    pub(super) fn lost(&mut self, block: Block) {
-        let place = self.places[block.index()];
-        if let Some(extent) = self.extents.get_mut(&place.extent()) {
-            self.stale -= usize::from(extent.marks[place.within()] & STALE != 0);
-            extent.marks[place.within()] &= !STALE;
+    /// A block is not in the page cache any more, or not as the program's.
+    pub(super) fn absent(&mut self, block: Block) {
+        let position = self.positions[block.index()];
+        if let Some(extent) = self.extents.get_mut(&position.extent()) {
+            let marks = &mut extent.marks[position.within()];
+            self.stale -= usize::from(*marks & STALE != 0);
+            *marks &= !STALE;
         }
     }
 
-    /// Blocks in a range that have no number yet are somebody else's; returns how many.
+    /// Marks the blocks of a range that have no number yet as preexisting; returns how many are
+    /// newly marked.
     pub(super) fn preexisting(&mut self, run: BlockRun) -> u64 {
         let mut marked = 0;
         for index in run.first..run.first + run.blocks {
-            let place = BlockPosition {
+            let position = BlockPosition {
                 file: run.file,
                 index,
             };
-            let extent = self.extents.entry(place.extent()).or_default();
-            extent.cover(place.within());
-            if extent.blocks[place.within()] == NONE {
-                marked += u64::from(extent.marks[place.within()] & PREEXISTING == 0);
-                extent.marks[place.within()] |= PREEXISTING;
+            let extent = self.extents.entry(position.extent()).or_default();
+            extent.cover(position.within());
+            if extent.blocks[position.within()] == NO_BLOCK {
+                let marks = &mut extent.marks[position.within()];
+                marked += u64::from(*marks & PREEXISTING == 0);
+                *marks |= PREEXISTING;
             }
         }
         marked
     }
 
-    /// Nobody else's is in the page cache there any more: what comes is the program's.
+    /// Nothing preexisting of a range is cached any more: what is read from now on is the
+    /// program's.
     pub(super) fn not_preexisting(&mut self, run: BlockRun) {
-        for place in self.places_in(run, |marks, _| marks & PREEXISTING != 0) {
-            if let Some(extent) = self.extents.get_mut(&place.extent()) {
-                extent.marks[place.within()] &= !PREEXISTING;
+        for position in self.positions_in(run, |marks, _| marks & PREEXISTING != 0) {
+            if let Some(extent) = self.extents.get_mut(&position.extent()) {
+                extent.marks[position.within()] &= !PREEXISTING;
             }
         }
     }
 
-    /// The blocks in a range that have numbers.
+    /// The blocks of a range that have numbers.
     pub(super) fn blocks(&self, run: BlockRun) -> Vec<Block> {
-        let places = self.places_in(run, |_, block| block != NONE);
-        let block =
-            |place: &BlockPosition| self.extents.get(&place.extent())?.block(place.within());
-        places.iter().filter_map(block).collect()
+        let positions = self.positions_in(run, |_, block| block != NO_BLOCK);
+        let block = |position: &BlockPosition| {
+            let extent = self.extents.get(&position.extent())?;
+            extent.block(position.within())
+        };
+        positions.iter().filter_map(block).collect()
     }
 
-    fn places_in(&self, run: BlockRun, wanted: impl Fn(u8, u32) -> bool) -> Vec<BlockPosition> {
+    fn positions_in(&self, run: BlockRun, wanted: impl Fn(u8, u32) -> bool) -> Vec<BlockPosition> {
         let end = u64::from(run.first) + u64::from(run.blocks);
-        let last = (end.div_ceil(u64::from(PER_EXTENT))).min(u64::from(u32::MAX)) as u32;
-        let range = (run.file, run.first / PER_EXTENT)..(run.file, last);
-        let mut places = Vec::new();
+        let last = (end.div_ceil(u64::from(BLOCKS_PER_EXTENT))).min(u64::from(u32::MAX)) as u32;
+        let range = (run.file, run.first / BLOCKS_PER_EXTENT)..(run.file, last);
+        let mut positions = Vec::new();
         for (&(file, number), extent) in self.extents.range(range) {
-            let all = (number * PER_EXTENT..).zip(extent.marks.iter().zip(&extent.blocks));
+            let all = (number * BLOCKS_PER_EXTENT..).zip(extent.marks.iter().zip(&extent.blocks));
             let found = all.filter(|&(index, (&marks, &block))| {
                 index >= run.first && u64::from(index) < end && wanted(marks, block)
             });
-            places.extend(found.map(|(index, _)| BlockPosition { file, index }));
+            positions.extend(found.map(|(index, _)| BlockPosition { file, index }));
         }
-        places
+        positions
     }
 
-    /// Whatever was evicted is no more to be dropped.
-    pub(super) fn nothing_stale(&mut self) {
+    /// No evicted block is to be dropped any more.
+    pub(super) fn clear_stale(&mut self) {
         for extent in self.extents.values_mut() {
             extent.marks.iter_mut().for_each(|marks| *marks &= !STALE);
         }
-        self.fresh.clear();
-        self.partial.clear();
+        self.to_examine.clear();
+        self.waiting.clear();
         self.stale = 0;
     }
 
-    /// How many evicted blocks may be in the page cache still.
+    /// How many evicted blocks may still be in the page cache.
     pub(super) fn stale(&self) -> usize {
         self.stale
     }
@@ -245,50 +252,49 @@ impl Extents {
     pub(super) fn blocks_of(&self, (file, extent): (u32, u32)) -> Vec<Block> {
         self.blocks(BlockRun {
             file,
-            first: extent * PER_EXTENT,
-            blocks: PER_EXTENT,
+            first: extent * BLOCKS_PER_EXTENT,
+            blocks: BLOCKS_PER_EXTENT,
         })
     }
 
-    /// An extent is one: it is kept or given up as a whole.
-    pub(super) fn read_through(&mut self, at: (u32, u32)) {
+    /// Makes an extent a unit: it is kept or dropped as a whole.
+    pub(super) fn make_unit(&mut self, at: (u32, u32)) {
         if let Some(extent) = self.extents.get_mut(&at) {
-            extent.one = true;
+            extent.is_unit = true;
         }
     }
 
-    /// A block of an extent is not kept any more; the blocks of that extent, if it was one until
-    /// now.
-    pub(super) fn broken_up(&mut self, block: Block) -> Option<Vec<Block>> {
-        let at = self.places[block.index()].extent();
+    /// A block is not kept any more, so its extent is no unit any more. Returns the blocks of the
+    /// extent if it was one.
+    pub(super) fn break_unit(&mut self, block: Block) -> Option<Vec<Block>> {
+        let at = self.positions[block.index()].extent();
         let extent = self.extents.get_mut(&at)?;
-        std::mem::take(&mut extent.one).then(|| self.blocks_of(at))
+        std::mem::take(&mut extent.is_unit).then(|| self.blocks_of(at))
     }
 
-    /// An extent is read no more: it need not wait.
-    pub(super) fn left(&mut self, at: (u32, u32)) {
-        if self.partial.remove(&at) {
-            self.fresh.insert(at);
+    /// A reader has left an extent: the extent need not wait for it any more.
+    pub(super) fn reader_left(&mut self, at: (u32, u32)) {
+        if self.waiting.remove(&at) {
+            self.to_examine.insert(at);
         }
     }
 
-    /// Extents of which nothing is to be kept, since the last call; those that have blocks that
-    /// `kept` knows are put by. `state` says of a file whether anything of it is to be dropped, and
-    /// which extent of it is being read.
-    pub(super) fn whole(
+    /// Takes the extents with evictions since the last call that can be dropped whole; the others
+    /// wait. `kept` says what the model holds.
+    pub(super) fn take_whole(
         &mut self,
         now_ns: u64,
         kept: impl Fn(Block) -> bool,
         state: impl Fn((u32, u32)) -> ExtentState,
     ) -> Vec<BlockRun> {
         let mut runs = Vec::new();
-        for at in std::mem::take(&mut self.fresh) {
-            self.look(at, now_ns, &kept, &state, &mut runs);
+        for at in std::mem::take(&mut self.to_examine) {
+            self.examine(at, now_ns, &kept, &state, &mut runs);
         }
         merged(runs)
     }
 
-    fn look(
+    fn examine(
         &mut self,
         at: (u32, u32),
         now_ns: u64,
@@ -296,7 +302,7 @@ impl Extents {
         state: &impl Fn((u32, u32)) -> ExtentState,
         runs: &mut Vec<BlockRun>,
     ) {
-        self.partial.remove(&at);
+        self.waiting.remove(&at);
         let state = state(at);
         let Some(extent) = self.extents.get_mut(&at).filter(|_| !state.left_alone) else {
             return;
@@ -304,8 +310,8 @@ impl Extents {
         let whole = (0..extent.blocks.len()).all(|within| {
             extent.marks[within] & PREEXISTING == 0 && !extent.block(within).is_some_and(kept)
         });
-        if !whole || extent.dirty(now_ns) || state.read {
-            self.partial.insert(at);
+        if !whole || extent.dirty(now_ns) || state.is_being_read {
+            self.waiting.insert(at);
             return;
         }
         for marks in &mut extent.marks {
@@ -314,23 +320,23 @@ impl Extents {
         }
         runs.push(BlockRun {
             file: at.0,
-            first: at.1 * PER_EXTENT,
-            blocks: PER_EXTENT,
+            first: at.1 * BLOCKS_PER_EXTENT,
+            blocks: BLOCKS_PER_EXTENT,
         });
     }
 
-    /// What is stale in the extents that were put by, at the last resort: where folios are small it
-    /// goes. Extents that were written to wait on.
-    pub(super) fn parts(
+    /// Takes the stale blocks of the extents that wait: where folios are small the kernel drops
+    /// them. Extents with dirty pages wait on.
+    pub(super) fn take_parts(
         &mut self,
         now_ns: u64,
         kept: impl Fn(Block) -> bool,
         state: impl Fn((u32, u32)) -> ExtentState,
     ) -> Vec<BlockRun> {
         let mut runs = Vec::new();
-        for at in std::mem::take(&mut self.partial) {
-            self.look(at, now_ns, &kept, &state, &mut runs);
-            if !self.partial.contains(&at) {
+        for at in std::mem::take(&mut self.waiting) {
+            self.examine(at, now_ns, &kept, &state, &mut runs);
+            if !self.waiting.contains(&at) {
                 continue;
             }
             let Some(extent) = self.extents.get_mut(&at) else {
@@ -339,8 +345,8 @@ impl Extents {
             if extent.dirty(now_ns) {
                 continue;
             }
-            self.partial.remove(&at);
-            for (index, marks) in (at.1 * PER_EXTENT..).zip(&mut extent.marks) {
+            self.waiting.remove(&at);
+            for (index, marks) in (at.1 * BLOCKS_PER_EXTENT..).zip(&mut extent.marks) {
                 if *marks & STALE != 0 {
                     *marks &= !STALE;
                     self.stale -= 1;
@@ -355,7 +361,7 @@ impl Extents {
         merged(runs)
     }
 
-    /// Extents, at most so many, of which something is kept or somebody else's, from one place on.
+    /// At most `count` extents from `from` on that have a kept or a preexisting block.
     pub(super) fn held(
         &self,
         from: (u32, u32),
@@ -371,9 +377,9 @@ impl Extents {
         held.take(count).map(|(&at, _)| at).collect()
     }
 
-    /// Whether there is anything to look at.
+    /// Whether any extent has stale blocks to drop.
     pub(super) fn due(&self) -> bool {
-        !self.fresh.is_empty() || !self.partial.is_empty()
+        !self.to_examine.is_empty() || !self.waiting.is_empty()
     }
 
     /// Walks every invariant and panics on a broken one. `kept` says what the model holds.
@@ -382,14 +388,14 @@ impl Extents {
         let mut stale = 0;
         for (&at, extent) in &self.extents {
             assert_eq!(extent.blocks.len(), extent.marks.len());
-            assert!(extent.blocks.len() <= PER_EXTENT as usize);
+            assert!(extent.blocks.len() <= BLOCKS_PER_EXTENT as usize);
             for (within, marks) in extent.marks.iter().enumerate() {
                 if let Some(block) = extent.block(within) {
-                    let place = self.places[block.index()];
-                    assert_eq!((place.extent(), place.within()), (at, within));
+                    let position = self.positions[block.index()];
+                    assert_eq!((position.extent(), position.within()), (at, within));
                     assert!(
                         marks & STALE == 0 || !kept(block),
-                        "kept and stale: {place:?}"
+                        "kept and stale: {position:?}"
                     );
                 } else {
                     assert_eq!(marks & STALE, 0, "stale and never read");
@@ -401,7 +407,7 @@ impl Extents {
     }
 }
 
-/// Runs that follow one another as one. They are ordered.
+/// Merges adjacent runs. They are ordered.
 fn merged(runs: Vec<BlockRun>) -> Vec<BlockRun> {
     let mut merged: Vec<BlockRun> = Vec::new();
     for run in runs {

@@ -1,20 +1,19 @@
-//! Decides what of a program's files the page cache keeps: pure, so that the same inputs give the
-//! same decisions.
+//! Decides what the page cache keeps of a program's files. Pure: equal inputs give equal decisions.
 //!
-//! A policy of the simulator's, unchanged, owns a budget of blocks. It hears of every block that
-//! the program reads or writes; what it evicts is dropped as [`extents`] says, and [`judge`]
-//! whether it is worth that.
+//! A policy of the simulator, unchanged, owns a budget of blocks. It is given each block that the
+//! program reads or writes. What it evicts is dropped as [`extents`] says, if that pays, which
+//! [`gain_monitor`] decides.
 //!
-//! What a reference is. A request that spans blocks is one reference to each, in ascending order,
-//! as in the simulator. A request that begins in the block in which the same thread's last one to
-//! that file ended is none to that block: `fgets` over a file reads each block four times, which is
-//! no loop.
+//! **References.** A request that spans several blocks is one reference to each, in ascending
+//! order, as in the simulator. A request that begins in the block where the same thread's last
+//! request to that file ended is no reference to that block: `fgets` over a file reads each block
+//! four times, and that is no loop.
 //!
-//! What is left alone. A file that is mapped: touches are not seen, and mapped pages are not
-//! dropped. What was written in the last 40 seconds: `POSIX_FADV_DONTNEED` would have it written to
-//! the disk, which may never be needed. What was in the page cache before the program came, which
-//! somebody else put there. What readahead brings beyond what was read is not in the model; it goes
-//! with its extent.
+//! **What is left alone.** Files that are mapped: accesses through the mapping are not seen, and
+//! mapped pages cannot be dropped. Pages written in the last 40 seconds: `POSIX_FADV_DONTNEED`
+//! would write them to storage, which may never be needed. Pages that were cached before the
+//! program accessed them: they are another program's. Readahead beyond what was read is not in the
+//! model; it is dropped with its extent.
 
 mod extent_readers;
 mod extents;
@@ -35,7 +34,7 @@ use self::extent_readers::{ExtentReaders, LeftExtent};
 pub(crate) use self::extents::{BLOCK_BYTES, EXTENT_BYTES};
 use self::extents::{BlockPosition, BlockRun, ExtentState, Extents};
 use self::gain_monitor::GainMonitor;
-use self::stats::{BlockPatterns, busiest};
+use self::stats::{BlockClasses, busiest, class_counts};
 pub use self::stats::{ReadStats, SiteStats};
 use super::event::{Decision, Input, TimedInput};
 use crate::controller::Controller;
@@ -43,40 +42,40 @@ use crate::decision_log::hex;
 use crate::error::{Error, Result};
 use crate::observe::Numbers;
 
-/// Stale blocks are dropped piecemeal when they are this part of the budget.
-const STALE_PART: usize = 8;
+/// Stale blocks are dropped piecemeal once they are 1/8 of the budget.
+const STALE_BUDGET_DIVISOR: usize = 8;
 
-/// Or so long after the last time, and not again sooner than a tenth of it: what was written is
-/// stale for a while.
-const PARTS_NS: u64 = 1_000_000_000;
+/// Or when this much time has passed since the last time. Never sooner than a tenth of it, because
+/// written blocks stay stale for a while.
+const PARTIAL_DROP_PERIOD_NS: u64 = 1_000_000_000;
 
-/// A budget that changes by less than this part of itself is left as it is: what is known of
-/// recency is lost with it.
-const BUDGET_PART: u64 = 16;
+/// A change of the budget by less than 1/16 is ignored, because the policies' recency information
+/// is lost with each change.
+const BUDGET_CHANGE_DIVISOR: u64 = 16;
 
-/// What the controller starts from.
+/// The controller's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Config {
+pub(crate) struct PageCacheConfig {
     /// The policy with its parameters.
     pub(crate) policy: String,
-    /// What the program's files may have of the page cache.
+    /// The size of the page cache for the program's files.
     pub(crate) budget_bytes: u64,
-    /// What they would have of it without steering; more, where the budget leaves room for what is
-    /// on its way in.
+    /// Its size without steering: larger, where the budget leaves a reserve for pages on their way
+    /// in.
     pub(crate) alone_bytes: u64,
-    /// Of blocks; a log of another size does not replay.
+    /// The size of a block; a log of another size does not replay.
     pub(crate) block_bytes: u64,
     /// Decisions are not carried out.
     pub(crate) dry_run: bool,
-    /// Leave alone what was in the page cache before.
+    /// Leave alone what was in the page cache before the program accessed it.
     pub(crate) spare_preexisting: bool,
-    /// What is known of call sites.
-    pub(crate) sites: Vec<KnownSitePattern>,
+    /// Profiles of call sites from earlier runs.
+    pub(crate) sites: Vec<LoggedSiteProfile>,
 }
 
-/// What is known of a call site; see [`SiteProfile`].
+/// A [`SiteProfile`] as it is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct KnownSitePattern {
+pub(crate) struct LoggedSiteProfile {
     #[serde(with = "hex")]
     pub(crate) signature: u64,
     pub(crate) sequential: u64,
@@ -84,57 +83,61 @@ pub(crate) struct KnownSitePattern {
     pub(crate) period: u64,
 }
 
-/// What a run of the controller comes to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+/// The controller's figures of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PageCacheSummary {
     /// Files that the program used.
     pub files: u64,
-    /// Of these, mapped ones, left alone.
+    /// Of these, files that were mapped and so left alone.
+    #[serde(rename = "files_mapped")]
     pub mapped: u64,
-    /// Of these, those that could not be got at.
+    /// Of these, files that could not be opened.
+    #[serde(rename = "files_unreachable")]
     pub unreachable: u64,
     /// The budget at the end.
     pub budget_bytes: u64,
     /// References to blocks.
     pub references: u64,
-    /// Those that the cache did not hold, the policy's or, as long as evictions were not carried
-    /// out, least-recently-used's; in bytes.
+    /// Bytes that missed: in the policy's cache while evictions were carried out, in the LRU cache
+    /// otherwise.
     pub missed_bytes: u64,
-    /// Those that least-recently-used would not have held in what the kernel has for them without
-    /// steering; in bytes.
+    /// Bytes that missed in an LRU cache of the size that the page cache has without steering.
     pub lru_missed_bytes: u64,
-    /// Bytes that the policy evicted while that was carried out.
+    /// Bytes that the policy evicted while evictions were carried out.
     pub evicted_bytes: u64,
-    /// Ranges that were to be dropped, and their bytes: whole extents, which may hold more than was
-    /// read.
+    /// Ranges to drop. They cover whole extents, which may hold more than was read.
     pub drops: u64,
-    /// See `drops`.
+    /// The bytes of these ranges.
     pub dropped_bytes: u64,
-    /// Bytes in the page cache before the program came to them.
+    /// Bytes in the page cache before the program accessed them.
     pub preexisting_bytes: u64,
-    /// Bytes that the policy would have kept and the kernel did not.
+    /// Bytes that the policy kept and the kernel reclaimed.
     pub absent_bytes: u64,
-    /// Windows that were judged.
+    /// Windows that were compared with LRU.
+    #[serde(rename = "windows_judged")]
     pub judged: u64,
-    /// Of these, at the end of how many steering stopped.
+    /// The windows at whose end steering stopped.
+    #[serde(rename = "times_stopped")]
     pub stopped: u64,
     /// Whether evictions are carried out.
     pub steering: bool,
     /// How references were classified, by a policy that classifies.
+    #[serde(serialize_with = "class_counts")]
     pub classes: Option<ClassCounts>,
-    /// Of `evicted_bytes`, by class, those of each.
+    /// `evicted_bytes`, by class.
+    #[serde(rename = "evicted_by_class_bytes", serialize_with = "class_counts")]
     pub evicted_by_class: Option<ClassCounts>,
 }
 
-/// A cache and who rules it.
-struct Cache {
+/// A simulated cache: its contents and its policy.
+struct SimulatedCache {
     residency: Residency,
     policy: Box<dyn ReplacementPolicy>,
 }
 
-impl Cache {
-    fn new(spec: &Spec<ReplacementEntry>, capacity: u32, sites: &[SiteRecord]) -> Cache {
-        Cache {
+impl SimulatedCache {
+    fn new(spec: &Spec<ReplacementEntry>, capacity: u32, sites: &[SiteRecord]) -> SimulatedCache {
+        SimulatedCache {
             residency: Residency::new(capacity, 0),
             policy: spec.build(&ReplacementSettings { capacity, sites }),
         }
@@ -150,10 +153,10 @@ impl Cache {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct File {
+struct TrackedFile {
     key: u64,
-    visits: ExtentReaders,
-    tally: ReadStats,
+    readers: ExtentReaders,
+    stats: ReadStats,
     mapped: bool,
     gone: bool,
 }
@@ -161,40 +164,42 @@ struct File {
 /// See the module.
 pub(crate) struct PageCacheController {
     spec: Spec<ReplacementEntry>,
-    lru: Spec<ReplacementEntry>,
-    model: Cache,
-    shadow: Cache,
-    judge: GainMonitor,
+    lru_spec: Spec<ReplacementEntry>,
+    /// The policy's cache.
+    model: SimulatedCache,
+    /// The LRU cache that it is compared with.
+    lru_model: SimulatedCache,
+    gain_monitor: GainMonitor,
     extents: Extents,
-    files: Vec<File>,
+    files: Vec<TrackedFile>,
     by_key: FxHashMap<u64, u32>,
     /// Signatures; site 0 is the unknown one.
     sites: Numbers<u64>,
     /// By site.
-    site_tallies: Vec<SiteStats>,
-    classes: BlockPatterns,
+    site_stats: Vec<SiteStats>,
+    classes: BlockClasses,
     spare_preexisting: bool,
-    /// Of what there would be without steering all was used.
+    /// The LRU cache has been full.
     full: bool,
-    /// By block, the last access to it: what a cache of another size is filled by.
+    /// By block, the last access to it: used to fill a cache of another size.
     latest: Vec<Access>,
     tick: u64,
     now_ns: u64,
-    parts_ns: u64,
-    /// Where asking goes on.
-    doubted: (u32, u32),
-    summary: Summary,
+    last_partial_drop_ns: u64,
+    /// The extent at which the next residency check goes on.
+    next_checked: (u32, u32),
+    summary: PageCacheSummary,
 }
 
 impl Controller for PageCacheController {
     const NAME: &'static str = "page_cache";
     const FORMAT: (&'static str, u32) = ("hither_files", 3);
-    type Config = Config;
+    type Config = PageCacheConfig;
     type Input = Input;
     type Decision = Decision;
 
-    /// An error where the policy is none for a running program.
-    fn new(config: &Config) -> Result<PageCacheController> {
+    /// An error where the policy cannot run live.
+    fn new(config: &PageCacheConfig) -> Result<PageCacheController> {
         let wrong = |what: String| Err(Error::Log(what));
         if config.block_bytes != BLOCK_BYTES {
             return wrong(format!("blocks of {} bytes", config.block_bytes));
@@ -206,7 +211,7 @@ impl Controller for PageCacheController {
         if !spec.entry().runs(Mechanism::PageCache) {
             return wrong(format!("{}: it needs the future", spec.entry().name));
         }
-        let lru = baseline();
+        let lru_spec = baseline();
         let mut sites = Numbers::default();
         sites.number(0);
         let known: Vec<SiteProfile> = config.sites.iter().map(SiteProfile::from).collect();
@@ -216,27 +221,27 @@ impl Controller for PageCacheController {
         let capacity = blocks(config.budget_bytes);
         let alone = blocks(config.alone_bytes).max(capacity);
         Ok(PageCacheController {
-            model: Cache::new(&spec, capacity, &records),
-            shadow: Cache::new(&lru, alone, &[]),
-            judge: GainMonitor::new(capacity),
+            model: SimulatedCache::new(&spec, capacity, &records),
+            lru_model: SimulatedCache::new(&lru_spec, alone, &[]),
+            gain_monitor: GainMonitor::new(capacity),
             spec,
-            lru,
+            lru_spec,
             extents: Extents::default(),
             files: Vec::new(),
             by_key: FxHashMap::default(),
             sites,
-            site_tallies: Vec::new(),
-            classes: BlockPatterns::default(),
+            site_stats: Vec::new(),
+            classes: BlockClasses::default(),
             spare_preexisting: config.spare_preexisting,
             full: false,
             latest: Vec::new(),
             tick: 0,
             now_ns: 0,
-            parts_ns: 0,
-            doubted: (0, 0),
-            summary: Summary {
+            last_partial_drop_ns: 0,
+            next_checked: (0, 0),
+            summary: PageCacheSummary {
                 budget_bytes: config.budget_bytes,
-                ..Summary::default()
+                ..PageCacheSummary::default()
             },
         })
     }
@@ -308,13 +313,13 @@ impl Controller for PageCacheController {
             } => {
                 let run = BlockRun::from(self.file(file), offset, length);
                 self.extents.not_preexisting(run);
-                if !self.judge.steering() {
+                if !self.gain_monitor.steering() {
                     return;
                 }
                 for block in self.extents.blocks(run) {
                     let kept = self.model.remove(block);
                     self.summary.absent_bytes += u64::from(kept) * BLOCK_BYTES;
-                    self.extents.lost(block);
+                    self.extents.absent(block);
                 }
             }
             Input::Gone { file } => {
@@ -332,9 +337,9 @@ impl Controller for PageCacheController {
 impl PageCacheController {
     fn file(&mut self, key: u64) -> u32 {
         *self.by_key.entry(key).or_insert_with(|| {
-            self.files.push(File {
+            self.files.push(TrackedFile {
                 key,
-                ..File::default()
+                ..TrackedFile::default()
             });
             self.files.len() as u32 - 1
         })
@@ -347,59 +352,59 @@ impl PageCacheController {
         }
         let run = BlockRun::from(access.object.0, offset, length);
         let (first, last) = (run.first, run.first + (run.blocks - 1));
-        let again = file.visits.last(access.thread.0) == Some(first);
+        let again = file.readers.last(access.thread.0) == Some(first);
         for index in first + u32::from(again)..=last {
             let file = &mut self.files[access.object.index()];
-            if let Some(left) = file.visits.touch(access.thread.0, index, self.now_ns) {
+            if let Some(left) = file.readers.touch(access.thread.0, index, self.now_ns) {
                 self.left(access.object.0, left);
             }
             self.reference(Access { index, ..access }, out);
         }
     }
 
-    /// Who it was, and what it was taken for.
+    /// Counts a reference by file and by call site, and notes the block's class.
     fn count(&mut self, access: &Access, miss: bool, lru_miss: bool) {
         let slot = self.model.residency.slot(access.block);
         let class = slot.and_then(|slot| self.model.policy.class(slot));
         self.classes.set(access.block.index(), class);
         let file = &mut self.files[access.object.index()];
-        file.tally.reference(miss, lru_miss);
+        file.stats.reference(miss, lru_miss);
         let site = access.site.index();
-        if site >= self.site_tallies.len() {
-            self.site_tallies.resize(site + 1, SiteStats::default());
+        if site >= self.site_stats.len() {
+            self.site_stats.resize(site + 1, SiteStats::default());
         }
-        let of_site = &mut self.site_tallies[site];
+        let of_site = &mut self.site_stats[site];
         of_site.class = class;
         of_site.tally.reference(miss, lru_miss);
     }
 
-    /// A reader has left an extent. What was read through is one from now on, if the policy has
-    /// kept most of it; else nothing of it is kept: the rest would stay in the page cache all the
-    /// same, beyond the budget.
+    /// A reader has left an extent. If it was read through it becomes a unit, provided that the
+    /// policy has kept most of it. Otherwise nothing of it is kept: the rest would stay in the page
+    /// cache all the same, beyond the budget.
     fn left(&mut self, file: u32, left: LeftExtent) {
         let at = (file, left.extent);
-        self.extents.left(at);
+        self.extents.reader_left(at);
         if !left.read_through {
             return;
         }
         let blocks = self.extents.blocks_of(at);
         let kept = |&&block: &&Block| self.model.residency.slot(block).is_some();
         if 2 * blocks.iter().filter(kept).count() >= blocks.len() {
-            self.extents.read_through(at);
+            self.extents.make_unit(at);
         } else {
             self.give_up(&blocks);
         }
     }
 
-    /// The policy has evicted a block: with it goes the rest of an extent that is one.
+    /// The policy has evicted a block. If its extent was a unit, the rest of it is given up too.
     fn evicted(&mut self, block: Block) {
         self.gone(block);
-        if let Some(rest) = self.extents.broken_up(block) {
+        if let Some(rest) = self.extents.break_unit(block) {
             self.give_up(&rest);
         }
     }
 
-    /// Has nothing of these kept. A policy hears of them as of blocks that were lost.
+    /// Removes these blocks from the policy's cache. To the policy they are blocks that were lost.
     fn give_up(&mut self, blocks: &[Block]) {
         for &block in blocks {
             if self.model.remove(block) {
@@ -409,7 +414,7 @@ impl PageCacheController {
     }
 
     fn gone(&mut self, block: Block) {
-        if self.judge.steering() {
+        if self.gain_monitor.steering() {
             self.extents.evicted(block);
             self.classes.evicted(block.index());
             self.summary.evicted_bytes += BLOCK_BYTES;
@@ -417,12 +422,12 @@ impl PageCacheController {
     }
 
     fn reference(&mut self, access: Access, out: &mut Vec<Decision>) {
-        let place = BlockPosition {
+        let position = BlockPosition {
             file: access.object.0,
             index: access.index,
         };
         let write = access.op == Op::Write;
-        let Some(block) = self.extents.accessed(place, write, self.now_ns) else {
+        let Some(block) = self.extents.accessed(position, write, self.now_ns) else {
             return;
         };
         let access = Access {
@@ -444,18 +449,21 @@ impl PageCacheController {
             self.evicted(evicted);
         }
         let miss = served != AccessResult::Hit;
-        let lru = self.shadow.access(&access);
+        let lru = self.lru_model.access(&access);
         let lru_miss = lru != AccessResult::Hit;
         let full = matches!(lru, AccessResult::Miss { evicted: Some(_) });
         if full && !std::mem::replace(&mut self.full, true) {
             out.push(Decision::Full);
         }
-        let steered = self.judge.steering();
+        let steered = self.gain_monitor.steering();
         let missed = if steered { miss } else { lru_miss };
         self.summary.missed_bytes += u64::from(missed) * BLOCK_BYTES;
         self.summary.lru_missed_bytes += u64::from(lru_miss) * BLOCK_BYTES;
         self.count(&access, missed, lru_miss);
-        if let Some(judged) = self.judge.reference(miss, lru_miss, evicted.is_some()) {
+        let judged = self
+            .gain_monitor
+            .reference(miss, lru_miss, evicted.is_some());
+        if let Some(judged) = judged {
             self.summary.judged += 1;
             match (steered, judged.steering) {
                 (false, true) => self.take_over(),
@@ -466,14 +474,15 @@ impl PageCacheController {
         }
     }
 
-    /// Evictions are carried out from now on. What the policy would have kept is not what the
-    /// kernel has kept meanwhile, which is by and large what least-recently-used holds: the policy
-    /// goes on from there, with what was used last, as the kernel may have taken more of the rest.
+    /// Evictions are carried out from now on. Until now the kernel has kept what it wanted, roughly
+    /// the contents of the LRU cache, and not what the policy would have kept. So the policy's
+    /// cache starts from the most recent blocks of the LRU cache; the kernel may have reclaimed
+    /// more of the older ones.
     fn take_over(&mut self) {
-        self.extents.nothing_stale();
+        self.extents.clear_stale();
         let capacity = blocks(self.summary.budget_bytes);
         self.renew(capacity);
-        let mut held = self.held(&self.shadow);
+        let mut held = self.held(&self.lru_model);
         let beyond = held.len().saturating_sub(capacity as usize);
         for access in held.drain(..beyond) {
             self.gone(access.block);
@@ -481,21 +490,21 @@ impl PageCacheController {
         self.fill(held);
     }
 
-    /// Nothing of a range is the program's page cache any more.
+    /// Nothing of a range belongs to the program's page cache any more.
     fn forget(&mut self, run: BlockRun) {
         for block in self.extents.blocks(run) {
             self.model.remove(block);
-            self.shadow.remove(block);
-            self.extents.lost(block);
+            self.lru_model.remove(block);
+            self.extents.absent(block);
         }
     }
 
-    /// Whether a tick would do anything.
+    /// Whether a tick would decide anything.
     pub(crate) fn due(&self) -> bool {
-        self.judge.steering() && self.extents.due()
+        self.gain_monitor.steering() && self.extents.due()
     }
 
-    /// Drops what is to be dropped.
+    /// Decides what to drop now.
     fn settle(&mut self, out: &mut Vec<Decision>) {
         if !self.due() {
             return;
@@ -512,15 +521,17 @@ impl PageCacheController {
             let file = &files[file as usize];
             ExtentState {
                 left_alone: file.mapped || file.gone,
-                read: file.visits.reading(extent, now_ns),
+                is_being_read: file.readers.reading(extent, now_ns),
             }
         };
-        let mut runs = extents.whole(self.now_ns, kept, state);
-        let many = extents.stale() > model.residency.capacity() as usize / STALE_PART;
-        let since_ns = self.now_ns - self.parts_ns;
-        if since_ns >= PARTS_NS || many && since_ns >= PARTS_NS / 10 {
-            self.parts_ns = self.now_ns;
-            runs.extend(extents.parts(self.now_ns, kept, state));
+        let mut runs = extents.take_whole(self.now_ns, kept, state);
+        let stale_max = model.residency.capacity() as usize / STALE_BUDGET_DIVISOR;
+        let many = extents.stale() > stale_max;
+        let since_ns = self.now_ns - self.last_partial_drop_ns;
+        let period_ns = PARTIAL_DROP_PERIOD_NS;
+        if since_ns >= period_ns || many && since_ns >= period_ns / 10 {
+            self.last_partial_drop_ns = self.now_ns;
+            runs.extend(extents.take_parts(self.now_ns, kept, state));
         }
         for run in runs {
             let length = u64::from(run.blocks) * BLOCK_BYTES;
@@ -534,31 +545,30 @@ impl PageCacheController {
         }
     }
 
-    /// Extents to ask the kernel about, at most so many, by file and offset: of which the model, or
-    /// somebody else, has something. They come in turn; which ones are asked about is no decision
-    /// of the controller's. As long as evictions are not carried out the model is not what is
-    /// cached.
-    pub(crate) fn doubtful(&mut self, count: usize) -> Vec<(u64, u64)> {
-        let steering = self.judge.steering();
+    /// At most `count` extents whose residency is to be checked, by file and offset: those with
+    /// kept or preexisting blocks, in turn. Which ones come is no logged decision. While evictions
+    /// are not carried out the model does not say what is cached.
+    pub(crate) fn extents_to_check(&mut self, count: usize) -> Vec<(u64, u64)> {
+        let steering = self.gain_monitor.steering();
         let kept = |block| steering && self.model.residency.slot(block).is_some();
-        let held = self.extents.held(self.doubted, count, kept);
-        self.doubted = match held.last() {
+        let held = self.extents.held(self.next_checked, count, kept);
+        self.next_checked = match held.last() {
             Some(&(file, extent)) if held.len() == count => (file, extent + 1),
             _ => (0, 0),
         };
-        let place = |(file, extent): (u32, u32)| {
+        let position = |(file, extent): (u32, u32)| {
             let offset = u64::from(extent) * EXTENT_BYTES;
             (self.files[file as usize].key, offset)
         };
-        held.into_iter().map(place).collect()
+        held.into_iter().map(position).collect()
     }
 
-    /// Makes room, or uses what there is: caches of the new size that start from what the old ones
-    /// held, in the order in which it was last used, and from what was learnt of call sites. No
-    /// policy can be asked for a victim while it has room.
+    /// Changes the size of both caches: new ones start from what the old ones held, in order of
+    /// recency, and from what was learnt of call sites. (A policy can be asked for a victim only
+    /// while it has no room.)
     fn resize(&mut self, bytes: u64, alone_bytes: u64) {
         let before = self.summary.budget_bytes;
-        if bytes.abs_diff(before) < before / BUDGET_PART {
+        if bytes.abs_diff(before) < before / BUDGET_CHANGE_DIVISOR {
             return;
         }
         self.summary.budget_bytes = bytes;
@@ -566,23 +576,24 @@ impl PageCacheController {
         let old = self.renew(capacity);
         let held = self.held(&old);
         self.fill(held);
-        let shadow = Cache::new(&self.lru, blocks(alone_bytes).max(capacity), &[]);
-        let old = std::mem::replace(&mut self.shadow, shadow);
+        let alone = blocks(alone_bytes).max(capacity);
+        let lru_model = SimulatedCache::new(&self.lru_spec, alone, &[]);
+        let old = std::mem::replace(&mut self.lru_model, lru_model);
         for access in self.held(&old) {
-            self.shadow.access(&access);
+            self.lru_model.access(&access);
         }
-        self.judge.resized(capacity);
+        self.gain_monitor.resized(capacity);
     }
 
-    /// An empty model of this size, that knows of call sites what the one before it has learnt,
-    /// which is returned.
-    fn renew(&mut self, capacity: u32) -> Cache {
+    /// Replaces the model by an empty one of this size, which has what was learnt of call sites.
+    /// Returns the old one.
+    fn renew(&mut self, capacity: u32) -> SimulatedCache {
         let sites = self.model.policy.sites().unwrap_or_default();
-        let model = Cache::new(&self.spec, capacity, &sites);
+        let model = SimulatedCache::new(&self.spec, capacity, &sites);
         std::mem::replace(&mut self.model, model)
     }
 
-    /// Has the model hold these, as far as it has room.
+    /// Fills the model with these, as far as it has room.
     fn fill(&mut self, held: Vec<Access>) {
         let mut given_up = Vec::new();
         for access in held {
@@ -598,20 +609,20 @@ impl PageCacheController {
         }
     }
 
-    /// What a cache holds, the latest last.
-    fn held(&self, cache: &Cache) -> Vec<Access> {
+    /// The last accesses to the blocks that a cache holds, in order of time.
+    fn held(&self, cache: &SimulatedCache) -> Vec<Access> {
         let held = cache.residency.resident();
         let mut held: Vec<Access> = held.map(|block| self.latest[block.index()]).collect();
         held.sort_by_key(|access| access.tick);
         held
     }
 
-    /// What came of it so far.
-    pub(crate) fn summary(&self) -> Summary {
-        Summary {
+    /// The figures so far.
+    pub(crate) fn summary(&self) -> PageCacheSummary {
+        PageCacheSummary {
             files: self.files.len() as u64,
             references: self.tick,
-            steering: self.judge.steering(),
+            steering: self.gain_monitor.steering(),
             classes: self.model.policy.class_counts(),
             evicted_by_class: self
                 .model
@@ -622,21 +633,21 @@ impl PageCacheController {
         }
     }
 
-    /// The files that most was read of, at most so many, by key.
+    /// The files with the most bytes read, at most `count`, by key.
     pub(crate) fn busiest_files(&self, count: usize) -> Vec<(u64, ReadStats)> {
-        let all = self.files.iter().map(|file| (file.key, file.tally));
+        let all = self.files.iter().map(|file| (file.key, file.stats));
         busiest(all, count, |&(_, tally)| tally)
     }
 
-    /// The call sites that read most, at most so many.
+    /// The call sites with the most bytes read, at most `count`.
     pub(crate) fn busiest_sites(&self, count: usize) -> Vec<SiteStats> {
         let keys = self.sites.keys().iter();
-        let all = keys.zip(&self.site_tallies);
+        let all = keys.zip(&self.site_stats);
         let all = all.map(|(&signature, &found)| SiteStats { signature, ..found });
         busiest(all, count, |found| found.tally)
     }
 
-    /// What is known of call sites now.
+    /// Profiles of the call sites now.
     pub(crate) fn sites(&self) -> Vec<SiteProfile> {
         let records = self.model.policy.sites().unwrap_or_default();
         site_profile::export(&records, |site| self.sites.keys()[site.index()])
@@ -645,7 +656,7 @@ impl PageCacheController {
     /// Walks every invariant and panics on a broken one.
     #[cfg(test)]
     pub(crate) fn check(&self) {
-        for cache in [&self.model, &self.shadow] {
+        for cache in [&self.model, &self.lru_model] {
             cache.residency.check();
             cache.policy.check(cache.residency.len());
         }
@@ -654,8 +665,8 @@ impl PageCacheController {
     }
 }
 
-impl From<&KnownSitePattern> for SiteProfile {
-    fn from(site: &KnownSitePattern) -> SiteProfile {
+impl From<&LoggedSiteProfile> for SiteProfile {
+    fn from(site: &LoggedSiteProfile) -> SiteProfile {
         SiteProfile {
             signature: site.signature,
             sequential: site.sequential,
@@ -665,9 +676,9 @@ impl From<&KnownSitePattern> for SiteProfile {
     }
 }
 
-impl From<&SiteProfile> for KnownSitePattern {
-    fn from(site: &SiteProfile) -> KnownSitePattern {
-        KnownSitePattern {
+impl From<&SiteProfile> for LoggedSiteProfile {
+    fn from(site: &SiteProfile) -> LoggedSiteProfile {
+        LoggedSiteProfile {
             signature: site.signature,
             sequential: site.sequential,
             looping: site.looping,
@@ -677,8 +688,8 @@ impl From<&SiteProfile> for KnownSitePattern {
 }
 
 impl BlockRun {
-    /// The blocks that a range of bytes touches; those beyond what a number holds (64 TiB) are one
-    /// with the last.
+    /// The blocks that a range of bytes touches. Those beyond what an index can hold (64 TiB) count
+    /// as the last one.
     fn from(file: u32, offset: u64, length: u64) -> BlockRun {
         let block = |byte: u64| (byte / BLOCK_BYTES).min(u64::from(u32::MAX - 1)) as u32;
         let (first, last) = (

@@ -1,18 +1,21 @@
-//! Who reads what, and what that comes to: by file, by call site, and what was given up by class.
+//! Who reads how much, by file and by call site; and what was evicted, by class.
 
 use hither_core::classify::Class;
 use hither_core::replacement::ClassCounts;
 
-use super::BLOCK_BYTES;
+use serde::{Serialize, Serializer};
 
-/// References to blocks, in bytes of these.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use super::extents::BLOCK_BYTES;
+use crate::decision_log::hex;
+
+/// References to blocks, in bytes of these blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReadStats {
-    /// All of them.
+    /// All references.
     pub referenced_bytes: u64,
-    /// Those that the policy's cache did not hold.
+    /// Those that missed in the policy's cache.
     pub missed_bytes: u64,
-    /// Those that least-recently-used would not have held.
+    /// Those that missed in the LRU cache.
     pub lru_missed_bytes: u64,
 }
 
@@ -24,28 +27,31 @@ impl ReadStats {
     }
 }
 
-/// A call site, and what it reads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A call site, and how much it reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SiteStats {
     /// Its signature; 0 where it is unknown.
+    #[serde(rename = "site", with = "hex")]
     pub signature: u64,
-    /// What its last access was taken for, by a policy that classifies.
+    /// The class of its last access, by a policy that classifies.
+    #[serde(serialize_with = "class_name")]
     pub class: Option<Class>,
-    /// What it reads.
+    /// How much it reads.
+    #[serde(flatten)]
     pub tally: ReadStats,
 }
 
-/// The classes of blocks, where the policy classifies: they are asked for while a block is in the
-/// cache, and wanted when it is not any more.
+/// The last known class of each block, by a policy that classifies. The policy knows a block's
+/// class while the block is cached; here it is needed after the eviction.
 #[derive(Clone, Debug, Default)]
-pub(super) struct BlockPatterns {
+pub(super) struct BlockClasses {
     /// By block.
     of: Vec<Option<Class>>,
-    /// In bytes.
+    /// Evicted bytes, by class.
     evicted: ClassCounts,
 }
 
-impl BlockPatterns {
+impl BlockClasses {
     pub(super) fn set(&mut self, block: usize, class: Option<Class>) {
         if block >= self.of.len() {
             self.of.resize(block + 1, None);
@@ -62,13 +68,42 @@ impl BlockPatterns {
         }
     }
 
-    /// Bytes by class.
+    /// Evicted bytes, by class.
     pub(super) fn evicted_bytes(&self) -> ClassCounts {
         self.evicted
     }
 }
 
-/// The `count` of these with the most bytes, the most first; equal ones in the order given.
+fn class_name<S: Serializer>(class: &Option<Class>, serializer: S) -> Result<S::Ok, S::Error> {
+    let name = class.map(|class| match class {
+        Class::Sequential => "sequential",
+        Class::Looping => "looping",
+        Class::Other => "other",
+    });
+    name.serialize(serializer)
+}
+
+/// Serialises counts by class.
+pub(super) fn class_counts<S: Serializer>(
+    counts: &Option<ClassCounts>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Counts {
+        sequential: u64,
+        looping: u64,
+        other: u64,
+    }
+    let counts = counts.map(|counts| Counts {
+        sequential: counts.sequential,
+        looping: counts.looping,
+        other: counts.other,
+    });
+    counts.serialize(serializer)
+}
+
+/// The `count` items with the most referenced bytes, in descending order; equal ones keep their
+/// order.
 pub(super) fn busiest<T>(
     all: impl Iterator<Item = T>,
     count: usize,
@@ -112,7 +147,7 @@ mod tests {
 
     #[test]
     fn what_is_given_up_counts_for_the_class_that_it_was_last_taken_for() {
-        let mut classes = BlockPatterns::default();
+        let mut classes = BlockClasses::default();
         classes.set(2, Some(Class::Other));
         classes.set(2, Some(Class::Looping));
         classes.set(5, Some(Class::Sequential));

@@ -11,8 +11,8 @@ use super::*;
 
 const EXTENT_BLOCKS: u64 = EXTENT_BYTES / BLOCK_BYTES;
 
-pub(crate) fn config(policy: &str, blocks: u64) -> Config {
-    Config {
+pub(crate) fn config(policy: &str, blocks: u64) -> PageCacheConfig {
+    PageCacheConfig {
         policy: policy.to_owned(),
         budget_bytes: blocks * BLOCK_BYTES,
         alone_bytes: blocks * BLOCK_BYTES,
@@ -35,30 +35,30 @@ fn read(file: u64, first: u64, blocks: u64) -> Input {
     }
 }
 
-/// A controller, and a page cache that holds what was read and does as it is told.
+/// A controller, and a page cache that holds what was read and drops what the controller decides.
 struct Lab {
     controller: PageCacheController,
     time_ns: u64,
     cached: BTreeSet<(u64, u64)>,
-    /// There is room for so much: beyond that the least recently used goes.
+    /// Its size in blocks: beyond that the least recently used block goes.
     room: usize,
     uses: VecDeque<(u64, u64)>,
-    /// How many of `uses` are a block's.
+    /// How often a block is in `uses`.
     times_used: BTreeMap<(u64, u64), u32>,
     missed: u64,
     judged: Vec<Judged>,
 }
 
 impl Lab {
-    /// One that steers for good, in memory without end.
+    /// A controller that always steers, in unlimited memory.
     fn new(policy: &str, blocks: u64) -> Lab {
         let mut lab = Lab::judged(&config(policy, blocks), usize::MAX);
-        lab.controller.judge = lab.controller.judge.always();
+        lab.controller.gain_monitor = lab.controller.gain_monitor.always();
         lab
     }
 
-    /// One that begins to steer when there is something to gain, in a memory of so many blocks.
-    fn judged(config: &Config, room: usize) -> Lab {
+    /// A controller that steers when that pays, in a memory of `room` blocks.
+    fn judged(config: &PageCacheConfig, room: usize) -> Lab {
         Lab {
             controller: PageCacheController::new(config).expect("a sound configuration"),
             time_ns: 0,
@@ -123,8 +123,8 @@ impl Lab {
         out
     }
 
-    /// Hears of it, and says what is to be dropped.
-    fn hear(&mut self, input: Input) -> Vec<Decision> {
+    /// Gives it an input, and returns what is to be dropped.
+    fn input(&mut self, input: Input) -> Vec<Decision> {
         let mut out = self.after(1000, input);
         out.extend(self.after(0, Input::Tick));
         out
@@ -142,7 +142,7 @@ impl Lab {
     }
 }
 
-/// Misses of a policy that a plain loop drives over bare references, the next one known.
+/// Misses of a policy that a plain loop drives over bare references, with the next use known.
 fn plain(policy: &str, capacity: u32, blocks: &[u32]) -> u64 {
     let spec: Spec = policy.parse().expect("a policy");
     let mut next = BTreeMap::new();
@@ -150,7 +150,7 @@ fn plain(policy: &str, capacity: u32, blocks: &[u32]) -> u64 {
     for (tick, block) in blocks.iter().enumerate().rev() {
         nexts[tick] = next.insert(*block, tick as u64).unwrap_or(NEVER);
     }
-    let mut cache = Cache::new(&spec, capacity, &[]);
+    let mut cache = SimulatedCache::new(&spec, capacity, &[]);
     for (tick, (&block, &next)) in blocks.iter().zip(&nexts).enumerate() {
         cache.access(&Access {
             next,
@@ -168,20 +168,21 @@ fn six_passes_over_twice_the_budget_cost_what_the_optimum_does() {
     let mut lab = Lab::judged(&config("mru", budget), room as usize);
     for _ in 0..6 {
         for first in (0..file).step_by(4) {
-            lab.hear(read(1, first, 4));
+            lab.input(read(1, first, 4));
         }
     }
     let blocks: Vec<u32> = (0..6).flat_map(|_| 0..file as u32).collect();
     let optimum = plain("opt", budget as u32, &blocks);
     let misses = lab.controller.summary().missed_bytes / BLOCK_BYTES;
-    // What is stale until its extent goes whole is found again: less than an extent a pass.
+    // Blocks that are stale until their whole extent is dropped are hit again: less than an extent
+    // a pass.
     assert!(
         lab.missed <= misses && misses - lab.missed <= 6 * EXTENT_BLOCKS,
         "{misses} and {}",
         lab.missed
     );
-    // An extent a pass: the optimum keeps what is read now out, and here it goes when the next one
-    // comes. And until steering begins, which is a sixteenth of the budget into the second pass,
+    // An extent a pass: the optimum does not cache what is read now; here it goes when the next
+    // block comes. And until steering begins, a sixteenth of the budget into the second pass,
     // nothing is saved.
     let per_pass = EXTENT_BLOCKS;
     assert!(
@@ -196,12 +197,12 @@ fn six_passes_over_twice_the_budget_cost_what_the_optimum_does() {
     lab.controller.check();
 }
 
-/// Extents are kept or given up as a whole, so that the budget holds in the page cache, not in the
-/// model alone. In the budget of a policy that keeps blocks here and there, three times as much was
+/// Units are kept or given up as a whole, so that the budget holds in the page cache and not only
+/// in the model. Without them, a policy that keeps blocks here and there had three times its budget
 /// cached.
 #[test]
 fn whatever_the_policy_no_more_is_cached_than_the_budget_and_what_is_read() {
-    // Neither is a number of whole extents.
+    // Neither is a whole number of extents.
     let (budget, file) = (1000, 2500);
     for entry in replacement_policies()
         .iter()
@@ -211,11 +212,11 @@ fn whatever_the_policy_no_more_is_cached_than_the_budget_and_what_is_read() {
         let mut most = 0;
         for _ in 0..5 {
             for first in (0..file).step_by(4) {
-                lab.hear(read(1, first, 4));
+                lab.input(read(1, first, 4));
                 most = most.max(lab.cached.len() as u64);
             }
         }
-        // The extent that is read, the one before it, and the file's last one, which is not whole.
+        // The extent that is read, the one before it, and the file's last one, which is partial.
         let limit = budget + 3 * EXTENT_BLOCKS;
         assert!(most <= limit, "{}: {most} blocks", entry.name);
         lab.controller.check();
@@ -225,8 +226,8 @@ fn whatever_the_policy_no_more_is_cached_than_the_budget_and_what_is_read() {
 #[test]
 fn pcc_learns_the_loop_and_knows_it_the_next_time() {
     let (budget, file) = (2048, 4096);
-    let run = |sites: Vec<KnownSitePattern>| {
-        let config = Config {
+    let run = |sites: Vec<LoggedSiteProfile>| {
+        let config = PageCacheConfig {
             sites,
             ..config("pcc", budget)
         };
@@ -234,16 +235,16 @@ fn pcc_learns_the_loop_and_knows_it_the_next_time() {
         let mut lab = Lab::judged(&config, room as usize);
         for _ in 0..6 {
             for first in (0..file).step_by(4) {
-                lab.hear(read(1, first, 4));
+                lab.input(read(1, first, 4));
             }
         }
         let summary = lab.controller.summary();
         assert!(summary.steering);
-        let learnt: Vec<KnownSitePattern> = lab
+        let learnt: Vec<LoggedSiteProfile> = lab
             .controller
             .sites()
             .iter()
-            .map(KnownSitePattern::from)
+            .map(LoggedSiteProfile::from)
             .collect();
         (summary.missed_bytes / BLOCK_BYTES, learnt)
     };
@@ -264,7 +265,7 @@ fn a_policy_without_gain_drops_nothing() {
     let mut decisions = Vec::new();
     for _ in 0..12 {
         for first in 0..file {
-            decisions.extend(lab.hear(read(1, first, 1)));
+            decisions.extend(lab.input(read(1, first, 1)));
         }
     }
     assert_eq!(lab.judged.len(), 6);
@@ -279,13 +280,13 @@ fn a_policy_that_comes_to_lose_steps_aside() {
     let budget = 256;
     let mut lab = Lab::judged(&config("mru", budget), budget as usize);
     for block in (0..4).flat_map(|_| 0..2 * budget) {
-        lab.hear(read(1, block, 1));
+        lab.input(read(1, block, 1));
     }
     assert!(lab.controller.summary().steering);
-    // What has come last is what is read next.
+    // What comes last is read next.
     let mut decisions = Vec::new();
     for block in (0..40).flat_map(|_| 0..budget / 2) {
-        decisions.extend(lab.hear(read(2, block, 1)));
+        decisions.extend(lab.input(read(2, block, 1)));
     }
     let summary = lab.controller.summary();
     assert_eq!((summary.stopped, summary.steering), (1, false));
@@ -304,27 +305,27 @@ fn a_policy_that_comes_to_lose_steps_aside() {
 fn nothing_is_dropped_before_there_is_a_gain_and_what_the_kernel_has_is_taken_over() {
     let (budget, file) = (1024, 2048);
     let alone = budget + EXTENT_BLOCKS;
-    let config = Config {
+    let config = PageCacheConfig {
         alone_bytes: alone * BLOCK_BYTES,
         ..config("mru", budget)
     };
     let mut lab = Lab::judged(&config, alone as usize);
     for first in 0..file {
-        // Once, when the kernel has to give something up.
+        // Once, when the kernel has to reclaim something.
         let expected: &[Decision] = match first == alone {
             true => &[Decision::Full],
             false => &[],
         };
-        assert_eq!(lab.hear(read(1, first, 1)), expected);
+        assert_eq!(lab.input(read(1, first, 1)), expected);
     }
     assert_eq!(
-        lab.controller.doubtful(9),
+        lab.controller.extents_to_check(9),
         [],
         "the model is not what is cached"
     );
     let mut first = 0;
     while !lab.controller.summary().steering {
-        lab.hear(read(1, first, 1));
+        lab.input(read(1, first, 1));
         first += 1;
     }
     assert_eq!(first, budget / 16);
@@ -341,16 +342,16 @@ fn nothing_is_dropped_where_all_fits() {
     let mut lab = Lab::judged(&config("pcc", 4096), usize::MAX);
     for _ in 0..20 {
         for first in 0..2048 {
-            assert_eq!(lab.hear(read(1, first, 1)), []);
+            assert_eq!(lab.input(read(1, first, 1)), []);
         }
     }
 }
 
-/// Reads twice as many blocks as there is room for, of another file.
+/// Reads twice as many blocks of another file as there is room for.
 fn flood(lab: &mut Lab, file: u64) -> Vec<Decision> {
     let blocks = 2 * u64::from(lab.controller.model.residency.capacity());
     (0..blocks)
-        .flat_map(|first| lab.hear(read(file, first, 1)))
+        .flat_map(|first| lab.input(read(file, first, 1)))
         .collect()
 }
 
@@ -374,8 +375,8 @@ fn what_is_mapped_gone_written_or_anothers_is_left_alone() {
         Input::Cut { file: 1, bytes: 0 },
     ] {
         let mut lab = Lab::new("lru", 256);
-        lab.hear(read(1, 0, 128));
-        lab.hear(leave);
+        lab.input(read(1, 0, 128));
+        lab.input(leave);
         let decisions = flood(&mut lab, 2);
         assert_eq!(drops_of(&decisions, 1), []);
         assert!(!drops_of(&decisions, 2).is_empty());
@@ -383,12 +384,12 @@ fn what_is_mapped_gone_written_or_anothers_is_left_alone() {
     }
     let mut lab = Lab::new("lru", 256);
     let (offset, length) = (0, 64 * BLOCK_BYTES);
-    lab.hear(Input::Preexisting {
+    lab.input(Input::Preexisting {
         file: 1,
         offset,
         length,
     });
-    lab.hear(read(1, 0, 200));
+    lab.input(read(1, 0, 200));
     let mut decisions = flood(&mut lab, 2);
     decisions.extend(lab.after(2_000_000_000, Input::Tick));
     let dropped = drops_of(&decisions, 1);
@@ -418,7 +419,7 @@ fn what_was_written_waits_until_it_must_be_clean() {
     else {
         panic!("a read is an access");
     };
-    lab.hear(Input::Access {
+    lab.input(Input::Access {
         file,
         offset,
         length,
@@ -427,8 +428,8 @@ fn what_was_written_waits_until_it_must_be_clean() {
         thread,
         write: true,
     });
-    // Reading on does not make it clean.
-    lab.hear(read(1, 0, 128));
+    // Reading does not make it clean.
+    lab.input(read(1, 0, 128));
     let decisions = flood(&mut lab, 2);
     assert_eq!(drops_of(&decisions, 1), []);
     let later = lab.after(50_000_000_000, Input::Tick);
@@ -439,22 +440,22 @@ fn what_was_written_waits_until_it_must_be_clean() {
 #[test]
 fn what_readahead_brought_of_an_extent_that_is_being_read_is_not_dropped() {
     let mut lab = Lab::new("mru", 256);
-    lab.hear(read(1, 0, 256));
+    lab.input(read(1, 0, 256));
     let mut drops = Vec::new();
-    // Each time a miss elsewhere evicts the block that was read just before.
+    // Each time a miss elsewhere evicts the block that was just read.
     for block in 0..64 {
-        drops.extend(lab.hear(read(2, block, 1)));
-        drops.extend(lab.hear(read(3, 3 * block, 1)));
+        drops.extend(lab.input(read(2, block, 1)));
+        drops.extend(lab.input(read(3, 3 * block, 1)));
     }
     assert_eq!(drops_of(&drops, 2), []);
-    let next = lab.hear(read(2, EXTENT_BLOCKS, 1));
+    let next = lab.input(read(2, EXTENT_BLOCKS, 1));
     assert_eq!(
         drops_of(&next, 2),
         [(0, EXTENT_BYTES)],
         "the reader has gone on"
     );
-    // It goes as well where the reader has stopped.
-    lab.hear(read(3, 500, 1));
+    // It is dropped also where the reader has stopped.
+    lab.input(read(3, 500, 1));
     let later = lab.after(2_000_000_000, Input::Tick);
     assert_eq!(drops_of(&later, 2), [(EXTENT_BYTES, EXTENT_BYTES)]);
     lab.controller.check();
@@ -464,17 +465,17 @@ fn what_readahead_brought_of_an_extent_that_is_being_read_is_not_dropped() {
 fn a_smaller_budget_makes_room_and_what_was_used_last_stays() {
     let mut lab = Lab::new("lru", 1024);
     for first in 0..1024 {
-        assert_eq!(lab.hear(read(1, first, 1)), []);
+        assert_eq!(lab.input(read(1, first, 1)), []);
     }
-    // A little less is not worth it.
+    // A slightly smaller budget is ignored.
     assert_eq!(
-        lab.hear(Input::Budget {
+        lab.input(Input::Budget {
             bytes: 980 * BLOCK_BYTES,
             alone_bytes: 980 * BLOCK_BYTES
         }),
         []
     );
-    let decisions = lab.hear(Input::Budget {
+    let decisions = lab.input(Input::Budget {
         bytes: 512 * BLOCK_BYTES,
         alone_bytes: 512 * BLOCK_BYTES,
     });
@@ -500,52 +501,52 @@ fn reading_a_block_in_small_steps_is_one_reference() {
         write: false,
     };
     for offset in (0..10 * BLOCK_BYTES).step_by(1000) {
-        lab.hear(step(offset, 0));
+        lab.input(step(offset, 0));
     }
-    // Its end reaches into the eleventh.
+    // Its end reaches into the eleventh block.
     assert_eq!(lab.controller.summary().references, 11);
-    lab.hear(step(10 * BLOCK_BYTES, 1));
+    lab.input(step(10 * BLOCK_BYTES, 1));
     assert_eq!(lab.controller.summary().references, 12, "another thread's");
 }
 
 #[test]
 fn what_the_kernel_took_is_not_kept_and_each_extent_is_asked_about_in_turn() {
     let mut lab = Lab::new("lru", 1024);
-    lab.hear(Input::Preexisting {
+    lab.input(Input::Preexisting {
         file: 2,
         offset: EXTENT_BYTES,
         length: EXTENT_BYTES,
     });
-    lab.hear(read(1, 0, 3 * EXTENT_BLOCKS));
+    lab.input(read(1, 0, 3 * EXTENT_BLOCKS));
     let all = [
         (2, EXTENT_BYTES),
         (1, 0),
         (1, EXTENT_BYTES),
         (1, 2 * EXTENT_BYTES),
     ];
-    assert_eq!(lab.controller.doubtful(3), all[..3]);
-    assert_eq!(lab.controller.doubtful(3), all[3..]);
-    assert_eq!(lab.controller.doubtful(9), all);
+    assert_eq!(lab.controller.extents_to_check(3), all[..3]);
+    assert_eq!(lab.controller.extents_to_check(3), all[3..]);
+    assert_eq!(lab.controller.extents_to_check(9), all);
     for (file, offset) in &all[..2] {
-        lab.hear(Input::Absent {
+        lab.input(Input::Absent {
             file: *file,
             offset: *offset,
             length: EXTENT_BYTES,
         });
     }
     assert_eq!(lab.controller.summary().absent_bytes, EXTENT_BYTES);
-    assert_eq!(lab.controller.doubtful(9), all[2..]);
-    lab.hear(read(2, EXTENT_BLOCKS, 1));
+    assert_eq!(lab.controller.extents_to_check(9), all[2..]);
+    lab.input(read(2, EXTENT_BLOCKS, 1));
     assert_eq!(
-        lab.controller.doubtful(9),
+        lab.controller.extents_to_check(9),
         [all[0], all[2], all[3]],
         "it is the program's now"
     );
     lab.controller.check();
 }
 
-/// Few files and blocks, so that things meet; the last third of an extent is never read, so that
-/// none is read through.
+/// Few files and blocks, so that accesses collide. The last third of an extent is never read, so
+/// that none is read through.
 fn reads() -> impl Strategy<Value = Vec<(u64, u64, u64, u64)>> {
     let first = (0..5_u64, 0..60_u64).prop_map(|(extent, block)| extent * EXTENT_BLOCKS + block);
     prop::collection::vec((1..4_u64, first, 1..30_u64, 0..4_u64), 1..200)
@@ -561,9 +562,9 @@ fn live_policies() -> Vec<&'static str> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Where no extent is read through the controller's cache is the policy's own, block for block;
-    /// what the policy keeps is never dropped, and where an extent has nothing that it keeps,
-    /// nothing stays.
+    /// Where no extent is read through, the controller's cache is the policy's own, block for
+    /// block. What the policy keeps is never dropped, and an extent of which it keeps nothing is
+    /// dropped whole.
     #[test]
     fn it_holds_what_a_plain_loop_holds(
         reads in reads(),
@@ -571,7 +572,8 @@ proptest! {
     ) {
         let capacity = 300;
         let mut lab = Lab::new(policy, capacity);
-        let mut cache = Cache::new(&policy.parse().expect("a policy"), capacity as u32, &[]);
+        let spec = policy.parse().expect("a policy");
+        let mut cache = SimulatedCache::new(&spec, capacity as u32, &[]);
         let (mut numbers, mut keys, mut tick) = (BTreeMap::new(), Vec::new(), 0);
         let mut objects = BTreeMap::new();
         let mut last: BTreeMap<u64, u64> = BTreeMap::new();
@@ -580,7 +582,7 @@ proptest! {
             if let Input::Access { signature, .. } = &mut input {
                 *signature = 100 + site;
             }
-            lab.hear(input);
+            lab.input(input);
             let objects_known = objects.len() as u32;
             let object = *objects.entry(file).or_insert(objects_known);
             let again = last.insert(file, first + blocks - 1) == Some(first);
@@ -593,8 +595,8 @@ proptest! {
                 cache.access(&Access {
                     object: Object(object),
                     index: index as u32,
-                    // The controller numbers sites as they come; policies tell them apart and no
-                    // more.
+                    // The controller numbers sites in order of appearance; policies only tell them
+                    // apart.
                     site: Site(lab.controller.sites.number(100 + site)),
                     ..Access::bare(tick, Block(block))
                 });

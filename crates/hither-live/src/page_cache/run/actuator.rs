@@ -1,4 +1,4 @@
-//! The actuator: hears what programs read and write, and has the kernel drop what the controller
+//! The actuator: takes what programs read and write, and has the kernel drop what the controller
 //! decides.
 
 use std::collections::BTreeMap;
@@ -12,39 +12,41 @@ use hither_sys::record::{Op, Record};
 
 use super::super::controller::{BLOCK_BYTES, EXTENT_BYTES, PageCacheController};
 use super::super::event::{Decision, Input, TimedInput};
-use super::figures::end;
-use super::{Budget, FileStats, PageCacheOptions, PageCacheReport, Room};
+use super::options::{Budget, CacheSizes, PageCacheOptions};
+use super::report::{FileStats, PageCacheReport};
 use crate::agent::{Actuator, Context, Poll, RecordSource};
 use crate::polling::{Backoff, Periodic};
 use crate::program_files::ProgramFiles;
-use crate::status::{MechanismStatus, MechanismTag};
+use crate::status::{MechanismStatus, MechanismTag, to_figures};
 
 const POLL_INTERVAL_MIN: Duration = Duration::from_micros(500);
 const POLL_INTERVAL_MAX: Duration = Duration::from_millis(5);
 
-/// How often a control group is asked what it leaves for files.
+/// How often a memory cgroup is asked what it leaves for files.
 const BUDGET_PERIOD_NS: u64 = 1_000_000_000;
 
-/// How often the kernel is asked what it has evicted by itself, and for how many extents: at 5 us
-/// each, and 10 for a file that is opened for it, less than a hundredth of a CPU.
+/// How often the kernel is asked which of the kept extents are still cached.
 const RESIDENCY_PERIOD_NS: u64 = 250_000_000;
+
+/// The extents of one such check. At 5 us each, and 10 us for opening a file, that takes less than
+/// a hundredth of a CPU.
 const RESIDENCY_EXTENTS: usize = 128;
 
-/// Readaheads that are left room for: two are on their way in, and the extents that are read and
-/// not yet dropped.
+/// The reserve in a cgroup, in readaheads: two are on their way in, and the extents that are read
+/// and not yet dropped take as much.
 const RESERVED_READAHEADS: u64 = 4;
 
 /// How far a program that reads from storage may be ahead of its first record that is seen.
 const REPORTING_LAG_BYTES: u64 = 8 << 20;
 
-/// What a program must have read of a file for its own reading from storage to say whether it was
-/// cached. That is counted when reading is asked for, so what was not cached is in it.
+/// From this many bytes read of a file on, the bytes that the program read from storage tell
+/// whether the file was cached. Storage reads count when they are submitted, so none is missing.
 const STORAGE_EVIDENCE_BYTES_MIN: u64 = 64 << 10;
 
-/// Of a large file, the extents whose residency is asked for when it is opened.
+/// The most extents whose residency is checked when a file is opened.
 const PREEXISTING_EXTENTS_MAX: u64 = 4096;
 
-/// The files and call sites that a report names.
+/// How many files and how many call sites a report names.
 const BUSIEST_MAX: usize = 8;
 
 /// Steers the page cache.
@@ -52,23 +54,23 @@ pub(crate) struct PageCacheActuator {
     policy: String,
     dry_run: bool,
     spare_preexisting: bool,
-    /// The budget, and what it last came to.
     budget: Budget,
-    room: Room,
-    /// What of a group's memory is not to be counted on.
+    /// The sizes that the budget last came to.
+    sizes: CacheSizes,
+    /// The reserve of a cgroup's memory.
     reserve_bytes: u64,
     program_files: ProgramFiles,
-    /// Files that were opened since the last step, with the size of those that no program had used
+    /// Files that were opened since the last step; with their size, if no program had used them
     /// before.
     opened: BTreeMap<u64, Option<u64>>,
-    /// Inputs that carrying out decisions led to: for the next step.
+    /// Inputs that result from carrying out decisions, for the next step.
     later: Vec<Input>,
     check_residency: Periodic,
     read_budget: Periodic,
-    /// What children had read from storage before the run.
+    /// What this process's children had read from storage before the run.
     storage_before_bytes: u64,
     poll_backoff: Backoff,
-    files: PageCacheReport,
+    report: PageCacheReport,
 }
 
 impl Actuator for PageCacheActuator {
@@ -136,7 +138,7 @@ impl Actuator for PageCacheActuator {
         MechanismStatus {
             mechanism: MechanismTag::PageCache,
             policy: self.policy.clone(),
-            figures: end(&self.files),
+            figures: to_figures(&self.report.figures()),
             ..MechanismStatus::default()
         }
     }
@@ -147,16 +149,16 @@ impl Actuator for PageCacheActuator {
         ran: Duration,
     ) -> PageCacheReport {
         self.count(&context);
-        let mut files = PageCacheReport {
+        let mut report = PageCacheReport {
             sites: context.controller.sites(),
             storage_bytes: children_read_bytes() - self.storage_before_bytes,
             lost: context.run.session.lost(),
             agent: context.run.cpu(),
             ran,
-            ..self.files
+            ..self.report
         };
-        files.log = context.finish_log(&end(&files));
-        files
+        report.log = context.finish_log(&report.figures());
+        report
     }
 }
 
@@ -171,7 +173,7 @@ impl PageCacheActuator {
             dry_run,
             spare_preexisting: !options.all_files,
             budget: options.budget.clone(),
-            room: options.budget.room(0),
+            sizes: options.budget.sizes(0),
             reserve_bytes: 0,
             program_files: ProgramFiles::new(cache),
             opened: BTreeMap::new(),
@@ -180,11 +182,11 @@ impl PageCacheActuator {
             read_budget: Periodic::after(BUDGET_PERIOD_NS),
             storage_before_bytes: children_read_bytes(),
             poll_backoff: Backoff::new(POLL_INTERVAL_MIN, POLL_INTERVAL_MAX),
-            files: PageCacheReport::default(),
+            report: PageCacheReport::default(),
         }
     }
 
-    /// Has the controller hear of it all, and carries out what it decides.
+    /// Gives the controller all inputs, and carries out what it decides.
     fn take(
         &mut self,
         context: &mut Context<'_, PageCacheController>,
@@ -221,10 +223,10 @@ impl PageCacheActuator {
         }
     }
 
-    /// Tells the controller which parts of a file were cached before a program opened it: what is
-    /// cached outside of the range that the program has read so far, and of its readahead. Within
-    /// that range it goes by how much the program has read from storage meanwhile, where that is
-    /// enough to say anything.
+    /// Tells the controller which parts of a file were cached before the program opened it. Outside
+    /// of the range that the program has read so far, with its readahead, these are the parts that
+    /// are cached now. Inside of that range they are known only if the program has read enough:
+    /// then what it read from storage meanwhile says whether the file was cached.
     fn find_preexisting(
         &mut self,
         context: &mut Context<'_, PageCacheController>,
@@ -249,9 +251,10 @@ impl PageCacheActuator {
                 && of == file
             {
                 (from, to) = (from.min(offset), to.max(offset + length));
-                // Programs do not tell of what they read on in a block.
-                let untold = offset.saturating_sub(last);
-                read += length + if untold < BLOCK_BYTES { untold } else { 0 };
+                // Programs do not report reads that stay within the block of the read before.
+                let unreported = offset.saturating_sub(last);
+                let is_within = unreported < BLOCK_BYTES;
+                read += length + if is_within { unreported } else { 0 };
                 last = offset + length;
             }
         }
@@ -259,7 +262,7 @@ impl PageCacheActuator {
         let cached =
             read >= STORAGE_EVIDENCE_BYTES_MIN && stored.is_some_and(|stored| stored < read / 2);
         let reached = match to {
-            // It was told of and not yet read.
+            // The file was opened, and no read of it was reported yet.
             0 => 0..ahead.max(REPORTING_LAG_BYTES),
             to => from..to + ahead + REPORTING_LAG_BYTES,
         };
@@ -288,18 +291,18 @@ impl PageCacheActuator {
                 }
                 Ok(_) => {}
                 Err(refused) => {
-                    self.files.unseen = Some(refused);
+                    self.report.unseen = Some(refused);
                     return;
                 }
             }
         }
     }
 
-    /// Finds out what the kernel has given up by itself, or those who had it: a few extents each
-    /// time.
+    /// Finds out which kept extents the kernel has reclaimed, or whose pages of other programs are
+    /// gone: a few extents each time.
     fn check_residency(&mut self, context: &mut Context<'_, PageCacheController>, now_ns: u64) {
-        let doubtful = context.controller.doubtful(RESIDENCY_EXTENTS);
-        for of_file in doubtful.chunk_by(|a, b| a.0 == b.0) {
+        let to_check = context.controller.extents_to_check(RESIDENCY_EXTENTS);
+        for of_file in to_check.chunk_by(|a, b| a.0 == b.0) {
             let file = of_file[0].0;
             let Ok(opened) = self.program_files.open(file) else {
                 continue;
@@ -317,7 +320,7 @@ impl PageCacheActuator {
                     }
                     Ok(_) => {}
                     Err(refused) => {
-                        self.files.unseen = Some(refused);
+                        self.report.unseen = Some(refused);
                         return;
                     }
                 }
@@ -326,34 +329,34 @@ impl PageCacheActuator {
     }
 
     fn read_budget(&mut self, context: &mut Context<'_, PageCacheController>, now_ns: u64) {
-        let room = self.budget.room(self.reserve_bytes);
-        if room != self.room {
-            self.room = room;
-            let Room { bytes, alone_bytes } = room;
+        let sizes = self.budget.sizes(self.reserve_bytes);
+        if sizes != self.sizes {
+            self.sizes = sizes;
+            let CacheSizes { bytes, alone_bytes } = sizes;
             context.input(now_ns, Input::Budget { bytes, alone_bytes });
         }
     }
 
-    /// Takes over the controller's figures.
+    /// Copies the controller's figures into the report.
     fn count(&mut self, context: &Context<'_, PageCacheController>) {
         let PageCacheActuator {
             program_files,
-            files,
+            report,
             ..
         } = self;
         let controller = &context.controller;
-        files.summary = controller.summary();
-        files.readahead_disabled = context.run.session.readahead_disabled();
-        files.busiest_sites = controller.busiest_sites(BUSIEST_MAX);
+        report.summary = controller.summary();
+        report.readahead_disabled = context.run.session.readahead_disabled();
+        report.busiest_sites = controller.busiest_sites(BUSIEST_MAX);
         let busiest = controller.busiest_files(BUSIEST_MAX).into_iter();
         let named = busiest.map(|(file, tally)| FileStats {
             path: program_files.path(file).unwrap_or(Path::new("")).to_owned(),
             tally,
         });
-        files.busiest_files = named.collect();
+        report.busiest_files = named.collect();
     }
 
-    /// Has programs do without readahead, and drops what is to be dropped, each file opened once.
+    /// Carries out the decisions; each file with drops is opened once.
     fn carry_out(&mut self, context: &mut Context<'_, PageCacheController>) {
         let mut drops = Vec::new();
         for decision in context.decisions.drain(..) {
@@ -373,7 +376,7 @@ impl PageCacheActuator {
             let opened = match self.program_files.open(file) {
                 Ok(opened) => opened,
                 Err(reason) => {
-                    self.files.why_unreachable = Some(reason);
+                    self.report.why_unreachable = Some(reason);
                     if !reason.may_pass() {
                         self.later.push(Input::Gone { file });
                     }
@@ -382,16 +385,16 @@ impl PageCacheActuator {
             };
             for &(_, offset, length) in of_file {
                 match opened.drop_pages(offset, length) {
-                    Ok(()) => self.files.dropped += 1,
+                    Ok(()) => self.report.dropped += 1,
                     Err(refused) => {
-                        self.files.refused += 1;
-                        self.files.why_refused = Some(refused);
+                        self.report.refused += 1;
+                        self.report.why_refused = Some(refused);
                     }
                 }
             }
         }
         if !drops.is_empty() {
-            self.files.drop_time += Duration::from_nanos(monotonic_ns() - start_ns);
+            self.report.drop_time += Duration::from_nanos(monotonic_ns() - start_ns);
         }
     }
 }

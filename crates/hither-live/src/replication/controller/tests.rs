@@ -10,8 +10,8 @@ use crate::decision_log::{DecisionLog, LogFile};
 
 const FILE: u64 = 0xf;
 
-fn config() -> Config {
-    Config {
+fn config() -> ReplicationConfig {
+    ReplicationConfig {
         policy: "dual-layer".to_owned(),
         nodes: 2,
         all: false,
@@ -27,7 +27,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(config: &Config) -> Run {
+    fn new(config: &ReplicationConfig) -> Run {
         Run {
             controller: ReplicationController::new(config).expect("a controller"),
             time_ns: 0,
@@ -50,7 +50,7 @@ impl Run {
         self.input(access(FILE, node, index, false))
     }
 
-    /// Reads until a lease is asked for, and has it granted.
+    /// Reads until a lease is requested, and grants it.
     fn hold(&mut self) {
         assert_eq!(self.read(0, 0), []);
         assert_eq!(self.read(1, 0), []);
@@ -123,7 +123,7 @@ fn the_second_remote_read_makes_a_replica_once_there_is_a_lease() {
 
 #[test]
 fn all_is_far_where_that_is_wanted() {
-    let mut run = Run::new(&Config {
+    let mut run = Run::new(&ReplicationConfig {
         nodes: 1,
         all: true,
         ..config()
@@ -150,14 +150,14 @@ fn a_writer_ends_it_for_a_while_and_twice_as_long_the_next_time() {
         assert_eq!(run.read(1, 0), [Decision::Hold { file: FILE }]);
         run.input(Input::Held { file: FILE });
     };
-    alone(&mut run, WRITTEN_NS);
+    alone(&mut run, WRITE_PAUSE_NS);
     assert_eq!(run.read(1, 0), [replicate(0, 1)]);
     run.input(Input::Ended { file: FILE });
     assert_eq!(run.settled(0, 1, true), [dropped(0, 1)], "too late");
-    alone(&mut run, 2 * WRITTEN_NS);
-    run.wait(2 * UNWRITTEN_NS);
+    alone(&mut run, 2 * WRITE_PAUSE_NS);
+    run.wait(2 * WRITE_FREE_NS_MIN);
     run.input(Input::Ended { file: FILE });
-    alone(&mut run, WRITTEN_NS);
+    alone(&mut run, WRITE_PAUSE_NS);
     assert_eq!(run.controller.summary().ended, 3);
 }
 
@@ -201,7 +201,7 @@ fn a_full_node_gives_replicas_up_and_an_unused_file_its_lease() {
     };
     assert_eq!(run.input(all).len(), 4, "replicas go with their originals");
     assert_eq!(run.input(Input::Tick { idle: true }), []);
-    run.wait(UNUSED_NS);
+    run.wait(UNUSED_LEASE_NS_MAX);
     assert_eq!(
         run.input(Input::Tick { idle: true }),
         [Decision::Release { file: FILE }]
@@ -230,7 +230,7 @@ fn where_memory_is_tight_none_is_made_and_some_go() {
 
 #[test]
 fn where_next_to_none_is_free_half_of_them_go() {
-    let mut run = Run::new(&Config {
+    let mut run = Run::new(&ReplicationConfig {
         replicas_max: 16,
         ..config()
     });
@@ -249,7 +249,7 @@ fn where_next_to_none_is_free_half_of_them_go() {
         assert_eq!(run.controller.summary().replicas.iter().sum::<u64>(), left);
         assert!(run.controller.summary().tight);
     }
-    // Little that is free, and much that is in use as cache, is not short.
+    // Memory that is in use as cache is available.
     run.input(Input::Memory { free_ppm: 10_000 });
     let summary = run.controller.summary();
     assert_eq!(summary.replicas.iter().sum::<u64>(), made / 4);
@@ -258,7 +258,7 @@ fn where_next_to_none_is_free_half_of_them_go() {
 
 #[test]
 fn what_is_put_off_is_made_while_programs_are_idle() {
-    let mut run = Run::new(&Config {
+    let mut run = Run::new(&ReplicationConfig {
         policy: "dual-layer{delay_us=1000}".to_owned(),
         ..config()
     });
@@ -314,7 +314,7 @@ fn random_runs_keep_the_books() {
         (random >> 33) % end
     };
     for policy in ["dual-layer", "dual-layer{delay_us=5,switch=1,ratio=1}"] {
-        let mut run = Run::new(&Config {
+        let mut run = Run::new(&ReplicationConfig {
             policy: policy.to_owned(),
             ..config()
         });
@@ -375,7 +375,7 @@ fn a_log_of_another_version_is_refused() {
     log.finish(&json!({})).expect("written");
     assert_eq!(replay(&path).expect("a sound log"), Ok(0));
     let text = fs::read_to_string(&path).expect("read");
-    // It knows nothing of memory that is short.
+    // The placement knows nothing of memory pressure.
     let older = text.replace(r#""hither_replicas":2"#, r#""hither_replicas":1"#);
     fs::write(&path, older).expect("written");
     let error = replay(&path).expect_err("it is refused").to_string();

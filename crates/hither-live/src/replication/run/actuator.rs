@@ -1,4 +1,4 @@
-//! The actuator: takes in what programs read, takes leases and makes replicas.
+//! The actuator: takes what programs read, takes leases, and makes and drops replicas.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,29 +15,31 @@ use hither_sys::session::Session;
 use super::super::controller::ReplicationController;
 use super::super::event::{Decision, Input};
 use super::super::lease_thread::LeaseThread;
-use super::ReplicationReport;
-use super::figures::end;
-use super::memory_pressure::{Pressure, Room};
+use super::memory_pressure::{MemoryStalls, ReplicaMemory};
+use super::nodes::shape;
+use super::report::ReplicationReport;
 use crate::agent::{Actuator, Context, Poll, RecordSource};
 use crate::polling::{Periodic, PollInterval};
 use crate::program_files::ProgramFiles;
-use crate::status::{MechanismStatus, MechanismTag};
+use crate::status::{MechanismStatus, MechanismTag, to_figures};
 
 /// How often free memory and leased files are checked.
 const CHECK_PERIOD_NS: u64 = 1_000_000_000;
 
-/// How often the kernel is asked whether originals are still cached, and for how many blocks.
+/// How often the kernel is asked whether originals are still cached.
 const RESIDENCY_PERIOD_NS: u64 = 250_000_000;
+
+/// The blocks of one such check.
 const RESIDENCY_BLOCKS: usize = 64;
 
-/// How often the controller is told that time has passed.
+/// How often the controller gets a tick.
 const TICK_PERIOD_NS: u64 = 100_000_000;
 
-/// The age at which replicas are dropped and read anew: they leave no access time behind, and
-/// relatime is to see a read a day.
+/// The age at which replicas are dropped and read anew: replicas leave no access time behind, and
+/// relatime is to see one read a day.
 const REPLICA_AGE_NS_MAX: u64 = 6 * 3_600_000_000_000;
 
-/// A file with a lease, and where its replicas are.
+/// A file with a lease, and its index in the table of files with replicas.
 struct LeasedReplicas {
     lease: Arc<Lease>,
     place: u32,
@@ -45,10 +47,10 @@ struct LeasedReplicas {
     since_ns: u64,
 }
 
-/// Makes replicas, and gives them up.
+/// Makes and drops replicas.
 pub(crate) struct ReplicationActuator {
     policy: String,
-    /// What programs find the replicas by; taken when the session has it.
+    /// By which programs find the replicas; taken when the session has it.
     pub(super) control: Option<(u32, u64)>,
     replicas: Shared,
     lease_thread: LeaseThread,
@@ -58,13 +60,13 @@ pub(crate) struct ReplicationActuator {
     held: BTreeMap<u64, LeasedReplicas>,
     /// The block whose residency is checked next.
     next_checked: u32,
-    pressure: Pressure,
-    room: Room,
+    stalls: MemoryStalls,
+    memory: ReplicaMemory,
     tick: Periodic,
     check_residency: Periodic,
     check: Periodic,
     poll_interval: PollInterval,
-    run: ReplicationReport,
+    report: ReplicationReport,
 }
 
 impl Actuator for ReplicationActuator {
@@ -96,17 +98,17 @@ impl Actuator for ReplicationActuator {
         else {
             return None;
         };
-        let run = &mut self.run;
+        let report = &mut self.report;
         let count = if flags & SERVED != 0 { SERVED_EACH } else { 1 };
         let (calls, bytes) = match flags & SERVED {
-            0 => (&mut run.read, &mut run.read_bytes),
-            _ => (&mut run.served, &mut run.served_bytes),
+            0 => (&mut report.read, &mut report.read_bytes),
+            _ => (&mut report.served, &mut report.served_bytes),
         };
         if op == Op::Read {
             *calls += u64::from(count);
             *bytes += u64::from(count) * length;
         }
-        // What goes from file to file no replica can serve.
+        // Replicas cannot serve copies from file to file.
         if op == Op::Read && flags & IN_KERNEL != 0 {
             if flags & SENT == 0 {
                 return None;
@@ -136,7 +138,8 @@ impl Actuator for ReplicationActuator {
         }
         let mut tight = false;
         if self.tick.is_due(now_ns) {
-            let (waited, short) = (self.pressure.has_waited(now_ns), self.room.look());
+            let waited = self.stalls.stalled_since_last_call(now_ns);
+            let short = self.memory.check_short();
             tight = waited || short;
             if short {
                 context.input(now_ns, Input::Short);
@@ -167,8 +170,8 @@ impl Actuator for ReplicationActuator {
         MechanismStatus {
             mechanism: MechanismTag::Replication,
             policy: self.policy.clone(),
-            nodes: self.run.nodes.clone(),
-            figures: end(&self.run),
+            nodes: self.report.nodes.clone(),
+            figures: to_figures(&self.report.figures()),
             ..MechanismStatus::default()
         }
     }
@@ -179,14 +182,14 @@ impl Actuator for ReplicationActuator {
         ran: Duration,
     ) -> ReplicationReport {
         self.count(context.controller);
-        let mut run = ReplicationReport {
+        let mut report = ReplicationReport {
             lost: context.run.session.lost(),
             agent: context.run.cpu(),
             ran,
-            ..self.run
+            ..self.report
         };
-        run.log = context.finish_log(&end(&run));
-        run
+        report.log = context.finish_log(&report.figures());
+        report
     }
 }
 
@@ -204,17 +207,17 @@ impl ReplicationActuator {
             replicas,
             lease_thread,
             dry_run,
-            node_of_cpu: super::shape(nodes, 0).node_of_cpu,
+            node_of_cpu: shape(nodes, 0).node_of_cpu,
             program_files: ProgramFiles::new(Arc::new(ThisPageCache)),
             held: BTreeMap::new(),
             next_checked: 0,
-            pressure: Pressure::default(),
-            room: Room::of_this_process(),
+            stalls: MemoryStalls::default(),
+            memory: ReplicaMemory::of_this_process(),
             tick: Periodic::after(TICK_PERIOD_NS),
             check_residency: Periodic::after(RESIDENCY_PERIOD_NS),
             check: Periodic::after(CHECK_PERIOD_NS),
             poll_interval: PollInterval::new(),
-            run: ReplicationReport {
+            report: ReplicationReport {
                 nodes: nodes.iter().map(|node| node.node).collect(),
                 ..ReplicationReport::default()
             },
@@ -222,20 +225,20 @@ impl ReplicationActuator {
     }
 
     pub(super) fn report_mut(&mut self) -> &mut ReplicationReport {
-        &mut self.run
+        &mut self.report
     }
 
-    /// Counts a reason for there being no replicas.
+    /// Counts a reason why a file has no replicas.
     pub(super) fn refuse(&mut self, why: impl ToString) {
-        *self.run.refused.entry(why.to_string()).or_default() += 1;
+        *self.report.refused.entry(why.to_string()).or_default() += 1;
     }
 
-    /// Files whose replicas the lease thread has ended.
+    /// Takes the files whose replicas the lease thread has ended.
     fn take_ended_files(&mut self, context: &mut Context<'_, ReplicationController>, now_ns: u64) {
         for (file, place) in self.lease_thread.ended() {
             self.replicas.leave(place);
             self.held.remove(&file);
-            // What was decided before is of replicas that are no more.
+            // Earlier decisions about its replicas are void.
             context.decisions.retain(|decision| match decision {
                 Decision::Replicate { file: of, .. } | Decision::Drop { file: of, .. } => {
                     *of != file
@@ -280,8 +283,8 @@ impl ReplicationActuator {
         let Some(held) = self.held.get(&file) else {
             return false;
         };
-        if !self.room.take(BLOCK_BYTES) {
-            self.run.no_memory += 1;
+        if !self.memory.take(BLOCK_BYTES) {
+            self.report.no_memory += 1;
             return false;
         }
         match self
@@ -290,13 +293,13 @@ impl ReplicationActuator {
         {
             Ok(()) => true,
             Err(why) => {
-                self.run.no_memory += u64::from(why == FillError::NoMemory);
+                self.report.no_memory += u64::from(why == FillError::NoMemory);
                 false
             }
         }
     }
 
-    /// Takes a lease, and gives the file a place among those with replicas.
+    /// Takes a lease, and enters the file into the table of files with replicas.
     fn hold(&mut self, context: &mut Context<'_, ReplicationController>, now_ns: u64, file: u64) {
         let answer = match self.dry_run {
             true => Ok(()),
@@ -388,9 +391,9 @@ impl ReplicationActuator {
 
     /// Checks free memory, and whether leased files have changed.
     fn check(&mut self, context: &mut Context<'_, ReplicationController>, now_ns: u64) {
-        let free_ppm = match self.pressure.waits() {
+        let free_ppm = match self.stalls.is_stalled() {
             true => 0,
-            false => self.room.free_ppm(),
+            false => self.memory.free_ppm(),
         };
         context.input(now_ns, Input::Memory { free_ppm });
         for held in self.held.values() {
@@ -407,8 +410,8 @@ impl ReplicationActuator {
 
     /// Takes over the controller's figures.
     fn count(&mut self, controller: &ReplicationController) {
-        self.run.summary = controller.summary();
-        let blocks: u64 = self.run.summary.replicas.iter().sum();
-        self.run.bytes_max = self.run.bytes_max.max(blocks * BLOCK_BYTES);
+        self.report.summary = controller.summary();
+        let blocks: u64 = self.report.summary.replicas.iter().sum();
+        self.report.bytes_max = self.report.bytes_max.max(blocks * BLOCK_BYTES);
     }
 }

@@ -10,10 +10,10 @@ use crate::signature::Caller;
 use crate::{lifecycle, pages, thread};
 
 thread_local! {
-    /// Whether this thread is the master of an outermost team that [`gomp`](super::gomp) has told
-    /// of.
+    /// Whether this thread is the master of an outermost team that [`gomp`](super::gomp) has
+    /// reported.
     pub(super) static MASTER: Cell<bool> = const { Cell::new(false) };
-    /// Where this thread last met a construct; `None` before the first.
+    /// Where this thread last reached a construct; `None` before the first.
     static PLACE: Cell<Option<Location>> = const { Cell::new(None) };
 }
 
@@ -23,7 +23,7 @@ struct Location {
     node: u32,
 }
 
-/// In place of a node that cannot be asked for: then a thread says once where it runs.
+/// In place of a node that cannot be determined: then a thread reports once where it runs.
 const UNKNOWN_NODE: u32 = u32::MAX;
 
 /// The signature of a call site, if this process records. Before that, the policies
@@ -50,11 +50,12 @@ pub(super) fn record(kind: ConstructKind, signature: u64, threads: u32) {
     thread::push(session, &record);
 }
 
-/// Records where this thread, which is no master, runs, if it has come from another node.
+/// Records where this thread, which is not the master, runs, if that is on another node than
+/// before.
 #[inline]
 pub(super) fn record_place() {
-    // It costs two nanoseconds; asking for the node is a system call, and needed only where the CPU
-    // is another.
+    // Reading the CPU takes two nanoseconds. Finding its node is a system call, and needed only if
+    // the CPU has changed.
     let cpu = thread::cpu();
     let last = PLACE.get();
     if last.is_none_or(|last| last.cpu != cpu) {

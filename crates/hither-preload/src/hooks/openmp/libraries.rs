@@ -1,13 +1,12 @@
-//! The program and its libraries, as the dynamic linker lists them: where each lies, and what its
+//! The program and its libraries, as the dynamic linker lists them: their addresses, and what their
 //! calls are bound to.
 
 use std::ffi::{CStr, c_int, c_void};
 
 use crate::signature::is_readable;
 
-/// Visits the program and all libraries, in the order in which they were loaded, until a visit says
-/// that it has found what it looked for. It holds a lock of the linker's: nothing may be opened, or
-/// looked up, meanwhile.
+/// Visits the program and all libraries, in the order in which they were loaded, until a visit
+/// returns true. It holds a lock of the linker: nothing may be opened or looked up meanwhile.
 pub(super) fn each_library(visit: &mut dyn FnMut(&libc::dl_phdr_info) -> bool) {
     unsafe extern "C" fn one(
         library: *mut libc::dl_phdr_info,
@@ -24,7 +23,7 @@ pub(super) fn each_library(visit: &mut dyn FnMut(&libc::dl_phdr_info) -> bool) {
     unsafe { libc::dl_iterate_phdr(Some(one), (&raw mut visit).cast()) };
 }
 
-/// The ends of the segment of a library that holds this address.
+/// The bounds of the segment of a library that holds this address.
 pub(super) fn segment_of(library: &libc::dl_phdr_info, address: u64) -> Option<(u64, u64)> {
     headers(library)
         .iter()
@@ -36,7 +35,7 @@ pub(super) fn segment_of(library: &libc::dl_phdr_info, address: u64) -> Option<(
         .find(|(start, end)| (*start..*end).contains(&address))
 }
 
-/// The path of a library by its place in the list. None of the program itself, which has no name
+/// The path of a library by its index in the list. None for the program itself, which has no name
 /// there.
 pub(super) fn path_of(number: usize, path: &mut [u8]) -> Option<&CStr> {
     let (mut at, mut copied) = (0, false);
@@ -54,8 +53,8 @@ pub(super) fn path_of(number: usize, path: &mut [u8]) -> Option<&CStr> {
     copied.then(|| CStr::from_bytes_until_nul(path).ok())?
 }
 
-/// Where, in another library, a symbol of the library around this address is bound to: the first
-/// one that is bound, of those wanted.
+/// The address, in another library, to which a symbol of the library around this address is bound:
+/// of the wanted symbols, the first one that is bound.
 pub(super) fn bound(address: u64, is_wanted: impl Fn(&CStr) -> bool) -> Option<u64> {
     let mut bound = None;
     each_library(&mut |library| {
@@ -91,7 +90,7 @@ fn bound_in(library: &libc::dl_phdr_info, is_wanted: &dyn Fn(&CStr) -> bool) -> 
             .map(|entry| entry[1])
             .next()
     };
-    // The linker has made addresses of most.
+    // The linker has turned most of these into addresses.
     let at = |tag| {
         let at = entry(tag)?;
         Some(if at < library.dlpi_addr {
@@ -114,7 +113,7 @@ fn bound_in(library: &libc::dl_phdr_info, is_wanted: &dyn Fn(&CStr) -> bool) -> 
         .filter(|[_, what, _]| BINDINGS.contains(&(what & 0xffff_ffff)))
         .filter(|[_, what, _]| name_of(what >> 32).is_some_and(is_wanted))
         .filter_map(|[to, ..]| Some(words::<1>(library, library.dlpi_addr + to, 8)?.first()?[0]))
-        // What is bound at its first call leads back to the library until then.
+        // A symbol that is bound at its first call points back into the library until then.
         .find(|&to| to != 0 && segment_of(library, to).is_none())
 }
 

@@ -1,77 +1,77 @@
-//! What an access to a file costs on a topology of caches over storage.
+//! The cost of an access to a file, on a topology of caches above storage.
 //!
-//! On a cluster it is POP's table 1: a cache access takes 0.1 ms, a hop 0.1 ms and a disk access
-//! 8.2 ms, all of 4 KiB. The paper's lookup goes in steps that it does not price. Readings chosen
-//! here: each step that was in vain costs one cache access, as caches have to be asked; and what
-//! carries no block is a message of 64 bytes, which takes that part of a hop. The latency of a
-//! remote hit is then 3 hops' worth and one for each hop of distance, which is what the paper's own
-//! figures 6 and 7 ask for: 2.25 hops less make it 29.1 % less.
+//! Clusters have the costs of POP's table 1: a cache access takes 0.1 ms, a hop 0.1 ms and a disk
+//! access 8.2 ms, each for 4 KiB. The paper does not price the steps of its lookup. Here each step
+//! that finds nothing costs one cache access, and a message without a block has 64 bytes and takes
+//! that share of a hop. The latency of a remote hit is then that of 3 hops, plus one per hop of
+//! distance. This agrees with the paper's figures 6 and 7, where 2.25 hops less mean 29.1 % less
+//! latency.
 //!
-//! On one machine nothing is looked up by message, and a block is copied line by line from the
-//! memory that holds it.
+//! On one machine there are no lookup messages, and a block is copied line by line from the memory
+//! that holds it.
 
 use hither_core::{Node, Topology};
 use serde::{Deserialize, Serialize};
 
 use crate::placement::costs::{CostsError, changed};
 
-/// The block that table 1 is about.
-const TABLE_BLOCK_BYTES: u64 = 4096;
+/// The block size of table 1.
+const PAPER_BLOCK_BYTES: u64 = 4096;
 const MESSAGE_BYTES: u64 = 64;
-/// A processor fetches so many bytes at a time, and so many of them are under way at once.
+/// The bytes that a processor fetches at a time, and the number of such fetches in flight.
 const LINE_BYTES: u64 = 64;
 const LINES_IN_FLIGHT: u64 = 10;
 
-/// Latencies of the parts of an access, for the block size of a run.
+/// Latencies of the parts of an access, for the block size of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileCosts {
     /// Reading or writing a block in a cache.
     pub cache_ns: u64,
-    /// Asking a cache, or several at once, in vain.
+    /// A lookup that finds nothing in a cache, or in several caches at once.
     pub lookup_ns: u64,
-    /// Sending a block over one hop; so long is a link busy with it.
+    /// Sending a block over one hop. The link is busy for this time.
     pub hop_ns: u64,
-    /// Sending a message over one hop. Messages delay, but occupy no link.
+    /// Sending a message over one hop. Messages take time, but do not occupy the link.
     pub message_hop_ns: u64,
-    /// What a node computes between two accesses.
+    /// Computation of a node between two accesses.
     pub compute_ns: u64,
-    /// Whether what travels waits for what is on its link.
+    /// Whether blocks wait for busy links.
     pub contention: bool,
-    /// A disk access, if it is always the same. 0: by the arm, the platter and the buffer.
+    /// A disk access of constant cost. 0: computed from arm, platter and buffer.
     pub disk_ns: u64,
     /// One turn of the platter.
     pub disk_turn_ns: u64,
     /// Moving the arm to the next track.
     pub disk_seek_ns_min: u64,
-    /// Moving it from the first track to the last. Between the two it grows with the root of the
-    /// distance.
+    /// Moving the arm from the first track to the last. Between the two, the time grows with the
+    /// square root of the distance.
     pub disk_seek_ns_max: u64,
-    /// Sending a block between platter or buffer and the node.
+    /// Transferring a block between the platter or buffer and the node.
     pub disk_transfer_ns: u64,
     /// Blocks on a track.
     pub disk_track_blocks: u32,
-    /// Sequential streams that the buffer follows at a time.
+    /// Sequential streams that the disk's buffer tracks.
     pub disk_streams: u32,
-    /// How many blocks it reads ahead of each.
+    /// Blocks that the buffer reads ahead per stream.
     pub disk_ahead_blocks: u32,
-    /// The nodes with a disk, blocks being striped over them; empty: all.
+    /// The nodes with a disk; blocks are striped over them. Empty: all nodes.
     pub disks: Vec<u16>,
 }
 
-/// How costs are written.
+/// The written form of costs.
 const EXAMPLE: &str = "hop_ns=100000,disks=0:24";
 
 impl FileCosts {
-    /// Those of a cluster or of one machine: a topology with a latency of storage is a cluster, as
-    /// are meshes, tori, hypercubes and trees where it is not known; others are machines.
+    /// Costs of a cluster or of one machine. Clusters are topologies with a latency of storage, and
+    /// meshes, tori, hypercubes and trees without known latencies. All others are machines.
     pub fn of(topology: &Topology, block_bytes: u32) -> FileCosts {
         let cluster = FileCosts::cluster(block_bytes);
         if let Some(storage_ns) = topology.storage_ns() {
             let latencies = topology.latencies();
-            let table = FileCosts::cluster(TABLE_BLOCK_BYTES as u32);
+            let table = FileCosts::cluster(PAPER_BLOCK_BYTES as u32);
             let known = [latencies.local_ns, latencies.hop_ns, storage_ns].map(u64::from);
-            if known == [table.cache_ns, table.hop_ns, TABLE_DISK_NS] {
+            if known == [table.cache_ns, table.hop_ns, PAPER_DISK_NS] {
                 return cluster;
             }
             let [cache_ns, hop_ns, disk_ns] = known;
@@ -98,10 +98,10 @@ impl FileCosts {
         }
     }
 
-    /// Table 1 for blocks of this size, with disks that seek at all nodes. 10,000 turns a minute
-    /// and a buffer of 16 MiB are the paper's; seeks of 0.6 to 9.1 ms make a random access 8.2 ms
-    /// in the mean: 8/15 of the way from the shortest to the longest, half a turn of 3 ms, and 0.08
-    /// ms for 4 KiB.
+    /// Table 1 for blocks of this size, with seeking disks at all nodes. 10,000 rotations per
+    /// minute and a buffer of 16 MiB are the paper's. Seeks of 0.6 to 9.1 ms give the paper's mean
+    /// random access of 8.2 ms: 8/15 of the way from the shortest to the longest seek, half a
+    /// rotation of 3 ms, and 0.08 ms for 4 KiB.
     fn cluster(block_bytes: u32) -> FileCosts {
         let blocks = |bytes: u32| (bytes / block_bytes).max(1);
         FileCosts {
@@ -123,7 +123,7 @@ impl FileCosts {
         }
     }
 
-    /// The same but for what `text` says: `hop_ns=50000,disks=0:4:20:24`.
+    /// These costs, changed by `text`: `hop_ns=50000,disks=0:4:20:24`.
     pub fn with(&self, text: &str) -> Result<FileCosts, CostsError> {
         let costs = changed(self, text, EXAMPLE)?;
         let counts = [costs.disk_streams, costs.disk_track_blocks];
@@ -134,7 +134,7 @@ impl FileCosts {
         Ok(costs)
     }
 
-    /// The nodes of a topology that have a disk, or the first number that is no node.
+    /// The nodes of a topology that have a disk, or the first number that is not a node.
     pub(super) fn disk_nodes(&self, topology: &Topology) -> Result<Vec<Node>, u16> {
         let nodes = topology.nodes() as u16;
         match self.disks.iter().find(|&&disk| disk >= nodes) {
@@ -144,7 +144,7 @@ impl FileCosts {
         }
     }
 
-    /// Round numbers without contention: what a hand can compute.
+    /// Round numbers without contention, for results computed by hand.
     #[cfg(test)]
     pub(super) fn plain() -> FileCosts {
         FileCosts {
@@ -160,11 +160,11 @@ impl FileCosts {
     }
 }
 
-/// A disk access of table 1.
-const TABLE_DISK_NS: u64 = 8_200_000;
+/// The disk access of table 1.
+const PAPER_DISK_NS: u64 = 8_200_000;
 
 fn scaled(table_ns: u64, bytes: u32) -> u64 {
-    (table_ns * u64::from(bytes) / TABLE_BLOCK_BYTES).max(1)
+    (table_ns * u64::from(bytes) / PAPER_BLOCK_BYTES).max(1)
 }
 
 #[cfg(test)]

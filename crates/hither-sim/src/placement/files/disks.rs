@@ -1,4 +1,4 @@
-//! The disks under the caches: which of them holds a block, and how long it takes to get it.
+//! The disks below the caches: which disk holds a block, and how long an access to it takes.
 
 use std::hint::select_unpredictable;
 
@@ -7,28 +7,28 @@ use hither_core::{Block, Node, Object};
 use super::costs::FileCosts;
 use super::network::Calendars;
 
-/// Disks at nodes, with the files striped over them block by block: block `i` of a file is on the
-/// disk `(start + i) mod n`, files lying one behind the other.
+/// Disks of nodes, with files striped over them block by block: block `i` of a file is on disk
+/// `(start + i) mod n`. Files lie one after the other.
 #[derive(Clone, Debug)]
 pub(super) struct Disks {
     costs: FileCosts,
     calendars: Calendars,
     slot_ns: u64,
     disks: Vec<Disk>,
-    /// Where each block lies.
+    /// The position of each block.
     places: Vec<DiskPosition>,
-    /// Blocks on each disk.
+    /// Blocks per disk.
     span: u32,
 }
 
-/// 42 s of disks that transfer a block in 0.08 ms: disks are queued for, and for long.
-const WORDS: u64 = 8192;
+/// 42 s of disks that transfer a block in 0.08 ms. Queues of disks are long.
+const WORDS_PER_DISK: u64 = 8192;
 
 #[derive(Clone, Copy, Debug)]
 struct DiskPosition {
-    /// Which disk.
+    /// The number of its disk.
     disk: u32,
-    /// The block's position on it.
+    /// The position of the block on the disk.
     at: u32,
 }
 
@@ -36,16 +36,16 @@ struct DiskPosition {
 struct Disk {
     node: Node,
     head: u32,
-    /// Where the next block of each stream that the buffer follows is expected, the most recent one
+    /// The expected position of the next block of each stream in the buffer, the most recent stream
     /// last.
     streams: Vec<u32>,
 }
 
 /// No stream.
-const NONE: u32 = u32::MAX;
+const NO_STREAM: u32 = u32::MAX;
 
 impl Disks {
-    /// For blocks at `places` in files with `object_blocks` blocks each; where that is empty,
+    /// Disks for blocks at `places` in files of `object_blocks` blocks each. If that is empty,
     /// blocks lie in the order of their numbers.
     pub(super) fn new(
         costs: &FileCosts,
@@ -79,7 +79,7 @@ impl Disks {
         let blocks = places.len() as u32;
         Disks {
             costs: costs.clone(),
-            calendars: Calendars::new(at.len(), WORDS),
+            calendars: Calendars::new(at.len(), WORDS_PER_DISK),
             slot_ns: costs.disk_transfer_ns.max(1),
             disks: at.iter().map(disk).collect(),
             span: end.max(blocks).div_ceil(disks).max(1),
@@ -87,17 +87,17 @@ impl Disks {
         }
     }
 
-    /// What the calendars of so many disks take in memory.
+    /// The memory of the calendars of that many disks.
     pub(super) fn bytes(disks: usize) -> u64 {
-        Calendars::bytes(disks, WORDS)
+        Calendars::bytes(disks, WORDS_PER_DISK)
     }
 
-    /// The node with the disk of a block.
+    /// The node whose disk holds a block.
     pub(super) fn node(&self, block: Block) -> Node {
         self.disks[self.places[block.index()].disk as usize].node
     }
 
-    /// Reads or writes a block, after what was asked for before; gives when it is done.
+    /// Reads or writes a block, after all earlier requests. Returns when it is done.
     pub(super) fn transfer(&mut self, block: Block, at_ns: u64) -> u64 {
         let DiskPosition { disk, at } = self.places[block.index()];
         let (disk, slot_ns) = (disk as usize, self.slot_ns);
@@ -119,26 +119,26 @@ impl Disks {
 }
 
 impl Disk {
-    /// How long the block at `place` takes when the arm is free at `start_ns`; moves the arm. The
-    /// disk's `span` blocks are spread over the whole of it.
+    /// The duration of an access to the block at `place` if the arm is free at `start_ns`. Moves
+    /// the arm. The `span` blocks of the disk are spread over all of it.
     fn service_ns(&mut self, costs: &FileCosts, place: u32, span: u32, start_ns: u64) -> u64 {
         let after = place.saturating_add(1);
-        // A stream goes on where its next block is one of so many up to `place`.
+        // The access continues a stream if its position is among the blocks read ahead.
         let reach = costs.disk_ahead_blocks.min(after);
         let goes_on = |next: u32| next.wrapping_sub(after - reach) < reach;
-        // All streams are looked at, and the last one that fits is what is left: leaving at it was
-        // four branches foreseen wrongly in each transfer (callgrind, 2026-11).
-        let mut stream = NONE;
+        // Checks all streams and keeps the last match: leaving the loop early cost four
+        // mispredicted branches per transfer (callgrind, 2026-11).
+        let mut stream = NO_STREAM;
         for (nth, &next) in self.streams.iter().enumerate() {
             stream = select_unpredictable(goes_on(next), nth as u32, stream);
         }
-        if stream != NONE {
+        if stream != NO_STREAM {
             self.streams.remove(stream as usize);
         } else if self.streams.len() == costs.disk_streams as usize {
             self.streams.remove(0);
         }
         self.streams.push(after);
-        if stream != NONE {
+        if stream != NO_STREAM {
             return costs.disk_transfer_ns;
         }
         let distance = f64::from(place.abs_diff(std::mem::replace(&mut self.head, place)));

@@ -1,9 +1,9 @@
-//! The machine that the engine drives: a cache on each node, ranked by a replacement policy, filled
-//! and emptied as a placement says; clocks, links and disks that say how long it took.
+//! The machine of the file engine: a cache on each node, ranked by a replacement policy and filled
+//! and emptied by a placement; and clocks, links and disks that give the time of each access.
 //!
-//! Every node is a processor that waits for each of its accesses (a closed loop): its clock is the
-//! time at which the next one starts. What a placement asks for is done in the background from the
-//! end of the access on: it delays nobody but those who then find a link or a disk busy.
+//! Every node is a processor that waits for each of its accesses (a closed loop). Its clock is the
+//! start of its next access. The actions of a placement run in the background from the end of the
+//! access on: they delay only those who then find a link or a disk busy.
 
 use std::hint::select_unpredictable;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::placement::timeline::Timeline;
 use crate::placement::{PlacementConfiguration, PlacementOptions, PlacementOutcome, Totals};
 use crate::references::References;
 
-/// FileEngine on the nodes of a topology, over storage.
+/// File caches on the nodes of a topology, above storage.
 pub(super) struct FileEngine {
     pub(super) topology: Arc<Topology>,
     pub(super) nodes: Nodes,
@@ -33,14 +33,14 @@ pub(super) struct FileEngine {
     pub(super) network: Network,
     pub(super) disks: Disks,
     pub(super) costs: FileCosts,
-    /// What a lookup that found nothing cost, by node.
+    /// The cost of a lookup that finds nothing, by node.
     pub(super) failed_lookup_ns: Vec<u64>,
     /// When each node makes its next access.
     pub(super) clocks: Vec<u64>,
     /// Whether a block differs from storage.
     pub(super) dirty: Vec<bool>,
-    /// The last access to each block, where the replacement must know more of a block that was
-    /// forwarded than its number.
+    /// The last access to each block, if the replacement policy needs more of a forwarded block
+    /// than its number.
     pub(super) remembered: Vec<Access>,
     pub(super) block_bytes: u64,
     pub(super) actions: Vec<Action>,
@@ -48,12 +48,12 @@ pub(super) struct FileEngine {
     /// The cascade in which each node last gave up a block.
     pub(super) evicted_in_cascade: Vec<u32>,
     pub(super) cascade: u32,
-    /// Whose access each node made last.
+    /// The process of each node's last access.
     pub(super) processes: Vec<Process>,
     pub(super) threads: usize,
-    /// None: see [`epoch`](FileEngine::epoch).
+    /// `None`: see [`epoch`](FileEngine::epoch).
     pub(super) counts: Counters,
-    /// Whether periods take the place of the program's iterations.
+    /// Whether epochs come by time, instead of the program's iterations.
     pub(super) periodic: bool,
     pub(super) period_ns: u64,
     pub(super) next_period_ns: u64,
@@ -63,27 +63,27 @@ pub(super) struct FileEngine {
 /// The cache of one node.
 pub(super) struct NodeCache {
     pub(super) replacement: Box<dyn ReplacementPolicy>,
-    /// By slot; as long as the highest slot ever filled.
+    /// By slot. Its length is the highest slot used plus 1.
     pub(super) block_of: Vec<u32>,
     pub(super) free: Vec<u32>,
-    /// How many of its copies the replacement ranks.
+    /// How many of its copies the replacement policy ranks.
     pub(super) ranked: u32,
-    /// The replacement gave up a slot and waits for what comes into it, which it is told of even
-    /// where that is not its to rank.
+    /// The replacement policy gave up a slot and expects the block that fills it. It is told of
+    /// that block even if it does not rank it.
     pub(super) promised: bool,
 }
 
 pub(super) const EMPTY_SLOT: u32 = u32::MAX;
 
-/// What a policy asks for when it hears what became of what it asked for is done so often in a row,
-/// and then refused: no policy keeps the engine for ever.
+/// The most rounds of actions in answer to outcomes. Further actions are refused, so that no policy
+/// occupies the engine forever.
 const ACTION_ROUNDS_MAX: usize = 8;
 
-/// So many accesses are looked up before the first of them is served.
+/// Accesses looked up before the first of them is served.
 const PREFETCH_ACCESSES: usize = 32;
 
 impl FileEngine {
-    /// Empty caches, before the first of `references`.
+    /// Empty caches, before the first reference.
     pub(super) fn new(
         references: &impl References,
         configuration: &PlacementConfiguration,
@@ -105,8 +105,8 @@ impl FileEngine {
         });
         let placement = placement.expect("checked to place files");
         let replacement = &configuration.replacement;
-        // A cache larger than the trace's footprint never evicts: what its replacement does not
-        // need it does not get.
+        // A cache larger than the trace's footprint never evicts. Its replacement policy gets only
+        // the capacity that it needs.
         let node_cache = |&room: &u32| NodeCache {
             replacement: replacement
                 .build(&registry::ReplacementSettings::new(room.min(blocks.max(1)))),
@@ -171,7 +171,7 @@ impl FileEngine {
         self.timeline.stop()
     }
 
-    /// The run is before `reference`.
+    /// Updates the report when the run has reached `reference`.
     pub(super) fn reached(&mut self, reference: u64) {
         let now_ns = self.now_ns();
         let used = |node| self.nodes.used(node);
@@ -192,7 +192,7 @@ impl FileEngine {
         self.clocks.iter().copied().max().unwrap_or(0)
     }
 
-    /// A process's nodes (those whose last access was its) wait for the slowest of them.
+    /// The nodes of a process (those of its last accesses) wait for their slowest one.
     pub(super) fn mark(&mut self, mark: Mark) {
         let of_process = |node: &usize| self.processes[*node] == mark.process;
         let nodes = || (0..self.clocks.len()).filter(of_process);
@@ -211,8 +211,8 @@ impl FileEngine {
         }
     }
 
-    /// Tells the placement that an iteration, a construct or a period ended. The counts are all
-    /// zero: placements of files count what they need, over lifetimes of their own.
+    /// Tells the placement that an iteration, a construct or a period ended. All counts are zero,
+    /// since placements of files count for themselves.
     fn epoch(&mut self, kind: EpochKind, process: Option<Process>, reference: u64) {
         let epoch = Epoch {
             kind,
@@ -293,8 +293,8 @@ impl FileEngine {
         self.clocks[by.index()] = end_ns + self.costs.compute_ns;
     }
 
-    /// A copy on another node serves: looked for here, then at the neighbours, then everywhere at
-    /// once; the data then travels one way or the other.
+    /// Serves an access from another node's copy. The lookup asks the own cache, then the
+    /// neighbours, then all nodes at once. Then the data travel one way.
     fn remote(&mut self, access: &Access, from: Node, start_ns: u64) -> u64 {
         let by = access.node;
         let hops = u64::from(self.topology.hops(by, from));
@@ -304,7 +304,7 @@ impl FileEngine {
             message_hop_ns,
             ..
         } = self.costs;
-        // Without a branch: whether a neighbour has it cannot be foreseen.
+        // Without a branch, since it could not be predicted whether a neighbour has the block.
         let (next, beyond) = (lookup_ns, 2 * (lookup_ns + message_hop_ns));
         let steps_ns = select_unpredictable(hops == 1, next, beyond);
         self.timeline.totals.remote += 1;
@@ -320,9 +320,9 @@ impl FileEngine {
         }
     }
 
-    /// Nobody holds the block: storage serves, also for a write, which may be of a part of it.
-    /// Gives the node that took it in (the accessing one where none could) and when the access
-    /// ends.
+    /// Serves an access from storage, since no node holds the block. Writes also read it, as they
+    /// may be partial. Returns the node that cached it (the accessing node if none could) and the
+    /// end of the access.
     fn miss(&mut self, access: &Access, start_ns: u64) -> (Node, u64) {
         let (block, by) = (access.block, access.node);
         let disk_at = self.disks.node(block);
@@ -348,11 +348,11 @@ impl FileEngine {
         (by, end_ns)
     }
 
-    /// Makes the other copies follow a write that was made at `at`; gives when the writer goes on.
+    /// Updates the other copies after a write at `at`. Returns when the writer continues.
     fn write(&mut self, access: &Access, at: Node, end_ns: u64) -> u64 {
         let block = access.block;
         if self.nodes.home(block).is_none() {
-            // No cache took it in.
+            // No cache took the block.
             self.write_back(block, access.node, end_ns);
             return end_ns;
         }
@@ -382,8 +382,8 @@ impl FileEngine {
         done_ns
     }
 
-    /// Does what the placement asked for, and tells it what came of it. `served` is the node that
-    /// just sent the block of a read to the accessing node, where it need not be sent again.
+    /// Carries out the actions of the placement and reports their outcomes. `served` is the node
+    /// that just sent the block of a read to the accessing node, so it need not be sent again.
     #[inline]
     fn act(&mut self, access: &Access, served: Option<Node>, at_ns: u64) {
         if !self.actions.is_empty() {
@@ -471,8 +471,7 @@ impl FileEngine {
             let Some(forwarded) = self.make_room(to, incoming, access, at_ns) else {
                 return false;
             };
-            // Making room may have pushed nothing but other blocks out, and none of this one's
-            // copies.
+            // Making room may have evicted only other blocks, and no copy of this one.
             let slot = self.node_caches[to.index()].take(block);
             let left = self.nodes.slot(block, home).expect("the original is there");
             self.nodes.migrate(block, to, slot);
@@ -535,7 +534,7 @@ impl FileEngine {
         self.nodes.promote(block, at);
     }
 
-    /// Walks every invariant and panics on a broken one.
+    /// Panics if an invariant does not hold.
     pub(super) fn check(&self) {
         self.nodes.check();
         for (node_cache, at) in self.node_caches.iter().zip(self.nodes.all()) {
@@ -574,7 +573,7 @@ impl FileEngine {
 }
 
 impl NodeCache {
-    /// A free slot, now the block's.
+    /// Takes a free slot for the block.
     pub(super) fn take(&mut self, block: Block) -> Slot {
         match self.free.pop() {
             Some(slot) => {
@@ -589,7 +588,7 @@ impl NodeCache {
     }
 }
 
-/// What it costs to find that nobody holds a block: each step waits for its farthest answer.
+/// The cost of a lookup that finds nothing: each step waits for its farthest answer.
 fn failed_lookup_ns(topology: &Topology, costs: &FileCosts, node: Node) -> u64 {
     let step_ns = |hops: u32| costs.lookup_ns + 2 * costs.message_hop_ns * u64::from(hops);
     let farthest = topology.nearest(node).last();

@@ -1,4 +1,4 @@
-//! Room: which copy leaves a node so that another can come, and where it goes.
+//! Eviction: which copy leaves a node to make room for another one, and where it goes.
 
 use hither_core::placement::{IncomingBlock, ReplicaLayer};
 use hither_core::{Access, Block, Node, Slot};
@@ -14,9 +14,8 @@ pub(super) struct Forwarded {
 }
 
 impl FileEngine {
-    /// Sees to it that `at` has room for `incoming`; `None` where it cannot. What was pushed out
-    /// and another node takes in is still to be [forwarded](FileEngine::forward), once the incoming
-    /// block is in.
+    /// Makes room at `at` for `incoming`. `None` if that is impossible. Victims that another node
+    /// takes must be [forwarded](FileEngine::forward) after the incoming block is inserted.
     pub(super) fn make_room(
         &mut self,
         at: Node,
@@ -61,7 +60,8 @@ impl FileEngine {
         };
         match to.filter(|&to| to != at && self.evicted_in_cascade[to.index()] != self.cascade) {
             Some(to) if self.nodes.holds(evicted, to) => {
-                // The replacement has forgotten the original already: it is a replica from here on.
+                // The replacement policy has already forgotten the original: it counts as a replica
+                // from here on.
                 let node_cache = &mut self.node_caches[at.index()];
                 node_cache.ranked -= 1;
                 self.nodes.promote(evicted, to);
@@ -93,9 +93,9 @@ impl FileEngine {
         }
     }
 
-    /// Takes victims in where the placement sends them. `freed` is the node that an incoming block
-    /// left: a victim that goes there has changed places with it and stays modified, where any
-    /// other is written back when it is pushed out (POP, figure 4, lines 23 to 25).
+    /// Forwards victims to the nodes that the placement names. `freed` is the node that an incoming
+    /// block left: a victim that goes there swaps places with it and stays modified. Any other
+    /// victim is written back (POP, figure 4, lines 23 to 25).
     pub(super) fn forward(
         &mut self,
         forwarded: Option<Forwarded>,
@@ -124,7 +124,7 @@ impl FileEngine {
         }
     }
 
-    /// A copy goes for good, whoever asked for it.
+    /// Removes a copy for good.
     pub(super) fn leave(&mut self, block: Block, at: Node, at_ns: u64) {
         self.drop_replicas_of_original(block, at, at_ns);
         self.detach(block, at, false);
@@ -137,7 +137,7 @@ impl FileEngine {
         }
     }
 
-    /// A layer of replicas leaves with its original.
+    /// A layer of replicas leaves together with its original.
     pub(super) fn drop_replicas(&mut self, block: Block, at_ns: u64) {
         if self.layer == ReplicaLayer::Shared {
             return;
@@ -152,8 +152,8 @@ impl FileEngine {
         }
     }
 
-    /// What comes after a copy has left: modified data is safe in storage before the last one is
-    /// forgotten.
+    /// Finishes the removal of a copy: modified data are written to storage before the last copy
+    /// goes.
     pub(super) fn left(&mut self, block: Block, at: Node, at_ns: u64) {
         if self.nodes.home(block).is_none() && self.dirty[block.index()] {
             self.write_back(block, at, at_ns);
@@ -162,7 +162,7 @@ impl FileEngine {
             .on_removed(block, at, &self.nodes, &mut self.actions);
     }
 
-    /// Takes a copy out of a node. `forgotten`: the replacement named it as its victim.
+    /// Removes a copy from a node. `forgotten`: the replacement policy named it as its victim.
     pub(super) fn detach(&mut self, block: Block, at: Node, forgotten: bool) {
         let ranked = forgotten || self.ranks(block, at);
         let slot = self.nodes.remove(block, at);
@@ -172,7 +172,7 @@ impl FileEngine {
         self.put_away(at, slot, ranked);
     }
 
-    /// A slot is free again.
+    /// Frees a slot.
     pub(super) fn put_away(&mut self, at: Node, slot: Slot, ranked: bool) {
         let node_cache = &mut self.node_caches[at.index()];
         node_cache.block_of[slot.index()] = EMPTY_SLOT;
@@ -184,7 +184,7 @@ impl FileEngine {
         }
     }
 
-    /// Puts a copy into a node that has room.
+    /// Inserts a copy on a node that has room.
     pub(super) fn add(&mut self, block: Block, at: Node, access: &Access) {
         let slot = self.node_caches[at.index()].take(block);
         self.nodes.insert(block, at, slot);
@@ -202,7 +202,7 @@ impl FileEngine {
         }
     }
 
-    /// The replacement ranks a copy from now on.
+    /// Lets the replacement policy rank a copy from now on.
     pub(super) fn list(&mut self, at: Node, slot: Slot, access: &Access) {
         let node_cache = &mut self.node_caches[at.index()];
         node_cache.ranked += 1;
@@ -210,12 +210,12 @@ impl FileEngine {
         node_cache.replacement.inserted(slot, access);
     }
 
-    /// What a layer of replicas takes, the originals do not have.
+    /// The capacity of the originals is what the layer of replicas leaves.
     pub(super) fn resized(&mut self, at: Node) {
         let node_cache = &mut self.node_caches[at.index()];
         let replicas = self.nodes.used(at).saturating_sub(node_cache.ranked);
         let originals = self.nodes.capacity(at).saturating_sub(replicas);
-        // No policy is made for a cache without room.
+        // A cache without capacity has no policy.
         node_cache
             .replacement
             .resized(originals.clamp(1, self.nodes.blocks()));
@@ -226,7 +226,7 @@ impl FileEngine {
         self.layer == ReplicaLayer::Shared || self.nodes.home(block) == Some(at)
     }
 
-    /// What the replacement is told of a block that comes now, without being accessed.
+    /// The access by which the replacement policy learns of a block that arrives without an access.
     pub(super) fn known(&self, block: Block, access: &Access) -> Access {
         match self.remembered.get(block.index()) {
             Some(&remembered) => Access {
@@ -237,7 +237,7 @@ impl FileEngine {
         }
     }
 
-    /// Sends a block that nobody waits for.
+    /// Sends a block in the background.
     pub(super) fn background(&mut self, from: Node, to: Node, at_ns: u64) {
         self.timeline.totals.bytes_moved += self.block_bytes;
         self.timeline.totals.overhead_ns +=

@@ -5,21 +5,20 @@ use std::hint::select_unpredictable;
 use hither_core::topology::{Link, LinkEnd};
 use hither_core::{Node, Topology};
 
-/// Servers of one request at a time, links or disks: which parts of their time are taken.
+/// Servers of one request at a time, links or disks, with the parts of their time that are taken.
 ///
-/// Nodes are at different times when their accesses are taken in the order of the trace, so
-/// requests arrive out of order, and a queue that only knew when it is free again would hold up a
-/// node that lags behind until it has caught up with the one ahead: all nodes would run as slowly
-/// as the slowest. (With such queues, 2026-11, links that were busy for 2 % of the time tripled the
-/// latency of a hit.) Time is therefore cut into slots, and a request takes the first ones that are
-/// free from its arrival on. Those of some seconds are remembered.
+/// Accesses are simulated in the order of the trace, and nodes are at different times. So requests
+/// arrive out of order. A queue that only knew when it is free again would stop a node that lags
+/// behind until it has caught up, and all nodes would run as slowly as the slowest. (With such
+/// queues, links busy for 2 % of the time tripled the latency of a hit; 2026-11.) Therefore time is
+/// cut into slots, and a request takes the first free slots after its arrival. Some seconds of
+/// slots are kept.
 #[derive(Clone, Debug)]
 pub(super) struct Calendars {
-    /// How many words are remembered of each server.
+    /// Words kept per server.
     remembered: u64,
-    /// 64 slots each; those of a server lie together, since a request on a busy disk passes many.
-    /// For links it is all the same whether the words of one link or those of one time are
-    /// neighbours.
+    /// 64 slots per word. The words of a server lie together, since a request on a busy disk passes
+    /// many. For links, the order does not matter.
     words: Vec<Word>,
 }
 
@@ -29,16 +28,16 @@ struct Word {
     taken: u64,
 }
 
-/// The first free slot for a request; nothing may be taken before it is used.
+/// The first free slot for a request. Nothing may be taken before it is used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Free {
     pub(super) slot: u64,
-    /// How many words are remembered from the one of the slot on.
+    /// Words kept from the word of the slot on.
     words: u64,
 }
 
 impl Calendars {
-    /// Of each server, so many words are `remembered`, a power of two.
+    /// Calendars of servers that keep `remembered` words each, a power of two.
     pub(super) fn new(servers: usize, remembered: u64) -> Calendars {
         assert!(remembered.is_power_of_two(), "taken by a mask");
         Calendars {
@@ -47,25 +46,23 @@ impl Calendars {
         }
     }
 
-    /// What they take in memory.
+    /// The memory of the calendars.
     pub(super) fn bytes(servers: usize, remembered: u64) -> u64 {
         servers as u64 * remembered * size_of::<Word>() as u64
     }
 
-    /// The slots of a word that are taken, to be changed; those of one that is not remembered are
-    /// free.
+    /// The taken slots of a word. The slots of a word that is not kept are free.
     #[inline]
     fn word(&mut self, server: usize, number: u64) -> &mut u64 {
         let time = number & (self.remembered - 1);
         let word = &mut self.words[server * self.remembered as usize + time as usize];
-        // Without a branch: on every fourth link or so it was foreseen wrongly.
+        // Without a branch, which was mispredicted on every fourth link or so.
         let taken = select_unpredictable(word.number == number, word.taken, 0);
         *word = Word { number, taken };
         &mut word.taken
     }
 
-    /// The first free slot from `slot` on; the one after all that are remembered where those are
-    /// taken.
+    /// The first free slot from `slot` on. If all kept slots are taken, the one after them.
     pub(super) fn first_free(&mut self, server: usize, slot: u64) -> Free {
         let (mut number, mut before) = (slot / 64, !(u64::MAX << (slot % 64)));
         for passed in 0..self.remembered {
@@ -84,14 +81,14 @@ impl Calendars {
         }
     }
 
-    /// Takes `count` slots, at least one, from the first free one on; gives the last of them.
+    /// Takes `count` slots, at least one, from the first free one on. Returns the last of them.
     pub(super) fn take(&mut self, server: usize, free: Free, count: u64) -> u64 {
         let (mut number, mut from) = (free.slot / 64, free.slot % 64);
         let mut left = count;
         for _ in 0..free.words {
             let taken = self.word(server, number);
             let mut free = !*taken & (u64::MAX << from);
-            // Run by run: a word has one or two.
+            // By runs of free slots: a word has one or two.
             while free != 0 {
                 let start = free.trailing_zeros();
                 let run = u64::from((free >> start).trailing_ones()).min(left);
@@ -105,12 +102,11 @@ impl Calendars {
             }
             (number, from) = (number + 1, 0);
         }
-        // All that is remembered is taken: after that.
+        // All kept slots are taken, so it takes slots after them.
         number * 64
     }
 
-    /// Takes the first free slot from `slot` on, which mostly is that one itself; gives the one
-    /// after it.
+    /// Takes the first free slot from `slot` on, usually `slot` itself. Returns the slot after it.
     #[inline]
     fn take_one(&mut self, server: usize, slot: u64) -> u64 {
         let taken = self.word(server, slot / 64);
@@ -124,7 +120,7 @@ impl Calendars {
         }
     }
 
-    /// Apart, for the registers that calls from within the loop over a route would take from it.
+    /// A separate function, since its calls would cost the loop over a route registers.
     #[cold]
     #[inline(never)]
     fn take_later(&mut self, server: usize, slot: u64) -> u64 {
@@ -133,34 +129,34 @@ impl Calendars {
     }
 }
 
-/// 6.5 s of links that take 0.1 ms for a block. Nodes' clocks are farther apart at times, and what
-/// a link is booked for is forgotten then; with 52 s latencies of hits were the same within 1 %
-/// (2026-11), at two thirds of the speed.
-const WORDS: u64 = 1024;
-/// All links together remember no more than 64 MiB, but for 16 words each: a link for each pair of
-/// nodes makes a million links of 1024 nodes, and 16 GiB of whole calendars.
-const WORDS_OF_ALL: u64 = 1 << 22;
+/// 6.5 s of links that take 0.1 ms per block. The clocks of nodes are sometimes further apart, and
+/// older slots are forgotten. With 52 s the latencies of hits were the same within 1 %, at two
+/// thirds of the speed (2026-11).
+const WORDS_PER_LINK_MAX: u64 = 1024;
+/// All links together keep at most 64 MiB, but each at least 16 words. One link per pair of nodes
+/// makes a million links for 1024 nodes, and 16 GiB of full calendars.
+const WORDS_TOTAL_MAX: u64 = 1 << 22;
 const WORDS_MIN: u64 = 16;
 
-/// The words that each of so many links remembers, a power of two.
+/// The words that each of that many links keeps, a power of two.
 fn words(links: usize) -> u64 {
-    let share = WORDS_OF_ALL / links.max(1) as u64;
-    (1 << share.max(1).ilog2()).clamp(WORDS_MIN, WORDS)
+    let share = WORDS_TOTAL_MAX / links.max(1) as u64;
+    (1 << share.max(1).ilog2()).clamp(WORDS_MIN, WORDS_PER_LINK_MAX)
 }
 
 /// The links of a topology.
 #[derive(Clone, Debug)]
 pub(super) struct Network {
     calendars: Calendars,
-    /// How long a block takes over each link, at least 1.
+    /// The time of a block on each link, at least 1.
     block_ns: Vec<u64>,
     contention: bool,
 }
 
 impl Network {
-    /// `hop_ns` is what a block takes over a link. A matrix has a link for each pair of nodes,
-    /// which takes by what the pair's latency has beyond a local one, `hop_ns` being that of the
-    /// nearest.
+    /// `hop_ns` is the time of a block on a link. A matrix topology has one link per pair of nodes.
+    /// Its time is proportional to the pair's latency beyond a local one; `hop_ns` is that of the
+    /// nearest pair.
     pub(super) fn new(topology: &Topology, hop_ns: u64, contention: bool) -> Network {
         let beyond_ns = |from: Node, to: Node| {
             let local_ns = topology.latency_ns(from, from);
@@ -185,22 +181,22 @@ impl Network {
         }
     }
 
-    /// What the calendars of a topology's links take in memory.
+    /// The memory of the calendars of a topology's links.
     pub(super) fn bytes(topology: &Topology, contention: bool) -> u64 {
         let links = if contention { topology.links() } else { 0 };
         Calendars::bytes(links, words(links))
     }
 
-    /// Sends a block, which every node on the way stores and forwards; gives when it has arrived.
+    /// Sends a block, which every node on the way stores and forwards. Returns when it has arrived.
     #[inline]
     pub(super) fn send(&mut self, topology: &Topology, from: Node, to: Node, at_ns: u64) -> u64 {
         let route = topology.route(from, to);
         let Some(&first) = route.first() else {
             return at_ns;
         };
-        // All links of a route take equally long: where links differ, in a matrix, a route is one
-        // of them. So a slot on one is followed by the next on the one behind it, without another
-        // division.
+        // All links of a route take equally long: links differ only in a matrix, where a route is
+        // one link. So a slot on one link is followed by the next slot on the next link, without
+        // another division.
         let block_ns = self.block_ns[first as usize];
         let unhindered_ns = at_ns + block_ns * route.len() as u64;
         if !self.contention {
@@ -212,7 +208,7 @@ impl Network {
         });
         match end - start == route.len() as u64 {
             true => unhindered_ns,
-            // Whoever waited goes on at the beginning of a slot.
+            // A request that waited continues at the beginning of a slot.
             false => end * block_ns,
         }
     }
@@ -223,8 +219,8 @@ mod tests {
     use super::*;
     use hither_core::Random;
 
-    /// Requests of one to three words against a list of slots, on calendars that remember all there
-    /// is, and on one that forgets.
+    /// Requests of one to three words against a list of slots, with calendars that keep everything
+    /// and with one that forgets.
     #[test]
     fn the_first_free_slots_are_taken() {
         let mut random = Random::new(5);
@@ -291,10 +287,10 @@ mod tests {
         assert_eq!(network.send(&matrix, Node(0), Node(2), 0), 40);
     }
 
-    /// A request from the past takes what is free there, and not the clock of who came before.
+    /// A late request takes free slots in its own past, and not after those of earlier requests.
     #[test]
     fn a_late_request_is_not_held_up_by_an_early_clock() {
-        let mut calendars = Calendars::new(2, WORDS);
+        let mut calendars = Calendars::new(2, WORDS_PER_LINK_MAX);
         let mut take = |slot, count| {
             let free = calendars.first_free(1, slot);
             calendars.take(1, free, count)

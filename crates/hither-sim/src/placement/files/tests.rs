@@ -1,5 +1,5 @@
-//! Whole runs: latencies that a hand computes, what placements do to caches, bounds, and random
-//! runs that are checked after every step.
+//! Whole runs: latencies computed by hand, effects of placements on caches, bounds, and random runs
+//! that are checked after every step.
 
 use std::sync::Arc;
 
@@ -64,8 +64,8 @@ fn simulated(
     run(&references(rows), &configuration, costs, &options).unwrap()
 }
 
-/// A line of four: 1000 ns a cache, 100 ns a lookup in vain, 10 ns a block and 1 ns a message for
-/// each hop.
+/// A line of four nodes: 1000 ns per cache access, 100 ns per failed lookup, and 10 ns per block
+/// and 1 ns per message for each hop.
 #[test]
 fn latencies_of_each_kind_of_access() {
     let costs = FileCosts::plain().with("disks=1").unwrap();
@@ -80,8 +80,8 @@ fn latencies_of_each_kind_of_access() {
             last.misses,
         )
     };
-    // Here, at the neighbours, and three hops away in vain: 3 * 100 + 2 * (1 + 3). Asking the disk
-    // takes 1, the disk 100000, the way back 10, and the cache 1000.
+    // Failed lookups here, at the neighbours, and three hops away: 3 * 100 + 2 * (1 + 3). The
+    // request to the disk takes 1, the disk 100000, the way back 10, and the cache 1000.
     assert_eq!(latency(&[(0, 0, false)]), (101_319, 0, 0, 1));
     assert_eq!(latency(&[(0, 0, false), (0, 0, false)]), (1000, 1, 0, 0));
     assert_eq!(
@@ -117,7 +117,7 @@ fn links_and_disks_make_wait() {
     };
     let outcome = run(&references, &configuration, &costs, &options).unwrap();
     // Node 0 was alone in the warm-up: each of its misses cost 300 + 2 * (1 + 2), the disk and the
-    // cache. The mark lets node 0 alone wait: the others have made no access yet and are at 0.
+    // cache. The mark lets only node 0 wait: the others have made no access yet and are at 0.
     assert_eq!(outcome.warm_up.miss_ns, 2 * (306 + 100_000 + 1000));
     // Both hits find the block after 1101 and 1204 ns; they do not meet on the link.
     assert_eq!(outcome.totals.hit_ns, 1111 + (100 + 102 + 2 + 1000 + 20));
@@ -125,19 +125,18 @@ fn links_and_disks_make_wait() {
     assert_eq!(outcome.timeline[0].totals, outcome.warm_up);
     assert_eq!(outcome.traffic[3..], [1, 0, 0, 1, 0, 0]);
 
-    // Both ask the one disk at once: the second waits for all of the first.
+    // Both use the one disk at the same time: the second waits for the whole first request.
     let misses = [(1, 0, false), (2, 1, false)];
     let outcome = simulate("first-and-forever", "mesh:1x3", &[4; 3], &misses, &costs);
     let alone = |vain: u64, hops: u64| vain + hops + 100_000 + 10 * hops + 1000;
     let (first, second) = (alone(200 + 2, 1), alone(300 + 6, 2));
-    // Slots of 1000: the first took 0 to 99, and the second, which came at 308, has those to
-    // 200000.
+    // Slots of 1000: the first has slots 0 to 99, and the second, which arrived at 308, has those
+    // up to 200000.
     let waited = 100_000 - 308;
     assert_eq!(outcome.totals.miss_ns, first + second + waited);
 }
 
-/// One disk for nine nodes that do nothing but miss: it is busy all the time, and everybody waits
-/// for everybody.
+/// One disk for nine nodes that only miss: it is always busy, and all nodes wait for each other.
 #[test]
 fn a_disk_that_everybody_needs_is_what_a_run_takes() {
     let rows: Vec<Row> = (0..9000)
@@ -157,8 +156,8 @@ fn a_disk_that_everybody_needs_is_what_a_run_takes() {
     assert!(outcome.modelled_time_ns < busy_ns + busy_ns / 100);
 }
 
-/// FAF lets the least recent block go; AMG and OSM change it with the one that comes, which nobody
-/// misses.
+/// FAF evicts the least recent block. AMG and OSM swap it with the incoming block, so no node
+/// misses it.
 #[test]
 fn victims_of_the_baselines_change_places() {
     let rows = [
@@ -175,8 +174,7 @@ fn victims_of_the_baselines_change_places() {
     assert_eq!((first.evictions, first.write_backs), (1, 0));
     for placement in ["always-migrate", "one-step"] {
         let swapped = of(placement);
-        // 1 to node 0 and 0 to node 1; then both are where they are asked for, until 2 pushes 0
-        // out.
+        // 1 moves to node 0 and 0 to node 1. Then both are where they are used, until 2 evicts 0.
         assert_eq!((swapped.misses, swapped.local, swapped.remote), (3, 1, 1));
         assert_eq!((swapped.migrations, swapped.forwarded), (1, 1));
         assert_eq!((swapped.evictions, swapped.write_backs), (1, 1));
@@ -184,8 +182,8 @@ fn victims_of_the_baselines_change_places() {
     }
 }
 
-/// Node 0 misses all the time and forwards what it pushes out; node 1 has no misses and takes it
-/// in. Written blocks are written back on the way.
+/// Node 0 always misses and forwards its victims; node 1 has no misses and takes them. Written
+/// blocks are written back on the way.
 #[test]
 fn post_office_forwards_victims() {
     let spec = "post-office{window=2,miss_ratio=1}";
@@ -199,15 +197,16 @@ fn post_office_forwards_victims() {
     assert_eq!((outcome.totals.remote, outcome.totals.misses), (2, 4));
 }
 
-/// 3 asks for a block that 0 fetched, until it moves to their median; the copies of other blocks
-/// follow the paper's rules.
+/// Node 3 accesses a block that node 0 fetched, until the block moves to their median. Copies of
+/// other blocks follow the paper's rules.
 #[test]
 fn post_office_moves_and_replicates() {
     let spec = "post-office{trigger=4,replication=2}";
     let rows = [(0, 0, false), (3, 0, false), (3, 0, false), (3, 0, true)];
     let outcome = simulate(spec, "mesh:1x4", &[4; 4], &rows, &FileCosts::plain());
     assert_eq!((outcome.totals.replications, outcome.totals.local), (1, 2));
-    // The fourth access finds the median at 3, which has a replica: that is the original then.
+    // The fourth access finds the median at 3, which has a replica: the replica becomes the
+    // original.
     assert_eq!(
         (outcome.totals.migrations, outcome.totals.invalidations),
         (1, 0)
@@ -229,7 +228,7 @@ fn post_office_moves_and_replicates() {
     assert_eq!(outcome.totals.remote, 2);
 }
 
-/// The smaller the number, the more often; nodes have blocks of their own and blocks in common.
+/// Smaller numbers are more frequent. Nodes have blocks of their own and shared blocks.
 fn random_rows(seed: u64, nodes: u16, blocks: u32, count: usize) -> Vec<Row> {
     let mut random = Random::new(seed);
     let mut row = || {
@@ -255,8 +254,8 @@ const PLACEMENTS: [&str; 6] = [
     "post-office{trigger=2,replication=0}",
 ];
 
-/// Every invariant after every access; and no placement has fewer misses than the optimum has with
-/// the room of all nodes in one cache.
+/// Every invariant after every access; and no placement has fewer misses than the optimum with the
+/// room of all nodes in one cache.
 #[test]
 fn random_runs_hold_together_and_never_beat_the_optimum() {
     let topologies = [
@@ -285,7 +284,7 @@ fn random_runs_hold_together_and_never_beat_the_optimum() {
             assert_eq!(totals.accesses, 3000);
             assert_eq!(totals.accesses, outcome.traffic.iter().sum::<u64>());
             let last = outcome.timeline.last().unwrap();
-            // A copy less also where a block moves to a node that has a replica.
+            // One copy less, also if a block moves to a node that has a replica.
             let came = totals.misses + totals.replications;
             let left = totals.evictions + totals.invalidations + copies(&last.used);
             assert!(left <= came, "{placement} on {topology}");
@@ -301,8 +300,8 @@ fn copies(used: &[u32]) -> u64 {
     used.iter().map(|&used| u64::from(used)).sum()
 }
 
-/// Replacement policies that must know more of a block are told of it also when another node pushes
-/// it in.
+/// Replacement policies that need more of a block than its number get it also when another node
+/// forwards the block.
 #[test]
 fn any_replacement_ranks_a_node() {
     let rows = random_rows(9, 6, 60, 2000);
@@ -331,7 +330,7 @@ fn any_replacement_ranks_a_node() {
     }
 }
 
-/// 80 links with 1024 words of 16 bytes each, and 8192 of each disk.
+/// 80 links with 1024 words of 16 bytes each, and 8192 words per disk.
 #[test]
 fn what_calendars_take() {
     let mesh = Topology::mesh(&[5, 5]);

@@ -1,25 +1,18 @@
-//! Doing what a policy asks for, and what that costs whom.
+//! Carries out the actions of a policy, with their costs.
 
 use hither_core::placement::{Action, ActionOutcome};
-use hither_core::{Block, Node, Process, Thread};
+use hither_core::{Block, Node};
 
+use super::clocks::Waiting;
 use super::engine::Engine;
 use crate::placement::report::Move;
 
-/// Who waits while pages move.
-#[derive(Clone, Copy)]
-pub(super) enum Waiting {
-    Thread(Thread),
-    Process(Process),
-    All,
-}
-
-/// What a policy asks for when a copy leaves is done so often in a row, and then refused: no policy
-/// keeps the engine for ever.
+/// The most rounds of actions in answer to outcomes. Further actions are refused, so that no policy
+/// occupies the engine forever.
 const ACTION_ROUNDS_MAX: usize = 8;
 
 impl Engine {
-    /// Does what the policy asked for, and what it asks for when it hears of that.
+    /// Carries out the actions of the policy, and those that it adds in answer to the outcomes.
     pub(super) fn act(&mut self, waiting: Waiting) {
         let mut rounds = 0;
         while !self.out.is_empty() {
@@ -55,7 +48,8 @@ impl Engine {
         }
     }
 
-    /// Does one thing and says what it cost besides the call and the flush; `None`: refused.
+    /// Carries out an action. Returns its cost besides the call and the flush, or `None` if it is
+    /// refused.
     fn apply(&mut self, action: Action) -> Option<u64> {
         let page_ns = u64::from(self.costs.page_ns);
         match action {
@@ -91,7 +85,7 @@ impl Engine {
         self.timeline.totals.refused += u64::from(!done);
     }
 
-    /// Moves an original; where its new home has a replica, nothing is copied.
+    /// Moves an original. If its new home has a replica, nothing is copied.
     fn migrate(&mut self, block: Block, from: Node, to: Node) -> Option<u64> {
         let copy_ns = if self.nodes.holds(block, to) {
             self.nodes.promote(block, to);
@@ -123,7 +117,7 @@ impl Engine {
         self.costs.copy_ns(self.page_bytes, latency_ns)
     }
 
-    /// `ns` of work, for `shown_ns` of which somebody waits.
+    /// Adds `ns` of overhead, of which threads wait for `shown_ns`.
     pub(super) fn overhead(&mut self, ns: u64, shown_ns: u64, waiting: Waiting) {
         self.timeline.totals.overhead_ns += ns;
         match waiting {

@@ -1,26 +1,34 @@
-//! The time of each thread, and what waiting for busy memory adds to it.
+//! The time of each thread, and the waits for busy memory.
 //!
-//! Threads run side by side between two barriers, and a barrier waits for the slowest: modelled
-//! time is the sum of what the slowest thread of each interval takes. A trace gives an order of
-//! accesses and not their times, so that contention is worked out by interval, not by access: each
-//! node's memory is a queue with one server and a fixed time of service `s` (M/D/1), the mean wait
-//! is `W = rho s / (2 (1 - rho))`, with `rho = A s / T` for `A` accesses in an interval that takes
-//! `T`. Waiting threads issue less: `T` is what the interval takes without waiting, `T0`, and
-//! `A W / P` for its `P` threads, which makes `W` the solution of an equation. At most all other
-//! threads are ahead in the queue: `W <= (P - 1) s`. Finer models (open pages, links, controllers)
-//! need an order of accesses within the interval that traces of several threads do not have.
+//! Threads run side by side between barriers, and a barrier waits for the slowest: modelled time is
+//! the sum over intervals of the slowest thread's time. A trace has an order of accesses and not
+//! their times, so contention is computed per interval. The memory of a node is a queue with one
+//! server and a constant time of service `s` (M/D/1). The mean wait is `W = rho s / (2 (1 - rho))`,
+//! with `rho = A s / T` for `A` accesses in an interval of length `T`. Waiting threads issue fewer
+//! accesses: `T` is the interval's length without waits, `T0`, plus `A W / P` for `P` threads. So
+//! `W` is the solution of an equation. At most all other threads are ahead in the queue, so `W` is
+//! at most `(P - 1) s`. Finer models (open pages, links, controllers) need the order of accesses
+//! within an interval, which traces of several threads do not have.
 
 use hither_core::placement::ThreadMigration;
 use hither_core::{Access, Node, Process, Thread};
 
 const NOWHERE: Node = Node(u16::MAX);
 
+/// Who waits while pages move.
+#[derive(Clone, Copy)]
+pub(super) enum Waiting {
+    Thread(Thread),
+    Process(Process),
+    All,
+}
+
 #[derive(Clone, Copy)]
 struct ThreadClock {
     now_ns: u64,
-    /// Its time when waits were added last.
+    /// Its time when waits were last added.
     waits_added_ns: u64,
-    /// Where it runs, and where it ran at the last epoch.
+    /// Its node now, and at the last epoch.
     node: Node,
     node_before: Node,
     process: Process,
@@ -31,10 +39,10 @@ struct ThreadClock {
 /// Clocks of all threads.
 pub(super) struct Clocks {
     threads: Vec<ThreadClock>,
-    /// The furthest clock.
+    /// The latest clock.
     now_ns: u64,
-    /// When each process last was at a barrier, and when any was: where new threads and new
-    /// processes begin.
+    /// The last barrier of each process, and of any process: the start of new threads and new
+    /// processes.
     barriers_ns: Vec<u64>,
     latest_barrier_ns: u64,
     moved: Vec<ThreadMigration>,
@@ -61,13 +69,13 @@ impl Clocks {
         }
     }
 
-    /// The time of the thread that is furthest.
+    /// The time of the thread that is furthest ahead.
     #[inline]
     pub(super) fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
-    /// The thread makes an access from where it is now.
+    /// Records that the thread accesses from its current node.
     #[inline]
     pub(super) fn seen(&mut self, access: &Access) {
         let thread = &mut self.threads[access.thread.index()];
@@ -93,7 +101,7 @@ impl Clocks {
         }
     }
 
-    /// A thread's time passes.
+    /// Advances a thread's clock.
     #[inline]
     pub(super) fn pass(&mut self, thread: Thread, ns: u64) {
         let clock = &mut self.threads[thread.index()].now_ns;
@@ -101,13 +109,13 @@ impl Clocks {
         self.now_ns = self.now_ns.max(*clock);
     }
 
-    /// `node` served accesses of a thread.
+    /// Records accesses of a thread that `node` served.
     #[inline]
     pub(super) fn served(&mut self, thread: Thread, node: Node, count: u32) {
         self.load.add(thread, node, count);
     }
 
-    /// Adds the waits since the last call to the clocks; returns their sum.
+    /// Adds the waits since the last call to the clocks. Returns their sum.
     pub(super) fn add_waits(&mut self) -> u64 {
         let taken = |of: &ThreadClock| of.now_ns - of.waits_added_ns;
         let took_ns = self.threads.iter().map(taken).max().unwrap_or(0);
@@ -124,7 +132,7 @@ impl Clocks {
         waited
     }
 
-    /// All threads of a process wait for its slowest, and for `ns` more.
+    /// All threads of a process wait for its slowest one, and then for `ns`.
     pub(super) fn barrier(&mut self, process: Process, ns: u64) {
         let waits = |of: &&mut ThreadClock| of.is_of(Some(process));
         let slowest = self.threads.iter_mut().filter(waits).map(|of| of.now_ns);
@@ -140,7 +148,7 @@ impl Clocks {
         self.now_ns = self.now_ns.max(slowest + ns);
     }
 
-    /// `ns` pass for every thread.
+    /// Advances every clock by `ns`.
     pub(super) fn pass_all(&mut self, ns: u64) {
         for thread in self.threads.iter_mut().filter(|of| of.is_of(None)) {
             thread.now_ns += ns;
@@ -149,14 +157,14 @@ impl Clocks {
         }
     }
 
-    /// The time of the thread of a process that is furthest.
+    /// The time of the process's thread that is furthest ahead.
     pub(super) fn of_ns(&self, process: Process) -> u64 {
         let its = self.threads.iter().filter(|of| of.is_of(Some(process)));
         its.map(|of| of.now_ns).max().unwrap_or(0)
     }
 
-    /// Threads (of a process, or all) that run elsewhere than when this was called last, by number;
-    /// and how many made accesses since [`rest`](Clocks::rest).
+    /// The threads (of a process, or all) that changed nodes since the last call, by number; and
+    /// how many made accesses since [`rest`](Clocks::rest).
     pub(super) fn epoch(&mut self, process: Option<Process>) -> (&[ThreadMigration], usize) {
         self.moved.clear();
         let mut active = 0;
@@ -179,7 +187,7 @@ impl Clocks {
         (&self.moved, active)
     }
 
-    /// No thread of the process, or of any, has made an access yet.
+    /// Forgets which threads of the process, or of all, made accesses.
     pub(super) fn rest(&mut self, process: Option<Process>) {
         let of = self.threads.iter_mut().filter(|of| of.is_of(process));
         of.for_each(|of| of.active = false);
@@ -192,14 +200,14 @@ impl ThreadClock {
     }
 }
 
-/// Accesses by thread and serving node since waits were last worked out.
+/// Accesses by thread and serving node, since waits were last added.
 struct Load {
     service_ns: f64,
     nodes: usize,
     counts: Vec<u32>,
-    /// Which of `counts` are not 0.
+    /// The elements of `counts` that are not 0.
     touched: Vec<u32>,
-    /// Accesses, then the mean wait, by node.
+    /// By node: first accesses, then the mean wait.
     served: Vec<u64>,
     waits_ns: Vec<f64>,
 }
@@ -253,8 +261,7 @@ impl Load {
     }
 }
 
-/// The mean wait of one of `accesses` by `threads`, in an interval that takes `took_ns` without
-/// waiting.
+/// The mean wait of one of `accesses` by `threads`, in an interval of `took_ns` without waits.
 fn mean_wait_ns(accesses: f64, took_ns: f64, threads: f64, service_ns: f64) -> f64 {
     let longer = |wait: f64| {
         let rho = accesses * service_ns / (took_ns + accesses * wait / threads);
@@ -282,13 +289,13 @@ mod tests {
     #[test]
     fn waits() {
         assert_eq!(mean_wait_ns(1e6, 1e6, 1.0, 5.0), 0.0, "nobody else");
-        // Hardly busy: rho = 0.01, W = 0.01 * 5 / (2 * 0.99).
+        // Low load: rho = 0.01, W = 0.01 * 5 / (2 * 0.99).
         let wait = mean_wait_ns(1_000.0, 500_000.0, 1e3, 5.0);
         assert!((wait - 0.02525).abs() < 1e-3, "{wait}");
-        // Two threads and nothing but accesses to one memory: the other one is always ahead.
+        // Two threads that only access one memory: the other one is always ahead in the queue.
         assert_eq!(mean_wait_ns(1e6, 1.0, 2.0, 5.0), 5.0);
-        // Saturated by 16 threads of 100 ns an access: the throughput is that of the memory, 10 ns
-        // an access.
+        // Saturated by 16 threads with 100 ns per access: the throughput is the memory's, 10 ns per
+        // access.
         let (accesses, threads) = (1.6e6, 16.0);
         let wait = mean_wait_ns(accesses, 1e5 * 100.0, threads, 10.0);
         let each = (100.0 + wait) / threads;

@@ -1,4 +1,4 @@
-//! What things cost on the modelled machine, besides the latencies of its topology.
+//! Costs on the modelled machine, besides the latencies of its topology.
 
 use std::str::FromStr;
 
@@ -6,39 +6,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::placement::costs::{CostsError, changed};
 
-/// Times and sizes of the machine and its kernel. Written as `fault_ns=1000,batched=false`; what is
-/// not named keeps its default.
+/// Times and sizes of the machine and its kernel. Written as `fault_ns=1000,batched=false`; the
+/// others keep their defaults.
 ///
-/// The defaults stand for a current server. Measured (2026-11, Linux 6.18, virtual machine of 2
-/// processors): 44 us for a `move_pages` call of one page, 0.4 us a page in calls of 512. The rest
-/// are textbook figures.
+/// The defaults stand for a current server. Measured (2026-11, Linux 6.18, virtual machine with 2
+/// processors): 44 us for a `move_pages` call of one page, and 0.4 us per page in calls of 512. The
+/// other values are textbook figures.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryCosts {
-    /// Time a thread computes between two accesses that miss its caches.
+    /// Computation of a thread between two accesses that miss its caches.
     pub compute_ns: u32,
-    /// The first touch of a page: trap, frame, zeroes.
+    /// The first touch of a page: trap, frame, zeroing.
     pub fault_ns: u32,
-    /// The touch of a page that was reclaimed: read from the swap.
+    /// A touch of a reclaimed page, which is read from swap.
     pub refault_ns: u32,
-    /// A kernel call that moves pages, however many.
+    /// A kernel call that moves pages, of any number.
     pub call_ns: u32,
-    /// What the kernel does for each page of a call, copying apart.
+    /// The kernel's work per page of a call, without copying.
     pub page_ns: u32,
-    /// Flushing a translation on all processors and waiting for it.
+    /// A TLB flush on all processors, with the wait for it.
     pub shootdown_ns: u32,
-    /// Whether a call flushes once for all its pages, or for each.
+    /// Whether a call flushes once for all its pages, or once per page.
     pub batched: bool,
-    /// What one access fetches.
+    /// Bytes fetched per access.
     pub line_bytes: u32,
-    /// Lines under way at once while a page is copied: a page takes its number of lines by this,
-    /// times the latency between the nodes.
+    /// Lines in flight while a page is copied. A copy takes the page's lines divided by this, times
+    /// the latency between the nodes.
     pub lines_in_flight: u32,
-    /// How long a node's memory is busy with one access; 0: never contended.
+    /// How long one access occupies a node's memory. 0: no contention.
     pub service_ns: u32,
-    /// The part of the time of moving pages at epochs that is hidden behind computation: another
-    /// thread's work on a processor that would idle (UPM paper, section 4). What moves on an access
-    /// is never hidden.
+    /// The share of the time of moves at epochs that is hidden behind computation: another thread
+    /// works on a processor that would idle (UPM paper, section 4). Moves on an access are never
+    /// hidden.
     pub hidden: f64,
 }
 
@@ -61,7 +61,7 @@ impl Default for MemoryCosts {
 }
 
 impl MemoryCosts {
-    /// Copying a page of `page_bytes` between nodes that are `latency_ns` apart.
+    /// Copying a page of `page_bytes` between nodes with a latency of `latency_ns`.
     pub(super) fn copy_ns(&self, page_bytes: u32, latency_ns: u32) -> u64 {
         let lines = u64::from(page_bytes.div_ceil(self.line_bytes.max(1)));
         lines * u64::from(latency_ns) / u64::from(self.lines_in_flight.max(1))

@@ -1,10 +1,9 @@
-//! The state of a run, and what an access does to it.
+//! The state of a run, and the effects of an access.
 
 use hither_core::placement::{Action, ActionOutcome, Counters, MemoryPlacement, Nodes};
 use hither_core::{Access, Block, Node, Op, Process};
 
-use super::actions::Waiting;
-use super::clocks::Clocks;
+use super::clocks::{Clocks, Waiting};
 use super::costs::MemoryCosts;
 use super::frames::Frames;
 use crate::placement::report::{PlacementOutcome, ProcessTotals};
@@ -17,23 +16,23 @@ pub(super) struct Engine {
     pub(super) policy: Box<dyn MemoryPlacement>,
     pub(super) nodes: Nodes,
     pub(super) frames: Frames,
-    /// By process, where each has iterations of its own; otherwise all in the first.
+    /// By process if each has its own iterations; otherwise only the first is used.
     pub(super) counts: Vec<Counters>,
     pub(super) by_process: bool,
-    /// The pages that each process touched first, where there are several.
+    /// The pages that each process touched first. Empty with one process.
     pub(super) touched: Vec<Vec<Block>>,
     pub(super) clocks: Clocks,
     pub(super) timeline: Timeline,
     pub(super) costs: MemoryCosts,
     pub(super) page_bytes: u32,
-    /// Pages that were touched before, and those written since they were last read from the swap.
+    /// Pages touched before, and pages written since they were last read from swap.
     pub(super) seen: Vec<bool>,
     pub(super) dirty: Vec<bool>,
     /// Free frames of all nodes.
     pub(super) free: u64,
-    /// References made.
+    /// References done.
     pub(super) done: u64,
-    /// Time between epochs, where they come by time.
+    /// Time between epochs, if epochs come by time.
     pub(super) period_ns: Option<u64>,
     pub(super) next_epoch_ns: u64,
     pub(super) check: bool,
@@ -174,7 +173,7 @@ impl Engine {
         }
     }
 
-    /// A write that `served` took goes to every other copy that the policy lets stand.
+    /// A write served by `served` goes to every other copy that the policy keeps.
     fn written(&mut self, access: &Access, served: Node) {
         self.dirty[access.block.index()] = true;
         self.policy.on_write(access, &self.nodes, &mut self.out);
@@ -203,7 +202,7 @@ impl Engine {
         self.nodes.copies(block).count() as u64
     }
 
-    /// Gives a page a frame; returns its node.
+    /// Gives a page a frame. Returns its node.
     fn fault(&mut self, access: &Access) -> Node {
         let wanted = self.policy.place(access, &self.nodes);
         let at = match self.nodes.free(wanted) {
@@ -247,7 +246,7 @@ impl Engine {
             .on_removed(block, at, &self.nodes, &mut self.out);
     }
 
-    /// Frees a frame of a full node: the clock names the page.
+    /// Frees a frame of a full node. The clock chooses the page.
     fn reclaim(&mut self, at: Node) {
         let victim = self.frames.victim(at);
         self.timeline.totals.evictions += 1;
@@ -258,7 +257,7 @@ impl Engine {
         self.remove(victim, at);
     }
 
-    /// Walks every invariant and panics on a broken one.
+    /// Panics if an invariant does not hold.
     fn walk(&self) {
         self.nodes.check();
         self.policy.check(&self.nodes);

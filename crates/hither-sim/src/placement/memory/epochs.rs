@@ -1,18 +1,18 @@
-//! What happens between accesses: barriers, epochs, the ends of processes, parts of the timeline.
+//! Events between accesses: barriers, epochs, the ends of processes, and intervals of the timeline.
 
 use hither_core::Process;
 use hither_core::placement::{Epoch, EpochKind, Mark};
 
-use super::actions::Waiting;
+use super::clocks::Waiting;
 use super::engine::Engine;
 
 impl Engine {
-    /// Adds the waiting for busy memory.
+    /// Adds the waits for busy memory.
     pub(super) fn add_waits(&mut self) {
         self.timeline.totals.hit_ns += self.clocks.add_waits();
     }
 
-    /// The run is before that reference.
+    /// Handles the events before `reference`.
     pub(super) fn reached(&mut self, reference: u64) {
         if reference >= self.timeline.stop() {
             if self.timeline.warm_up_ends(reference) {
@@ -37,7 +37,7 @@ impl Engine {
         }
     }
 
-    /// A process ended: its pages are nobody's.
+    /// A process ended: its pages are freed.
     pub(super) fn ended(&mut self, process: Process) {
         self.add_waits();
         self.timeline.processes[process.index()].end_ns = self.clocks.of_ns(process);

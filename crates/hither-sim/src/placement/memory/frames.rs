@@ -1,12 +1,12 @@
-//! The frames of each node, and which page gives up its frame where all are taken: CLOCK (second
-//! chance), a hand a node.
+//! The frames of each node, and the choice of the page to reclaim: CLOCK (second chance), with one
+//! hand per node.
 //!
-//! The bit of the clock belongs to the page and not to the frame, so that an access sets it without
-//! looking for the copy that served it; a page and its replicas share it.
+//! The reference bit belongs to the page and not to the frame. So an access sets it without looking
+//! for the copy that served it, and a page and its replicas share it.
 
 use hither_core::{Block, Node, Slot};
 
-/// What is in each frame of each node.
+/// The page in each frame of each node.
 pub(super) struct Frames {
     nodes: Vec<NodeFrames>,
     referenced: Vec<bool>,
@@ -14,7 +14,7 @@ pub(super) struct Frames {
 
 #[derive(Default)]
 struct NodeFrames {
-    /// Grows as frames are first used, so that memory of any size costs nothing.
+    /// It grows as frames are used, so a large memory costs nothing.
     blocks: Vec<Option<Block>>,
     free: Vec<Slot>,
     hand: usize,
@@ -33,7 +33,7 @@ impl Frames {
         self.referenced[block.index()] = true;
     }
 
-    /// Puts a page into a frame of a node that has a free one.
+    /// Puts a page into a free frame of a node.
     pub(super) fn take(&mut self, node: Node, block: Block) -> Slot {
         let of = &mut self.nodes[node.index()];
         match of.free.pop() {
@@ -54,8 +54,7 @@ impl Frames {
         of.free.push(slot);
     }
 
-    /// The page at or after the hand of a node in use that was not touched since the hand came by
-    /// last.
+    /// The first page from the hand on that was not touched since the hand last passed it.
     pub(super) fn victim(&mut self, node: Node) -> Block {
         let of = &mut self.nodes[node.index()];
         loop {
@@ -69,7 +68,7 @@ impl Frames {
         }
     }
 
-    /// Panics where it does not say the same as `copies`, all copies by block, node and frame.
+    /// Panics unless it agrees with `copies`: block, node and frame of all copies.
     pub(super) fn check(&self, copies: impl Iterator<Item = (Block, Node, Slot)>) {
         let mut held = 0;
         for (block, node, slot) in copies {
@@ -97,12 +96,12 @@ mod tests {
         }
         frames.touch(Block(0));
         frames.touch(Block(1));
-        // The hand passes 0 and 1, taking their bits, and finds 2.
+        // The hand passes 0 and 1, clears their bits, and finds 2.
         assert_eq!(frames.victim(node), Block(2));
         frames.release(node, Slot(2));
         assert_eq!(frames.take(node, Block(3)), Slot(2));
         frames.touch(Block(0));
-        // It goes on at 0, which was touched again, and finds 1.
+        // It continues at 0, which was touched again, and finds 1.
         assert_eq!(frames.victim(node), Block(1));
     }
 }

@@ -1,16 +1,16 @@
-//! What is known of the references before the run: who owns which object, when processes end, who
+//! What the engine must know before the run: owners of objects, ends of processes, users of pages.
 //! accesses what.
 
 use hither_core::placement::Counters;
 use hither_core::{Access, Process};
 
 use crate::caches::Error;
-use crate::placement::source::{BATCH, Source};
+use crate::placement::source::{BATCH_REFERENCES, Source};
 use crate::references::References;
 
 impl<R: References> Source<'_, R> {
-    /// What must be known before the run, in one pass; of a trace of one process, and for a policy
-    /// without foresight, nothing need be read for it.
+    /// Collects this in one pass. Nothing is read for a trace of one process and a policy without
+    /// foresight.
     pub(super) fn known(&self, foresight: bool) -> Result<TraceSummary, Error> {
         let processes = self.references.processes();
         let totals = || Counters::new(self.nodes, self.references.blocks());
@@ -59,7 +59,7 @@ impl<R: References> Source<'_, R> {
     }
 
     fn each(&self, mut each: impl FnMut(&Access)) -> Result<(), Error> {
-        let mut batch = Vec::with_capacity(BATCH);
+        let mut batch = Vec::with_capacity(BATCH_REFERENCES);
         let mut start = 0;
         while start < self.references.references() {
             self.fill(start, &mut batch)?;
@@ -73,14 +73,13 @@ impl<R: References> Source<'_, R> {
 pub(super) struct TraceSummary {
     /// All accesses by page and node, for policies with foresight.
     pub(super) totals: Option<Counters>,
-    /// The process that is the first to use each object, by object; nothing where there is one
-    /// process.
+    /// The process that first uses each object. Empty with one process.
     pub(super) owners: Vec<Process>,
-    /// When each process but the last to end makes its last access.
+    /// The last access of each process, except for the process that ends last.
     pub(super) ends: Vec<End>,
 }
 
-/// A process makes its last access before that reference.
+/// A process makes its last access before this reference.
 #[derive(Clone, Copy)]
 pub(super) struct End {
     pub(super) reference: u64,

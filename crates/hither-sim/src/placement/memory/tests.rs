@@ -1,4 +1,4 @@
-//! Small runs, worked out by hand.
+//! Small runs with results computed by hand.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn references(rows: &[Row]) -> InMemory {
     InMemory::new(rows.iter().map(access).collect(), Needs::NOTHING)
 }
 
-/// Nothing but latencies: what the tests add to it is seen alone.
+/// Only latencies, so the effect of each test's change is visible alone.
 fn free_of_charge() -> MemoryCosts {
     MemoryCosts {
         fault_ns: 0,
@@ -62,7 +62,7 @@ fn first_touch(
     run(&references(rows), &configuration, &costs, &options()).unwrap()
 }
 
-/// Does a list of things in turn, one an access, and writes down what it hears.
+/// Executes a list of actions, one per access, and records what it is told.
 #[derive(Default)]
 struct Scripted {
     actions: Vec<Vec<Action>>,
@@ -398,8 +398,7 @@ fn busy_memory_is_waited_for() {
         service_ns: 100_000,
         ..free_of_charge()
     };
-    // Memory that takes far longer than anything else: there is always the other thread's access
-    // ahead.
+    // Memory that takes far longer than everything else: the other thread's access is always ahead.
     let rows = [(0, 0, 0, 10, Op::Read), (1, 1, 0, 10, Op::Read)];
     let calm = first_touch(&rows, topology.clone(), 4, free_of_charge());
     let waited = first_touch(&rows, topology.clone(), 4, busy);
@@ -488,7 +487,7 @@ fn processes_go_their_own_ways() {
     );
     let of = outcome.processes.iter();
     let of: Vec<_> = of.map(|of| (of.local, of.misses, of.end_ns)).collect();
-    // Process 1 comes after the first iteration of process 0, which took 10 accesses.
+    // Process 1 starts after the first iteration of process 0, which had 10 accesses.
     assert_eq!(of, [(14, 1, 15 * local), (3, 2, (10 + 5) * local)]);
 }
 

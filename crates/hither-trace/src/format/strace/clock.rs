@@ -1,21 +1,21 @@
-//! The time of a line, from whichever clock the log was written with.
+//! The time of a line, from any of the clocks of strace.
 
 use super::line::Time;
 
 const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
 
-/// Times since the first one.
+/// Times relative to the first one.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     first_ns: Option<u64>,
-    /// Days that went by, for logs that only tell the time of day.
+    /// Days passed so far, for logs with the time of day only.
     midnights_ns: u64,
     last_of_day_ns: u64,
     pub(super) now_ns: u64,
 }
 
 impl Clock {
-    /// The time of a line, never before that of an earlier one.
+    /// The time of a line. It never decreases.
     pub(super) fn at(&mut self, time: Option<Time>) -> u64 {
         let absolute = match time {
             None => self

@@ -1,8 +1,7 @@
-//! Which file a descriptor means, and where in it the next read begins: what the kernel knows and
-//! the log does not say.
+//! The file of each descriptor, and the position of the next read in it, which a log does not show.
 //!
-//! A descriptor belongs to a table, and points to an open file with a position. `dup` and `fork`
-//! make two descriptors point to one open file, whose position they share; threads share the table
+//! A descriptor belongs to a table and points to an open file with a position. After `dup` and
+//! `fork` two descriptors point to one open file and share its position. Threads share the table
 //! itself.
 
 use std::cell::{Cell, RefCell};
@@ -10,15 +9,15 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-/// A file that was opened.
+/// An open file.
 #[derive(Debug)]
 pub(super) struct OpenFile {
-    /// As `open` had it, behind the folder that it is relative to where that is known.
+    /// The path of `open`, appended to the folder that it is relative to, if that is known.
     pub(super) path: Vec<u8>,
     pub(super) position: Cell<u64>,
     /// Writes go to the end.
     pub(super) append: bool,
-    /// Its number in the trace, once it was asked for.
+    /// Its number in the trace, after its first access.
     pub(super) object: Cell<Option<u32>>,
 }
 
@@ -32,8 +31,8 @@ impl OpenFile {
         }
     }
 
-    /// Whether the path may be that of a regular file. `-y` writes `pipe:[1]` and the like for what
-    /// has no path.
+    /// Whether the path may be that of a regular file. `-y` writes `pipe:[1]` and the like for
+    /// files without a path.
     pub(super) fn is_regular(&self) -> bool {
         let path = &self.path;
         let nameless = [
@@ -50,30 +49,30 @@ impl OpenFile {
     }
 }
 
-/// The descriptors of a process, and the folder that its paths start from.
+/// The descriptors of a process, and its working folder.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Table {
-    files: FxHashMap<u32, Descriptor>,
-    /// Empty where it is not known.
+pub(super) struct DescriptorTable {
+    files: FxHashMap<u32, OpenDescriptor>,
+    /// Empty if it is not known.
     folder: Vec<u8>,
 }
 
 #[derive(Clone, Debug)]
-struct Descriptor {
+struct OpenDescriptor {
     file: Rc<OpenFile>,
     close_on_exec: bool,
 }
 
-/// A table as threads share it.
-pub(super) type SharedTable = Rc<RefCell<Table>>;
+/// A table that threads share.
+pub(super) type SharedDescriptorTable = Rc<RefCell<DescriptorTable>>;
 
-impl Table {
+impl DescriptorTable {
     pub(super) fn get(&self, descriptor: u32) -> Option<Rc<OpenFile>> {
         self.files.get(&descriptor).map(|entry| entry.file.clone())
     }
 
     pub(super) fn put(&mut self, descriptor: u32, file: Rc<OpenFile>, close_on_exec: bool) {
-        let entry = Descriptor {
+        let entry = OpenDescriptor {
             file,
             close_on_exec,
         };
@@ -97,7 +96,7 @@ impl Table {
         self.folder = folder;
     }
 
-    /// A path seen from `folder`, or from the current one.
+    /// Resolves a path relative to `folder`, or to the working folder.
     pub(super) fn resolve(&self, folder: Option<&[u8]>, path: Vec<u8>) -> Vec<u8> {
         let folder = folder.unwrap_or(&self.folder);
         if path.starts_with(b"/") || folder.is_empty() {

@@ -1,14 +1,13 @@
-//! The lines of a log of strace, taken apart: who, when, which call with which arguments, what came
-//! of it.
+//! Parses the lines of a strace log: thread, time, call, arguments and result.
 
 use crate::text::{decimal, hexadecimal, seconds};
 
 /// A line of the log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LogLine<'l> {
-    /// The thread, 0 where the log does not say (without `-f`).
+    /// The thread. 0 if the log has none (without `-f`).
     pub(super) tid: u32,
-    /// When, in nanoseconds since midnight, the epoch, or the line before.
+    /// The time, since midnight, since the epoch, or since the last line.
     pub(super) time: Option<Time>,
     pub(super) event: Event<'l>,
 }
@@ -21,20 +20,20 @@ pub(super) enum Time {
     SinceLast(u64),
 }
 
-/// What a line says.
+/// The contents of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event<'l> {
     /// A frame of the stack of the call before.
     Frame(&'l [u8]),
-    /// A call, whole: `read(3, "x", 1) = 1`.
+    /// A complete call: `read(3, "x", 1) = 1`.
     Call(&'l [u8]),
-    /// How a call began that another thread interrupted.
+    /// The beginning of a call that another thread interrupted.
     Begin(&'l [u8]),
-    /// How such a call ended: all behind `<... read resumed>`.
+    /// The end of such a call: the text after `<... read resumed>`.
     End(&'l [u8]),
-    /// The thread is gone.
+    /// The thread ended.
     Exit,
-    /// A signal, or what strace says about itself.
+    /// A signal, or a message of strace.
     Other,
 }
 
@@ -44,20 +43,20 @@ pub(super) struct Call<'l> {
     pub(super) name: &'l [u8],
     /// Between the parentheses.
     pub(super) arguments: &'l [u8],
-    /// What it returned; none if it failed or did not return.
+    /// Its result. `None` if it failed or did not return.
     pub(super) result: Option<u64>,
-    /// What `-y` says about the file that it returned.
+    /// The annotation by `-y` of the file that it returned.
     pub(super) path: Option<&'l [u8]>,
 }
 
-/// A descriptor, and what `-y` says about its file.
+/// A descriptor, and its annotation by `-y`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Descriptor<'l> {
+pub(super) struct DescriptorArgument<'l> {
     pub(super) number: u32,
     pub(super) path: Option<&'l [u8]>,
 }
 
-/// Takes a line apart; none if strace writes no such line.
+/// Parses a line. `None` if strace does not write such lines.
 pub(super) fn entry(line: &[u8]) -> Option<LogLine<'_>> {
     let bare = |event| {
         Some(LogLine {
@@ -87,7 +86,7 @@ pub(super) fn entry(line: &[u8]) -> Option<LogLine<'_>> {
         Some(time) => (Some(time), behind),
         None => (None, rest.trim_ascii_start()),
     };
-    // `-r` next to another clock puts the time since the last line in parentheses.
+    // Next to another clock, `-r` writes the time since the last line in parentheses.
     let body = match body.strip_prefix(b"(+") {
         Some(rest) => &rest[memchr::memchr(b')', rest)? + 1..],
         None => body,
@@ -116,7 +115,7 @@ fn event(body: &[u8]) -> Option<Event<'_>> {
     split(body).map(|_| Event::Call(body))
 }
 
-/// The call in the body of a line.
+/// Parses the call in the body of a line.
 pub(super) fn call(body: &[u8]) -> Option<Call<'_>> {
     let name = name(body)?;
     let (call, came) = split(body)?;
@@ -144,8 +143,8 @@ fn name(body: &[u8]) -> Option<&[u8]> {
     (length > 0 && body.get(length) == Some(&b'(')).then(|| &body[..length])
 }
 
-/// The call up to its closing parenthesis, which is left out, and what is behind the `=`. Strings
-/// in the arguments may hold either, so the last of them counts.
+/// The call before its closing parenthesis, and the text after the `=`. Strings in the arguments
+/// may contain both, so the last occurrence counts.
 fn split(body: &[u8]) -> Option<(&[u8], &[u8])> {
     for at in memchr::memrchr_iter(b'=', body) {
         if let Some(call) = body[..at].trim_ascii_end().strip_suffix(b")")
@@ -184,7 +183,7 @@ fn time(text: &[u8]) -> Option<Time> {
     }
     memchr::memchr(b'.', text)?;
     let ns = seconds(text).ok()?;
-    // A relative time of three years is none, and an epoch of 1973 neither.
+    // A relative time is shorter than three years, and an epoch is later than 1973.
     const THREE_YEARS_NS: u64 = 100_000_000 * 1_000_000_000;
     Some(if ns < THREE_YEARS_NS {
         Time::SinceLast(ns)
@@ -193,9 +192,8 @@ fn time(text: &[u8]) -> Option<Time> {
     })
 }
 
-/// The path in the `<...>` at the beginning, where it names a file that may be a regular one, and
-/// what follows. strace escapes `<` and `>` in paths; within the brackets `-yy` adds what a device
-/// is in brackets of its own.
+/// The path in the `<...>` at the beginning, and the text after it. strace escapes `<` and `>` in
+/// paths. With `-yy`, the description of a device follows the path in brackets of its own.
 fn annotated(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let inner = text.strip_prefix(b"<")?;
     let end = memchr::memchr2(b'<', b'>', inner)?;
@@ -210,8 +208,8 @@ fn annotated(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((path, rest))
 }
 
-/// The descriptor at the beginning of arguments, and what follows its comma.
-pub(super) fn descriptor(arguments: &[u8]) -> Option<(Descriptor<'_>, &[u8])> {
+/// The descriptor at the beginning of arguments, and the text after its comma.
+pub(super) fn descriptor(arguments: &[u8]) -> Option<(DescriptorArgument<'_>, &[u8])> {
     let digits = arguments.iter().take_while(|byte| byte.is_ascii_digit());
     let (digits, rest) = arguments.split_at(digits.count());
     let (path, rest) = match annotated(rest) {
@@ -221,10 +219,10 @@ pub(super) fn descriptor(arguments: &[u8]) -> Option<(Descriptor<'_>, &[u8])> {
     let number = number(digits)?;
     let rest = rest.strip_prefix(b"(deleted)").unwrap_or(rest);
     let rest = rest.strip_prefix(b",").unwrap_or(rest).trim_ascii();
-    Some((Descriptor { number, path }, rest))
+    Some((DescriptorArgument { number, path }, rest))
 }
 
-/// The string in quotes at the beginning, with its escapes undone, and what follows its comma.
+/// The quoted string at the beginning, unescaped, and the text after its comma.
 pub(super) fn quoted(arguments: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut rest = arguments.strip_prefix(b"\"")?;
     let mut text = Vec::new();
@@ -242,7 +240,7 @@ pub(super) fn quoted(arguments: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     Some((text, rest.trim_ascii()))
 }
 
-/// A path as `-y` writes it, with its escapes undone.
+/// Unescapes a path of `-y`.
 pub(super) fn unescaped(path: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(path.len());
     let mut rest = path;
@@ -256,7 +254,7 @@ pub(super) fn unescaped(path: &[u8]) -> Vec<u8> {
     text
 }
 
-/// Undoes the escape whose backslash is gone, and returns what follows.
+/// Unescapes one character, whose backslash is already removed. Returns the text after it.
 fn escape<'l>(rest: &'l [u8], text: &mut Vec<u8>) -> Option<&'l [u8]> {
     let (&first, behind) = rest.split_first()?;
     let octal = |digits: &[u8]| {
@@ -319,7 +317,7 @@ pub(super) struct RawFrame<'l> {
     pub(super) offset: u64,
 }
 
-/// A frame as it is written: `module(function+0x12) [0x3456]`, where the function may be missing.
+/// Parses a frame, `module(function+0x12) [0x3456]`. The function may be missing.
 pub(super) fn frame(text: &[u8]) -> Option<RawFrame<'_>> {
     let text = text.strip_suffix(b"]")?;
     let at = memchr::memmem::rfind(text, b" [")?;
@@ -332,7 +330,7 @@ pub(super) fn frame(text: &[u8]) -> Option<RawFrame<'_>> {
             offset,
         });
     };
-    // Demangled functions hold parentheses themselves; a module's name hardly does.
+    // Demangled functions contain parentheses. Names of modules hardly ever do.
     let open = memchr::memchr(b'(', inner)?;
     let function = &inner[open + 1..];
     let function = match memchr::memmem::rfind(function, b"+0x") {

@@ -6,10 +6,10 @@ use super::line::frame;
 use crate::schema::{Frame, SiteRow};
 use crate::sink::Sink;
 
-/// Frames of a stack that are kept, the innermost first.
-const FRAMES_MAX: usize = 64;
+/// Frames kept per stack, from the innermost on.
+const STACK_FRAMES_MAX: usize = 64;
 
-/// The stack below the last call, and the call sites so far.
+/// The stack of the last call, and all call sites so far.
 #[derive(Debug, Default)]
 pub(super) struct Stack {
     frames: Vec<Frame>,
@@ -21,7 +21,7 @@ impl Stack {
     /// Takes in a frame as strace writes it.
     pub(super) fn push(&mut self, text: &[u8]) {
         match frame(text) {
-            Some(frame) if self.frames.len() < FRAMES_MAX => {
+            Some(frame) if self.frames.len() < STACK_FRAMES_MAX => {
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 self.frames.push(Frame {
                     module: text(frame.module),
@@ -34,7 +34,7 @@ impl Stack {
         }
     }
 
-    /// The call site of the stack, which is empty then.
+    /// The call site of the stack. Clears the stack.
     pub(super) fn site(&mut self, sink: &mut dyn Sink) -> u32 {
         let truncated = std::mem::take(&mut self.truncated);
         let frames = std::mem::take(&mut self.frames);
@@ -57,9 +57,9 @@ impl Stack {
     }
 }
 
-/// Names a call site as `hither record` does, but by the paths of modules, since a log has no
-/// build-ids: the sum over the distinct frames of a hash of module and offset. Never 0, which is
-/// the unknown site's.
+/// The signature of a call site: the sum, over its distinct frames, of a hash of module and offset.
+/// It is computed as in `hither record`, but from the paths of modules, since a log has no
+/// build-ids. It is never 0, the signature of the unknown site.
 fn signature(stack: &[Frame]) -> u64 {
     let mut mixes: Vec<u64> = stack
         .iter()
@@ -73,8 +73,8 @@ fn signature(stack: &[Frame]) -> u64 {
     sum.max(1)
 }
 
-/// Whether a module is plumbing between a program and the kernel, whose functions name no call
-/// site.
+/// Whether a module is a runtime library between the program and the kernel. Its functions do not
+/// name call sites.
 fn is_runtime(module: &str) -> bool {
     const RUNTIME: &[&str] = &[
         "ld",

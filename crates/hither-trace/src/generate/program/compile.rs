@@ -1,18 +1,23 @@
-//! Building a large program: tar packs the sources, then make runs compilers, many short processes
-//! each for a source and the headers that it includes, while cscope indexes all sources; at last
-//! the linker reads all objects.
+//! The build of a large program. tar packs the sources. Then make runs compilers, many short
+//! processes, each for one source and the headers that it includes, while cscope indexes all
+//! sources. Last, the linker reads all objects.
 //!
-//! The paper did it with Linux 2.6.12 and says which programs ran and that compilers read headers
-//! many times. Chosen here: numbers and sizes (a twelfth of that kernel's by default); headers by
-//! Zipf's law, each once a source; whole files in one call, as cc1 reads them; buffers of 10 KiB in
-//! tar and of 4 KiB in cscope, which reads by stdio; an assembler after each compiler, fed through
-//! a temporary file; objects half as large again as their sources, tar's output a quarter of its
-//! input (gzip), cscope's half. Each new process goes to a node with the fewest running ones.
+//! The paper used Linux 2.6.12. It names the programs and says that compilers read headers many
+//! times. The rest is chosen here:
+//! - numbers and sizes: a twelfth of that kernel's by default;
+//! - headers by Zipf's law, each once per source;
+//! - whole files in one call, as cc1 reads them; buffers of 10 KiB in tar, and of 4 KiB in cscope,
+//!   which uses stdio;
+//! - an assembler after each compiler, fed through a temporary file;
+//! - objects are one and a half times as large as their sources, tar's output is a quarter of its
+//!   input (gzip), cscope's half;
+//! - each new process runs on a node with the fewest running threads.
 
-use super::files::{Balance, File, Job, Pace, Piece, work};
-use super::{Execution, Program, Stopped, THREADS_MAX, count, switch};
-use crate::generate::Scatter;
-use crate::generate::zipf::Ranks;
+use super::definition::{Program, THREADS_MAX, count, switch};
+use super::execution::{Execution, Stopped};
+use super::files::{File, FileRequest, Job, Scheduler, TimeModel, work};
+use crate::generate::permutation::Permutation;
+use crate::generate::zipf::ZipfRanks;
 use crate::schema::RowOp;
 use hither_core::Random;
 use hither_core::registry::{Param, ParamKind};
@@ -21,8 +26,8 @@ use hither_core::spec::Values;
 /// The line in the registry.
 pub(super) const ENTRY: Program = Program {
     name: "compile",
-    summary: "tar, then compilers that share headers beside cscope, then the linker; a compiler \
-              at a time a thread",
+    summary: "tar, then compilers that share headers beside cscope, then the linker; one \
+              compiler per thread at a time",
     source: "the Tar + Gcc + Cscope test of the dual-layered file cache (sections 4 and 5)",
     params: &[
         count("sources", "how many source files", 1000, 1 << 20),
@@ -58,39 +63,45 @@ pub(super) const ENTRY: Program = Program {
     run,
 };
 
-/// As much as there is, in one call (2 GiB less a page is what one call can move).
-const WHOLE: u64 = (1 << 31) - (1 << 12);
-const TAR_BUFFER: u64 = 10 << 10;
-const STDIO_BUFFER: u64 = 4 << 10;
+/// The largest request of one call: 2 GiB less a page. Whole files are read with it.
+const CALL_BYTES_MAX: u64 = (1 << 31) - (1 << 12);
+const TAR_BUFFER_BYTES: u64 = 10 << 10;
+const STDIO_BUFFER_BYTES: u64 = 4 << 10;
 
-/// Reads all of `files` and writes `output` in between, in proportion to what was read.
-fn filter(files: &[File], output: File, buffer: u64, [reads, writes]: [u32; 2]) -> Vec<Piece> {
+/// Reads all of `files`, and writes `output` along the way in proportion to what was read.
+fn filter(
+    files: &[File],
+    output: File,
+    buffer: u64,
+    [reads, writes]: [u32; 2],
+) -> Vec<FileRequest> {
     let whole: u64 = files.iter().map(|file| file.bytes).sum();
     let mut written = output.whole(writes, RowOp::Write, buffer).peekable();
-    let (mut done, mut pieces) = (0, Vec::new());
-    for piece in files
+    let (mut done, mut requests) = (0, Vec::new());
+    for request in files
         .iter()
         .flat_map(|file| file.whole(reads, RowOp::Read, buffer))
     {
-        pieces.push(piece);
-        done += piece.length;
+        requests.push(request);
+        done += request.length;
         let due = (u128::from(done) * u128::from(output.bytes) / u128::from(whole)) as u64;
-        while let Some(piece) = written.next_if(|piece| piece.offset + piece.length <= due) {
-            pieces.push(piece);
+        while let Some(request) = written.next_if(|request| request.offset + request.length <= due)
+        {
+            requests.push(request);
         }
     }
-    pieces.extend(written);
-    pieces
+    requests.extend(written);
+    requests
 }
 
-/// The compiler's or the assembler's turn for a source.
+/// What the next process of a slot does with a source.
 #[derive(Clone, Copy)]
-enum Step {
+enum BuildStep {
     Compile(usize),
     Assemble(usize, File),
 }
 
-/// The call sites of the build's programs: two each, where it reads and where it writes.
+/// The call sites of the build's programs: one that reads and one that writes for each.
 struct Sites {
     tar: [u32; 2],
     compiler: [u32; 2],
@@ -119,27 +130,27 @@ impl Sites {
 /// Draws the headers of each source.
 struct Includes {
     headers: Vec<File>,
-    /// How many a source includes.
+    /// Headers per source.
     count: usize,
-    popular: Ranks,
-    scatter: Scatter,
+    popular: ZipfRanks,
+    permutation: Permutation,
     random: Random,
     /// The last source that included each header.
     seen: Vec<usize>,
 }
 
 impl Includes {
-    /// The reads of the headers of the source with this number.
-    fn read(&mut self, number: usize, site: u32, pieces: &mut Vec<Piece>) {
+    /// The reads of the headers of source `number`.
+    fn read(&mut self, number: usize, site: u32, requests: &mut Vec<FileRequest>) {
         for _ in 0..self.count {
             let rank = self.popular.draw(&mut self.random) - 1;
-            let mut header = self.scatter.place(rank) as usize;
-            // One that it has already brings in the next that it has not.
+            let mut header = self.permutation.apply(rank) as usize;
+            // A header that the source has already included stands for the next one not included.
             while self.seen[header] == number {
                 header = (header + 1) % self.headers.len();
             }
             self.seen[header] = number;
-            pieces.extend(self.headers[header].whole(site, RowOp::Read, WHOLE));
+            requests.extend(self.headers[header].whole(site, RowOp::Read, CALL_BYTES_MAX));
         }
     }
 }
@@ -156,23 +167,30 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
     let all: Vec<File> = sources.iter().chain(&headers).copied().collect();
     let total: u64 = all.iter().map(|file| file.bytes).sum();
     let sites = Sites::new(execution);
-    let mut pace = Pace::new(execution.random(1));
-    let mut balance = Balance::new(execution, execution.random(2));
+    let mut time_model = TimeModel::new(execution.random(1));
+    let mut scheduler = Scheduler::new(execution, execution.random(2));
     let mut now = 0;
 
     if values.count(6) == 1 {
         let archive = File::new(execution, "/usr/src/linux.tar.gz", total.div_ceil(4));
-        let pieces = filter(&all, archive, TAR_BUFFER, sites.tar);
+        let requests = filter(&all, archive, TAR_BUFFER_BYTES, sites.tar);
         let tar = ["tar", "czf", "/usr/src/linux.tar.gz", "/usr/src/linux"];
-        now = alone(execution, &mut pace, &mut balance, now, &tar, pieces)?;
+        now = alone(
+            execution,
+            &mut time_model,
+            &mut scheduler,
+            now,
+            &tar,
+            requests,
+        )?;
     }
 
-    let popular = Ranks::new(values.count(2), values.real(5));
-    let scatter = Scatter::new(values.count(2), random.bits());
+    let popular = ZipfRanks::new(values.count(2), values.real(5));
+    let permutation = Permutation::new(values.count(2), random.bits());
     let mut includes = Includes {
         count: values.count(4).min(values.count(2)) as usize,
         popular,
-        scatter,
+        permutation,
         random,
         seen: vec![usize::MAX; headers.len()],
         headers,
@@ -186,73 +204,91 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
     let jobs = execution.threads();
     let mut index = (values.count(7) == 1).then(|| {
         let output = File::new(execution, "/usr/src/linux/cscope.out", total.div_ceil(2));
-        filter(&all, output, STDIO_BUFFER, sites.cscope)
+        filter(&all, output, STDIO_BUFFER_BYTES, sites.cscope)
     });
     let mut started = 0;
-    let mut after: Vec<Option<Step>> = vec![None; jobs as usize];
-    // The slot after the compilers' is cscope's.
+    let mut after: Vec<Option<BuildStep>> = vec![None; jobs as usize];
+    // The last slot, after the compilers', is cscope's.
     let slots = jobs + u32::from(index.is_some());
-    let next = |execution: &mut Execution, balance: &mut Balance, slot: u32| {
+    let next = |execution: &mut Execution, scheduler: &mut Scheduler, slot: u32| {
         if slot == jobs {
-            let pieces = index.take()?;
-            let cscope = balance.process(execution, &["cscope", "-b", "-R"]);
-            return Some(Job::of_new(cscope, pieces));
+            let requests = index.take()?;
+            let cscope = scheduler.process(execution, &["cscope", "-b", "-R"]);
+            return Some(Job::of_new(cscope, requests));
         }
         execution.done(started as f64 / sources.len() as f64);
         let step = after[slot as usize].take().or_else(|| {
-            let step = (started < sources.len()).then_some(Step::Compile(started))?;
+            let step = (started < sources.len()).then_some(BuildStep::Compile(started))?;
             started += 1;
             Some(step)
         })?;
         match step {
-            Step::Compile(number) => {
+            BuildStep::Compile(number) => {
                 let source = sources[number];
                 let assembly =
                     File::new(execution, format!("/tmp/cc{number:06}.s"), source.bytes * 3);
-                let reads = source.whole(sites.compiler[0], RowOp::Read, WHOLE);
-                let mut pieces: Vec<Piece> = reads.collect();
-                includes.read(number, sites.header, &mut pieces);
-                pieces.extend(assembly.whole(sites.compiler[1], RowOp::Write, STDIO_BUFFER));
-                after[slot as usize] = Some(Step::Assemble(number, assembly));
-                let compiler = balance.process(execution, &["cc1", "-O2"]);
-                Some(Job::of_new(compiler, pieces))
+                let reads = source.whole(sites.compiler[0], RowOp::Read, CALL_BYTES_MAX);
+                let mut requests: Vec<FileRequest> = reads.collect();
+                includes.read(number, sites.header, &mut requests);
+                requests.extend(assembly.whole(
+                    sites.compiler[1],
+                    RowOp::Write,
+                    STDIO_BUFFER_BYTES,
+                ));
+                after[slot as usize] = Some(BuildStep::Assemble(number, assembly));
+                let compiler = scheduler.process(execution, &["cc1", "-O2"]);
+                Some(Job::of_new(compiler, requests))
             }
-            Step::Assemble(number, assembly) => {
+            BuildStep::Assemble(number, assembly) => {
                 let read = assembly.whole(sites.assembler[0], RowOp::Read, 32 << 10);
                 let output = objects[number];
-                let written = output.whole(sites.assembler[1], RowOp::Write, STDIO_BUFFER);
-                let pieces = read.chain(written).collect();
-                Some(Job::of_new(balance.process(execution, &["as"]), pieces))
+                let written = output.whole(sites.assembler[1], RowOp::Write, STDIO_BUFFER_BYTES);
+                let requests = read.chain(written).collect();
+                Some(Job::of_new(scheduler.process(execution, &["as"]), requests))
             }
         }
     };
-    now = work(execution, &mut pace, &mut balance, slots, now, next)?;
+    now = work(execution, &mut time_model, &mut scheduler, slots, now, next)?;
+    let (linker, requests) = link(execution, &objects, &sites);
+    alone(
+        execution,
+        &mut time_model,
+        &mut scheduler,
+        now,
+        &linker,
+        requests,
+    )?;
+    Ok(())
+}
 
+/// The linker, which reads all objects and writes the kernel's image: its command and its requests.
+fn link(
+    execution: &mut Execution,
+    objects: &[File],
+    sites: &Sites,
+) -> ([&'static str; 3], Vec<FileRequest>) {
     let size = objects.iter().map(|object| object.bytes).sum::<u64>();
     let image = File::new(execution, "/usr/src/linux/vmlinux", size.div_ceil(2));
     let read = objects
         .iter()
-        .flat_map(|object| object.whole(sites.linker[0], RowOp::Read, WHOLE));
+        .flat_map(|object| object.whole(sites.linker[0], RowOp::Read, CALL_BYTES_MAX));
     let written = image.whole(sites.linker[1], RowOp::Write, 256 << 10);
-    let pieces = read.chain(written).collect();
-    let linker = ["ld", "-o", "vmlinux"];
-    alone(execution, &mut pace, &mut balance, now, &linker, pieces)?;
-    Ok(())
+    (["ld", "-o", "vmlinux"], read.chain(written).collect())
 }
 
-/// A program that runs alone, to its end.
+/// Runs one program by itself until it ends.
 fn alone(
     execution: &mut Execution,
-    pace: &mut Pace,
-    balance: &mut Balance,
+    time_model: &mut TimeModel,
+    scheduler: &mut Scheduler,
     now: u64,
     command: &[&str],
-    pieces: Vec<Piece>,
+    requests: Vec<FileRequest>,
 ) -> Result<u64, Stopped> {
-    let mut pieces = Some(pieces);
-    let next = |execution: &mut Execution, balance: &mut Balance, _| {
-        let pieces = pieces.take()?;
-        Some(Job::of_new(balance.process(execution, command), pieces))
+    let mut requests = Some(requests);
+    let next = |execution: &mut Execution, scheduler: &mut Scheduler, _| {
+        let requests = requests.take()?;
+        Some(Job::of_new(scheduler.process(execution, command), requests))
     };
-    work(execution, pace, balance, 1, now, next)
+    work(execution, time_model, scheduler, 1, now, next)
 }

@@ -1,8 +1,8 @@
-//! What a program is given to run in: it makes processes, threads, files, regions and call sites,
-//! says what its threads touch, and hears where they run.
+//! The environment of a program. The program creates processes, threads, files, regions and call
+//! sites here, pushes the accesses of its threads, and asks on which nodes they run.
 //!
-//! Numbers are the program's own, in the order in which things are made; whoever merges several
-//! programs gives them new ones. What is made goes over a channel ahead of the rows that use it.
+//! Numbers are the program's own, in order of creation; [`ProgramMix`](super::ProgramMix) renumbers
+//! them. What was created is sent ahead of the rows that use it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,25 +13,25 @@ use hither_core::random::{Random, mix};
 
 use crate::schema::{AccessRow, ObjectKind, ObjectRow};
 
-/// Rows that are handed on at a time, and after which an event loop should settle.
+/// Rows per batch. An event loop should settle after as many.
 pub(crate) const BATCH_ROWS: usize = 1 << 14;
 
-/// Nobody takes rows any more: the trace cannot be written. A program ends at once.
+/// The receiver is gone, because the trace cannot be written. The program ends at once.
 #[derive(Debug)]
 pub(crate) struct Stopped;
 
-/// Rows in order of time, and what was made before them.
+/// Rows in order of time, and what was created before them.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct RowBatch {
     pub(super) objects: Vec<ObjectRow>,
-    /// Functions.
+    /// Names of functions.
     pub(super) sites: Vec<String>,
-    /// Programs and their arguments.
+    /// Executables and their arguments.
     pub(super) processes: Vec<(String, Vec<String>)>,
-    /// The process of each.
+    /// The process of each thread.
     pub(super) threads: Vec<u32>,
     pub(super) rows: Vec<AccessRow>,
-    /// How much of the work is done, from 0 to 1.
+    /// The share of the work that is done, from 0 to 1.
     pub(super) done: f64,
 }
 
@@ -43,7 +43,7 @@ struct ThreadState {
     rows: u64,
 }
 
-/// The run of a program.
+/// A run of a program.
 #[derive(Debug)]
 pub(crate) struct Execution {
     threads: u32,
@@ -59,27 +59,28 @@ pub(crate) struct Execution {
     processes: u32,
     objects: u32,
     sites: u32,
-    batch: Batch,
-    /// Rows of the batch that are in order, and the last time of any so far.
+    batch: RowBatch,
+    /// Number of rows of the batch that are in order, and the latest time so far.
     settled: usize,
     settled_ns: u64,
-    out: SyncSender<Batch>,
+    out: SyncSender<RowBatch>,
 }
 
 /// How a program is to run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Setting {
+pub(super) struct ExecutionSettings {
     pub(super) threads: u32,
     pub(super) nodes: u32,
     pub(super) seed: u64,
     pub(super) migrate_every: u64,
     pub(super) iterates: bool,
-    /// Threads of the programs before it in a mix: theirs is the turn after those.
+    /// Number of threads of the programs before this one in the mix. Nodes are dealt in turn over
+    /// all.
     pub(super) threads_before: u32,
 }
 
 impl Execution {
-    pub(super) fn new(setting: Setting, out: SyncSender<Batch>) -> Execution {
+    pub(super) fn new(setting: ExecutionSettings, out: SyncSender<RowBatch>) -> Execution {
         Execution {
             threads: setting.threads,
             nodes: setting.nodes,
@@ -93,30 +94,30 @@ impl Execution {
             processes: 0,
             objects: 0,
             sites: 1,
-            batch: Batch::default(),
+            batch: RowBatch::default(),
             settled: 0,
             settled_ns: 0,
             out,
         }
     }
 
-    /// How many threads the user wants to work at a time.
+    /// The number of threads that work at the same time, as the user chose.
     pub(crate) fn threads(&self) -> u32 {
         self.threads
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub(crate) fn nodes(&self) -> u32 {
         self.nodes
     }
 
-    /// A source of random numbers; each number of a stream gives another one, the same in every run
-    /// with this seed.
+    /// A random number generator for `stream`. It depends only on the stream and the seed of the
+    /// run.
     pub(crate) fn random(&self, stream: u64) -> Random {
         Random::new(self.seed ^ mix(stream.wrapping_add(1)))
     }
 
-    /// Starts a process: `command` is its program and its arguments.
+    /// Starts a process. `command` is its executable and its arguments.
     pub(crate) fn process(&mut self, command: &[&str]) -> u32 {
         let arguments = command.iter().map(|&text| text.to_owned()).collect();
         let exe = command.first().copied().unwrap_or_default().to_owned();
@@ -149,12 +150,12 @@ impl Execution {
         self.running[thread as usize].node
     }
 
-    /// A file of that size. The trace lists it from when it is touched first.
+    /// Creates a file. The trace lists it from its first access on.
     pub(crate) fn file(&mut self, path: impl Into<String>, bytes: u64) -> u32 {
         self.object(ObjectKind::File, path.into(), bytes)
     }
 
-    /// A region of memory of that size, as [`Execution::file`].
+    /// Creates a region of memory, in the way of [`Execution::file`].
     pub(crate) fn region(&mut self, name: impl Into<String>, bytes: u64) -> u32 {
         self.object(ObjectKind::Memory, name.into(), bytes)
     }
@@ -171,15 +172,15 @@ impl Execution {
         self.objects - 1
     }
 
-    /// A call site, by the function that it is in.
+    /// Creates a call site in the function of that name.
     pub(crate) fn site(&mut self, function: impl Into<String>) -> u32 {
         self.batch.sites.push(function.into());
         self.sites += 1;
         self.sites - 1
     }
 
-    /// Adds a row of a thread; its process and node follow from the thread. Rows may come in any
-    /// order of time until the next [`Execution::settle`].
+    /// Adds a row. Its process and node follow from its thread. Until the next
+    /// [`Execution::settle`], rows may come in any order of time.
     pub(crate) fn push(&mut self, row: AccessRow) {
         let every = self.migrate_every;
         if every > 0 && !self.iterates && self.nodes > 1 {
@@ -198,13 +199,13 @@ impl Execution {
         });
     }
 
-    /// A parallel construct or an iteration ended at that time, which is not before any row so far.
+    /// Marks the end of a parallel construct or an iteration. No row so far may be later.
     pub(crate) fn mark(&mut self, kind: EpochKind, time_ns: u64) -> Result<(), Stopped> {
         self.push(AccessRow::mark(kind, time_ns));
         self.settle()
     }
 
-    /// An iteration ended: marks it, and deals the threads to the nodes anew if it is time for it.
+    /// Marks the end of an iteration, and migrates the threads where that is due.
     pub(crate) fn iteration_ends(&mut self, time_ns: u64) -> Result<(), Stopped> {
         self.mark(EpochKind::Iteration, time_ns)?;
         self.iterations += 1;
@@ -214,7 +215,7 @@ impl Execution {
         Ok(())
     }
 
-    /// Deals the nodes of the threads to the threads anew, so that each node has as many as before.
+    /// Permutes the nodes of the threads, so that each node keeps its number of threads.
     pub(crate) fn migrate(&mut self) {
         for last in (1..self.running.len()).rev() {
             let other = self.moves.below(last as u64 + 1) as usize;
@@ -223,8 +224,8 @@ impl Execution {
         }
     }
 
-    /// No later row is of an earlier time than these: puts them in order, by time, and those of the
-    /// same time in the order in which they were pushed, and hands them on.
+    /// Puts the rows since the last call in order and sends a full batch. Rows of the same time
+    /// keep their order. The caller promises that no later row has an earlier time.
     pub(crate) fn settle(&mut self) -> Result<(), Stopped> {
         let unsettled = &mut self.batch.rows[self.settled..];
         unsettled.sort_by_key(|row| row.time_ns);
@@ -246,12 +247,12 @@ impl Execution {
         self.out.send(batch).map_err(|_| Stopped)
     }
 
-    /// Says how much of the work is done, from 0 to 1.
+    /// Reports the share of the work that is done, from 0 to 1.
     pub(crate) fn done(&mut self, share: f64) {
         self.batch.done = share;
     }
 
-    /// Hands on what is left.
+    /// Sends what is left.
     pub(super) fn finish(mut self) -> Result<(), Stopped> {
         self.settle()?;
         self.batch.done = 1.0;
@@ -259,9 +260,9 @@ impl Execution {
     }
 }
 
-/// Runs `actors` that each do one thing at a time, in order of time from `start_ns` on: `step` is
-/// told who and when, and says when that one is ready for its next thing; none where it has ended.
-/// Of those ready at the same time the lowest number goes first. Returns when the last one ended.
+/// Runs `actors` in order of time, from `start_ns` on. `step` is called with an actor and the time,
+/// and returns when the actor is ready for its next step, or `None` where it has ended. Of several
+/// ready at the same time, the lowest number goes first. Returns when the last one ended.
 pub(crate) fn take_turns(
     execution: &mut Execution,
     actors: u32,
@@ -293,8 +294,8 @@ mod tests {
     use super::*;
     use crate::schema::RowOp;
 
-    fn execution(out: SyncSender<Batch>, threads: u32, nodes: u32) -> Execution {
-        let setting = Setting {
+    fn execution(out: SyncSender<RowBatch>, threads: u32, nodes: u32) -> Execution {
+        let setting = ExecutionSettings {
             threads,
             nodes,
             seed: 1,

@@ -1,5 +1,5 @@
-//! What programs that use files have in common: how large files are, how long requests take, which
-//! node the scheduler gives a new thread, and working through jobs.
+//! What programs that use files share: file sizes, the duration of requests, the node of a new
+//! thread, and slots that work through jobs.
 
 use std::vec;
 
@@ -8,43 +8,43 @@ use hither_core::random::Random;
 use super::execution::{Execution, Stopped, take_turns};
 use crate::schema::{AccessRow, RowOp};
 
-/// A call of read or write.
+/// Cost of a call of read or write.
 const CALL_NS: f64 = 1500.0;
-/// Starting a process or a thread.
+/// Cost of starting a process or a thread.
 const START_NS: f64 = 1e6;
-/// Copying and looking at a byte: 1 GB/s.
-const BYTE_NS: f64 = 1.0;
+/// Cost of copying and processing a byte: 1 GB/s.
+const NS_PER_BYTE: f64 = 1.0;
 
-/// How fast things go: a cost by the work, and a part that is drawn, so that threads that do the
-/// same do not march in step.
-pub(super) struct Pace(Random);
+/// The duration of work: its cost, varied at random, so that threads that do the same do not run in
+/// lockstep.
+pub(super) struct TimeModel(Random);
 
-impl Pace {
-    pub(super) fn new(random: Random) -> Pace {
-        Pace(random)
+impl TimeModel {
+    pub(super) fn new(random: Random) -> TimeModel {
+        TimeModel(random)
     }
 
-    /// When a request of so many bytes that began now is over.
+    /// When a request of `bytes` that begins at `now` ends.
     fn after(&mut self, now: u64, bytes: u64) -> u64 {
-        self.drawn(now, CALL_NS + BYTE_NS * bytes as f64)
+        self.drawn(now, CALL_NS + NS_PER_BYTE * bytes as f64)
     }
 
-    /// When work of so long that begins now is over: within a quarter of it, and later than now.
+    /// When work of `ns` that begins at `now` ends: `ns` plus or minus a quarter, at least 1.
     pub(super) fn drawn(&mut self, now: u64, ns: f64) -> u64 {
         now + 1 + (ns * (0.75 + 0.5 * self.0.unit())) as u64
     }
 }
 
-/// Sizes of `files` files of about `total` bytes together, log-normal (the logarithm to base e
-/// deviates by 1.6), each at least one byte: what is found in folders of sources and of
+/// Sizes of `files` files of about `total` bytes together, each at least one byte. They are
+/// log-normal (the logarithm to base e has a deviation of 1.6), like folders of sources and of
 /// configuration.
 fn sizes(total: u64, files: u64, random: &mut Random) -> Vec<u64> {
-    const DEVIATION: f64 = 1.6;
+    const LOG_DEVIATION: f64 = 1.6;
     let mut weights = || {
-        // Twelve uniform numbers: normal enough here (Irwin and Hall), and the same on every
-        // machine.
+        // The sum of twelve uniform numbers (Irwin and Hall) is normal enough here, and the same on
+        // every machine.
         let normal = (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;
-        libm::exp(DEVIATION * normal)
+        libm::exp(LOG_DEVIATION * normal)
     };
     let weights: Vec<f64> = (0..files).map(|_| weights()).collect();
     let whole: f64 = weights.iter().sum();
@@ -60,14 +60,13 @@ pub(super) struct File {
 }
 
 impl File {
-    /// Makes one.
+    /// Creates a file.
     pub(super) fn new(execution: &mut Execution, path: impl Into<String>, bytes: u64) -> File {
         let object = execution.file(path, bytes);
         File { object, bytes }
     }
 
-    /// Makes `files` of `total` bytes together, of sizes as they are found in folders, called what
-    /// `path` says.
+    /// Creates `files` files of `total` bytes together, of log-normal sizes, with names by `path`.
     pub(super) fn folder(
         execution: &mut Execution,
         total: u64,
@@ -81,15 +80,15 @@ impl File {
             .collect()
     }
 
-    /// The whole file from its start, with a buffer of that size.
+    /// Requests for the whole file from its start, with a buffer of that size.
     pub(super) fn whole(
         self,
         site: u32,
         op: RowOp,
         buffer_bytes: u64,
-    ) -> impl Iterator<Item = Piece> {
+    ) -> impl Iterator<Item = FileRequest> {
         let starts = (0..self.bytes).step_by(buffer_bytes as usize);
-        starts.map(move |offset| Piece {
+        starts.map(move |offset| FileRequest {
             site,
             object: self.object,
             op,
@@ -100,9 +99,9 @@ impl File {
     }
 }
 
-/// A request.
+/// A request on a file.
 #[derive(Clone, Copy)]
-pub(super) struct Piece {
+pub(super) struct FileRequest {
     pub(super) site: u32,
     pub(super) object: u32,
     pub(super) op: RowOp,
@@ -111,7 +110,7 @@ pub(super) struct Piece {
     pub(super) in_kernel: bool,
 }
 
-impl Piece {
+impl FileRequest {
     /// Its row.
     pub(super) fn row(self, thread: u32, time_ns: u64) -> AccessRow {
         AccessRow {
@@ -128,87 +127,87 @@ impl Piece {
     }
 }
 
-/// The scheduler: a thread that starts goes to a node with the fewest running ones, as Linux
-/// balances on fork and exec.
-pub(super) struct Balance {
+/// The scheduler. A new thread runs on a node with the fewest running threads, as Linux balances on
+/// fork and exec.
+pub(super) struct Scheduler {
     running: Vec<u32>,
-    /// Chooses among nodes with as few.
+    /// Chooses among several such nodes.
     tie: Random,
 }
 
-impl Balance {
-    pub(super) fn new(execution: &Execution, tie: Random) -> Balance {
-        Balance {
+impl Scheduler {
+    pub(super) fn new(execution: &Execution, tie: Random) -> Scheduler {
+        Scheduler {
             running: vec![0; execution.nodes() as usize],
             tie,
         }
     }
 
     /// Starts a process of one thread.
-    pub(super) fn process(&mut self, execution: &mut Execution, command: &[&str]) -> Starting {
+    pub(super) fn process(&mut self, execution: &mut Execution, command: &[&str]) -> StartedThread {
         let process = execution.process(command);
         self.thread(execution, process)
     }
 
     /// Starts a thread of a process.
-    pub(super) fn thread(&mut self, execution: &mut Execution, process: u32) -> Starting {
+    pub(super) fn thread(&mut self, execution: &mut Execution, process: u32) -> StartedThread {
         let fewest = *self.running.iter().min().expect("there is a node");
         let nodes = (0u32..).zip(&self.running);
         let free = nodes.filter(|(_, running)| **running == fewest);
         let free: Vec<u32> = free.map(|(node, _)| node).collect();
         let node = free[self.tie.below(free.len() as u64) as usize];
         self.running[node as usize] += 1;
-        Starting {
+        StartedThread {
             thread: execution.thread_on(process, node),
             node,
         }
     }
 
-    fn ended(&mut self, thread: Starting) {
+    fn ended(&mut self, thread: StartedThread) {
         self.running[thread.node as usize] -= 1;
     }
 }
 
-/// A thread that was started, and where: it may go on elsewhere.
+/// A thread and the node on which it started. It may have migrated since.
 #[derive(Clone, Copy)]
-pub(super) struct Starting {
+pub(super) struct StartedThread {
     thread: u32,
     node: u32,
 }
 
-/// What a thread is to do.
+/// The requests of a thread.
 pub(super) struct Job {
     pub(super) thread: u32,
-    /// The thread, where it starts with this job and ends with it.
-    pub(super) starting: Option<Starting>,
-    pub(super) pieces: Vec<Piece>,
+    /// The thread, where it starts and ends with this job.
+    pub(super) started_thread: Option<StartedThread>,
+    pub(super) requests: Vec<FileRequest>,
 }
 
 impl Job {
-    /// One for a thread of its own.
-    pub(super) fn of_new(thread: Starting, pieces: Vec<Piece>) -> Job {
+    /// A job of a thread that starts with it and ends with it.
+    pub(super) fn of_new(thread: StartedThread, requests: Vec<FileRequest>) -> Job {
         Job {
             thread: thread.thread,
-            starting: Some(thread),
-            pieces,
+            started_thread: Some(thread),
+            requests,
         }
     }
 }
 
-/// Works through jobs in `slots` at a time, from `start_ns` on: a slot asks for its `next` one when
-/// the last has ended, and rests when there is none. Returns when all is done.
+/// Works through jobs in `slots`, from `start_ns` on. A slot asks for its `next` job when the last
+/// one has ended, and stops when there is none. Returns when all slots have stopped.
 pub(super) fn work(
     execution: &mut Execution,
-    pace: &mut Pace,
-    balance: &mut Balance,
+    time_model: &mut TimeModel,
+    scheduler: &mut Scheduler,
     slots: u32,
     start_ns: u64,
-    mut next: impl FnMut(&mut Execution, &mut Balance, u32) -> Option<Job>,
+    mut next: impl FnMut(&mut Execution, &mut Scheduler, u32) -> Option<Job>,
 ) -> Result<u64, Stopped> {
     struct Slot {
         thread: u32,
-        starting: Option<Starting>,
-        pieces: vec::IntoIter<Piece>,
+        started_thread: Option<StartedThread>,
+        requests: vec::IntoIter<FileRequest>,
     }
     let mut slots: Vec<Option<Slot>> = (0..slots).map(|_| None).collect();
     take_turns(
@@ -218,29 +217,29 @@ pub(super) fn work(
         |execution, number, now| {
             let slot = &mut slots[number as usize];
             let Some(at_work) = slot else {
-                let Some(job) = next(execution, balance, number) else {
+                let Some(job) = next(execution, scheduler, number) else {
                     return Ok(None);
                 };
                 *slot = Some(Slot {
                     thread: job.thread,
-                    starting: job.starting,
-                    pieces: job.pieces.into_iter(),
+                    started_thread: job.started_thread,
+                    requests: job.requests.into_iter(),
                 });
-                let starts = job.starting.is_some();
+                let starts = job.started_thread.is_some();
                 return Ok(Some(if starts {
-                    pace.drawn(now, START_NS)
+                    time_model.drawn(now, START_NS)
                 } else {
                     now + 1
                 }));
             };
-            match at_work.pieces.next() {
-                Some(piece) => {
-                    execution.push(piece.row(at_work.thread, now));
-                    Ok(Some(pace.after(now, piece.length)))
+            match at_work.requests.next() {
+                Some(request) => {
+                    execution.push(request.row(at_work.thread, now));
+                    Ok(Some(time_model.after(now, request.length)))
                 }
                 None => {
-                    if let Some(thread) = at_work.starting {
-                        balance.ended(thread);
+                    if let Some(thread) = at_work.started_thread {
+                        scheduler.ended(thread);
                     }
                     *slot = None;
                     Ok(Some(now + 1))
@@ -276,8 +275,10 @@ mod tests {
             object: 3,
             bytes: 10,
         };
-        let pieces = file.whole(1, RowOp::Read, 4);
-        let pieces: Vec<(u64, u64)> = pieces.map(|piece| (piece.offset, piece.length)).collect();
-        assert_eq!(pieces, [(0, 4), (4, 4), (8, 2)]);
+        let requests = file.whole(1, RowOp::Read, 4);
+        let requests: Vec<(u64, u64)> = requests
+            .map(|request| (request.offset, request.length))
+            .collect();
+        assert_eq!(requests, [(0, 4), (4, 4), (8, 2)]);
     }
 }

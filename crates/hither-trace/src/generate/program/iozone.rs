@@ -1,21 +1,22 @@
-//! The file-system benchmark iozone with several threads: each has a file, and all do the same test
-//! at the same time, one test after the other: write, re-write, read, re-read, backward read and
-//! stride read, a record at a time.
+//! The file-system benchmark iozone with several threads. Each thread has a file. All threads run
+//! the same test at the same time, one test after the other: write, rewrite, read, reread, backward
+//! read and stride read, one record per request.
 //!
-//! As in the paper, files are of 128 MiB and records of 4 KiB, and nothing is shared: a thread's
-//! data is remote where the thread is not on the node that it was written on. iozone starts new
-//! threads for each test, and the scheduler gives them nodes by load and not by where their file
-//! is; `--migrate-every` moves them during a test as well.
+//! As in the paper, files have 128 MiB and records 4 KiB, and nothing is shared: data are remote
+//! where a thread does not run on the node that wrote them. iozone starts new threads for each
+//! test, and the scheduler chooses their nodes by load and not by their files. `--migrate-every`
+//! also moves them during a test.
 
-use super::files::{Balance, File, Job, Pace, Piece, work};
-use super::{Execution, Program, Stopped, THREADS_MAX, count};
+use super::definition::{Program, THREADS_MAX, count};
+use super::execution::{Execution, Stopped};
+use super::files::{File, FileRequest, Job, Scheduler, TimeModel, work};
 use crate::schema::RowOp;
 use hither_core::spec::Values;
 
 /// The line in the registry.
 pub(super) const ENTRY: Program = Program {
     name: "iozone",
-    summary: "each thread writes and reads its file: again, in order, backward, in strides",
+    summary: "each thread writes and reads its own file: in order, again, backward, in strides",
     source: "the Iozone test of the dual-layered file cache (sections 4 and 5)",
     params: &[
         count("size_mib", "the size of each file", 128, 1 << 20),
@@ -33,7 +34,7 @@ pub(super) const ENTRY: Program = Program {
     run,
 };
 
-/// The tests, by the functions that make their requests.
+/// The tests, with the functions that make their requests.
 const TESTS: [(&str, RowOp); 6] = [
     ("write", RowOp::Write),
     ("rewrite", RowOp::Write),
@@ -51,8 +52,8 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
         .map(|thread| File::new(execution, format!("/tmp/iozone.DUMMY.{thread}"), bytes))
         .collect();
     let process = execution.process(&["iozone", "-T"]);
-    let mut pace = Pace::new(execution.random(0));
-    let mut balance = Balance::new(execution, execution.random(1));
+    let mut time_model = TimeModel::new(execution.random(0));
+    let mut scheduler = Scheduler::new(execution, execution.random(1));
     let mut now = 0;
     for (number, (test, op)) in TESTS.into_iter().enumerate() {
         let site = execution.site(format!("iozone.{test}"));
@@ -60,20 +61,20 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
         execution.done(number as f64 / TESTS.len() as f64);
         now = work(
             execution,
-            &mut pace,
-            &mut balance,
+            &mut time_model,
+            &mut scheduler,
             threads,
             now,
-            |execution, balance, slot| {
+            |execution, scheduler, slot| {
                 std::mem::take(&mut waiting[slot as usize]).then(|| {
-                    let mut pieces: Vec<Piece> =
+                    let mut requests: Vec<FileRequest> =
                         files[slot as usize].whole(site, op, record).collect();
                     match test {
-                        "backward" => pieces.reverse(),
-                        "stride" => pieces = strided(&pieces, stride),
+                        "backward" => requests.reverse(),
+                        "stride" => requests = strided(&requests, stride),
                         _ => {}
                     }
-                    Job::of_new(balance.thread(execution, process), pieces)
+                    Job::of_new(scheduler.thread(execution, process), requests)
                 })
             },
         )?;
@@ -81,9 +82,9 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
     Ok(())
 }
 
-/// Every record once: each so many after the last one, and from the start again one further.
-fn strided(pieces: &[Piece], stride: usize) -> Vec<Piece> {
-    let passes = (0..stride).flat_map(|first| pieces.iter().skip(first).step_by(stride));
+/// Every record once: every `stride`-th one, then the same from the next record on, and so forth.
+fn strided(requests: &[FileRequest], stride: usize) -> Vec<FileRequest> {
+    let passes = (0..stride).flat_map(|first| requests.iter().skip(first).step_by(stride));
     passes.copied().collect()
 }
 
@@ -97,10 +98,10 @@ mod tests {
             object: 0,
             bytes: 7,
         };
-        let pieces: Vec<Piece> = file.whole(0, RowOp::Read, 1).collect();
-        let order: Vec<u64> = strided(&pieces, 3)
+        let requests: Vec<FileRequest> = file.whole(0, RowOp::Read, 1).collect();
+        let order: Vec<u64> = strided(&requests, 3)
             .iter()
-            .map(|piece| piece.offset)
+            .map(|request| request.offset)
             .collect();
         assert_eq!(order, [0, 3, 6, 1, 4, 2, 5]);
     }

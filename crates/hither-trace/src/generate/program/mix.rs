@@ -1,7 +1,7 @@
 //! Programs that run at the same time, as one trace.
 //!
-//! Each runs on a thread and hands on batches; they are merged by time, and of the same time the
-//! first program's rows go first. What a program makes is numbered anew when it is first used.
+//! Each program runs on a thread and sends batches. They are merged by time; of rows of the same
+//! time, those of the earlier program come first. Numbers are assigned anew, in order of first use.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -11,57 +11,59 @@ use std::thread;
 use hither_core::random::mix;
 use serde_json::Value;
 
-use super::ProgramSpec;
-use super::execution::{Batch, Execution, Setting};
+use super::definition::ProgramSpec;
+use super::execution::{Execution, ExecutionSettings, RowBatch};
 use crate::error::Result;
 use crate::generate::workload::signature;
 use crate::import::Importer;
-use crate::load::{Builder, LoadOptions};
+use crate::load_options::LoadOptions;
 use crate::schema::{
     AccessRow, Machine, MemoryNode, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow,
 };
 use crate::sink::Sink;
 use crate::trace::Trace;
+use crate::trace_builder::TraceBuilder;
 use crate::writer::Writer;
 
-/// Batches that a program may be ahead of the trace.
-const AHEAD: usize = 4;
+/// Batches that a program may be ahead of the merge.
+const BATCHES_AHEAD_MAX: usize = 4;
 
-/// Process and thread ids begin here.
+/// The first process and thread id.
 const FIRST_PID: u32 = 1000;
 
-/// What holds for all programs of a mix.
+/// Options of all programs of a mix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Conditions {
-    /// Threads of each program; the program's own default where nothing is said.
+pub struct MixOptions {
+    /// Threads of each program. `None`: the default of the program.
     pub threads: Option<u32>,
-    /// Nodes of the machine; as many as the program with the most threads has where nothing is
-    /// said.
+    /// Nodes of the machine. `None`: as many as the largest number of threads of a program.
     pub nodes: Option<u32>,
-    /// Decides about everything that is drawn.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Threads move to other nodes after so many iterations, or in programs without these after so
-    /// many of their own requests; 0: never.
+    /// Threads migrate to other nodes after that number of iterations, or in programs without
+    /// iterations after that number of their own requests. 0: never.
     pub migrate_every: u64,
 }
 
 /// Programs that run at the same time.
 #[derive(Clone, Debug)]
-pub struct Mix {
+pub struct ProgramMix {
     programs: Vec<ProgramSpec>,
-    conditions: Conditions,
+    conditions: MixOptions,
 }
 
-impl Mix {
+impl ProgramMix {
     /// The mix of these programs.
     ///
     /// # Panics
-    /// If there are none, no threads or nodes are wanted, or more threads than a program can have.
-    pub fn new(programs: &[ProgramSpec], conditions: Conditions) -> Mix {
+    ///
+    /// Panics without a program, with 0 threads or nodes, or with more threads than a program can
+    /// have.
+    pub fn new(programs: &[ProgramSpec], conditions: MixOptions) -> ProgramMix {
         assert!(!programs.is_empty(), "a mix has a program");
         assert!(conditions.threads != Some(0), "a program has a thread");
         assert!(conditions.nodes != Some(0), "a machine has a node");
-        let mix = Mix {
+        let mix = ProgramMix {
             programs: programs.to_vec(),
             conditions,
         };
@@ -83,9 +85,9 @@ impl Mix {
         self.conditions.threads.unwrap_or(program.entry().threads)
     }
 
-    /// Runs the programs and writes what they do as a trace folder. Returns how many rows it has.
-    /// `force` is as for [`Writer::create`]; `progress` hears now and then how much is done, from 0
-    /// to 1.
+    /// Runs the programs, writes the trace folder and returns its number of rows. `force` is as for
+    /// [`Writer::create`]. `progress` is called now and then with the share that is done, from 0 to
+    /// 1.
     pub fn write(
         &self,
         folder: impl AsRef<Path>,
@@ -100,16 +102,15 @@ impl Mix {
         importer.finish()
     }
 
-    /// Runs the programs and takes what they do for a trace in memory, or beyond the budget of
-    /// `options` in a temporary file: for formats that say when a block comes next. `path` is for
-    /// errors to name.
+    /// Runs the programs and returns the trace. References beyond the memory budget of `options`
+    /// lie in a temporary file. Export formats with next uses need this. Errors name `path`.
     pub fn trace(
         &self,
         path: &Path,
         options: &LoadOptions,
         progress: impl FnMut(f64),
     ) -> Result<Trace> {
-        let mut builder = Builder::new(path, options)?;
+        let mut builder = TraceBuilder::new(path, options)?;
         self.run(&mut builder, progress)?;
         builder.finish()
     }
@@ -120,8 +121,8 @@ impl Mix {
             let mut threads_before = 0;
             let mut feeds = Vec::with_capacity(self.programs.len());
             for (number, program) in (1u64..).zip(&self.programs) {
-                let (out, batches) = sync_channel(AHEAD);
-                let setting = Setting {
+                let (out, batches) = sync_channel(BATCHES_AHEAD_MAX);
+                let setting = ExecutionSettings {
                     threads: self.threads(program),
                     nodes: self.nodes(),
                     seed: mix(self.conditions.seed ^ mix(number)),
@@ -132,11 +133,11 @@ impl Mix {
                 threads_before += setting.threads;
                 scope.spawn(move || {
                     let mut execution = Execution::new(setting, out);
-                    // Whoever stopped it knows why.
+                    // The receiver that stopped it reports the error.
                     let _ = (program.entry().run)(program.values(), &mut execution)
                         .and_then(|()| execution.finish());
                 });
-                feeds.push(Feed::new(batches));
+                feeds.push(ProgramFeed::new(batches));
             }
             merge(feeds, sink, progress)
         })
@@ -188,11 +189,11 @@ impl Mix {
     }
 }
 
-/// What comes from a program, and the numbers in the trace of what it made.
-struct Feed {
-    batches: Receiver<Batch>,
+/// The batches of a program, and the trace's numbers of what it created.
+struct ProgramFeed {
+    batches: Receiver<RowBatch>,
     rows: VecDeque<AccessRow>,
-    /// An object that was not touched yet has no number.
+    /// An object without a number has no access yet.
     objects: Vec<(ObjectRow, Option<u32>)>,
     sites: Vec<u32>,
     processes: Vec<u32>,
@@ -200,9 +201,9 @@ struct Feed {
     done: f64,
 }
 
-impl Feed {
-    fn new(batches: Receiver<Batch>) -> Feed {
-        Feed {
+impl ProgramFeed {
+    fn new(batches: Receiver<RowBatch>) -> ProgramFeed {
+        ProgramFeed {
             batches,
             rows: VecDeque::new(),
             objects: Vec::new(),
@@ -213,8 +214,7 @@ impl Feed {
         }
     }
 
-    /// Sees to it that there is a row, unless the program has ended. True if there is news of how
-    /// much is done.
+    /// Fetches the next batch if no row is left. Returns whether there is new progress to report.
     fn fetch(&mut self, sink: &mut dyn Sink) -> bool {
         let mut news = false;
         while self.rows.is_empty()
@@ -255,7 +255,7 @@ impl Feed {
         news
     }
 
-    /// The row with the trace's numbers.
+    /// The row with the numbers of the trace.
     fn numbered(&mut self, row: AccessRow, sink: &mut dyn Sink) -> AccessRow {
         let object = match self.objects.get_mut(row.object as usize) {
             Some((object, number)) if row.op != RowOp::Mark => *number.get_or_insert_with(|| {
@@ -276,7 +276,11 @@ impl Feed {
     }
 }
 
-fn merge(mut feeds: Vec<Feed>, sink: &mut dyn Sink, mut progress: impl FnMut(f64)) -> Result<()> {
+fn merge(
+    mut feeds: Vec<ProgramFeed>,
+    sink: &mut dyn Sink,
+    mut progress: impl FnMut(f64),
+) -> Result<()> {
     for feed in &mut feeds {
         feed.fetch(sink);
     }

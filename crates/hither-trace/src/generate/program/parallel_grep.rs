@@ -1,21 +1,22 @@
-//! Runs of grep over the same files in parallel shells: every process reads every file once, so all
-//! data is shared by all nodes and every run but the first ones on a node could find it there.
+//! Runs of grep over the same files in parallel shells. Every process reads every file once, so all
+//! nodes share all data. Every run but the first on a node could find the data there.
 //!
-//! As in the paper, 120 runs search 40 MB of `/etc`, each a process of one thread that reads whole
-//! files in order with `read`. What it does not say is chosen here: 2000 files, of sizes spread
-//! log-normally as those of `/etc` are; buffers of 32 KiB, GNU grep's; shells take the next run
-//! when their last one has ended; and a new process goes to a node with the fewest running ones, as
-//! Linux balances on exec, which is how a shell's runs come to be on different nodes.
+//! As in the paper, 120 runs search 40 MB of `/etc`. Each is a process of one thread that reads
+//! whole files in order with `read`. The rest is chosen here: 2000 files, with log-normal sizes
+//! like those of `/etc`; buffers of 32 KiB, as in GNU grep; a shell starts its next run when the
+//! last one has ended; a new process runs on a node with the fewest running threads, as Linux
+//! balances on exec, so the runs of a shell use several nodes.
 
-use super::files::{Balance, File, Job, Pace, Piece, work};
-use super::{Execution, Program, Stopped, THREADS_MAX, count};
+use super::definition::{Program, THREADS_MAX, count};
+use super::execution::{Execution, Stopped};
+use super::files::{File, FileRequest, Job, Scheduler, TimeModel, work};
 use crate::schema::RowOp;
 use hither_core::spec::Values;
 
 /// The line in the registry.
 pub(super) const ENTRY: Program = Program {
     name: "parallel-grep",
-    summary: "runs of grep over the same files in parallel shells, a shell a thread",
+    summary: "runs of grep over the same files in parallel shells, one shell per thread",
     source: "the Grep test of the dual-layered file cache (sections 4 and 5): 120 runs over 40 MB \
              of /etc, 2 to 10 shells",
     params: &[
@@ -44,19 +45,19 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
     });
     let site = execution.site("safe_read");
     let read = |file: &File| file.whole(site, RowOp::Read, buffer);
-    let pieces: Vec<Piece> = files.iter().flat_map(read).collect();
-    let mut pace = Pace::new(execution.random(1));
-    let mut balance = Balance::new(execution, execution.random(2));
+    let requests: Vec<FileRequest> = files.iter().flat_map(read).collect();
+    let mut time_model = TimeModel::new(execution.random(1));
+    let mut scheduler = Scheduler::new(execution, execution.random(2));
     let shells = execution.threads();
     let mut started = 0;
-    let next = |execution: &mut Execution, balance: &mut Balance, _| {
+    let next = |execution: &mut Execution, scheduler: &mut Scheduler, _| {
         execution.done(started as f64 / runs as f64);
         started += 1;
         (started <= runs).then(|| {
-            let grep = balance.process(execution, &["grep", "-r", "PATTERN", "/etc"]);
-            Job::of_new(grep, pieces.clone())
+            let grep = scheduler.process(execution, &["grep", "-r", "PATTERN", "/etc"]);
+            Job::of_new(grep, requests.clone())
         })
     };
-    work(execution, &mut pace, &mut balance, shells, 0, next)?;
+    work(execution, &mut time_model, &mut scheduler, shells, 0, next)?;
     Ok(())
 }

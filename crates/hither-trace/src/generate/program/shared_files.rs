@@ -1,38 +1,37 @@
-//! Out-of-core applications whose threads share files, on a mesh: what post-office placement was
-//! evaluated with.
+//! Out-of-core applications whose threads share files, on a mesh: the workload of the paper on
+//! post-office placement.
 //!
-//! The paper (figures 2 and 3, and section 3) gives what the six applications share on average, on
-//! a 5x5 mesh: 80.7 % of the blocks are private to a node, and receive 33.3 % of the accesses;
-//! blocks of two nodes receive 2.8 % and those of more nodes 63.9 %. The bars of single
-//! applications are not in the text, nor are the blocks of two nodes. The styles below keep to
-//! these averages over the six; how they differ is our choice, by what the programs are:
-//! out-of-core array codes (SPEComp's ammp, fma3d, wupwise) sweep over private slabs tile by tile,
-//! exchange borders and read tables; transaction systems (oltp, specjbb, specweb) touch single
-//! blocks by popularity and share more.
+//! The paper (section 3, figures 2 and 3) gives the average sharing of its six applications on a
+//! 5x5 mesh: 80.7 % of the blocks are private to a node and receive 33.3 % of the accesses; blocks
+//! of two nodes receive 2.8 %, and blocks of more nodes 63.9 %. It does not give the values of each
+//! application, nor the share of blocks of two nodes. The styles below have these averages. How
+//! they differ is our choice: out-of-core array codes (SPEComp's ammp, fma3d, wupwise) sweep over
+//! private slabs tile by tile, exchange borders and read tables; transaction systems (oltp,
+//! specjbb, specweb) access single blocks by popularity and share more.
 //!
-//! The paper counts sharers from a block's fetch to its eviction, which depends on the cache; here
-//! it is over the whole trace, so that it is a property of the workload. The two agree as far as
-//! blocks stay cached.
+//! The paper counts the sharers of a block from its fetch to its eviction, which depends on the
+//! cache. Here sharers are counted over the whole trace, so that sharing is a property of the
+//! workload. The two agree as far as blocks stay cached.
 //!
-//! Blocks are of four kinds, a file each:
-//! - *slabs*, one a thread, private. Arrays: swept in tiles of an eighth, each tile twice before
-//!   the next, so that part of the reuse fits a small cache and the rest only one that holds the
-//!   slab. Transactions: by popularity.
-//! - *borders*, one for each pair of neighbours on the mesh, which both go over in order.
-//! - *tables*, one for each place of the mesh: threads near that place use it, those next to it
-//!   most. In each phase the tables are at other places, so that they have to follow, and other
-//!   blocks of them are popular.
+//! There are four kinds of files, one file each:
+//! - *slabs*, one per thread, private. Array codes sweep them in tiles of an eighth, each tile
+//!   twice before the next: part of the reuse fits a small cache, the rest only a cache that holds
+//!   the slab. Transactions access them by popularity.
+//! - *borders*, one for each pair of neighbours on the mesh. Both read them in order.
+//! - *tables*, one for each position on the mesh. Threads near that position use it, its own thread
+//!   the most. In each phase the tables move to other positions, and other blocks of them are
+//!   popular.
 //! - *global*, used by all threads alike, by popularity.
 //!
-//! Threads are laid out in rows of a mesh as square as can be; thread i is on node i where there
-//! are as many nodes.
+//! Threads are laid out in rows of a mesh that is as square as possible. Thread i runs on node i if
+//! there are as many nodes.
 
-use super::execution::take_turns;
-use super::files::{Pace, Piece};
-use super::{Execution, Program, Stopped, THREADS_MAX, count};
-use crate::generate::Scatter;
-use crate::generate::zipf::Ranks;
-use crate::load::LoadOptions;
+use super::definition::{Program, THREADS_MAX, count};
+use super::execution::{Execution, Stopped, take_turns};
+use super::files::{FileRequest, TimeModel};
+use crate::generate::permutation::Permutation;
+use crate::generate::zipf::ZipfRanks;
+use crate::load_options::LoadOptions;
 use crate::schema::RowOp;
 use hither_core::random::{Random, mix};
 use hither_core::registry::{Param, ParamKind};
@@ -41,8 +40,8 @@ use hither_core::spec::Values;
 /// The line in the registry.
 pub(super) const ENTRY: Program = Program {
     name: "shared-files",
-    summary: "out-of-core applications whose threads share files, near ones more than far ones, \
-              in phases",
+    summary: "out-of-core applications whose threads share files, near threads more than far \
+              ones, in phases",
     source: "the six applications of topology-aware I/O caching, by the sharing of its figures 2 \
              and 3",
     params: &[
@@ -57,16 +56,11 @@ pub(super) const ENTRY: Program = Program {
         },
         count(
             "blocks",
-            "blocks of all files together, but for rounding",
+            "blocks of all files together, except for rounding",
             100_000,
             1 << 31,
         ),
-        count(
-            "reuse",
-            "accesses to a block, on average over all of them",
-            20,
-            1 << 20,
-        ),
+        count("reuse", "average accesses per block", 20, 1 << 20),
         count(
             "phases",
             "how often tables change places and other blocks become popular",
@@ -80,38 +74,38 @@ pub(super) const ENTRY: Program = Program {
     run,
 };
 
-/// An application. Shares are of one, by blocks and by accesses.
+/// The sharing of an application. All values are shares of blocks or of accesses.
 struct Style {
     private_blocks: f64,
     border_blocks: f64,
     private_accesses: f64,
     border_accesses: f64,
-    /// Of what is shared by more than two: the part that is in tables, and not global; by blocks
-    /// and by accesses.
-    near: f64,
-    /// Sweeps over slabs, or popularity.
+    /// The share of tables in what more than two threads share, by blocks and by accesses. The rest
+    /// is global.
+    table_share: f64,
+    /// Whether slabs are swept, and not accessed by popularity.
     sweeps: bool,
     /// Zipf's exponent in tables, and in slabs that are not swept.
     skew: f64,
-    /// Of accesses to slabs and of those to what is shared, the part that writes.
+    /// The shares of writes in accesses to slabs, and in accesses to shared files.
     writes: [f64; 2],
 }
 
-/// As many as there are names of `like`. Their averages are the paper's: blocks 80.7 % private;
-/// accesses 33.3 % to these, 2.8 % to those of two.
+/// The style of each value of `like`. The averages are the paper's: 80.7 % of the blocks are
+/// private; these receive 33.3 % of the accesses, and blocks of two threads 2.8 %.
 fn style(name: &str) -> Style {
     let shares = |private_blocks, border_blocks, private_accesses, border_accesses| Style {
         private_blocks,
         border_blocks,
         private_accesses,
         border_accesses,
-        near: 0.7,
+        table_share: 0.7,
         sweeps: true,
         skew: 0.5,
         writes: [0.25, 0.02],
     };
-    let transactions = |near, skew, writes, style| Style {
-        near,
+    let transactions = |table_share, skew, writes, style| Style {
+        table_share,
         sweeps: false,
         skew,
         writes,
@@ -127,31 +121,31 @@ fn style(name: &str) -> Style {
     }
 }
 
-/// Blocks of a request where a file is gone over in order.
-const SWEEP_BLOCKS: u64 = 8;
-/// A slab has so many tiles, and a tile is swept so often before the next one.
-const TILES: u64 = 8;
-const TILE_SWEEPS: u64 = 2;
-/// How far away a thread's next access to a table is, in hops: the chance of 0 and that of 1; the
-/// rest is 2.
-const HOPS: [f64; 2] = [0.35, 0.45];
-/// How far tables move with each phase, in columns and rows.
-const SHIFT: [u64; 2] = [2, 1];
-/// The popularity of slabs' blocks is flat, so that each is used.
-const SLAB_SKEW: f64 = 0.3;
+/// Blocks per request in sequential reads.
+const SWEEP_REQUEST_BLOCKS: u64 = 8;
+/// A slab has this number of tiles, and each tile is swept this number of times in a row.
+const TILES_PER_SLAB: u64 = 8;
+const SWEEPS_PER_TILE: u64 = 2;
+/// How many hops away the table of a thread's next access is: the chances of 0 and of 1. The rest
+/// is 2.
+const HOP_SHARES: [f64; 2] = [0.35, 0.45];
+/// How far tables move in each phase, in columns and rows.
+const TABLE_SHIFT_PER_PHASE: [u64; 2] = [2, 1];
+/// Zipf's exponent in slabs. It is low, so that each block is used.
+const SLAB_ZIPF_SKEW: f64 = 0.3;
 /// Time that a thread works on a block.
-const WORK_NS: f64 = 20_000.0;
+const WORK_NS_PER_BLOCK: f64 = 20_000.0;
 
 /// The kinds of files.
 #[derive(Clone, Copy)]
-enum Area {
+enum FileKind {
     Slab,
     Border,
     Table,
     Global,
 }
 
-/// Where the threads are.
+/// The positions of the threads.
 #[derive(Clone, Copy)]
 struct Mesh {
     threads: u64,
@@ -181,8 +175,8 @@ impl Mesh {
             .collect()
     }
 
-    /// The table that is, in that phase, so many hops away from a thread, in a direction that is
-    /// drawn. Steps that would leave the mesh are not made.
+    /// The table that lies `hops` random steps from a thread in `phase`. Steps beyond the border of
+    /// the mesh are skipped.
     fn table(&self, thread: u64, hops: u32, phase: u64, random: &mut Random) -> u64 {
         let (mut column, mut row) = (thread % self.columns, thread / self.columns);
         for _ in 0..hops {
@@ -194,40 +188,41 @@ impl Mesh {
                 _ => {}
             }
         }
-        let column = (column + phase * SHIFT[0]) % self.columns;
-        let row = (row + phase * SHIFT[1]) % self.rows;
+        let column = (column + phase * TABLE_SHIFT_PER_PHASE[0]) % self.columns;
+        let row = (row + phase * TABLE_SHIFT_PER_PHASE[1]) % self.rows;
         row * self.columns + column
     }
 }
 
-/// Where a thread is in what it goes over in order.
+/// The progress of a thread.
 #[derive(Clone)]
 struct Worker {
     thread: u32,
-    /// Blocks accessed so far, of all.
+    /// Blocks accessed so far, in all files.
     done: u64,
-    /// Blocks of sweeps over its slab.
+    /// Blocks of its slab swept so far.
     swept: u64,
-    /// Its borders, and how far it is in each.
+    /// Its borders, each with its position in it.
     borders: Vec<(u64, u64)>,
     random: Random,
 }
 
-/// What the threads go by.
+/// The parameters that all threads share.
 struct Plan {
     style: Style,
     mesh: Mesh,
     key: u64,
     phases: u64,
-    /// Blocks that a thread accesses.
+    /// Blocks that a thread accesses in all.
     work: u64,
-    /// Blocks of a slab, a border, a table, and of what is global.
+    /// Blocks per slab, per border and per table, and blocks of the global file.
     blocks: [u64; 4],
-    /// How likely a request is to be for the slab; for it or a border; or any of these or a table.
+    /// Cumulative chances of a request to a slab, a border and a table. The rest goes to the global
+    /// file.
     chances: [f64; 3],
-    slab: Ranks,
-    table: Ranks,
-    global: Ranks,
+    slab: ZipfRanks,
+    table: ZipfRanks,
+    global: ZipfRanks,
 }
 
 impl Plan {
@@ -250,19 +245,19 @@ impl Plan {
         let blocks = [
             parts(style.private_blocks, threads),
             parts(style.border_blocks, borders),
-            parts(shared * style.near, places),
-            parts(shared * (1.0 - style.near), 1),
+            parts(shared * style.table_share, places),
+            parts(shared * (1.0 - style.table_share), 1),
         ];
         let accesses = 1.0 - style.private_accesses - style.border_accesses;
         let slab_blocks = match style.sweeps {
-            true => request_blocks(blocks[0].div_ceil(TILES)),
+            true => request_blocks(blocks[0].div_ceil(TILES_PER_SLAB)),
             false => 1.0,
         };
         let requests = [
             style.private_accesses / slab_blocks,
             style.border_accesses / request_blocks(blocks[1]),
-            accesses * style.near,
-            accesses * (1.0 - style.near),
+            accesses * style.table_share,
+            accesses * (1.0 - style.table_share),
         ];
         let all: f64 = requests.iter().sum();
         let mut sum = 0.0;
@@ -277,15 +272,15 @@ impl Plan {
             work: (values.count(1) * reuse).div_ceil(threads),
             blocks,
             chances,
-            slab: Ranks::new(blocks[0], SLAB_SKEW),
-            table: Ranks::new(blocks[2], style.skew),
-            global: Ranks::new(blocks[3], style.skew),
+            slab: ZipfRanks::new(blocks[0], SLAB_ZIPF_SKEW),
+            table: ZipfRanks::new(blocks[2], style.skew),
+            global: ZipfRanks::new(blocks[3], style.skew),
             style,
         }
     }
 
-    /// The next request of a worker: in which file, at which block and how many of them.
-    fn next(&self, worker: &mut Worker) -> (Area, u64, u64) {
+    /// The next request of a worker: the kind of file, the first block, and the number of blocks.
+    fn next(&self, worker: &mut Worker) -> (FileKind, u64, u64) {
         let phase = worker.done * self.phases / self.work;
         let thread = u64::from(worker.thread);
         let random = &mut worker.random;
@@ -296,62 +291,61 @@ impl Plan {
                 let slab = self.blocks[0];
                 let (at, blocks) = sweep(slab, worker.swept);
                 worker.swept += blocks;
-                (Area::Slab, thread * slab + at, blocks)
+                (FileKind::Slab, thread * slab + at, blocks)
             }
             Some(0) => {
                 let slab = self.blocks[0];
                 let rank = self.slab.draw(random) - 1;
-                let at = Scatter::new(slab, self.key ^ mix(thread)).place(rank);
-                (Area::Slab, thread * slab + at, 1)
+                let at = Permutation::new(slab, self.key ^ mix(thread)).apply(rank);
+                (FileKind::Slab, thread * slab + at, 1)
             }
             Some(1) => {
                 let of = random.below(worker.borders.len() as u64) as usize;
                 let (border, at) = &mut worker.borders[of];
-                let blocks = SWEEP_BLOCKS.min(self.blocks[1] - *at);
+                let blocks = SWEEP_REQUEST_BLOCKS.min(self.blocks[1] - *at);
                 let first = *border * self.blocks[1] + *at;
                 *at = (*at + blocks) % self.blocks[1];
-                (Area::Border, first, blocks)
+                (FileKind::Border, first, blocks)
             }
             Some(2) => {
                 let drawn = random.unit();
                 let hops = match () {
-                    () if drawn < HOPS[0] => 0,
-                    () if drawn < HOPS[0] + HOPS[1] => 1,
+                    () if drawn < HOP_SHARES[0] => 0,
+                    () if drawn < HOP_SHARES[0] + HOP_SHARES[1] => 1,
                     () => 2,
                 };
                 let table = self.mesh.table(thread, hops, phase, random);
                 let key = self.key ^ mix(mix(phase + 1) ^ table);
                 let rank = self.table.draw(random) - 1;
-                let at = Scatter::new(self.blocks[2], key).place(rank);
-                (Area::Table, table * self.blocks[2] + at, 1)
+                let at = Permutation::new(self.blocks[2], key).apply(rank);
+                (FileKind::Table, table * self.blocks[2] + at, 1)
             }
             _ => {
                 let rank = self.global.draw(random) - 1;
                 let key = self.key ^ mix(phase + 1);
-                let at = Scatter::new(self.blocks[3], key).place(rank);
-                (Area::Global, at, 1)
+                let at = Permutation::new(self.blocks[3], key).apply(rank);
+                (FileKind::Global, at, 1)
             }
         }
     }
 }
 
-/// Blocks of a request on average, where so many are gone over in order: the last request of a pass
-/// takes what is left.
+/// Average blocks per request in a pass over `pass` blocks, whose last request may be shorter.
 fn request_blocks(pass: u64) -> f64 {
-    pass as f64 / pass.div_ceil(SWEEP_BLOCKS) as f64
+    pass as f64 / pass.div_ceil(SWEEP_REQUEST_BLOCKS) as f64
 }
 
-/// Where a sweep over a slab is after so many blocks, and how many blocks its next request takes:
-/// tile after tile, each of them [`TILE_SWEEPS`] times, and from the start again.
+/// The position of a sweep after `swept` blocks, and the blocks of its next request. A sweep covers
+/// tile after tile, each [`SWEEPS_PER_TILE`] times, and starts again.
 fn sweep(slab: u64, swept: u64) -> (u64, u64) {
-    let tile = slab.div_ceil(TILES);
-    let within = swept % (slab * TILE_SWEEPS);
-    let number = within / (tile * TILE_SWEEPS);
+    let tile = slab.div_ceil(TILES_PER_SLAB);
+    let within = swept % (slab * SWEEPS_PER_TILE);
+    let number = within / (tile * SWEEPS_PER_TILE);
     let first = number * tile;
     // The last tile may be shorter.
     let blocks = tile.min(slab - first);
-    let at = (within - first * TILE_SWEEPS) % blocks;
-    (first + at, SWEEP_BLOCKS.min(blocks - at))
+    let at = (within - first * SWEEPS_PER_TILE) % blocks;
+    (first + at, SWEEP_REQUEST_BLOCKS.min(blocks - at))
 }
 
 fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
@@ -379,7 +373,7 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
                 .zip(&borders)
                 .filter(|(_, pair)| pair.contains(&thread));
             let mut random = execution.random(1 + thread);
-            // Not in step with the neighbours.
+            // Neighbours start at different positions.
             let borders = own
                 .map(|(border, _)| (border, random.below(plan.blocks[1])))
                 .collect();
@@ -392,7 +386,7 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
             }
         })
         .collect();
-    let mut pace = Pace::new(execution.random(threads + 1));
+    let mut time_model = TimeModel::new(execution.random(threads + 1));
     take_turns(execution, threads as u32, 0, |execution, number, now| {
         let worker = &mut workers[number as usize];
         if worker.done >= plan.work {
@@ -403,10 +397,10 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
         }
         let (area, first, blocks) = plan.next(worker);
         worker.done += blocks;
-        let writes = plan.style.writes[usize::from(!matches!(area, Area::Slab))];
+        let writes = plan.style.writes[usize::from(!matches!(area, FileKind::Slab))];
         let write = worker.random.unit() < writes;
         let (object, site) = areas[area as usize];
-        let piece = Piece {
+        let request = FileRequest {
             site,
             object,
             op: if write { RowOp::Write } else { RowOp::Read },
@@ -414,8 +408,10 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
             length: blocks * block_bytes,
             in_kernel: false,
         };
-        execution.push(piece.row(worker.thread, now));
-        Ok(Some(pace.drawn(now, WORK_NS * blocks as f64)))
+        execution.push(request.row(worker.thread, now));
+        Ok(Some(
+            time_model.drawn(now, WORK_NS_PER_BLOCK * blocks as f64),
+        ))
     })
     .map(|_| ())
 }
@@ -462,7 +458,7 @@ mod tests {
                 for block in at..at + blocks {
                     visits[block as usize] += 1;
                 }
-                let tile = at / slab.div_ceil(TILES);
+                let tile = at / slab.div_ceil(TILES_PER_SLAB);
                 assert!(tile >= last, "{slab}: {at}");
                 last = tile;
                 swept += blocks;

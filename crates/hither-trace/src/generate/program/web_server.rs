@@ -1,14 +1,15 @@
-//! A web server with a fixed number of processes that take requests from one queue, each working on
-//! one at a time (Apache's prefork). It sends files by `sendfile`, so that the bytes go from the
-//! page cache to a socket within the kernel.
+//! A web server with a fixed number of processes that take requests from one queue, one at a time
+//! each (Apache's prefork). It sends files by `sendfile`, so the bytes go from the page cache to a
+//! socket within the kernel.
 //!
-//! The paper's test: 100 requests, 100 of them at the same time, for a file of 40 MB: with fewer
-//! workers than that they wait in the queue. It has no other requests; here small files by Zipf's
-//! law are sent in between, as a site's pages are, and `small=0` leaves them out.
+//! The paper's test: 100 concurrent requests for a file of 40 MB. With fewer workers, requests wait
+//! in the queue. The paper has no other requests. Here small files, chosen by Zipf's law, are sent
+//! in between, like the pages of a site; `small=0` leaves them out.
 
-use super::files::{Balance, File, Job, Pace, work};
-use super::{Execution, Program, Stopped, THREADS_MAX, count};
-use crate::generate::zipf::Ranks;
+use super::definition::{Program, THREADS_MAX, count};
+use super::execution::{Execution, Stopped};
+use super::files::{File, Job, Scheduler, TimeModel, work};
+use crate::generate::zipf::ZipfRanks;
 use crate::schema::RowOp;
 use hither_core::registry::{Param, ParamKind};
 use hither_core::spec::Values;
@@ -16,7 +17,7 @@ use hither_core::spec::Values;
 /// The line in the registry.
 pub(super) const ENTRY: Program = Program {
     name: "web-server",
-    summary: "workers that send a large file, and small ones by popularity, a worker a thread",
+    summary: "workers that send a large file, and small ones by popularity, one worker per thread",
     source: "the Web test of the dual-layered file cache (sections 4 and 5): 100 concurrent \
              requests for 40 MB",
     params: &[
@@ -69,10 +70,10 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
     let files = File::folder(execution, total, count, &mut random, |number| {
         format!("/srv/www/p{:02}/{number:05}.html", number % 100)
     });
-    let popular = Ranks::new(count, values.real(5));
+    let popular = ZipfRanks::new(count, values.real(5));
     let site = execution.site("ap_send_fd");
-    let mut pace = Pace::new(execution.random(1));
-    let mut balance = Balance::new(execution, execution.random(2));
+    let mut time_model = TimeModel::new(execution.random(1));
+    let mut scheduler = Scheduler::new(execution, execution.random(2));
     let workers: Vec<u32> = (0..execution.threads())
         .map(|_| {
             let process = execution.process(&["httpd", "-DFOREGROUND"]);
@@ -81,7 +82,7 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
         .collect();
     let all = requests.saturating_mul(small + 1);
     let mut taken = 0;
-    let next = |execution: &mut Execution, _: &mut Balance, worker: u32| {
+    let next = |execution: &mut Execution, _: &mut Scheduler, worker: u32| {
         execution.done(taken as f64 / all as f64);
         let file = match taken % (small + 1) {
             0 => large,
@@ -90,16 +91,16 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
         taken += 1;
         (taken <= all).then(|| Job {
             thread: workers[worker as usize],
-            starting: None,
-            pieces: (file.whole(site, RowOp::Read, buffer))
-                .map(|mut piece| {
-                    piece.in_kernel = true;
-                    piece
+            started_thread: None,
+            requests: (file.whole(site, RowOp::Read, buffer))
+                .map(|mut request| {
+                    request.in_kernel = true;
+                    request
                 })
                 .collect(),
         })
     };
     let slots = workers.len() as u32;
-    work(execution, &mut pace, &mut balance, slots, 0, next)?;
+    work(execution, &mut time_model, &mut scheduler, slots, 0, next)?;
     Ok(())
 }

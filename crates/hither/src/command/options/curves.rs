@@ -4,22 +4,22 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
+use hither_analysis::curve;
+use hither_analysis::plot::Plot;
+use hither_analysis::result_rows;
 use hither_core::Spec;
 use hither_sim::{Points, Spacing};
 use hither_trace::Trace;
 
-use crate::curve;
 use crate::output;
-use crate::plot::Plot;
-use crate::result_rows;
 use crate::ui::Ui;
 
-/// Which curves go where.
+/// The options about curves.
 #[derive(Args, Debug)]
-pub(in crate::command) struct CurveArgs {
+pub(crate) struct CurveArgs {
     /// Write the miss ratio at all cache sizes to FILE; may be given several times
     ///
-    /// Data are .csv, .json or .parquet, a picture is .svg or .png. A FILE that is there is
+    /// FILE is data (.csv, .json or .parquet) or a picture (.svg or .png). An existing file is
     /// replaced.
     #[arg(
         long = "curve",
@@ -28,9 +28,9 @@ pub(in crate::command) struct CurveArgs {
     )]
     files: Vec<CurveFile>,
 
-    /// The most cache sizes at which a curve is computed
+    /// The most cache sizes of a curve
     ///
-    /// lru and opt are exact at any size and have 1000.
+    /// lru and opt take one pass for all sizes and have 1000.
     #[arg(
         long,
         value_name = "N",
@@ -41,7 +41,7 @@ pub(in crate::command) struct CurveArgs {
     )]
     points: u16,
 
-    /// How these sizes are spread, and the axis of a picture
+    /// The scale of cache sizes
     #[arg(
         long,
         value_name = "HOW",
@@ -61,15 +61,15 @@ enum Scale {
     Linear,
 }
 
-/// A file to write, and as what.
+/// A file to write, with its format.
 #[derive(Clone, Debug)]
 struct CurveFile {
     path: PathBuf,
-    kind: Kind,
+    format: CurveFormat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum CurveFormat {
     Data(result_rows::RowFormat),
     Svg,
     Png,
@@ -81,37 +81,32 @@ impl FromStr for CurveFile {
     fn from_str(text: &str) -> Result<CurveFile, String> {
         let path = PathBuf::from(text);
         let ending = path.extension().and_then(|ending| ending.to_str());
-        let kind = match ending {
-            Some("svg") => Kind::Svg,
-            Some("png") => Kind::Png,
+        let format = match ending {
+            Some("svg") => CurveFormat::Svg,
+            Some("png") => CurveFormat::Png,
             other => other
                 .and_then(|name| name.parse().ok())
-                .map(Kind::Data)
+                .map(CurveFormat::Data)
                 .ok_or("the name ends in none of .csv, .json, .parquet, .svg, .png")?,
         };
-        Ok(CurveFile { path, kind })
+        Ok(CurveFile { path, format })
     }
 }
 
 impl CurveArgs {
-    pub(in crate::command) fn wanted(&self) -> bool {
+    pub(crate) fn wanted(&self) -> bool {
         !self.files.is_empty()
     }
 
     /// Fails where a file could not be written.
-    pub(in crate::command) fn check(&self) -> anyhow::Result<()> {
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
         self.files
             .iter()
             .try_for_each(|file| output::check_folder(&file.path))
     }
 
     /// Works out the curves of the policies and writes them.
-    pub(in crate::command) fn write(
-        &self,
-        trace: &Trace,
-        policies: &[Spec],
-        ui: &Ui,
-    ) -> anyhow::Result<()> {
+    pub(crate) fn write(&self, trace: &Trace, policies: &[Spec], ui: &Ui) -> anyhow::Result<()> {
         let points = Points {
             simulated: self.points.into(),
             spacing: match self.scale {
@@ -123,11 +118,11 @@ impl CurveArgs {
         let curves = curve::Curves::of(trace, policies, points, ui)?;
         let rows = curves.rows();
         let chart = curves.chart(self.scale == Scale::Log);
-        for CurveFile { path, kind } in &self.files {
-            let content = match kind {
-                Kind::Data(format) => format.write(&rows)?,
-                Kind::Svg => chart.svg().into_bytes(),
-                Kind::Png => chart.png()?,
+        for CurveFile { path, format } in &self.files {
+            let content = match format {
+                CurveFormat::Data(rows_format) => rows_format.write(&rows)?,
+                CurveFormat::Svg => chart.svg().into_bytes(),
+                CurveFormat::Png => chart.png()?,
             };
             output::write_whole(path, &content)?;
             ui.note(format_args!("wrote {}", path.display()));

@@ -18,13 +18,13 @@ use crate::output;
 use crate::this_machine;
 use crate::ui::Ui;
 
-/// What is placed, and where.
+/// The options about nodes and placements.
 #[derive(Args, Debug)]
-pub(in crate::command) struct PlacementArgs {
-    /// Place blocks or pages on these nodes: 2, mesh:5x5, this, a preset, a TOML file
+pub(crate) struct PlacementArgs {
+    /// Place blocks or pages on the nodes of a topology: 2, mesh:5x5, this, a preset, a TOML file
     ///
-    /// Also torus:4x4, hypercube:4, ring:4x4 and tree:2x8; `this` is this machine, a TOML file has
-    /// a matrix, and `hither topo` shows them all. --size is then that of each node.
+    /// Other shapes are torus:4x4, hypercube:4, ring:4x4 and tree:2x8. `this` is this machine.
+    /// `hither topo` shows a topology. --size is then the size of each node.
     #[arg(long, value_name = "T[,T]", value_delimiter = ',')]
     nodes: Vec<String>,
 
@@ -34,15 +34,15 @@ pub(in crate::command) struct PlacementArgs {
     #[arg(long = "placement", value_name = "P[,P]")]
     placements: Vec<Placements>,
 
-    /// Which node an access is made from
+    /// Which node each thread runs on
     #[arg(long, value_name = "HOW", value_enum, hide_short_help = true)]
     bind: Option<Bind>,
 
-    /// Count nothing for the first references (100k), a part of them (10%) or 2iterations
+    /// Do not count the first references (100k), a share of them (10%) or iterations (2iterations)
     #[arg(long, value_name = "N", hide_short_help = true)]
     warm_up: Option<WarmUpSpec>,
 
-    /// Model other costs than those of the papers, such as fault_ns=2000
+    /// Replace modelled costs, such as fault_ns=2000
     #[arg(long, value_name = "NAME=VALUE[,..]", hide_short_help = true)]
     costs: Option<CostOverrides>,
 }
@@ -61,42 +61,42 @@ impl FromStr for Placements {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Bind {
-    /// The trace's nodes where it has several, or else threads in turn
+    /// As in the trace if it has several nodes, otherwise threads in turn
     Auto,
-    /// The trace's nodes
+    /// As in the trace
     Trace,
-    /// Threads in turn
+    /// Threads on the nodes in turn
     Threads,
-    /// Processes in turn
+    /// Processes on the nodes in turn
     Processes,
 }
 
 impl PlacementArgs {
     /// Whether nodes are named.
-    pub(in crate::command) fn wanted(&self) -> bool {
+    pub(crate) fn wanted(&self) -> bool {
         !self.nodes.is_empty()
     }
 
     /// The topologies that are named.
-    pub(in crate::command) fn topologies(&self) -> anyhow::Result<Vec<Arc<Topology>>> {
+    pub(crate) fn topologies(&self) -> anyhow::Result<Vec<Arc<Topology>>> {
         let load = |name: &String| Ok(Arc::new(this_machine::load(name)?));
         self.nodes.iter().map(load).collect()
     }
 
     /// The placements that are named.
-    pub(in crate::command) fn placements(&self) -> Vec<PlacementSpec> {
+    pub(crate) fn placements(&self) -> Vec<PlacementSpec> {
         self.placements
             .iter()
             .flat_map(|list| list.0.iter().copied())
             .collect()
     }
 
-    /// How runs go.
-    pub(in crate::command) fn running(&self) -> RunSettings {
+    /// The settings of the runs.
+    pub(crate) fn running(&self) -> RunSettings {
         self.running_or(&RunSettings::default())
     }
 
-    /// How runs go, by what is named here, or else as said elsewhere.
+    /// The settings of the runs: those that are given, otherwise those of `otherwise`.
     fn running_or(&self, otherwise: &RunSettings) -> RunSettings {
         RunSettings {
             binding: self.bind.map_or(otherwise.binding, binding),
@@ -105,8 +105,8 @@ impl PlacementArgs {
         }
     }
 
-    /// Refuses what is for nodes where there are none.
-    pub(in crate::command) fn check(&self) -> anyhow::Result<()> {
+    /// Refuses options of placements where no nodes are named.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
         let running = self.bind.is_some() || self.warm_up.is_some() || self.costs.is_some();
         if !self.wanted() && (running || !self.placements.is_empty()) {
             let problem =
@@ -116,18 +116,15 @@ impl PlacementArgs {
         Ok(())
     }
 
-    /// What is placed where.
-    pub(in crate::command) fn chosen(&self) -> anyhow::Result<placement::PlacementSetup> {
+    /// The nodes and placements that are named, with the settings of the runs.
+    pub(crate) fn chosen(&self) -> anyhow::Result<placement::PlacementSetup> {
         let mut placing = placement::PlacementSetup::default();
         self.apply(&mut placing)?;
         Ok(placing)
     }
 
-    /// Replaces what a file says by what is named here.
-    pub(in crate::command) fn apply(
-        &self,
-        placing: &mut placement::PlacementSetup,
-    ) -> anyhow::Result<()> {
+    /// Replaces the settings of a file by those that are given as options.
+    pub(crate) fn apply(&self, placing: &mut placement::PlacementSetup) -> anyhow::Result<()> {
         if self.wanted() {
             placing.nodes = self.topologies()?;
         }
@@ -148,64 +145,71 @@ fn binding(bind: Bind) -> Binding {
     }
 }
 
-/// What is drawn of placements.
+/// The pictures of placements to draw.
 #[derive(Args, Debug)]
-pub(in crate::command) struct DrawingArgs {
-    /// Draw who served whom, node by node, as .svg or .png
+pub(crate) struct DrawingArgs {
+    /// Draw the accesses from each node to the node that served them, as .svg or .png
     #[arg(long, value_name = "FILE", requires = "nodes", value_parser = picture)]
-    pub(in crate::command) heatmap: Option<Drawn>,
+    pub(crate) heatmap: Option<PictureFile>,
 
-    /// Draw the nodes with the blocks that moved between them, as .svg or .png
+    /// Draw the nodes and the blocks that moved between them, as .svg or .png
     #[arg(long, value_name = "FILE", requires = "nodes", value_parser = picture)]
-    pub(in crate::command) mesh: Option<Drawn>,
+    pub(crate) mesh: Option<PictureFile>,
 
-    /// Write what each node holds and how much is served locally over time, as .svg, .png or .csv
+    /// Draw the contents of each node and the local hit ratio over time, as .svg, .png or .csv
     #[arg(long, value_name = "FILE", requires = "nodes", value_parser = picture_or_table)]
-    pub(in crate::command) timeline: Option<Drawn>,
+    pub(crate) timeline: Option<PictureFile>,
 
-    /// Also print the accesses from each node to each, for 16 nodes or fewer
+    /// Also print the accesses from each node to each, for up to 16 nodes
     #[arg(
         long,
         requires = "nodes",
         conflicts_with = "json",
         hide_short_help = true
     )]
-    pub(in crate::command) traffic: bool,
+    pub(crate) traffic: bool,
 }
 
-/// A file to write, and as what.
+/// A file to write, with its format.
 #[derive(Clone, Debug)]
-pub(in crate::command) struct Drawn {
-    pub(in crate::command) path: PathBuf,
-    pub(in crate::command) kind: Kind,
+pub(crate) struct PictureFile {
+    pub(crate) path: PathBuf,
+    pub(crate) format: PictureFormat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::command) enum Kind {
+pub(crate) enum PictureFormat {
     Svg,
     Png,
     Csv,
 }
 
-fn drawn(text: &str, allowed: &[(&str, Kind)]) -> Result<Drawn, String> {
+fn picture_file(text: &str, allowed: &[(&str, PictureFormat)]) -> Result<PictureFile, String> {
     let path = PathBuf::from(text);
     let ending = path.extension().and_then(|ending| ending.to_str());
     let found = allowed.iter().find(|(name, _)| Some(*name) == ending);
-    let kind = found.map(|&(_, kind)| kind).ok_or_else(|| {
+    let format = found.map(|&(_, kind)| kind).ok_or_else(|| {
         let names: Vec<String> = allowed.iter().map(|(name, _)| format!(".{name}")).collect();
         format!("the name ends in none of {}", names.join(", "))
     })?;
-    Ok(Drawn { path, kind })
+    Ok(PictureFile { path, format })
 }
 
-fn picture(text: &str) -> Result<Drawn, String> {
-    drawn(text, &[("svg", Kind::Svg), ("png", Kind::Png)])
-}
-
-fn picture_or_table(text: &str) -> Result<Drawn, String> {
-    drawn(
+fn picture(text: &str) -> Result<PictureFile, String> {
+    picture_file(
         text,
-        &[("svg", Kind::Svg), ("png", Kind::Png), ("csv", Kind::Csv)],
+        &[("svg", PictureFormat::Svg), ("png", PictureFormat::Png)],
+    )
+}
+
+fn picture_or_table(text: &str) -> Result<PictureFile, String> {
+    picture_file(
+        text,
+        &[
+            ("svg", PictureFormat::Svg),
+            ("png", PictureFormat::Png),
+            ("csv", PictureFormat::Csv),
+        ],
     )
 }
 
@@ -215,14 +219,14 @@ impl DrawingArgs {
         files.into_iter().flatten().map(|file| file.path.as_path())
     }
 
-    /// Whether anything is.
-    pub(in crate::command) fn wanted(&self) -> bool {
+    /// Whether there is a picture to draw.
+    pub(crate) fn wanted(&self) -> bool {
         self.files().next().is_some()
     }
 
-    /// Fails where a file could not be written, or would be written over by the next one: better
-    /// said before a long simulation than after.
-    pub(in crate::command) fn check(&self) -> anyhow::Result<()> {
+    /// Fails if a file cannot be written or is named twice, so that the error comes before a long
+    /// simulation.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
         let mut names = Vec::new();
         for path in self.files() {
             output::check_folder(path)?;
@@ -236,14 +240,14 @@ impl DrawingArgs {
         Ok(())
     }
 
-    /// How many moves a run has to keep for what is drawn. A million of them take 24 MB, and show
-    /// the same picture as all.
-    pub(in crate::command) fn moves(&self) -> usize {
+    /// The number of moves that a run has to keep for the pictures. A million of them take 24 MB
+    /// and give the same picture as all.
+    pub(crate) fn moves(&self) -> usize {
         if self.mesh.is_some() { 1_000_000 } else { 0 }
     }
 
-    /// Writes all files that are wanted.
-    pub(in crate::command) fn write(&self, pictures: &Pictures<'_>, ui: &Ui) -> anyhow::Result<()> {
+    /// Draws the pictures.
+    pub(crate) fn write(&self, pictures: &Pictures<'_>, ui: &Ui) -> anyhow::Result<()> {
         if let Some(file) = &self.heatmap {
             save(file, &pictures.heatmap(), ui)?;
         }
@@ -251,7 +255,7 @@ impl DrawingArgs {
             save(file, &pictures.moves(), ui)?;
         }
         match &self.timeline {
-            Some(file) if file.kind == Kind::Csv => {
+            Some(file) if file.format == PictureFormat::Csv => {
                 output::write_whole(&file.path, pictures.timeline_csv().as_bytes())?;
                 ui.note(format_args!("wrote {}", file.path.display()));
             }
@@ -262,10 +266,10 @@ impl DrawingArgs {
     }
 }
 
-fn save(file: &Drawn, picture: &impl Plot, ui: &Ui) -> anyhow::Result<()> {
-    let content = match file.kind {
-        Kind::Png => picture.png()?,
-        Kind::Svg | Kind::Csv => picture.svg().into_bytes(),
+fn save(file: &PictureFile, picture: &impl Plot, ui: &Ui) -> anyhow::Result<()> {
+    let content = match file.format {
+        PictureFormat::Png => picture.png()?,
+        PictureFormat::Svg | PictureFormat::Csv => picture.svg().into_bytes(),
     };
     output::write_whole(&file.path, &content)?;
     ui.note(format_args!("wrote {}", file.path.display()));

@@ -1,26 +1,26 @@
-//! What `hither run` switches on where no switch is given: what can help on this machine, as far as
-//! that is known before the program starts.
+//! What `hither run` switches on without a switch: what can help on this machine, as far as that is
+//! known before the program starts.
 //!
-//! Which files a program reads is not known then. A memory limit is a sign that not all of them
-//! fit, and the files that the command line names are a lower bound of what is read. A program that
-//! finds its files elsewhere on a machine without a limit gets nothing by itself. Steering the page
-//! cache where everything fits does no harm: it steps aside where nothing is gained. Replicas take
-//! memory and make writers wait, so they are switched on by name alone.
+//! The files that a program will read are not known then. A memory limit suggests that they do not
+//! all fit. The files that the command line names are a lower bound. So a program that finds its
+//! files elsewhere, on a machine without a limit, is not helped automatically. Steering the page
+//! cache of files that fit does no harm, since the policy steps aside where it saves nothing.
+//! Replicas take memory and make writers wait, so they are switched on only by name.
 
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 
+use hither_analysis::format::bytes;
 use hither_live::page_cache::BUDGET_MIN_BYTES;
 use hither_sys::cgroup::MemoryGroup;
 use hither_sys::machine::{Machine as _, NodeMemory, ThisMachine};
 
 use super::{memory, page_cache};
-use crate::format::bytes;
 
 /// What is known of the machine and the program before it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Machine {
+pub(super) struct MachineState {
     /// The limit of the memory cgroup, if there is one.
     limit: Option<Limit>,
     /// Memory that is available to new allocations.
@@ -41,9 +41,9 @@ struct Limit {
     files_bytes: u64,
 }
 
-impl Machine {
+impl MachineState {
     /// This machine, for this command.
-    pub(super) fn here(command: &[OsString]) -> Machine {
+    pub(super) fn of_this_machine(command: &[OsString]) -> MachineState {
         let group = MemoryGroup::of_this_process().ok().flatten();
         let limit = group.and_then(|group| {
             Some(Limit {
@@ -51,7 +51,7 @@ impl Machine {
                 files_bytes: group.file_bytes()?,
             })
         });
-        // Where the kernel does not show its nodes nothing is known of them or of what is free.
+        // Without nodes in sysfs, neither nodes nor free memory are known.
         let nodes = ThisMachine.nodes().ok();
         let available = |nodes: &Vec<NodeMemory>| -> u64 {
             nodes.iter().map(NodeMemory::available_bytes).sum()
@@ -62,7 +62,7 @@ impl Machine {
             .filter_map(|word| fs::metadata(word).ok());
         let files = files.filter(fs::Metadata::is_file);
         let balancing = fs::read_to_string("/proc/sys/kernel/numa_balancing");
-        Machine {
+        MachineState {
             limit,
             available_bytes: nodes.as_ref().map_or(u64::MAX, available),
             named_files_bytes: files.map(|file| file.len()).sum(),
@@ -81,7 +81,7 @@ pub(super) struct Choice {
     pub(super) page_cache: Option<PageCacheReason>,
     /// Why memory is placed.
     pub(super) memory: Option<MemoryReason>,
-    machine: Machine,
+    machine: MachineState,
 }
 
 /// Why steering the page cache can help.
@@ -108,7 +108,7 @@ pub(super) struct MemoryReason {
 }
 
 impl PageCacheReason {
-    /// How much of the page cache the program's files may have, where no cgroup says that.
+    /// The budget for the program's files. `None`: the cgroup's limit decides.
     pub(super) fn cache_bytes(self) -> Option<u64> {
         match self {
             PageCacheReason::Limit { .. } => None,
@@ -119,9 +119,9 @@ impl PageCacheReason {
     }
 }
 
-/// Chooses by what is known.
-pub(super) fn choose(machine: &Machine) -> Choice {
-    let Machine {
+/// Chooses what to switch on.
+pub(super) fn choose(machine: &MachineState) -> Choice {
+    let MachineState {
         limit,
         available_bytes,
         named_files_bytes: files_bytes,
@@ -129,7 +129,7 @@ pub(super) fn choose(machine: &Machine) -> Choice {
         kernel_balances,
     } = *machine;
     let page_cache = match limit {
-        // A limit says how much there is for files, which the available memory does not.
+        // With a limit, the available memory of the machine does not matter.
         Some(Limit { bytes, files_bytes }) => {
             (files_bytes >= BUDGET_MIN_BYTES).then_some(PageCacheReason::Limit { bytes })
         }
@@ -151,11 +151,11 @@ pub(super) fn choose(machine: &Machine) -> Choice {
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let page_cache = self.page_cache.map(|why| {
-            let (switch, policy) = (page_cache::SWITCH, page_cache::POLICY);
+            let (switch, policy) = (page_cache::SWITCH, page_cache::DEFAULT_POLICY);
             format!("{switch}={policy}, because {why}")
         });
         let memory = self.memory.map(|why| {
-            let (switch, policy) = (memory::SWITCH, memory::POLICY);
+            let (switch, policy) = (memory::SWITCH, memory::DEFAULT_POLICY);
             format!("{switch}={policy}, because {why}")
         });
         let on: Vec<String> = page_cache.into_iter().chain(memory).collect();
@@ -167,7 +167,7 @@ impl fmt::Display for Choice {
                 "the memory limit leaves {} for files",
                 bytes(limit.files_bytes)
             ),
-            None => "no memory limit in the way".to_owned(),
+            None => "no memory limit".to_owned(),
         };
         let nodes = match self.machine.nodes {
             ..=1 => "one memory node".to_owned(),
@@ -175,7 +175,7 @@ impl fmt::Display for Choice {
         };
         write!(
             f,
-            "automatic: nothing to switch on ({cache}, {nodes}): the program runs as it is"
+            "automatic: nothing to switch on ({cache}, {nodes}); the program runs unchanged"
         )
     }
 }
@@ -184,14 +184,14 @@ impl fmt::Display for PageCacheReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             PageCacheReason::Limit { bytes: limit } => {
-                write!(f, "its memory is limited to {}", bytes(limit))
+                write!(f, "memory is limited to {}", bytes(limit))
             }
             PageCacheReason::FilesDoNotFit {
                 files_bytes,
                 available_bytes,
             } => write!(
                 f,
-                "its files have {} and {} of memory are free",
+                "its files have {} and {} of memory is free",
                 bytes(files_bytes),
                 bytes(available_bytes)
             ),
@@ -216,7 +216,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     /// A machine of one node with enough memory.
-    const PLAIN: Machine = Machine {
+    const PLAIN: MachineState = MachineState {
         limit: None,
         available_bytes: 4096 * MIB,
         named_files_bytes: 100 * MIB,
@@ -224,8 +224,8 @@ mod tests {
         kernel_balances: false,
     };
 
-    fn limited(files_bytes: u64) -> Machine {
-        Machine {
+    fn limited(files_bytes: u64) -> MachineState {
+        MachineState {
             limit: Some(Limit {
                 bytes: 512 * MIB,
                 files_bytes,
@@ -240,10 +240,10 @@ mod tests {
         assert_eq!((choice.page_cache, choice.memory), (None, None));
         assert_eq!(
             choice.to_string(),
-            "automatic: nothing to switch on (no memory limit in the way, one memory node): \
-             the program runs as it is"
+            "automatic: nothing to switch on (no memory limit, one memory node); \
+             the program runs unchanged"
         );
-        let balanced = choose(&Machine {
+        let balanced = choose(&MachineState {
             nodes: 4,
             kernel_balances: true,
             ..limited(5 * MIB)
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(
             balanced.to_string(),
             "automatic: nothing to switch on (the memory limit leaves 5.00 MiB for files, \
-             the kernel balances the 4 memory nodes): the program runs as it is"
+             the kernel balances the 4 memory nodes); the program runs unchanged"
         );
     }
 
@@ -264,13 +264,13 @@ mod tests {
         assert_eq!(choice.memory, None);
         assert_eq!(
             choice.to_string(),
-            "automatic: --page-cache=pcc, because its memory is limited to 512.00 MiB"
+            "automatic: --page-cache=pcc, because memory is limited to 512.00 MiB"
         );
     }
 
     #[test]
     fn files_that_do_not_fit_into_free_memory_switch_the_page_cache_on() {
-        let larger = Machine {
+        let larger = MachineState {
             named_files_bytes: 5000 * MIB,
             ..PLAIN
         };
@@ -280,15 +280,15 @@ mod tests {
         assert_eq!(
             choice.to_string(),
             "automatic: --page-cache=pcc, because its files have 4.88 GiB \
-             and 4.00 GiB of memory are free"
+             and 4.00 GiB of memory is free"
         );
         // With a limit its own remainder counts.
-        let full = Machine {
+        let full = MachineState {
             named_files_bytes: 5000 * MIB,
             ..limited(0)
         };
         assert_eq!(choose(&full).page_cache, None);
-        let nothing_free = Machine {
+        let nothing_free = MachineState {
             available_bytes: MIB,
             ..PLAIN
         };
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn several_nodes_switch_memory_on_unless_the_kernel_balances_them() {
-        let four = Machine { nodes: 4, ..PLAIN };
+        let four = MachineState { nodes: 4, ..PLAIN };
         let choice = choose(&four);
         assert_eq!(
             (choice.page_cache, choice.memory),
@@ -308,7 +308,7 @@ mod tests {
             "automatic: --memory=upm, because there are 4 memory nodes \
              and the kernel does not balance them"
         );
-        let balanced = Machine {
+        let balanced = MachineState {
             kernel_balances: true,
             ..four
         };
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn both_are_switched_on_and_said_in_one_line() {
-        let both = Machine {
+        let both = MachineState {
             nodes: 2,
             ..limited(300 * MIB)
         };

@@ -1,7 +1,8 @@
-//! `hither run --file-placement`: pages of files on the nodes that a policy says, as the program
-//! reads them in, or on the nodes that read them.
+//! `hither run --file-placement`: places pages of files as the program reads them in, or moves them
+//! to the nodes that read them.
 
 use clap::Args;
+use hither_analysis::format::{counted, duration_ns, percent};
 use hither_core::Spec;
 use hither_core::placement::PlacementEntry;
 use hither_core::registry::Mechanism;
@@ -9,15 +10,15 @@ use hither_live::file_migration::{FileMigrationOptions, FileMigrationReport};
 use hither_live::file_placement::FilePlacementReport;
 use hither_live::numa::calibration;
 
-use super::{Run, note_losses};
+use super::arguments::OutputArgs;
+use super::notes::Notes;
 use crate::exit::Usage;
-use crate::format::{counted, duration_ns, percent};
 use crate::ui::Ui;
 
 /// How the policy places pages of files.
 pub(super) enum FilePlacement {
-    /// When they are read in: on one node, or on all in turn. The program itself places them,
-    /// without asking the agent, so such a policy knows nothing but the read.
+    /// When they are read in: on one node, or on all in turn. The program itself places them
+    /// without the agent, so the policy knows only the current read.
     AtRead(Option<u32>),
     /// Cached pages move to the node that reads them.
     Migration(Box<Spec<PlacementEntry>>),
@@ -26,42 +27,45 @@ pub(super) enum FilePlacement {
 /// The switch.
 pub(super) const SWITCH: &str = "--file-placement";
 
-/// The policy where none is named.
-const POLICY: &str = "round-robin";
+/// The policy if none is named.
+const DEFAULT_POLICY: &str = "round-robin";
 
 /// The switch.
 #[derive(Args, Debug)]
 pub(super) struct FilePlacementArgs {
-    /// Place pages of files on nodes by POLICY [default: round-robin]
+    /// Let POLICY decide on which nodes pages of files are [default: round-robin]
     ///
-    /// round-robin puts pages on all nodes in turn as the program reads them in, and
-    /// 'single-node{node=1}' on one; threads with a memory policy of their own are left alone. upm
-    /// moves pages that are cached to the node that reads them.
+    /// round-robin spreads pages over all nodes as the program reads them in, and
+    /// 'single-node{node=1}' puts them on one. Threads with a memory policy of their own are left
+    /// alone. upm moves cached pages to the node that reads them.
     #[arg(
         id = "file_placement",
         long = "file-placement",
         value_name = "POLICY",
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = POLICY
+        default_missing_value = DEFAULT_POLICY
     )]
     pub(super) policy: Option<String>,
 }
 
 impl FilePlacementArgs {
-    /// What the options ask for, if they ask for anything.
-    pub(super) fn placement(&self, run: &Run) -> Result<Option<FilePlacement>, Usage> {
+    /// The placement, if the switch is on.
+    pub(super) fn placement(
+        &self,
+        output: &OutputArgs,
+        is_combined: bool,
+    ) -> Result<Option<FilePlacement>, Usage> {
         let Some(text) = &self.policy else {
             return Ok(None);
         };
         let placement = named(text)?;
-        let output = &run.output;
-        // Another mechanism is watched, but a dry run would not keep the program from placing.
-        let alone = run.switches().len() == 1;
+        // --log and --metrics may be for another mechanism. A dry run is not possible, since the
+        // program itself places pages.
         let watched = [
             ("--dry-run", output.dry_run),
-            ("--log", alone && output.log.is_some()),
-            ("--metrics", alone && output.metrics.is_some()),
+            ("--log", !is_combined && output.log.is_some()),
+            ("--metrics", !is_combined && output.metrics.is_some()),
         ];
         match (&placement, watched.iter().find(|(_, given)| *given)) {
             (FilePlacement::AtRead(_), Some((option, _))) => Err(Usage(format!(
@@ -93,7 +97,7 @@ fn named(text: &str) -> Result<FilePlacement, Usage> {
     }
 }
 
-/// What moves pages of files.
+/// The options of moving pages of files.
 pub(super) fn migration(policy: Spec<PlacementEntry>) -> FileMigrationOptions {
     FileMigrationOptions {
         policy,
@@ -102,7 +106,8 @@ pub(super) fn migration(policy: Spec<PlacementEntry>) -> FileMigrationOptions {
 }
 
 /// What came of it, in a few lines.
-pub(super) fn report_migration(followed: &FileMigrationReport, run: &Run, ui: &Ui) {
+pub(super) fn report_migration(followed: &FileMigrationReport, notes: &Notes<'_>) {
+    let ui = notes.ui;
     let summary = &followed.summary;
     let local = summary.local as f64 / summary.accesses.max(1) as f64;
     let local = match summary.accesses {
@@ -110,7 +115,7 @@ pub(super) fn report_migration(followed: &FileMigrationReport, run: &Run, ui: &U
         _ => format!("{} of what was read again was local", percent(local)),
     };
     ui.note(format_args!("{}: {local}", counted(summary.files, "file")));
-    match run.output.dry_run {
+    match notes.dry_run {
         true => ui.note(format_args!(
             "a dry run: {} would have been moved",
             counted(summary.wanted, "block")
@@ -130,9 +135,9 @@ pub(super) fn report_migration(followed: &FileMigrationReport, run: &Run, ui: &U
             counted(*times, "time")
         ));
     }
-    run.note_agent(followed.agent, followed.ran, ui);
+    notes.agent_of_one(followed.agent, followed.ran);
     let lost = followed.lost.events + followed.lost.no_ring + followed.lost.nested;
-    note_losses(lost, followed.log.as_ref(), ui);
+    notes.losses(lost, followed.log.as_ref());
 }
 
 /// What came of it, in a line or two.

@@ -1,6 +1,8 @@
-//! `hither run --memory`: a program's memory on the right nodes.
+//! `hither run --memory`: places a program's memory on nodes.
 
 use clap::Args;
+use hither_analysis::format::{count, counted, percent};
+use hither_analysis::profile::{self, RegionProfile};
 use hither_core::placement::{self, Target};
 use hither_core::registry::Mechanism;
 use hither_core::spec::{RegistryEntry, SpecError, Value};
@@ -10,42 +12,41 @@ use hither_live::numa::calibration;
 use hither_sim::Size;
 use hither_sys::{samplers, userfaultfd};
 
-use super::Run;
+use super::arguments::KnowledgeArgs;
+use super::notes::Notes;
 use crate::exit::Usage;
-use crate::format::{count, counted, percent};
-use crate::profile::{self, RegionProfile};
 use crate::ui::Ui;
 
 /// The switch.
 pub(super) const SWITCH: &str = "--memory";
 
-/// The policy where none is named.
-pub(super) const POLICY: &str = "upm";
+/// The policy if none is named.
+pub(super) const DEFAULT_POLICY: &str = "upm";
 
-/// The first way to count that works.
-const AUTO: &str = "auto";
+/// The value of --counters that takes the first source that works.
+const AUTO_COUNTERS: &str = "auto";
 
-/// The smallest allocation whose pages are placed, where nothing is said.
-const REGION_BYTES_MIN: u64 = 1 << 20;
+/// The default size of the smallest allocation whose pages are placed.
+const DEFAULT_REGION_BYTES_MIN: u64 = 1 << 20;
 
-/// The share of the CPUs that counting may take, where nothing is said.
-const CPU_PERMILLE: u32 = 10;
+/// The default share of the CPUs that counting may take.
+const DEFAULT_CPU_PERMILLE: u32 = 10;
 
 /// The switch and its options.
 #[derive(Args, Debug)]
 pub(super) struct MemoryArgs {
-    /// Place the program's memory on nodes by POLICY [default: upm]
+    /// Let POLICY decide on which nodes the program's memory is [default: upm]
     ///
-    /// upm moves pages to where they are used, cache-aware puts streamed memory far and the rest
-    /// near, and cache-aware,upm does both. A policy may have parameters, as in
-    /// 'cache-aware{limit=0.3}'; `hither policies --placements` explains them.
+    /// upm moves pages to the nodes that use them. cache-aware puts streamed memory on far nodes
+    /// and other memory on near ones. cache-aware,upm does both. A policy may have parameters, as
+    /// in 'cache-aware{limit=0.3}'; `hither policies --placements` explains them.
     #[arg(
         id = "memory",
         long,
         value_name = "POLICY[,POLICY]",
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = POLICY
+        default_missing_value = DEFAULT_POLICY
     )]
     pub(super) policy: Option<String>,
 
@@ -59,7 +60,7 @@ pub(super) struct MemoryArgs {
     #[arg(
         long,
         value_name = "HOW",
-        value_parser = [&[AUTO], &samplers::NAMES[..]].concat(),
+        value_parser = [&[AUTO_COUNTERS], &samplers::NAMES[..]].concat(),
         hide_short_help = true
     )]
     counters: Option<String>,
@@ -70,7 +71,7 @@ pub(super) struct MemoryArgs {
 }
 
 impl MemoryArgs {
-    /// The first option that is given.
+    /// The first option of this switch that is given.
     pub(super) fn options(&self) -> Option<&'static str> {
         match (self.region_min, &self.counters) {
             (Some(_), _) => Some("--region-min"),
@@ -89,7 +90,7 @@ fn region_min(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A part of the CPUs, in thousandths.
+/// Parses a percentage of the CPUs into thousandths.
 fn permille(text: &str) -> Result<u32, String> {
     let percent = text.strip_suffix('%').unwrap_or(text).parse::<f64>();
     let permille = percent.map_or(f64::NAN, |percent| percent * 10.0);
@@ -99,8 +100,8 @@ fn permille(text: &str) -> Result<u32, String> {
     }
 }
 
-/// The policy, if it can place the pages of a running program, and what it is made of where that
-/// was given before it.
+/// Parses a placement that can run live, or two: the second one moves the pages that the first one
+/// has put.
 fn policies(text: &str) -> Result<(Spec<PlacementEntry>, Option<Spec<PlacementEntry>>), Usage> {
     let specs = Spec::<PlacementEntry>::parse_list(text);
     let specs = specs.map_err(|error| match error {
@@ -127,7 +128,7 @@ fn is_live(entry: &PlacementEntry) -> bool {
     entry.runs(Mechanism::Memory)
 }
 
-/// The names of such placements.
+/// The names of the placements that `wanted` selects, as a list.
 fn names(wanted: &dyn Fn(&PlacementEntry) -> bool) -> String {
     let entries = placement::placement_policies().iter();
     let names = entries
@@ -162,46 +163,54 @@ fn check(spec: &Spec<PlacementEntry>) -> Result<(), Usage> {
     Ok(())
 }
 
-/// What places memory.
-pub(super) fn options(run: &Run, policy: &str) -> anyhow::Result<MemoryOptions> {
+/// The options of the mechanism.
+pub(super) fn options(
+    args: &MemoryArgs,
+    policy: &str,
+    knowledge: &KnowledgeArgs,
+) -> anyhow::Result<MemoryOptions> {
     let (placement, initial) = policies(policy)?;
-    let known = run.profile()?.map(profile::load_regions).transpose()?;
+    let known = knowledge
+        .profile()?
+        .map(profile::load_regions)
+        .transpose()?;
     let RegionProfile {
         call_sites,
-        saved_placements,
+        placements,
     } = known.unwrap_or_default();
     let MemoryArgs {
         region_min,
         counters,
         cpu_budget,
         ..
-    } = &run.memory;
+    } = args;
     Ok(MemoryOptions {
         placement,
         initial,
         sites: call_sites,
-        saved_placements: saved_placements.into_iter().map(to_live).collect(),
+        saved_placements: placements.into_iter().map(to_live).collect(),
         cache: calibration::cache_folder(),
         counters: samplers::NAMES
             .into_iter()
             .find(|name| Some(*name) == counters.as_deref()),
-        cpu_permille: cpu_budget.unwrap_or(CPU_PERMILLE),
-        region_min: region_min.unwrap_or(REGION_BYTES_MIN),
+        cpu_permille: cpu_budget.unwrap_or(DEFAULT_CPU_PERMILLE),
+        region_min: region_min.unwrap_or(DEFAULT_REGION_BYTES_MIN),
     })
 }
 
 /// Adds what was learnt to the profile, if there is one.
-pub(super) fn learn(run: &Run, pages: &MemoryReport, ui: &Ui) {
+pub(super) fn learn(knowledge: &KnowledgeArgs, pages: &MemoryReport, ui: &Ui) {
     let saved_placements = pages.saved_placements.iter().cloned();
     let learnt = RegionProfile {
         call_sites: pages.sites.clone(),
-        saved_placements: saved_placements.map(from_live).collect(),
+        placements: saved_placements.map(from_live).collect(),
     };
-    run.add_to_profile(|path| Ok(profile::save_regions(path, &learnt)?), ui);
+    knowledge.add_to_profile(|path| Ok(profile::save_regions(path, &learnt)?), ui);
 }
 
-/// What a run takes of a region in the file.
-fn to_live(region: profile::SavedPlacement) -> hither_live::memory::SavedPlacement {
+/// A region of the profile as an input of the run. The profile and the live run have a type each,
+/// since neither crate uses the other.
+fn to_live(region: profile::RegionPlacement) -> hither_live::memory::SavedPlacement {
     hither_live::memory::SavedPlacement {
         signature: region.signature,
         thread: region.thread,
@@ -211,9 +220,9 @@ fn to_live(region: profile::SavedPlacement) -> hither_live::memory::SavedPlaceme
     }
 }
 
-/// What the file keeps of a region of a run.
-fn from_live(region: hither_live::memory::SavedPlacement) -> profile::SavedPlacement {
-    profile::SavedPlacement {
+/// A region of the run in the form of the profile.
+fn from_live(region: hither_live::memory::SavedPlacement) -> profile::RegionPlacement {
+    profile::RegionPlacement {
         signature: region.signature,
         thread: region.thread,
         nth: region.nth,
@@ -222,7 +231,7 @@ fn from_live(region: hither_live::memory::SavedPlacement) -> profile::SavedPlace
     }
 }
 
-/// A policy may have a least size of its own.
+/// Notes if the policy's own smallest region is larger than --region-min.
 pub(super) fn note_small_regions(options: &MemoryOptions, ui: &Ui) {
     let region_min = options.region_min;
     let policy = options.initial.as_ref().unwrap_or(&options.placement);
@@ -237,16 +246,17 @@ pub(super) fn note_small_regions(options: &MemoryOptions, ui: &Ui) {
     }
 }
 
-/// What came of it, in a few lines.
-pub(super) fn report(pages: &MemoryReport, run: &Run, ui: &Ui) {
-    let (summary, dry_run) = (&pages.summary, run.output.dry_run);
+/// Prints the summary.
+pub(super) fn report(pages: &MemoryReport, notes: &Notes<'_>) {
+    let ui = notes.ui;
+    let (summary, dry_run) = (&pages.summary, notes.dry_run);
     let undecided = summary.regions - summary.far - summary.near - summary.plain;
     let decided = |number, what: &str| match number {
         0 => String::new(),
         number => format!(", {} {what}", count(number)),
     };
     let regions = counted(summary.regions, "region");
-    // Without a policy that sends regions far there is nothing to tell of them.
+    // Only policies that use far nodes distinguish far and near regions.
     if summary.far + summary.near + undecided + summary.known + summary.pages_away == 0 {
         ui.note(regions);
     } else {
@@ -277,7 +287,7 @@ pub(super) fn report(pages: &MemoryReport, run: &Run, ui: &Ui) {
         ));
     }
     report_counts(pages, dry_run, ui);
-    run.note_agent(pages.agent, pages.ran, ui);
+    notes.agent_of_one(pages.agent, pages.ran);
     if let Some(reason) = &pages.unwatched {
         ui.note(format_args!(
             "page faults were not watched, so nothing new was learnt: {reason}"
@@ -288,9 +298,8 @@ pub(super) fn report(pages: &MemoryReport, run: &Run, ui: &Ui) {
              kernel.perf_event_paranoid=1, or CAP_PERFMON, shows them",
         );
     }
-    // Where files are recorded, too, what found no room was an access in all likelihood, and is
-    // reported as such.
-    let events = match run.is_combined() {
+    // If files are recorded too, lost records were most likely accesses, which are reported there.
+    let events = match notes.is_combined {
         true => 0,
         false => pages.lost.events + pages.lost.no_ring,
     };
@@ -300,7 +309,7 @@ pub(super) fn report(pages: &MemoryReport, run: &Run, ui: &Ui) {
             "missed: {} and {} for which there was no room, {} that did not fit",
             counted(pages.faults_lost, "fault"),
             counted(lost - pages.faults_lost, "allocation"),
-            counted(pages.bind_requests_refused, "order"),
+            counted(pages.bind_requests_refused, "bind request"),
         ));
     }
     if pages.unwatched_cpus > 0 {
@@ -321,11 +330,11 @@ pub(super) fn report(pages: &MemoryReport, run: &Run, ui: &Ui) {
         ));
     }
     if let Some(error) = &pages.log {
-        ui.note(format_args!("the log is not whole: {error}"));
+        ui.note(format_args!("the log is incomplete: {error}"));
     }
 }
 
-/// What came of counting who uses what.
+/// Prints the part of the summary about counted accesses.
 fn report_counts(pages: &MemoryReport, dry_run: bool, ui: &Ui) {
     let summary = &pages.summary;
     if summary.applied > 0 {

@@ -1,28 +1,29 @@
-//! `hither run --page-cache`: what the page cache keeps of a program's files.
+//! `hither run --page-cache`: steers which blocks of a program's files stay cached.
 
 use clap::Args;
+use hither_analysis::format::{bytes, counted, duration_ns, saved};
+use hither_analysis::profile;
 use hither_core::Spec;
 use hither_core::registry::{Mechanism, replacement_policies};
 use hither_live::page_cache::{BUDGET_MIN_BYTES, Budget, PageCacheOptions, PageCacheReport};
 use hither_sim::Size;
 use hither_sys::cgroup::MemoryGroup;
 
-use super::{Run, note_losses};
+use super::arguments::KnowledgeArgs;
+use super::notes::Notes;
 use crate::exit::Usage;
-use crate::format::{bytes, counted, duration_ns, saved};
-use crate::profile;
 use crate::ui::Ui;
 
 /// The switch.
 pub(super) const SWITCH: &str = "--page-cache";
 
-/// The policy where none is named.
-pub(super) const POLICY: &str = "pcc";
+/// The policy if none is named.
+pub(super) const DEFAULT_POLICY: &str = "pcc";
 
 /// The switch and its options.
 #[derive(Args, Debug)]
 pub(super) struct PageCacheArgs {
-    /// Decide by POLICY what the page cache keeps of the program's files [default: pcc]
+    /// Let POLICY decide which blocks of the program's files stay cached [default: pcc]
     ///
     /// A policy may have parameters, as in 'pcc{other=arc}'; `hither policies` explains them.
     #[arg(
@@ -31,31 +32,32 @@ pub(super) struct PageCacheArgs {
         value_name = "POLICY",
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = POLICY
+        default_missing_value = DEFAULT_POLICY
     )]
     pub(super) policy: Option<String>,
 
-    /// Let these files have SIZE of the page cache [default: what the memory cgroup leaves]
+    /// Size of the page cache for these files [default: what the memory cgroup leaves]
     ///
-    /// It has to be given where no memory cgroup has a limit.
+    /// It is required if no memory cgroup has a limit.
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes)]
     pub(super) cache: Option<u64>,
 
-    /// Steer files, too, of which something was cached before the program opened them
+    /// Also steer files that were cached before the program opened them
     ///
-    /// Other programs may need these pages.
+    /// By default these are left alone, since other programs may need them.
     #[arg(long, hide_short_help = true)]
     all_files: bool,
 
-    /// Leave the kernel's readahead on where the program reads at random
+    /// Keep the kernel's readahead on for random reads
     ///
-    /// Readahead brings in what was not asked for, in place of what the policy keeps.
+    /// By default it is switched off for them, since it replaces blocks that the policy keeps with
+    /// blocks that nobody asked for.
     #[arg(long, hide_short_help = true)]
     keep_readahead: bool,
 }
 
 impl PageCacheArgs {
-    /// The first option that is given.
+    /// The first option of this switch that is given.
     pub(super) fn options(&self) -> Option<&'static str> {
         match self.cache {
             Some(_) => Some("--cache"),
@@ -65,7 +67,7 @@ impl PageCacheArgs {
     }
 }
 
-/// The size of a cache that can be steered.
+/// Parses the size of a cache that is large enough to be steered.
 pub(super) fn cache_bytes(text: &str) -> Result<u64, String> {
     match text.parse::<Size>().map_err(|error| error.to_string())? {
         Size::Bytes(bytes) if bytes >= BUDGET_MIN_BYTES => Ok(bytes),
@@ -74,7 +76,7 @@ pub(super) fn cache_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The policy, if it can follow a running program.
+/// Parses a policy that can run live.
 fn policy(text: &str) -> Result<Spec, Usage> {
     let spec: Spec = text
         .parse()
@@ -92,8 +94,9 @@ fn policy(text: &str) -> Result<Spec, Usage> {
     )))
 }
 
-fn budget(run: &Run) -> anyhow::Result<Budget> {
-    if let Some(bytes) = run.page_cache.cache {
+/// The budget that is given, or that of the memory cgroup.
+fn budget(args: &PageCacheArgs) -> anyhow::Result<Budget> {
+    if let Some(bytes) = args.cache {
         return Ok(Budget::Bytes(bytes));
     }
     match MemoryGroup::of_this_process() {
@@ -112,14 +115,18 @@ fn budget(run: &Run) -> anyhow::Result<Budget> {
     }
 }
 
-/// What governs the page cache.
-pub(super) fn options(run: &Run, text: &str) -> anyhow::Result<PageCacheOptions> {
+/// The options of the mechanism.
+pub(super) fn options(
+    args: &PageCacheArgs,
+    policy_text: &str,
+    knowledge: &KnowledgeArgs,
+) -> anyhow::Result<PageCacheOptions> {
     Ok(PageCacheOptions {
-        policy: policy(text)?,
-        budget: budget(run)?,
-        all_files: run.page_cache.all_files,
-        disable_readahead: !run.page_cache.keep_readahead,
-        sites: run
+        policy: policy(policy_text)?,
+        budget: budget(args)?,
+        all_files: args.all_files,
+        disable_readahead: !args.keep_readahead,
+        sites: knowledge
             .profile()?
             .map(profile::load_sites)
             .transpose()?
@@ -128,40 +135,43 @@ pub(super) fn options(run: &Run, text: &str) -> anyhow::Result<PageCacheOptions>
 }
 
 /// Adds what was learnt to the profile, if there is one.
-pub(super) fn learn(run: &Run, files: &PageCacheReport, ui: &Ui) {
-    run.add_to_profile(|path| Ok(profile::save_sites(path, &files.sites)?), ui);
+pub(super) fn learn(knowledge: &KnowledgeArgs, files: &PageCacheReport, ui: &Ui) {
+    knowledge.add_to_profile(|path| Ok(profile::save_sites(path, &files.sites)?), ui);
 }
 
-/// What came of it, in a few lines.
-pub(super) fn report(files: &PageCacheReport, run: &Run, ui: &Ui) {
+/// The summary of the run, in a few lines.
+pub(super) fn report(files: &PageCacheReport, notes: &Notes<'_>) {
+    let ui = notes.ui;
     let summary = &files.summary;
     ui.note(format_args!(
-        "{}: {} read from storage in {}; {} missed in {} of cache, {} by least recently used: {}",
+        "{}, {} read from storage in {}",
         counted(summary.files, "file"),
         bytes(files.storage_bytes),
         duration_ns(files.ran.as_nanos() as f64),
-        bytes(summary.missed_bytes),
+    ));
+    ui.note(format_args!(
+        "simulated in {} of cache: {} missed, {} under LRU: {}",
         bytes(summary.budget_bytes),
+        bytes(summary.missed_bytes),
         bytes(summary.lru_missed_bytes),
         saved(summary.lru_missed_bytes, summary.missed_bytes),
     ));
-    report_drops(files, run.output.dry_run, ui);
+    report_drops(files, notes.dry_run, ui);
     report_left_alone(files, ui);
-    run.note_agent(files.agent, files.ran, ui);
+    notes.agent_of_one(files.agent, files.ran);
     let lost = files.lost.events + files.lost.no_ring + files.lost.nested;
-    note_losses(lost, files.log.as_ref(), ui);
+    notes.losses(lost, files.log.as_ref());
 }
 
-/// What was dropped, and where the policy stepped aside.
+/// Notes what was dropped and evicted, and whether the policy stepped aside.
 fn report_drops(files: &PageCacheReport, dry_run: bool, ui: &Ui) {
     let summary = &files.summary;
     if summary.judged > 0 && summary.stopped == 0 && !summary.steering {
         ui.note(
-            "the page cache was left to the kernel: \
-             nothing was to be gained over least recently used",
+            "the page cache was left to the kernel: the policy would have saved nothing over LRU",
         );
     } else if summary.drops == 0 {
-        ui.note("nothing was to be dropped");
+        ui.note("nothing had to be dropped");
     } else if dry_run {
         ui.note(format_args!(
             "a dry run: {}, {} in all, were not dropped",
@@ -170,7 +180,7 @@ fn report_drops(files: &PageCacheReport, dry_run: bool, ui: &Ui) {
         ));
     } else {
         ui.note(format_args!(
-            "{} dropped, {} in all, in {}",
+            "dropped {}, {} in all, in {}",
             counted(files.dropped, "range"),
             bytes(summary.dropped_bytes),
             duration_ns(files.drop_time.as_nanos() as f64)
@@ -178,7 +188,7 @@ fn report_drops(files: &PageCacheReport, dry_run: bool, ui: &Ui) {
     }
     if files.readahead_disabled > 0 {
         ui.note(format_args!(
-            "readahead was switched off {} where the program read at random",
+            "switched readahead off {} for random reads",
             counted(files.readahead_disabled, "time")
         ));
     }
@@ -186,7 +196,7 @@ fn report_drops(files: &PageCacheReport, dry_run: bool, ui: &Ui) {
         && summary.evicted_bytes > 0
     {
         ui.note(format_args!(
-            "{} of looping blocks were given up, {} of sequential and {} of other ones",
+            "evicted by class: {} looping, {} sequential, {} other",
             bytes(evicted.looping),
             bytes(evicted.sequential),
             bytes(evicted.other)
@@ -194,47 +204,47 @@ fn report_drops(files: &PageCacheReport, dry_run: bool, ui: &Ui) {
     }
     if summary.stopped > 0 {
         let now = if summary.steering {
-            "and began again"
+            "and resumed"
         } else {
-            "to the end"
+            "until the end"
         };
         ui.note(format_args!(
-            "stepped aside {}, where it gained nothing over least recently used, {now}",
+            "stepped aside {}, where it saved nothing over LRU, {now}",
             counted(summary.stopped, "time"),
         ));
     }
 }
 
-/// What was not steered, and why.
+/// Notes what was not steered, and why.
 fn report_left_alone(files: &PageCacheReport, ui: &Ui) {
     let summary = &files.summary;
     if summary.preexisting_bytes > 0 {
         ui.note(format_args!(
-            "{} left alone that were cached before the program came; --all-files steers them too",
+            "left alone: {} that were cached before the run; --all-files steers them too",
             bytes(summary.preexisting_bytes)
         ));
     }
     if summary.mapped > 0 {
         ui.note(format_args!(
-            "{} left alone that were mapped",
-            counted(summary.mapped, "file")
+            "left alone: {}",
+            counted(summary.mapped, "mapped file")
         ));
     }
     if let Some(why) = files.why_unreachable {
         ui.note(format_args!(
-            "{} left alone that could not be got at; the last one: {why}",
+            "left alone: {} that could not be opened; the last one: {why}",
             counted(summary.unreachable, "file")
         ));
     }
     if let Some(why) = files.why_refused {
         ui.note(format_args!(
-            "{} refused: {why}",
+            "the kernel refused {}: {why}",
             counted(files.refused, "drop")
         ));
     }
     if let Some(why) = files.unseen {
         ui.note(format_args!(
-            "what others have cached cannot be told from what the program has: cachestat: {why}"
+            "cannot tell which files other programs have cached: cachestat: {why}"
         ));
     }
 }

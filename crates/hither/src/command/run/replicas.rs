@@ -1,44 +1,42 @@
-//! `hither run --replicas`: blocks of files copied to where they are read.
+//! `hither run --replicas`: copies blocks of files to the nodes that read them.
 
 use clap::Args;
+use hither_analysis::format::{bytes, count, counted, percent};
 use hither_core::Spec;
 use hither_core::placement::{PlacementEntry, placement_policies};
 use hither_core::registry::Mechanism;
 use hither_live::replication::{ReplicationOptions, ReplicationReport, Scope};
 use hither_sim::Size;
 
-use super::{Run, note_losses};
+use super::notes::Notes;
 use crate::exit::Usage;
-use crate::format::{bytes, count, counted, percent};
-use crate::ui::Ui;
 
 /// The switch.
 pub(super) const SWITCH: &str = "--replicas";
 
-/// The policy where none is named.
-const POLICY: &str = "dual-layer";
+/// The policy if none is named.
+const DEFAULT_POLICY: &str = "dual-layer";
 
 /// The switch and its options.
 #[derive(Args, Debug)]
 pub(super) struct ReplicaArgs {
-    /// Copy blocks of files to the nodes that read them from far [default: dual-layer]
+    /// Copy blocks of files to the nodes that read them remotely [default: dual-layer]
     ///
-    /// They are read there as POLICY says. A writer of a file, whoever it is, waits until its
-    /// copies are out of use.
+    /// POLICY decides which blocks are copied. Any writer of a file waits until its copies are out
+    /// of use.
     #[arg(
         id = "replicas",
         long,
         value_name = "POLICY",
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = POLICY
+        default_missing_value = DEFAULT_POLICY
     )]
     pub(super) policy: Option<String>,
 
-    /// What may have replicas: blocks that are far, or all blocks [default: far]
+    /// Blocks that may have replicas: those on other nodes, or all [default: far]
     ///
-    /// A copy in memory that is mapped is read faster than the kernel reads, so that all can pay
-    /// on one node, too.
+    /// Reading a copy needs no system call, so `all` can pay on one node too.
     #[arg(long, value_name = "WHICH", value_parser = ["far", "all"], hide_short_help = true)]
     replicate: Option<String>,
 
@@ -48,7 +46,7 @@ pub(super) struct ReplicaArgs {
 }
 
 impl ReplicaArgs {
-    /// The first option that is given.
+    /// The first option of this switch that is given.
     pub(super) fn options(&self) -> Option<&'static str> {
         match &self.replicate {
             Some(_) => Some("--replicate"),
@@ -64,7 +62,7 @@ fn replica_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The policy with its parameters, if it says where files of a running program go.
+/// Parses a policy that can run live.
 fn policy(text: &str) -> Result<String, Usage> {
     let spec: Spec<PlacementEntry> = text
         .parse()
@@ -83,21 +81,22 @@ fn policy(text: &str) -> Result<String, Usage> {
     )))
 }
 
-/// What is replicated.
-pub(super) fn options(run: &Run, text: &str) -> Result<ReplicationOptions, Usage> {
+/// The options of the mechanism.
+pub(super) fn options(args: &ReplicaArgs, text: &str) -> Result<ReplicationOptions, Usage> {
     Ok(ReplicationOptions {
         policy: policy(text)?,
-        scope: match run.replicas.replicate.as_deref() {
+        scope: match args.replicate.as_deref() {
             Some("all") => Scope::All,
             _ => Scope::Far,
         },
-        node_bytes: run.replicas.replica_memory,
+        node_bytes: args.replica_memory,
     })
 }
 
-/// What came of it, in a few lines.
-pub(super) fn report(replicas: &ReplicationReport, run: &Run, ui: &Ui) {
-    let (summary, dry_run) = (&replicas.summary, run.output.dry_run);
+/// Prints the summary.
+pub(super) fn report(replicas: &ReplicationReport, notes: &Notes<'_>) {
+    let ui = notes.ui;
+    let (summary, dry_run) = (&replicas.summary, notes.dry_run);
     if replicas.nothing_is_far {
         ui.note("one memory node: nothing is far; --replicate all copies whatever is read again");
         if !dry_run {
@@ -137,7 +136,7 @@ pub(super) fn report(replicas: &ReplicationReport, run: &Run, ui: &Ui) {
             counted(*times, "time")
         ));
     }
-    run.note_agent(replicas.agent, replicas.ran, ui);
+    notes.agent_of_one(replicas.agent, replicas.ran);
     let lost = replicas.lost.events + replicas.lost.no_ring + replicas.lost.nested;
-    note_losses(lost, replicas.log.as_ref(), ui);
+    notes.losses(lost, replicas.log.as_ref());
 }

@@ -1,7 +1,7 @@
-//! The full screen of `hither top`: a text that is drawn anew and scrolled by keys.
+//! The full screen of `hither top`: a text that is updated and that keys scroll.
 //!
-//! The screen is the terminal's alternate one and the keyboard is raw, so whatever ends the
-//! watching gives both back first: a key, a signal, an error or the end of the runs.
+//! It uses the terminal's alternate screen and raw mode. Both are restored before the process ends,
+//! whether by a key, a signal, an error or the end of the runs.
 
 use std::io::{self, Stdout, stdout};
 use std::sync::Arc;
@@ -22,33 +22,33 @@ use ratatui_crossterm::crossterm::terminal::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::{flag, low_level};
 
-/// The longest time until a signal is acted on.
-const POLL: Duration = Duration::from_millis(100);
+/// The longest time until a signal is handled.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-const KEYS: &str = "q ends the watching; the arrow and page keys scroll";
+const KEYS_HELP: &str = "q ends the watching; the arrow and page keys scroll";
 
-/// What the watching goes on with.
+/// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// A new text.
+    /// Show a new text.
     Refresh,
-    /// The end, at the user's wish.
+    /// Quit, since the user pressed a key.
     Quit,
-    /// The end, by this signal.
+    /// End by this signal.
     Signal(i32),
 }
 
-/// The terminal, taken over until the value is dropped.
+/// The terminal in raw mode with its alternate screen, until the value is dropped.
 pub(super) struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
     /// The first line of the text that is shown.
     first_line: usize,
-    /// The number of a signal that has come; 0 before.
+    /// The number of a signal that was received; 0 before.
     signal: Arc<AtomicUsize>,
 }
 
 impl Screen {
-    /// Takes the terminal over.
+    /// Switches the terminal to the alternate screen and raw mode.
     pub(super) fn open() -> io::Result<Screen> {
         let signal = Arc::new(AtomicUsize::new(0));
         for number in [SIGHUP, SIGINT, SIGTERM] {
@@ -63,7 +63,7 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Shows the text and acts on keys until it is time for a new one.
+    /// Shows the text and handles keys until the next update is due.
     pub(super) fn show(&mut self, text: &str, time: Duration) -> io::Result<Next> {
         let until = Instant::now() + time;
         loop {
@@ -79,7 +79,7 @@ impl Screen {
             if left.is_zero() {
                 return Ok(Next::Refresh);
             }
-            if event::poll(left.min(POLL))?
+            if event::poll(left.min(POLL_INTERVAL))?
                 && let Event::Key(key) = event::read()?
                 && let Some(next) = self.on_key(key)?
             {
@@ -131,7 +131,7 @@ fn take_over() -> io::Result<()> {
     execute!(stdout(), EnterAlternateScreen, Hide)
 }
 
-/// Nothing is to be done about a terminal that is gone.
+/// Errors are ignored: the terminal may be gone.
 fn give_back() {
     let _ = execute!(stdout(), Show, LeaveAlternateScreen);
     let _ = disable_raw_mode();
@@ -155,7 +155,7 @@ fn draw(frame: &mut Frame<'_>, text: &str, first_line: usize) -> usize {
     let first_line = first_line.min(last_start);
     let shown = lines.into_iter().skip(first_line);
     frame.render_widget(Text::from_iter(shown), body);
-    frame.render_widget(Line::from(KEYS).dim(), foot);
+    frame.render_widget(Line::from(KEYS_HELP).dim(), foot);
     first_line
 }
 

@@ -1,14 +1,12 @@
-//! What `hither top` shows, as text: the machine's nodes, and each run with the figures of its
-//! mechanisms.
+//! The text of `hither top`: the machine's nodes, and each run with the figures of its mechanisms.
 
+use hither_analysis::format::{self, bytes, count, counted, percent};
+use hither_analysis::table::{Align, Table};
 use hither_live::status::{MechanismStatus, MechanismTag, Status};
 use hither_sys::machine::NodeMemory;
 use serde_json::Value;
 
-use crate::format::{self, bytes, count, counted, percent};
-use hither_analysis::table::{Align, Table};
-
-/// Everything, as shown.
+/// The whole text.
 pub(super) fn text(runs: &[Status], nodes: &[NodeMemory]) -> String {
     let mut text = of_nodes(nodes);
     for run in runs {
@@ -56,12 +54,12 @@ fn of_run(run: &Status) -> String {
     mechanisms.fold(head, |text, mechanism| text + &mechanism)
 }
 
-/// A figure that counts something; 0 where it is not there.
+/// A count among the figures; 0 if it is missing.
 fn number(figures: &Value, name: &str) -> u64 {
     figures[name].as_u64().unwrap_or(0)
 }
 
-/// What the page cache keeps.
+/// The lines of the page cache.
 fn page_cache(figures: &Value) -> String {
     let budget_bytes = number(figures, "budget_bytes");
     let number = |name: &str| number(figures, name);
@@ -75,7 +73,7 @@ fn page_cache(figures: &Value) -> String {
         times => format!("; readahead switched off {}", counted(times, "time")),
     };
     let mut text = format!(
-        "  {} of cache for {}: {} missed, {} by least recently used\n",
+        "  {} of cache for {}: {} missed, {} under LRU\n",
         bytes(budget_bytes),
         counted(number("files"), "file"),
         bytes(number("missed_bytes")),
@@ -84,7 +82,7 @@ fn page_cache(figures: &Value) -> String {
     text += &format!(
         "  {} dropped{stops}\n  {} left to others, {} taken by the kernel{readahead}\n",
         bytes(number("dropped_bytes")),
-        bytes(number("foreign_bytes")),
+        bytes(number("preexisting_bytes")),
         bytes(number("absent_bytes")),
     );
     text += &busiest(&figures["busiest_files"], "file", "path");
@@ -92,7 +90,7 @@ fn page_cache(figures: &Value) -> String {
     text
 }
 
-/// What is read from replicas.
+/// The lines of replicas.
 fn replicas(status: &MechanismStatus) -> String {
     let figures = &status.figures;
     let by_node = figures["replica_bytes"].as_array().into_iter().flatten();
@@ -122,7 +120,7 @@ fn replicas(status: &MechanismStatus) -> String {
     text
 }
 
-/// Where pages of files are.
+/// The lines of file placement.
 fn file_migration(figures: &Value) -> String {
     let moved = number(figures, "file_pages_moved");
     let number = |name: &str| number(figures, name);
@@ -137,7 +135,7 @@ fn file_migration(figures: &Value) -> String {
     )
 }
 
-/// Where memory is.
+/// The lines of memory.
 fn memory(status: &MechanismStatus, dry_run: bool) -> String {
     let mut text = local_share(status, dry_run);
     let number = |name: &str| number(&status.figures, name);
@@ -165,7 +163,7 @@ fn memory(status: &MechanismStatus, dry_run: bool) -> String {
     text
 }
 
-/// How much of the sampled accesses was local; nothing where none are counted.
+/// The local share of the sampled accesses; empty if none were counted.
 fn local_share(status: &MechanismStatus, dry_run: bool) -> String {
     let Some(counters) = status.figures["counters"].as_str() else {
         return String::new();
@@ -184,7 +182,7 @@ fn local_share(status: &MechanismStatus, dry_run: bool) -> String {
     text
 }
 
-/// What was read of the busiest files, or by the busiest call sites; nothing where nothing was.
+/// The table of the busiest files or call sites; empty if there are none.
 fn busiest(rows: &Value, head: &str, name: &str) -> String {
     let rows = rows.as_array().map_or(&[][..], Vec::as_slice);
     let classified = rows.iter().any(|row| row["class"].is_string());
@@ -368,7 +366,7 @@ mod tests {
                 "missed_bytes": 3 << 20,
                 "lru_missed_bytes": 4 << 20,
                 "dropped_bytes": 2 << 20,
-                "foreign_bytes": 0,
+                "preexisting_bytes": 0,
                 "absent_bytes": 1 << 20,
                 "steering": false,
                 "readahead_disabled": 3,
@@ -403,7 +401,7 @@ mod tests {
         assert_snapshot!(of_run(&files), @r"
         810: ./bt a\nb
           pcc for 12.3 s, a dry run; the agent takes 0.5 % of a CPU
-          1.00 GiB of cache for 1 file: 3.00 MiB missed, 4.00 MiB by least recently used
+          1.00 GiB of cache for 1 file: 3.00 MiB missed, 4.00 MiB under LRU
           2.00 MiB dropped, and no more: nothing is gained
           0 B left to others, 1.00 MiB taken by the kernel; readahead switched off 3 times
 

@@ -1,13 +1,12 @@
-//! `hither topo --live`, told.
+//! The output of `hither topo --live`.
 
 use std::fmt::{Display, Write};
 
+use hither_analysis::format;
+use hither_analysis::table::{Align, Table};
 use hither_live::memory::capabilities::{Capabilities, CounterProbe};
 use hither_live::numa::calibration::{Costs, LatencySource};
 use serde_json::json;
-
-use crate::format;
-use hither_analysis::table::{Align, Table};
 
 pub(super) fn text(survey: &Capabilities, costs: &Costs) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
@@ -63,7 +62,7 @@ fn yes_or_why<T>(answer: &Result<T, impl Display>) -> String {
     }
 }
 
-/// Where the second column of the counters is.
+/// The indentation of the reasons below a counter source.
 const CAUSE_INDENT: usize = 17;
 
 fn availability(survey: &Capabilities, counter: &CounterProbe) -> String {
@@ -110,7 +109,7 @@ fn nodes(survey: &Capabilities) -> Table {
     table
 }
 
-/// What loads take, where there is more than one node or it was measured.
+/// The latencies of loads, if there are several nodes or they were measured.
 fn latencies(text: &mut String, survey: &Capabilities, costs: &Costs) -> std::fmt::Result {
     let measured = |&(_, source): &(u32, LatencySource)| source == LatencySource::Measured;
     let first = costs.latencies.first().map(|&(_, source)| source);
@@ -201,7 +200,7 @@ pub(super) fn document(survey: &Capabilities, costs: &Costs) -> serde_json::Valu
 #[cfg(test)]
 mod tests {
     use hither_live::memory::capabilities::{
-        Counting, MoveError, SamplingCost, SamplingError, WatchError,
+        CountingCapability, MoveError, SamplingCost, SamplingError, WatchError,
     };
     use hither_live::numa::topology::NodeMemory;
     use insta::assert_snapshot;
@@ -224,7 +223,7 @@ mod tests {
             arm_ns: 1400,
             touch_ns: 700,
         };
-        let counting = Counting {
+        let counting = CountingCapability {
             sees_reads: false,
             cost: Some(cost),
         };

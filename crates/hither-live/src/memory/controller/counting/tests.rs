@@ -1,15 +1,14 @@
-//! The controller with upm against made-up programs on four nodes: threads that touch pages, a
-//! kernel that arms, finds and moves.
+//! Tests the controller with upm and simulated programs on four nodes: threads that touch pages,
+//! and a kernel that arms, looks up and moves them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::*;
 use crate::controller::Controller;
-use crate::memory::controller::{
-    Config, KnownSiteTier, Measured, NodeConfig, SampleSource, SavedPlacement,
-};
+use crate::memory::controller::{KnownSiteTier, MemoryConfig, SampleSource, SavedPlacement};
 use crate::memory::event::{Input, Migrate, TimedInput};
+use crate::numa::host::{MeasuredCosts, NodeConfig};
 use crate::numa::ranges::addresses;
 use crate::numa::ranges::{LocatedRun, MoveResult, RefusalReason, RefusedRun};
 use hither_core::placement::RegionTier;
@@ -18,45 +17,45 @@ mod sources;
 
 const PAGE: u64 = 4096;
 const MS: u64 = 1_000_000;
-/// Of a region: four quarters of sixteen windows.
+/// Pages of the region: four quarters of sixteen windows.
 const PAGES: u64 = 1024;
-/// Where it begins, in pages.
+/// The page where it begins.
 const START: u64 = 5000;
 const PID: u32 = 7;
 
-/// A machine with a program, and what happened on it.
+/// A simulated machine with a program.
 struct Rig {
     controller: PlacementController,
     now_ns: u64,
-    /// Where pages are that were touched.
+    /// The nodes of pages that were touched.
     at: BTreeMap<u64, u32>,
     armed: BTreeSet<u64>,
-    /// Threads: where they run, and the pages that they use in each iteration.
+    /// Threads: their nodes, and the pages that they use in each iteration.
     threads: Vec<(u32, Range<u64>)>,
-    /// What the kernel says instead of moving the second half of each batch, or all of it.
+    /// Why the kernel refuses to move the second half of each batch; `true`: all of it.
     refusal: Option<(RefusalReason, bool)>,
-    /// Told since the last look.
+    /// Migrations since they were last taken.
     migrations: Vec<Migrate>,
     judged: Vec<Judged>,
     others: Vec<Decision>,
-    /// What moving a page takes.
+    /// The time that moving a page takes.
     page_ns: u64,
     arms: usize,
-    /// Pages that were asked about.
+    /// How many pages were looked up.
     asked: u64,
-    /// The kernel's scanner is at work, and the node of the policy of pages that have one.
+    /// The kernel's scanner runs; and the nodes of pages with a memory policy.
     scans: bool,
     hints: BTreeMap<u64, u32>,
 }
 
-fn config(policy: &str) -> Config {
+fn config(policy: &str) -> MemoryConfig {
     let node = |node| NodeConfig {
         node,
         cpus: vec![node],
         frames: 100_000,
         distances: (0..4).map(|to| if to == node { 10 } else { 20 }).collect(),
     };
-    Config {
+    MemoryConfig {
         policy: policy.to_owned(),
         page_bytes: PAGE,
         huge_page_bytes: None,
@@ -64,7 +63,7 @@ fn config(policy: &str) -> Config {
         source: SampleSource::Armed,
         cpu_permille: 10,
         nodes: (0..4).map(node).collect(),
-        measured: Measured::default(),
+        measured: MeasuredCosts::default(),
         sites: Vec::new(),
         placed: Vec::new(),
     }
@@ -77,7 +76,7 @@ fn quarter(number: u64) -> Range<u64> {
 
 impl Rig {
     /// Four threads on their nodes, each with a quarter of a region that is on node 0.
-    fn new(config: &Config) -> Rig {
+    fn new(config: &MemoryConfig) -> Rig {
         let mut rig = Rig {
             controller: PlacementController::new(config).expect("a sound configuration"),
             now_ns: 0,
@@ -99,7 +98,7 @@ impl Rig {
     }
 
     fn region(&mut self, start: u64, pages: u64, signature: u64) {
-        self.hears(Input::Region {
+        self.input(Input::Region {
             pid: PID,
             tid: PID,
             start: start * PAGE,
@@ -109,8 +108,8 @@ impl Rig {
         });
     }
 
-    /// And does what is decided, and what follows from that.
-    fn hears(&mut self, input: Input) {
+    /// Gives an input to the controller, and carries out its decisions and what follows from them.
+    fn input(&mut self, input: Input) {
         let mut inputs = std::collections::VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             self.now_ns += 1000;
@@ -121,12 +120,12 @@ impl Rig {
             };
             self.controller.step(&at, &mut decisions);
             for decision in decisions {
-                inputs.extend(self.does(decision));
+                inputs.extend(self.carry_out(decision));
             }
         }
     }
 
-    fn does(&mut self, decision: Decision) -> Option<Input> {
+    fn carry_out(&mut self, decision: Decision) -> Option<Input> {
         let pages = |ranges: &[PageRange]| -> Vec<u64> {
             let addresses = addresses(ranges, PAGE);
             addresses.map(|address| address / PAGE).collect()
@@ -213,10 +212,11 @@ impl Rig {
         }
     }
 
-    /// Half a second in which each thread uses its pages, and the program's word that it is over.
+    /// An iteration of half a second in which each thread uses its pages. The program reports its
+    /// end.
     fn iteration(&mut self) {
         self.half_second();
-        self.hears(Input::Construct {
+        self.input(Input::Construct {
             pid: PID,
             tid: PID,
             cpu: self.threads[0].0,
@@ -227,23 +227,23 @@ impl Rig {
     }
 
     fn half_second(&mut self) {
-        // The kernel's scan takes the rights off all that is there.
+        // The kernel's scanner takes the rights off all pages that exist.
         self.armed.extend(self.at.keys().filter(|_| self.scans));
         for (tid, (cpu, _)) in (PID..).zip(self.threads.clone()) {
-            self.hears(Input::Thread { pid: PID, tid, cpu });
+            self.input(Input::Thread { pid: PID, tid, cpu });
         }
         self.controller.check();
         let mut threads: Vec<_> = (PID..).zip(self.threads.clone()).collect();
         for _ in 0..100 {
             self.now_ns += 5 * MS;
-            self.hears(Input::Tick);
-            // What several of them use, each is the first to touch now and then.
+            self.input(Input::Tick);
+            // Of pages that several threads use, each thread is the first to touch some.
             threads.rotate_left(1);
             for (tid, (cpu, pages)) in threads.clone() {
                 let touched: Vec<u64> = self.armed.range(pages).copied().collect();
                 for page in touched {
                     self.armed.remove(&page);
-                    self.hears(Input::Fault {
+                    self.input(Input::Fault {
                         pid: PID,
                         tid,
                         cpu,
@@ -254,7 +254,7 @@ impl Rig {
         }
     }
 
-    /// Pages of each quarter that are on each node.
+    /// The number of pages of each quarter on each node.
     fn on(&self, number: u64) -> [usize; 4] {
         let mut on = [0; 4];
         for (_, &node) in self.at.range(quarter(number)) {
@@ -263,7 +263,7 @@ impl Rig {
         on
     }
 
-    /// Pages that were asked to move since the last look.
+    /// Pages that were to be moved since this was last called.
     fn moved(&mut self) -> u32 {
         self.migrations.drain(..).map(|migrate| migrate.pages).sum()
     }
@@ -317,13 +317,12 @@ fn what_was_seen_while_one_thread_was_alone_holds_nothing_up() {
     }
 }
 
-/// LLVM's OpenMP runtime tells of threads when they begin, which is before they are at their
-/// places.
+/// LLVM's OpenMP runtime reports threads when they begin, before they are bound to their CPUs.
 #[test]
 fn what_threads_use_is_known_though_they_began_elsewhere() {
     let mut rig = Rig::new(&config("upm"));
     for (tid, cpu) in (PID..).zip([1, 3, 3, 1]) {
-        rig.hears(Input::Thread { pid: PID, tid, cpu });
+        rig.input(Input::Thread { pid: PID, tid, cpu });
     }
     rig.iteration();
     rig.iteration();
@@ -333,12 +332,12 @@ fn what_threads_use_is_known_though_they_began_elsewhere() {
     }
 }
 
-/// A move that takes longer than an iteration could save is made when it would have paid by now.
+/// A move that costs more than one iteration saves is made once it would have paid.
 #[test]
 fn dear_moves_are_made_after_some_iterations() {
     let mut rig = Rig::new(&config("upm"));
     rig.page_ns = 150_000;
-    // The first two quarters, at the cost that is taken for granted.
+    // The first two quarters move, at the assumed cost.
     let threads = rig.threads.clone();
     rig.threads.truncate(2);
     (0..3).for_each(|_| rig.iteration());
@@ -379,12 +378,12 @@ fn where_nothing_is_to_be_gained_nothing_moves_and_looking_costs_less_and_less()
     let mut rig = Rig::new(&config("upm"));
     rig.threads = vec![(0, START..START + PAGES)];
     rig.iteration();
-    // All is local for sure at the first look.
+    // All samples are local at the first judgement.
     let full = 2 * rig.judged[0].rate;
     (0..60).for_each(|_| rig.iteration());
     assert_eq!(rig.moved(), 0);
     assert_eq!(rig.judged.last().expect("judged").rate, full / 64);
-    // A thread that has moved is news.
+    // A thread that has moved changes that.
     rig.threads[0].0 = 1;
     rig.iteration();
     assert_eq!(rig.judged.last().expect("judged").rate, full);
@@ -413,7 +412,7 @@ fn a_program_without_iterations_is_judged_by_periods() {
     assert_eq!(rig.moved(), 768);
 }
 
-/// Its iterations are over, or take long; then another thread has some.
+/// A program's iterations end, or take long; then another thread has some.
 #[test]
 fn a_program_whose_iterations_stop_is_judged_by_periods() {
     let mut rig = Rig::new(&config("upm"));
@@ -430,7 +429,7 @@ fn a_program_whose_iterations_stop_is_judged_by_periods() {
     rig.judged.clear();
     for _ in 0..4 {
         rig.half_second();
-        rig.hears(Input::Construct {
+        rig.input(Input::Construct {
             pid: PID,
             tid: PID + 2,
             cpu: 2,
@@ -494,7 +493,7 @@ fn whatever_does_not_move_is_tried_again_ever_more_seldom() {
         assert_eq!((summary.migrated, summary.stopped), (0, 0), "{why:?}");
         let judged = rig.judged.len();
         assert!((4..40).contains(&judged), "{why:?}: {judged} times in 30 s");
-        // Whatever it was, it has passed.
+        // The refusal was temporary.
         rig.refusal = None;
         (0..14).for_each(|_| rig.iteration());
         assert_eq!(rig.on(3), [0, 0, 0, 256], "{why:?}");
@@ -524,9 +523,9 @@ fn pages_that_cannot_be_armed_are_left_and_a_process_of_which_none_can() {
         why: "busy".to_owned(),
         for_good,
     };
-    rig.hears(unarmed(false));
+    rig.input(unarmed(false));
     assert_eq!(rig.controller.summary().stopped, 0);
-    rig.hears(unarmed(true));
+    rig.input(unarmed(true));
     let arms = rig.arms;
     rig.half_second();
     assert_eq!((rig.arms, rig.controller.summary().stopped), (arms, 1));
@@ -536,7 +535,7 @@ fn pages_that_cannot_be_armed_are_left_and_a_process_of_which_none_can() {
 #[test]
 fn a_region_that_cannot_be_sampled_now_is_tried_again() {
     let mut rig = Rig::new(&config("upm"));
-    rig.hears(Input::Unarmed {
+    rig.input(Input::Unarmed {
         pid: PID,
         start: START * PAGE,
         pages: PAGES as u32,
@@ -556,7 +555,7 @@ fn a_region_that_cannot_be_sampled_now_is_tried_again() {
 fn what_the_program_has_bound_itself_is_neither_sampled_nor_moved() {
     let mut rig = Rig::new(&config("upm"));
     rig.half_second();
-    rig.hears(Input::Bound {
+    rig.input(Input::Bound {
         pid: PID,
         start: quarter(1).start * PAGE,
         length: PAGE,
@@ -575,7 +574,7 @@ fn what_the_program_has_bound_itself_is_neither_sampled_nor_moved() {
 #[test]
 fn a_full_node_takes_no_more() {
     let mut rig = Rig::new(&config("upm"));
-    rig.hears(Input::Usage {
+    rig.input(Input::Usage {
         used: vec![2000, 100_000, 99_900, 2000],
     });
     (0..3).for_each(|_| rig.iteration());
@@ -595,7 +594,7 @@ fn a_region_that_ends_while_its_pages_move() {
         signature: 1,
         threads: 4,
     };
-    rig.hears(construct());
+    rig.input(construct());
     rig.half_second();
     let mut decisions = Vec::new();
     let mut input = |controller: &mut PlacementController, input| {
@@ -612,7 +611,7 @@ fn a_region_that_ends_while_its_pages_move() {
             length: PAGES * PAGE,
         },
     );
-    // While that is not settled nothing is judged.
+    // While outcomes are missing, nothing is judged.
     input(&mut rig.controller, construct());
     for job in 0..10_000 {
         let moved = MoveResult {
@@ -643,22 +642,23 @@ fn a_dry_run_decides_once() {
     assert_eq!(asked, 768);
 }
 
-/// What streams is far and not sampled, the rest is near and sampled; sites tell.
+/// Regions that are streamed are far and not sampled, others are near and sampled; known sites
+/// decide it at once.
 #[test]
 fn with_cache_aware_near_regions_are_counted_and_far_ones_are_not() {
     let mut config = config("cache-aware{region=4096,limit=1},upm");
-    for (signature, class) in [(11, RegionTier::Local), (12, RegionTier::Remote)] {
-        config.sites.push(KnownSiteTier { signature, class });
+    for (signature, tier) in [(11, RegionTier::Local), (12, RegionTier::Remote)] {
+        config.sites.push(KnownSiteTier { signature, tier });
     }
     let mut rig = Rig::new(&config);
     rig.region(20_000, 100, 12);
     rig.region(30_000, 100, 13);
     let summary = rig.controller.summary();
     assert_eq!((summary.near, summary.far, summary.counted), (1, 1, 1));
-    // The third is watched until it is known.
+    // The third region is watched until its tier is known.
     for page in 0..10 {
         let address = (30_000 + page * 37 % 100) * PAGE;
-        rig.hears(Input::Fault {
+        rig.input(Input::Fault {
             pid: PID,
             tid: PID,
             cpu: 0,
@@ -687,7 +687,7 @@ fn the_next_run_begins_where_this_one_ended() {
             runs: vec![on(0), on(1), on(2), on(3)],
         }]
     );
-    let again = Config {
+    let again = MemoryConfig {
         placed: placed.clone(),
         ..config("upm")
     };
@@ -707,7 +707,7 @@ fn the_next_run_begins_where_this_one_ended() {
         placed,
         "and is not forgotten"
     );
-    // A second region of the site, and one of another size, are others.
+    // A second region of the site, and one of another size, are not the saved one.
     rig.others.clear();
     rig.region(50_000, PAGES, 11);
     assert!(
@@ -720,8 +720,8 @@ fn the_next_run_begins_where_this_one_ended() {
     assert_eq!(Rig::new(&config).controller.summary().applied, 0);
 }
 
-/// A reservation of which one window is half there: the rest is never asked about, and that one
-/// ever more seldom.
+/// A reservation of which only half of a window exists: other windows are never looked up, and that
+/// one at growing intervals.
 #[test]
 fn what_is_not_used_is_not_asked_about() {
     let mut rig = Rig::new(&config("upm"));

@@ -19,8 +19,12 @@ fn addresses_are_used_again() {
         world.ends(7, 1000, 100);
         assert_eq!((world.used(0), world.used(1)), (0, 0));
     }
-    assert_eq!(world.controller.ranges.end(), 100, "and so are numbers");
-    // A region that nobody saw the end of.
+    assert_eq!(
+        world.controller.page_numbers.end(),
+        100,
+        "and so are numbers"
+    );
+    // A region whose end was not reported.
     world.region(7, 1000, 100, 0);
     world.region(7, 1050, 100, 0);
     world.touches(7, 0, 1050..1055);
@@ -28,7 +32,7 @@ fn addresses_are_used_again() {
         world.decided()[0],
         "Remote pid 7 page 1050 after 5, 96 away on 10"
     );
-    // A late word of an end before it.
+    // A late report of the end of an earlier one.
     world.controller.step(
         &TimedInput {
             time_ns: 5,
@@ -79,7 +83,7 @@ fn two_processes_with_the_same_addresses() {
         world.decided()[0],
         "Remote pid 8 page 1000 after 5, 50 away on 10"
     );
-    world.hears(Input::Ended { pid: 8 });
+    world.input(Input::Ended { pid: 8 });
     assert_eq!((world.used(0), world.used(1)), (4, 0));
 }
 
@@ -93,7 +97,7 @@ fn processes_that_come_and_go_leave_nothing() {
         for pid in 100..400 {
             world.region(pid, 1000, 100, 1);
             world.touches(pid, 0, 1000..1005);
-            world.hears(Input::Ended { pid });
+            world.input(Input::Ended { pid });
         }
         assert_eq!(world.controller.processes.len(), 1);
         assert_eq!(world.controller.unused_processes.len(), 1, "one at a time");
@@ -106,7 +110,7 @@ fn a_forked_child_s_copies_are_not_followed_and_an_exec_ends_all() {
     let mut world = World::two_nodes();
     world.region(7, 1000, 100, 1);
     world.touches(7, 0, 1000..1003);
-    world.hears(Input::Started { pid: 8 });
+    world.input(Input::Started { pid: 8 });
     world.touches(8, 0, 1000..1050);
     world.ends(8, 1000, 100);
     assert_eq!(world.decided(), [""; 0]);
@@ -116,7 +120,7 @@ fn a_forked_child_s_copies_are_not_followed_and_an_exec_ends_all() {
         world.decided()[0],
         "Remote pid 7 page 1000 after 5, 50 away on 10"
     );
-    world.hears(Input::Started { pid: 7 });
+    world.input(Input::Started { pid: 7 });
     assert_eq!((world.used(0), world.used(1)), (0, 0));
     world.decided();
     world.after(500 * MS);

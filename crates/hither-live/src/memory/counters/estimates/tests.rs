@@ -55,7 +55,7 @@ fn only_pages_with_the_same_home_are_taken_together() {
     assert_eq!(counters.of(Block(5)), [0, 0], "it is nowhere");
 }
 
-/// All on one node at first, and the border between two users within a window.
+/// All pages are on one node at first, and the border between two users lies within a window.
 #[test]
 fn parts_of_a_window_that_surely_differ_are_judged_apart() {
     let mut estimates = Estimates::new(2, 0.99, None);
@@ -70,12 +70,12 @@ fn parts_of_a_window_that_surely_differ_are_judged_apart() {
     assert!(counters.of(Block(8))[1] > 900);
 }
 
-/// A pass over a window says little, however many pages it touches; passes that agree say it
-/// surely.
+/// One pass over a window says little, however many pages it touches; passes that agree are strong
+/// evidence.
 #[test]
 fn samples_that_follow_from_each_other_count_little() {
-    let passes = |passes: u32, at_once| {
-        let mut estimates = Estimates::new(2, 0.99, at_once);
+    let passes = |passes: u32, max| {
+        let mut estimates = Estimates::new(2, 0.99, max);
         estimates.begin(0..16 * 64);
         for _ in 0..passes {
             (0..16).for_each(|block| {
@@ -93,7 +93,7 @@ fn samples_that_follow_from_each_other_count_little() {
     }
     let (home, other) = passes(3, Some(4));
     assert!(home < other, "three passes: {home} {other}");
-    // Of a page that is alone with its home each pass counts as the one sample that it is.
+    // Of a page that is alone with its home, each pass counts as one whole sample.
     let mut estimates = Estimates::new(2, 0.99, Some(4));
     estimates.begin(0..16);
     (0..12).for_each(|_| {
@@ -103,8 +103,7 @@ fn samples_that_follow_from_each_other_count_little() {
     assert!(counters.of(Block(3))[0] < counters.of(Block(3))[1]);
 }
 
-/// A program that is in one phase for three quarters of its time and in another for the rest:
-/// numbers 1 and 2.
+/// A program that spends three quarters of its time in phase 1 and the rest in phase 2.
 fn long_and_short() -> Phases {
     let mut phases = Phases::new();
     for round in 0..9 {
@@ -114,13 +113,13 @@ fn long_and_short() -> Phases {
     phases
 }
 
-/// The first 16 pages of each window are there, on this node.
+/// The first 16 pages of each window are on this node.
 fn on(node: u16) -> impl Fn(Block) -> Option<Node> {
     move |block| (block.0 % 32 < 16).then_some(Node(node))
 }
 
-/// Passes of the scanner over 16 pages on node 0, each in a phase and from a node: what the two
-/// nodes are counted for.
+/// Passes of the scanner over 16 pages on node 0, each in a phase and from a node. Returns the
+/// counts of the two nodes.
 fn passes(estimates: &mut Estimates, first: u32, passes: &[(u8, u16)]) -> (u32, u32) {
     for &(phase, node) in passes {
         (first..first + 16).for_each(|block| {
@@ -133,7 +132,7 @@ fn passes(estimates: &mut Estimates, first: u32, passes: &[(u8, u16)]) -> (u32, 
     (row[0], row[1])
 }
 
-/// However often the scanner comes by in the short phase.
+/// However often the scanner runs in the short phase.
 #[test]
 fn who_has_the_longer_phase_has_more() {
     let new = || {
@@ -146,7 +145,7 @@ fn who_has_the_longer_phase_has_more() {
     let long = [(2, 0), (2, 0), (2, 0), (1, 1), (1, 1)];
     let (home, other) = passes(&mut new(), 0, &long);
     assert!(other > home, "{home} {other}");
-    // Samples by themselves say the contrary.
+    // The samples without their phases say the contrary.
     let mut plain = new();
     for &(_, node) in &long {
         (0..16).for_each(|block| {
@@ -155,14 +154,14 @@ fn who_has_the_longer_phase_has_more() {
     }
     let counters = counted(&mut plain, &|_| Some(Node(0)));
     assert!(counters.of(Block(0))[0] > counters.of(Block(0))[1]);
-    // Few samples of the long phase are not all that is known.
+    // Few samples of the long phase are not taken for all of it.
     let mut few = new();
     few.sampled(Block(3), Node(1), 1);
     let (home, other) = passes(&mut few, 0, &[(2, 0); 40]);
     assert!(home >= other, "{home} {other}");
 }
 
-/// The region's other pages are used in the long phase too, by whom these are, is not known.
+/// The region's other pages are used in the long phase too; by whom these are is not known.
 #[test]
 fn a_phase_that_was_not_seen_yet_may_be_the_homes() {
     let mut estimates = Estimates::new(2, 0.95, Some(16));
@@ -175,7 +174,7 @@ fn a_phase_that_was_not_seen_yet_may_be_the_homes() {
         let lies = estimates.lies(0, &on(0), &phases);
         lies.expect("it was seen")
     };
-    // All of one window's time is local; of the other's a quarter is not, and the rest may be.
+    // All of one window's use is local; of the other's a quarter is not, and the rest may be.
     let Lies {
         local,
         by_chance,
@@ -193,11 +192,10 @@ fn a_phase_that_was_not_seen_yet_may_be_the_homes() {
     assert!(of_time > 0.9, "{of_time}");
 }
 
-/// Node 0 uses all of it in one phase, and in another each of three nodes a third of the pages. A
-/// few lie with these, so few of each node in a window that what each had says nothing: all of them
-/// together do.
+/// Node 0 uses all pages in one phase; in another, each of three nodes uses a third of them. A few
+/// pages lie with these three, too few of each in a window to say anything: pooled they do.
 #[test]
-fn strangers_go_where_the_main_user_of_their_windows_is() {
+fn misplaced_pages_go_where_the_main_user_of_their_windows_is() {
     const PAGES: u32 = 512;
     const OWN: u32 = 5 * 31;
     let second = |page: u32| Node(1 + (page % 3) as u16);
@@ -212,7 +210,7 @@ fn strangers_go_where_the_main_user_of_their_windows_is() {
         estimates.begin(0..PAGES);
         for _ in 0..passes {
             for page in 0..PAGES {
-                // One of them is its home's in all phases.
+                // One of them is used by its home in all phases.
                 let node = if page == OWN { second(page) } else { Node(0) };
                 estimates.sampled(Block(page), node, main);
                 estimates.sampled(Block(page), second(page), 3 - main);
@@ -230,9 +228,9 @@ fn strangers_go_where_the_main_user_of_their_windows_is() {
         assert!(wanted.iter().all(|&page| counters.of(Block(page))[0] > 500));
         (wanted, estimates)
     };
-    let strangers: Vec<u32> = (0..PAGES).step_by(5).filter(|&page| page != OWN).collect();
+    let misplaced: Vec<u32> = (0..PAGES).step_by(5).filter(|&page| page != OWN).collect();
     let (found, mut estimates) = wanted(1, 1);
-    assert_eq!(found, strangers);
+    assert_eq!(found, misplaced);
     // They are counted until they have moved.
     let mut counters = Counters::new(4, PAGES);
     assert!(estimates.counts(&home, ACCESSES, &long_and_short(), &mut counters));
@@ -248,7 +246,7 @@ fn strangers_go_where_the_main_user_of_their_windows_is() {
 }
 
 /// Where few samples say by chance that another node has most of a window, its pages are not
-/// strangers.
+/// misplaced ones.
 #[test]
 fn windows_that_lie_where_they_are_used_stay() {
     let phases = Phases::new();
@@ -270,8 +268,8 @@ fn windows_that_lie_where_they_are_used_stay() {
     }
 }
 
-/// Three quarters of the time node 0 uses it, and then node 1: where they go by chance, 10 of 16
-/// uses are local.
+/// Node 0 uses it for three quarters of the time, then node 1: placed by chance, 10 of 16 uses are
+/// local.
 #[test]
 fn how_a_region_lies() {
     let mut estimates = Estimates::new(2, 0.95, Some(16));
@@ -358,8 +356,8 @@ fn what_is_new_is_counted_once() {
     assert_eq!(new(&mut estimates), 16, "as often as it has to be");
 }
 
-/// Whether it is moved is not known here: what does not pay yet may do so when more iterations
-/// share the cost.
+/// Whether the page is moved is not known here: a move that does not pay yet may pay when more
+/// iterations share its cost.
 #[test]
 fn what_another_node_has_more_of_is_counted_until_it_has_moved() {
     let mut estimates = Estimates::new(2, 0.99, None);
@@ -378,7 +376,7 @@ fn what_another_node_has_more_of_is_counted_until_it_has_moved() {
     assert_eq!(counted(&mut estimates, 1), (false, 0));
 }
 
-/// UPM itself over one page, told of each iteration what its samples say.
+/// UPM itself over one page, given the counts of each iteration.
 struct Judge {
     upm: Box<dyn MemoryPlacement>,
     nodes: Nodes,
@@ -463,10 +461,10 @@ impl Judge {
     }
 }
 
-/// As a live program is judged: what was seen goes on in the estimates.
+/// As for a live program: the estimates keep what was seen.
 const SPEC: &str = "upm{optimistic=1,history=0,cold=0,tune=1,skip=0}";
 
-/// Shares of a page's accesses for which upm, told of them, leaves it on node 0.
+/// Shares of a page's accesses for which upm, given the exact counts, leaves it on node 0.
 const STAYING: &[&[u32]] = &[
     &[512, 512],
     &[500, 100, 100, 324],
@@ -484,7 +482,7 @@ fn sample(random: &mut Random, shares: &[u32]) -> Node {
     Node(node as u16)
 }
 
-/// Whether upm ever moves the page, looking after each of 200 samples.
+/// Whether upm ever moves the page, asked after each of 200 samples.
 fn ever_moves(shares: &[u32], seed: u64) -> bool {
     let mut random = Random::new(seed);
     let mut judge = Judge::new(shares.len());
@@ -496,15 +494,15 @@ fn ever_moves(shares: &[u32], seed: u64) -> bool {
     })
 }
 
-/// Whether upm leaves the page where it is when it is told the truth.
+/// Whether upm leaves the page where it is when it is given the exact counts.
 fn is_to_stay(shares: &[u32]) -> bool {
     let mut told = Judge::new(shares.len());
     told.counters.add_row(Block(0), shares);
     told.told().is_none()
 }
 
-/// In 400 runs a case, at the stated 1 % for ever, 4 are allowed; the bounds are stricter than
-/// that, since each node's has its part of the 1 %.
+/// In 400 runs a case, at 1 % for all times together, 4 errors are allowed; the bounds are stricter
+/// than that, since each node has its share of the 1 %.
 #[test]
 fn a_page_that_is_not_surely_remote_stays() {
     for shares in STAYING {
@@ -514,7 +512,7 @@ fn a_page_that_is_not_surely_remote_stays() {
     }
 }
 
-/// The same for any shares, most of them far from where the criterion changes its mind.
+/// The same for any shares, most of them far from where the criterion changes.
 #[test]
 fn whatever_the_shares() {
     let mut random = Random::new(7);
@@ -530,8 +528,8 @@ fn whatever_the_shares() {
     assert!(wrong <= 10, "{wrong} of {runs}");
 }
 
-/// A page that another node alone uses goes there after 13 samples at the latest; one that it uses
-/// four times as much as the home after 110, in 98 of 100 runs.
+/// A page that only another node uses moves after 13 samples at the latest; one that it uses four
+/// times as much as the home, after 110, in 98 of 100 runs.
 #[test]
 fn a_page_that_is_surely_remote_goes() {
     let samples_needed = |shares: &[u32], seed: u64| {

@@ -1,40 +1,39 @@
-//! Bucket sort of whole numbers, after `buk` of the cache-aware thesis (table 5.2), which is IS of
-//! the NAS benchmarks: in each iteration the threads count their keys by bucket, agree on where
-//! each bucket begins, move the keys there (each thread writes to all buckets: the transpose of the
-//! placement by blocks), and then each sorts its buckets by counting equal keys.
+//! Bucket sort of integers, after `buk` of the cache-aware thesis (table 5.2), which is IS of the
+//! NAS benchmarks. In each iteration the threads count their keys by bucket, compute where each
+//! bucket begins, and move the keys there. Each thread writes to all buckets: the transpose of a
+//! placement by blocks. Then each thread sorts its buckets by counting equal keys.
 //!
-//! The keys are read in order; where they go is as random as they are. The memory of `buckets`,
-//! `sorted` and `density` comes zeroed and is first touched when it is first used, out of order,
-//! unless thread 0 initialises everything. With one bucket (`bucket_bits=0`) the counting of equal
-//! keys wanders over all of `density`: `buk`'s table `keyden`, which misses most (thesis, table
-//! 4.1).
+//! Keys are read in order and written in random order. The memory of `buckets`, `sorted` and
+//! `density` is zero at the start. Its first touch is its first use, out of order, unless thread 0
+//! initialises everything. With one bucket (`bucket_bits=0`) equal keys are counted all over
+//! `density`. That is `buk`'s table `keyden`, which misses most (thesis, table 4.1).
 //!
-//! Simpler than IS: all iterations sort the same keys, which are sums of four random numbers as
-//! there; buckets are dealt out to the threads by turns, where IS may let them help themselves.
+//! Simpler than IS: all iterations sort the same keys, which are sums of four random numbers as in
+//! IS; buckets are dealt to the threads in turn, where IS may schedule them dynamically.
 
 use std::ops::Range;
 
 use hither_core::spec::Values;
 
 use super::array::Array;
-use super::team::Team;
-use super::{
-    Kernel, L1_WAYS, Program, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count, iterations,
-    l2_kib, run,
+use super::kernel::{
+    Kernel, L1_WAYS, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count, iterations, l2_kib, run,
 };
+use super::team::Team;
+use crate::generate::program::definition::Program;
 
 /// The line in the registry.
-pub(in super::super) const ENTRY: Program = Program {
+pub(crate) const ENTRY: Program = Program {
     name: "bucket-sort",
     summary: "sorts whole numbers by buckets; every thread writes to every bucket, after NAS IS \
               and buk",
     source: "NAS IS, which is buk of the cache-aware thesis (table 5.2)",
     params: &[
         count("keys", "how many numbers are sorted", 1 << 20, 1, 1 << 28),
-        count("key_bits", "the numbers have so many bits", 19, 1, 28),
+        count("key_bits", "bits per number", 19, 1, 28),
         count(
             "bucket_bits",
-            "there are two to the power of so many buckets, at most one a number",
+            "there are 2^bucket_bits buckets, at most one per number",
             9,
             0,
             16,
@@ -51,31 +50,31 @@ pub(in super::super) const ENTRY: Program = Program {
     run: run::<BucketSort>,
 };
 
-/// Keys that a thread handles at a time.
-const CHUNK: usize = 256;
+/// Keys per unit of work.
+const CHUNK_KEYS: usize = 256;
 
 /// The program.
 pub(super) struct BucketSort {
     key_bits: u32,
     bucket_bits: u32,
     keys: Array<u32>,
-    /// By thread and bucket: how many keys of the thread are in the bucket.
+    /// By thread and bucket: the number of the thread's keys in the bucket.
     counts: Array<u32>,
-    /// By thread and bucket: where the next of them goes.
+    /// By thread and bucket: the position of the next such key in `buckets`.
     places: Array<u32>,
     buckets: Array<u32>,
-    /// By key: how often it occurs; zeros between iterations.
+    /// By key: its number of occurrences. All zeros between iterations.
     density: Array<u32>,
     sorted: Array<u32>,
 }
 
 impl BucketSort {
-    /// Bits below those that say which bucket a key is in.
+    /// The number of low bits of a key that do not choose its bucket.
     fn shift(&self) -> u32 {
         self.key_bits - self.bucket_bits
     }
 
-    /// The counters of a thread.
+    /// The range of a thread's counters.
     fn row(&self, thread: usize) -> Range<usize> {
         thread << self.bucket_bits..(thread + 1) << self.bucket_bits
     }
@@ -91,7 +90,7 @@ impl BucketSort {
             },
         );
         let shift = self.shift();
-        team.chunks("count", self.keys.len(), CHUNK, |team, part| {
+        team.chunks("count", self.keys.len(), CHUNK_KEYS, |team, part| {
             let row = self.row(team.thread()).start;
             for at in part {
                 let bucket = self.keys.load(team, at) >> shift;
@@ -120,7 +119,7 @@ impl BucketSort {
 
     fn scatter(&mut self, team: &mut Team) {
         let shift = self.shift();
-        team.chunks("scatter", self.keys.len(), CHUNK, |team, part| {
+        team.chunks("scatter", self.keys.len(), CHUNK_KEYS, |team, part| {
             let row = self.row(team.thread()).start;
             for at in part {
                 let key = self.keys.load(team, at);
@@ -134,7 +133,7 @@ impl BucketSort {
 
     fn rank(&mut self, team: &mut Team) {
         let (shift, buckets, threads) = (self.shift(), 1 << self.bucket_bits, team.size());
-        // The last thread's places have moved to the buckets' ends.
+        // After `scatter`, the last thread's positions are the ends of the buckets.
         let ends = self.row(threads - 1).start;
         team.parallel(
             "rank",
@@ -188,7 +187,7 @@ impl Kernel for BucketSort {
         let random = team.random();
         let mut key = || ((0..4).map(|_| random.below(limit)).sum::<u64>() / 4) as u32;
         let keys: Vec<u32> = (0..self.keys.len()).map(|_| key()).collect();
-        team.initialise_chunks("keys", keys.len(), CHUNK, |team, part| {
+        team.initialise_chunks("keys", keys.len(), CHUNK_KEYS, |team, part| {
             part.for_each(|at| self.keys.store(team, at, keys[at]));
         });
         if team.initialises_serially() {
@@ -199,7 +198,7 @@ impl Kernel for BucketSort {
                 &mut self.density,
                 &mut self.sorted,
             ] {
-                team.initialise_chunks("clear_all", array.len(), CHUNK, |team, part| {
+                team.initialise_chunks("clear_all", array.len(), CHUNK_KEYS, |team, part| {
                     part.for_each(|at| array.store(team, at, 0));
                 });
             }

@@ -1,95 +1,95 @@
-//! Private caches of the processors of a shared-memory machine, kept coherent by a directory.
+//! The private caches of the processors of a shared-memory machine, kept coherent by a directory.
 //!
-//! Each processor has a first and a second level, set-associative, least recently used goes first,
-//! write-back, the second including the first. The first has 64 sets of 64-byte lines, so that a
-//! way is a page, as in processors that look it up by the virtual address; the second is looked up
-//! by the physical address: each page begins at a set of its own, drawn by the seed, as frames come
-//! from a kernel that does not colour pages.
+//! Each processor has a first and a second level. Both are set-associative with LRU replacement and
+//! write-back, and the second level includes the first. The first level has 64 sets of 64-byte
+//! lines, so a way is as large as a page, as in processors that index it by the virtual address.
+//! The second level is indexed by the physical address: each page begins at a random set, like the
+//! frames of a kernel without page colouring.
 //!
-//! A line is held by any number of processors that may read it or by one that may write it (MESI:
-//! the sole holder gets the right to write with its first load, so that private data pay nothing
-//! for coherence). A store elsewhere invalidates, a load elsewhere downgrades. Lines are small
-//! numbers and the directory is an array over all of them: an access hashes nothing and allocates
-//! nothing.
+//! Coherence is MESI: a line is held by any number of processors that may read it, or by one that
+//! may write it. A sole holder may write from its first load on, so private data pay nothing for
+//! coherence. A store by another processor invalidates a line, a load downgrades it. Lines have
+//! small numbers and the directory is an array over all of them: an access neither hashes nor
+//! allocates.
 
 use hither_core::random::mix;
 
 /// Size of a line.
 pub(super) const LINE_BYTES: usize = 64;
-/// Lines of a page.
+/// Lines per page.
 pub(super) const PAGE_LINES: u32 = 64;
-/// The most processors: a holder of a line is a bit of a word.
+/// The largest number of processors: the holders of a line are bits of a word.
 pub(super) const PROCESSORS_MAX: usize = 64;
-/// The most ways of a first level.
+/// The largest number of ways of a first level.
 pub(super) const L1_WAYS_MAX: usize = 16;
 
 const L1_SETS: usize = PAGE_LINES as usize;
 const L2_WAYS: usize = 8;
 
-/// Sets of a second level of that size, which is at least [`L2_KIB_MIN`].
+/// The number of sets of a second level of `kib`, which is at least [`L2_KIB_MIN`].
 const fn l2_sets(kib: u32) -> u32 {
     kib * 1024 / (LINE_BYTES * L2_WAYS) as u32
 }
 
-/// The smallest second level: a page's lines lie in different sets.
+/// The smallest second level: the lines of a page are in different sets.
 pub(super) const L2_KIB_MIN: u64 = 32;
 
-/// An entry of a set is a line and these bits; 0 is no line, since line 0 is never used.
+/// An entry of a set is a line number and these flag bits. 0 is an empty entry, since line 0 is
+/// never used.
 const WRITABLE: u32 = 1;
 const DIRTY: u32 = 2;
 const FLAGS: u32 = WRITABLE | DIRTY;
 const FLAG_BITS: u32 = 2;
 
-/// Lines are numbered below it: 64 GiB of memory.
+/// Upper limit of line numbers: 64 GiB of memory.
 pub(super) const LINES_MAX: u64 = 1 << (u32::BITS - FLAG_BITS);
 
-/// Which level served an access.
+/// What served an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServedBy {
     /// The first level.
-    First,
+    L1,
     /// The second level.
-    Second,
-    /// The second level, after the other holders had given the line up.
+    L2,
+    /// The second level, after the other holders' copies were invalidated.
     Upgrade,
-    /// Memory, or another processor's cache by way of it.
+    /// Memory, or the cache of another processor.
     Memory,
 }
 
-/// What the caches of all processors have done.
+/// Traffic counts of all caches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Traffic {
     /// Lines fetched.
     pub(super) misses: u64,
-    /// Dirty lines written back, evicted or asked for by another processor.
+    /// Dirty lines written back, by an eviction or for another processor.
     pub(super) write_backs: u64,
-    /// Copies taken away from a processor by another's store.
+    /// Copies invalidated by a store of another processor.
     pub(super) invalidations: u64,
 }
 
-/// The caches of one processor; each set has its most recently used line first.
+/// The caches of one processor. The most recently used line of each set comes first.
 #[derive(Clone, Debug)]
-struct Private {
+struct PrivateCaches {
     l1: Box<[[u32; L1_WAYS_MAX]; L1_SETS]>,
     l2: Box<[[u32; L2_WAYS]]>,
 }
 
-impl Private {
-    fn new(l2_sets: u32) -> Private {
-        Private {
+impl PrivateCaches {
+    fn new(l2_sets: u32) -> PrivateCaches {
+        PrivateCaches {
             l1: Box::new([[0; L1_WAYS_MAX]; L1_SETS]),
             l2: vec![[0; L2_WAYS]; l2_sets as usize].into_boxed_slice(),
         }
     }
 
-    /// Takes a line away; whether it was dirty.
+    /// Removes a line. Returns whether it was dirty.
     fn remove(&mut self, line: u32, l2_set: usize) -> bool {
         remove(&mut self.l1[line as usize % L1_SETS], line);
         remove(&mut self.l2[l2_set], line).expect("the directory knows the holders") & DIRTY != 0
     }
 
-    /// Takes the right to write a line away; whether it was dirty. The second level says what the
-    /// line is.
+    /// Revokes the right to write a line. Returns whether it was dirty, as the second level knows.
     fn downgrade(&mut self, line: u32, l2_set: usize) -> bool {
         if let Some(entry) = find(&mut self.l1[line as usize % L1_SETS], line) {
             *entry &= !FLAGS;
@@ -100,7 +100,7 @@ impl Private {
         dirty
     }
 
-    /// Gives the right to write a line, which becomes dirty. It is in both levels.
+    /// Grants the right to write a line, and makes it dirty. Both levels must hold it.
     fn own(&mut self, line: u32, l2_set: usize) {
         let first = find(&mut self.l1[line as usize % L1_SETS], line);
         *first.expect("just used") |= FLAGS;
@@ -113,7 +113,7 @@ fn find(set: &mut [u32], line: u32) -> Option<&mut u32> {
     set.iter_mut().find(|entry| **entry >> FLAG_BITS == line)
 }
 
-/// Takes a line out of a set; the others keep their order.
+/// Removes a line from a set. The others keep their order.
 fn remove(set: &mut [u32], line: u32) -> Option<u32> {
     let at = set.iter().position(|entry| entry >> FLAG_BITS == line)?;
     let entry = set[at];
@@ -130,7 +130,7 @@ fn touch(set: &mut [u32], way: usize) -> u32 {
     entry
 }
 
-/// Puts an entry in front; the last one, which goes, is returned.
+/// Inserts an entry at the front. Returns the last entry, which is evicted.
 fn push(set: &mut [u32], entry: u32) -> u32 {
     let last = set[set.len() - 1];
     set.copy_within(..set.len() - 1, 1);
@@ -138,14 +138,14 @@ fn push(set: &mut [u32], entry: u32) -> u32 {
     last
 }
 
-/// The caches of all processors, one of which is at work.
+/// The caches of all processors, one of which is working.
 #[derive(Clone, Debug)]
 pub(super) struct Caches {
-    /// Of the processor at work. Its place among the parked ones is empty meanwhile, so that its
-    /// accesses find them without an index.
-    working: Private,
+    /// Those of the working processor. Its element of `parked` is empty meanwhile; accesses need no
+    /// index.
+    working: PrivateCaches,
     processor: usize,
-    parked: Vec<Private>,
+    parked: Vec<PrivateCaches>,
     /// By line: the processors that hold it.
     holders: Vec<u64>,
     /// By page: the set of its first line.
@@ -163,9 +163,11 @@ impl Caches {
         assert!(u64::from(l2_kib) >= L2_KIB_MIN);
         let l2_sets = l2_sets(l2_kib);
         Caches {
-            working: Private::new(l2_sets),
+            working: PrivateCaches::new(l2_sets),
             processor: 0,
-            parked: (0..processors).map(|_| Private::new(l2_sets)).collect(),
+            parked: (0..processors)
+                .map(|_| PrivateCaches::new(l2_sets))
+                .collect(),
             holders: Vec::new(),
             first_set: Vec::new(),
             l1_ways,
@@ -175,7 +177,7 @@ impl Caches {
         }
     }
 
-    /// There are `pages` pages from now on, at least as many as before.
+    /// Raises the number of pages.
     pub(super) fn extend(&mut self, pages: u32) {
         let lines = u64::from(pages) * u64::from(PAGE_LINES);
         assert!(lines <= LINES_MAX, "{pages} pages are too many");
@@ -191,7 +193,7 @@ impl Caches {
         self.traffic
     }
 
-    /// The accesses that follow are this processor's.
+    /// Makes `processor` the working one.
     pub(super) fn switch(&mut self, processor: usize) {
         if processor != self.processor {
             std::mem::swap(&mut self.working, &mut self.parked[self.processor]);
@@ -204,7 +206,7 @@ impl Caches {
     #[inline(always)]
     pub(super) fn load(&mut self, line: u32) -> ServedBy {
         if self.working.l1[line as usize % L1_SETS][0] >> FLAG_BITS == line {
-            ServedBy::First
+            ServedBy::L1
         } else {
             self.load_further(line)
         }
@@ -214,7 +216,7 @@ impl Caches {
     #[inline(always)]
     pub(super) fn store(&mut self, line: u32) -> ServedBy {
         if self.working.l1[line as usize % L1_SETS][0] == (line << FLAG_BITS | FLAGS) {
-            ServedBy::First
+            ServedBy::L1
         } else {
             self.store_further(line)
         }
@@ -263,13 +265,13 @@ impl Caches {
         let l2_set = self.l2_set(line);
         let first = &mut self.working.l1[line as usize % L1_SETS][..self.l1_ways];
         if let Some(way) = first.iter().position(|entry| entry >> FLAG_BITS == line) {
-            return Some((touch(first, way), ServedBy::First));
+            return Some((touch(first, way), ServedBy::L1));
         }
         let second = &mut self.working.l2[l2_set];
         let way = second.iter().position(|entry| entry >> FLAG_BITS == line)?;
         let entry = touch(second, way);
         push(first, entry);
-        Some((entry, ServedBy::Second))
+        Some((entry, ServedBy::L2))
     }
 
     /// Puts a line into both levels.
@@ -312,7 +314,7 @@ impl Caches {
         }) as usize
     }
 
-    /// Walks every invariant and panics on a broken one.
+    /// Panics if an invariant does not hold.
     #[cfg(test)]
     fn check(&mut self) {
         let working = self.processor;
@@ -354,11 +356,11 @@ mod tests {
     use super::*;
     use hither_core::random::Random;
 
-    /// Lines with whether they are writable and dirty, latest first.
+    /// Lines, each with whether it is writable and dirty, the latest first.
     type Set = Vec<(u32, bool, bool)>;
 
-    /// The same machine, told plainly: every processor's every set is a list, and who else holds a
-    /// line is found by looking.
+    /// A naive model of the same machine: every set of every processor is a list, and the holders
+    /// of a line are found by search.
     struct Twin {
         /// By processor and level.
         levels: Vec<[Vec<Set>; 2]>,
@@ -410,8 +412,8 @@ mod tests {
             }
             l1[sets[0]].insert(0, now);
             match second {
-                // What the first level serves, the second does not see; it learns that the line is
-                // dirty.
+                // The second level does not see what the first level serves. It only learns that
+                // the line is dirty.
                 Some(way) if first.is_some() => l2[sets[1]][way] = now,
                 Some(way) => {
                     l2[sets[1]].remove(way);
@@ -431,8 +433,8 @@ mod tests {
             match held {
                 None => ServedBy::Memory,
                 Some((_, false, _)) if store => ServedBy::Upgrade,
-                Some(_) if first.is_some() => ServedBy::First,
-                Some(_) => ServedBy::Second,
+                Some(_) if first.is_some() => ServedBy::L1,
+                Some(_) => ServedBy::L2,
             }
         }
     }
@@ -459,7 +461,7 @@ mod tests {
             };
             for step in 0..40_000 {
                 let processor = random.below(processors as u64) as usize;
-                // Few lines of each page, so that sets overflow; some are shared by all, most
+                // Few lines of each page, so that sets overflow. Some are shared by all, most
                 // belong to one.
                 let page = 1 + random.below(u64::from(pages) - 1) as u32;
                 let mine = random.below(4) > 0;
@@ -499,13 +501,14 @@ mod tests {
         };
         assert_eq!(served(0, 64), ServedBy::Memory);
         assert_eq!(served(1, 65), ServedBy::Memory);
-        assert_eq!(served(0, 64), ServedBy::First);
+        assert_eq!(served(0, 64), ServedBy::L1);
         for _ in 0..3 {
             assert_eq!(served(1, 64), ServedBy::Memory);
             assert_eq!(served(0, 64), ServedBy::Memory);
         }
         assert_eq!(caches.traffic().invalidations, 6);
-        // Both read it, then one writes: it has the line already, and asks for the right.
+        // Both processors read the line. One then writes: it has the line, and needs the right to
+        // write.
         caches.switch(1);
         assert_eq!(caches.load(64), ServedBy::Memory);
         assert_eq!(caches.store(64), ServedBy::Upgrade);

@@ -1,43 +1,37 @@
-//! The smallest eigenvalue of a large sparse symmetric matrix by inverse iteration, each solve by
-//! conjugate gradients: CG of the NAS benchmarks (class W has 7000 rows), one of the three programs
-//! of the user-level page migration paper (section 5). The matrix is streamed through once a step,
-//! by rows that stay with their thread, and `p` is gathered from all over. The cache is such that
-//! `p` fits, as on that paper's machine: with the first touch by rows almost nothing is misplaced
-//! then but the pages of the vectors at the blocks' borders (the paper counts 10 to 20 pages; here
-//! 35 of 1931 by 16 threads on 8 nodes, 2026-11), while in half the cache `p` makes half of the
-//! misses.
+//! The smallest eigenvalue of a large sparse symmetric matrix by inverse iteration, where each
+//! solve uses conjugate gradients: CG of the NAS benchmarks (class W has 7000 rows), one of the
+//! three programs of the user-level page migration paper (section 5). Each step streams through the
+//! matrix by rows, which stay with their thread, and gathers elements of `p` from all threads. By
+//! default `p` fits the cache, as on the paper's machine. With first touch by rows, almost only
+//! pages of the vectors at the borders between threads are then misplaced: 10 to 20 pages in the
+//! paper, here 35 of 1931 (16 threads on 8 nodes, 2026-11). With half the cache, `p` makes half of
+//! the misses.
 //!
-//! The matrix is made as in CG, as a sum of outer products of sparse random vectors, plus a
-//! multiple of the identity that makes it positive definite; simpler than there, the vectors'
-//! weights do not fall off geometrically. It is assembled outside the simulated memory, and then
-//! written to it by rows.
+//! As in CG, the matrix is a sum of outer products of sparse random vectors, plus a multiple of the
+//! identity that makes it positive definite. One part is simpler: the weights of the vectors do not
+//! decrease geometrically. The matrix is assembled outside the simulated memory and then written to
+//! it by rows.
 
 use hither_core::random::Random;
 use hither_core::spec::Values;
 
 use super::array::Array;
-use super::team::Team;
-use super::{
-    Kernel, L1_WAYS, Program, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count, iterations,
-    l2_kib, run,
+use super::kernel::{
+    Kernel, L1_WAYS, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count, iterations, l2_kib, run,
 };
+use super::team::Team;
+use crate::generate::program::definition::Program;
 
 /// The line in the registry.
-pub(in super::super) const ENTRY: Program = Program {
+pub(crate) const ENTRY: Program = Program {
     name: "cg",
     summary: "the smallest eigenvalue of a sparse matrix by conjugate gradients, after NAS CG",
     source: "NAS CG, of user-level page migration (section 5)",
     params: &[
-        count(
-            "rows",
-            "the matrix has so many rows and columns",
-            7_000,
-            2,
-            1 << 22,
-        ),
+        count("rows", "rows and columns of the matrix", 7_000, 2, 1 << 22),
         count(
             "nonzeros",
-            "a row has about one more than so many elements, squared",
+            "a row has about (nonzeros + 1)^2 elements",
             9,
             1,
             64,
@@ -61,10 +55,10 @@ pub(in super::super) const ENTRY: Program = Program {
     run: run::<ConjugateGradient>,
 };
 
-/// Rows that a thread handles at a time.
-const CHUNK: usize = 64;
-/// What is added to the diagonal.
-const SHIFT: f64 = 1.0;
+/// Rows per unit of work.
+const CHUNK_ROWS: usize = 64;
+/// Multiple of the identity in the matrix.
+const DIAGONAL_SHIFT: f64 = 1.0;
 
 /// The program.
 pub(super) struct ConjugateGradient {
@@ -85,7 +79,7 @@ pub(super) struct ConjugateGradient {
     residual: f64,
 }
 
-/// A matrix by rows: where each begins, then column and value of its elements.
+/// A matrix by rows: where each row begins, and the column and value of each element.
 #[derive(Debug, Default)]
 struct Matrix {
     begin: Vec<u32>,
@@ -94,7 +88,9 @@ struct Matrix {
 
 impl Matrix {
     fn random(n: usize, nonzeros: usize, random: &mut Random) -> Matrix {
-        let mut rows: Vec<Vec<(u32, f64)>> = (0..n as u32).map(|row| vec![(row, SHIFT)]).collect();
+        let mut rows: Vec<Vec<(u32, f64)>> = (0..n as u32)
+            .map(|row| vec![(row, DIAGONAL_SHIFT)])
+            .collect();
         for row in 0..n as u64 {
             let mut vector = vec![(row as usize, 0.5)];
             for _ in 0..nonzeros.min(n - 1) {
@@ -110,7 +106,7 @@ impl Matrix {
         let mut matrix = Matrix::default();
         for mut row in rows {
             matrix.begin.push(matrix.elements.len() as u32);
-            // Stable, so that equal columns add up in the order in which they came.
+            // The sort is stable, so equal columns are added in the order in which they came.
             row.sort_by_key(|&(column, _)| column);
             for (column, value) in row {
                 let first = *matrix.begin.last().expect("just pushed") as usize;
@@ -170,7 +166,7 @@ impl Kernel for ConjugateGradient {
     fn initialise(&mut self, team: &mut Team) {
         let n = self.n;
         let matrix = std::mem::take(&mut self.matrix);
-        team.initialise_chunks("makea", n, CHUNK, |team, rows| {
+        team.initialise_chunks("makea", n, CHUNK_ROWS, |team, rows| {
             for row in rows {
                 let (begin, end) = (matrix.begin[row], matrix.begin[row + 1]);
                 if row == 0 {
@@ -204,7 +200,7 @@ impl Kernel for ConjugateGradient {
             ..
         } = self;
         let (n, matrix) = (*n, (&self.row_begin, &self.column, &self.a));
-        let mut rho = team.sum("start", partial, n, CHUNK, |team, part| {
+        let mut rho = team.sum("start", partial, n, CHUNK_ROWS, |team, part| {
             let squares = part.map(|at| {
                 let value = x.load(team, at);
                 z.store(team, at, 0.0);
@@ -218,7 +214,7 @@ impl Kernel for ConjugateGradient {
             if rho == 0.0 {
                 break;
             }
-            let curvature = team.sum("multiply", partial, n, CHUNK, |team, rows| {
+            let curvature = team.sum("multiply", partial, n, CHUNK_ROWS, |team, rows| {
                 let products = rows.map(|row| {
                     let value = row_product(team, matrix, p, row);
                     q.store(team, row, value);
@@ -228,7 +224,7 @@ impl Kernel for ConjugateGradient {
             });
             let alpha = rho / curvature;
             let rho_before = rho;
-            rho = team.sum("advance", partial, n, CHUNK, |team, part| {
+            rho = team.sum("advance", partial, n, CHUNK_ROWS, |team, part| {
                 let squares = part.map(|at| {
                     let step = alpha * p.load(team, at);
                     z.add(team, at, step);
@@ -239,14 +235,14 @@ impl Kernel for ConjugateGradient {
                 squares.sum()
             });
             let beta = rho / rho_before;
-            team.chunks("direction", n, CHUNK, |team, part| {
+            team.chunks("direction", n, CHUNK_ROWS, |team, part| {
                 for at in part {
                     let value = r.load(team, at) + beta * p.load(team, at);
                     p.store(team, at, value);
                 }
             });
         }
-        let squares = team.sum("residual", partial, n, CHUNK, |team, rows| {
+        let squares = team.sum("residual", partial, n, CHUNK_ROWS, |team, rows| {
             let squares = rows.map(|row| {
                 let value = row_product(team, matrix, z, row);
                 let left = x.load(team, row) - value;
@@ -254,11 +250,11 @@ impl Kernel for ConjugateGradient {
             });
             squares.sum()
         });
-        let along = team.sum("dot", partial, n, CHUNK, |team, part| {
+        let along = team.sum("dot", partial, n, CHUNK_ROWS, |team, part| {
             let products = part.map(|at| x.load(team, at) * z.load(team, at));
             products.sum()
         });
-        let length = team.sum("norm", partial, n, CHUNK, |team, part| {
+        let length = team.sum("norm", partial, n, CHUNK_ROWS, |team, part| {
             let squares = part.map(|at| {
                 let value = z.load(team, at);
                 value * value
@@ -266,7 +262,7 @@ impl Kernel for ConjugateGradient {
             squares.sum()
         });
         let (squared_x, scale) = (n as f64, (n as f64 / length).sqrt());
-        team.chunks("scale", n, CHUNK, |team, part| {
+        team.chunks("scale", n, CHUNK_ROWS, |team, part| {
             for at in part {
                 let value = scale * z.load(team, at);
                 x.store(team, at, value);
@@ -296,8 +292,8 @@ mod tests {
             cg.iterate(&mut team, iteration);
             assert!(cg.residual < 1e-10, "{}", cg.residual);
         }
-        // x is an eigenvector of that value, and none is smaller: the matrix less a little less is
-        // positive definite.
+        // x is an eigenvector of that value, and no eigenvalue is smaller: the matrix minus
+        // slightly less than that value is positive definite.
         let dense = |shift: f64| {
             let mut rows = vec![vec![0.0; 60]; 60];
             for (row, values) in rows.iter_mut().enumerate() {

@@ -1,7 +1,7 @@
 //! Matrix product by blocks, after `mxm` of the cache-aware thesis (table 5.2), iterated: each
-//! iteration multiplies the last product by B once more. A thread computes a block of rows; its
-//! rows of A and C are its own, and B is everybody's: whatever node a page of B is on, it is remote
-//! to all the others, which only replicas would mend.
+//! iteration multiplies the last product by B. A thread computes a block of rows. Its rows of A and
+//! C are its own. B is shared by all: a page of B is remote to all nodes but one, and only replicas
+//! help.
 //!
 //! Simpler than a tuned product: tiles of 4 by 4 in registers, one level of blocking, no packing.
 //! Unlike `mxm`, the elements are doubles.
@@ -9,25 +9,19 @@
 use hither_core::spec::Values;
 
 use super::array::Array;
-use super::team::Team;
-use super::{
-    Kernel, L1_WAYS, Program, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count, iterations,
-    l2_kib, run,
+use super::kernel::{
+    Kernel, L1_WAYS, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count, iterations, l2_kib, run,
 };
+use super::team::Team;
+use crate::generate::program::definition::Program;
 
 /// The line in the registry.
-pub(in super::super) const ENTRY: Program = Program {
+pub(crate) const ENTRY: Program = Program {
     name: "matmul",
-    summary: "matrix product by blocks, over and over; one operand is shared by all threads",
+    summary: "matrix product by blocks, repeated; one operand is shared by all threads",
     source: "mxm of the cache-aware thesis (table 5.2)",
     params: &[
-        count(
-            "rows",
-            "the matrices have so many rows and columns",
-            384,
-            4,
-            8192,
-        ),
+        count("rows", "rows and columns of the matrices", 384, 4, 8192),
         count(
             "block",
             "rows and columns of a block of B that is used while it is cached",
@@ -47,7 +41,7 @@ pub(in super::super) const ENTRY: Program = Program {
     run: run::<Matmul>,
 };
 
-const TILE: usize = 4;
+const TILE_SIDE: usize = 4;
 
 /// The program.
 pub(super) struct Matmul {
@@ -59,8 +53,7 @@ pub(super) struct Matmul {
 }
 
 impl Matmul {
-    /// Adds to the rows of a tile of C what some columns of A and rows of B give, over some
-    /// columns.
+    /// Adds to a tile of C the product of a tile of A and some rows of B, over a range of columns.
     fn tile(
         &mut self,
         team: &mut Team,
@@ -69,14 +62,14 @@ impl Matmul {
         columns: std::ops::Range<usize>,
     ) {
         let n = self.n;
-        let mut a = [[0.0; TILE]; TILE];
+        let mut a = [[0.0; TILE_SIDE]; TILE_SIDE];
         for (row, a) in rows.clone().zip(&mut a) {
             for (k, a) in inner.clone().zip(a) {
                 *a = self.a.load(team, row * n + k);
             }
         }
         for column in columns {
-            let mut b = [0.0; TILE];
+            let mut b = [0.0; TILE_SIDE];
             for (k, b) in inner.clone().zip(&mut b) {
                 *b = self.b.load(team, k * n + column);
             }
@@ -106,7 +99,7 @@ impl Kernel for Matmul {
     fn initialise(&mut self, team: &mut Team) {
         let n = self.n;
         let random = team.random();
-        // Drawn in order, so that the matrices are the same for any number of threads. Columns of B
+        // Drawn in order, so the matrices are the same for any number of threads. The columns of B
         // add up to about 1.
         let mut draw = |scale: f64| {
             (0..n * n)
@@ -132,10 +125,10 @@ impl Kernel for Matmul {
             (row * n..(row + 1) * n).for_each(|at| self.c.store(team, at, 0.0));
         });
         let threads = team.size();
-        let tiles = n.div_ceil(TILE);
+        let tiles = n.div_ceil(TILE_SIDE);
         let blocks = n.div_ceil(block);
         let share = |thread| super::team::share(tiles, threads, thread);
-        // A unit is a tile of rows times a block of B; all the thread's rows are multiplied by a
+        // A unit is a tile of rows times a block of B. All rows of a thread are multiplied by a
         // block while it is cached.
         team.parallel(
             "multiply",
@@ -144,9 +137,9 @@ impl Kernel for Matmul {
                 let share = share(team.thread());
                 let (tile, of_b) = (share.start + unit % share.len(), unit / share.len());
                 let part = |number: usize, size: usize| number * size..n.min((number + 1) * size);
-                let (rows, columns) = (part(tile, TILE), part(of_b % blocks, block));
-                for k in part(of_b / blocks, block).step_by(TILE) {
-                    let inner = k..part(of_b / blocks, block).end.min(k + TILE);
+                let (rows, columns) = (part(tile, TILE_SIDE), part(of_b % blocks, block));
+                for k in part(of_b / blocks, block).step_by(TILE_SIDE) {
+                    let inner = k..part(of_b / blocks, block).end.min(k + TILE_SIDE);
                     self.tile(team, rows.clone(), inner, columns.clone());
                 }
             },

@@ -1,198 +1,43 @@
-//! Threaded programs that are really executed, over arrays whose every load and store goes through
-//! modelled caches: what they miss, by page, is the trace.
+//! Threaded programs that are executed over arrays in simulated memory. Each load and store goes
+//! through modelled caches. The misses, by page, are the trace.
 //!
-//! Each program computes what it says, and its tests check the result; so who shares which page
-//! with whom, in which construct and how often, is not made up. What is simplified against the
-//! program that it stands for, its file says.
+//! Each program computes real results, which its tests check. So its sharing of pages, by construct
+//! and thread, is real as well. The file of a program says what is simpler than in the original.
 //!
 //! - [`cache`]: the private caches of the processors, coherent by a directory;
-//! - [`team`]: threads that run abreast in parallel constructs, their time, and the rows that their
-//!   misses become;
-//! - [`array`]: arrays in the simulated memory;
-//! - a file a program.
+//! - [`team`]: threads in parallel constructs, their time, and the rows of their misses;
+//! - [`array`]: arrays in simulated memory;
+//! - [`kernel`]: what a program consists of, and how it is run;
+//! - one file per program.
 //!
-//! The caches are small by today's measure and so are the data, as the papers scaled theirs: what
-//! matters is that the data of a thread do not fit, and that is checked in seconds.
+//! Caches and data are small by today's measure, as in the papers. The data of a thread must not
+//! fit its cache, and tests must run in seconds.
 
 mod array;
 pub(super) mod bucket_sort;
 mod cache;
 pub(super) mod cfd;
 pub(super) mod cg;
+mod kernel;
 pub(super) mod matmul;
 pub(super) mod multigrid;
 pub(super) mod stencil;
 mod team;
 
-use hither_core::placement::EpochKind;
-use hither_core::registry::{Param, ParamKind};
-use hither_core::spec::Values;
-
-use self::team::{Team, TeamSettings};
-use super::{Execution, Program, Stopped, switch};
-use crate::schema::RowOp;
-
-/// Threads where the user does not say.
-const THREADS: u32 = 16;
-/// The most threads: each has a processor, and a directory has a bit for each.
-const THREADS_MAX: u32 = cache::PROCESSORS_MAX as u32;
-
-/// A program.
-trait Kernel: Sized {
-    /// Its line in the registry.
-    const PROGRAM: &'static Program;
-
-    /// Lays its arrays out.
-    fn new(team: &mut Team, values: &Values) -> Self;
-
-    /// Writes the data that the iterations begin with: in blocks, by who uses them, or all by
-    /// thread 0.
-    fn initialise(&mut self, team: &mut Team);
-
-    /// An iteration, of constructs that are the same in all.
-    fn iterate(&mut self, team: &mut Team, iteration: u64);
-}
-
-/// How many parameters all programs have, after their own.
-const SHARED: usize = 5;
-
-/// A parameter that is a whole number.
-const fn count(name: &'static str, doc: &'static str, default: u64, min: u64, max: u64) -> Param {
-    Param {
-        name,
-        doc,
-        kind: ParamKind::Count { default, min, max },
-    }
-}
-
-/// The first of the parameters that all have.
-const fn iterations(default: u64) -> Param {
-    count(
-        "iterations",
-        "how often the whole computation is done",
-        default,
-        1,
-        1 << 32,
-    )
-}
-
-/// The second.
-const SERIAL_INIT: Param = switch(
-    "serial_init",
-    "1: thread 0 initialises all data, so that the first touch puts every page on its node; 0: \
-     each thread its own",
-    0,
-);
-
-/// The third.
-const L1_WAYS: Param = count(
-    "l1_ways",
-    "ways of a processor's first-level cache, of 4 KiB each",
-    4,
-    1,
-    cache::L1_WAYS_MAX as u64,
-);
-
-/// The fourth.
-const fn l2_kib(default: u64) -> Param {
-    count(
-        "l2_kib",
-        "size of a processor's second-level cache in KiB, 8 ways; what it misses is the trace",
-        default,
-        cache::L2_KIB_MIN,
-        1 << 16,
-    )
-}
-
-/// The last.
-const SLICE_NS: Param = count(
-    "slice_ns",
-    "a thread's misses on one page within so many nanoseconds are one row",
-    20_000,
-    0,
-    1 << 32,
-);
-
-/// Runs a program. The initialisation is not an iteration and ends without a mark of one, as the
-/// page migration paper's measurements leave it out; its constructs are marked.
-fn run<K: Kernel>(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
-    let own = K::PROGRAM.params.len() - SHARED;
-    let shared = |at: usize| values.count(own + at);
-    let threads = execution.threads();
-    let mut team = Team::new(&TeamSettings {
-        threads: threads as usize,
-        serial_init: shared(1) == 1,
-        l1_ways: shared(2) as usize,
-        l2_kib: shared(3) as u32,
-        slice_ns: shared(4),
-        random: execution.random(0),
-    });
-    let mut kernel = K::new(&mut team, values);
-    let process = execution.process(&[K::PROGRAM.name]);
-    start_threads(process, execution);
-    let nodes = |execution: &Execution| (0..threads).map(|thread| execution.node(thread)).collect();
-    let mut before: Vec<u32> = nodes(execution);
-    let mut sites = Vec::new();
-    for region in team.regions() {
-        execution.region(format!("{}.{}", K::PROGRAM.name, region.name), region.bytes);
-    }
-    let iterations = shared(0);
-    for iteration in 0..=iterations {
-        match iteration.checked_sub(1) {
-            None => kernel.initialise(&mut team),
-            Some(iteration) => kernel.iterate(&mut team, iteration),
-        }
-        sites.extend(
-            team.sites()[sites.len()..]
-                .iter()
-                .map(|site| execution.site(format!("{}::{site}", K::PROGRAM.name))),
-        );
-        for mut row in team.take_rows() {
-            row.site = sites[row.site as usize];
-            match row.op {
-                RowOp::Mark => execution.mark(EpochKind::Construct, row.time_ns)?,
-                _ => execution.push(row),
-            }
-        }
-        execution.done(iteration as f64 / (iterations + 1) as f64);
-        if iteration > 0 {
-            execution.iteration_ends(team.now_ns())?;
-            let after = nodes(execution);
-            team.moved(&before, &after);
-            before = after;
-        }
-    }
-    Ok(())
-}
-
-/// Blocks of neighbouring threads on each node, since they share borders; where there are more
-/// nodes than threads, the threads are dealt out as everybody's are.
-fn start_threads(process: u32, execution: &mut Execution) {
-    let (threads, nodes) = (execution.threads(), execution.nodes());
-    for thread in 0..threads {
-        if threads < nodes {
-            execution.thread(process);
-        } else {
-            execution.thread_on(
-                process,
-                (u64::from(thread) * u64::from(nodes) / u64::from(threads)) as u32,
-            );
-        }
-    }
-}
-
 #[cfg(test)]
 mod testing {
-    use super::*;
-    use crate::generate::ProgramSpec;
     use hither_core::random::Random;
+    use hither_core::spec::Values;
+
+    use super::team::{Team, TeamSettings};
+    use crate::generate::ProgramSpec;
 
     /// The values of a program's parameters.
     pub(super) fn values(spec: &str) -> Values {
         *spec.parse::<ProgramSpec>().unwrap().values()
     }
 
-    /// Threads with caches so small that tests at tiny sizes miss.
+    /// Threads whose caches are so small that tests with tiny data miss.
     pub(super) fn team(threads: usize) -> Team {
         Team::new(&TeamSettings {
             threads,
@@ -207,9 +52,10 @@ mod testing {
 
 #[cfg(test)]
 mod tests {
+    use super::kernel::{Kernel, SHARED_PARAMS};
     use super::testing::{team, values};
     use super::*;
-    use crate::schema::AccessRow;
+    use crate::schema::{AccessRow, RowOp};
 
     #[test]
     fn the_parameters_that_all_have_stand_last() {
@@ -218,7 +64,7 @@ mod tests {
             .filter(|entry| entry.iterates);
         let mut seen = 0;
         for entry in entries {
-            let shared = &entry.params[entry.params.len() - SHARED..];
+            let shared = &entry.params[entry.params.len() - SHARED_PARAMS..];
             let names: Vec<&str> = shared.iter().map(|param| param.name).collect();
             assert_eq!(
                 names,
@@ -229,7 +75,7 @@ mod tests {
         assert_eq!(seen, 6);
     }
 
-    /// A program alone: the rows of its initialisation and of two iterations.
+    /// The rows of a program's initialisation and of two iterations.
     fn rows<K: Kernel>(spec: &str, slice_ns: u64) -> Vec<AccessRow> {
         let mut team = team(3);
         team.slice(slice_ns);
@@ -254,7 +100,7 @@ mod tests {
         rows
     }
 
-    /// Rows are gathered or not: the misses are the same ones, page by page.
+    /// Gathering misses into rows changes no miss, page by page.
     fn is_gathered<K: Kernel>(spec: &str) {
         let misses = |rows: &[AccessRow]| {
             let rows = rows.iter().filter(|row| row.op != RowOp::Mark);

@@ -1,35 +1,34 @@
-//! V-cycles on grids of three dimensions for Poisson's equation with periodic borders: MG of the
-//! NAS benchmarks (class S: 32 points a side, W: 128), and SPEC's `mgrid` of the cache-aware thesis
-//! (table 5.2), with their operators and coefficients. `u` and `r` hold all levels one after
-//! another, as there; `v` is on the finest.
+//! Poisson's equation on grids of three dimensions with periodic borders, by V-cycles: MG of the
+//! NAS benchmarks (class S has 32 points per side, W 128), and SPEC's `mgrid` of the cache-aware
+//! thesis (table 5.2), with their operators and coefficients. As there, `u` and `r` hold all levels
+//! one after another, and `v` is on the finest level.
 //!
-//! Grids are shared out by planes. The coarse levels have fewer planes than threads, and few pages
-//! that then belong to several threads; between levels a thread's planes come from its neighbours'
-//! half as often as from its own. After each operator the borders are copied around (`comm3`): the
-//! outermost planes to the other side's threads.
+//! Grids are shared out by planes. Coarse levels have fewer planes than threads, and few pages,
+//! each used by several threads. Between levels, a thread reads its own planes twice as often as
+//! those of its neighbours. After each operator the outermost planes are copied to the opposite
+//! border (`comm3`), which other threads own.
 //!
-//! Simpler than MG: sums of neighbours in a plane are kept for a line at a time in scratch lines,
-//! as there, but the scratch is not part of the simulated memory, since it never leaves the
-//! first-level cache.
+//! Sums of neighbours in a plane are kept in scratch lines, as in MG. One part is simpler: the
+//! scratch lines are not in the simulated memory, since they never leave the first-level cache.
 
 use hither_core::spec::Values;
 
 use super::array::Array;
-use super::team::Team;
-use super::{
-    Kernel, L1_WAYS, Program, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count, iterations,
-    l2_kib, run,
+use super::kernel::{
+    Kernel, L1_WAYS, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count, iterations, l2_kib, run,
 };
+use super::team::Team;
+use crate::generate::program::definition::Program;
 
 /// The line in the registry.
-pub(in super::super) const ENTRY: Program = Program {
+pub(crate) const ENTRY: Program = Program {
     name: "multigrid",
     summary: "Poisson's equation by V-cycles on grids of three dimensions, after NAS MG and mgrid",
     source: "NAS MG, and SPEC mgrid of the cache-aware thesis (table 5.2)",
     params: &[
         count(
             "levels",
-            "the finest grid has two to the power of so many points a side",
+            "the finest grid has 2^levels points per side",
             6,
             2,
             10,
@@ -46,25 +45,25 @@ pub(in super::super) const ENTRY: Program = Program {
     run: run::<Multigrid>,
 };
 
-/// Of the residual: the point itself, the 12 neighbours across an edge, the 8 across a corner
-/// (faces count nothing).
-const A: [f64; 3] = [-8.0 / 3.0, 1.0 / 6.0, 1.0 / 12.0];
-/// Of the smoother: the point itself, the 6 across a face, the 12 across an edge (corners count
-/// nothing).
-const C: [f64; 3] = [-3.0 / 8.0, 1.0 / 32.0, -1.0 / 64.0];
-/// Charges of each sign.
-const CHARGES: usize = 10;
+/// Weights of the residual: the point itself, the 12 neighbours across an edge, the 8 across a
+/// corner. Neighbours across a face have weight 0.
+const RESIDUAL_WEIGHTS: [f64; 3] = [-8.0 / 3.0, 1.0 / 6.0, 1.0 / 12.0];
+/// Weights of the smoother: the point itself, the 6 neighbours across a face, the 12 across an
+/// edge. Neighbours across a corner have weight 0.
+const SMOOTHER_WEIGHTS: [f64; 3] = [-3.0 / 8.0, 1.0 / 32.0, -1.0 / 64.0];
+/// Point charges of each sign.
+const CHARGES_PER_SIGN: usize = 10;
 
-/// A level's part of an array that holds all levels: a cube with a border of one point.
+/// The part of one level in an array of all levels: a cube with a border of one point.
 #[derive(Clone, Copy, Debug)]
 struct Level {
     first: usize,
-    /// Points a side without the border.
+    /// Points per side, without the border.
     inner: usize,
 }
 
 impl Level {
-    /// Points a side.
+    /// Points per side, with the border.
     fn side(self) -> usize {
         self.inner + 2
     }
@@ -78,15 +77,15 @@ impl Level {
 
 /// The program.
 pub(super) struct Multigrid {
-    /// Coarsest first.
+    /// The coarsest level first.
     levels: Vec<Level>,
     u: Array<f64>,
     v: Array<f64>,
     r: Array<f64>,
 }
 
-/// The sums of four neighbours on the edges of the square around each point of a line: those in its
-/// plane, those not.
+/// Sums around each point of a line: of the four neighbours beside the line, and of the four across
+/// an edge of the line.
 fn around(
     team: &mut Team,
     field: &Array<f64>,
@@ -113,7 +112,7 @@ fn around(
     }
 }
 
-/// Copies the borders of a level round.
+/// Copies the borders of a level to the opposite sides.
 fn wrap(team: &mut Team, field: &mut Array<f64>, at: Level) {
     let (n, side) = (at.inner, at.side());
     team.grid("comm3_lines", 1..n + 1, 0..1, |team, k, _| {
@@ -145,7 +144,7 @@ impl Multigrid {
         self.levels.len() - 1
     }
 
-    /// The residual of a level: its right-hand side less the operator applied to `u`.
+    /// The residual of a level: its right-hand side minus the operator applied to `u`.
     fn residual(&mut self, team: &mut Team, level: usize) {
         let at = self.levels[level];
         let finest = level == self.finest();
@@ -160,8 +159,10 @@ impl Multigrid {
                 };
                 let edges = sums[i][1] + sums[i - 1][0] + sums[i + 1][0];
                 let corners = sums[i - 1][1] + sums[i + 1][1];
-                let value =
-                    value - A[0] * self.u.load(team, line + i) - A[1] * edges - A[2] * corners;
+                let value = value
+                    - RESIDUAL_WEIGHTS[0] * self.u.load(team, line + i)
+                    - RESIDUAL_WEIGHTS[1] * edges
+                    - RESIDUAL_WEIGHTS[2] * corners;
                 self.r.store(team, line + i, value);
             }
         });
@@ -181,7 +182,9 @@ impl Multigrid {
                 let after = self.r.load(team, line + i + 1);
                 let faces = before + after + sums[i][0];
                 let edges = sums[i][1] + sums[i - 1][0] + sums[i + 1][0];
-                let more = C[0] * here + C[1] * faces + C[2] * edges;
+                let more = SMOOTHER_WEIGHTS[0] * here
+                    + SMOOTHER_WEIGHTS[1] * faces
+                    + SMOOTHER_WEIGHTS[2] * edges;
                 self.u.add(team, line + i, more);
                 (before, here) = (here, after);
             }
@@ -189,7 +192,7 @@ impl Multigrid {
         wrap(team, &mut self.u, at);
     }
 
-    /// The residual of the next coarser level: weighted means.
+    /// The residual of the next coarser level, by weighted means.
     fn restrict(&mut self, team: &mut Team, level: usize) {
         let (fine, coarse) = (self.levels[level], self.levels[level - 1]);
         let mut sums = vec![[0.0; 2]; fine.side()];
@@ -215,7 +218,7 @@ impl Multigrid {
         wrap(team, &mut self.r, coarse);
     }
 
-    /// Adds the next coarser level's correction, interpolated, to a level's `u`.
+    /// Adds the interpolated correction of the next coarser level to the `u` of a level.
     fn interpolate(&mut self, team: &mut Team, level: usize) {
         let (fine, coarse) = (self.levels[level], self.levels[level - 1]);
         let n = coarse.inner;
@@ -295,7 +298,7 @@ impl Kernel for Multigrid {
         let random = team.random();
         let mut charge = vec![0.0; at.side().pow(3)];
         for sign in [1.0, -1.0] {
-            for _ in 0..CHARGES.min(n * n / 4) {
+            for _ in 0..CHARGES_PER_SIGN.min(n * n / 4) {
                 let drawn = std::iter::repeat_with(|| {
                     let [k, j, i] = [0; 3].map(|_| random.below(n as u64) as usize + 1);
                     (k * at.side() + j) * at.side() + i
@@ -345,8 +348,8 @@ mod tests {
         }
     }
 
-    /// The NAS benchmarks' class S is this with charges elsewhere, and verifies by a norm of 5.3e-5
-    /// after 4 cycles.
+    /// Class S of the NAS benchmarks differs only in the positions of the charges. It verifies by a
+    /// norm of 5.3e-5 after 4 cycles.
     #[test]
     fn four_cycles_take_as_much_of_the_residual_away_as_in_the_nas_benchmarks() {
         let run = |threads| {

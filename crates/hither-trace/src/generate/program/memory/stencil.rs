@@ -1,29 +1,28 @@
 //! The shallow-water equations on a periodic grid, after SPEC's `swim`, one of the ten programs of
-//! the cache-aware thesis (table 5.2), in Sadourny's scheme ("The Dynamics of Finite-Difference
-//! Models of the Shallow-Water Equations", J. Atmos. Sci. 32, 1975): thirteen arrays of two
-//! dimensions, each streamed through once or twice an iteration in constructs over rows, with the
-//! rows above and below shared at the borders of the threads' blocks. The first touch by blocks is
-//! the best placement that there is.
+//! the cache-aware thesis (table 5.2), by Sadourny's scheme ("The Dynamics of Finite-Difference
+//! Models of the Shallow-Water Equations", J. Atmos. Sci. 32, 1975). An iteration streams once or
+//! twice through each of thirteen arrays of two dimensions, in constructs over rows. Threads share
+//! only the rows at the borders of their blocks, so first touch by blocks is the best placement.
 //!
-//! Simpler than swim: neighbours across the border are found by wrapping the index round, where
-//! swim keeps a copy of the first row and column behind the last and copies them after each step.
+//! One part is simpler than in swim: indices wrap around at the borders. swim keeps a copy of the
+//! first row and column after the last, and updates it after each step.
 
 use hither_core::spec::Values;
 
 use super::array::Array;
-use super::team::Team;
-use super::{
-    Kernel, L1_WAYS, Program, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count, iterations,
-    l2_kib, run,
+use super::kernel::{
+    Kernel, L1_WAYS, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count, iterations, l2_kib, run,
 };
+use super::team::Team;
+use crate::generate::program::definition::Program;
 
 /// The line in the registry.
-pub(in super::super) const ENTRY: Program = Program {
+pub(crate) const ENTRY: Program = Program {
     name: "stencil",
     summary: "the shallow-water equations on a grid of two dimensions, after swim",
     source: "SPEC swim, of the cache-aware thesis (table 5.2)",
     params: &[
-        count("points", "the grid has so many points a side", 384, 4, 8192),
+        count("points", "points per side of the grid", 384, 4, 8192),
         iterations(20),
         SERIAL_INIT,
         L1_WAYS,
@@ -39,7 +38,7 @@ pub(in super::super) const ENTRY: Program = Program {
 const STEP_S: f64 = 90.0;
 const SPACING_M: f64 = 1e5;
 /// Weight of the time filter.
-const ALPHA: f64 = 1e-3;
+const FILTER_WEIGHT: f64 = 1e-3;
 
 type Field = Array<f64>;
 
@@ -56,17 +55,17 @@ pub(super) struct Stencil {
     u_old: Field,
     v_old: Field,
     p_old: Field,
-    /// Mass fluxes, potential vorticity and height, between the points of the others.
+    /// Mass fluxes, potential vorticity and height, between the points of the other fields.
     cu: Field,
     cv: Field,
     z: Field,
     h: Field,
-    /// Twice the step, once there is a value before the last.
+    /// Step of the leapfrog scheme in seconds: twice [`STEP_S`] after the first step.
     leap_s: f64,
 }
 
 impl Stencil {
-    /// Fluxes, vorticity and height from the velocities and the pressure.
+    /// Computes fluxes, vorticity and height from the velocities and the pressure.
     fn fluxes(&mut self, team: &mut Team) {
         let (n, f) = (self.n, 4.0 / SPACING_M);
         team.grid("calc1", 0..n, 0..1, |team, j, _| {
@@ -94,7 +93,7 @@ impl Stencil {
         });
     }
 
-    /// Velocities and pressure at the next step.
+    /// Computes velocities and pressure of the next step.
     fn step(&mut self, team: &mut Team) {
         let n = self.n;
         let (eighth, slope) = (self.leap_s / 8.0, self.leap_s / SPACING_M);
@@ -127,7 +126,7 @@ impl Stencil {
         });
     }
 
-    /// The filtered present becomes the past, and the future the present.
+    /// Advances time: the filtered present becomes the past, and the future becomes the present.
     fn shift(&mut self, team: &mut Team, alpha: f64) {
         let n = self.n;
         team.grid("calc3", 0..n, 0..1, |team, j, _| {
@@ -217,8 +216,8 @@ impl Kernel for Stencil {
     fn iterate(&mut self, team: &mut Team, iteration: u64) {
         self.fluxes(team);
         self.step(team);
-        // The first step has no past to leap over, nor to filter with.
-        self.shift(team, if iteration == 0 { 0.0 } else { ALPHA });
+        // The first step has no past for the leapfrog or the filter.
+        self.shift(team, if iteration == 0 { 0.0 } else { FILTER_WEIGHT });
         self.leap_s = 2.0 * STEP_S;
     }
 }
@@ -228,7 +227,7 @@ mod tests {
     use super::super::testing::{team, values};
     use super::*;
 
-    /// Swim's own check: the scheme moves mass about and makes none.
+    /// The check of swim itself: the scheme conserves mass.
     #[test]
     fn mass_is_conserved_and_the_water_moves() {
         let mut team = team(3);

@@ -1,63 +1,62 @@
-//! A team of threads on the nodes of a machine, simulated one at a time and always in the same
-//! order.
+//! A team of threads on the processors of a machine. They are simulated one at a time, always in
+//! the same order.
 //!
-//! A program is a sequence of *parallel constructs*, as in OpenMP: each thread has its share of a
-//! construct's units (a row of a grid, a line of a sweep), the thread that is furthest behind goes
-//! on for a quantum, and at the construct's end all wait for the last. Threads so run abreast, as
-//! on a real machine, though the units of a construct must not depend on each other. Reductions add
-//! up in the order of the threads, whatever the caches did.
+//! A program is a sequence of *parallel constructs*, as in OpenMP. Each thread has a share of the
+//! construct's units (a row of a grid, a line of a sweep). The thread that is furthest behind runs
+//! next, for a quantum, and at the end of the construct all wait for the last. So threads advance
+//! together, as on a real machine. The units of a construct must not depend on each other.
+//! Reductions are added in the order of the threads.
 //!
-//! Time is modelled: [`FIRST_NS`] an access, and what the level that served it adds. A miss costs
-//! the same everywhere: where pages are is what whoever reads the trace wants to find out, and is
-//! not known here.
+//! Time is modelled: [`ACCESS_NS`] per access, plus the cost of the level that served it. All
+//! misses cost the same: this model does not know where pages are, since the trace serves to find
+//! that out.
 //!
-//! What comes out is misses. A thread's misses on one page within a slice of its time are one row,
-//! at the time of the first: a loop over several arrays misses on their pages by turns, and a row
-//! for each miss would make a trace ten times as long that says the same.
+//! The result is the misses. A thread's misses on one page within a slice of its time are one row,
+//! at the time of the first miss. A loop over several arrays misses on their pages in turn, and one
+//! row per miss would make the trace ten times as long without saying more.
 
 use std::ops::Range;
 
 use hither_core::placement::EpochKind;
 use hither_core::random::Random;
 
-use super::array::Array;
 use super::cache::{Caches, LINE_BYTES, PAGE_LINES, ServedBy};
 use crate::schema::{AccessRow, RowOp};
 
-/// Size of a page: what a row never crosses.
+/// Size of a page. A row never crosses pages.
 pub(super) const PAGE_BYTES: usize = LINE_BYTES * PAGE_LINES as usize;
 
-/// Of each access.
-const FIRST_NS: u64 = 1;
-/// More, where the second level serves it.
-const SECOND_NS: u64 = 10;
-/// More, where others have to give the line up first, or memory serves it.
-const MEMORY_NS: u64 = 100;
-/// What threads wait at a construct's end beyond the last one's time.
+/// Cost of each access.
+const ACCESS_NS: u64 = 1;
+/// Additional cost of an access that the second level serves.
+const L2_EXTRA_NS: u64 = 10;
+/// Additional cost of an access that other processors or memory serve.
+const MEMORY_EXTRA_NS: u64 = 100;
+/// Time from the last thread's arrival at a barrier to the next construct.
 const BARRIER_NS: u64 = 1_000;
-/// How far a thread runs ahead before another one goes on.
+/// Time for which a thread runs before another one is chosen.
 const QUANTUM_NS: u64 = 1_000;
 
-/// Pages that a thread's slice keeps apart; a loop seldom walks over more at a time.
-const OPEN_ROWS: usize = 32;
+/// Open rows of a thread. A loop seldom accesses more pages at a time.
+const OPEN_ROWS_MAX: usize = 32;
 
-/// The machine and who runs on it.
+/// The settings of a team.
 #[derive(Clone, Debug)]
 pub(super) struct TeamSettings {
     pub(super) threads: usize,
-    /// Ways of a first-level cache, of 4 KiB each.
+    /// Ways of a first-level cache, 4 KiB each.
     pub(super) l1_ways: usize,
     /// Size of a second-level cache.
     pub(super) l2_kib: u32,
-    /// How long a thread's misses on a page are gathered into a row.
+    /// Time for which a thread's misses on a page are gathered into one row.
     pub(super) slice_ns: u64,
-    /// Whether thread 0 initialises all data by itself.
+    /// Whether thread 0 initialises all data alone.
     pub(super) serial_init: bool,
-    /// For the data.
+    /// Randomness for the data.
     pub(super) random: Random,
 }
 
-/// An array that was laid out.
+/// The region of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Region {
     pub(super) name: &'static str,
@@ -65,57 +64,56 @@ pub(super) struct Region {
     first_page: u32,
 }
 
-/// The misses of a thread in its slice so far, by page and op.
+/// The open rows of a thread in its current slice, by page and op.
 #[derive(Clone, Debug)]
-struct Slice {
-    /// A page and whether stored to; 0 is none. Apart from the rest, so that a look-up is a few
-    /// vector comparisons.
-    keys: [u32; OPEN_ROWS],
-    rows: [Open; OPEN_ROWS],
-    /// The row that makes way for the next one.
+struct MissSlice {
+    /// Per open row: twice the page, plus 1 for stores; 0 for no row. They are apart from the rows,
+    /// so that a look-up is a few vector comparisons.
+    keys: [u32; OPEN_ROWS_MAX],
+    rows: [OpenRow; OPEN_ROWS_MAX],
+    /// The row that is closed next when a new one is needed.
     oldest: usize,
     began_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Open {
+struct OpenRow {
     first_ns: u64,
     line: u32,
     count: u32,
 }
 
 #[derive(Clone, Debug)]
-struct Thread {
+struct TeamThread {
     processor: usize,
-    /// Up to date while it does not work.
+    /// Its time; out of date while the thread is working.
     clock_ns: u64,
-    slice: Slice,
+    slice: MissSlice,
 }
 
-/// Threads at work.
+/// A team of threads, one of which is working.
 #[derive(Clone, Debug)]
 pub(super) struct Team {
     caches: Caches,
-    threads: Vec<Thread>,
+    threads: Vec<TeamThread>,
     working: usize,
-    /// Of the working thread.
+    /// The time of the working thread.
     clock_ns: u64,
     regions: Vec<Region>,
-    /// By page: its region.
+    /// By page: the number of its region.
     region_of: Vec<u32>,
     sites: Vec<&'static str>,
     site: u32,
     slice_ns: u64,
     serial_init: bool,
     random: Random,
-    /// Rows of the construct so far, by thread.
+    /// The rows of the current construct, in order of threads' quanta.
     rows: Vec<AccessRow>,
-    /// Rows of completed constructs, in order of time.
+    /// The rows of completed constructs, in order of time.
     finished: Vec<AccessRow>,
 }
 
-/// The part of `n` units that is a thread's: contiguous, and as large as any other's or one
-/// smaller.
+/// The units of a thread out of `n`: contiguous, and of sizes that differ by at most one.
 pub(super) fn share(n: usize, threads: usize, thread: usize) -> Range<usize> {
     n * thread / threads..n * (thread + 1) / threads
 }
@@ -123,20 +121,20 @@ pub(super) fn share(n: usize, threads: usize, thread: usize) -> Range<usize> {
 impl Team {
     pub(super) fn new(settings: &TeamSettings) -> Team {
         let threads = settings.threads;
-        let slice = Slice {
-            keys: [0; OPEN_ROWS],
-            rows: [Open::default(); OPEN_ROWS],
+        let slice = MissSlice {
+            keys: [0; OPEN_ROWS_MAX],
+            rows: [OpenRow::default(); OPEN_ROWS_MAX],
             oldest: 0,
             began_ns: 0,
         };
         let mut random = settings.random.clone();
         let mut caches = Caches::new(threads, settings.l1_ways, settings.l2_kib, random.bits());
-        // Page 0 is nobody's, as in a process.
+        // Page 0 is never used, as in a process.
         caches.extend(1);
         Team {
             caches,
             threads: (0..threads)
-                .map(|thread| Thread {
+                .map(|thread| TeamThread {
                     processor: thread,
                     clock_ns: 0,
                     slice: slice.clone(),
@@ -156,14 +154,9 @@ impl Team {
         }
     }
 
-    /// Lays out an array of zeros on pages of its own. Nobody has touched them.
-    pub(super) fn array<T: Copy + Default>(
-        &mut self,
-        name: &'static str,
-        length: usize,
-    ) -> Array<T> {
+    /// Lays out a region on pages of its own, which nobody has touched. Returns its first line.
+    pub(super) fn add_region(&mut self, name: &'static str, bytes: usize) -> u32 {
         let first_page = self.region_of.len() as u32;
-        let bytes = length * size_of::<T>();
         let region = self.regions.len() as u32;
         let pages = first_page as usize + bytes.div_ceil(PAGE_BYTES);
         self.region_of.resize(pages, region);
@@ -173,7 +166,7 @@ impl Team {
             bytes: bytes as u64,
             first_page,
         });
-        Array::new(length, first_page * PAGE_LINES)
+        first_page * PAGE_LINES
     }
 
     /// Randomness for the data.
@@ -181,17 +174,17 @@ impl Team {
         &mut self.random
     }
 
-    /// How many threads there are.
+    /// The number of threads.
     pub(super) fn size(&self) -> usize {
         self.threads.len()
     }
 
-    /// Whether thread 0 touches all data first.
+    /// Whether thread 0 initialises all data.
     pub(super) fn initialises_serially(&self) -> bool {
         self.serial_init
     }
 
-    /// The thread at work.
+    /// The working thread.
     pub(super) fn thread(&self) -> usize {
         self.working
     }
@@ -200,12 +193,12 @@ impl Team {
         &self.regions
     }
 
-    /// The names of the constructs so far; a row's `site` is an index into them.
+    /// The names of the constructs so far. The `site` of a row is an index into them.
     pub(super) fn sites(&self) -> &[&'static str] {
         &self.sites
     }
 
-    /// How long a thread's misses on a page are gathered from now on.
+    /// Changes the length of slices.
     #[cfg(test)]
     pub(super) fn slice(&mut self, slice_ns: u64) {
         self.slice_ns = slice_ns;
@@ -219,9 +212,9 @@ impl Team {
     /// The working thread loads from a line.
     #[inline(always)]
     pub(super) fn load(&mut self, line: u32) {
-        self.clock_ns += FIRST_NS;
+        self.clock_ns += ACCESS_NS;
         let served = self.caches.load(line);
-        if served != ServedBy::First {
+        if served != ServedBy::L1 {
             self.pay(line, served, false);
         }
     }
@@ -229,9 +222,9 @@ impl Team {
     /// The working thread stores to a line.
     #[inline(always)]
     pub(super) fn store(&mut self, line: u32) {
-        self.clock_ns += FIRST_NS;
+        self.clock_ns += ACCESS_NS;
         let served = self.caches.store(line);
-        if served != ServedBy::First {
+        if served != ServedBy::L1 {
             self.pay(line, served, true);
         }
     }
@@ -240,9 +233,9 @@ impl Team {
     fn pay(&mut self, line: u32, served: ServedBy, store: bool) {
         let before_ns = self.clock_ns;
         self.clock_ns += match served {
-            ServedBy::First => 0,
-            ServedBy::Second => SECOND_NS,
-            ServedBy::Upgrade | ServedBy::Memory => MEMORY_NS,
+            ServedBy::L1 => 0,
+            ServedBy::L2 => L2_EXTRA_NS,
+            ServedBy::Upgrade | ServedBy::Memory => MEMORY_EXTRA_NS,
         };
         if served == ServedBy::Memory {
             self.missed(line, store, before_ns);
@@ -259,16 +252,16 @@ impl Team {
         let at = slice.oldest;
         self.close(at);
         let slice = &mut self.threads[self.working].slice;
-        slice.oldest = (at + 1) % OPEN_ROWS;
+        slice.oldest = (at + 1) % OPEN_ROWS_MAX;
         slice.keys[at] = key;
-        slice.rows[at] = Open {
+        slice.rows[at] = OpenRow {
             first_ns,
             line,
             count: 1,
         };
     }
 
-    /// Writes an open row of the working thread down.
+    /// Turns an open row of the working thread into a row of the construct.
     fn close(&mut self, at: usize) {
         let thread = &mut self.threads[self.working];
         let key = std::mem::take(&mut thread.slice.keys[at]);
@@ -295,22 +288,22 @@ impl Team {
         });
     }
 
-    /// Ends the working thread's slice.
+    /// Closes all open rows of the working thread and starts its next slice.
     fn end_slice(&mut self) {
-        (0..OPEN_ROWS).for_each(|at| self.close(at));
+        (0..OPEN_ROWS_MAX).for_each(|at| self.close(at));
         let slice = &mut self.threads[self.working].slice;
         (slice.oldest, slice.began_ns) = (0, self.clock_ns);
     }
 
-    /// What follows is done by this thread.
-    fn switch(&mut self, thread: usize) {
+    /// Makes `thread` the working one.
+    pub(super) fn switch(&mut self, thread: usize) {
         self.threads[self.working].clock_ns = self.clock_ns;
         self.working = thread;
         self.clock_ns = self.threads[thread].clock_ns;
         self.caches.switch(self.threads[thread].processor);
     }
 
-    /// A construct: each thread does its units in order.
+    /// Runs a construct: each thread runs its units in order.
     pub(super) fn parallel(
         &mut self,
         name: &'static str,
@@ -321,7 +314,7 @@ impl Team {
         self.barrier();
     }
 
-    fn work(
+    pub(super) fn work(
         &mut self,
         name: &'static str,
         units: impl FnMut(usize) -> Range<usize>,
@@ -352,8 +345,8 @@ impl Team {
         }
     }
 
-    /// All threads have done their part: they go on at one time, and what they did is in order.
-    fn barrier(&mut self) {
+    /// Ends a construct: all threads get the same time, and its rows are sorted.
+    pub(super) fn barrier(&mut self) {
         for thread in 0..self.size() {
             self.switch(thread);
             self.end_slice();
@@ -373,13 +366,14 @@ impl Team {
         });
     }
 
-    /// The time, between constructs.
+    /// The time between constructs.
     pub(super) fn now_ns(&self) -> u64 {
         self.clock_ns
     }
 
-    /// Threads go on on other nodes, of which each has as many as before. Who stays on a node stays
-    /// on its processor; who comes gets one that was left, with what is in its caches.
+    /// Moves threads to other nodes; each node keeps its number of threads. A thread that stays on
+    /// its node keeps its processor. A thread that moves gets a processor that another one left,
+    /// with its caches.
     pub(super) fn moved(&mut self, before: &[u32], after: &[u32]) {
         let moving = || (0..before.len()).filter(|&thread| before[thread] != after[thread]);
         let mut free: Vec<(u32, usize)> = moving()
@@ -393,7 +387,7 @@ impl Team {
         self.caches.switch(self.threads[self.working].processor);
     }
 
-    /// A construct over `outer` times `inner` units: the outer ones are shared out in blocks.
+    /// Runs a construct over `outer` times `inner` units. The outer range is shared out in blocks.
     pub(super) fn grid(
         &mut self,
         name: &'static str,
@@ -418,7 +412,7 @@ impl Team {
         );
     }
 
-    /// As [`Team::grid`], but all by thread 0 if the settings say so.
+    /// Like [`Team::grid`], but thread 0 does it all if the settings say so.
     pub(super) fn initialise(
         &mut self,
         name: &'static str,
@@ -443,7 +437,7 @@ impl Team {
         );
     }
 
-    /// A construct over `n` elements, shared out in blocks, of which `chunk` at a time are a unit.
+    /// Runs a construct over `n` elements, shared out in blocks. A unit is `chunk` elements.
     pub(super) fn chunks(
         &mut self,
         name: &'static str,
@@ -463,7 +457,7 @@ impl Team {
         );
     }
 
-    /// As [`Team::chunks`], but all by thread 0 if the settings say so.
+    /// Like [`Team::chunks`], but thread 0 does it all if the settings say so.
     pub(super) fn initialise_chunks(
         &mut self,
         name: &'static str,
@@ -480,41 +474,11 @@ impl Team {
             |team, unit| body(team, unit * chunk..n.min((unit + 1) * chunk)),
         );
     }
-
-    /// As [`Team::chunks`], and the sum of what the bodies return: each thread leaves its sum in
-    /// its element of `partial`, which share lines, and thread 0 adds them up.
-    pub(super) fn sum(
-        &mut self,
-        name: &'static str,
-        partial: &mut Array<f64>,
-        n: usize,
-        chunk: usize,
-        mut body: impl FnMut(&mut Team, Range<usize>) -> f64,
-    ) -> f64 {
-        let threads = self.size();
-        let mut sums = vec![0.0; threads];
-        self.work(
-            name,
-            |thread| 0..share(n, threads, thread).len().div_ceil(chunk) + 1,
-            |team, unit| {
-                let (thread, share) = (team.working, share(n, threads, team.working));
-                let start = share.start + unit * chunk;
-                if start < share.end {
-                    sums[thread] += body(team, start..share.end.min(start + chunk));
-                } else {
-                    partial.store(team, thread, sums[thread]);
-                }
-            },
-        );
-        self.switch(0);
-        let total = (0..threads).map(|thread| partial.load(self, thread)).sum();
-        self.barrier();
-        total
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::array::Array;
     use super::super::testing::team;
     use super::*;
 
@@ -530,7 +494,8 @@ mod tests {
         }
     }
 
-    /// Three threads store to a page each, then all load one another's: by hand, 1 + 100 ns a miss.
+    /// Three threads store to a page each, then load from each other's pages. By hand: 1 + 100 ns
+    /// per miss.
     #[test]
     fn rows_say_who_missed_where_and_when() {
         let mut team = team(3);
@@ -549,7 +514,7 @@ mod tests {
             count: 2,
             ..AccessRow::default()
         };
-        // 14 hits and two misses, and the wait for all.
+        // 14 hits, two misses, and the barrier.
         let mark = AccessRow::mark(EpochKind::Construct, 14 + 2 * 101 + BARRIER_NS);
         assert_eq!(rows, [expected(0), expected(1), expected(2), mark]);
         let mut partial = team.array("partial", 3);
@@ -567,8 +532,8 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(of(RowOp::Load, 0), [(0, 4096, 1), (1, 8192, 1), (2, 0, 1)]);
-        // The partial sums share a line, so that every thread has to fetch it, and the first one
-        // fetches it again.
+        // The partial sums share a line: every thread fetches it, and the first one fetches it
+        // again.
         assert_eq!(of(RowOp::Store, 1), [(0, 0, 1), (1, 0, 1), (2, 0, 1)]);
         assert_eq!(of(RowOp::Load, 1), [(0, 0, 1)]);
     }
@@ -588,7 +553,7 @@ mod tests {
         assert_eq!(owner(&mut team, 0), 1);
         assert_eq!(owner(&mut team, 0), 0);
         team.moved(&[0, 0, 1, 1], &[1, 0, 0, 1]);
-        // Thread 2 runs where thread 0 did.
+        // Thread 2 runs on the processor of thread 0.
         assert_eq!(owner(&mut team, 2), 0);
         assert_eq!(owner(&mut team, 0), 1);
         let mut processors: Vec<usize> = team.threads.iter().map(|t| t.processor).collect();

@@ -1,15 +1,15 @@
-//! Samples that nobody arms pages for: the kernel's hint faults, and the processor's own.
+//! Samples without arming: the kernel's hint faults, and the processor's own samples.
 
 use super::*;
 
 impl Rig {
-    /// The kernel's scanner goes over all that is there.
+    /// A pass of the kernel's scanner over all pages that exist.
     fn scan(&mut self, now: bool) {
         self.armed.extend(self.at.keys().filter(|_| now));
     }
 
-    /// Threads touch pages first, each the quarter of the one that is so many after it, and there
-    /// they are.
+    /// First touches: each thread touches the quarter of the thread that is `after` places behind
+    /// it, and the pages are allocated on its node.
     fn touched_first(&mut self, after: usize) {
         let quarters = self.threads.clone();
         self.at.clear();
@@ -17,7 +17,7 @@ impl Rig {
             let (_, pages) = quarters[(number + after) % quarters.len()].clone();
             for page in pages {
                 self.at.insert(page, *cpu);
-                self.hears(Input::Fault {
+                self.input(Input::Fault {
                     pid: PID,
                     tid: PID + number as u32,
                     cpu: *cpu,
@@ -25,10 +25,10 @@ impl Rig {
                 });
             }
         }
-        self.hears(Input::Tick);
+        self.input(Input::Tick);
     }
 
-    /// Pages are held where they are, but for the last to come.
+    /// Whether all but the last pages are held where they are.
     fn holds_nearly_all(&self) -> bool {
         let held = self
             .hints
@@ -37,9 +37,9 @@ impl Rig {
         held.count() as u64 >= PAGES - PAGES / 16
     }
 
-    /// A phase in which each page is used by the thread that `user` says, if there is one.
+    /// A phase in which `user` names the thread that uses a page, if there is one.
     fn phase(&mut self, kind: ConstructKind, ms: u64, user: impl Fn(u64) -> u64) {
-        self.hears(Input::Construct {
+        self.input(Input::Construct {
             pid: PID,
             tid: PID,
             cpu: self.threads[0].0,
@@ -52,7 +52,7 @@ impl Rig {
             let touched: Vec<u64> = self.armed.iter().filter(uses).copied().collect();
             for page in touched {
                 self.armed.remove(&page);
-                self.hears(Input::Fault {
+                self.input(Input::Fault {
                     pid: PID,
                     tid: PID + number,
                     cpu,
@@ -61,18 +61,18 @@ impl Rig {
             }
         }
         self.now_ns += ms * MS;
-        self.hears(Input::Tick);
+        self.input(Input::Tick);
     }
 }
 
 fn hinted() -> Rig {
-    Rig::new(&Config {
+    Rig::new(&MemoryConfig {
         source: SampleSource::Hints,
         ..config("upm")
     })
 }
 
-/// A pass of the kernel's in which all agree says whose pages these are.
+/// One pass of the scanner in which all samples agree shows who uses the pages.
 #[test]
 fn hint_faults_bring_pages_home() {
     let mut rig = hinted();
@@ -94,20 +94,20 @@ fn hint_faults_bring_pages_home() {
     assert!(rig.controller.summary().after.share() > Some(0.9));
 }
 
-/// Two phases use each window from two nodes, and the scanner comes before either as often: the
-/// longer one decides.
+/// Two phases use each window from two nodes, and the scanner runs before either as often: the
+/// longer phase decides.
 #[test]
 fn what_is_used_for_longer_decides() {
     let by_quarter = |page: u64| (page - START) / 256;
     let by_window = |page: u64| (page - START) / 16 % 4;
     for (quarters_ms, windows_ms) in [(60, 20), (20, 60)] {
-        // The first pass shows the one phase alone, and a page that went by it may have to go back.
-        let mut rig = Rig::new(&Config {
+        // The first pass shows one phase alone, and a page that moved for it may have to move back.
+        let mut rig = Rig::new(&MemoryConfig {
             source: SampleSource::Hints,
             ..config("upm{freeze=0}")
         });
         for (tid, (cpu, _)) in (PID..).zip(rig.threads.clone()) {
-            rig.hears(Input::Thread { pid: PID, tid, cpu });
+            rig.input(Input::Thread { pid: PID, tid, cpu });
         }
         for round in 0..64 {
             rig.scan(round % 8 == 0);
@@ -127,8 +127,8 @@ fn what_is_used_for_longer_decides() {
     }
 }
 
-/// What lies in parts is held at once; if they are the wrong ones the policy moves them, as a pass
-/// in which all agree says whose they are.
+/// A region that lies in parts is held at once. If the parts are on the wrong nodes, the policy
+/// moves them after a pass in which all samples agree.
 #[test]
 fn parts_on_the_wrong_nodes_are_moved() {
     let mut rig = hinted();
@@ -142,8 +142,8 @@ fn parts_on_the_wrong_nodes_are_moved() {
     assert_eq!(u64::from(rig.moved()), PAGES);
 }
 
-/// It is asked once where pages are, as soon as all are there, and a pass which shows that they lie
-/// well ends the matter.
+/// Pages are looked up once, as soon as all exist, and a pass which shows that they are well placed
+/// is the end of it.
 #[test]
 fn what_lies_well_is_never_left_to_the_kernel() {
     let mut rig = hinted();
@@ -157,8 +157,7 @@ fn what_lies_well_is_never_left_to_the_kernel() {
     assert_eq!(rig.moved(), 0);
 }
 
-/// One thread has filled it, as programs do that do not know of nodes: whoever comes then is
-/// elsewhere.
+/// One thread has filled the region, as in programs that ignore nodes: later users are remote.
 #[test]
 fn what_one_node_has_filled_is_left_to_the_kernel() {
     let mut rig = hinted();
@@ -170,9 +169,9 @@ fn what_one_node_has_filled_is_left_to_the_kernel() {
     assert!(rig.hints.is_empty());
 }
 
-/// Most of the time each thread uses its quarter, and a while all use all: the region stays held,
-/// as a pass that shows that while alone says nothing of the rest. The other way round, and where
-/// it is others who have filled it, it is left to the kernel.
+/// Most of the time each thread uses its quarter, and for a while all threads use all of it: the
+/// region stays held, since a pass that shows only that while says nothing about the rest. The
+/// other way round, and where other threads have filled it, the kernel moves its pages.
 #[test]
 fn what_lies_well_for_most_of_the_time_stays_held() {
     let by_quarter = |page: u64| (page - START) / 256;
@@ -194,8 +193,8 @@ fn what_lies_well_for_most_of_the_time_stays_held() {
     }
 }
 
-/// A region that one node alone uses is never held, nor looked at again; when others come it is as
-/// new.
+/// A region that one node alone uses is never held, nor inspected again. When others use it, it is
+/// treated as new.
 #[test]
 fn a_region_that_others_come_to_is_as_new() {
     let mut rig = hinted();
@@ -213,7 +212,7 @@ fn a_region_that_others_come_to_is_as_new() {
     assert_eq!(bound, 0, "to be given back is not to be bound");
 }
 
-/// There was no room for an order, or for mappings.
+/// There was no room for a bind request, or for mappings.
 #[test]
 fn a_policy_that_was_refused_is_told_again() {
     let mut rig = hinted();
@@ -227,7 +226,7 @@ fn a_policy_that_was_refused_is_told_again() {
     ] {
         let refused = START + 256..START + 512;
         rig.hints.retain(|page, _| !refused.contains(page));
-        rig.hears(Input::Bound {
+        rig.input(Input::Bound {
             pid: PID,
             start: refused.start * PAGE,
             length: 256 * PAGE,
@@ -242,11 +241,10 @@ fn a_policy_that_was_refused_is_told_again() {
     }
 }
 
-/// The kernel moves pages as it would without us, and decides where they are until something was
-/// decided here.
+/// The kernel moves pages as it does without hither, until the controller has decided.
 #[test]
 fn a_dry_run_follows_the_kernel() {
-    let mut rig = Rig::new(&Config {
+    let mut rig = Rig::new(&MemoryConfig {
         source: SampleSource::Hints,
         dry_run: true,
         ..config("upm")
@@ -274,11 +272,11 @@ fn what_is_being_filled_is_left_to_the_kernel() {
             rig.hints.is_empty(),
             "{quarter_touched} quarters were there"
         );
-        // Looks come at doubling distances.
+        // Inspections come at doubling intervals.
         rig.now_ns += (40 * MS) << quarter_touched;
-        rig.hears(Input::Tick);
+        rig.input(Input::Tick);
         rig.now_ns += (40 * MS) << quarter_touched;
-        rig.hears(Input::Tick);
+        rig.input(Input::Tick);
     }
     (0..6).for_each(|_| rig.half_second());
     assert_eq!(rig.hints, rig.at);
@@ -294,11 +292,11 @@ fn what_is_not_there_has_no_policy() {
     (0..6).for_each(|_| rig.half_second());
     assert_eq!(rig.hints, rig.at);
     rig.threads = threads;
-    // Many more come: they are found.
+    // Many more pages are touched: an inspection finds them.
     rig.at
         .extend((START + 100..START + 300).map(|page| (page, 1)));
     for page in START + 100..START + 300 {
-        rig.hears(Input::Fault {
+        rig.input(Input::Fault {
             pid: PID,
             tid: PID,
             cpu: 1,
@@ -317,7 +315,7 @@ fn a_process_that_is_given_up_goes_back_to_the_kernel() {
     assert_eq!(rig.controller.summary().stopped, 1);
     assert!(rig.hints.is_empty());
     let samples = rig.controller.summary().sampled.samples;
-    rig.hears(Input::Fault {
+    rig.input(Input::Fault {
         pid: PID,
         tid: PID,
         cpu: 1,
@@ -326,14 +324,14 @@ fn a_process_that_is_given_up_goes_back_to_the_kernel() {
     assert_eq!(rig.controller.summary().sampled.samples, samples);
 }
 
-/// Samples come by themselves, and pages without one so far are asked about when they have.
+/// The processor samples by itself, and pages are looked up when they have their first sample.
 #[test]
 fn the_processor_s_samples_bring_pages_home() {
-    let mut rig = Rig::new(&Config {
+    let mut rig = Rig::new(&MemoryConfig {
         source: SampleSource::Processor,
         ..config("upm")
     });
-    // Faults are no longer watched by the time that its threads begin.
+    // Faults are no longer recorded when its threads begin.
     (0..4).for_each(|_| rig.half_second());
     let mut random = hither_core::Random::new(1);
     for _ in 0..3 {
@@ -341,7 +339,7 @@ fn the_processor_s_samples_bring_pages_home() {
             for _ in 0..400 {
                 let page = pages.start + random.below(pages.end - pages.start);
                 let address = page * PAGE + 8;
-                rig.hears(Input::Load {
+                rig.input(Input::Load {
                     pid: PID,
                     tid,
                     cpu,
@@ -358,11 +356,11 @@ fn the_processor_s_samples_bring_pages_home() {
     assert_eq!((rig.arms, rig.hints.len()), (0, 0));
     let sampled = |decision: &Decision| matches!(decision, Decision::Sample { .. });
     assert!(!rig.others.iter().any(sampled), "{:?}", rig.others);
-    // What is no region's, or another program's, is nobody's sample.
+    // Accesses outside of regions, or of another program, are no samples.
     let samples = rig.controller.summary().sampled.samples;
     for (pid, page) in [(PID, START - 1), (PID + 100, START)] {
         let address = page * PAGE;
-        rig.hears(Input::Load {
+        rig.input(Input::Load {
             pid,
             tid: pid,
             cpu: 0,

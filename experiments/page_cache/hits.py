@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""What a pread of cached bytes costs under hither run --page-cache, against alone: nanoseconds of
-CPU a call at several sizes, in rounds. (Of wall time others would be a part: with a load of 8 on 2
-CPUs ratios of 0.25 to 1.34 were seen.)
+"""Cost of a pread of cached bytes under hither run --page-cache: nanoseconds of CPU per call at
+several sizes, beside the same program without hither. It is CPU time, since other load changes wall
+time: with a load of 8 on 2 CPUs, ratios of 0.25 to 1.34 were seen.
 
-Three ways: alone; recorded with the agent's drops off (--dry-run), which is what interposition and
-the model cost; steered. The file fits the budget, so nothing is dropped; the agent works on another
-CPU, if there is one free.
+Three modes take turns:
 
-    python3 hits.py --hither target/release/hither --work /tmp/steering --pairs 9
+- plain: without hither;
+- dry: with --dry-run, which records and simulates but drops nothing: the cost of interposition;
+- page-cache: with --page-cache. The file fits the budget, so nothing is dropped either. The agent
+  runs on another CPU, if one is free.
+
+    python3 hits.py --hither target/release/hither --work /tmp/page_cache --pairs 9
 """
 
 import argparse
@@ -56,7 +59,7 @@ def main() -> None:
         ["gcc", "-O1", "-x", "c", "-o", str(program), "-"], input=PROGRAM, text=True, check=True
     )
     data.write_bytes(os.urandom(64 << 20))
-    steered = [
+    page_cache = [
         str(arguments.hither.resolve()),
         "-q",
         "run",
@@ -66,37 +69,41 @@ def main() -> None:
         "--all-files",
         "--",
     ]
-    ways = {"alone": [], "dry": [*steered[:-1], "--dry-run", "--"], "steered": steered}
+    modes = {
+        "plain": [],
+        "dry": [*page_cache[:-1], "--dry-run", "--"],
+        "page-cache": page_cache,
+    }
     print(
         f"machine: {os.uname().release}, {os.cpu_count()} CPUs, load "
         f"{os.getloadavg()[0]:.1f}; {arguments.pairs} rounds\n"
     )
     print(
-        "| bytes | alone, ns | dry, ns | steered, ns | dry / alone | steered / alone: min, "
+        "| bytes | plain, ns | dry, ns | page-cache, ns | dry / plain | page-cache / plain: min, "
         "median, max |"
     )
     print("|--:|--:|--:|--:|--:|--:|")
     for size, calls in ((512, 1_000_000), (4096, 500_000), (65536, 50_000)):
-        runs: dict[str, list[float]] = {way: [] for way in ways}
+        runs: dict[str, list[float]] = {mode: [] for mode in modes}
         for number in range(arguments.pairs):
-            names = list(ways)
-            for way in names[number % 3 :] + names[: number % 3]:
-                command = [*ways[way], str(program), str(data), str(size), str(calls)]
-                runs[way].append(
+            names = list(modes)
+            for mode in names[number % 3 :] + names[: number % 3]:
+                command = [*modes[mode], str(program), str(data), str(size), str(calls)]
+                runs[mode].append(
                     float(
                         subprocess.run(command, check=True, capture_output=True, text=True).stdout
                     )
                 )
-        alone, dry, steered_ns = (statistics.median(runs[way]) for way in ways)
+        plain_ns, dry_ns, page_cache_ns = (statistics.median(runs[mode]) for mode in modes)
         ratio = {
-            way: sorted(other / plain for other, plain in zip(runs[way], runs["alone"]))
-            for way in ways
+            mode: sorted(other / plain for other, plain in zip(runs[mode], runs["plain"]))
+            for mode in modes
         }
         print(
-            f"| {size} | {alone:.0f} | {dry:.0f} | {steered_ns:.0f} | "
+            f"| {size} | {plain_ns:.0f} | {dry_ns:.0f} | {page_cache_ns:.0f} | "
             f"{statistics.median(ratio['dry']):.3f} |"
-            f" {ratio['steered'][0]:.3f}, **{statistics.median(ratio['steered']):.3f}**, "
-            f"{ratio['steered'][-1]:.3f} |",
+            f" {ratio['page-cache'][0]:.3f}, **{statistics.median(ratio['page-cache']):.3f}**, "
+            f"{ratio['page-cache'][-1]:.3f} |",
             flush=True,
         )
 

@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
 """Bytes read from storage and wall time of programs whose loops are larger than their memory
-cgroup: by the kernel's own page cache, and steered by hither run --page-cache with each policy;
-beside the optimum by hither sim.
+cgroup: with the kernel's page cache alone, with hither run --page-cache and each policy, and the
+optimum by hither sim.
 
-Programs that loop: passes over a file of twice the limit; queries in one cscope session over an
-index of a kernel source tree; scans of a table by sqlite, and by PostgreSQL; a reader that shuffles
-the records of a file anew each epoch; cscope and g++ at once. Programs with nothing to gain, run
-plain and with pcc alone: g++, and a reader of 4 KiB here and there, by Zipf's law. Each run starts
-with none of their files cached, in a cgroup of its own (version 1 or 2; needs root). All ways take
-turns within a round, and rounds begin with another way each. The optimum, by hither sim, is for the
-budget that the runs with pcc had at their end, in blocks of 16 KiB. Prints Markdown.
+Programs with loops: passes over a file of twice the limit; queries in one cscope session over the
+index of a kernel source tree; table scans by sqlite and by PostgreSQL; a reader that shuffles the
+records of a file anew in each epoch; cscope and g++ at the same time. Programs without a gain, run
+plain and with pcc only: g++, and random reads of 4 KiB by Zipf's law.
 
-Needs Debian's g++, cscope, sqlite3, postgresql and linux-source-6.1 (some 6 GB of disk); what is
-missing is installed by apt-get.
+Each run has its own cgroup (version 1 or 2; needs root) and starts with none of its files cached.
+All modes take turns within a round, and each round begins with another mode. The optimum is for the
+budget of the runs with pcc at their end, in blocks of 16 KiB. Prints Markdown.
 
-    python3 steering.py --hither target/release/hither --work /tmp/steering --rounds 3
+Needs Debian's g++, cscope, sqlite3, postgresql and linux-source-6.1 (some 6 GB of disk). Missing
+packages are installed by apt-get.
+
+    python3 page_cache.py --hither target/release/hither --work /tmp/page_cache --rounds 3
 """
 
 import argparse
@@ -54,7 +55,7 @@ int main(int count, char **words) {
 """
 
 
-# Reads of so many bytes at offsets that are shuffled anew each epoch, or drawn by Zipf's law.
+# Reads of one size at offsets that are shuffled anew each epoch, or drawn by Zipf's law.
 JUMPS = """
 # include <fcntl.h>
 # include <math.h>
@@ -270,7 +271,7 @@ class Group:
         parent, limit = (
             (first, "memory.limit_in_bytes") if first.exists() else (first.parent, "memory.max")
         )
-        self.folder = Path(tempfile.mkdtemp(prefix="steering-", dir=parent))
+        self.folder = Path(tempfile.mkdtemp(prefix="page_cache-", dir=parent))
         # Its limit is to be read by programs of other users.
         self.folder.chmod(0o755)
         (self.folder / limit).write_text(str(limit_mib * MIB))
@@ -369,13 +370,13 @@ def main() -> None:
     raw = []
     for name in arguments.only or WORKLOADS:
         workload = WORKLOADS[name](work)
-        steered = [str(hither), "-q", "run", "--json"]
+        with_hither = [str(hither), "-q", "run", "--json"]
         profile = kept / f"{name}.profile"
         profile.unlink(missing_ok=True)
-        pcc = [*steered, "--page-cache=pcc"]
+        pcc = [*with_hither, "--page-cache=pcc"]
         *_, said = measured(workload, [*pcc, "--profile", str(profile), "--"])
         ways: dict[str, list[str]] = {
-            policy: [*steered, f"--page-cache={policy}", "--"]
+            policy: [*with_hither, f"--page-cache={policy}", "--"]
             for policy in (POLICIES if workload.loops else ["pcc"])
         }
         ways["pcc, sites known"] = [*pcc, "--read-only-profile", str(profile), "--"]

@@ -1,0 +1,91 @@
+//! Runs the cases of a comparison, as many at a time as processors and memory allow.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use hither_sim::References;
+use hither_sim::placement::{PlacementOptions, PlacementOutcome, PlacementSpec, files, memory};
+use hither_trace::Trace;
+use rayon::prelude::*;
+
+use super::case::{EngineCosts, PlacementCase, RunSettings};
+use super::data_kind::check_kind;
+use crate::Result;
+use crate::free_memory::half_of_free_bytes;
+
+/// How a run reports its progress, and how it is cancelled.
+#[derive(Clone, Copy, Default)]
+pub struct RunControl<'a> {
+    /// Called with the references done, summed over all runs.
+    pub progress: Option<&'a (dyn Fn(u64) + Sync)>,
+    /// Ends the runs early with [`Error::Cancelled`](crate::Error::Cancelled) once it is true.
+    pub cancel: Option<&'a AtomicBool>,
+}
+
+/// Runs every case, in parallel as far as processors and memory allow. Each outcome keeps at most
+/// `moves` of its moves.
+pub fn run(
+    trace: &Trace,
+    cases: &[PlacementCase],
+    running: &RunSettings,
+    moves: usize,
+    control: RunControl<'_>,
+) -> Result<Vec<PlacementOutcome>> {
+    let placements: Vec<PlacementSpec> = cases.iter().map(|case| case.configuration.spec).collect();
+    check_kind(trace, &placements)?;
+    let warm_up = running.warm_up.resolved(trace)?;
+    let block_bytes = trace.options().block_bytes;
+    let costs = cases
+        .iter()
+        .map(|case| case.costs(&running.costs, block_bytes));
+    let costs: Vec<EngineCosts> = costs.collect::<Result<_, _>>()?;
+    let done = AtomicU64::new(0);
+    let one = |(case, costs): (&PlacementCase, &EngineCosts)| {
+        let before = AtomicU64::new(0);
+        let progress = |references: u64| {
+            let more = references - before.swap(references, Ordering::Relaxed);
+            let all = done.fetch_add(more, Ordering::Relaxed) + more;
+            if let Some(progress) = control.progress {
+                progress(all);
+            }
+        };
+        let options = PlacementOptions {
+            binding: running.binding,
+            warm_up,
+            moves,
+            progress: Some(&progress),
+            cancel: control.cancel,
+            ..PlacementOptions::default()
+        };
+        match costs {
+            EngineCosts::Files(costs) => files::run(trace, &case.configuration, costs, &options),
+            EngineCosts::Memory(costs) => memory::run(trace, &case.configuration, costs, &options),
+        }
+    };
+    let mut outcomes = Vec::with_capacity(cases.len());
+    let each: Vec<(&PlacementCase, &EngineCosts)> = cases.iter().zip(&costs).collect();
+    for some in each.chunks(concurrent_runs(trace, &each)) {
+        let ended: Result<Vec<PlacementOutcome>, _> = some.par_iter().copied().map(one).collect();
+        outcomes.extend(ended?);
+    }
+    Ok(outcomes)
+}
+
+/// The number of runs that fit into memory at the same time.
+///
+/// A run takes about 40 bytes a block for its holders and its rank, two counters a block and node,
+/// and for files the calendars of links and disks.
+fn concurrent_runs(trace: &Trace, cases: &[(&PlacementCase, &EngineCosts)]) -> usize {
+    let bytes = |(case, costs): &(&PlacementCase, &EngineCosts)| {
+        let topology = &case.configuration.topology;
+        let calendars = match costs {
+            EngineCosts::Files(costs) => files::calendar_bytes(topology, costs),
+            EngineCosts::Memory(_) => 0,
+        };
+        let each = 40 + 8 * topology.nodes() as u64;
+        References::blocks(trace).max(1) as u64 * each + calendars
+    };
+    let largest = cases.iter().map(bytes).max().unwrap_or(1);
+    usize::try_from(half_of_free_bytes() / largest)
+        .unwrap_or(usize::MAX)
+        .max(1)
+}

@@ -1,0 +1,365 @@
+//! What the registries of policies have in common: what an entry says of a policy, its parameters
+//! and their values. Policies import this module; the lists, [`registry`](crate::registry) and
+//! [`placement`](crate::placement), import the policies.
+
+use std::fmt;
+
+use crate::cache::ReplacementPolicy;
+use crate::classify::SiteRecord;
+use crate::text::parse_count;
+
+/// An entry of a registry: users write its name, with parameters.
+pub trait RegistryEntry: Sized + 'static {
+    /// What an entry is called in errors: `policy`.
+    const SINGULAR: &'static str;
+    /// The plural of that.
+    const PLURAL: &'static str;
+    /// The registry, sorted by name.
+    fn all() -> &'static [Self];
+    /// What a user writes.
+    fn name(&self) -> &'static str;
+    /// Its parameters, in the order in which they are written out.
+    fn params(&self) -> &'static [Param];
+}
+
+/// The registry entry of a replacement policy.
+#[derive(Debug)]
+pub struct ReplacementEntry {
+    /// What a user writes; also the name of its file, with `_` for `-` (and `two_q` for `2q`).
+    pub name: &'static str,
+    /// One line on what it keeps.
+    pub summary: &'static str,
+    /// Where it comes from.
+    pub source: &'static str,
+    /// Its parameters, in the order in which they are written out.
+    pub params: &'static [Param],
+    /// What it must know of an access. A trace that lacks it is refused.
+    pub needs: Needs,
+    /// The mechanisms of `hither run` that it can govern; empty for simulation only.
+    pub live: &'static [Mechanism],
+    /// Whether it is compared where the user names no policies.
+    pub compared: Compared,
+    /// Builds it.
+    pub build: fn(&ReplacementSettings<'_>, &Values) -> Box<dyn ReplacementPolicy>,
+}
+
+impl ReplacementEntry {
+    /// Whether it can govern a mechanism of a running program.
+    pub fn runs(&self, mechanism: Mechanism) -> bool {
+        self.live.contains(&mechanism)
+    }
+}
+
+/// What a policy is built from.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplacementSettings<'a> {
+    /// How many blocks the cache holds, at least one.
+    pub capacity: u32,
+    /// What is already known of the call sites, for policies that learn about them.
+    pub sites: &'a [SiteRecord],
+}
+
+impl ReplacementSettings<'_> {
+    /// A cache of `capacity` blocks and no prior knowledge.
+    pub fn new(capacity: u32) -> Self {
+        ReplacementSettings {
+            capacity,
+            sites: &[],
+        }
+    }
+}
+
+/// A parameter of a policy.
+#[derive(Debug)]
+pub struct Param {
+    /// What a user writes.
+    pub name: &'static str,
+    /// One line on what it does.
+    pub doc: &'static str,
+    /// Its type, default and range.
+    pub kind: ParamKind,
+}
+
+/// Lists the names of policies. A function, because the parameter is itself a part of the registry.
+pub type PolicyNames = fn() -> Vec<&'static str>;
+
+/// The type of a parameter, with its default and inclusive range.
+#[derive(Clone, Copy, Debug)]
+pub enum ParamKind {
+    /// A whole number.
+    Count {
+        /// The value if the user gives none.
+        default: u64,
+        /// The smallest allowed.
+        min: u64,
+        /// The largest allowed.
+        max: u64,
+    },
+    /// A real number.
+    Real {
+        /// The value if the user gives none.
+        default: f64,
+        /// The smallest allowed.
+        min: f64,
+        /// The largest allowed.
+        max: f64,
+    },
+    /// The name of another replacement policy, one that needs to know the block alone.
+    Replacement {
+        /// The value if the user gives none.
+        default: &'static str,
+        /// The names that may be written.
+        names: PolicyNames,
+    },
+    /// The name of another [placement](crate::placement), one of memory that is not made of another
+    /// one itself.
+    Placement {
+        /// The value if the user gives none.
+        default: &'static str,
+        /// Lists what may be written.
+        names: PolicyNames,
+    },
+    /// One of some names.
+    Name {
+        /// The value if the user gives none.
+        default: &'static str,
+        /// What may be written.
+        names: &'static [&'static str],
+    },
+}
+
+impl ParamKind {
+    /// The value if the user gives none.
+    pub fn default(self) -> Value {
+        match self {
+            ParamKind::Count { default, .. } => Value::Count(default),
+            ParamKind::Real { default, .. } => Value::Real(default),
+            ParamKind::Replacement { default, .. } => Value::Replacement(default),
+            ParamKind::Placement { default, .. } => Value::Placement(default),
+            ParamKind::Name { default, .. } => Value::Name(default),
+        }
+    }
+
+    pub(crate) fn parse(self, text: &str) -> Option<Value> {
+        match self {
+            ParamKind::Count { min, max, .. } => {
+                let value = parse_count(text)?;
+                (min..=max).contains(&value).then_some(Value::Count(value))
+            }
+            ParamKind::Real { min, max, .. } => {
+                let value = text.parse().ok()?;
+                (min..=max).contains(&value).then_some(Value::Real(value))
+            }
+            ParamKind::Replacement { names, .. } => Some(Value::Replacement(one_of(text, names)?)),
+            ParamKind::Placement { names, .. } => Some(Value::Placement(one_of(text, names)?)),
+            ParamKind::Name { names, .. } => {
+                let name = names.iter().find(|name| **name == text)?;
+                Some(Value::Name(name))
+            }
+        }
+    }
+
+    /// What may be written for a parameter of this kind, in words.
+    pub fn allowed(self) -> String {
+        match self {
+            ParamKind::Count { min, max, .. } if max == u64::MAX => {
+                format!("a whole number of at least {min}")
+            }
+            ParamKind::Count { min, max, .. } => format!("a whole number from {min} to {max}"),
+            ParamKind::Real { min, max, .. } => format!("a number from {min} to {max}"),
+            ParamKind::Replacement { names, .. } | ParamKind::Placement { names, .. } => {
+                format!("one of {}", names().join(", "))
+            }
+            ParamKind::Name { names, .. } => format!("one of {}", names.join(", ")),
+        }
+    }
+}
+
+fn one_of(text: &str, names: PolicyNames) -> Option<&'static str> {
+    names().into_iter().find(|&name| name == text)
+}
+
+/// The replacement policies that may be a parameter of another one: those that need to know the
+/// block alone.
+pub(crate) fn inner_replacements() -> Vec<&'static str> {
+    let entries = ReplacementEntry::all().iter();
+    let inner = entries.filter(|entry| entry.needs.nothing());
+    inner.map(|entry| entry.name).collect()
+}
+
+/// The most parameters that a policy has.
+pub(crate) const PARAMS_MAX: usize = 16;
+
+/// The values of a policy's parameters, in the order of its entry.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Values(pub(crate) [Value; PARAMS_MAX]);
+
+/// The value of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value {
+    /// A whole number.
+    Count(u64),
+    /// A real number.
+    Real(f64),
+    /// The name of a policy.
+    Replacement(&'static str),
+    /// The name of a placement.
+    Placement(&'static str),
+    /// One of the names that the parameter allows.
+    Name(&'static str),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Count(value) => value.fmt(f),
+            Value::Real(value) => value.fmt(f),
+            Value::Replacement(value) | Value::Placement(value) | Value::Name(value) => {
+                value.fmt(f)
+            }
+        }
+    }
+}
+
+impl Values {
+    /// The parameter at `index` of the entry, a [`ParamKind::Count`].
+    pub fn count(&self, index: usize) -> u64 {
+        match self.0[index] {
+            Value::Count(value) => value,
+            other => panic!("parameter {index} is {other:?}, not a count"),
+        }
+    }
+
+    /// The parameter at `index` of the entry, a [`ParamKind::Real`].
+    pub fn real(&self, index: usize) -> f64 {
+        match self.0[index] {
+            Value::Real(value) => value,
+            other => panic!("parameter {index} is {other:?}, not a real number"),
+        }
+    }
+
+    /// The name in the parameter at `index` of the entry, a [`ParamKind::Replacement`] or a
+    /// [`ParamKind::Placement`].
+    pub(crate) fn policy_name(&self, index: usize) -> &'static str {
+        match self.0[index] {
+            Value::Replacement(name) | Value::Placement(name) => name,
+            other => panic!("parameter {index} is {other:?}, not a policy"),
+        }
+    }
+
+    /// The parameter at `index` of the entry, a [`ParamKind::Name`].
+    pub fn name(&self, index: usize) -> &'static str {
+        match self.0[index] {
+            Value::Name(name) => name,
+            other => panic!("parameter {index} is {other:?}, not a name"),
+        }
+    }
+}
+
+/// What a policy must know of an access beyond its block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// When the block is referenced next.
+    pub future: bool,
+    /// The call site.
+    pub sites: bool,
+    /// The file or region, and the position in it.
+    pub objects: bool,
+    /// The process.
+    pub processes: bool,
+    /// All accesses of the run by block and node, before it starts: for placements.
+    pub totals: bool,
+}
+
+impl Needs {
+    /// The block alone.
+    pub const NOTHING: Needs = Needs {
+        future: false,
+        sites: false,
+        objects: false,
+        processes: false,
+        totals: false,
+    };
+
+    /// Everything.
+    pub const ALL: Needs = Needs {
+        future: true,
+        sites: true,
+        objects: true,
+        processes: true,
+        totals: true,
+    };
+
+    /// What either of them needs.
+    pub fn and(self, other: Needs) -> Needs {
+        Needs {
+            future: self.future || other.future,
+            sites: self.sites || other.sites,
+            objects: self.objects || other.objects,
+            processes: self.processes || other.processes,
+            totals: self.totals || other.totals,
+        }
+    }
+
+    /// Whether the block alone is enough.
+    pub fn nothing(self) -> bool {
+        self == Needs::NOTHING
+    }
+
+    /// What is needed, in words.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        let named = [
+            (self.future, "the future"),
+            (self.sites, "call sites"),
+            (self.objects, "files"),
+            (self.processes, "processes"),
+            (self.totals, "who will use what"),
+        ];
+        named
+            .into_iter()
+            .filter_map(|(needed, name)| needed.then_some(name))
+    }
+}
+
+/// A mechanism of `hither run` that a policy can govern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mechanism {
+    /// Which pages of a program's files the page cache keeps.
+    PageCache,
+    /// Which nodes hold copies of a program's files.
+    Replicas,
+    /// On which node pages of files are placed.
+    FilePlacement,
+    /// On which node pages of memory are placed.
+    Memory,
+}
+
+/// Whether a policy is compared where the user names none, and at which position: the baseline is
+/// at 1, and each position is used once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compared {
+    /// Only where it is named.
+    ByName,
+    /// In advice and reports, which take their time.
+    InAdvice(u8),
+    /// In simulations and sweeps as well.
+    Everywhere(u8),
+}
+
+impl Compared {
+    /// The position in a simulation or sweep.
+    pub fn everywhere(self) -> Option<u8> {
+        match self {
+            Compared::Everywhere(position) => Some(position),
+            Compared::InAdvice(_) | Compared::ByName => None,
+        }
+    }
+
+    /// The position in advice and reports.
+    pub fn position(self) -> Option<u8> {
+        match self {
+            Compared::Everywhere(position) | Compared::InAdvice(position) => Some(position),
+            Compared::ByName => None,
+        }
+    }
+}

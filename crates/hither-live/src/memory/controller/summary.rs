@@ -1,0 +1,140 @@
+//! What the controller counts in a run.
+
+use serde::{Serialize, Serializer};
+
+use crate::decision_log::hex;
+
+/// The most regions that a summary lists the gains of.
+const GAINS_MAX: usize = 4096;
+
+/// What the controller counted in a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct MemorySummary {
+    /// Regions that were tracked.
+    pub regions: u64,
+    /// Of these, regions decided to be far: their pages go to another node than the one that
+    /// touches them.
+    pub far: u64,
+    /// Regions decided to be near.
+    pub near: u64,
+    /// Regions decided by what was known of their allocation site, without watching.
+    pub known: u64,
+    /// Reservations that were not tracked, since they are larger than the machine's memory.
+    pub unfollowed: u64,
+    /// First faults that were seen in regions.
+    pub faults: u64,
+    /// Pages that are wanted on another node than the one that touches them.
+    pub pages_away: u64,
+    /// Ranges that programs bound.
+    pub ranges_bound: u64,
+    /// Ranges that programs could not bind.
+    pub ranges_refused: u64,
+    /// Pages that were moved.
+    pub pages_moved: u64,
+    /// Pages that could not be moved.
+    pub pages_refused: u64,
+    /// Regions that the policy decides nothing about before they are used: they are too small, or
+    /// the policy goes by use alone.
+    pub plain: u64,
+    /// Regions whose pages were sampled.
+    #[serde(rename = "regions_counted")]
+    pub counted: u64,
+    /// Regions that were placed as in an earlier run.
+    #[serde(rename = "regions_applied")]
+    pub applied: u64,
+    /// Regions that were left alone, since the program has placed them itself.
+    #[serde(rename = "regions_own")]
+    pub own: u64,
+    /// Samples of accesses.
+    pub sampled: Locality,
+    /// Pages that could not be armed; a page counts each time.
+    pub unarmed: u64,
+    /// How often the policy was asked about the samples.
+    pub judged: u64,
+    /// Pages that were moved to the node that uses them; a page counts each time.
+    #[serde(rename = "pages_migrated")]
+    pub migrated: u64,
+    /// Samples of regions with such pages, before the first of them moved.
+    pub before: Locality,
+    /// And after.
+    pub after: Locality,
+    /// The first of these regions.
+    pub gains: Vec<MigrationGain>,
+    /// Processes that were left alone, since none of their pages could be moved.
+    #[serde(rename = "processes_left_alone")]
+    pub stopped: u64,
+}
+
+impl MemorySummary {
+    /// Adds what moving the pages of a region has changed.
+    pub(super) fn add_gain(&mut self, gain: MigrationGain) {
+        self.before.join(gain.before);
+        self.after.join(gain.after);
+        if self.gains.len() < GAINS_MAX {
+            self.gains.push(gain);
+        }
+    }
+}
+
+/// What moving the pages of a region has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct MigrationGain {
+    /// Its allocation site.
+    #[serde(rename = "site", with = "hex")]
+    pub signature: u64,
+    /// Pages that were moved; a page counts each time.
+    #[serde(rename = "pages_migrated")]
+    pub migrated: u32,
+    /// Samples before the first page moved.
+    pub before: Locality,
+    /// And after.
+    pub after: Locality,
+}
+
+/// Samples of accesses, and how many of them were local.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Locality {
+    /// All samples.
+    pub samples: u64,
+    /// Of these, samples of pages whose node was known.
+    pub placed: u64,
+    /// Of these, samples by a thread on that node.
+    pub local: u64,
+}
+
+impl Locality {
+    /// Adds a sample. `local` is `None` where the page's node is unknown.
+    pub(super) fn add(&mut self, local: Option<bool>) {
+        self.samples += 1;
+        self.placed += u64::from(local.is_some());
+        self.local += u64::from(local == Some(true));
+    }
+
+    pub(super) fn join(&mut self, other: Locality) {
+        self.samples += other.samples;
+        self.placed += other.placed;
+        self.local += other.local;
+    }
+
+    /// The local share of the samples whose page's node was known, if there are any.
+    pub fn share(&self) -> Option<f64> {
+        (self.placed > 0).then(|| self.local as f64 / self.placed as f64)
+    }
+}
+
+impl Serialize for Locality {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Shown {
+            samples: u64,
+            local_share: Option<f64>,
+        }
+        let shown = Shown {
+            samples: self.samples,
+            local_share: self.share(),
+        };
+        shown.serialize(serializer)
+    }
+}

@@ -1,0 +1,40 @@
+//! The options of the mechanism.
+
+use std::path::PathBuf;
+
+use hither_core::Spec;
+use hither_core::placement::{PlacementEntry, RegionTier};
+
+use super::super::controller::SavedPlacement;
+
+/// Which policy places memory, and how accesses are counted.
+#[derive(Clone, Debug)]
+pub struct MemoryOptions {
+    /// The placement of pages; one that [runs live](PlacementEntry::live).
+    pub placement: Spec<PlacementEntry>,
+    /// The placement that it is made of, in place of the one that its parameter names.
+    pub initial: Option<Spec<PlacementEntry>>,
+    /// Tiers of allocation sites, by signature, from earlier runs.
+    pub sites: Vec<(u64, RegionTier)>,
+    /// The placements of regions, from an earlier run.
+    pub saved_placements: Vec<SavedPlacement>,
+    /// The folder that keeps calibrations of machines; without one the machine is not measured.
+    pub cache: Option<PathBuf>,
+    /// How to count accesses, where the policy needs counts: this way alone, or the first that
+    /// works.
+    pub counters: Option<&'static str>,
+    /// Thousandths of the CPUs that counting may take.
+    pub cpu_permille: u32,
+    /// Size of the smallest allocation that is a region, in bytes: at least a page.
+    pub region_min: u64,
+}
+
+impl MemoryOptions {
+    /// The policies in their text form.
+    pub(super) fn policy(&self) -> String {
+        match &self.initial {
+            None => self.placement.to_string(),
+            Some(initial) => format!("{initial},{}", self.placement),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What a run of the mechanism comes to, for the command, the log and the status.
+
+use std::time::Duration;
+
+use hither_core::placement::RegionTier;
+use hither_sys::page_faults::WatchError;
+use hither_sys::page_sampling::SamplingError;
+use hither_sys::session::Lost;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::super::controller::{MemorySummary, SavedPlacement};
+use crate::error::Error;
+
+/// What was done about a program's pages.
+#[derive(Debug, Default)]
+pub struct MemoryReport {
+    /// What the controller counted.
+    pub summary: MemorySummary,
+    /// Tiers of allocation sites, for the next run.
+    pub sites: Vec<(u64, RegionTier)>,
+    /// Placements of regions, for the next run.
+    pub saved_placements: Vec<SavedPlacement>,
+    /// How accesses were counted, if the policy needed counts and there was a way.
+    pub counters: Option<&'static str>,
+    /// The ways to count that were refused, and why.
+    pub uncounted: Vec<(&'static str, SamplingError)>,
+    /// Why pages could not be sampled, the last time.
+    pub unarmed: Option<SamplingError>,
+    /// Why no faults were watched. Then only regions of known sites could be placed.
+    pub unwatched: Option<WatchError>,
+    /// The kernel's own faults on the program's behalf (`read` into fresh memory) were not seen.
+    pub without_kernel: bool,
+    /// Faults that found no room in their ring.
+    pub faults_lost: u64,
+    /// What programs could not report.
+    pub lost: Lost,
+    /// CPUs that came online after the start, whose faults were not seen.
+    pub unwatched_cpus: usize,
+    /// Bind requests that found no room.
+    pub bind_requests_refused: u64,
+    /// Processor time of the agent.
+    pub agent: Duration,
+    /// How long the program ran.
+    pub ran: Duration,
+    /// Why the log is incomplete.
+    pub log: Option<Error>,
+    /// Why the calibration could not be read or kept.
+    pub calibration: Option<String>,
+}
+
+/// A way to count accesses that was refused.
+#[derive(Serialize)]
+struct RefusedCounters {
+    counters: &'static str,
+    why_not: String,
+}
+
+/// The figures of a run that do not depend on its timing: the last line of its log.
+#[derive(Serialize)]
+pub(super) struct MemoryFigures<'a> {
+    #[serde(flatten)]
+    summary: &'a MemorySummary,
+    faults_lost: u64,
+    bind_requests_refused: u64,
+    unwatched: Option<String>,
+    counters: Option<&'static str>,
+    no_counters: Vec<RefusedCounters>,
+    unarmed_why: Option<String>,
+}
+
+impl MemoryReport {
+    pub(super) fn figures(&self) -> MemoryFigures<'_> {
+        let refused = self.uncounted.iter().map(|(name, why)| RefusedCounters {
+            counters: name,
+            why_not: why.to_string(),
+        });
+        MemoryFigures {
+            summary: &self.summary,
+            faults_lost: self.faults_lost,
+            bind_requests_refused: self.bind_requests_refused,
+            unwatched: self.unwatched.map(|why| why.to_string()),
+            counters: self.counters,
+            no_counters: refused.collect(),
+            unarmed_why: self.unarmed.map(|why| why.to_string()),
+        }
+    }
+
+    /// All of it as JSON.
+    pub fn to_json(&self) -> Value {
+        #[derive(Serialize)]
+        struct Document<'a> {
+            #[serde(flatten)]
+            figures: MemoryFigures<'a>,
+            agent_ns: u64,
+            ran_ns: u64,
+            calibration_why: Option<&'a str>,
+        }
+        let document = Document {
+            figures: self.figures(),
+            agent_ns: self.agent.as_nanos() as u64,
+            ran_ns: self.ran.as_nanos() as u64,
+            calibration_why: self.calibration.as_deref(),
+        };
+        serde_json::to_value(document).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::super::controller::{Locality, MigrationGain};
+    use super::*;
+
+    #[test]
+    fn a_report_has_these_keys() {
+        let of = |samples, local| Locality {
+            samples,
+            placed: 4,
+            local,
+        };
+        let report = MemoryReport {
+            summary: MemorySummary {
+                regions: 1,
+                far: 2,
+                near: 3,
+                known: 4,
+                unfollowed: 5,
+                faults: 6,
+                pages_away: 7,
+                ranges_bound: 8,
+                ranges_refused: 9,
+                pages_moved: 10,
+                pages_refused: 11,
+                plain: 12,
+                counted: 13,
+                applied: 14,
+                own: 15,
+                sampled: Locality::default(),
+                unarmed: 16,
+                judged: 17,
+                migrated: 18,
+                before: of(5, 1),
+                after: of(6, 3),
+                gains: vec![MigrationGain {
+                    signature: 0xab,
+                    migrated: 19,
+                    before: of(7, 0),
+                    after: of(8, 4),
+                }],
+                stopped: 20,
+            },
+            counters: Some("one"),
+            uncounted: vec![("two", SamplingError::NoHardware)],
+            unarmed: Some(SamplingError::NoCall),
+            faults_lost: 21,
+            bind_requests_refused: 22,
+            agent: Duration::from_nanos(23),
+            ran: Duration::from_nanos(24),
+            calibration: Some("unreadable".to_owned()),
+            ..MemoryReport::default()
+        };
+        let of = |samples, local_share| json!({ "samples": samples, "local_share": local_share });
+        let expected = json!({
+            "regions": 1,
+            "far": 2,
+            "near": 3,
+            "known": 4,
+            "plain": 12,
+            "unfollowed": 5,
+            "faults": 6,
+            "faults_lost": 21,
+            "pages_away": 7,
+            "ranges_bound": 8,
+            "ranges_refused": 9,
+            "pages_moved": 10,
+            "pages_refused": 11,
+            "bind_requests_refused": 22,
+            "unwatched": null,
+            "counters": "one",
+            "no_counters": [{
+                "counters": "two",
+                "why_not": SamplingError::NoHardware.to_string(),
+            }],
+            "regions_counted": 13,
+            "regions_applied": 14,
+            "regions_own": 15,
+            "sampled": of(0, None),
+            "unarmed": 16,
+            "unarmed_why": SamplingError::NoCall.to_string(),
+            "judged": 17,
+            "pages_migrated": 18,
+            "before": of(5, Some(0.25)),
+            "after": of(6, Some(0.75)),
+            "gains": [{
+                "site": "0xab",
+                "pages_migrated": 19,
+                "before": of(7, Some(0.0)),
+                "after": of(8, Some(1.0)),
+            }],
+            "processes_left_alone": 20,
+            "agent_ns": 23,
+            "ran_ns": 24,
+            "calibration_why": "unreadable",
+        });
+        assert_eq!(report.to_json(), expected);
+    }
+}

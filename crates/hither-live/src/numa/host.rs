@@ -1,0 +1,148 @@
+//! The [`PlacementHost`] of a live run, made from what a log's first line says of the policy and
+//! the machine.
+
+use std::sync::Arc;
+
+use hither_core::placement::{HostNode, PlacementEntry, PlacementHost, PlacementHostSettings};
+use hither_core::{Spec, Topology};
+use hither_sys::machine::NodeMemory;
+use serde::{Deserialize, Serialize};
+
+use super::calibration::{Calibration, Costs};
+use super::topology;
+use crate::error::{Error, Result};
+
+/// No kernel numbers CPUs from here on.
+const CPU_NUMBER_MAX: u32 = 1 << 16;
+
+/// The largest page that is believed.
+const PAGE_BYTES_MAX: u64 = 1 << 30;
+
+/// A policy with its parameters.
+type Policy = Spec<PlacementEntry>;
+
+/// A memory node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NodeConfig {
+    /// The kernel's number.
+    pub(crate) node: u32,
+    pub(crate) cpus: Vec<u32>,
+    /// How many pages it holds.
+    pub(crate) frames: u32,
+    /// The firmware's distances to all nodes.
+    pub(crate) distances: Vec<u32>,
+}
+
+impl NodeConfig {
+    /// These nodes, in pages of so many bytes.
+    pub(crate) fn list(nodes: &[NodeMemory], page_bytes: u64) -> Vec<NodeConfig> {
+        let node = |node: &NodeMemory| NodeConfig {
+            node: node.node,
+            cpus: node.cpus.clone(),
+            frames: u32::try_from(node.bytes / page_bytes).unwrap_or(u32::MAX),
+            distances: node.distances.clone(),
+        };
+        nodes.iter().map(node).collect()
+    }
+}
+
+/// What things cost on this machine, as measured. Costs that are absent are assumed to be those of
+/// other machines.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MeasuredCosts {
+    /// Of an access by the row's node to the memory of the column's, row by row. Empty: by
+    /// distances.
+    pub(crate) latency_ns: Vec<u32>,
+    /// Of moving a page.
+    pub(crate) migration_ns: Option<u64>,
+    /// Of sampling an access.
+    pub(crate) sample_ns: Option<u64>,
+}
+
+impl MeasuredCosts {
+    /// From a calibration, if there is one.
+    pub(crate) fn new(nodes: &[NodeMemory], calibration: Option<&Calibration>) -> MeasuredCosts {
+        let costs = Costs::of(nodes, calibration);
+        MeasuredCosts {
+            latency_ns: costs.latency_ns(),
+            migration_ns: costs.migration_ns,
+            sample_ns: None,
+        }
+    }
+}
+
+/// A host for a policy. `policy` has its parameters; before it, and a comma, may stand the policy
+/// that it is made of.
+///
+/// # Errors
+/// The policy does not place memory, or the machine is impossible: a log's first line may say
+/// anything.
+pub(crate) fn placement_host(
+    policy: &str,
+    page_bytes: u64,
+    nodes: &[NodeConfig],
+    measured: &MeasuredCosts,
+) -> Result<PlacementHost> {
+    check_machine(page_bytes, nodes, measured)?;
+    let (policy, initial) = parse_policy(policy)?;
+    let host_node = |node: &NodeConfig| HostNode {
+        kernel_number: node.node,
+        cpus: node.cpus.clone(),
+        frames: node.frames,
+    };
+    let host = PlacementHost::new(&PlacementHostSettings {
+        policy,
+        initial,
+        topology: Arc::new(machine_topology(page_bytes, nodes, measured)?),
+        nodes: nodes.iter().map(host_node).collect(),
+        page_bytes: page_bytes as u32,
+    });
+    host.ok_or_else(|| Error::Log(format!("{policy}: not for memory")))
+}
+
+fn check_machine(page_bytes: u64, nodes: &[NodeConfig], measured: &MeasuredCosts) -> Result<()> {
+    let wrong = |what: &str| Err(Error::Log(format!("settings: {what}")));
+    if !page_bytes.is_power_of_two() || page_bytes > PAGE_BYTES_MAX {
+        return wrong("page_bytes is no page size");
+    }
+    let latencies = measured.latency_ns.len();
+    if latencies > 0 && latencies != nodes.len().pow(2) {
+        return wrong("latency_ns has not one entry for each pair of nodes");
+    }
+    let mut cpus = nodes.iter().flat_map(|node| &node.cpus);
+    match cpus.any(|&cpu| cpu >= CPU_NUMBER_MAX) {
+        true => wrong("a CPU's number is too large"),
+        false => Ok(()),
+    }
+}
+
+fn machine_topology(
+    page_bytes: u64,
+    nodes: &[NodeConfig],
+    measured: &MeasuredCosts,
+) -> Result<Topology> {
+    let node = |node: &NodeConfig| NodeMemory {
+        node: node.node,
+        cpus: node.cpus.clone(),
+        bytes: u64::from(node.frames) * page_bytes,
+        distances: node.distances.clone(),
+        ..NodeMemory::default()
+    };
+    let nodes: Vec<NodeMemory> = nodes.iter().map(node).collect();
+    let topology = match measured.latency_ns.as_slice() {
+        [] => topology::topology(&nodes),
+        latency_ns => topology::with_latencies(&nodes, latency_ns),
+    };
+    topology.map_err(|source| Error::Nodes(source.to_string()))
+}
+
+/// The policy, and the one that it is made of where that has parameters of its own.
+fn parse_policy(text: &str) -> Result<(Policy, Option<Policy>)> {
+    let wrong = |error: &str| Error::Log(format!("policy {text:?}: {error}"));
+    let specs = Spec::parse_list(text).map_err(|error| wrong(&error.to_string()))?;
+    match *specs.as_slice() {
+        [policy] => Ok((policy, None)),
+        [initial, policy] => Ok((policy, Some(initial))),
+        _ => Err(wrong("more than two")),
+    }
+}

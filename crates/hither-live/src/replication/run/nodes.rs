@@ -1,0 +1,24 @@
+//! The nodes of the machine, as the table of replicas has them.
+
+use hither_sys::machine::NodeMemory;
+use hither_sys::replica::agent::ReplicaOptions;
+
+/// A table for replicas of so many bytes on each node.
+pub(super) fn shape(nodes: &[NodeMemory], node_bytes: u64) -> ReplicaOptions {
+    let cpus = nodes.iter().flat_map(|node| &node.cpus).max();
+    let mut node_of_cpu = vec![0; cpus.map_or(1, |&cpu| cpu as usize + 1)];
+    for (number, node) in nodes.iter().enumerate() {
+        for &cpu in &node.cpus {
+            node_of_cpu[cpu as usize] = number as u8;
+        }
+    }
+    let mut numbers: Vec<u32> = nodes.iter().map(|node| node.node).collect();
+    if numbers.is_empty() {
+        numbers.push(0);
+    }
+    ReplicaOptions {
+        nodes: numbers,
+        node_of_cpu,
+        node_bytes,
+    }
+}

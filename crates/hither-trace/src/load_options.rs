@@ -1,0 +1,42 @@
+//! Options of loading a trace: the size of a block, what becomes a reference, and the memory
+//! budget.
+
+use crate::sample::Sample;
+
+/// How requests become references.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct LoadOptions {
+    /// The size of a block.
+    pub block_bytes: u32,
+    /// Whether a request that begins in the block where the last one ended references that block
+    /// again.
+    pub keep_repeats: bool,
+    /// Whether requests served inside the kernel (sendfile and the like) become references.
+    pub include_in_kernel: bool,
+    /// Whether mapping a range counts as reading it once. Later accesses through the mapping are
+    /// not in the trace.
+    pub include_maps: bool,
+    /// Which blocks are loaded.
+    pub sample: Sample,
+    /// The memory for references. More of them lie in a temporary file. No result depends on it.
+    #[serde(skip)]
+    pub memory_bytes: u64,
+}
+
+impl LoadOptions {
+    /// The default as a constant.
+    pub const DEFAULT: LoadOptions = LoadOptions {
+        block_bytes: 4096,
+        keep_repeats: false,
+        include_in_kernel: true,
+        include_maps: false,
+        sample: Sample::All,
+        memory_bytes: 4 << 30,
+    };
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        LoadOptions::DEFAULT
+    }
+}

@@ -1,0 +1,449 @@
+//! From requests to block references.
+//!
+//! A request for bytes becomes references to the blocks that it covers, in ascending order. One
+//! block is skipped: if a request begins in the block in which the same thread's last request on
+//! the same object ended, with the same op, that block is not referenced again. A program that
+//! reads a file 100 bytes at a time does not use each block forty times. Linux's page cache has the
+//! same rule (`filemap_read` compares with `prev_pos` before it marks a page accessed), and without
+//! it a policy that counts references would take small buffers for popularity. `keep_repeats` turns
+//! the rule off.
+//!
+//! Accesses to memory are not requests. A row is a number of accesses to a page by one thread. It
+//! becomes one reference to each block that it touches, with the row's count, and is never merged
+//! with the row before.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use hither_core::placement::Mark;
+use hither_core::{Op, Process};
+use rustc_hash::FxHashMap;
+
+use crate::counts::{RequestCounts, TraceCounts};
+use crate::error::{Error, Result};
+use crate::intern::Interner;
+use crate::load_options::LoadOptions;
+use crate::row_range::checked_range;
+use crate::sample::Sampler;
+use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
+use crate::sink::Sink;
+use crate::store::{Run, Store};
+use crate::trace::Trace;
+
+/// The largest number of references of a row. A larger one is a corrupt row, which would fill the
+/// disk.
+const ROW_REFERENCES_MAX: u64 = 1 << 28;
+
+/// Upper limit of node numbers, so that the number of nodes also has 16 bits.
+const NODES_MAX: u32 = u16::MAX as u32;
+
+/// Where a thread's last request on an object ended.
+#[derive(Clone, Copy, Debug)]
+struct LastRequest {
+    end: u64,
+    op: RowOp,
+}
+
+/// Builds a [`Trace`] from requests or from bare blocks. Format readers and generators use it.
+#[derive(Debug)]
+pub struct TraceBuilder {
+    trace: Trace,
+    file: PathBuf,
+    interner: Interner,
+    sampler: Option<Sampler>,
+    last: FxHashMap<u64, LastRequest>,
+    /// References to bare blocks, how many of them are writes and how many sequential, and the
+    /// block after the last one.
+    bare: u64,
+    bare_written: u64,
+    bare_sequential: u64,
+    bare_next: Option<u64>,
+    rows: u64,
+}
+
+impl TraceBuilder {
+    /// Starts a trace without objects, with the unknown call site and one thread. `path` is for
+    /// errors to name.
+    pub fn new(path: impl Into<PathBuf>, options: &LoadOptions) -> Result<TraceBuilder> {
+        let path = path.into();
+        if options.block_bytes == 0 {
+            return Err(Error::Inconsistent {
+                path,
+                problem: "blocks of 0 bytes".to_owned(),
+            });
+        }
+        let file = path.clone();
+        let trace = Trace {
+            path,
+            format: "none",
+            sha256: String::new(),
+            options: *options,
+            store: Store::new(options.memory_bytes),
+            sampled: None,
+            keys: Vec::new(),
+            processes: vec![0],
+            objects: Vec::new(),
+            sites: vec![SiteRow::unknown()],
+            meta: Meta::default(),
+            marks: Vec::new(),
+            nodes: 0,
+            counts: TraceCounts::default(),
+            object_counts: Vec::new(),
+            site_counts: vec![RequestCounts::default()],
+            future: OnceLock::new(),
+        };
+        Ok(TraceBuilder {
+            trace,
+            file,
+            interner: Interner::new(),
+            sampler: Sampler::new(options.sample),
+            last: FxHashMap::default(),
+            bare: 0,
+            bare_written: 0,
+            bare_sequential: 0,
+            bare_next: None,
+            rows: 0,
+        })
+    }
+
+    /// Sets the file that errors about requests name, where it is not the path of the trace.
+    pub(crate) fn at(&mut self, file: &Path) {
+        self.file = file.to_owned();
+    }
+
+    /// Sets the tables that requests point into; before the first request.
+    pub fn describe(&mut self, objects: Vec<ObjectRow>, sites: Vec<SiteRow>, meta: Meta) {
+        self.trace.object_counts = vec![RequestCounts::default(); objects.len()];
+        self.trace.site_counts = vec![RequestCounts::default(); sites.len()];
+        self.trace.processes = meta.threads.iter().map(|thread| thread.process).collect();
+        self.trace.objects = objects;
+        self.trace.sites = sites;
+        self.trace.meta = meta;
+    }
+
+    /// Adds a read of a block that has only a number, by the only thread and the unknown site.
+    #[inline]
+    pub fn block(&mut self, id: u64) -> Result<()> {
+        self.key(id, Op::Read)
+    }
+
+    /// Adds a reference to a block that has only a number, by the only thread and the unknown site.
+    #[inline]
+    pub fn key(&mut self, id: u64, op: Op) -> Result<()> {
+        self.bare += 1;
+        self.bare_written += u64::from(op == Op::Write);
+        self.bare_sequential += u64::from(self.bare_next == Some(id));
+        self.bare_next = id.checked_add(1);
+        self.push(id, Run::bare(op))
+    }
+
+    /// The size of a block, for formats of byte addresses.
+    pub fn block_bytes(&self) -> u32 {
+        self.trace.options.block_bytes
+    }
+
+    /// Adds an object and returns its number.
+    pub fn add_object(&mut self, row: ObjectRow) -> u32 {
+        self.trace.objects.push(row);
+        self.trace.object_counts.push(RequestCounts::default());
+        self.trace.objects.len() as u32 - 1
+    }
+
+    /// Adds a call site, and returns its number.
+    pub fn add_site(&mut self, row: SiteRow) -> u32 {
+        self.trace.sites.push(row);
+        self.trace.site_counts.push(RequestCounts::default());
+        self.trace.sites.len() as u32 - 1
+    }
+
+    /// Adds a process and returns its number, which is also set in its row.
+    pub fn add_process(&mut self, row: ProcessRow) -> u32 {
+        self.trace.meta.add_process(row)
+    }
+
+    /// Adds a thread and returns its number, which is also set in its row.
+    pub fn add_thread(&mut self, row: ThreadRow) -> u32 {
+        self.trace.processes.push(row.process);
+        self.trace.meta.add_thread(row)
+    }
+
+    /// The trace's metadata.
+    pub fn meta(&mut self) -> &mut Meta {
+        &mut self.trace.meta
+    }
+
+    /// Counts a line that only separates records.
+    pub fn separator(&mut self) {
+        self.trace.counts.skipped.separators += 1;
+    }
+
+    /// Adds a request, accesses to memory, or a mark. The blocks of requests and accesses become
+    /// references, unless the options exclude them.
+    pub fn request(&mut self, row: &AccessRow) -> Result<()> {
+        let end = self.checked_end(row)?;
+        if self.rows == 0 {
+            self.trace.counts.first_ns = row.time_ns;
+        }
+        self.trace.counts.last_ns = row.time_ns;
+        self.rows += 1;
+        let sequential = match row.op {
+            RowOp::Read | RowOp::Write => return self.transfer(row, end),
+            RowOp::Map => {
+                self.trace.counts.maps += u64::from(row.count);
+                if self.trace.options.include_maps && row.length > 0 {
+                    self.reference(row, end, false)?;
+                } else {
+                    self.trace.counts.skipped.maps += u64::from(row.count);
+                }
+                false
+            }
+            RowOp::Unmap => {
+                self.trace.counts.unmaps += u64::from(row.count);
+                false
+            }
+            RowOp::Truncate => {
+                self.trace.counts.truncates += u64::from(row.count);
+                false
+            }
+            RowOp::Load | RowOp::Store | RowOp::Fault => {
+                if row.length > 0 {
+                    self.reference(row, end, false)?;
+                } else {
+                    self.trace.counts.skipped.empty += u64::from(row.count);
+                }
+                false
+            }
+            RowOp::Mark => {
+                let kind = row.marked().expect("checked above");
+                let reference = self.trace.store.references() as u64;
+                let process = Process(row.process);
+                self.trace.marks.push(Mark {
+                    reference,
+                    kind,
+                    process,
+                });
+                return Ok(());
+            }
+        };
+        self.tally(row, sequential);
+        Ok(())
+    }
+
+    /// Completes the trace.
+    pub fn finish(self) -> Result<Trace> {
+        let mut trace = self.trace;
+        let bytes = |blocks: u64| blocks.saturating_mul(u64::from(trace.options.block_bytes));
+        let tally = RequestCounts {
+            requests: self.bare,
+            sequential: self.bare_sequential,
+            read_bytes: bytes(self.bare - self.bare_written),
+            written_bytes: bytes(self.bare_written),
+            ..RequestCounts::default()
+        };
+        trace.counts.total.merge(&tally);
+        trace.site_counts[0].merge(&tally);
+        trace.keys = self.interner.into_keys();
+        if let Some(sampler) = self.sampler {
+            let sampled = sampler.sampled();
+            trace.sampled = Some(sampled);
+            if let Some(inside) = sampler.inside(trace.keys.len()) {
+                trace.keep(&inside)?;
+            }
+            // With no reference there is no miss either, and scaling up would give a hit ratio of
+            // 100 %.
+            if trace.keys.is_empty() && sampled.references > 0 {
+                return Err(Error::EmptySample {
+                    path: trace.path,
+                    references: sampled.references,
+                });
+            }
+        }
+        // Without objects, a key is the block's number in its format. Positions fit the index, so
+        // neighbours stay neighbours. Hashes do not fit and have no neighbours, so their order of
+        // appearance is used.
+        if trace.objects.is_empty() && trace.keys.iter().any(|key| *key > u64::from(u32::MAX)) {
+            trace.keys = (0..trace.keys.len() as u64).collect();
+        }
+        Ok(trace)
+    }
+
+    /// Adds a reference, if its block is in the sample.
+    #[inline]
+    fn push(&mut self, key: u64, run: Run) -> Result<()> {
+        if let Some(sampler) = &mut self.sampler
+            && !sampler.admits(key)
+        {
+            return Ok(());
+        }
+        let known = self.interner.len();
+        let Some(number) = self.interner.number(key) else {
+            return Err(Error::TooMany {
+                path: self.file.clone(),
+                problem: "distinct blocks, 2^32 - 1 at most".to_owned(),
+            });
+        };
+        if let Some(sampler) = &mut self.sampler
+            && number as usize == known
+        {
+            sampler.added(key, number);
+        }
+        self.trace.store.push(number, run)
+    }
+
+    /// A read or a write.
+    fn transfer(&mut self, row: &AccessRow, end: u64) -> Result<()> {
+        if row.length == 0 {
+            self.trace.counts.skipped.empty += u64::from(row.count);
+            self.tally(row, false);
+            return Ok(());
+        }
+        let key = u64::from(row.thread) << 32 | u64::from(row.object);
+        let last = self.last.insert(key, LastRequest { end, op: row.op });
+        self.tally(row, last.is_some_and(|last| last.end == row.offset));
+        if row.in_kernel && !self.trace.options.include_in_kernel {
+            self.trace.counts.skipped.in_kernel += u64::from(row.count);
+            return Ok(());
+        }
+        let first = row.offset / u64::from(self.trace.options.block_bytes);
+        let merge = !self.trace.options.keep_repeats
+            && last.is_some_and(|last| {
+                last.op == row.op && last.end <= row.offset && self.block_before(last.end) == first
+            });
+        self.reference(row, end, merge)
+    }
+
+    /// References the blocks of a request `count` times. With `merge`, the first block of the first
+    /// time is merged with the reference before it.
+    fn reference(&mut self, row: &AccessRow, end: u64, merge: bool) -> Result<()> {
+        let first = row.offset / u64::from(self.trace.options.block_bytes);
+        let last = self.block_before(end);
+        // The rest of the count, and the share of it that each reference takes.
+        let (mut left, each) = match row.op.is_memory() {
+            true => (row.count, row.count.min(u16::MAX.into())),
+            false => (row.count, 1),
+        };
+        let (skip, times) = (u64::from(merge), u64::from(left.div_ceil(each)));
+        self.trace.counts.skipped.merged += skip;
+        let references = (last - first + 1).saturating_mul(times) - skip;
+        if references > ROW_REFERENCES_MAX {
+            let problem = format!("stands for {references} references, more than 2^28");
+            return Err(self.row_error(self.rows - 1, problem));
+        }
+        let mut run = Run {
+            site: row.site,
+            thread: row.thread,
+            op: match row.op {
+                RowOp::Write | RowOp::Store => Op::Write,
+                RowOp::Map => Op::Map,
+                _ => Op::Read,
+            },
+            node: row.node as u16,
+            count: each as u16,
+        };
+        self.trace.nodes = self.trace.nodes.max(run.node + 1);
+        let object = u64::from(row.object) << 32;
+        for time in 0..times {
+            let from = if time == 0 { first + skip } else { first };
+            run.count = left.min(each) as u16;
+            left -= u32::from(run.count);
+            for index in from..=last {
+                self.push(object | index, run)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tally(&mut self, row: &AccessRow, sequential: bool) {
+        self.trace.counts.total.add(row, sequential);
+        self.trace.object_counts[row.object as usize].add(row, sequential);
+        self.trace.site_counts[row.site as usize].add(row, sequential);
+    }
+
+    /// The block of the last byte before `end`.
+    fn block_before(&self, end: u64) -> u64 {
+        (end - 1) / u64::from(self.trace.options.block_bytes)
+    }
+
+    /// Checks a row against the tables and the limits. Returns where its range ends.
+    fn checked_end(&self, row: &AccessRow) -> Result<u64> {
+        let trace = &self.trace;
+        let problem = if row.object as usize >= trace.objects.len() {
+            format!("object {} of {}", row.object, trace.objects.len())
+        } else if row.site as usize >= trace.sites.len() {
+            format!("site {} of {}", row.site, trace.sites.len())
+        } else if row.thread as usize >= trace.processes.len() {
+            format!("thread {} of {}", row.thread, trace.processes.len())
+        } else if trace.processes[row.thread as usize] != row.process {
+            let process = trace.processes[row.thread as usize];
+            format!(
+                "thread {} is of process {process}, not {}",
+                row.thread, row.process
+            )
+        } else if row.count == 0 {
+            "a count of 0".to_owned()
+        } else if row.node >= NODES_MAX {
+            format!("node {}, not below {NODES_MAX}", row.node)
+        } else {
+            let referenced = row.op == RowOp::Map && trace.options.include_maps;
+            match checked_range(row, trace.options.block_bytes, referenced) {
+                Ok(end) => return Ok(end),
+                Err(problem) => problem,
+            }
+        };
+        Err(self.row_error(self.rows, problem))
+    }
+
+    fn row_error(&self, row: u64, problem: String) -> Error {
+        Error::Row {
+            path: self.file.clone(),
+            row,
+            problem,
+        }
+    }
+}
+
+impl Sink for TraceBuilder {
+    fn block_bytes(&self) -> u32 {
+        TraceBuilder::block_bytes(self)
+    }
+
+    fn key(&mut self, id: u64, op: Op) -> Result<()> {
+        TraceBuilder::key(self, id, op)
+    }
+
+    fn request(&mut self, row: &AccessRow) -> Result<()> {
+        TraceBuilder::request(self, row)
+    }
+
+    fn separator(&mut self) {
+        TraceBuilder::separator(self);
+    }
+
+    fn describe(&mut self, objects: Vec<ObjectRow>, sites: Vec<SiteRow>, meta: Meta) {
+        TraceBuilder::describe(self, objects, sites, meta);
+    }
+
+    fn add_object(&mut self, row: ObjectRow) -> u32 {
+        TraceBuilder::add_object(self, row)
+    }
+
+    fn add_site(&mut self, row: SiteRow) -> u32 {
+        TraceBuilder::add_site(self, row)
+    }
+
+    fn add_process(&mut self, row: ProcessRow) -> u32 {
+        TraceBuilder::add_process(self, row)
+    }
+
+    fn add_thread(&mut self, row: ThreadRow) -> u32 {
+        TraceBuilder::add_thread(self, row)
+    }
+
+    fn meta(&mut self) -> &mut Meta {
+        TraceBuilder::meta(self)
+    }
+
+    fn at(&mut self, file: &Path) {
+        TraceBuilder::at(self, file);
+    }
+}

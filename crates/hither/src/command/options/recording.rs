@@ -1,0 +1,127 @@
+//! Recording a program, for `hither record` and `hither advise -- CMD`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+
+use anyhow::bail;
+use clap::Args;
+use hither_analysis::format::{bytes, counted};
+use hither_live::observe::{RecordOptions, Recorded, Recorder};
+use hither_live::{Error, SessionOptions};
+use hither_sim::Size;
+
+use super::trace_output::hint;
+use crate::exit;
+use crate::preload;
+use crate::ui::Ui;
+
+/// The options of recording.
+#[derive(Args, Debug)]
+pub(crate) struct RecordingArgs {
+    /// The trace folder to write [default: trace.hither; of advise a temporary one]
+    #[arg(long, short, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Replace an existing trace folder
+    #[arg(long)]
+    force: bool,
+
+    /// Distinguish call sites by at most N frames of the call stack, innermost first (1 to 64)
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 32,
+        value_parser = clap::value_parser!(u8).range(1..=64),
+        hide_short_help = true
+    )]
+    frames: u8,
+
+    /// Size of the buffer of each running thread; a larger one loses fewer accesses
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value = "1MiB",
+        value_parser = ring_bytes,
+        hide_short_help = true
+    )]
+    ring_bytes: usize,
+}
+
+fn ring_bytes(text: &str) -> Result<usize, String> {
+    let bytes = match text.parse::<Size>().map_err(|error| error.to_string())? {
+        Size::Bytes(bytes) | Size::Blocks(bytes) => bytes,
+        Size::Percent(_) => return Err("a ring has a size in bytes".to_owned()),
+    };
+    let sane = (64 << 10..=1 << 30).contains(&bytes) && bytes.is_power_of_two();
+    if sane {
+        Ok(bytes as usize)
+    } else {
+        Err("a ring is a power of two from 64KiB to 1GiB large".to_owned())
+    }
+}
+
+/// Records `command` into the trace folder `output` and prints a summary.
+pub(crate) fn record(
+    command: &[OsString],
+    output: &Path,
+    recording: &RecordingArgs,
+    ui: &Ui,
+) -> anyhow::Result<ExitStatus> {
+    let session = SessionOptions {
+        frames_max: usize::from(recording.frames),
+        ring_bytes: recording.ring_bytes,
+        ..SessionOptions::default()
+    };
+    let options = RecordOptions {
+        command: command.to_vec(),
+        output: output.to_owned(),
+        force: recording.force,
+        preload: preload::library()?,
+        session,
+    };
+    let recorded = match Recorder::new(options).run() {
+        Ok(recorded) => recorded,
+        Err(Error::Output(error)) => bail!("{error}{}", hint(&error)),
+        Err(error) => return Err(exit::not_started(error)),
+    };
+    report(&recorded, ui);
+    Ok(recorded.exit)
+}
+
+/// Prints the summary of a recording.
+fn report(recorded: &Recorded, ui: &Ui) {
+    let Recorded {
+        summary, losses, ..
+    } = recorded;
+    ui.note(format_args!(
+        "{} by {} of {}: {} read, {} written, {}",
+        counted(summary.accesses, "access"),
+        counted(summary.sites as u64, "call site"),
+        counted(summary.processes as u64, "process"),
+        bytes(summary.bytes_read),
+        bytes(summary.bytes_written),
+        counted(summary.objects as u64, "file")
+    ));
+    if losses.dropped_events > 0 {
+        ui.note(format_args!(
+            "{} lost, which moved {}: the rings were full; try a larger --ring-bytes",
+            counted(losses.dropped_events, "access"),
+            bytes(losses.dropped_bytes)
+        ));
+    }
+    for program in &losses.not_recorded {
+        ui.note(format_args!(
+            "not recorded: {} ({}), {}",
+            program.path,
+            program.reason,
+            counted(program.count, "time")
+        ));
+    }
+    if summary.left_running > 0 {
+        ui.note(format_args!(
+            "{} still ran when the program had ended, and went on unrecorded",
+            counted(summary.left_running as u64, "process")
+        ));
+    }
+}
