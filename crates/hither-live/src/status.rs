@@ -9,6 +9,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use hither_sys::private_folder;
 use serde::{Deserialize, Serialize};
@@ -71,6 +72,22 @@ pub struct MechanismStatus {
 /// The figures of a mechanism as JSON.
 pub(crate) fn to_figures(figures: &impl Serialize) -> Value {
     serde_json::to_value(figures).unwrap_or_default()
+}
+
+/// The report of a mechanism as JSON: its figures, and how long the agent and the program ran.
+pub(crate) fn to_report(figures: &impl Serialize, agent: Duration, ran: Duration) -> Value {
+    #[derive(Serialize)]
+    struct Report<'a, F> {
+        #[serde(flatten)]
+        figures: &'a F,
+        agent_ns: u64,
+        ran_ns: u64,
+    }
+    to_figures(&Report {
+        figures,
+        agent_ns: agent.as_nanos() as u64,
+        ran_ns: ran.as_nanos() as u64,
+    })
 }
 
 /// A region of memory.

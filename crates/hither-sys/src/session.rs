@@ -114,6 +114,13 @@ pub struct Lost {
     pub regions: u64,
 }
 
+impl Lost {
+    /// Accesses, and events of regions, that no record was made of, for whatever reason.
+    pub fn unrecorded(&self) -> u64 {
+        self.events + self.no_ring + self.nested
+    }
+}
+
 /// A recording session, seen by the agent. Dropping it closes it and removes its file.
 #[derive(Debug)]
 pub struct Session {

@@ -258,7 +258,7 @@ impl Collector {
             .map(|image| image.pid)
             .collect();
         let losses = Losses {
-            dropped_events: lost.events + lost.no_ring + lost.nested,
+            dropped_events: lost.unrecorded(),
             dropped_bytes: lost.bytes,
             not_recorded: self.execs.finish(),
         };

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::super::controller::FileMigrationSummary;
 use crate::error::Error;
+use crate::status::to_report;
 
 /// What was done about the pages of a program's files.
 #[derive(Debug, Default)]
@@ -47,25 +48,13 @@ impl FileMigrationReport {
             file_pages_refused: self.refused.values().sum(),
             file_pages_refused_why: &self.refused,
             left_alone_why: &self.left_alone,
-            accesses_lost: self.lost.events + self.lost.no_ring + self.lost.nested,
+            accesses_lost: self.lost.unrecorded(),
         }
     }
 
     /// All of it as JSON.
     pub fn to_json(&self) -> Value {
-        #[derive(Serialize)]
-        struct Document<'a> {
-            #[serde(flatten)]
-            figures: FileMigrationFigures<'a>,
-            agent_ns: u64,
-            ran_ns: u64,
-        }
-        let document = Document {
-            figures: self.figures(),
-            agent_ns: self.agent.as_nanos() as u64,
-            ran_ns: self.ran.as_nanos() as u64,
-        };
-        serde_json::to_value(document).unwrap_or_default()
+        to_report(&self.figures(), self.agent, self.ran)
     }
 }
 

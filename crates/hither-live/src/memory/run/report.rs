@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::super::controller::{MemorySummary, SavedPlacement};
 use crate::error::Error;
+use crate::status::to_report;
 
 /// What was done about a program's pages.
 #[derive(Debug, Default)]
@@ -89,20 +90,16 @@ impl MemoryReport {
     /// All of it as JSON.
     pub fn to_json(&self) -> Value {
         #[derive(Serialize)]
-        struct Document<'a> {
+        struct CalibratedFigures<'a> {
             #[serde(flatten)]
             figures: MemoryFigures<'a>,
-            agent_ns: u64,
-            ran_ns: u64,
             calibration_why: Option<&'a str>,
         }
-        let document = Document {
+        let figures = CalibratedFigures {
             figures: self.figures(),
-            agent_ns: self.agent.as_nanos() as u64,
-            ran_ns: self.ran.as_nanos() as u64,
             calibration_why: self.calibration.as_deref(),
         };
-        serde_json::to_value(document).unwrap_or_default()
+        to_report(&figures, self.agent, self.ran)
     }
 }
 

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::super::controller::{PageCacheSummary, ReadStats, SiteStats};
 use crate::error::Error;
+use crate::status::to_report;
 
 /// A file, and how much of it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -93,29 +94,25 @@ impl PageCacheReport {
             busiest_files: &self.busiest_files,
             busiest_sites: &self.busiest_sites,
             readahead_disabled: self.readahead_disabled,
-            accesses_lost: self.lost.events + self.lost.no_ring + self.lost.nested,
+            accesses_lost: self.lost.unrecorded(),
         }
     }
 
     /// All of it as JSON.
     pub fn to_json(&self) -> Value {
         #[derive(Serialize)]
-        struct Document<'a> {
+        struct TimedFigures<'a> {
             #[serde(flatten)]
             figures: PageCacheFigures<'a>,
             storage_bytes: u64,
             drop_ns: u64,
-            agent_ns: u64,
-            ran_ns: u64,
         }
-        let document = Document {
+        let figures = TimedFigures {
             figures: self.figures(),
             storage_bytes: self.storage_bytes,
             drop_ns: self.drop_time.as_nanos() as u64,
-            agent_ns: self.agent.as_nanos() as u64,
-            ran_ns: self.ran.as_nanos() as u64,
         };
-        serde_json::to_value(document).unwrap_or_default()
+        to_report(&figures, self.agent, self.ran)
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::super::controller::ReplicationSummary;
 use crate::error::Error;
+use crate::status::to_report;
 
 /// The result of a run.
 #[derive(Debug, Default)]
@@ -75,25 +76,13 @@ impl ReplicationReport {
             served_bytes: self.served_bytes,
             reads: self.read,
             read_bytes: self.read_bytes,
-            accesses_lost: self.lost.events + self.lost.no_ring + self.lost.nested,
+            accesses_lost: self.lost.unrecorded(),
         }
     }
 
     /// All of it as JSON.
     pub fn to_json(&self) -> Value {
-        #[derive(Serialize)]
-        struct Document<'a> {
-            #[serde(flatten)]
-            figures: ReplicationFigures<'a>,
-            agent_ns: u64,
-            ran_ns: u64,
-        }
-        let document = Document {
-            figures: self.figures(),
-            agent_ns: self.agent.as_nanos() as u64,
-            ran_ns: self.ran.as_nanos() as u64,
-        };
-        serde_json::to_value(document).unwrap_or_default()
+        to_report(&self.figures(), self.agent, self.ran)
     }
 }
 

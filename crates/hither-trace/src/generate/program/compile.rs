@@ -172,9 +172,7 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
     let mut now = 0;
 
     if values.count(6) == 1 {
-        let archive = File::new(execution, "/usr/src/linux.tar.gz", total.div_ceil(4));
-        let requests = filter(&all, archive, TAR_BUFFER_BYTES, sites.tar);
-        let tar = ["tar", "czf", "/usr/src/linux.tar.gz", "/usr/src/linux"];
+        let (tar, requests) = archive(execution, &all, total, &sites);
         now = alone(
             execution,
             &mut time_model,
@@ -185,12 +183,10 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
         )?;
     }
 
-    let popular = ZipfRanks::new(values.count(2), values.real(5));
-    let permutation = Permutation::new(values.count(2), random.bits());
     let mut includes = Includes {
         count: values.count(4).min(values.count(2)) as usize,
-        popular,
-        permutation,
+        popular: ZipfRanks::new(values.count(2), values.real(5)),
+        permutation: Permutation::new(values.count(2), random.bits()),
         random,
         seen: vec![usize::MAX; headers.len()],
         headers,
@@ -240,10 +236,7 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
                 Some(Job::of_new(compiler, requests))
             }
             BuildStep::Assemble(number, assembly) => {
-                let read = assembly.whole(sites.assembler[0], RowOp::Read, 32 << 10);
-                let output = objects[number];
-                let written = output.whole(sites.assembler[1], RowOp::Write, STDIO_BUFFER_BYTES);
-                let requests = read.chain(written).collect();
+                let requests = assemble(assembly, objects[number], &sites);
                 Some(Job::of_new(scheduler.process(execution, &["as"]), requests))
             }
         }
@@ -261,7 +254,28 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
     Ok(())
 }
 
-/// The linker, which reads all objects and writes the kernel's image: its command and its requests.
+/// The command and the requests of tar, which reads all files and writes an archive of a quarter of
+/// their `total` bytes.
+fn archive(
+    execution: &mut Execution,
+    all: &[File],
+    total: u64,
+    sites: &Sites,
+) -> ([&'static str; 4], Vec<FileRequest>) {
+    let archive = File::new(execution, "/usr/src/linux.tar.gz", total.div_ceil(4));
+    let command = ["tar", "czf", "/usr/src/linux.tar.gz", "/usr/src/linux"];
+    (command, filter(all, archive, TAR_BUFFER_BYTES, sites.tar))
+}
+
+/// The requests of the assembler, which reads a file of assembly and writes an object.
+fn assemble(assembly: File, object: File, sites: &Sites) -> Vec<FileRequest> {
+    let read = assembly.whole(sites.assembler[0], RowOp::Read, 32 << 10);
+    let written = object.whole(sites.assembler[1], RowOp::Write, STDIO_BUFFER_BYTES);
+    read.chain(written).collect()
+}
+
+/// The command and the requests of the linker, which reads all objects and writes the image of the
+/// kernel.
 fn link(
     execution: &mut Execution,
     objects: &[File],

@@ -136,7 +136,7 @@ pub(super) fn report_migration(followed: &FileMigrationReport, notes: &Notes<'_>
         ));
     }
     notes.agent_of_one(followed.agent, followed.ran);
-    let lost = followed.lost.events + followed.lost.no_ring + followed.lost.nested;
+    let lost = followed.lost.unrecorded();
     notes.losses(lost, followed.log.as_ref());
 }
 

@@ -159,7 +159,7 @@ pub(super) fn report(files: &PageCacheReport, notes: &Notes<'_>) {
     report_drops(files, notes.dry_run, ui);
     report_left_alone(files, ui);
     notes.agent_of_one(files.agent, files.ran);
-    let lost = files.lost.events + files.lost.no_ring + files.lost.nested;
+    let lost = files.lost.unrecorded();
     notes.losses(lost, files.log.as_ref());
 }
 

@@ -137,6 +137,6 @@ pub(super) fn report(replicas: &ReplicationReport, notes: &Notes<'_>) {
         ));
     }
     notes.agent_of_one(replicas.agent, replicas.ran);
-    let lost = replicas.lost.events + replicas.lost.no_ring + replicas.lost.nested;
+    let lost = replicas.lost.unrecorded();
     notes.losses(lost, replicas.log.as_ref());
 }
