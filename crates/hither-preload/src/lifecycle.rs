@@ -72,7 +72,6 @@ pub(crate) fn stop() {
 /// The program has just opened `fd`.
 pub(crate) fn opened(fd: i32) {
     closed(fd);
-    replicas::opened(fd);
     files::opened(fd);
 }
 
@@ -112,7 +111,7 @@ pub(crate) fn flags_changed(fd: i32) {
 /// From here on it is not known which threads and processes share descriptors or memory, or an
 /// io_uring opens and closes descriptors unseen.
 pub(crate) fn descriptors_untraceable() {
-    files::all_shared();
+    files::all_untraceable();
     readahead::stop();
 }
 

@@ -176,6 +176,10 @@ macro_rules! declare {
         ///
         /// # Safety
         /// As the C function demands.
+        #[cfg_attr(
+            not(feature = "pages"),
+            allow(dead_code, reason = "mremap is hooked only where memory is placed")
+        )]
         #[inline]
         pub(crate) unsafe fn $name($($argument: $kind),*) -> $result {
             let at = found::$name.get();

@@ -87,7 +87,7 @@ fn read_beside_a_writer(folder: &Path, reads: u64, ignoring: bool) -> ([u64; 3],
     }
     let run = run
         .arg("./program")
-        .args(["read", ".", "2", &reads.to_string()])
+        .args(["read", ".", &reads.to_string()])
         .output()
         .expect("hither runs");
     let versions = stop_writer(folder, writer);
@@ -137,7 +137,7 @@ fn read_beyond_the_agent(folder: &Path, random: &mut u64, outlived: bool) -> [u6
         .wrapping_mul(6_364_136_223_846_793_005)
         .wrapping_add(1);
     let writer = start_writer(folder);
-    let script = "./program read . 2 3000000 > found.partial; mv found.partial found";
+    let script = "./program read . 3000000 > found.partial; mv found.partial found";
     let mut agent = hither(folder);
     if outlived {
         agent.env("HITHER_TEST_OUTLIVE_AGENT", "1");
@@ -217,7 +217,7 @@ fn signal(name: &str, process: &Child) {
 /// write: what was read all the while.
 fn read_while_the_agent_is_stopped(folder: &Path, promising: bool) -> [u64; 3] {
     make(folder);
-    let script = "./program read . 2 0 > found.partial; mv found.partial found";
+    let script = "./program read . 0 > found.partial; mv found.partial found";
     let mut agent = hither(folder);
     if promising {
         agent.env("HITHER_TEST_PROMISE_FOR_GOOD", "1");

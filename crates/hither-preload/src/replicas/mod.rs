@@ -9,32 +9,33 @@
 //! program can change unseen, by a system call of its own:
 //!
 //! - *The file*: `fstat` says which one the descriptor stands for ([`table`]).
-//! - *The right to read it, and the buffer*: the kernel reads a byte into each page of the buffer
-//!   (`preadv`). Where it fails, the real call fails alike.
-//! - *The offset*, for `read`. It stays in the kernel: it is moved on first, which is atomic and
-//!   makes the range this read's, and then the range is served; if it cannot be after all, by a real
-//!   `pread`. Only of descriptors that this process has opened and not shared since: where the read
-//!   fails the offset must be put back, which others could see.
+//! - *The right to read it*: the kernel reads a byte of it into the buffer (`pread`).
+//! - *The buffer*: the kernel copies (`process_vm_writev`), and stops where the program may not
+//!   write. Then the real call is made, which says what it has to say.
+//! - *The offset*, for `read`: it stays in the kernel. The range at it is copied, and then the
+//!   offset is moved. Only of descriptors that this process has opened and not shared since, and
+//!   while it has one thread: with another thread, the number may come to mean another file in
+//!   between, whose offset would be moved. If the offset was moved by somebody else after all, the
+//!   range that is this call's is read by a real `pread`.
 //!
-//! This costs two system calls, or three, so reads of less than [`READ_BYTES_MIN`] are the kernel's,
+//! This costs four system calls, or six, so reads of less than [`READ_BYTES_MIN`] are the kernel's,
 //! as vectored reads are. A served call is a cancellation point, as the real one is. One in
 //! [`SERVED_EACH`] is recorded.
 //!
 //! [`READ_BYTES_MIN`]: hither_sys::replica::READ_BYTES_MIN
 //! [`SERVED_EACH`]: hither_sys::replica::SERVED_EACH
 //!
-//! Differences that remain: another thread that unmaps the buffer during the read raises SIGSEGV
-//! here, where the kernel would return EFAULT or what it had read; the counters in /proc and tracers
-//! see the bytes of the probe alone.
+//! Differences that remain: the counters in /proc and tracers see one byte read; protection keys
+//! (pkeys) of the calling thread are checked at the first byte of the buffer alone.
 
 mod read;
 mod send;
 mod table;
 mod view;
 
-pub(crate) use self::read::{serve, was_read};
+pub(crate) use self::read::{flags, serve};
 pub(crate) use self::send::{Sent, is_stream, send};
-pub(crate) use self::table::{TABLE, opened};
+pub(crate) use self::table::TABLE;
 pub(crate) use self::view::{may_serve, single_threaded, start, stop};
 
 /// After a fork, in the child.

@@ -2,21 +2,18 @@
 
 use std::cell::Cell;
 
-use hither_sys::replica::READ_BYTES_MIN;
 use hither_sys::replica::view::{Match, View};
+use hither_sys::replica::{READ_BYTES_MIN, SERVABLE};
 use hither_sys::syscalls;
-use libc::iovec;
 
 use super::table;
-use super::view::{is_recorded, single_threaded, stop, view};
+use super::view::{is_recorded, may_serve, single_threaded, stop, view};
+use crate::files;
 use crate::request::{Destination, Position};
 
-/// Reads of more bytes are not served: the kernel has a limit, too, and large reads gain nothing.
+/// Reads of more bytes are not served: they are better cut into pieces by the program, which would
+/// otherwise wait for all of them where a replica turns out to be missing at the end.
 const READ_BYTES_MAX: usize = 8 << 20;
-/// The smallest page that a machine has.
-const PAGE_BYTES: usize = 4096;
-/// Pages that one system call probes.
-const PROBE_PAGES_MAX: usize = 64;
 
 thread_local! {
     /// Served reads since the last one that was recorded.
@@ -79,75 +76,42 @@ pub(crate) unsafe fn serve(
     Some(result)
 }
 
-/// Serves the range at an offset.
+/// The flag of the record of a read that the real call has made: whether a replica could have
+/// served it.
+#[inline]
+pub(crate) fn flags(fd: i32, position: Position, into: Destination, result: isize) -> u16 {
+    let read = usize::try_from(result).unwrap_or(0);
+    let servable = may_serve()
+        && (READ_BYTES_MIN..=READ_BYTES_MAX).contains(&read)
+        && matches!(into, Destination::Buffer(..))
+        && (position.offset().is_some() || owns_offset(fd));
+    if servable { SERVABLE } else { 0 }
+}
+
+/// Whether nobody else moves the offset of `fd`, or gives the number to another file, while this
+/// thread does not.
+#[inline]
+fn owns_offset(fd: i32) -> bool {
+    single_threaded() && files::is_alone(fd)
+}
+
+/// Serves the range at an offset, as far as the file goes.
 ///
 /// # Safety
 /// As [`serve`].
 unsafe fn at(view: &View, of: Match, fd: i32, offset: u64, buffer: Buffer) -> Option<(u64, isize)> {
     let left = view.bytes(of).saturating_sub(offset);
     let bytes = usize::try_from(left).map_or(buffer.bytes, |left| left.min(buffer.bytes));
-    if bytes < READ_BYTES_MIN || !view.holds(of, offset, bytes) || !table::is_file(view, of, fd) {
+    let may_be_served = bytes >= READ_BYTES_MIN
+        && view.holds(of, offset, bytes)
+        && table::is_file(view, of, fd)
+        && may_read(fd, offset, buffer);
+    if !may_be_served {
         return None;
     }
-    let buffer = Buffer { bytes, ..buffer };
-    // SAFETY: as the caller says.
-    let read = unsafe { copy(view, of, fd, offset, buffer) }?;
+    // SAFETY: the program has asked for these bytes there.
+    let read = unsafe { view.read(of, offset, buffer.start, bytes) }?;
     Some((offset, read as isize))
-}
-
-/// Copies a range that lies within the file of a match, which is that of `fd`. `None` if it is not
-/// all there, or may not be of use by now.
-///
-/// # Safety
-/// As [`serve`].
-unsafe fn copy(view: &View, of: Match, fd: i32, offset: u64, buffer: Buffer) -> Option<usize> {
-    if !probe(fd, offset, buffer) {
-        return None;
-    }
-    // SAFETY: the kernel has just written to each page of the buffer for the program.
-    unsafe { view.read(of, offset, buffer.start, buffer.bytes) }
-}
-
-/// Has the kernel read a byte into each page of the buffer: whether it does.
-///
-/// So the descriptor may be read from, through the page cache (a direct read of a byte fails), and
-/// each page may be written to; where one may not, the kernel says EFAULT once more in the real
-/// call. The bytes are the file's own. Access times are set, and who watches for accesses is told,
-/// as by a read.
-fn probe(fd: i32, mut offset: u64, buffer: Buffer) -> bool {
-    let nothing = iovec {
-        iov_base: std::ptr::null_mut(),
-        iov_len: 1,
-    };
-    let mut bytes = [nothing; PROBE_PAGES_MAX];
-    let end = buffer.start as usize + buffer.bytes;
-    let mut address = buffer.start as usize;
-    while address < end {
-        let mut count = 0;
-        for byte in &mut bytes {
-            if address >= end {
-                break;
-            }
-            byte.iov_base = address as *mut _;
-            address = (address & !(PAGE_BYTES - 1)) + PAGE_BYTES;
-            count += 1;
-        }
-        let arguments = [
-            fd as usize,
-            bytes.as_ptr() as usize,
-            count,
-            offset as usize,
-            0,
-            0,
-        ];
-        // SAFETY: the kernel writes to the program's buffer, as the program asks for, or refuses.
-        let read = unsafe { syscalls::syscall(libc::SYS_preadv, arguments) };
-        if read != count as isize {
-            return false;
-        }
-        offset += count as u64;
-    }
-    true
 }
 
 /// Serves the range at the descriptor's own offset, and advances that.
@@ -155,54 +119,40 @@ fn probe(fd: i32, mut offset: u64, buffer: Buffer) -> bool {
 /// # Safety
 /// As [`serve`].
 unsafe fn next(view: &View, of: Match, fd: i32, buffer: Buffer) -> Option<(u64, isize)> {
-    let (size, count) = (view.bytes(of), buffer.bytes);
-    let expected = table::take_offset(fd, |offset| offset + count as u64 <= size)?;
-    // What cannot be served is better seen before the offset is moved.
-    let served = view.holds(of, expected, count) && table::is_file(view, of, fd);
-    let moved = match served {
-        true => syscalls::seek(fd, count as i64, libc::SEEK_CUR).ok(),
-        false => None,
-    };
-    let Some(after) = moved else {
-        table::put_offset(fd, expected);
+    if !owns_offset(fd) {
         return None;
-    };
-    let start = after - count as u64;
-    if after <= size && view.holds(of, start, count) {
-        // SAFETY: as the caller says.
-        let read = unsafe { copy(view, of, fd, start, buffer) };
-        if read == Some(count) {
-            table::put_offset(fd, after);
-            return Some((start, count as isize));
-        }
     }
-    // The range belongs to this call: no other read gets it. It is read at its offset.
+    let count = buffer.bytes;
+    let offset = syscalls::seek(fd, 0, libc::SEEK_CUR).ok()?;
     // SAFETY: as the caller says.
-    let result = unsafe { real_at(fd, buffer, start) };
-    let unread = count as i64 - (result.max(0) as i64);
+    let (_, read) = unsafe { at(view, of, fd, offset, buffer) }?;
+    if read != count as isize {
+        return None;
+    }
+    let after = syscalls::seek(fd, count as i64, libc::SEEK_CUR).ok()?;
+    // Whoever saw the offset unmoved until now may have changed the file before.
+    if after == offset + count as u64 && view.is_current(of) {
+        return Some((offset, read));
+    }
+    // Somebody shares the offset unseen, and has moved it. The range from there on belongs to this
+    // call: no other read gets it. It is read at its offset.
+    let start = after.checked_sub(count as u64)?;
+    // SAFETY: the program has asked for so many bytes there.
+    let result = unsafe { syscalls::read_at(fd, buffer.start, count, start) };
+    let unread = count as i64 - result.max(0) as i64;
     if unread > 0 {
-        // Seeking back fails only if another thread has set the offset meanwhile; then that holds.
+        // Seeking back fails only if somebody has set the offset meanwhile; then that holds.
         let _ = syscalls::seek(fd, -unread, libc::SEEK_CUR);
     }
-    table::put_offset(fd, start + result.max(0) as u64);
     (result >= 0).then_some((start, result))
 }
 
-/// Reads by the kernel, at an offset.
+/// Has the kernel read the first byte: whether it does.
 ///
-/// # Safety
-/// As [`serve`].
-unsafe fn real_at(fd: i32, buffer: Buffer, offset: u64) -> isize {
-    let (start, offset) = (buffer.start as usize, offset as usize);
-    let arguments = [fd as usize, start, buffer.bytes, offset, 0, 0];
-    // SAFETY: as the caller says.
-    unsafe { syscalls::syscall(libc::SYS_pread64, arguments) }
-}
-
-/// The real call has read so much.
-#[inline]
-pub(crate) fn was_read(fd: i32, position: Position, result: isize) {
-    if result > 0 && matches!(position, Position::BeforeCurrent) && view().is_some() {
-        table::moved_on(fd, result as u64);
-    }
+/// So the descriptor may be read from, through the page cache (a direct read of a byte fails), and
+/// who decides about reads (fanotify) has allowed it. Access times are set, and who watches is told
+/// of one access, as by a read.
+fn may_read(fd: i32, offset: u64, buffer: Buffer) -> bool {
+    // SAFETY: the program has asked for this byte there.
+    unsafe { syscalls::read_at(fd, buffer.start, 1, offset) == 1 }
 }

@@ -1,9 +1,8 @@
-//! Which descriptor is thought to stand for a file with replicas, and where its offset is thought
-//! to be.
+//! Which descriptor is thought to stand for a file with replicas.
 //!
-//! Hints, which spare most calls the question: a program can change a descriptor unseen (by a system
-//! call of its own, in a table that threads do not share, within stdio). Each read that is served
-//! asks the kernel what the descriptor stands for at that moment ([`is_file`]).
+//! These are hints, which spare most calls the question: a program can change a descriptor unseen
+//! (by a system call of its own, in a table that threads do not share, within stdio). Each read that
+//! is served asks the kernel what the descriptor stands for at that moment ([`is_file`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +11,7 @@ use hither_sys::replica::view::{Match, View};
 use hither_sys::syscalls;
 
 use crate::descriptor_table::{Row, Table};
-use crate::{files, session};
+use crate::session;
 
 /// The low bits of a word: what it says.
 const KIND_MASK: u64 = 3;
@@ -32,34 +31,23 @@ const GENERATION: u64 = u64::MAX >> BODY_SHIFT;
 const FILE_BITS: u32 = 12;
 const EPOCH_BITS: u32 = u64::BITS - BODY_SHIFT - FILE_BITS;
 
-/// No offset is known, or somebody is about to move it.
-const TAKEN: u64 = u64::MAX;
-
 /// A descriptor without a row is not served.
 #[repr(C)]
 pub(crate) struct Descriptor {
     word: AtomicU64,
-    /// Where its offset was last known to be: a guess, since others may move it.
-    offset: AtomicU64,
 }
 
 pub(crate) static TABLE: Table<Descriptor> = Table::new();
 
-// SAFETY: two words, of which zeroes are values.
+// SAFETY: a word, of which zero is a value.
 unsafe impl Row for Descriptor {
     fn is_blank(&self) -> bool {
         self.word.load(Ordering::Relaxed) == 0
     }
 
     fn forget(&self) {
-        self.offset.store(TAKEN, Ordering::Relaxed);
         self.word.store(UNKNOWN, Ordering::Relaxed);
     }
-}
-
-/// The program has just opened `fd`, which was forgotten before: its offset is 0.
-pub(crate) fn opened(fd: i32) {
-    put_offset(fd, 0);
 }
 
 /// The replicas of the file that `fd` is thought to stand for.
@@ -67,7 +55,7 @@ pub(crate) fn opened(fd: i32) {
 pub(super) fn matched(view: &View, fd: i32) -> Option<Match> {
     let descriptor = TABLE.row(fd)?;
     let word = descriptor.word.load(Ordering::Relaxed);
-    match word & KIND {
+    match word & KIND_MASK {
         MATCHED => {
             let of = unpack(word);
             match view.is_over(of) {
@@ -141,47 +129,4 @@ fn may_be_served(fd: i32) -> Option<FileId> {
         inode: status.inode,
         birth_ns: status.birth_ns,
     })
-}
-
-/// Takes the offset at which `fd` is believed to be, if that belongs to this process alone and
-/// `fits`. Until it is put back no other thread gets it.
-pub(super) fn take_offset(fd: i32, fits: impl FnOnce(u64) -> bool) -> Option<u64> {
-    let descriptor = TABLE.row(fd)?;
-    if !files::is_alone(fd) {
-        return None;
-    }
-    let offset = descriptor.offset.load(Ordering::Relaxed);
-    if offset == TAKEN || !fits(offset) {
-        return None;
-    }
-    let taken =
-        descriptor
-            .offset
-            .compare_exchange(offset, TAKEN, Ordering::Acquire, Ordering::Relaxed);
-    taken.ok()
-}
-
-/// Sets the offset of `fd`.
-pub(super) fn put_offset(fd: i32, offset: u64) {
-    if let Some(descriptor) = TABLE.row(fd) {
-        descriptor.offset.store(offset, Ordering::Release);
-    }
-}
-
-/// The kernel has read `length` bytes at the offset of `fd`. It is asked for the offset if that is
-/// needed.
-pub(super) fn moved_on(fd: i32, length: u64) {
-    let Some(descriptor) = TABLE.row(fd) else {
-        return;
-    };
-    if descriptor.word.load(Ordering::Relaxed) & KIND_MASK != MATCHED || !files::is_alone(fd) {
-        let offset = descriptor.offset.load(Ordering::Relaxed);
-        if offset != TAKEN {
-            descriptor.offset.store(offset + length, Ordering::Relaxed);
-        }
-        return;
-    }
-    if let Ok(offset) = syscalls::seek(fd, 0, libc::SEEK_CUR) {
-        descriptor.offset.store(offset, Ordering::Relaxed);
-    }
 }

@@ -20,7 +20,8 @@ static SINGLE: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 /// Has reads served in this process from now on, where there is something to serve them from. Opens
 /// files; to be called when the library is loaded.
 pub(crate) fn start(session: &ProgramSession) {
-    if !session.files() {
+    // A filter that is not the agent's may end a program for what serving a read takes.
+    if !session.files() || session.is_confined() {
         return;
     }
     // A program that may have little address space has other uses for it.
