@@ -312,6 +312,50 @@ fn random_operations_give_what_they_give_without() {
     assert!(served > 100, "{served} reads served: nothing was tested");
 }
 
+/// The descriptors of all processes that stand for a removed file of this name.
+fn descriptors_of_removed(name: &str) -> usize {
+    let link = |entry: fs::DirEntry| fs::read_link(entry.path()).ok();
+    let processes = fs::read_dir("/proc").expect("proc").flatten();
+    let tables = processes.filter_map(|process| fs::read_dir(process.path().join("fd")).ok());
+    let links = tables.flat_map(|table| table.flatten().filter_map(link));
+    links
+        .filter(|link| {
+            link.to_string_lossy()
+                .ends_with(&format!("{name} (deleted)"))
+        })
+        .count()
+}
+
+/// The agent gives a removed file up, and so its space, although the program that read it goes on.
+#[test]
+fn a_removed_file_is_given_up() {
+    let folder = folder("replicas/strict");
+    let folder = folder.path();
+    let name = format!("removed-{}", std::process::id());
+    let data = folder.join(&name);
+    fs::write(&data, vec![7; 1 << 20]).expect("written");
+    let script = format!(
+        "for i in $(seq 20); do dd if={name} of=/dev/null bs=128k 2>/dev/null; done; \
+         rm {name}; touch removed; while [ ! -e enough ]; do sleep 0.01; done"
+    );
+    let run = hither(folder)
+        .args(["sh", "-c", &script])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("hither starts");
+    let begun = Instant::now();
+    while !folder.join("removed").exists() || descriptors_of_removed(&name) > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(300), "it is kept");
+        thread::sleep(Duration::from_millis(20));
+    }
+    fs::write(folder.join("enough"), "").expect("written");
+    let figures = figures(&run.wait_with_output().expect("it ran"));
+    if !is_left_alone(&figures) {
+        assert!(figures["reads_served"].as_u64() > Some(0), "{figures}");
+        assert_eq!(figures["files_ended"], 1, "{figures}");
+    }
+}
+
 /// Sends from replicas, cut short by sockets that are full and by signals, deliver what the file
 /// has, leave its offset where it belongs, and no descriptor behind.
 #[test]

@@ -102,13 +102,14 @@ fn no_read_is_stale_or_torn_beside_all_of_them() {
         .spawn()
         .expect("it runs");
     let reads = std::env::var("HITHER_STRICT_READS").unwrap_or_else(|_| "200000".to_owned());
-    // Each hostile program goes on until the readers are done; the first that fails says so.
+    // Each hostile program is run again until the readers are done, with pauses in which these get
+    // on.
     let script = format!(
         "for kind in {}; do \
              (while [ ! -e done ]; do \
                   {hostile}/program $kind {hostile} {rounds} 2>> {hostile}/said; status=$?; \
                   [ $status = 0 ] || [ $status = 4 ] || echo $kind $status >> {hostile}/failed; \
-                  echo $kind >> {hostile}/runs; \
+                  echo $kind >> {hostile}/runs; sleep 1; \
               done) & \
          done; ./program read . {reads}; status=$?; touch done; wait; exit $status",
         kinds.join(" "),

@@ -671,6 +671,8 @@ int main(int count, char **words) {
         return 0;
     }
     rounds = strtol(words[3], NULL, 10);
+    // Others are to get on beside all kinds at once.
+    if (nice(10) == -1) errno = 0;
     buffer = mapped(PIECE);
     for (size_t kind = 0; kind < KINDS; kind++) {
         if (strcmp(kinds[kind].name, words[1]) != 0) continue;
