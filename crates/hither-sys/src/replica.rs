@@ -60,9 +60,9 @@ pub const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
 const BLOCK_SHIFT: u32 = 14;
 
 /// Reads that get fewer bytes are left to the kernel. What proves that a read may be served, and
-/// has the kernel copy, takes five system calls and makes a read of 64 KiB of near memory 1.03 times
-/// as slow as the page cache's, one of 32 KiB 1.2 and of 16 KiB 1.7 times (2026-11; the table is in
-/// docs/results/replication.md).
+/// has the kernel copy, takes four system calls. A read of 64 KiB from near memory then takes 1.3
+/// times as long as the page cache's, one of 32 KiB 1.4 and of 16 KiB 1.9 times: far memory has to
+/// cost more than that (2026-11; the table is in docs/results/replication.md).
 pub const READ_BYTES_MIN: usize = 64 << 10;
 
 /// Flag of a recorded access, beside [`crate::record::IN_KERNEL`]: a replica served it and the

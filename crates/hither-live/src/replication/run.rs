@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 pub enum Scope {
     /// Those that are on another node.
     Far,
-    /// All blocks: reading mapped memory is faster than a system call.
+    /// All blocks, for tests.
     All,
 }
 
