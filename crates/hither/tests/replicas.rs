@@ -109,7 +109,7 @@ fn no_read_is_stale_or_torn_and_the_test_would_notice() {
     let folder = folder("replicas/strict");
     let folder = folder.path();
     let reads = std::env::var("HITHER_STRICT_READS").ok();
-    let reads = reads.map_or(4_000_000, |reads| reads.parse().expect("a number"));
+    let reads = reads.map_or(400_000, |reads| reads.parse().expect("a number"));
     let ([made, stale, torn], versions, figures) = read_beside_a_writer(folder, reads, false);
     if is_left_alone(&figures) {
         return;
@@ -126,7 +126,7 @@ fn no_read_is_stale_or_torn_and_the_test_would_notice() {
     if !cfg!(debug_assertions) {
         return skip("the negative control is for builds with debug assertions");
     }
-    let ([_, stale, _], ..) = read_beside_a_writer(folder, 4_000_000, true);
+    let ([_, stale, _], ..) = read_beside_a_writer(folder, 400_000, true);
     assert!(stale > 0, "an agent that ignores writers is not noticed");
 }
 
@@ -137,7 +137,7 @@ fn read_beyond_the_agent(folder: &Path, random: &mut u64, outlived: bool) -> [u6
         .wrapping_mul(6_364_136_223_846_793_005)
         .wrapping_add(1);
     let writer = start_writer(folder);
-    let script = "./program read . 3000000 > found.partial; mv found.partial found";
+    let script = "./program read . 300000 > found.partial; mv found.partial found";
     let mut agent = hither(folder);
     if outlived {
         agent.env("HITHER_TEST_OUTLIVE_AGENT", "1");
