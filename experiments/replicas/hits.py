@@ -2,10 +2,10 @@
 """Cost of reading cached bytes from a replica, against the program alone: nanoseconds of CPU per
 call at several sizes, in pairs. It is CPU time, since other load changes wall time.
 
-Smaller reads are never served. Calls: `pread` over a file of 1 MiB, which stays in the processor's cache, and of 64 MiB, which
+Calls: `pread` over a file of 1 MiB, which stays in the processor's cache, and of 64 MiB, which
 does not; `read`, whose offset the kernel keeps; and `sendfile` to a socket, with the `recv` that
-takes the bytes from it. On one node the whole page cache counts as remote (--replicate all). The
-agent runs on another CPU, if one is free.
+takes the bytes from it. Reads of less than 64 KiB are never served. On one node the whole page
+cache counts as remote (--replicate all). The agent runs on another CPU, if one is free.
 
     python3 hits.py --hither target/release/hither --work /tmp/replicas --pairs 9
 """

@@ -170,7 +170,7 @@ fn may_send(to: c_int, from: c_int, start: u64) -> bool {
 /// write, since it may not be there; or the one of the file.
 #[derive(Clone, Copy)]
 enum Offset {
-    /// Of the descriptor; only where one thread is there that could give the number to another file.
+    /// The descriptor's, where no other thread could give the number to another file.
     OfFile(c_int),
     At(*mut off_t),
 }

@@ -1,8 +1,8 @@
 //! Which descriptor is thought to stand for a file with replicas.
 //!
 //! These are hints, which spare most calls the question: a program can change a descriptor unseen
-//! (by a system call of its own, in a table that threads do not share, within stdio). Each read that
-//! is served asks the kernel what the descriptor stands for at that moment ([`is_file`]).
+//! (by a system call of its own, in a table that threads do not share, within stdio). Each read
+//! that is served asks the kernel what the descriptor stands for at that moment ([`is_file`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -105,8 +105,8 @@ fn look_up(view: &View, fd: i32, descriptor: &Descriptor) -> Option<Match> {
     found.ok()
 }
 
-/// Whether `fd`, in this thread and at this moment, stands for the file of a match. The file's lease
-/// keeps its inode, so that no other file gets the number while the match holds.
+/// Whether `fd`, in this thread and at this moment, stands for the file of a match. The file's
+/// lease keeps its inode, so that no other file gets the number while the match holds.
 #[inline]
 pub(super) fn is_file(view: &View, of: Match, fd: i32) -> bool {
     let same = view.identity(of) == syscalls::identity(fd).ok();
