@@ -4,8 +4,8 @@ call at several sizes, in pairs. It is CPU time, since other load changes wall t
 
 Calls: `pread` over a file of 1 MiB, which stays in the processor's cache, and of 64 MiB, which
 does not; `read`, whose offset the kernel keeps; and `sendfile` to a socket, with the `recv` that
-takes the bytes from it. On one node the whole page cache counts as remote (--replicate all). The
-agent runs on another CPU, if one is free.
+takes the bytes from it. Reads of less than 64 KiB are never served. On one node the whole page
+cache counts as remote (--replicate all). The agent runs on another CPU, if one is free.
 
     python3 hits.py --hither target/release/hither --work /tmp/replicas --pairs 9
 """
@@ -105,7 +105,7 @@ def main() -> None:
         "max | all pairs, ns |"
     )
     print("|---|--:|--:|--:|--:|--:|---|")
-    reads = ((512, 1_000_000), (4096, 500_000), (65536, 50_000))
+    reads = ((65536, 50_000), (262144, 20_000), (1048576, 5_000))
     sends = ((65536, 50_000), (131072, 25_000))
     for call, over, sizes in (
         ("pread", 1 << 20, reads),

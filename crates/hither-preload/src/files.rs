@@ -36,8 +36,11 @@ pub(crate) struct Descriptor {
 }
 
 pub(crate) static TABLE: Table<Descriptor> = Table::new();
-/// Counts, from 1, the times that other processes may have got all descriptors.
-static SHARINGS: AtomicU64 = AtomicU64::new(1);
+/// Counts, in steps of [`SHARING`], the times that other processes may have got all descriptors.
+/// [`UNTRACEABLE`] is added where others may get each of them at any time.
+static SHARINGS: AtomicU64 = AtomicU64::new(SHARING);
+const SHARING: u64 = 2;
+const UNTRACEABLE: u64 = 1;
 
 // SAFETY: two words, of which zeroes are values.
 unsafe impl Row for Descriptor {
@@ -72,14 +75,20 @@ pub(crate) fn shared(fd: i32) {
 /// Another process may share all descriptions.
 #[cfg(feature = "interpose")]
 pub(crate) fn all_shared() {
-    SHARINGS.fetch_add(1, Ordering::AcqRel);
+    SHARINGS.fetch_add(SHARING, Ordering::AcqRel);
+}
+
+/// From here on another process may share any description at any time.
+#[cfg(feature = "interpose")]
+pub(crate) fn all_untraceable() {
+    SHARINGS.fetch_or(UNTRACEABLE, Ordering::AcqRel);
 }
 
 /// Whether the program has opened `fd`, and nobody has shared it since.
 pub(crate) fn is_alone(fd: i32) -> bool {
-    TABLE.row(fd).is_some_and(|entry| {
-        entry.opened.load(Ordering::Acquire) == SHARINGS.load(Ordering::Acquire)
-    })
+    let sharings = SHARINGS.load(Ordering::Acquire);
+    let row = TABLE.row(fd).filter(|_| sharings & UNTRACEABLE == 0);
+    row.is_some_and(|entry| entry.opened.load(Ordering::Acquire) == sharings)
 }
 
 /// What is known of `fd`: the key of its file, or that its accesses are not recorded; `None` if

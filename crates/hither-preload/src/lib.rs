@@ -9,8 +9,8 @@
 //!
 //! The layers, each of which imports those above it only:
 //!
-//! - `real`, `arena`, `buffers`, `signature`, `descriptor_table`, `files`, `streams`:
-//!   tools that know no session;
+//! - `real`, `arena`, `signature`, `descriptor_table`, `files`, `streams`: tools that know no
+//!   session;
 //! - `process`, `session`, `thread`, `access`: attaching, forks, rings, and the record of an
 //!   access;
 //! - the features: `readahead`, `read_placement` with its `resident_filter`, `replicas`, `pages`;
@@ -32,8 +32,6 @@ pub mod signature;
 mod access;
 #[cfg(feature = "interpose")]
 mod arena;
-#[cfg(any(feature = "interpose", test))]
-mod buffers;
 #[cfg(any(feature = "interpose", test))]
 mod descriptor_table;
 #[cfg(feature = "interpose")]

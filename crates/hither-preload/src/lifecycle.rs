@@ -79,7 +79,6 @@ pub(crate) fn stop() {
 /// The program has just opened `fd`.
 pub(crate) fn opened(fd: i32) {
     closed(fd);
-    replicas::opened(fd);
     files::opened(fd);
 }
 
@@ -116,16 +115,10 @@ pub(crate) fn flags_changed(fd: i32) {
     replicas::TABLE.forget(fd);
 }
 
-/// The child about to be made has descriptors of its own and its parent's memory.
-pub(crate) fn before_vfork() {
-    all_shared();
-    replicas::before_vfork();
-}
-
 /// From here on it is not known which threads and processes share descriptors or memory, or an
 /// io_uring opens and closes descriptors unseen.
 pub(crate) fn descriptors_untraceable() {
-    replicas::stop();
+    files::all_untraceable();
     readahead::stop();
 }
 

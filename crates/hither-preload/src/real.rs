@@ -111,7 +111,7 @@ impl Failure for () {
 
 impl Failure for *mut c_void {
     fn failure(minus_one: c_int) -> Self {
-        // Those that return a pointer here (mmap, mremap, sbrk) fail with -1.
+        // Those that return a pointer here (mmap, mremap) fail with -1.
         minus_one as isize as *mut c_void
     }
 }
@@ -176,6 +176,10 @@ macro_rules! declare {
         ///
         /// # Safety
         /// As the C function demands.
+        #[cfg_attr(
+            not(feature = "pages"),
+            allow(dead_code, reason = "mremap is hooked only where memory is placed")
+        )]
         #[inline]
         pub(crate) unsafe fn $name($($argument: $kind),*) -> $result {
             let at = found::$name.get();
@@ -238,11 +242,6 @@ declare! {
     mremap: fn(
         address: *mut c_void, length: size_t, to: size_t, flags: c_int, at: *mut c_void
     ) -> *mut c_void;
-    mprotect: fn(address: *mut c_void, length: size_t, protection: c_int) -> c_int;
-    pkey_mprotect: fn(address: *mut c_void, length: size_t, protection: c_int, key: c_int) -> c_int;
-    shmdt: fn(address: *const c_void) -> c_int;
-    brk: fn(end: *mut c_void) -> c_int;
-    sbrk: fn(increment: isize) -> *mut c_void;
     system: fn(command: *const c_char) -> c_int;
     popen: fn(command: *const c_char, mode: *const c_char) -> *mut libc::FILE;
     unshare: fn(flags: c_int) -> c_int;

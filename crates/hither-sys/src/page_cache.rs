@@ -174,8 +174,25 @@ pub fn open(path: &Path, id: FileId) -> Result<File, OpenError> {
     if found != id || status.mode & libc::S_IFMT != libc::S_IFREG {
         return Err(OpenError::Another);
     }
+    if has_write_lease(id.device, id.inode) {
+        return Err(OpenError::Busy);
+    }
     let itself = format!("/proc/self/fd/{}", place.as_raw_fd());
     opened(itself.as_ref(), libc::O_NONBLOCK | libc::O_NOCTTY)
+}
+
+/// Whether somebody holds a write lease on a file, which opening it would break: its holder gets a
+/// signal that ends a program by default.
+fn has_write_lease(device: u64, inode: u64) -> bool {
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let file = format!("{:02x}:{:02x}:{inode}", device >> 32, device & 0xffff_ffff);
+    locks.lines().any(|line| {
+        // Such as "1: LEASE  ACTIVE    WRITE 4711 fe:00:815 0 EOF".
+        let mut words = line.split_ascii_whitespace().skip(1);
+        words.next() == Some("LEASE")
+            && words.nth(1) == Some("WRITE")
+            && words.nth(1) == Some(&file)
+    })
 }
 
 impl PageCache for ThisPageCache {

@@ -21,7 +21,7 @@
 //!   is let in. After the end of one lease process the agent ends every epoch before it starts the
 //!   next.
 //!
-//! After it has copied them:
+//! After the kernel has copied them for it ([`view::View::read`]):
 //!
 //! - each slot's *version* is the odd one that was found: the slot was not given to another block
 //!   meanwhile.
@@ -60,6 +60,12 @@ pub use crate::page_cache::FileId;
 pub const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
 const BLOCK_SHIFT: u32 = 14;
 
+/// Reads that get fewer bytes are left to the kernel. What proves that a read may be served, and
+/// has the kernel copy, takes four system calls. A read of 64 KiB from near memory then takes 1.3
+/// times as long as the page cache's, one of 32 KiB 1.4 and of 16 KiB 1.9 times: far memory has to
+/// cost more than that (2026-11; the table is in docs/results/replication.md).
+pub const READ_BYTES_MIN: usize = 64 << 10;
+
 /// Flag of a recorded access, beside [`crate::record::IN_KERNEL`]: a replica served it and the
 /// accesses that it stands for. Of a thread's served accesses one in [`SERVED_EACH`] is recorded,
 /// since recording takes as long as serving.
@@ -68,9 +74,9 @@ pub const SERVED: u16 = 2;
 /// See [`SERVED`].
 pub const SERVED_EACH: u32 = 16;
 
-/// Flag of a recorded access, beside [`crate::record::IN_KERNEL`]: at least [`LENT_BYTES_MIN`]
-/// bytes went to a stream socket, so replicas served it, or could have.
-pub const SENT: u16 = 4;
+/// Flag of a recorded access, beside [`crate::record::IN_KERNEL`]: replicas served it, or could
+/// have. It is a read of [`READ_BYTES_MIN`] or a send of [`LENT_BYTES_MIN`] bytes at least.
+pub const SERVABLE: u16 = 4;
 
 /// The least size of a send that replicas serve. Single pages and a pipe make a send of 128 KiB
 /// 5 us slower than the kernel's 8 us, or 14 us slower than its 25 us where the processor's cache

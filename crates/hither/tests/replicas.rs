@@ -43,7 +43,7 @@ fn read_beside_a_writer(folder: &Path, reads: u64, ignoring: bool) -> ([u64; 3],
     }
     let run = run
         .arg("./program")
-        .args(["read", ".", "2", &reads.to_string()])
+        .args(["read", ".", &reads.to_string()])
         .output()
         .expect("hither runs");
     let versions = stop_writer(folder, writer);
@@ -65,7 +65,7 @@ fn no_read_is_stale_or_torn_and_the_test_would_notice() {
     let folder = folder("replicas/strict");
     let folder = folder.path();
     let reads = std::env::var("HITHER_STRICT_READS").ok();
-    let reads = reads.map_or(4_000_000, |reads| reads.parse().expect("a number"));
+    let reads = reads.map_or(400_000, |reads| reads.parse().expect("a number"));
     let ([made, stale, torn], versions, figures) = read_beside_a_writer(folder, reads, false);
     if is_left_alone(&figures) {
         return;
@@ -82,7 +82,7 @@ fn no_read_is_stale_or_torn_and_the_test_would_notice() {
     if !cfg!(debug_assertions) {
         return skip("the negative control is for builds with debug assertions");
     }
-    let ([_, stale, _], ..) = read_beside_a_writer(folder, 4_000_000, true);
+    let ([_, stale, _], ..) = read_beside_a_writer(folder, 400_000, true);
     assert!(stale > 0, "an agent that ignores writers is not noticed");
 }
 
@@ -93,7 +93,7 @@ fn read_beyond_the_agent(folder: &Path, random: &mut u64, outlived: bool) -> [u6
         .wrapping_mul(6_364_136_223_846_793_005)
         .wrapping_add(1);
     let writer = start_writer(folder);
-    let script = "./program read . 2 3000000 > found.partial; mv found.partial found";
+    let script = "./program read . 300000 > found.partial; mv found.partial found";
     let mut agent = hither(folder);
     if outlived {
         agent.env("HITHER_TEST_OUTLIVE_AGENT", "1");
@@ -180,6 +180,50 @@ fn random_operations_give_what_they_give_without() {
         served += figures["reads_served"].as_u64().unwrap_or(0);
     }
     assert!(served > 100, "{served} reads served: nothing was tested");
+}
+
+/// The descriptors of all processes that stand for a removed file of this name.
+fn descriptors_of_removed(name: &str) -> usize {
+    let link = |entry: fs::DirEntry| fs::read_link(entry.path()).ok();
+    let processes = fs::read_dir("/proc").expect("proc").flatten();
+    let tables = processes.filter_map(|process| fs::read_dir(process.path().join("fd")).ok());
+    let links = tables.flat_map(|table| table.flatten().filter_map(link));
+    links
+        .filter(|link| {
+            link.to_string_lossy()
+                .ends_with(&format!("{name} (deleted)"))
+        })
+        .count()
+}
+
+/// The agent gives a removed file up, and so its space, although the program that read it goes on.
+#[test]
+fn a_removed_file_is_given_up() {
+    let folder = folder("replicas/strict");
+    let folder = folder.path();
+    let name = format!("removed-{}", std::process::id());
+    let data = folder.join(&name);
+    fs::write(&data, vec![7; 1 << 20]).expect("written");
+    let script = format!(
+        "for i in $(seq 20); do dd if={name} of=/dev/null bs=128k 2>/dev/null; done; \
+         rm {name}; touch removed; while [ ! -e enough ]; do sleep 0.01; done"
+    );
+    let run = hither(folder)
+        .args(["sh", "-c", &script])
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("hither starts");
+    let begun = Instant::now();
+    while !folder.join("removed").exists() || descriptors_of_removed(&name) > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(300), "it is kept");
+        thread::sleep(Duration::from_millis(20));
+    }
+    fs::write(folder.join("enough"), "").expect("written");
+    let figures = figures(&run.wait_with_output().expect("it ran"));
+    if !is_left_alone(&figures) {
+        assert!(figures["reads_served"].as_u64() > Some(0), "{figures}");
+        assert_eq!(figures["files_ended"], 1, "{figures}");
+    }
 }
 
 /// Sends from replicas, cut short by sockets that are full and by signals, deliver what the file

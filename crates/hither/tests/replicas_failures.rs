@@ -260,7 +260,7 @@ impl RunOfUser {
         fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("opened");
         fs::write(own.join("data"), vec![7; 64 << 10]).expect("written");
         chown(own.join("data"), Some(user), Some(user)).expect("owned");
-        let reads = "for i in $(seq 200); do dd if=data of=/dev/null bs=16k 2>/dev/null; done; \
+        let reads = "for i in $(seq 200); do dd if=data of=/dev/null bs=64k 2>/dev/null; done; \
                      touch ready; exec sleep 60";
         let run = as_user(user, &own)
             .arg(&hither)

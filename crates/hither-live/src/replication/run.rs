@@ -16,6 +16,7 @@ use hither_sys::lease_process::BREAK_TIME_MIN;
 use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
 use hither_sys::replica::agent::Replicas as Shared;
 use hither_sys::replica::{BLOCK_BYTES, NODES_MAX};
+use hither_sys::syscalls;
 
 pub(crate) use self::actuator::ReplicationActuator;
 use self::nodes::shape;
@@ -30,7 +31,7 @@ use crate::error::{Error, Result};
 pub enum Scope {
     /// Those that are on another node.
     Far,
-    /// All blocks: reading mapped memory is faster than a system call.
+    /// All blocks, for tests.
     All,
 }
 
@@ -73,7 +74,8 @@ pub(crate) fn set_up(
     };
     let nothing_is_far = nodes.len() < 2 && options.scope == Scope::Far;
     let impatient = lease::break_time().is_none_or(|time| time < BREAK_TIME_MIN);
-    let none = nothing_is_far || impatient;
+    let copies = syscalls::copies();
+    let none = nothing_is_far || impatient || !copies;
     let shared = Shared::create(&shape(&nodes, node_bytes)).map_err(Error::Session)?;
     let leases = match none || dry_run {
         true => Leases::none(shared.shared()),
@@ -88,6 +90,12 @@ pub(crate) fn set_up(
         actuator.refuse(
             "fs.lease-break-time is less than 4 seconds: \
              writers would not wait for replicas to end",
+        );
+    }
+    if !copies {
+        actuator.refuse(
+            "process_vm_writev is not available (a seccomp filter, or a kernel without \
+             CONFIG_CROSS_MEMORY_ATTACH)",
         );
     }
     Ok(Setup {

@@ -34,10 +34,24 @@ pub(super) fn transferred(
     sp: *const u64,
     rbp: u64,
 ) {
+    transferred_with(op, 0, fd, position, result, sp, rbp);
+}
+
+/// As [`transferred`], with flags of the record.
+#[inline]
+pub(super) fn transferred_with(
+    op: Op,
+    flags: u16,
+    fd: i32,
+    position: Position,
+    result: isize,
+    sp: *const u64,
+    rbp: u64,
+) {
     #[cfg(feature = "pages")]
     crate::pages::apply_bind_requests();
     if result > 0 {
-        record(op, 0, fd, position, result as u64, Caller { sp, rbp });
+        record(op, flags, fd, position, result as u64, Caller { sp, rbp });
     }
 }
 

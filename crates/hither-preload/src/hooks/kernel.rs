@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint};
 
 use hither_sys::record::{IN_KERNEL, Op};
-use hither_sys::replica::{LENT_BYTES_MIN, SENT, SERVED};
+use hither_sys::replica::{LENT_BYTES_MIN, SERVABLE, SERVED};
 use libc::{off_t, size_t, ssize_t};
 
 use super::{after_call, trampoline};
@@ -73,7 +73,7 @@ macro_rules! sending {
                     // SAFETY: the program's own call.
                     true => unsafe {
                         replicas::send(to, from, offset, count, |at, sent| {
-                            let flags = SERVED | IN_KERNEL | SENT;
+                            let flags = SERVED | IN_KERNEL | SERVABLE;
                             let at = Position::At(at);
                             after_call::record(Op::Read, flags, from, at, sent, caller);
                         })
@@ -88,12 +88,11 @@ macro_rules! sending {
                 };
                 // SAFETY: the program's own call, passed on but for what was sent already.
                 let result = unsafe { real::$real(to, from, offset, left) };
-                let flags = if could_be_served(to, result) { SENT } else { 0 };
+                let flags = if could_be_served(to, result) { SERVABLE } else { 0 };
                 // SAFETY: the call took the offset, so it is null or valid.
                 unsafe {
                     both_sides(flags, (from, offset), (to, std::ptr::null()), result, caller);
                 };
-                replicas::was_sent(offset, result);
                 match sent {
                     0 => result,
                     _ => sent as ssize_t + result.max(0),

@@ -18,7 +18,7 @@ use libc::{off_t, size_t};
 
 use super::{after_call, explicit, trampoline};
 use crate::signature::Caller;
-use crate::{access, buffers, lifecycle, real};
+use crate::{access, lifecycle, real};
 
 #[cfg(feature = "pages")]
 use {crate::pages, hither_sys::record::RegionKind};
@@ -114,6 +114,7 @@ macro_rules! mapping {
                 sp: *const u64,
                 rbp: u64,
             ) -> *mut c_void {
+                #[cfg(feature = "pages")]
                 mapping(address, length, flags);
                 // SAFETY: the program's own call, passed on.
                 let result = unsafe { real::$real(address, length, protection, flags, fd, offset) };
@@ -151,7 +152,6 @@ unsafe extern "C-unwind" fn munmap_hook(
         pages::apply_bind_requests();
         pages::ending(address as u64, length);
     }
-    buffers::changed();
     // Before the call: once the range is free, another thread's mapping may get the same address.
     let mapped = recall(address as u64);
     // SAFETY: the program's own call, passed on.
@@ -166,16 +166,10 @@ unsafe extern "C-unwind" fn munmap_hook(
 }
 
 /// Before a mapping: it replaces what lies at a fixed address.
-#[cfg_attr(
-    not(feature = "pages"),
-    expect(unused_variables, reason = "only regions are known by where they are")
-)]
+#[cfg(feature = "pages")]
 fn mapping(address: *mut c_void, length: size_t, flags: c_int) {
-    #[cfg(feature = "pages")]
     pages::apply_bind_requests();
     if flags & libc::MAP_FIXED != 0 {
-        buffers::changed();
-        #[cfg(feature = "pages")]
         pages::ending(address as u64, length);
     }
 }
@@ -203,7 +197,6 @@ unsafe extern "C-unwind" fn mremap_hook(
     _rbp: u64,
 ) -> *mut c_void {
     pages::apply_bind_requests();
-    buffers::changed();
     // First: a call that would move a range onto itself fails, and leaves it as it was.
     let moved = pages::moving(address as u64, length);
     if flags & libc::MREMAP_FIXED != 0 {

@@ -20,7 +20,6 @@ mod close;
 pub(crate) mod exec;
 mod kernel;
 mod map;
-mod memory;
 mod open;
 #[cfg(feature = "pages")]
 pub(crate) mod openmp;

@@ -60,7 +60,7 @@ fn or_missing(real: *mut c_void) -> *const c_void {
 
 /// The child has descriptors of its own and its parent's memory.
 extern "C" fn about_to_vfork() -> *const c_void {
-    lifecycle::before_vfork();
+    lifecycle::all_shared();
     or_missing(real::VFORK.get())
 }
 

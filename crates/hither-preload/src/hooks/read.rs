@@ -64,10 +64,9 @@ macro_rules! reading {
                 }
                 // SAFETY: the program's own call, passed on.
                 let result = unsafe { real::$real(fd, $($argument),*) };
-                after_call::transferred(Op::Read, fd, position, result, sp, rbp);
+                let flags = replicas::flags(fd, position, to, result);
+                after_call::transferred_with(Op::Read, flags, fd, position, result, sp, rbp);
                 read_placement::was_read(fd, position, result);
-                // SAFETY: the call was made with these.
-                unsafe { replicas::was_read(fd, position, to, result) };
                 result
             }
         )*

@@ -10,7 +10,7 @@ use hither_sys::record::Op;
 use hither_sys::syscalls;
 use libc::FILE;
 
-use super::after_call::transferred;
+use super::after_call::{transferred, transferred_with};
 use super::read::serve;
 use crate::request::Destination;
 use crate::request::Position::BeforeCurrent;
@@ -155,10 +155,9 @@ unsafe extern "C-unwind" fn read_hook(
     // SAFETY: libc's own call, passed on.
     let result = unsafe { call(&REAL_READ, stream, buffer, count) };
     if result > 0 {
-        transferred(Op::Read, fd, BeforeCurrent, result, sp, rbp);
+        let flags = replicas::flags(fd, BeforeCurrent, to, result);
+        transferred_with(Op::Read, flags, fd, BeforeCurrent, result, sp, rbp);
         read_placement::was_read(fd, BeforeCurrent, result);
-        // SAFETY: the call was made with these.
-        unsafe { replicas::was_read(fd, BeforeCurrent, to, result) };
     }
     result
 }

@@ -4,39 +4,41 @@
 //! agent's replicas, and [`table`] which descriptor stands for a file that has some.
 //!
 //! A read is served if the file behind its descriptor has replicas of all that it asks for, and the
-//! checks of [`hither_sys::replica`] hold after the copy; otherwise the real call is made, as if
-//! nothing had been tried. What must be known beforehand:
+//! checks of [`hither_sys::replica`] hold; otherwise the real call is made. The kernel is asked
+//! about all else in the call itself, since whatever this library knows of descriptors and memory a
+//! program can change unseen, by a system call of its own:
 //!
-//! - *The file*, from the descriptor (`table`). Whatever closes or replaces descriptors has the
-//!   table forget; where that cannot be seen (descriptors shared with or unshared from another
-//!   process, io_uring, stdio of an unknown layout), no read is served in this process any more.
-//! - *The buffer* ([`crate::buffers`]). The kernel fails with EFAULT where a copy would kill the
-//!   program, so only memory that the kernel has written to is copied to.
-//! - *The offset*, for `read` and `readv`. It stays in the kernel: it is moved on first, which is
-//!   atomic and makes the range this read's, and then the range is served; if it cannot be after
-//!   all, by a real `pread`. Only of descriptors that this process has opened and not shared since:
-//!   where the file ends the offset must be put back, which others could see.
+//! - *The file*: `fstat` says which one the descriptor stands for ([`table`]).
+//! - *The right to read it*: the kernel reads a byte of it into the buffer (`pread`).
+//! - *The buffer*: the kernel copies (`process_vm_writev`), and stops where the program may not
+//!   write. Then the real call is made, which says what it has to say.
+//! - *The offset*, for `read`: it stays in the kernel. The range at it is copied, and then the
+//!   offset is moved. Only of descriptors that this process has opened and not shared since, and
+//!   while it has one thread: with another thread, the number may come to mean another file in
+//!   between, whose offset would be moved. If the offset was moved by somebody else after all, the
+//!   range that is this call's is read by a real `pread`.
 //!
-//! A served call is a cancellation point, as the real one is. One in [`SERVED_EACH`] is recorded.
+//! This costs four system calls, or six, so reads of less than [`READ_BYTES_MIN`] are the kernel's,
+//! as vectored reads are. A served call is a cancellation point, as the real one is. One in
+//! [`SERVED_EACH`] is recorded.
 //!
+//! [`READ_BYTES_MIN`]: hither_sys::replica::READ_BYTES_MIN
 //! [`SERVED_EACH`]: hither_sys::replica::SERVED_EACH
 //!
-//! Differences that remain: the access time is as old as the last read that reached the kernel, at
-//! most six hours more than relatime allows; watches of inotify and fanotify for accesses, counters
-//! of read calls in /proc and tracers do not see what is served.
+//! Differences that remain: the counters in /proc and tracers see one byte read; protection keys
+//! (pkeys) of the calling thread are checked at the first byte of the buffer alone.
 
 mod read;
 mod send;
 mod table;
 mod view;
 
-pub(crate) use self::read::{serve, was_read, was_sent};
+pub(crate) use self::read::{flags, serve};
 pub(crate) use self::send::{Sent, is_stream, send};
-pub(crate) use self::table::{TABLE, opened};
-pub(crate) use self::view::{before_vfork, may_serve, single_threaded, start, stop};
+pub(crate) use self::table::TABLE;
+pub(crate) use self::view::{may_serve, single_threaded, start, stop};
 
 /// After a fork, in the child.
 pub(crate) fn forked() {
-    crate::buffers::changed();
     send::forked();
 }

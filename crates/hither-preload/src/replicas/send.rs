@@ -11,10 +11,11 @@
 //! those of [`LENT_BYTES_MIN`] bytes or more. From the first block without a replica on, the kernel
 //! sends.
 //!
-//! Differences that remain: while a send waits for its peer ([`SENDS_MAX`] at a time), there are
-//! two more descriptors. A child of a `fork` by another thread keeps them until it executes a
-//! program, and a handler that leaves by `longjmp` leaves them behind. A signal between two pieces
-//! runs its handler there, and the call goes on, as if the signal had come before the call.
+//! Differences that remain: while a send waits for its peer, of [`SENDS_MAX`] at a time, there are
+//! three descriptors more, which a child of a `fork` by another thread keeps until it executes
+//! something, and which a handler that leaves by `longjmp` leaves behind. A signal that comes
+//! between two pieces runs its handler there, and the call goes on, as if it had come before the
+//! call.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,8 +25,7 @@ use hither_sys::syscalls;
 use libc::{c_int, iovec, off_t};
 
 use super::table;
-use super::view::{is_recorded, is_vfork_child, stop, view};
-use crate::buffers;
+use super::view::{is_recorded, single_threaded, stop, view};
 
 /// The capacity of a pipe.
 const PIPE_BYTES: usize = 64 << 10;
@@ -67,6 +67,8 @@ enum SendEnd {
     Over,
     /// The socket has taken less than it was offered.
     Short,
+    /// The program's offset may not be written to any more.
+    Unwritable,
     Error(c_int),
 }
 
@@ -97,12 +99,12 @@ pub(crate) unsafe fn send(
         return None;
     }
     let of = table::matched(view, from)?;
-    if !view.lends() || is_vfork_child() {
+    if !view.lends() {
         return None;
     }
-    // SAFETY: as the caller says.
-    let start = unsafe { start(from, offset) }?;
-    // The kernel refuses these.
+    let offset = Offset::of(from, offset)?;
+    let start = offset.read()?;
+    // What the kernel refuses.
     i64::try_from(count).ok()?.checked_add_unsigned(start)?;
     let count = count.min(SEND_BYTES_MAX);
     let there = view.bytes(of).saturating_sub(start);
@@ -115,28 +117,19 @@ pub(crate) unsafe fn send(
         SKIP.set(skip - 1);
         return None;
     }
-    if !is_stream(to) {
+    if !table::is_file(view, of, from) || !is_stream(to) || !may_send(to, from, start) {
         return None;
     }
+    // Another thread may close `to` amid the call, and a connection get its number that is to get
+    // none of this.
+    let to = Duplicate::of(to)?;
     let pipe = Pipe::new()?;
     let refer_next = |done: usize| {
         let length = (there - done).min(PIPE_BYTES);
         view.lend(of, start + done as u64, length, |pieces| pipe.refer(pieces))
     };
-    let moved = |done: usize| {
-        let at = start + done as u64;
-        match offset.is_null() {
-            // As the kernel does it: the offset is read before and set after. It was read, so this
-            // does not fail.
-            true => {
-                let _ = syscalls::seek(from, at as i64, libc::SEEK_SET);
-                table::put_offset(from, at);
-            }
-            // SAFETY: the kernel has written there, and this call is to.
-            false => unsafe { offset.write_unaligned(at as off_t) },
-        }
-    };
-    let (sent, end) = through(&pipe, to, there, refer_next, moved);
+    let moved = |done: usize| offset.write(start + done as u64);
+    let (sent, end) = through(&pipe, to.0, there, refer_next, moved);
     drop(pipe);
     if sent < LENT_BYTES_MIN {
         SKIP.set(SKIPPED_SENDS_AFTER_SHORT);
@@ -153,32 +146,111 @@ pub(crate) unsafe fn send(
         // kernel to refuse.
         SendEnd::Error(libc::EINVAL | libc::EBADF) if sent == 0 => None,
         SendEnd::Error(error) if sent == 0 => Some(Sent::Failed(error)),
+        // The kernel says so after it has sent, too.
+        SendEnd::Unwritable => Some(Sent::Failed(libc::EFAULT)),
         _ => Some(Sent::All(sent as isize)),
     }
 }
 
-/// The offset at which a send begins, if it can be read.
+/// Whether the kernel would send: from a file that may be read, to something that may be written
+/// to. A send of nothing answers that, and a byte of the file, as for reads.
+fn may_send(to: c_int, from: c_int, start: u64) -> bool {
+    let mut at = start as off_t;
+    let arguments = [to as usize, from as usize, (&raw mut at) as usize, 0, 0, 0];
+    // SAFETY: the kernel reads and writes the offset.
+    if unsafe { syscalls::syscall(libc::SYS_sendfile, arguments) } != 0 {
+        return false;
+    }
+    let mut byte = 0;
+    // SAFETY: there is room for the byte.
+    unsafe { syscalls::read_at(from, &raw mut byte, 1, start) == 1 }
+}
+
+/// Where a send begins and ends: the offset that the program gives, which the kernel is to read and
+/// write, since it may not be there; or the one of the file.
+#[derive(Clone, Copy)]
+enum Offset {
+    /// The descriptor's, where no other thread could give the number to another file.
+    OfFile(c_int),
+    At(*mut off_t),
+}
+
+impl Offset {
+    fn of(from: c_int, given: *mut off_t) -> Option<Offset> {
+        match given.is_null() {
+            true => single_threaded().then_some(Offset::OfFile(from)),
+            false => Some(Offset::At(given)),
+        }
+    }
+
+    fn read(self) -> Option<u64> {
+        let at = match self {
+            Offset::OfFile(from) => return syscalls::seek(from, 0, libc::SEEK_CUR).ok(),
+            Offset::At(at) => at,
+        };
+        let mut read: off_t = 0;
+        // SAFETY: there is room for the number here.
+        unsafe { copied(at, &raw mut read) }.then_some(())?;
+        u64::try_from(read).ok()
+    }
+
+    /// Whether it could be written.
+    fn write(self, value: u64) -> bool {
+        match self {
+            // As the kernel does it: the offset is read before and set after. It was read, so this
+            // does not fail.
+            Offset::OfFile(from) => syscalls::seek(from, value as i64, libc::SEEK_SET).is_ok(),
+            Offset::At(at) => {
+                let value = value as off_t;
+                // SAFETY: the program's call is to write there.
+                unsafe { copied(&raw const value, at) }
+            }
+        }
+    }
+}
+
+/// Has the kernel copy a number: whether it could.
 ///
 /// # Safety
-/// As [`send`].
-unsafe fn start(from: c_int, offset: *mut off_t) -> Option<u64> {
-    if offset.is_null() {
-        return syscalls::seek(from, 0, libc::SEEK_CUR).ok();
+/// Nobody relies on what lies at `to`. Neither need be mapped.
+unsafe fn copied(from: *const off_t, to: *mut off_t) -> bool {
+    let piece = iovec {
+        iov_base: from.cast_mut().cast(),
+        iov_len: size_of::<off_t>(),
+    };
+    // SAFETY: it is this process's id, and as the caller says.
+    let copied = unsafe { syscalls::copy_to(syscalls::pid(), &[piece], to.cast()) };
+    copied == size_of::<off_t>()
+}
+
+/// A descriptor of this call's for what another one stands for.
+struct Duplicate(c_int);
+
+impl Duplicate {
+    fn of(fd: c_int) -> Option<Duplicate> {
+        // Above those that a program without standard descriptors may be about to make.
+        let arguments = [fd as usize, libc::F_DUPFD_CLOEXEC as usize, 3, 0, 0, 0];
+        // SAFETY: the call takes no memory.
+        let made = unsafe { syscalls::syscall(libc::SYS_fcntl, arguments) };
+        (made >= 0).then_some(Duplicate(made as c_int))
     }
-    let seen = buffers::are_writable(offset as u64, size_of::<off_t>());
-    // SAFETY: the kernel has written there for the program, which asks for it again.
-    seen.then(|| unsafe { offset.read_unaligned() })
-        .and_then(|offset| u64::try_from(offset).ok())
+}
+
+impl Drop for Duplicate {
+    fn drop(&mut self) {
+        syscalls::close(self.0);
+    }
 }
 
 /// Sends what `refer_next` makes a pipe refer to, piece by piece, up to `there` bytes. Returns how
-/// many went, and why no more. `moved` is called after each piece.
+/// many went, and why no more. `moved` is called after each piece, and says whether it could note
+/// that.
 fn through(
     pipe: &Pipe,
     to: c_int,
     there: usize,
     refer_next: impl Fn(usize) -> Option<usize>,
-    moved: impl Fn(usize),
+    moved: impl Fn(usize) -> bool,
 ) -> (usize, SendEnd) {
     let mut done = 0;
     while done < there {
@@ -189,7 +261,9 @@ fn through(
         match pipe.splice(to, referred, done + referred < there) {
             Ok(sent) => {
                 done += sent;
-                moved(done);
+                if !moved(done) {
+                    return (done, SendEnd::Unwritable);
+                }
                 if sent < referred {
                     return (done, SendEnd::Short);
                 }

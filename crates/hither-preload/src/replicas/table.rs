@@ -1,10 +1,8 @@
-//! Which descriptor refers to a file with replicas, and whether its offset belongs to this process
-//! alone.
+//! Which descriptor is thought to stand for a file with replicas.
 //!
-//! A row has a word for the file, as in [`crate::files`]. There a word that is wrong for a moment
-//! costs a line of a trace; here it would return another file's bytes. So a word has a tag that
-//! changes whenever the row is cleared: what one thread finds out about a descriptor is not entered
-//! if another one has closed it meanwhile.
+//! These are hints, which spare most calls the question: a program can change a descriptor unseen
+//! (by a system call of its own, in a table that threads do not share, within stdio). Each read
+//! that is served asks the kernel what the descriptor stands for at that moment ([`is_file`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +11,7 @@ use hither_sys::replica::view::{Match, View};
 use hither_sys::syscalls;
 
 use crate::descriptor_table::{Row, Table};
-use crate::{files, session};
+use crate::session;
 
 /// The low bits of a word: what it says.
 const KIND_MASK: u64 = 3;
@@ -26,73 +24,53 @@ const ABSENT: u64 = 2;
 /// The bits above have the number and the epoch of the file.
 const MATCHED: u64 = 3;
 
-/// The uppermost bits are the tag.
-const TAG_SHIFT: u32 = 48;
-const TAG_MASK: u64 = u64::MAX << TAG_SHIFT;
-/// The bits of a generation that are kept.
-const GENERATION_MASK: u64 = (1 << (TAG_SHIFT - 2)) - 1;
+/// The bits above the kind.
+const BODY_SHIFT: u32 = 2;
+/// A generation as far as it is kept.
+const GENERATION: u64 = u64::MAX >> BODY_SHIFT;
 const FILE_BITS: u32 = 12;
-const EPOCH_BITS: u32 = TAG_SHIFT - 2 - FILE_BITS;
-
-/// No offset is known, or somebody is about to move it.
-const TAKEN: u64 = u64::MAX;
+const EPOCH_BITS: u32 = u64::BITS - BODY_SHIFT - FILE_BITS;
 
 /// A descriptor without a row is not served.
 #[repr(C)]
 pub(crate) struct Descriptor {
     word: AtomicU64,
-    /// Where its offset was last known to be: a guess, since others may move it.
-    offset: AtomicU64,
 }
 
 pub(crate) static TABLE: Table<Descriptor> = Table::new();
 
-// SAFETY: two words, of which zeroes are values.
+// SAFETY: a word, of which zero is a value.
 unsafe impl Row for Descriptor {
     fn is_blank(&self) -> bool {
         self.word.load(Ordering::Relaxed) == 0
     }
 
     fn forget(&self) {
-        self.offset.store(TAKEN, Ordering::Relaxed);
-        let next = |word: u64| Some((word & TAG_MASK).wrapping_add(1 << TAG_SHIFT) | UNKNOWN);
-        // It never refuses.
-        let _ = self
-            .word
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, next);
+        self.word.store(UNKNOWN, Ordering::Relaxed);
     }
 }
 
-/// The program has just opened `fd`, which was forgotten before: its offset is 0.
-pub(crate) fn opened(fd: i32) {
-    put_offset(fd, 0);
-}
-
-/// The replicas of the file behind `fd`.
+/// The replicas of the file that `fd` is thought to stand for.
 #[inline]
 pub(super) fn matched(view: &View, fd: i32) -> Option<Match> {
     let descriptor = TABLE.row(fd)?;
-    let word = descriptor.word.load(Ordering::Acquire);
+    let word = descriptor.word.load(Ordering::Relaxed);
     match word & KIND_MASK {
         MATCHED => {
             let of = unpack(word);
             match view.is_over(of) {
                 false => Some(of),
-                true => look_up(view, fd, descriptor, word),
+                true => look_up(view, fd, descriptor),
             }
         }
         REFUSED => None,
-        ABSENT if generation(word) == view.generation() & GENERATION_MASK => None,
-        _ => look_up(view, fd, descriptor, word),
+        ABSENT if word >> BODY_SHIFT == view.generation() & GENERATION => None,
+        _ => look_up(view, fd, descriptor),
     }
 }
 
-fn generation(word: u64) -> u64 {
-    (word & !TAG_MASK) >> 2
-}
-
 fn unpack(word: u64) -> Match {
-    let body = (word & !TAG_MASK) >> 2;
+    let body = word >> BODY_SHIFT;
     Match {
         file: (body & ((1 << FILE_BITS) - 1)) as u32,
         epoch: body >> FILE_BITS,
@@ -101,42 +79,46 @@ fn unpack(word: u64) -> Match {
 
 fn pack(of: Match) -> Option<u64> {
     let fits = of.file < 1 << FILE_BITS && of.epoch < 1 << EPOCH_BITS;
-    fits.then_some((of.epoch << FILE_BITS | u64::from(of.file)) << 2 | MATCHED)
+    fits.then_some((of.epoch << FILE_BITS | u64::from(of.file)) << BODY_SHIFT | MATCHED)
 }
 
-/// Finds out what `fd` refers to; `word` was its word before.
+/// Finds out what `fd` stands for.
 #[cold]
-fn look_up(view: &View, fd: i32, descriptor: &Descriptor, word: u64) -> Option<Match> {
-    // The child of a vfork finds out about its own descriptors, and enters nothing of it in its
-    // parent's table.
+fn look_up(view: &View, fd: i32, descriptor: &Descriptor) -> Option<Match> {
+    // The child of a vfork has its own descriptors, and its parent's table.
     if !session::owns_descriptors() {
         return None;
     }
-    let generation = view.generation() & GENERATION_MASK;
-    let found = match is_served(fd) {
+    let generation = view.generation() & GENERATION;
+    let found = match may_be_served(fd) {
         None => Err(REFUSED),
         Some(id) => match view.find(id) {
-            None => Err(generation << 2 | ABSENT),
+            None => Err(generation << BODY_SHIFT | ABSENT),
             Some(of) => Ok(of),
         },
     };
-    let body = match found {
+    let word = match found {
         Ok(of) => pack(of)?,
-        Err(body) => body,
+        Err(word) => word,
     };
-    let entered = descriptor.word.compare_exchange(
-        word,
-        word & TAG_MASK | body,
-        Ordering::AcqRel,
-        Ordering::Relaxed,
-    );
-    // Otherwise another thread has closed it, or found out the same.
-    entered.ok().and(found.ok())
+    descriptor.word.store(word, Ordering::Relaxed);
+    found.ok()
+}
+
+/// Whether `fd`, in this thread and at this moment, stands for the file of a match. The file's
+/// lease keeps its inode, so that no other file gets the number while the match holds.
+#[inline]
+pub(super) fn is_file(view: &View, of: Match, fd: i32) -> bool {
+    let same = view.identity(of) == syscalls::identity(fd).ok();
+    if !same {
+        TABLE.forget(fd);
+    }
+    same
 }
 
 /// The file behind `fd`, if reads of it may be served: a regular one, opened for reading alone and
 /// through the page cache.
-fn is_served(fd: i32) -> Option<FileId> {
+fn may_be_served(fd: i32) -> Option<FileId> {
     let flags = syscalls::status_flags(fd).ok()?;
     if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & (libc::O_DIRECT | libc::O_PATH) != 0 {
         return None;
@@ -147,47 +129,4 @@ fn is_served(fd: i32) -> Option<FileId> {
         inode: status.inode,
         birth_ns: status.birth_ns,
     })
-}
-
-/// Takes the offset at which `fd` is believed to be, if that belongs to this process alone and
-/// `fits`. Until it is put back no other thread gets it.
-pub(super) fn take_offset(fd: i32, fits: impl FnOnce(u64) -> bool) -> Option<u64> {
-    let descriptor = TABLE.row(fd)?;
-    if !files::is_alone(fd) {
-        return None;
-    }
-    let offset = descriptor.offset.load(Ordering::Relaxed);
-    if offset == TAKEN || !fits(offset) {
-        return None;
-    }
-    let taken =
-        descriptor
-            .offset
-            .compare_exchange(offset, TAKEN, Ordering::Acquire, Ordering::Relaxed);
-    taken.ok()
-}
-
-/// Sets the offset of `fd`.
-pub(super) fn put_offset(fd: i32, offset: u64) {
-    if let Some(descriptor) = TABLE.row(fd) {
-        descriptor.offset.store(offset, Ordering::Release);
-    }
-}
-
-/// The kernel has read `length` bytes at the offset of `fd`. It is asked for the offset if that is
-/// needed.
-pub(super) fn moved_on(fd: i32, length: u64) {
-    let Some(descriptor) = TABLE.row(fd) else {
-        return;
-    };
-    if descriptor.word.load(Ordering::Relaxed) & KIND_MASK != MATCHED || !files::is_alone(fd) {
-        let offset = descriptor.offset.load(Ordering::Relaxed);
-        if offset != TAKEN {
-            descriptor.offset.store(offset + length, Ordering::Relaxed);
-        }
-        return;
-    }
-    if let Ok(offset) = syscalls::seek(fd, 0, libc::SEEK_CUR) {
-        descriptor.offset.store(offset, Ordering::Relaxed);
-    }
 }

@@ -11,22 +11,17 @@ use hither_sys::replica::view::View;
 use hither_sys::syscalls;
 
 use super::table::TABLE;
-use crate::{arena, process};
+use crate::arena;
 
 static VIEW: AtomicPtr<View> = AtomicPtr::new(std::ptr::null_mut());
 /// glibc's word on whether there is one thread only, where it has one (2.32).
 static SINGLE: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 
-thread_local! {
-    /// The thread has called `vfork`: it may be the child by now, whose descriptors are its own
-    /// while its memory is its parent's.
-    static MAY_BE_VFORK_CHILD: Cell<bool> = const { Cell::new(false) };
-}
-
 /// Has reads served in this process from now on, where there is something to serve them from. Opens
 /// files; to be called when the library is loaded.
 pub(crate) fn start(session: &ProgramSession) {
-    if !session.files() {
+    // A filter that is not the agent's may end a program for what serving a read takes.
+    if !session.files() || session.is_confined() {
         return;
     }
     // A program that may have little address space has other uses for it.
@@ -63,22 +58,6 @@ pub(crate) fn may_serve() -> bool {
 pub(super) fn view() -> Option<&'static View> {
     // SAFETY: it is null or the view made by `start`, which is never freed.
     unsafe { VIEW.load(Ordering::Acquire).as_ref() }
-}
-
-/// This thread is about to call `vfork`.
-pub(crate) fn before_vfork() {
-    MAY_BE_VFORK_CHILD.set(true);
-}
-
-/// Whether this is the child of a `vfork`, which has other descriptors than the tables describe.
-#[inline]
-pub(super) fn is_vfork_child() -> bool {
-    if !MAY_BE_VFORK_CHILD.get() {
-        return false;
-    }
-    let another = process::id() != syscalls::pid();
-    MAY_BE_VFORK_CHILD.set(another);
-    another
 }
 
 /// Whether there is one thread only.

@@ -1,5 +1,8 @@
-//! A program's side of replicas. Nothing here makes a system call once the mappings are made, takes
-//! a lock, allocates or panics.
+//! A program's side of replicas. Nothing here takes a lock, allocates or panics.
+//!
+//! The kernel copies (`process_vm_writev` to this process), as it does for a read: where memory of
+//! the program's may not be written to it says so, even if another thread unmaps it meanwhile. A
+//! copy by the processor would end the program there.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering, fence};
@@ -36,18 +39,22 @@ struct Found {
 }
 
 impl Found {
-    /// Its pieces: where they are, and how long.
-    #[inline]
-    fn pieces(&self) -> impl Iterator<Item = (*const u8, usize)> {
+    /// Where its pieces are, and how long: of [`Found::blocks`] blocks.
+    fn vector(&self) -> [iovec; LOOKUP_BLOCKS_MAX] {
+        let nothing = iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        let mut pieces = [nothing; LOOKUP_BLOCKS_MAX];
         let mut done = 0;
         let places = self.places.iter().take(self.blocks);
-        places.map(move |&(slot, _)| {
+        for (piece, &(slot, _)) in pieces.iter_mut().zip(places) {
             let at = (self.within + done) % BLOCK_BYTES as usize;
-            let length = (BLOCK_BYTES as usize - at).min(self.count - done);
-            done += length;
-            let from = self.arena.wrapping_add((slot << BLOCK_SHIFT) + at);
-            (from.cast_const(), length)
-        })
+            piece.iov_base = self.arena.wrapping_add((slot << BLOCK_SHIFT) + at).cast();
+            piece.iov_len = (BLOCK_BYTES as usize - at).min(self.count - done);
+            done += piece.iov_len;
+        }
+        pieces
     }
 }
 
@@ -157,12 +164,26 @@ impl View {
         None
     }
 
+    /// Device and inode number of a file, as of a match that may be over by now.
+    #[inline]
+    pub fn identity(&self, of: Match) -> Option<(u64, u64)> {
+        let file = self.control.file(of.file as usize)?;
+        let device = file.device.load(Ordering::Relaxed);
+        Some((device, file.inode.load(Ordering::Relaxed)))
+    }
+
     /// The size of a file as of a match that may be over by now, to see beforehand where a read
     /// would end.
     #[inline]
     pub fn bytes(&self, of: Match) -> u64 {
         let file = self.control.file(of.file as usize);
         file.map_or(0, |file| file.bytes.load(Ordering::Relaxed))
+    }
+
+    /// Whether what was read of a match until now is what a read at this moment would return.
+    pub fn is_current(&self, of: Match) -> bool {
+        let file = self.control.file(of.file as usize);
+        self.is_kept() && file.is_some_and(|file| file.epoch.load(Ordering::Acquire) == of.epoch)
     }
 
     /// Whether a match is over: the file has no replicas, or others.
@@ -204,33 +225,30 @@ impl View {
         (entry.load(Ordering::Acquire) as usize).checked_sub(1)
     }
 
-    /// Copies what a read of `count` bytes at `offset` would return to `to`: less than `count`
-    /// bytes only where the file ends. `None` if it cannot; what lies at `to` is then as it was, or
-    /// wiped where something was copied in vain: a program may have zeroed its buffer to see where
-    /// a shorter read ends.
+    /// Has the kernel copy what a read of `count` bytes at `offset` would return to `to`: less than
+    /// `count` bytes only where the file ends. `None` if it cannot, or where memory at `to` may not
+    /// be written to; what lies at `to` is then as it was, or wiped where something was copied in
+    /// vain: a program may have zeroed its buffer to see where a shorter read ends.
     ///
     /// # Safety
-    /// `count` bytes at `to` are the caller's to write.
-    #[inline]
+    /// What lies at `to` is nobody's but whoever asked for these bytes there. It need not be
+    /// mapped.
     pub unsafe fn read(&self, of: Match, offset: u64, to: *mut u8, count: usize) -> Option<usize> {
         let left = self.bytes(of).saturating_sub(offset);
         let count = count.min(usize::try_from(left).unwrap_or(usize::MAX));
+        // Asked for each time: a child of a fork that nobody saw would write to its parent.
+        let process = syscalls::pid();
         let mut done = 0;
         loop {
+            let at = offset + done as u64;
             // SAFETY: as the caller says; `done` bytes are behind.
-            let part = unsafe {
-                self.read_part(
-                    of,
-                    offset + done as u64,
-                    to.wrapping_add(done),
-                    count - done,
-                )
-            };
+            let part =
+                unsafe { self.read_part(process, of, at, to.wrapping_add(done), count - done) };
             done += match part {
                 Ok(part) => part,
                 Err(copied) => {
                     // SAFETY: so many bytes were copied there.
-                    unsafe { to.write_bytes(0, done + copied) };
+                    unsafe { wipe(process, to, done + copied) };
                     return None;
                 }
             };
@@ -244,25 +262,22 @@ impl View {
     ///
     /// # Safety
     /// As [`View::read`].
-    #[inline]
     unsafe fn read_part(
         &self,
+        process: u32,
         of: Match,
         offset: u64,
         to: *mut u8,
         count: usize,
     ) -> Result<usize, usize> {
         let found = self.find_blocks(of, offset, count).ok_or(0_usize)?;
-        let mut done = 0;
-        for (from, length) in found.pieces() {
-            // SAFETY: the piece lies in the arena, which is mapped and sealed against being cut; at
-            // `to` there is room for `count` bytes, of which `done` are behind.
-            unsafe { copy(to.wrapping_add(done), from, length) };
-            done += length;
-        }
-        match self.are_unchanged(&found) {
-            true => Ok(done),
-            false => Err(done),
+        let pieces = found.vector();
+        // SAFETY: as the caller says.
+        let copied =
+            unsafe { syscalls::copy_to(process, pieces.get(..found.blocks).unwrap_or(&[]), to) };
+        match copied == found.count && self.are_unchanged(&found) {
+            true => Ok(copied),
+            false => Err(copied),
         }
     }
 
@@ -285,16 +300,8 @@ impl View {
         let left = self.bytes(of).saturating_sub(offset);
         let count = count.min(usize::try_from(left).unwrap_or(usize::MAX));
         let found = self.find_blocks(of, offset, count)?;
-        let nothing = iovec {
-            iov_base: std::ptr::null_mut(),
-            iov_len: 0,
-        };
-        let mut lent = [nothing; LOOKUP_BLOCKS_MAX];
-        for (piece, (from, length)) in lent.iter_mut().zip(found.pieces()) {
-            piece.iov_base = from.cast_mut().cast();
-            piece.iov_len = length;
-        }
-        let lent = lent.get(..found.blocks).filter(|_| self.lends())?;
+        let pieces = found.vector();
+        let lent = pieces.get(..found.blocks).filter(|_| self.lends())?;
         let taken = take(lent);
         self.are_unchanged(&found).then_some(taken)
     }
@@ -303,7 +310,6 @@ impl View {
     /// `None` if not all of it does, or may not be of use by now.
     #[inline]
     fn find_blocks(&self, of: Match, offset: u64, count: usize) -> Option<Found> {
-        let file = self.control.file(of.file as usize)?;
         let (directory, node) = (self.directory(of), self.node());
         let arena = self.arenas.get(node)?.load(Ordering::Relaxed);
         let within = (offset % BLOCK_BYTES) as usize;
@@ -326,8 +332,7 @@ impl View {
         }
         // All that was found until here was filled under the lease of this epoch, which is still
         // held.
-        let kept = self.is_kept() && file.epoch.load(Ordering::Acquire) == of.epoch;
-        kept.then_some(Found {
+        self.is_current(of).then_some(Found {
             node,
             arena,
             within,
@@ -376,49 +381,20 @@ impl View {
     }
 }
 
-/// Copies bytes that another process may be writing meanwhile: as the processor does it, so that no
-/// compiler relies on their staying as they are. As fast as memcpy for 4 KiB (35 ns, 2026-11), 5 ns
-/// slower for 512 bytes. A processor that does not say that it moves bytes fast (before 2012, or
-/// emulated) moves words, as the kernel has it do.
+/// Wipes what was copied in vain.
 ///
 /// # Safety
-/// `length` bytes at `from` can be read, and as many at `to` be written, by this process; the two
-/// do not overlap.
-#[inline]
-unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("ermsb") {
-        // SAFETY: as the caller says; the ABI has the direction flag clear.
-        unsafe {
-            std::arch::asm!(
-                "rep movsb",
-                inout("rdi") to => _,
-                inout("rsi") from => _,
-                inout("rcx") length => _,
-                options(nostack, preserves_flags),
-            );
-        }
-    } else {
-        // SAFETY: as above; the words and the bytes that are left are `length` bytes.
-        unsafe {
-            std::arch::asm!(
-                "rep movsq",
-                "mov rcx, {rest}",
-                "rep movsb",
-                rest = in(reg) length % 8,
-                inout("rdi") to => _,
-                inout("rsi") from => _,
-                inout("rcx") length / 8 => _,
-                options(nostack, preserves_flags),
-            );
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    for at in 0..length {
+/// So many bytes at `to` were copied there by the caller.
+#[cold]
+unsafe fn wipe(process: u32, to: *mut u8, bytes: usize) {
+    static ZEROES: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
+    for at in (0..bytes).step_by(ZEROES.len()) {
+        let piece = iovec {
+            iov_base: ZEROES.as_ptr().cast_mut().cast(),
+            iov_len: ZEROES.len().min(bytes - at),
+        };
         // SAFETY: as the caller says.
-        let byte = unsafe { from.add(at).read_volatile() };
-        // SAFETY: as the caller says.
-        unsafe { to.add(at).write_volatile(byte) };
+        unsafe { syscalls::copy_to(process, &[piece], to.wrapping_add(at)) };
     }
 }
 

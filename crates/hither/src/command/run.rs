@@ -113,7 +113,7 @@ Examples:
   hither run --replicas -- ./server
       copy what is read from another node's memory to the reader's node
   hither run --replicas --replicate all -- ./server
-      copy all that is read again, which is faster on one node too
+      copy all that is read again, also on one node, where it gains nothing
   hither run --file-placement -- ./server
       spread pages of its files over all nodes
   hither run --file-placement=upm -- ./server

@@ -13,7 +13,7 @@
 #define MIB (1 << 20)
 
 static uint64_t sum_of(int fd) {
-    static unsigned char block[16 << 10];
+    static unsigned char block[128 << 10];
     uint64_t sum = 0;
     ssize_t count;
     for (off_t at = 0; (count = pread(fd, block, sizeof block, at)) > 0; at += count)

@@ -1,8 +1,9 @@
 // Readers and writers of files whose blocks say which version they are of.
 //
-//   strict make FOLDER strict write FOLDER SEED            until FOLDER/stop is there; prints how
-//   many versions it wrote strict read FOLDER THREADS READS    so many reads, or with 0 until
-//   FOLDER/enough is there, then "READS STALE TORN"
+//   strict make FOLDER
+//   strict write FOLDER SEED     until FOLDER/stop is there; prints how many versions it wrote
+//   strict read FOLDER READS     so many reads, or with 0 until FOLDER/enough is there, then "READS
+//                                STALE TORN"
 //
 // "inplace" is rewritten, cut or written through a mapping; "replaced" is renamed over, or unlinked
 // and made anew. A board in shared memory says which version each is of: odd while a writer is at
@@ -10,6 +11,9 @@
 // read. A version older than the board said before is stale. If the board said the same even number
 // before and after, the block must be of that version and whole; while a writer is at work the
 // kernel itself may return half of one.
+//
+// One reader is a thread beside others, the other one a process with one thread, whose reads at the
+// file's own offset replicas serve as well.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -22,12 +26,15 @@
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define BLOCK 4096
-#define BLOCKS 36
+#define BLOCKS 48
+// Replicas serve reads of this size and more.
+#define READ_BLOCKS 16
+#define READ (READ_BLOCKS * BLOCK)
 #define WORDS (BLOCK / 8)
 
 static _Atomic uint64_t *board;
@@ -138,7 +145,7 @@ struct found {
     uint64_t seed, reads, stale, torn;
 };
 
-// Sends all of the file, and receives it; of that the block.
+// Sends all of the file, and receives it; of that what was asked for.
 static ssize_t sent(int fd, char *buffer, uint64_t index) {
     static __thread int ends[2] = {-1, -1};
     static __thread char all[BLOCKS * BLOCK];
@@ -148,35 +155,25 @@ static ssize_t sent(int fd, char *buffer, uint64_t index) {
     if (sent <= 0) return sent;
     if (at != sent || recv(ends[1], all, sent, MSG_WAITALL) != sent) die("recv");
     if (sent != sizeof all) return 0;
-    memcpy(buffer, all + index * BLOCK, BLOCK);
-    return BLOCK;
+    memcpy(buffer, all + index * BLOCK, READ);
+    return READ;
 }
 
 static ssize_t some_read(int fd, char *buffer, uint64_t index, uint64_t how) {
-    struct iovec two[2] = {{buffer, 1000}, {buffer + 1000, BLOCK - 1000}};
     if (how / 8 % 128 == 0) return sent(fd, buffer, index);
-    switch (how % 8) {
-    case 0:
-        lseek(fd, index * BLOCK, SEEK_SET);
-        return read(fd, buffer, BLOCK);
-    case 1:
-        return preadv(fd, two, 2, index * BLOCK);
-    case 2:
-        lseek(fd, index * BLOCK, SEEK_SET);
-        return readv(fd, two, 2);
-    default:
-        return pread(fd, buffer, BLOCK, index * BLOCK);
-    }
+    if (how % 8 > 1) return pread(fd, buffer, READ, index * BLOCK);
+    lseek(fd, index * BLOCK, SEEK_SET);
+    return read(fd, buffer, READ);
 }
 
 static void *reader(void *argument) {
     struct found *found = argument;
-    static __thread char buffer[BLOCK] __attribute__((aligned(8)));
+    static __thread char buffer[READ] __attribute__((aligned(8)));
     char name[4096];
     uint64_t random = found->seed * 2 + 1, wanted = found->reads, at_open[2] = {0, 0};
     int fds[2] = {-1, -1};
     for (found->reads = 0; !wanted || found->reads < wanted; found->reads++) {
-        if (!wanted && found->reads % 4096 == 0 && access(path("enough", name), F_OK) == 0) break;
+        if (!wanted && found->reads % 1024 == 0 && access(path("enough", name), F_OK) == 0) break;
         int which = next(&random) % 4 == 0;
         if (fds[which] < 0 || next(&random) % 20000 == 0) {
             if (fds[which] >= 0) close(fds[which]);
@@ -185,22 +182,35 @@ static void *reader(void *argument) {
             if (fds[which] < 0 && errno != ENOENT) die("open");
             if (fds[which] < 0) continue;
         }
-        uint64_t index = next(&random) % BLOCKS;
+        uint64_t index = next(&random) % (BLOCKS - READ_BLOCKS + 1);
         uint64_t before = atomic_load(&board[which]);
         ssize_t got = some_read(fds[which], buffer, index, next(&random));
         uint64_t after = atomic_load(&board[which]);
         if (got < 0) die("read");
-        const uint64_t *block = (const uint64_t *)buffer;
-        int good = got == BLOCK && whole(block, index);
-        if (which) {
-            // What is open is one version for good, unless it was being made when it was opened.
-            found->torn += !good && before == at_open[which] && after == before;
-            found->stale += good && block[0] < at_open[which];
-        } else {
-            int still = before == after && before % 2 == 0;
-            found->torn += still && !good;
-            found->stale += good && (block[0] < (before & ~1ull) || (still && block[0] != before));
+        int still = before == after && before % 2 == 0;
+        if (got != READ) {
+            found->torn += which ? before == at_open[1] && after == before : still;
+            continue;
         }
+        // All of one block, and of the others which version they say that they are: checking takes
+        // longer than reading. A read counts once.
+        int stale = 0, torn = 0, all_of = next(&random) % READ_BLOCKS;
+        for (int at = 0; at < READ_BLOCKS; at++) {
+            const uint64_t *block = (const uint64_t *)(buffer + at * BLOCK);
+            uint64_t first = mix(block[0] * BLOCKS + index + at) + 1;
+            int good = at == all_of ? whole(block, index + at) : block[1] == first;
+            if (which) {
+                // What is open is one version for good, unless it was being made when it was
+                // opened.
+                torn |= !good && before == at_open[which] && after == before;
+                stale |= good && block[0] < at_open[which];
+            } else {
+                torn |= still && !good;
+                stale |= good && (block[0] < (before & ~1ull) || (still && block[0] != before));
+            }
+        }
+        found->torn += torn;
+        found->stale += stale;
     }
     return NULL;
 }
@@ -217,22 +227,24 @@ int main(int count, char **words) {
         return 0;
     }
     if (strcmp(words[1], "write") == 0) return writer(strtoul(words[3], NULL, 10));
-    int threads = atoi(words[3]);
-    struct found found[16] = {{0}};
-    pthread_t ids[16];
-    for (int at = 0; at < threads; at++) {
-        found[at].seed = at + 1 + (count > 5 ? strtoul(words[5], NULL, 10) : 0);
-        found[at].reads = strtoul(words[4], NULL, 10) / threads;
-        if (threads > 1) pthread_create(&ids[at], NULL, reader, &found[at]);
-        else reader(&found[at]);
+    struct found *found = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+        0);
+    for (int at = 0; at < 2; at++) {
+        found[at].seed = at + 1 + (count > 4 ? strtoul(words[4], NULL, 10) : 0);
+        found[at].reads = strtoul(words[3], NULL, 10) / 2;
     }
-    struct found sum = {0};
-    for (int at = 0; at < threads; at++) {
-        if (threads > 1) pthread_join(ids[at], NULL);
-        sum.reads += found[at].reads;
-        sum.stale += found[at].stale;
-        sum.torn += found[at].torn;
+    pid_t child = fork();
+    if (child < 0) die("fork");
+    if (child == 0) {
+        reader(&found[0]);
+        exit(0);
     }
-    printf("%lu %lu %lu\n", sum.reads, sum.stale, sum.torn);
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, reader, &found[1]) != 0) die("pthread_create");
+    pthread_join(thread, NULL);
+    int status;
+    if (waitpid(child, &status, 0) != child || status != 0) die("the other reader");
+    printf("%lu %lu %lu\n", found[0].reads + found[1].reads, found[0].stale + found[1].stale,
+        found[0].torn + found[1].torn);
     return 0;
 }

@@ -10,7 +10,7 @@ use hither_sys::machine::NodeMemory;
 use hither_sys::page_cache::{self, OpenError, ThisPageCache};
 use hither_sys::record::{IN_KERNEL, Op, Record};
 use hither_sys::replica::agent::{FillError, Replicas as Shared};
-use hither_sys::replica::{BLOCK_BYTES, SENT, SERVED, SERVED_EACH};
+use hither_sys::replica::{BLOCK_BYTES, SERVABLE, SERVED, SERVED_EACH};
 
 use super::super::controller::ReplicationController;
 use super::super::event::{Decision, Input};
@@ -35,17 +35,12 @@ const RESIDENCY_BLOCKS: usize = 64;
 /// How often the controller gets a tick.
 const TICK_PERIOD_NS: u64 = 100_000_000;
 
-/// The age at which replicas are dropped and read anew: replicas leave no access time behind, and
-/// relatime is to see one read a day.
-const REPLICA_AGE_NS_MAX: u64 = 6 * 3_600_000_000_000;
-
 /// A file with a lease, and its index in the table of files with replicas.
 struct LeasedReplicas {
     /// Not what the lease is on, which would last as long as this.
     opened: File,
     place: u32,
     seen: LeasedFile,
-    since_ns: u64,
 }
 
 /// Makes and drops replicas.
@@ -109,11 +104,11 @@ impl Actuator for ReplicationActuator {
             *calls += u64::from(count);
             *bytes += u64::from(count) * length;
         }
-        // Replicas cannot serve copies from file to file.
+        // Not what replicas cannot serve: small reads, copies from file to file.
+        if op == Op::Read && flags & (SERVED | SERVABLE) == 0 {
+            return None;
+        }
         if op == Op::Read && flags & IN_KERNEL != 0 {
-            if flags & SENT == 0 {
-                return None;
-            }
             self.replicas.lend();
         }
         let stream = source.streams.of(source.ring);
@@ -314,7 +309,7 @@ impl ReplicationActuator {
     fn hold(&mut self, context: &mut Context<'_, ReplicationController>, now_ns: u64, file: u64) {
         let answer = match self.dry_run {
             true => Ok(()),
-            false => self.take(now_ns, file),
+            false => self.take(file),
         };
         let input = match answer {
             Ok(()) => Input::Held { file },
@@ -329,7 +324,7 @@ impl ReplicationActuator {
     }
 
     /// Says whether it may be worth another try where it failed.
-    fn take(&mut self, now_ns: u64, file: u64) -> Result<(), bool> {
+    fn take(&mut self, file: u64) -> Result<(), bool> {
         let id = self.program_files.id(file).ok_or(false)?;
         // Its last lease has ended, and that is not yet known to all.
         if self.held.contains_key(&file) {
@@ -358,7 +353,6 @@ impl ReplicationActuator {
             opened,
             place,
             seen,
-            since_ns: now_ns,
         };
         self.held.insert(file, held);
         Ok(())
@@ -403,10 +397,8 @@ impl ReplicationActuator {
         };
         context.input(now_ns, Input::Memory { free_ppm });
         for held in self.held.values() {
-            // Its times were set, or its last name was taken: no writer, but its access time is to
-            // move, or its space to be given back.
-            let changed = LeasedFile::of(&held.opened).map_or(true, |now| now != held.seen);
-            if changed || now_ns - held.since_ns > REPLICA_AGE_NS_MAX {
+            // Its last name was taken: no writer, but its space is to be given back.
+            if LeasedFile::of(&held.opened).map_or(true, |now| now != held.seen) {
                 self.leases.release(held.place);
             }
         }

@@ -36,7 +36,7 @@ pub(super) struct ReplicaArgs {
 
     /// Blocks that may have replicas: those on other nodes, or all [default: far]
     ///
-    /// Reading a copy needs no system call, so `all` can pay on one node too.
+    /// `all` is for tests and trials: memory that is equally near gains nothing.
     #[arg(long, value_name = "WHICH", value_parser = ["far", "all"], hide_short_help = true)]
     replicate: Option<String>,
 
