@@ -24,6 +24,7 @@ import lzma
 import os
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -49,7 +50,7 @@ KERNELS = {
     "6.12": ("trixie", r"linux-image-6\.12\.\d+\+deb13-cloud-amd64"),
     "6.18": ("trixie-backports", r"linux-image-6\.18\.\d+\+deb13-cloud-amd64"),
 }
-KERNEL_ARGUMENTS = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable nowatchdog audit=0"
+KERNEL_ARGUMENTS = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable nowatchdog"
 HOST_PROGRAMS = ["dash", "cksum", "dd", "unshare", "setpriv", "env"]
 
 FOUR = " ".join(f"/disk/part{part}" for part in range(4))
@@ -370,7 +371,7 @@ def measure(options) -> None:
 
 
 def table(raw: Path) -> None:
-    """Medians of MiB read from both disks, a column for each workload; in parentheses of plain's."""
+    """Medians of MiB read from both disks, a column for each workload; in parentheses: of plain."""
     records = [json.loads(line) for line in raw.read_text().splitlines()]
     workloads = [name for name in WORKLOADS if any(r["workload"] == name for r in records)]
     for release in dict.fromkeys(record["release"] for record in records):
@@ -439,9 +440,10 @@ def debian_disk(work: Path, hither: Path) -> None:
             check=True,
         )
         subprocess.run(["chroot", partial, "useradd", "-m", "user"], check=True)
-        data = partial / "home/user/scan.data"
+        data = partial / "srv/scan.data"
         data.write_bytes(os.urandom(300 * MIB))
-        shutil.chown(data, 1000, 1000)
+        for path in (data, data.parent):
+            shutil.chown(path, 1000, 1000)
         partial.rename(root)
     shutil.copy2(hither, root / "usr/bin/hither")
     shutil.copy2(HERE / "guest_systemd.sh", root / "checks.sh")
@@ -476,6 +478,8 @@ def main() -> None:
     if options.table:
         return table(options.table)
     options.work.mkdir(parents=True, exist_ok=True)
+    # So that QEMU ends with this script.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     return checks(options) if options.checks or options.systemd else measure(options)
 
 

@@ -25,10 +25,13 @@ check() {
     "$@" > /tmp/said 2>&1
     status=$?
     sed 's/^/        /' /tmp/said
+    # What a filter of system calls has refused.
+    dmesg | grep -o 'comm=.* syscall=[0-9]*' | tail -n 3
+    dmesg -C
     if [ $status = 0 ]; then echo "ok      $name"; else echo "FAILED  $name: status $status"; fi
 }
 
-cd /home/user || exit
+cd /srv || exit
 echo 'for i in 1 2 3 4 5 6; do cksum scan.data; done > /dev/null' > scan.sh
 scope="systemd-run --quiet --user --scope -p MemoryMax=128M"
 check "without a limit" as_user hither run -- sh scan.sh
@@ -41,13 +44,13 @@ check "a user's scope, MemoryHigh" as_user systemd-run --quiet --user --scope -p
     hither run -- sh scan.sh
 check "root's scope" systemd-run --quiet --scope -p MemoryMax=128M hither run -- sh scan.sh
 check "a service" systemd-run --quiet --wait --pipe -p MemoryMax=128M \
-    -p WorkingDirectory=/home/user hither run -- sh scan.sh
+    -p WorkingDirectory=/srv hither run -- sh scan.sh
 check "a restricted service" systemd-run --quiet --wait --pipe -p MemoryMax=128M \
-    -p WorkingDirectory=/home/user -p User=user -p ProtectSystem=strict -p ProtectHome=read-only \
+    -p WorkingDirectory=/srv -p User=user -p ProtectSystem=strict -p ProtectHome=read-only \
     -p PrivateTmp=yes -p PrivateDevices=yes -p NoNewPrivileges=yes -p ProtectProc=invisible \
     -p ProtectControlGroups=yes -p ProtectKernelTunables=yes -p RestrictNamespaces=yes \
     -p MemoryDenyWriteExecute=yes -p SystemCallFilter=@system-service hither run -- sh scan.sh
 check "a service of a dynamic user" systemd-run --quiet --wait --pipe -p MemoryMax=128M \
-    -p WorkingDirectory=/home/user -p DynamicUser=yes hither run -- sh scan.sh
+    -p WorkingDirectory=/srv -p DynamicUser=yes hither run -- sh scan.sh
 echo '{"end":true}'
 poweroff -f
