@@ -193,16 +193,3 @@ fn a_dropped_lease_process_leaves_nothing() {
     assert!(!Path::new(&format!("/proc/{pid}")).exists());
     assert!(write(&setting.path));
 }
-
-#[test]
-fn requests_come_as_they_are_sent() {
-    for request in [
-        Request::Take {
-            place: 7,
-            seen: [1, u64::MAX, 1],
-        },
-        Request::Release { place: u32::MAX },
-    ] {
-        assert_eq!(Request::from_words(request.to_words()), request);
-    }
-}
