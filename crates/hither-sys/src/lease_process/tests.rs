@@ -165,7 +165,7 @@ fn without_a_deadline_a_writer_waits() {
     };
     setting.take().expect("a lease");
     process::kill(setting.process.pid, libc::SIGSTOP).expect("stopped");
-    for _ in 0..300 {
+    for _ in 0..150 {
         assert!(!write(&setting.path));
         thread::sleep(Duration::from_millis(10));
     }
