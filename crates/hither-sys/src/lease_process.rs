@@ -16,6 +16,7 @@
 //! calls and uses memory that was allocated before. If it hangs after all, its timer kills it.
 
 mod holder;
+mod protocol;
 
 use std::fs::File;
 use std::io;
@@ -24,12 +25,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::holder::Holder;
+use self::protocol::{Request, send, words_of};
 use crate::lease::{LeaseError, LeasedFile};
 use crate::process;
 use crate::replica::agent::Shared;
 use crate::syscalls;
 
-pub use self::holder::{BREAK_TIME_MIN, STOPPED_MAX};
+pub use self::holder::{BREAK_TIME_MIN, InjectedFaults, STOPPED_MAX};
 
 /// How long the agent waits for an answer. Only a frozen lease process takes longer than
 /// [`STOPPED_MAX`].
@@ -38,86 +40,6 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How long the agent waits at the end of a run for the lease process, which was killed: a freezer
 /// or a debugger may keep it.
 const END_MAX_MS: u32 = 1000;
-
-/// Faults to inject, which tests must notice.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct InjectedFaults {
-    /// Writers are let in and replicas go on.
-    pub ignores_breaks: bool,
-    /// Replicas outlive the lease process.
-    pub outlives: bool,
-    /// Replicas never expire.
-    pub never_expires: bool,
-    /// The lease process survives being stopped.
-    pub no_deadline: bool,
-}
-
-/// What the agent asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Request {
-    /// To take a lease on the file that comes along, if its state is this, and to publish its
-    /// replicas.
-    Take { place: u32, seen: [u64; 3] },
-    /// To end its replicas, and to release the lease.
-    Release { place: u32 },
-}
-
-type RequestWords = [u64; 5];
-
-impl Request {
-    fn to_words(self) -> RequestWords {
-        match self {
-            Request::Take { place, seen } => [0, u64::from(place), seen[0], seen[1], seen[2]],
-            Request::Release { place } => [1, u64::from(place), 0, 0, 0],
-        }
-    }
-
-    fn from_words([kind, place, seen @ ..]: RequestWords) -> Request {
-        let place = place as u32;
-        match kind {
-            0 => Request::Take { place, seen },
-            _ => Request::Release { place },
-        }
-    }
-}
-
-/// The state of a file, to be compared. Times are compared modulo 584 years.
-fn words_of(seen: &LeasedFile) -> [u64; 3] {
-    [seen.bytes, seen.changed_ns as u64, u64::from(seen.linked)]
-}
-
-/// A control message with one descriptor (cmsg(3)): the header is a multiple of 8 bytes long.
-#[repr(C)]
-struct PassedDescriptor {
-    header: libc::cmsghdr,
-    fd: i32,
-    _padding: i32,
-}
-
-/// A message of these words, and room for a descriptor.
-fn message(words: &mut libc::iovec, passed: &mut PassedDescriptor) -> libc::msghdr {
-    let message = std::mem::MaybeUninit::<libc::msghdr>::zeroed();
-    // SAFETY: zeroed memory is a valid msghdr, without an address, data and control messages.
-    let mut message = unsafe { message.assume_init() };
-    message.msg_iov = words;
-    message.msg_iovlen = 1;
-    message.msg_control = std::ptr::from_mut(passed).cast();
-    message.msg_controllen = size_of::<PassedDescriptor>();
-    message
-}
-
-fn no_descriptor() -> PassedDescriptor {
-    PassedDescriptor {
-        header: libc::cmsghdr {
-            // Up to the descriptor's end, without the padding.
-            cmsg_len: size_of::<libc::cmsghdr>() + size_of::<i32>(),
-            cmsg_level: libc::SOL_SOCKET,
-            cmsg_type: libc::SCM_RIGHTS,
-        },
-        fd: -1,
-        _padding: 0,
-    }
-}
 
 /// The lease process, as its agent has it. Dropping it kills the process.
 #[derive(Debug)]
@@ -204,7 +126,7 @@ impl LeaseProcess {
 
     /// The answer, unless there is none: the process has ended, or is about to.
     fn ask(&mut self, request: Request, file: Option<BorrowedFd<'_>>) -> Option<i32> {
-        let sent = send(&self.socket, &request.to_words(), file);
+        let sent = send(&self.socket, request, file);
         let answer = if sent { self.answer() } else { None };
         if answer.is_none() {
             self.kill();
@@ -240,8 +162,8 @@ impl LeaseProcess {
     }
 
     /// Whether it has ended, and with it all leases; asks the kernel only where `replicas` or a
-    /// missing answer say so. A debugger may keep a process that has ended: then this is false until
-    /// it lets go.
+    /// missing answer say so. A debugger may keep a process that has ended: then this is false
+    /// until it lets go.
     pub fn has_ended(&mut self, replicas: &Shared) -> bool {
         if !self.killed && replicas.is_held_by(self.pid()) {
             return false;
@@ -271,8 +193,7 @@ impl Drop for LeaseProcess {
     }
 }
 
-/// A pair of sockets that keep messages apart, and both see the end of the other. The first one
-/// waits for [`ANSWER_MAX`].
+/// A pair of sockets that keep messages apart. The first one waits for [`ANSWER_MAX`].
 fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0_i32; 2];
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
@@ -302,29 +223,6 @@ fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
         }
     }
     Ok((ours, theirs))
-}
-
-/// Sends a request, with a descriptor of a file if there is one. False where nobody receives it.
-fn send(socket: &OwnedFd, words: &RequestWords, file: Option<BorrowedFd<'_>>) -> bool {
-    let mut data = libc::iovec {
-        iov_base: words.as_ptr().cast_mut().cast(),
-        iov_len: size_of::<RequestWords>(),
-    };
-    let mut passed = no_descriptor();
-    passed.fd = file.map_or(-1, |file| file.as_raw_fd());
-    let mut message = message(&mut data, &mut passed);
-    if file.is_none() {
-        message.msg_controllen = 0;
-    }
-    loop {
-        // SAFETY: the message refers to the words and to the control message, which outlive it.
-        let sent =
-            unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
-        match sent {
-            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
-            _ => return sent == size_of::<RequestWords>() as isize,
-        }
-    }
 }
 
 #[cfg(test)]

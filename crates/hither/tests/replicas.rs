@@ -1,7 +1,7 @@
 //! Replicas are never older than what a program could know, nor torn, and a program's results are
 //! those that it would have without them: while others write its files in every way, while its
-//! agent is killed, and when the agent may open or allocate nothing. What happens while it is stopped
-//! is in `replicas_stopped`.
+//! agent is killed, and when the agent may open or allocate nothing. What happens while it is
+//! stopped is in `replicas_stopped`.
 //!
 //! `HITHER_STRICT_READS` says how many reads the strictness test makes.
 

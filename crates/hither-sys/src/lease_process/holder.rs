@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{InjectedFaults, PassedDescriptor, Request, RequestWords, message, no_descriptor};
+use super::protocol::{Request, receive, words_of};
 use crate::lease::{self, Break, BreakListener, BreakTime, Lease, LeaseError, LeasedFile};
 use crate::process::short_slices;
 use crate::replica::FILES_MAX;
@@ -30,6 +30,19 @@ const NAME: &std::ffi::CStr = c"hither-leases";
 unsafe extern "C" {
     /// closefrom(3), of glibc 2.34 and later.
     fn closefrom(first: i32);
+}
+
+/// Faults to inject, which tests must notice.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InjectedFaults {
+    /// Writers are let in and replicas go on.
+    pub ignores_breaks: bool,
+    /// Replicas outlive the lease process.
+    pub outlives: bool,
+    /// Replicas never expire.
+    pub never_expires: bool,
+    /// The lease process survives being stopped.
+    pub no_deadline: bool,
 }
 
 /// The lease process's own state, allocated before it is forked.
@@ -89,7 +102,7 @@ impl Holder {
                     Break::Some => self.end_if_broken(|_| true),
                 }
             }
-            if let Some((request, file)) = self.receive()? {
+            if let Some((request, file)) = receive(&self.socket)? {
                 let result = match request {
                     Request::Take { place, seen } => self.take(place, file, seen, &running.breaks),
                     Request::Release { place } => {
@@ -186,7 +199,7 @@ impl Holder {
         drop(passed);
         let state = LeasedFile::of(lease.file()).map_err(|_| LeaseError::NoFile)?;
         // It was entered into the table with another size, if a writer came before the lease.
-        if super::words_of(&state) != seen {
+        if words_of(&state) != seen {
             return Err(LeaseError::Written);
         }
         let held = self.held.get_mut(place as usize);
@@ -218,37 +231,6 @@ impl Holder {
         if !ignored {
             self.replicas.count_ended();
         }
-    }
-
-    /// A request of the agent's, and the file that came along.
-    ///
-    /// # Errors
-    /// The agent has ended.
-    fn receive(&self) -> io::Result<Option<(Request, Option<File>)>> {
-        let mut words: RequestWords = [0; 5];
-        let mut data = libc::iovec {
-            iov_base: words.as_mut_ptr().cast(),
-            iov_len: size_of::<RequestWords>(),
-        };
-        let mut passed: PassedDescriptor = no_descriptor();
-        let mut message = message(&mut data, &mut passed);
-        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-        // SAFETY: the kernel writes into the words and the control message, as far as they go.
-        let received = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) };
-        if received < 0 {
-            let error = io::Error::last_os_error();
-            return match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
-                _ => Err(error),
-            };
-        }
-        if received != size_of::<RequestWords>() as isize {
-            return Err(io::Error::from_raw_os_error(libc::ECONNRESET));
-        }
-        let came = message.msg_controllen >= passed.header.cmsg_len && passed.fd >= 0;
-        // SAFETY: the kernel has just made the descriptor.
-        let file = came.then(|| unsafe { File::from_raw_fd(passed.fd) });
-        Ok(Some((Request::from_words(words), file)))
     }
 
     fn answer(&self, error: i32) {
