@@ -41,6 +41,10 @@ pub(crate) fn start() -> bool {
 }
 
 /// Sets up what is needed before anything is recorded.
+#[cfg_attr(
+    not(feature = "pages"),
+    expect(unused_variables, reason = "only regions need to know what is wanted")
+)]
 fn attached(session: &'static ProgramSession) {
     real::find_all();
     signature::prepare();

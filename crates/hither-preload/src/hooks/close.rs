@@ -4,22 +4,16 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use crate::session::owns_descriptors;
-use crate::{lifecycle, real, replicas, signature};
+use crate::{lifecycle, real, signature};
 
 /// Stands in for libc's function.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    let ours = owns_descriptors();
-    if ours {
+    if owns_descriptors() {
         lifecycle::closed(fd);
     }
     // SAFETY: the program's own call, passed on.
-    let result = unsafe { real::close(fd) };
-    if ours {
-        // Once more for what another thread has found out about it meanwhile.
-        replicas::TABLE.forget(fd);
-    }
-    result
+    unsafe { real::close(fd) }
 }
 
 /// Stands in for libc's function.

@@ -20,8 +20,7 @@ static SINGLE: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 /// Has reads served in this process from now on, where there is something to serve them from. Opens
 /// files; to be called when the library is loaded.
 pub(crate) fn start(session: &ProgramSession) {
-    // A filter that is not the agent's may end a program for what serving a read takes.
-    if !session.files() || session.is_confined() {
+    if !session.files() {
         return;
     }
     // A program that may have little address space has other uses for it.

@@ -118,7 +118,7 @@ static const char *own_file(char file) {
 
 // Reads all of a file again and again, with pauses in which it gets replicas.
 static void warm(int fd, char file) {
-    for (int round = 0; round < 6; round++) {
+    for (int round = 0; round < 10; round++) {
         for (uint64_t at = 0; at < BYTES; at += PIECE)
             check("warm", pread(fd, buffer, PIECE, at), PIECE, file, at);
         usleep(20000);
@@ -381,6 +381,7 @@ static void nowhere(void) {
         lseek(fd, 0, SEEK_SET);
         if (read(fd, at, PIECE) != -1 || errno != EFAULT) wrong("nowhere: %p was written", at);
         if (lseek(fd, 0, SEEK_CUR) != 0) wrong("nowhere: the offset has moved");
+        check_good("nowhere, after", fd, buffer, 'a');
     }
 }
 
@@ -587,8 +588,9 @@ static void watched(void) {
         char event[4096];
         uint64_t at = offset_of(round);
         check("watched", pread(fd, buffer, PIECE, at), PIECE, 'a', at);
-        if (read(watch, event, sizeof event) != sizeof(struct inotify_event))
-            wrong("watched: not one event");
+        // Whoever makes replicas reads as well, perhaps amid this read of events.
+        if (read(watch, event, sizeof event) < (ssize_t)sizeof(struct inotify_event))
+            wrong("watched: no event");
     }
     unlink(path);
 }
