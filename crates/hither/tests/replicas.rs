@@ -351,7 +351,7 @@ fn a_removed_file_is_given_up() {
     fs::write(folder.join("enough"), "").expect("written");
     let figures = figures(&run.wait_with_output().expect("it ran"));
     if !is_left_alone(&figures) {
-        assert!(figures["reads_served"].as_u64() > Some(0), "{figures}");
+        assert!(figures["replicas_made"].as_u64() > Some(0), "{figures}");
         assert_eq!(figures["files_ended"], 1, "{figures}");
     }
 }
