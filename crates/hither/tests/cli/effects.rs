@@ -6,9 +6,11 @@ use std::path::Path;
 
 use crate::Lab;
 
-/// Says what a program finds: its environment, its descriptors, and its signals and limits.
+/// Says what a program finds: its environment, its descriptors, and its signals and limits. Of what
+/// is ignored, the first 28 signals.
 const FINDS: &str = "env | grep -v ^_= | sort; ls /proc/self/fd | wc -l; \
-    grep -E '^(Sig|Shd|NoNewPrivs|Seccomp)' /proc/self/status | sort; cat /proc/self/limits";
+    grep -E '^(SigBlk|SigCgt|ShdPnd|NoNewPrivs|Seccomp)' /proc/self/status; cat /proc/self/limits; \
+    sed -n 's/^SigIgn:.*\\(.......\\)$/ignored \\1/p' /proc/self/status";
 
 #[test]
 fn a_program_finds_three_variables_and_nothing_else() {

@@ -95,6 +95,7 @@ fn one_document_with_the_trace_and_a_result_for_each_cache() {
           "sample": "all"
         },
         "losses": {
+          "damaged_records": 0,
           "dropped_bytes": 0,
           "dropped_events": 0,
           "not_recorded": []

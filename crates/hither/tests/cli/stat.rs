@@ -64,6 +64,7 @@ fn the_document_names_its_trace() {
           "sample": "all"
         },
         "losses": {
+          "damaged_records": 0,
           "dropped_bytes": 0,
           "dropped_events": 0,
           "not_recorded": []
@@ -137,6 +138,7 @@ fn the_document_counts_requests_and_bytes() {
         "unmaps": 0
       },
       "losses": {
+        "damaged_records": 0,
         "dropped_bytes": 0,
         "dropped_events": 0,
         "not_recorded": []
