@@ -233,6 +233,12 @@ fn cachestat_is_allowed() -> bool {
     *ALLOWED.get_or_init(|| seccomp::allows(syscalls::SYS_CACHESTAT))
 }
 
+/// The same of `mincore`.
+fn mincore_is_allowed() -> bool {
+    static ALLOWED: OnceLock<bool> = OnceLock::new();
+    *ALLOWED.get_or_init(|| seccomp::allows(libc::SYS_mincore))
+}
+
 /// The user "nobody", and any without a number in this user namespace.
 const OVERFLOW_USER: u32 = 65534;
 
@@ -262,7 +268,7 @@ impl Opened {
     fn by_mincore(&self, offset: u64, length: u64) -> Result<Cached, PageCacheError> {
         // For a file that the user neither owns nor may write, the kernel since 5.2 says that all
         // is cached.
-        if !self.is_open_to_mincore() {
+        if !self.is_open_to_mincore() || !mincore_is_allowed() {
             return Err(PageCacheError::NotPermitted);
         }
         // SAFETY: the call takes no memory.

@@ -1,4 +1,4 @@
-//! `hither run --page-cache` under a filter of system calls that kills for one that hither uses.
+//! `hither run --page-cache` under a filter of system calls that kills for two that hither uses.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::io::Write;
 use std::process::Command;
 
 #[test]
-fn an_agent_that_would_be_killed_for_cachestat_does_without() {
+fn an_agent_that_would_be_killed_for_asking_what_is_cached_does_without() {
     let folder = support::folder("confined/program");
     let folder = folder.path();
     // More than the agent gets through before it first asks what is cached.
