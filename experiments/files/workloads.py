@@ -208,7 +208,8 @@ def duckdb(kit: Kit) -> Workload:
     def make(path: Path) -> None:
         with module.connect(str(path)) as database:
             database.execute(
-                "create table t as select i, hash(i) as h, md5(i::varchar) || md5(h::varchar) as word "
+                "create table t as select i, hash(i) as h, "
+                "md5(i::varchar) || md5(h::varchar) as word "
                 f"from range({rows}) r(i)"
             )
 

@@ -8,11 +8,11 @@
 //!
 //! **When.** A descriptor's pattern is random after [`RANDOM_READS_MIN`] reads in a row that each
 //! began away from the end of an earlier read: the thread's own last one, or one that the
-//! descriptor remembers, or that of a stream ([`crate::streams`]). So many streams through one descriptor are streams still, whichever
-//! threads read them, and so is a reader that leaves out little on its way. A long read is a stream
-//! by itself. The first read that continues another one enables readahead again. As long as all
-//! files fit into memory, which the agent knows, nothing changes: readahead then only brings sooner
-//! what will be needed.
+//! descriptor remembers, or that of a stream ([`crate::streams`]). So many streams through one
+//! descriptor are streams still, whichever threads read them, and so is a reader that leaves out
+//! little on its way. A long read is a stream by itself. The first read that continues another one
+//! enables readahead again. As long as all files fit into memory, which the agent knows, nothing
+//! changes: readahead then only brings sooner what will be needed.
 //!
 //! **Which descriptors.** The advice applies to the open file description. So only a descriptor
 //! counts that the program has opened here and that nobody else has. Readahead is enabled again

@@ -1,5 +1,5 @@
-//! Streams of reads that are interleaved on one descriptor, as in a merge of many sorted runs: which
-//! read continues which one.
+//! Streams of reads that are interleaved on one descriptor, as in a merge of many sorted runs:
+//! which read continues which one.
 //!
 //! One table for the process remembers where the last reads ended. A read that begins there
 //! continues the stream; three in a row make it one, since among records in shuffled order one read

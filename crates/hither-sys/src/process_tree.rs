@@ -1,5 +1,5 @@
-//! A program and its descendants: what they read from storage, by the kernel's own account, and which
-//! files they have mapped.
+//! A program and its descendants: what they read from storage, by the kernel's own account, and
+//! which files they have mapped.
 //!
 //! `/proc/PID/io` counts the bytes that a process had fetched from storage: by reads, by readahead,
 //! and through mappings. It includes the children that the process has waited for. So the sum over

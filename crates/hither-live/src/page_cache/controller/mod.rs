@@ -71,8 +71,8 @@ pub(crate) struct PageCacheConfig {
     pub(crate) block_bytes: u64,
     /// Decisions are not carried out.
     pub(crate) dry_run: bool,
-    /// The budget was given: what programs would read from storage without steering does not matter.
-    /// They report all accesses, and what they read stops nothing.
+    /// The budget was given: what programs would read from storage without steering does not
+    /// matter. They report all accesses, and what they read stops nothing.
     pub(crate) given: bool,
     /// Leave alone what was in the page cache before the program accessed it.
     pub(crate) spare_preexisting: bool,

@@ -12,7 +12,8 @@ pub const BUDGET_MIN_BYTES: u64 = 4 * EXTENT_BYTES;
 /// How much of the page cache a program's files may have.
 #[derive(Clone, Debug)]
 pub enum Budget {
-    /// An order: so many bytes, at least [`BUDGET_MIN_BYTES`], whatever the kernel alone would keep.
+    /// An order: so many bytes, at least [`BUDGET_MIN_BYTES`], whatever the kernel alone would
+    /// keep.
     Given(u64),
     /// So many bytes, which is what the kernel alone would have for the files.
     Available(u64),

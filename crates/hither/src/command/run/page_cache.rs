@@ -98,8 +98,8 @@ fn policy(text: &str) -> Result<Spec, Usage> {
     )))
 }
 
-/// The budget: what the memory cgroup leaves, or less. A budget that is given, and less than half of
-/// what the cgroup leaves, is an order.
+/// The budget: what the memory cgroup leaves, or less. A budget that is given, and less than half
+/// of what the cgroup leaves, is an order.
 fn budget(args: &PageCacheArgs) -> anyhow::Result<Budget> {
     let at_most = args.cache;
     match (MemoryGroup::of_this_process(), args.cache, args.available) {
