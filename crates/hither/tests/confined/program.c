@@ -1,5 +1,5 @@
-// Runs a program that the kernel kills for cachestat and mincore, as systemd's @system-service does:
-// PROGRAM ARGUMENTS...
+// Runs a program that the kernel kills for cachestat and mincore, as systemd's @system-service
+// does: PROGRAM ARGUMENTS...
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
