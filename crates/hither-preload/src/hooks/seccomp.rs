@@ -8,8 +8,8 @@
 //! - *mbind* (libnuma calls it by number). The program has chosen a policy for that memory, which
 //!   is left alone.
 //! - *fadvise*, *readahead*, *close*, *dup* by number count like the functions of that name.
-//! - *clone*, *unshare*, *io_uring* by number: no read at a file's own offset is served from replicas
-//!   any more, and readahead is left alone.
+//! - *clone*, *unshare*, *io_uring* by number: no read at a file's own offset is served from
+//!   replicas any more, and readahead is left alone.
 //!
 //! Calls that only ask what the kernel supports change nothing here: they fail for their null
 //! filter, or set none.
