@@ -73,13 +73,13 @@ fn a_full_disk_is_as_full_without() {
     if !is_root(folder) {
         return;
     }
-    // Of the three files one alone can outgrow what is there.
+    // The three files do not fit.
     let on_a_disk_of = |size: &str| {
         on_a_disk(&format!(
             "mount -t tmpfs -o size={size},mode=755 tmpfs files"
         ))
     };
-    let full = same_with_and_without(folder, &on_a_disk_of("520k"));
+    let full = same_with_and_without(folder, &on_a_disk_of("440k"));
     let roomy = same_with_and_without(folder, &on_a_disk_of("16m"));
     assert_ne!(full, roomy, "it was never full");
 }
@@ -120,7 +120,7 @@ fn a_full_ext4_is_as_full_without() {
         let said = String::from_utf8_lossy(&tried.stderr);
         return skip_on_this_machine(format_args!("no ext4 in a file: {said}"));
     }
-    let full = same_with_and_without(folder, &on_a_disk(&of_size(620)));
+    let full = same_with_and_without(folder, &on_a_disk(&of_size(540)));
     let roomy = same_with_and_without(folder, &on_a_disk(&of_size(16 << 10)));
     assert_ne!(full, roomy, "it was never full");
 }

@@ -224,7 +224,7 @@ int main(int count, char **words) {
         case 32 ... 33: {
             if (next(6)) break;
             // A socket that nobody empties has room for no larger file.
-            length %= MOST - offset % MOST;
+            length %= MOST + 32 * 1024 - offset % MOST;
             int to = open(names[next(FILES)], O_WRONLY);
             for (size_t at = 0; at < length; at++) buffer[at] = next(256);
             told("pwrite", pwrite(to, buffer, length, offset % MOST), NULL);
