@@ -67,7 +67,7 @@ impl Run {
         let mut agent = hither(path);
         agent
             .args(["sh", "-c"])
-            .arg("./program read . 2 0 > found.partial; mv found.partial found")
+            .arg("./program read . 0 > found.partial; mv found.partial found")
             .envs(faults.iter().map(|fault| (fault, "1")))
             .stderr(File::create(path.join("said")).expect("created"))
             .process_group(0);
