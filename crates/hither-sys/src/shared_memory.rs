@@ -38,7 +38,7 @@ pub(crate) fn create(bytes: usize) -> io::Result<(Id, *mut u8)> {
     unsafe { syscalls::syscall(libc::SYS_shmctl, arguments) };
     attached
         .map(|at| (id, at))
-        .map_err(io::Error::from_raw_os_error)
+        .map_err(|error| explain(error, bytes))
 }
 
 /// Names the limit that keeps a segment from being made.
@@ -46,7 +46,9 @@ fn explain(error: i32, bytes: usize) -> io::Error {
     let limit = match error {
         libc::EINVAL => "more than kernel.shmmax allows",
         libc::ENOSPC => "more than kernel.shmall or kernel.shmmni allows",
-        libc::ENOMEM => "more than the kernel has or may promise (vm.overcommit_memory)",
+        libc::ENOMEM => {
+            "more than there is room for, in memory or in addresses (vm.overcommit_memory, ulimit -v)"
+        }
         libc::ENOSYS => "not to be had: this kernel has no System V shared memory",
         _ => return io::Error::from_raw_os_error(error),
     };
