@@ -112,6 +112,17 @@ impl MemoryGroup {
         };
         Some(self.limit_bytes()?.saturating_sub(held))
     }
+
+    /// What it is charged with for cached pages of files, also in the groups below it. 0 where the
+    /// group is gone.
+    pub fn cached_bytes(&self) -> u64 {
+        let text = fs::read_to_string(self.folder.join("memory.stat")).unwrap_or_default();
+        let of = |name: &str| field(&text, name).unwrap_or(0);
+        match self.version {
+            Version::One => of("total_cache").saturating_sub(of("total_shmem")),
+            Version::Two => of("file").saturating_sub(of("shmem")),
+        }
+    }
 }
 
 /// Bytes of file pages that were read in anew after they had been reclaimed: in a group and those

@@ -220,6 +220,24 @@ impl PageCache for WithoutCachestat {
     }
 }
 
+/// How much of this process's own program is in the page cache. All of it, where the kernel does
+/// not say.
+pub fn program_cached_bytes() -> u64 {
+    const PAGE: u64 = 4096;
+    let Ok(file) = File::open("/proc/self/exe") else {
+        return 0;
+    };
+    let size = file.metadata().map_or(0, |about| about.len());
+    let cachestat = cachestat_is_allowed();
+    let program = Opened {
+        file,
+        size,
+        cachestat,
+    };
+    let cached = program.cached(0, size);
+    cached.map_or(size, |cached| cached.pages * PAGE)
+}
+
 struct Opened {
     file: File,
     size: u64,

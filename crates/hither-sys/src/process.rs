@@ -2,7 +2,6 @@
 //! agent and the library in programs use them.
 
 use std::io;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// CLOCK_MONOTONIC in nanoseconds: the clock of every record.
@@ -41,45 +40,6 @@ pub fn children_read_bytes() -> u64 {
     // SAFETY: zeroed memory is a valid rusage, and the kernel filled it or left it.
     let usage = unsafe { usage.assume_init() };
     u64::try_from(usage.ru_inblock).unwrap_or(0) * BLOCK
-}
-
-/// Gives up the cached pages of this process's program that it does not need: those that were read
-/// ahead, and those that only its start needed. Memory cgroups charge them to whoever had them read.
-///
-/// What is needed again is read page by page, and then stays, as far as this user may lock memory:
-/// where files fill the cgroup, the kernel would take the pages of this program again and again,
-/// and read some of 8 MiB around each. The kernel refuses to give up the pages of a program that
-/// this user may not write to, which is not reported.
-pub fn release_program_pages() {
-    let Ok(program) = std::fs::File::open("/proc/self/exe") else {
-        return;
-    };
-    let Ok(path) = std::fs::read_link("/proc/self/exe") else {
-        return;
-    };
-    let path = path.to_string_lossy();
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    for line in maps.lines().filter(|line| line.ends_with(&*path)) {
-        let mut words = line.split([' ', '-']);
-        let mut address = || usize::from_str_radix(words.next()?, 16).ok();
-        let (Some(from), Some(to), Some(access)) = (address(), address(), words.next()) else {
-            continue;
-        };
-        // What is written to is no page of the file.
-        if access.contains('w') {
-            continue;
-        }
-        let (start, bytes) = (from as *mut libc::c_void, to - from);
-        for advice in [libc::MADV_RANDOM, libc::MADV_PAGEOUT] {
-            // SAFETY: the range is this program's own text or constants; the advice only has the
-            // kernel read them anew from the file.
-            unsafe { libc::madvise(start, bytes, advice) };
-        }
-        // SAFETY: locking changes nothing that is in memory.
-        unsafe { libc::mlock2(start, bytes, libc::MLOCK_ONFAULT) };
-    }
-    // SAFETY: the call takes no memory.
-    unsafe { libc::posix_fadvise(program.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }
 
 /// Processor time of this thread, in nanoseconds.

@@ -2,7 +2,6 @@
 //! decides.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use std::time::Duration;
 
 use hither_sys::cgroup::refaulted_file_bytes;
 use hither_sys::page_cache::{Cached, PageCache};
-use hither_sys::process::{children_read_bytes, monotonic_ns, release_program_pages};
+use hither_sys::process::{children_read_bytes, monotonic_ns};
 use hither_sys::process_tree::{ProcessTree, Transferred};
 use hither_sys::record::{Op, Record};
 
@@ -106,14 +105,6 @@ impl Actuator for PageCacheActuator {
 
     fn attach(&mut self, run: &mut RunState) {
         run.pause(self.paused);
-    }
-
-    fn start(&mut self) -> io::Result<()> {
-        // In the cgroup whose memory the program is to have.
-        if self.budget.group().is_some() {
-            release_program_pages();
-        }
-        Ok(())
     }
 
     fn on_record(

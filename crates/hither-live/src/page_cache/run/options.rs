@@ -3,6 +3,7 @@
 use hither_core::Spec;
 use hither_core::site_profile::SiteProfile;
 use hither_sys::cgroup::MemoryGroup;
+use hither_sys::page_cache::program_cached_bytes;
 
 use super::super::controller::EXTENT_BYTES;
 
@@ -23,6 +24,10 @@ pub enum Budget {
         group: MemoryGroup,
         /// The most bytes, where the group leaves more.
         at_most: Option<u64>,
+        /// What the group was charged with for files before the program started: no more of it can
+        /// be the pages of hither's own program, which the kernel charges to the group that had
+        /// them read.
+        cached_before: u64,
     },
 }
 
@@ -60,8 +65,13 @@ impl Budget {
     pub(super) fn sizes(&self, reserve_bytes: u64) -> CacheSizes {
         let (bytes, alone_bytes) = match self {
             Budget::Given(bytes) | Budget::Available(bytes) => (*bytes, *bytes),
-            Budget::Group { group, at_most } => {
-                let alone = group.file_bytes().unwrap_or(0);
+            Budget::Group {
+                group,
+                at_most,
+                cached_before,
+            } => {
+                let own = program_cached_bytes().min(*cached_before);
+                let alone = group.file_bytes().unwrap_or(0).saturating_sub(own);
                 let reserve = reserve_bytes.max(alone / 8).min(alone / 2);
                 (at_most.unwrap_or(u64::MAX).min(alone - reserve), alone)
             }

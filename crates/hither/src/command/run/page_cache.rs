@@ -106,7 +106,11 @@ fn budget(args: &PageCacheArgs) -> anyhow::Result<Budget> {
         (Ok(Some(group)), given, _)
             if given.is_none_or(|given| given >= group.file_bytes().unwrap_or(0) / 2) =>
         {
-            Ok(Budget::Group { group, at_most })
+            Ok(Budget::Group {
+                cached_before: group.cached_bytes(),
+                group,
+                at_most,
+            })
         }
         (_, Some(given), _) => Ok(Budget::Given(given)),
         (_, None, Some(available)) => Ok(Budget::Available(available)),
