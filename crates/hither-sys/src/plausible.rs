@@ -1,6 +1,6 @@
 //! What a recorded program may have written over: its records and its counts of losses lie in
-//! memory that any stray store of it can reach. What no recorder writes is refused, so that no total
-//! is nonsense.
+//! memory that any stray store of it can reach. What no recorder writes is refused, so that no
+//! total is nonsense.
 
 use crate::record::{Op, Record};
 

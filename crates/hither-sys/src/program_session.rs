@@ -248,8 +248,8 @@ impl ProgramSession {
     }
 
     /// Appends an encoded record. `moved` is how many bytes it says were read or written, 0 for
-    /// what happened to a mapping, to a region or in a team, `None` for definitions; a refused event
-    /// is counted as lost, a refused definition is the caller's to send again.
+    /// what happened to a mapping, to a region or in a team, `None` for definitions; a refused
+    /// event is counted as lost, a refused definition is the caller's to send again.
     #[inline]
     pub fn push(&self, producer: &mut Producer, record: &[u64], moved: Option<u64>) -> Pushed {
         let Some(ring) = self.ring(producer) else {

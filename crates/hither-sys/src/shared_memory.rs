@@ -46,9 +46,7 @@ fn explain(error: i32, bytes: usize) -> io::Error {
     let limit = match error {
         libc::EINVAL => "more than kernel.shmmax allows",
         libc::ENOSPC => "more than kernel.shmall or kernel.shmmni allows",
-        libc::ENOMEM => {
-            "more than there is room for, in memory or in addresses (vm.overcommit_memory, ulimit -v)"
-        }
+        libc::ENOMEM => "more than there is room for (vm.overcommit_memory, ulimit -v)",
         libc::ENOSYS => "not to be had: this kernel has no System V shared memory",
         _ => return io::Error::from_raw_os_error(error),
     };
