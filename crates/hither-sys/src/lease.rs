@@ -6,7 +6,7 @@
 //! mapping counts as. Renaming and unlinking leave the file as it is and break no lease. The kernel
 //! waits for the holder for `fs.lease-break-time` (45 s) and then goes on without it. So what a
 //! lease guards is valid only that long after the last check of the lease ([`break_time`],
-//! [`Lease::is_broken`]).
+//! `Lease::is_broken`).
 //!
 //! The signal of a break goes to one thread, which reads it from a signalfd. It is a hint: two
 //! breaks may arrive as one when too many signals are queued (the kernel then sends SIGIO, without
@@ -14,7 +14,7 @@
 //! owner, as `F_SETOWN` is.
 //!
 //! A lease belongs to the open file description: it goes when the last descriptor of that is
-//! closed, in whichever process ([`reopen`]). [`crate::lease_process`] holds those of a run.
+//! closed, in whichever process (`reopen`). [`crate::lease_process`] holds those of a run.
 
 use std::ffi::CStr;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The agent's side of a session: makes the shared segment, drains the rings, and recycles the
 //! rings of threads that are gone.
 //!
-//! The segment ([`crate::shared_memory`]) is freed with the last process that uses it. If the agent
+//! The segment (`shared_memory`) is freed with the last process that uses it. If the agent
 //! dies, nothing empties the rings: the programs fill them, drop what no longer fits, and run on.
 
 use std::collections::HashMap;

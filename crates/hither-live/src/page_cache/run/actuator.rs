@@ -78,6 +78,8 @@ pub(crate) struct PageCacheActuator {
     processes: Option<ProcessTree>,
     /// What they had read from storage, and written, at the last count.
     transferred: Transferred,
+    /// When that was: the start of the poll.
+    counted_ns: u64,
     /// What of that lies in the files that are known.
     attributed_bytes: u64,
     refaulted_bytes: u64,
@@ -216,6 +218,7 @@ impl PageCacheActuator {
             later: Vec::new(),
             processes: None,
             transferred: Transferred::default(),
+            counted_ns: 0,
             attributed_bytes: 0,
             refaulted_bytes: 0,
             count_storage: Periodic::after(STORAGE_PERIOD_NS),
@@ -306,6 +309,7 @@ impl PageCacheActuator {
         let processes = self
             .processes
             .get_or_insert_with(|| ProcessTree::of(program));
+        self.counted_ns = now_ns;
         let transferred = processes.transferred();
         let before = std::mem::replace(&mut self.transferred, transferred);
         let mut bytes = transferred.read_bytes - before.read_bytes;
@@ -364,7 +368,8 @@ impl PageCacheActuator {
             }
         };
         let counts = opened.counts_reads();
-        if counts && self.brought_in_bytes() < cached {
+        // Once a poll: a program may open thousands of files that are cached.
+        if counts && self.brought_in_bytes() < cached && self.counted_ns != now_ns {
             self.count_storage(context, now_ns);
         }
         let own = self.brought_in_bytes();
