@@ -82,6 +82,8 @@ pub(crate) enum Decision {
     },
     /// A window of references has ended, with this result.
     Judged(Judged),
+    /// What programs have read from storage is to be counted now.
+    Count,
     /// Programs are to report no accesses for now, or to report them again.
     Pause { paused: bool },
     /// Steering stops: programs have read so much with it, where so much was expected without it.

@@ -35,12 +35,12 @@ use serde::{Deserialize, Serialize};
 use self::extent_readers::{ExtentReaders, LeftExtent};
 pub(crate) use self::extents::{BLOCK_BYTES, EXTENT_BYTES};
 use self::extents::{BlockPosition, BlockRun, ExtentState, Extents};
-use self::gain_monitor::GainMonitor;
+use self::gain_monitor::{Counted, GainMonitor};
 use self::reporting::Reporting;
 use self::stats::{BlockClasses, busiest, class_counts};
 pub use self::stats::{ReadStats, SiteStats};
 use self::storage_account::StorageAccount;
-use super::event::{Decision, Input, TimedInput};
+use super::event::{Decision, Input, Judged, TimedInput};
 use crate::controller::Controller;
 use crate::decision_log::hex;
 use crate::error::{Error, Result};
@@ -465,9 +465,10 @@ impl PageCacheController {
             ..access
         };
         self.tick += 1;
-        match self.latest.get_mut(block.index()) {
-            Some(latest) => *latest = access,
-            None => self.latest.push(access),
+        let new = block.index() == self.latest.len();
+        match new {
+            true => self.latest.push(access),
+            false => self.latest[block.index()] = access,
         }
         let served = self.model.access(&access);
         let evicted = match served {
@@ -488,22 +489,37 @@ impl PageCacheController {
         let missed = if steered { miss } else { lru_miss };
         self.summary.missed_bytes += u64::from(missed) * BLOCK_BYTES;
         self.summary.lru_missed_bytes += u64::from(lru_miss) * BLOCK_BYTES;
-        self.storage
-            .missed(u64::from(lru_miss && !write) * BLOCK_BYTES);
-        self.count(&access, missed, lru_miss);
-        let ratio = self.storage.ratio(self.summary.budget_bytes);
-        let judged = self
-            .gain_monitor
-            .reference(miss, lru_miss, evicted.is_some(), ratio);
-        if let Some(judged) = judged {
-            self.summary.judged += 1;
-            match (steered, judged.steering) {
-                (false, true) => self.take_over(),
-                (true, false) => self.summary.stopped += 1,
-                _ => {}
-            }
-            out.push(Decision::Judged(judged));
+        if lru_miss && !write {
+            self.storage.missed(BLOCK_BYTES, new);
         }
+        self.count(&access, missed, lru_miss);
+        let counted = Counted {
+            miss,
+            lru_miss,
+            new,
+            evicted: evicted.is_some(),
+        };
+        let decides = self.storage.decides();
+        let ratio = decides.then(|| self.storage.ratio(self.summary.budget_bytes));
+        let judged = self.gain_monitor.reference(counted, ratio);
+        self.judged(steered, judged, out);
+        if decides && self.gain_monitor.asks() {
+            out.push(Decision::Count);
+        }
+    }
+
+    /// A window has ended, perhaps.
+    fn judged(&mut self, steered: bool, judged: Option<Judged>, out: &mut Vec<Decision>) {
+        let Some(judged) = judged else {
+            return;
+        };
+        self.summary.judged += 1;
+        match (steered, judged.steering) {
+            (false, true) => self.take_over(),
+            (true, false) => self.summary.stopped += 1,
+            _ => {}
+        }
+        out.push(Decision::Judged(judged));
     }
 
     /// Programs have read so much more from storage.
@@ -518,6 +534,10 @@ impl PageCacheController {
                 read_bytes,
                 expected_bytes,
             });
+        }
+        if self.storage.decides() {
+            let judged = self.gain_monitor.counted(self.storage.ratio(budget));
+            self.judged(false, judged, out);
         }
         let room = u64::from(self.lru_model.residency.capacity()) * BLOCK_BYTES;
         let Some(on) = self.reporting.read(self.now_ns, bytes, room, steering) else {

@@ -4,11 +4,14 @@
 //! makes of it. Both can be wrong: the kernel protects pages that are used twice, reads ahead, and
 //! reclaims under pressure that the models do not know. So the kernel's own count decides.
 //!
-//! - Without steering, the bytes read are compared with the bytes that LRU misses. Their ratio says
-//!   how far the kernel's cache is from LRU.
-//! - With steering, LRU's misses times that ratio are what would have been read without it. Once
-//!   more than that has been read, by 1/32 of all that was read so far and by a sixteenth of the
-//!   budget, steering stops.
+//! What is accessed for the first time is read in any case. The rest of LRU's misses are blocks that
+//! it had and evicted: they are read *again* by a kernel that does as LRU does.
+//!
+//! - Without steering, the bytes read again are compared with those that LRU reads again. Their
+//!   ratio says how far the kernel's cache is from LRU.
+//! - With steering, what LRU reads again times that ratio, and what is new, would have been read
+//!   without it. Once more than that has been read, by 1/32 of all that was read so far and by a
+//!   sixteenth of the budget, steering stops.
 
 /// Steering stops at a loss of 1/32 of the bytes read so far: with what is read ahead in vain, runs
 /// of one program differ by 1 to 2 %.
@@ -24,14 +27,29 @@ const HALVING_BUDGETS: u64 = 2;
 /// such as mapped files: then it cannot be known what steering saves.
 const RATIO_MAX: f64 = 1.25;
 
+/// What LRU has missed, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Missed {
+    /// Accessed for the first time.
+    new: u64,
+    /// Accessed before, and evicted.
+    again: u64,
+}
+
+impl Missed {
+    fn all(self) -> u64 {
+        self.new + self.again
+    }
+}
+
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StorageAccount {
-    /// What LRU has missed since the last count.
-    missed: u64,
+    /// Since the last count.
+    missed: Missed,
     /// Without steering: read, and missed by LRU. Old counts count less.
     alone_read: u64,
-    alone_missed: u64,
+    alone_missed: Missed,
     /// The count decides nothing: not all that is read is counted, or it does not matter.
     distrusted: bool,
     /// Programs have read much that LRU does not miss.
@@ -52,9 +70,12 @@ impl StorageAccount {
         }
     }
 
-    /// LRU has missed this much.
-    pub(super) fn missed(&mut self, bytes: u64) {
-        self.missed += bytes;
+    /// LRU has missed this much, which was accessed for the first time or not.
+    pub(super) fn missed(&mut self, bytes: u64, new: bool) {
+        match new {
+            true => self.missed.new += bytes,
+            false => self.missed.again += bytes,
+        }
     }
 
     /// Programs have read this much more. Returns whether steering, if it is on, has to stop.
@@ -63,16 +84,20 @@ impl StorageAccount {
         let missed = std::mem::take(&mut self.missed);
         if !steering {
             self.alone_read += bytes;
-            self.alone_missed += missed;
-            if self.alone_missed > HALVING_BUDGETS * budget_bytes {
+            self.alone_missed.new += missed.new;
+            self.alone_missed.again += missed.again;
+            if self.alone_missed.all() > HALVING_BUDGETS * budget_bytes {
                 self.alone_read /= 2;
-                self.alone_missed /= 2;
+                self.alone_missed.new /= 2;
+                self.alone_missed.again /= 2;
             }
             return false;
         }
-        self.doubtful |= self.raw_ratio() > RATIO_MAX;
+        self.doubtful |= self.read_of_missed() > RATIO_MAX;
         self.steered_read += bytes;
-        self.expected += (missed as f64 * self.ratio(budget_bytes)) as u64;
+        let ratio = self.ratio(budget_bytes);
+        let (new, again) = (missed.new as f64, missed.again as f64);
+        self.expected += (new * ratio.max(1.0) + again * ratio) as u64;
         let bearable = (self.read / LOSS_READ_DIVISOR).max(budget_bytes / EVIDENCE_BUDGET_DIVISOR);
         !self.distrusted && self.steered_read > self.expected + bearable
     }
@@ -82,27 +107,37 @@ impl StorageAccount {
         self.distrusted = true;
     }
 
+    /// Whether the count decides.
+    pub(super) fn decides(&self) -> bool {
+        !self.distrusted
+    }
+
     /// Whether the count says what steering saves.
     pub(super) fn is_trusted(&self) -> bool {
         !self.distrusted && !self.doubtful
     }
 
-    /// What the kernel reads without steering for each byte that LRU misses.
+    /// What the kernel reads without steering for each byte that LRU reads again. Where that is more
+    /// than one, for each byte that LRU misses: readahead has already read what is missed next.
     pub(super) fn ratio(&self, budget_bytes: u64) -> f64 {
-        let little = self.alone_missed < budget_bytes / EVIDENCE_BUDGET_DIVISOR;
-        if self.distrusted || little {
+        let Missed { new, again } = self.alone_missed;
+        if self.distrusted || again < budget_bytes / EVIDENCE_BUDGET_DIVISOR {
             return 1.0;
         }
-        self.raw_ratio().min(RATIO_MAX)
+        match self.alone_read.saturating_sub(new) {
+            read_again if read_again < again => read_again as f64 / again as f64,
+            _ => self.read_of_missed().min(RATIO_MAX),
+        }
     }
 
-    fn raw_ratio(&self) -> f64 {
-        self.alone_read as f64 / self.alone_missed as f64
+    fn read_of_missed(&self) -> f64 {
+        self.alone_read as f64 / self.alone_missed.all() as f64
     }
 
     /// What has been missed so far is not to be compared with anything.
     pub(super) fn restart(&mut self) {
-        (self.missed, self.alone_read, self.alone_missed) = (0, 0, 0);
+        self.alone_read = 0;
+        (self.missed, self.alone_missed) = Default::default();
     }
 
     /// Bytes read with steering, and what would have been read without it.
@@ -118,9 +153,11 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const BUDGET: u64 = 160 * MIB;
 
-    fn step(account: &mut StorageAccount, missed: u64, read: u64, steering: bool) -> bool {
-        account.missed(missed * MIB);
-        account.read(read * MIB, BUDGET, steering)
+    /// Ten MiB are new, the rest of LRU's misses is not.
+    fn step(account: &mut StorageAccount, again: u64, read: u64, steering: bool) -> bool {
+        account.missed(10 * MIB, true);
+        account.missed(again * MIB, false);
+        account.read((10 + read) * MIB, BUDGET, steering)
     }
 
     #[test]
@@ -132,8 +169,8 @@ mod tests {
         // As much as without steering, then a little more, then too much.
         assert!(!step(&mut account, 100, 75, true));
         assert!(!step(&mut account, 100, 85, true));
-        assert!(step(&mut account, 100, 78, true), "13 MiB too much");
-        assert_eq!(account.steered(), (238 * MIB, 225 * MIB));
+        assert!(step(&mut account, 100, 80, true), "15 MiB too much");
+        assert_eq!(account.steered(), (270 * MIB, 255 * MIB));
     }
 
     #[test]
@@ -142,8 +179,8 @@ mod tests {
         assert!(!step(&mut account, 1000, 1000, false));
         assert!(!step(&mut account, 1000, 500, true));
         assert!(!step(&mut account, 1000, 1500, true), "as expected in all");
-        assert!(!step(&mut account, 0, 80, true), "of 3080");
-        assert!(step(&mut account, 0, 20, true), "100 of 3100");
+        assert!(!step(&mut account, 0, 80, true), "of 3120");
+        assert!(step(&mut account, 0, 20, true), "100 of 3150");
     }
 
     #[test]

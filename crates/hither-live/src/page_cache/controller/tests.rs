@@ -118,7 +118,10 @@ impl Lab {
                         .retain(|&(of, index)| of != file || !dropped.contains(&index));
                 }
                 Decision::Judged(judged) => self.judged.push(judged),
-                Decision::Full | Decision::Pause { .. } | Decision::Loses { .. } => {}
+                Decision::Full
+                | Decision::Count
+                | Decision::Pause { .. }
+                | Decision::Loses { .. } => {}
             }
         }
         out
@@ -141,6 +144,37 @@ impl Lab {
         })
         .collect()
     }
+}
+
+/// Six passes over so many blocks where the kernel has `room`, and its reads are counted when the
+/// controller asks. Returns whether it steered, and the bytes that were read.
+fn passes_counted(blocks: u64, room: usize) -> (bool, u64) {
+    let budget = PageCacheConfig {
+        given: false,
+        ..config("mru", 2048)
+    };
+    let mut lab = Lab::judged(&budget, room);
+    let read_before = budget.budget_bytes;
+    lab.input(Input::Stored { bytes: read_before });
+    let mut counted = 0;
+    for _ in 0..6 {
+        for first in (0..blocks).step_by(4) {
+            if lab.input(read(1, first, 4)).contains(&Decision::Count) {
+                let bytes = (lab.missed - counted) * BLOCK_BYTES;
+                counted = lab.missed;
+                lab.input(Input::Stored { bytes });
+            }
+        }
+    }
+    (lab.controller.summary().drops > 0, lab.missed)
+}
+
+#[test]
+fn a_loop_that_the_kernel_keeps_is_left_to_it() {
+    let fits = 2200;
+    assert_eq!(passes_counted(fits, 2304), (false, fits), "LRU misses all");
+    let (steered, missed) = passes_counted(4096, 2304);
+    assert!(steered && missed < 4 * 4096, "{missed}");
 }
 
 /// Misses of a policy that a plain loop drives over bare references, with the next use known.

@@ -80,6 +80,8 @@ pub(crate) struct PageCacheActuator {
     transferred: Transferred,
     /// When that was: the start of the poll.
     counted_ns: u64,
+    /// The controller has asked for a count.
+    count_now: bool,
     /// What of that lies in the files that are known.
     attributed_bytes: u64,
     refaulted_bytes: u64,
@@ -153,7 +155,8 @@ impl Actuator for PageCacheActuator {
     fn step(&mut self, context: &mut Context<'_, PageCacheController>, poll: Poll<Input>) {
         let now_ns = poll.now_ns;
         self.take(context, now_ns, poll.inputs);
-        if self.paused || poll.last || self.count_storage.is_due(now_ns) {
+        let asked = std::mem::take(&mut self.count_now);
+        if asked || self.paused || poll.last || self.count_storage.is_due(now_ns) {
             self.count_storage(context, now_ns);
         }
         if self.check_residency.is_due(now_ns) {
@@ -219,6 +222,7 @@ impl PageCacheActuator {
             processes: None,
             transferred: Transferred::default(),
             counted_ns: 0,
+            count_now: false,
             attributed_bytes: 0,
             refaulted_bytes: 0,
             count_storage: Periodic::after(STORAGE_PERIOD_NS),
@@ -494,6 +498,7 @@ impl PageCacheActuator {
                 } => drops.push((file, offset, length)),
                 Decision::Full => context.run.session.disable_readahead(),
                 Decision::Pause { paused } => pauses = Some(paused),
+                Decision::Count => self.count_now = true,
                 Decision::Judged(_) | Decision::Loses { .. } => {}
             }
         }

@@ -12,11 +12,15 @@ use std::fmt;
 use std::fs;
 
 use hither_analysis::format::bytes;
-use hither_live::page_cache::BUDGET_MIN_BYTES;
 use hither_sys::cgroup::MemoryGroup;
 use hither_sys::machine::{Machine as _, NodeMemory, ThisMachine};
 
 use super::{memory, page_cache};
+
+/// The least that must be left for files. The agent's memory and its program take 13 to 26 MiB of
+/// it. A loop of 42 MiB in a cgroup of 64 MiB, which fits without the agent, read 63 to 153 MiB
+/// from storage with it (2026-11).
+const FILES_MIN_BYTES: u64 = 96 << 20;
 
 /// What is known of the machine and the program before it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,9 +135,9 @@ pub(super) fn choose(machine: &MachineState) -> Choice {
     let page_cache = match limit {
         // With a limit, the available memory of the machine does not matter.
         Some(Limit { bytes, files_bytes }) => {
-            (files_bytes >= BUDGET_MIN_BYTES).then_some(PageCacheReason::Limit { bytes })
+            (files_bytes >= FILES_MIN_BYTES).then_some(PageCacheReason::Limit { bytes })
         }
-        None => (files_bytes > available_bytes && available_bytes >= BUDGET_MIN_BYTES).then_some(
+        None => (files_bytes > available_bytes && available_bytes >= FILES_MIN_BYTES).then_some(
             PageCacheReason::FilesDoNotFit {
                 files_bytes,
                 available_bytes,
@@ -246,12 +250,12 @@ mod tests {
         let balanced = choose(&MachineState {
             nodes: 4,
             kernel_balances: true,
-            ..limited(5 * MIB)
+            ..limited(95 * MIB)
         });
         assert_eq!((balanced.page_cache, balanced.memory), (None, None));
         assert_eq!(
             balanced.to_string(),
-            "automatic: nothing to switch on (the memory limit leaves 5.00 MiB for files, \
+            "automatic: nothing to switch on (the memory limit leaves 95.00 MiB for files, \
              the kernel balances the 4 memory nodes); the program runs unchanged"
         );
     }
