@@ -2,9 +2,13 @@
 //!
 //! The same code at the same stack pointer nearly always has the same frames above it, but not
 //! always: the callers may differ, or one of them may have a frame of variable size. So an entry
-//! holds every slot in which the walk found a return address, and every slot from which a frame
-//! restored `rbp`, since frames further out may depend on it. It is a hit only if all slots hold
-//! what they held. That is exact, except for a stack that differs in none of these slots.
+//! holds every slot in which the walk found a return address. Where a frame is found by `rbp`, it
+//! also holds the slot from which that was restored. It is a hit only if all slots hold what they
+//! held. That is exact, except for a stack that differs in none of these slots.
+//!
+//! Other slots with a saved `rbp` are not compared: code without frame pointers keeps any value in
+//! it. GNU tar counts what is left of a file there, and no read of a larger file was remembered
+//! when all were compared: 11 us of CPU a call (2026-11).
 //!
 //! Four ways: one hot loop often calls from several stack depths that fall into one set. Measured
 //! 2026-11 on gcc, cscope and python: 96 to 100 % hits.

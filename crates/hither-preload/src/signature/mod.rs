@@ -185,8 +185,7 @@ impl Walker {
         frames.check(0, address.get());
         let mut slot = sp;
         let mut regs = UnwindRegsX86_64::new(address.get(), sp + 8, caller.rbp);
-        // Whether rbp is still what it was in the caller.
-        let mut callers_rbp = true;
+        let mut rbp = Rbp::Callers;
         loop {
             let Some(module) = self.modules.find(address.get(), &mut self.unwinder) else {
                 frames.truncated = true;
@@ -218,18 +217,14 @@ impl Walker {
             let frame = FrameAddress::ReturnAddress(address);
             // Code without frame pointers counts its loops in rbp, and would never be remembered if
             // the memo compared it. So find out whether this frame depends on it.
-            let other_rbp = callers_rbp.then(|| {
-                let mut other = UnwindRegsX86_64::new(address.get(), before.sp(), !before.bp());
-                let next = unwinder.unwind_frame(frame, &mut other, cache, &mut read);
-                (next, other)
-            });
+            let mut other = UnwindRegsX86_64::new(address.get(), before.sp(), !before.bp());
+            let other_next = unwinder.unwind_frame(frame, &mut other, cache, &mut read);
             let unwound = unwinder.unwind_frame(frame, &mut regs, cache, &mut read);
-            let mut restored = regs.bp() != before.bp();
-            if let Some((next, other)) = other_rbp {
-                frames.needs_rbp |= next != unwound || other.sp() != regs.sp();
-                restored |= other.bp() == regs.bp();
-                callers_rbp = !restored;
+            let depends = other_next != unwound || other.sp() != regs.sp();
+            if depends {
+                frames.depends_on(rbp);
             }
+            let restored = depends || other.bp() == regs.bp();
             match unwound {
                 Ok(Some(next)) => {
                     let (Some(next), true) = (NonZeroU64::new(next), regs.sp() > before.sp())
@@ -243,7 +238,7 @@ impl Walker {
                     frames.memoisable &= in_place;
                     frames.check(saved_at - sp, next.get());
                     if restored {
-                        self.check_saved_rbp(&mut frames, sp, slot + 8, saved_at, regs.bp());
+                        rbp = self.saved_rbp(sp, slot + 8, saved_at, regs.bp());
                     }
                     address = next;
                     slot = saved_at;
@@ -257,20 +252,18 @@ impl Walker {
         }
     }
 
-    /// A frame restored `rbp` from between `from` and `to`. Frames further out may be found through
-    /// it, so the memo must find the same value there; if it cannot be located, the stack is not
-    /// remembered.
-    fn check_saved_rbp(&mut self, frames: &mut Frames, sp: u64, from: u64, to: u64, value: u64) {
+    /// Where between `from` and `to` a frame has restored `rbp` from.
+    fn saved_rbp(&mut self, sp: u64, from: u64, to: u64, value: u64) -> Rbp {
         // It is pushed first in nearly every prologue: look from the return address down.
         let mut at = to;
         while at > from {
             at -= 8;
             if self.window.read(at) == Some(value) {
-                frames.check(at - sp, value);
-                return;
+                let distance = at - sp;
+                return Rbp::Saved { distance, value };
             }
         }
-        frames.memoisable = false;
+        Rbp::Unknown
     }
 
     fn define(
@@ -303,6 +296,21 @@ impl Walker {
             *known = signature;
         }
     }
+}
+
+/// Where a frame's `rbp` comes from.
+#[derive(Clone, Copy)]
+enum Rbp {
+    /// It is what it was in the caller of the hook.
+    Callers,
+    /// A frame restored it from this slot.
+    Saved {
+        /// Bytes above the stack pointer.
+        distance: u64,
+        value: u64,
+    },
+    /// A frame restored it, but it is not known from where.
+    Unknown,
 }
 
 /// What a walk found.
@@ -356,6 +364,16 @@ impl Frames {
         }
     }
 
+    /// The next frame is found by this `rbp`: the memo has to find the same one. If it is not known
+    /// where it lies, the stack is not remembered.
+    fn depends_on(&mut self, rbp: Rbp) {
+        match rbp {
+            Rbp::Callers => self.needs_rbp = true,
+            Rbp::Saved { distance, value } => self.check(distance, value),
+            Rbp::Unknown => self.memoisable = false,
+        }
+    }
+
     /// Whether the next frame might not fit into the memo. Only a deep recursion, whose frames
     /// count once, gets this far; following it to its end would cost as much at every access.
     fn is_full(&self) -> bool {
@@ -378,4 +396,90 @@ pub(crate) fn mix(value: u64) -> u64 {
     let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     value ^ value >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Work<'a> = &'a mut dyn FnMut(Caller);
+
+    /// Calls `work` as a hook's trampoline would.
+    #[unsafe(naked)]
+    unsafe extern "C" fn enter(_work: *mut Work<'_>) {
+        std::arch::naked_asm!("mov rsi, rsp", "mov rdx, rbp", "jmp {hook}", hook = sym hook)
+    }
+
+    unsafe extern "C" fn hook(work: *mut Work<'_>, sp: *const u64, rbp: u64) {
+        // SAFETY: `count` passes a pointer to its own argument.
+        let work = unsafe { &mut *work };
+        work(Caller { sp, rbp });
+    }
+
+    /// Keeps a number in `rbp`, as code without frame pointers does. [`saves`] saves it.
+    #[unsafe(naked)]
+    unsafe extern "C" fn counts(_work: *mut Work<'_>, _number: u64) {
+        std::arch::naked_asm!(
+            ".cfi_startproc",
+            "push rbp",
+            ".cfi_adjust_cfa_offset 8",
+            ".cfi_rel_offset rbp, 0",
+            "mov rbp, rsi",
+            "call {saves}",
+            "pop rbp",
+            ".cfi_adjust_cfa_offset -8",
+            ".cfi_restore rbp",
+            "ret",
+            ".cfi_endproc",
+            saves = sym saves,
+        )
+    }
+
+    #[unsafe(naked)]
+    unsafe extern "C" fn saves(_work: *mut Work<'_>) {
+        std::arch::naked_asm!(
+            ".cfi_startproc",
+            "push rbp",
+            ".cfi_adjust_cfa_offset 8",
+            ".cfi_rel_offset rbp, 0",
+            "xor ebp, ebp",
+            "call {enter}",
+            "pop rbp",
+            ".cfi_adjust_cfa_offset -8",
+            ".cfi_restore rbp",
+            "ret",
+            ".cfi_endproc",
+            enter = sym enter,
+        )
+    }
+
+    #[inline(never)]
+    fn count(number: u64, mut work: Work<'_>) {
+        // SAFETY: the functions follow the C convention, and this frame outlives the call.
+        unsafe { counts(&raw mut work, number) }
+    }
+
+    #[test]
+    fn a_counter_in_rbp_does_not_hide_a_stack() {
+        prepare();
+        let mut walker = Walker::new();
+        let (mut first, mut again, mut frames) = (0, None, 0);
+        // Not unrolled: both calls are made from one place.
+        for number in 1..std::hint::black_box(3) {
+            count(number, &mut |caller| {
+                // SAFETY: the caller's frame is live.
+                again = unsafe { walker.remembered(caller) };
+                let mut define = |record: &Record<'_>| {
+                    if let Record::Site { frames: words, .. } = record {
+                        frames = words.len() / 2;
+                    }
+                    true
+                };
+                // SAFETY: as above.
+                first = unsafe { walker.signature(caller, FRAMES_MAX, &mut define) };
+            });
+        }
+        assert!(frames > 3, "the walk went beyond both: {frames}");
+        assert_eq!(again, Some(first));
+    }
 }
