@@ -3,8 +3,11 @@
 //!
 //! `/proc/PID/io` counts the bytes that a process had fetched from storage: by reads, by readahead,
 //! and through mappings. It includes the children that the process has waited for. So the sum over
-//! the living tree is all of it, except for what descendants read whose parent ended first or does
-//! not wait for them.
+//! the living tree is all of it, except for what descendants read that nobody waits for.
+//!
+//! A daemon leaves the tree: its parent ends. It is asked for as long as it lives, provided that it
+//! was seen before. Counts follow each other sooner than the kernel gives a number to another
+//! process.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,7 +33,7 @@ pub struct Transferred {
 pub struct ProcessTree {
     root: u32,
     /// The processes of the last count.
-    processes: Vec<u32>,
+    processes: BTreeSet<u32>,
     /// The sum at the last count.
     sum: Transferred,
     total: Transferred,
@@ -42,7 +45,7 @@ impl ProcessTree {
     pub fn of(root: u32) -> ProcessTree {
         ProcessTree {
             root,
-            processes: Vec::new(),
+            processes: BTreeSet::new(),
             sum: Transferred::default(),
             total: Transferred::default(),
             text: Vec::new(),
@@ -53,23 +56,32 @@ impl ProcessTree {
     /// waited for stays counted.
     pub fn transferred(&mut self) -> Transferred {
         let mut sum = Transferred::default();
-        let mut next = 0;
-        self.processes.clear();
-        self.processes.push(self.root);
-        while let Some(&pid) = self.processes.get(next) {
-            next += 1;
-            if let Some(of_process) = self.of_process(pid) {
-                sum.read_bytes += of_process.read_bytes;
-                sum.written_bytes += of_process.written_bytes;
-            }
-            if self.processes.len() < PROCESSES_MAX {
-                self.add_children(pid);
+        let before = std::mem::take(&mut self.processes);
+        self.add_tree(self.root, &mut sum);
+        for pid in before {
+            if !self.processes.contains(&pid) && self.of_process(pid).is_some() {
+                self.add_tree(pid, &mut sum);
             }
         }
         let before = std::mem::replace(&mut self.sum, sum);
         self.total.read_bytes += sum.read_bytes.saturating_sub(before.read_bytes);
         self.total.written_bytes += sum.written_bytes.saturating_sub(before.written_bytes);
         self.total
+    }
+
+    /// Adds a process and its descendants, those that are there already excepted.
+    fn add_tree(&mut self, root: u32, sum: &mut Transferred) {
+        let mut found = vec![root];
+        while let Some(pid) = found.pop() {
+            if self.processes.len() == PROCESSES_MAX || !self.processes.insert(pid) {
+                continue;
+            }
+            if let Some(of_process) = self.of_process(pid) {
+                sum.read_bytes += of_process.read_bytes;
+                sum.written_bytes += of_process.written_bytes;
+            }
+            self.add_children(pid, &mut found);
+        }
     }
 
     fn of_process(&mut self, pid: u32) -> Option<Transferred> {
@@ -95,8 +107,8 @@ impl ProcessTree {
         files
     }
 
-    /// Adds the children of all threads of a process.
-    fn add_children(&mut self, pid: u32) {
+    /// Adds the children of all threads of a process to `found`.
+    fn add_children(&mut self, pid: u32, found: &mut Vec<u32>) {
         let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
             return;
         };
@@ -106,8 +118,7 @@ impl ProcessTree {
             };
             if let Some(text) = self.read(&format!("/proc/{pid}/task/{tid}/children")) {
                 let children = text.split_ascii_whitespace();
-                let children: Vec<u32> = children.filter_map(|child| child.parse().ok()).collect();
-                self.processes.extend(children);
+                found.extend(children.filter_map(|child| child.parse::<u32>().ok()));
             }
         }
     }
@@ -134,7 +145,7 @@ fn mapped_file(line: &str) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{BufRead, Write};
     use std::os::fd::AsRawFd;
     use std::process::{Command, Stdio};
 
@@ -166,6 +177,45 @@ mod tests {
         );
         let anonymous = "7ffc6d5d5000-7ffc6d5f6000 rw-p 00000000 00:00 0      [stack]";
         assert_eq!(mapped_file(anonymous), None);
+    }
+
+    #[test]
+    fn a_daemon_is_counted_after_its_parent_has_ended() {
+        // The child prints the number of a grandchild, and both outlive the process between.
+        let start = "sh -c 'cat > /dev/null <&3 & echo $!; read line' 3<&0 < \"$1\"; \
+                     echo; read line; read line";
+        let folder = tempfile::tempdir().expect("a folder");
+        let wait = folder.path().join("wait");
+        let made = Command::new("mkfifo").arg(&wait).status().expect("it runs");
+        assert!(made.success());
+        let mut child = Command::new("sh")
+            .args(["-c", start, "sh"])
+            .arg(&wait)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let mut tree = ProcessTree::of(child.id());
+        let mut between = fs::File::create(&wait).expect("opened");
+        let output = child.stdout.take().expect("piped");
+        let mut lines = std::io::BufReader::new(output).lines();
+        let mut line = || lines.next().expect("a line").expect("read");
+        let daemon: u32 = line().parse().expect("a number");
+        tree.transferred();
+        assert!(tree.processes.contains(&daemon));
+        between.write_all(b"\n").expect("written");
+        assert_eq!(line(), "", "the process between has ended");
+        for _ in 0..2 {
+            tree.transferred();
+            assert!(tree.processes.contains(&daemon));
+        }
+        drop(child.stdin.take());
+        child.wait().expect("waited for");
+        while fs::exists(format!("/proc/{daemon}/io")).expect("known") {
+            std::thread::yield_now();
+        }
+        tree.transferred();
+        assert!(!tree.processes.contains(&daemon), "it has ended");
     }
 
     #[test]
