@@ -58,6 +58,8 @@ pub fn import(
                 sequential: known.sequential,
                 looping: known.looping,
                 period: known.period,
+                // A profile has no such times.
+                steady_period: 0,
             })
         })
         .collect()

@@ -121,6 +121,7 @@ impl Classifier for Dear {
             stream: Stream {
                 id: access.process.0,
                 period: process.period,
+                steady_period: process.period,
             },
             revised: None,
         }

@@ -38,6 +38,9 @@ pub struct Stream {
     pub id: u32,
     /// References from one round of its loop to the next; 0 where unknown.
     pub period: u64,
+    /// The same, averaged over a round or two, if the stream is steady: if its blocks return after
+    /// similar times. 0 if it is not, or if that is unknown.
+    pub steady_period: u64,
 }
 
 /// What is known of a call site: the counters of the PCC paper, section 4.1.
@@ -52,6 +55,8 @@ pub struct SiteRecord {
     /// The average number of references between an access and the next one to the same block; 0
     /// where unknown.
     pub period: u64,
+    /// See [`Stream::steady_period`].
+    pub steady_period: u64,
 }
 
 /// Detects the pattern that each access is part of.

@@ -92,6 +92,7 @@ impl Classifier for Ubm {
             stream: Stream {
                 id: access.object.0,
                 period: file.period,
+                steady_period: file.period,
             },
             revised: None,
         }

@@ -16,6 +16,15 @@
 //! rounds each, in a cache of 1000 blocks (2026-11): hit ratio 0.90, which is the optimum, against
 //! 0.72 (pcc) and 0.81 (ubm) with sequential blocks first.
 //!
+//! Departure: when a stream loops and is steady ([`Stream::steady_period`]), its sequential blocks
+//! become looping ones, as if referenced at that moment. In the papers a block changes its class at
+//! its next reference. So what is left of the rounds before the stream was found to loop is evicted
+//! before the blocks of the current round. In a plain loop that costs little, but in shuffled
+//! epochs it is just what the current epoch has not read yet. Measured on 6 epochs over 32768
+//! blocks in shuffled records of 8, with a cache of 14272 (2026-11): pcc misses 125252 blocks,
+//! 135889 without this rule; the optimum is 125248. Streams that are not steady are left out: on
+//! one-site versions of traces without loops the rule would cost up to 7 %.
+//!
 //! The parts have no sizes to maintain: a part grows with an insertion and shrinks by giving a
 //! victim.
 
@@ -26,9 +35,9 @@ mod sequential;
 use super::{ClassCounts, Replacement, SiteRecord};
 use crate::access::Access;
 use crate::cache::ReplacementPolicy;
-use crate::classify::{Class, Classification, Classifier};
+use crate::classify::{Class, Classification, Classifier, Stream};
 use crate::entry::{Param, ParamKind, inner_replacements};
-use crate::ids::Slot;
+use crate::ids::{Slot, Tick};
 use looping::Looping;
 use marginal_gain::MarginalGain;
 use sequential::Sequential;
@@ -109,15 +118,30 @@ impl<C: Classifier> Partitioned<C> {
         if let Some(stream) = verdict.revised {
             self.looping.revise(stream);
         }
+        if verdict.class == Class::Looping && verdict.stream.steady_period > 0 {
+            self.reclassify_as_looping(verdict.stream, access.tick);
+        }
         self.gain
             .access(access.block.0, verdict.class == Class::Other);
         verdict
     }
 
+    /// Makes the sequential blocks of a stream looping ones.
+    fn reclassify_as_looping(&mut self, stream: Stream, now: Tick) {
+        while let Some(slot) = self.sequential.oldest_of(stream.id) {
+            self.sequential.remove(slot);
+            self.part[slot.index()] = Class::Looping;
+            self.looping.insert(slot, stream, now);
+        }
+    }
+
     fn enter(&mut self, slot: Slot, access: &Access, verdict: Classification) {
         self.part[slot.index()] = verdict.class;
         match verdict.class {
-            Class::Sequential => self.sequential.insert(slot, access.thread.0, access.tick),
+            Class::Sequential => {
+                let (thread, stream) = (access.thread.0, verdict.stream.id);
+                self.sequential.insert(slot, thread, stream, access.tick);
+            }
             Class::Looping => self.looping.insert(slot, verdict.stream, access.tick),
             Class::Other => {
                 self.other.inserted(slot, access);

@@ -4,6 +4,14 @@
 //!
 //! Source: Gniady, Butt and Hu, "Program-counter-based pattern classification in buffer caching",
 //! OSDI 2004.
+//!
+//! Departure: *steady* sites, for programs that read each block once an epoch, in another order
+//! each time. In the paper a block keeps its class until it is accessed again (sections 4.1 and
+//! 5.1), and the period follows the latest accesses. A site is steady if its blocks return after
+//! similar times. When it is found to loop, the blocks that were taken for sequential count as
+//! looping at once, and its loop has not ended before `expire` times the mean of these times.
+//! Simulated, six epochs over 512 MiB in records of 128 KiB, with a cache of 223 MiB (2026-11):
+//! 1957 MiB of misses, which is the optimum, against 2229 MiB without this rule.
 
 use super::partition::{EXPIRE, OTHER, Partitioned};
 use crate::cache::ReplacementPolicy;

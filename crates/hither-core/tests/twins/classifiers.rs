@@ -41,6 +41,42 @@ struct NaiveSite {
     seq: u64,
     looping: u64,
     period: u64,
+    /// When sampled blocks returned, and after how long: in the last complete round and in the
+    /// current one.
+    complete: Vec<(Tick, u64)>,
+    current: Vec<(Tick, u64)>,
+}
+
+impl NaiveSite {
+    fn collect(&mut self, now: Tick, interval: u64) {
+        self.current.push((now, interval));
+        let mean = total(&self.current) as f64 / self.current.len() as f64;
+        if self.current.len() >= 16 && (now - self.current[0].0) as f64 >= mean {
+            self.complete = std::mem::take(&mut self.current);
+        }
+    }
+
+    fn steady_period(&self) -> u64 {
+        let both = [&self.complete[..], &self.current].concat();
+        if both.len() < 16 {
+            return 0;
+        }
+        let (n, sum) = (both.len() as i128, i128::from(total(&both)));
+        // n times each one's distance from the mean, squared, and their mean, again n times.
+        let spread: i128 = both
+            .iter()
+            .map(|&(_, interval)| (n * i128::from(interval) - sum).pow(2))
+            .sum();
+        if 4 * spread <= n * sum.pow(2) {
+            (sum / n) as u64
+        } else {
+            0
+        }
+    }
+}
+
+fn total(returns: &[(Tick, u64)]) -> u64 {
+    returns.iter().map(|&(_, interval)| interval).sum()
 }
 
 /// PCC with sampling and bounds. The most recently used site and the latest entry come last.
@@ -85,9 +121,11 @@ impl Classifier for NaivePcc {
             } else {
                 (owner.period + now - time) / 2
             };
+            owner.collect(now, now - time);
             revised = (of != id).then_some(Stream {
                 id: of,
                 period: owner.period,
+                steady_period: owner.steady_period(),
             });
         }
         let mut class = Class::Other;
@@ -109,6 +147,8 @@ impl Classifier for NaivePcc {
                 seq: 1,
                 looping: 0,
                 period: 0,
+                complete: Vec::new(),
+                current: Vec::new(),
             });
         }
         let accesses = self.accesses.entry(id).or_insert(0);
@@ -123,11 +163,13 @@ impl Classifier for NaivePcc {
             }
             self.table.push((access.block, id, now));
         }
+        let site = self.sites.last().expect("the current site");
         Classification {
             class,
             stream: Stream {
                 id,
-                period: self.sites.last().expect("the current site").period,
+                period: site.period,
+                steady_period: site.steady_period(),
             },
             revised,
         }
@@ -184,6 +226,7 @@ impl Classifier for NaiveUbm {
             stream: Stream {
                 id: access.object.0,
                 period: file.period,
+                steady_period: file.period,
             },
             revised: None,
         }
@@ -253,6 +296,7 @@ impl Classifier for NaiveDear {
             stream: Stream {
                 id: access.process.0,
                 period: *period,
+                steady_period: *period,
             },
             revised: None,
         }

@@ -2,7 +2,7 @@
 //! for everything.
 
 use crate::Twin;
-use hither_core::classify::{Class, Classifier};
+use hither_core::classify::{Class, Classifier, Stream};
 use hither_core::{Access, Block, Tick};
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(crate) struct NaivePartition {
     classifier: Box<dyn Classifier>,
     expire: f64,
     resident: Vec<Resident>,
-    periods: BTreeMap<u32, u64>,
+    streams: BTreeMap<u32, Stream>,
     /// The stack of other references, the latest first, and hits in its segments.
     stack: Vec<Block>,
     hits: [f64; 4],
@@ -33,7 +33,7 @@ impl NaivePartition {
             classifier,
             expire,
             resident: Vec::new(),
-            periods: BTreeMap::new(),
+            streams: BTreeMap::new(),
             stack: Vec::new(),
             hits: [0.0; 4],
             references: 0.0,
@@ -99,7 +99,9 @@ impl NaivePartition {
 
     fn victim(&self, incoming: &Access) -> Block {
         let now = incoming.tick;
-        let period = |stream: u32| self.periods.get(&stream).copied().unwrap_or(0);
+        let period = |stream: u32| self.streams[&stream].period;
+        // Of a steady stream, that of whole rounds at least.
+        let expected = |stream: u32| period(stream).max(self.streams[&stream].steady_period);
         let looping = self.of(Class::Looping);
         let overdue = looping
             .iter()
@@ -107,7 +109,7 @@ impl NaivePartition {
             .map(|latest| latest.stream)
             .filter_map(|stream| looping.iter().find(|block| block.stream == stream))
             .map(|oldest| {
-                let lease = (self.expire * period(oldest.stream).max(1) as f64) as u64;
+                let lease = (self.expire * expected(oldest.stream).max(1) as f64) as u64;
                 (
                     oldest.tick + lease,
                     std::cmp::Reverse(oldest.stream),
@@ -163,10 +165,16 @@ impl NaivePartition {
 impl Twin for NaivePartition {
     fn access(&mut self, access: &Access) -> (bool, Option<Block>) {
         let verdict = self.classifier.classify(access);
-        self.periods
-            .insert(verdict.stream.id, verdict.stream.period);
-        if let Some(stream) = verdict.revised {
-            self.periods.insert(stream.id, stream.period);
+        for stream in std::iter::once(verdict.stream).chain(verdict.revised) {
+            self.streams.insert(stream.id, stream);
+        }
+        if verdict.class == Class::Looping && verdict.stream.steady_period > 0 {
+            for block in &mut self.resident {
+                if block.class == Class::Sequential && block.stream == verdict.stream.id {
+                    block.class = Class::Looping;
+                    block.tick = access.tick;
+                }
+            }
         }
         self.measure(access.block, verdict.class == Class::Other);
         let before = self.resident.len();

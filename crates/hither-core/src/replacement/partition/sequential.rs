@@ -7,6 +7,7 @@
 //! is wrong, and the paper names that case: the first round of every loop. So the *latest* one is
 //! evicted, which is best for a loop and makes no difference to a true sequence. A thread that has
 //! ended leaves a block behind, which can be evicted once it is older than `capacity` references.
+//! A stream that turns out to loop takes its blocks from here (see [`partition`](super)).
 
 use crate::classify::at;
 use crate::ids::{Slot, Tick};
@@ -23,6 +24,10 @@ pub(super) struct Sequential {
     /// Threads that own at least one slot.
     owners: usize,
     thread: Vec<u32>,
+    stream_links: Links,
+    /// The same slots, by stream.
+    by_stream: Vec<List>,
+    stream: Vec<u32>,
     tick: Vec<Tick>,
 }
 
@@ -35,6 +40,9 @@ impl Sequential {
             by_thread: Vec::new(),
             owners: 0,
             thread: vec![0; capacity as usize],
+            stream_links: Links::new(capacity as usize),
+            by_stream: Vec::new(),
+            stream: vec![0; capacity as usize],
             tick: vec![0; capacity as usize],
         }
     }
@@ -43,12 +51,14 @@ impl Sequential {
         self.recency.len()
     }
 
-    pub(super) fn insert(&mut self, slot: Slot, thread: u32, tick: Tick) {
+    pub(super) fn insert(&mut self, slot: Slot, thread: u32, stream: u32, tick: Tick) {
         self.recency.push_front(&mut self.slots, slot.0);
         let owned = at(&mut self.by_thread, thread);
         self.owners += usize::from(owned.is_empty());
         owned.push_front(&mut self.thread_links, slot.0);
         self.thread[slot.index()] = thread;
+        at(&mut self.by_stream, stream).push_front(&mut self.stream_links, slot.0);
+        self.stream[slot.index()] = stream;
         self.tick[slot.index()] = tick;
     }
 
@@ -57,6 +67,12 @@ impl Sequential {
         let owned = &mut self.by_thread[self.thread[slot.index()] as usize];
         owned.remove(&mut self.thread_links, slot.0);
         self.owners -= usize::from(owned.is_empty());
+        self.by_stream[self.stream[slot.index()] as usize].remove(&mut self.stream_links, slot.0);
+    }
+
+    /// The least recent block of a stream.
+    pub(super) fn oldest_of(&self, stream: u32) -> Option<Slot> {
+        self.by_stream.get(stream as usize)?.back().map(Slot)
     }
 
     /// The block that has to be evicted for an access by `thread`, if any goes before those of the
@@ -81,8 +97,13 @@ impl Sequential {
         for owned in &self.by_thread {
             owned.check(&self.thread_links);
         }
+        for blocks in &self.by_stream {
+            blocks.check(&self.stream_links);
+        }
         let owned: usize = self.by_thread.iter().map(List::len).sum();
         assert_eq!(owned, self.recency.len());
+        let in_streams: usize = self.by_stream.iter().map(List::len).sum();
+        assert_eq!(in_streams, self.recency.len());
         assert_eq!(
             self.by_thread
                 .iter()
