@@ -10,6 +10,10 @@ Three modes take turns:
 - page-cache: with --page-cache. The file fits the budget, so nothing is dropped either. The agent
   runs on another CPU, if one is free.
 
+With --limited, this script has to run in a memory cgroup with a limit of 256 MiB or more, and the
+budget is what that leaves. Programs then report only while they read from storage, and so none of
+the reads that are timed. Without it, the budget is given, and all reads are reported.
+
     python3 hits.py --hither target/release/hither --work /tmp/page_cache --pairs 9
 """
 
@@ -51,6 +55,7 @@ def main() -> None:
     parser.add_argument("--hither", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--pairs", type=int, default=9)
+    parser.add_argument("--limited", action="store_true")
     arguments = parser.parse_args()
     work = arguments.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
@@ -69,9 +74,12 @@ def main() -> None:
         "--all-files",
         "--",
     ]
+    dry = [*page_cache[:-1], "--dry-run", "--"]
+    if arguments.limited:
+        page_cache = [word for word in page_cache if word not in ("--cache", "1GiB")]
     modes = {
         "plain": [],
-        "dry": [*page_cache[:-1], "--dry-run", "--"],
+        "dry": dry,
         "page-cache": page_cache,
     }
     print(

@@ -26,8 +26,18 @@ pub(crate) fn files_session() -> Option<&'static ProgramSession> {
 
 /// Accesses to files are not recorded: the agent pauses, or is gone. What was done to descriptors
 /// for it is undone, in the second case for good.
-#[cold]
+///
+/// While the agent pauses, each call comes here.
+#[inline]
 pub(crate) fn unrecorded() {
+    if readahead::is_any_disabled() || session().is_none() {
+        stop_readahead();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn stop_readahead() {
     match session() {
         Some(_) => readahead::enable_all(),
         None => readahead::stop(),

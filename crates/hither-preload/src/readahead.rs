@@ -97,6 +97,12 @@ pub(crate) fn start(session: &ProgramSession) {
     }
 }
 
+/// Whether readahead is disabled on a descriptor.
+#[inline]
+pub(crate) fn is_any_disabled() -> bool {
+    DISABLED_COUNT.load(Ordering::Relaxed) != 0
+}
+
 /// Stops tracking reads, and enables readahead on all descriptors. Writes nothing if none is
 /// tracked: reads call this for as long as the agent is gone.
 #[cold]
@@ -140,7 +146,7 @@ pub(crate) fn leave(fd: i32) {
 
 /// Enables readahead on every descriptor: others are about to have them, too.
 pub(crate) fn enable_all() {
-    if DISABLED_COUNT.load(Ordering::Relaxed) == 0 {
+    if !is_any_disabled() {
         return;
     }
     for fd in 0..=DISABLED_HIGHEST.load(Ordering::Relaxed) as i32 {

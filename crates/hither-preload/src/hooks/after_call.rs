@@ -5,7 +5,8 @@
 //! 1. [`pages::apply_bind_requests`](crate::pages): memory policies that the agent asks for are
 //!    set. A read is a good moment: programs often read their data, a piece at a time, into memory
 //!    that the agent has just classified.
-//! 2. [`access::already_reported`]: a read within the block of the thread's last one ends here.
+//! 2. [`lifecycle::files_session`]: while the agent pauses, a call ends here. Then
+//!    [`access::already_reported`]: a read within the block of the thread's last one ends here.
 //! 3. [`access::describe`]: the record of the access.
 //! 4. [`readahead::on_read`]: the kernel may be told (`posix_fadvise`) to stop or resume reading
 //!    ahead through this descriptor. It compares with the thread's last access, and so comes before
@@ -66,18 +67,23 @@ pub(super) fn record(
     length: u64,
     caller: Caller,
 ) -> Option<u64> {
+    let Some(session) = lifecycle::files_session() else {
+        lifecycle::unrecorded();
+        return None;
+    };
     if let (Op::Read, Position::At(offset)) = (op, position)
         && let Some(object) = access::already_reported(fd, offset, length)
     {
         return Some(object);
     }
-    report(op, flags, fd, position, length, caller)
+    report(session, op, flags, fd, position, length, caller)
 }
 
 /// As [`record`], of what the agent does not know yet. Not inlined, so that the way around it is
 /// short.
 #[inline(never)]
 fn report(
+    session: &'static ProgramSession,
     op: Op,
     flags: u16,
     fd: i32,
@@ -85,10 +91,6 @@ fn report(
     length: u64,
     caller: Caller,
 ) -> Option<u64> {
-    let Some(session) = lifecycle::files_session() else {
-        lifecycle::unrecorded();
-        return None;
-    };
     let known = files::known(fd);
     if let Some(Some(object)) = known
         && session.is_unrecorded(object)
