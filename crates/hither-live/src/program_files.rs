@@ -69,6 +69,13 @@ impl ProgramFiles {
         Some((file, before.is_none().then_some(size)))
     }
 
+    /// Adds a file that a program uses without a record of it.
+    pub(crate) fn add(&mut self, file: u64, id: FileId, path: PathBuf, pid: u32) {
+        let thread = Some((pid, pid));
+        let known = self.known.entry(file);
+        known.or_insert(KnownFile { id, path, thread });
+    }
+
     /// The identity of a file.
     pub(crate) fn id(&self, file: u64) -> Option<FileId> {
         self.known.get(&file).map(|known| known.id)

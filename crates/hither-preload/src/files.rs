@@ -11,11 +11,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hither_sys::record::Record;
+use hither_sys::record::{Record, file_key};
 use hither_sys::syscalls;
 
 use crate::descriptor_table::{Row, Table};
-use crate::signature::mix;
 
 const UNKNOWN: u64 = 0;
 /// Not a file whose accesses are recorded: a pipe, a socket, a terminal, something under /proc.
@@ -140,8 +139,7 @@ fn describe(fd: i32, define: &mut dyn FnMut(&Record<'_>) -> bool) -> u64 {
     if made_up.iter().any(|prefix| path.starts_with(prefix)) {
         return IGNORED;
     }
-    let key = mix(status.device ^ mix(status.inode ^ mix(status.birth_ns))) & KEY;
-    let key = key.max(4);
+    let key = file_key(status.device, status.inode, status.birth_ns);
     let record = Record::Object {
         object: key,
         device: status.device,

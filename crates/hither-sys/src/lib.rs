@@ -19,7 +19,8 @@
 //!   cost;
 //! - [`page_sampling`]: who uses which page. The samples come as [`page_faults`]. The [`samplers`]
 //!   are the [`pmu`], the kernel's own [`hint_faults`], and [`userfaultfd`] write protection;
-//! - [`page_cache`]: pages of files; [`file_map`]: the same pages by address;
+//! - [`page_cache`]: pages of files; [`file_map`]: the same pages by address; [`mapped_files`]: the
+//!   same in programs that have mapped a file;
 //! - [`private_folder`]: folders that only this user may write.
 //!
 //! What both need: [`syscalls`] past libc's symbols, which the preload library interposes, and past
@@ -35,6 +36,7 @@ pub mod huge_pages;
 pub mod lease;
 pub mod lease_process;
 pub mod machine;
+pub mod mapped_files;
 pub mod memory_probe;
 pub mod page_cache;
 pub mod page_faults;

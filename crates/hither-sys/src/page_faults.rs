@@ -169,6 +169,8 @@ const DATA_TAIL: usize = 1032;
 /// default (512 KiB and a page). That is room for 13 000 faults, which take at least 13 ms. Where
 /// less is allowed, rings are halved down to the minimum.
 const RING_PAGES: usize = 128;
+/// Of the ring of a single thread, which is one of many.
+const THREAD_RING_PAGES: usize = 16;
 /// The least number of pages of a ring.
 const RING_PAGES_MIN: usize = 4;
 
@@ -228,8 +230,14 @@ fn attributes(event: Event, with_kernel: bool, inherited: bool) -> Attributes {
     }
 }
 
-/// `perf_event_open` of this thread's events on `cpu`, or on any for itself alone.
-fn open_event(event: Event, cpu: Option<u32>, with_kernel: bool) -> Result<OwnedFd, i32> {
+/// `perf_event_open` of a thread's events on `cpu`, or on any for itself alone. Thread 0 is this
+/// one.
+fn open_event(
+    event: Event,
+    thread: u32,
+    cpu: Option<u32>,
+    with_kernel: bool,
+) -> Result<OwnedFd, i32> {
     let attributes = attributes(event, with_kernel, cpu.is_some());
     let cpu = cpu.map_or(-1, |cpu| cpu as i32);
     // SAFETY: the kernel reads `size` bytes of the attributes, which outlive the call.
@@ -237,7 +245,7 @@ fn open_event(event: Event, cpu: Option<u32>, with_kernel: bool) -> Result<Owned
         libc::syscall(
             libc::SYS_perf_event_open,
             &raw const attributes,
-            0,
+            thread as i32,
             cpu,
             -1,
             FLAG_FD_CLOEXEC,
@@ -313,27 +321,36 @@ impl PerfRings {
             Some(error) if error != libc::ENOENT => WatchError::Other(error),
             _ => WatchError::NoCpus,
         })?;
-        let open = |cpu, with_kernel| open_event(event, Some(cpu), with_kernel);
+        let open = |cpu, with_kernel| open_event(event, 0, Some(cpu), with_kernel);
         let (events, with_kernel) = open_all(&cpus, open, paranoid)?;
-        PerfRings::map(events, with_kernel, std::process::id())
+        PerfRings::map(events, RING_PAGES, with_kernel, std::process::id())
     }
 
     /// Watches the calling thread alone.
     pub(crate) fn of_this_thread(event: Event) -> Result<PerfRings, WatchError> {
-        let open = |_, with_kernel| open_event(event, None, with_kernel);
+        let open = |_, with_kernel| open_event(event, 0, None, with_kernel);
         let (events, with_kernel) = open_all(&[0], open, paranoid)?;
-        PerfRings::map(events, with_kernel, 0)
+        PerfRings::map(events, RING_PAGES, with_kernel, 0)
+    }
+
+    /// Watches the page faults of one thread of another process alone, those of the kernel on its
+    /// behalf left out.
+    pub fn of_thread(tid: u32) -> Result<PerfRings, WatchError> {
+        let open = |_, _| open_event(Event::PAGE_FAULTS, tid, None, false);
+        let (events, _) = open_all(&[0], open, paranoid)?;
+        PerfRings::map(events, THREAD_RING_PAGES, false, 0)
     }
 
     /// `own`: the process whose events are left out.
     fn map(
         events: Vec<(u32, OwnedFd)>,
+        pages: usize,
         with_kernel: bool,
         own: u32,
     ) -> Result<PerfRings, WatchError> {
         let rings = events
             .into_iter()
-            .map(|(cpu, fd)| Ring::map(cpu, fd).ok_or(WatchError::NoMemory))
+            .map(|(cpu, fd)| Ring::map(cpu, fd, pages).ok_or(WatchError::NoMemory))
             .collect::<Result<Vec<_>, _>>()?;
         Ok(PerfRings {
             rings,
@@ -398,9 +415,8 @@ struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    fn map(cpu: u32, fd: OwnedFd) -> Option<Ring> {
+    fn map(cpu: u32, fd: OwnedFd, mut pages: usize) -> Option<Ring> {
         let page = sysfs::page_bytes() as usize;
-        let mut pages = RING_PAGES;
         while pages >= RING_PAGES_MIN {
             if let Ok(base) = crate::syscalls::map((1 + pages) * page, Some(fd.as_raw_fd())) {
                 let bytes = pages * page;

@@ -96,6 +96,11 @@ impl ProcessTree {
         })
     }
 
+    /// The processes of the last count.
+    pub fn processes(&self) -> &BTreeSet<u32> {
+        &self.processes
+    }
+
     /// Device and inode of the files that processes have mapped, their own programs and libraries
     /// included. The processes are those of the last count.
     pub fn mapped_files(&mut self) -> BTreeSet<(u64, u64)> {
@@ -134,7 +139,7 @@ impl ProcessTree {
 
 /// The file of a line of /proc/PID/maps, if there is one (proc_pid_maps(5)). The device is as in
 /// [`FileStatus`](crate::syscalls::FileStatus).
-fn mapped_file(line: &str) -> Option<(u64, u64)> {
+pub(crate) fn mapped_file(line: &str) -> Option<(u64, u64)> {
     let mut words = line.split_ascii_whitespace().skip(3);
     let (major, minor) = words.next()?.split_once(':')?;
     let number = |text| u64::from_str_radix(text, 16).ok();

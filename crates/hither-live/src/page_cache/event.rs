@@ -29,7 +29,23 @@ pub(crate) enum Input {
         thread: u32,
         write: bool,
     },
-    /// A program mapped a part of a file: accesses through the mapping are not seen.
+    /// A program mapped a part of a file to read it, and its page faults are watched. The file is
+    /// of this size.
+    Watched {
+        #[serde(with = "hex")]
+        file: u64,
+        bytes: u64,
+    },
+    /// A thread faulted at this offset of a file that is watched.
+    Touched {
+        #[serde(with = "hex")]
+        file: u64,
+        offset: u64,
+        /// The system's number of the thread.
+        thread: u32,
+    },
+    /// A program mapped a part of a file in another way, or its page faults cannot be watched any
+    /// more: accesses through the mapping are not seen.
     Mapped {
         #[serde(with = "hex")]
         file: u64,
@@ -84,6 +100,11 @@ pub(crate) enum Decision {
     Judged(Judged),
     /// What programs have read from storage is to be counted now.
     Count,
+    /// The page faults in a file are to be watched no more: it is not read in order.
+    Unwatch {
+        #[serde(with = "hex")]
+        file: u64,
+    },
     /// Programs are to report no accesses for now, or to report them again.
     Pause { paused: bool },
     /// Steering stops: programs have read so much with it, where so much was expected without it.

@@ -18,7 +18,9 @@ use crate::decision_log::{self, Mismatch};
 use crate::error::Result;
 
 pub use controller::{PageCacheSummary, ReadStats, SiteStats};
-pub use run::{BUDGET_MIN_BYTES, Budget, FileStats, PageCacheOptions, PageCacheReport};
+pub use run::{
+    BUDGET_MIN_BYTES, Budget, FileStats, MappedError, PageCacheOptions, PageCacheReport,
+};
 pub(crate) use run::{PageCacheActuator, set_up};
 
 /// Replays the log of a run: steps the controller through its inputs and compares the decisions.

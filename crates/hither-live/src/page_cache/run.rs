@@ -5,6 +5,7 @@
 //! budget. If the agent dies, nothing is dropped any more: the kernel manages its cache as usual.
 
 mod actuator;
+mod mapped;
 mod options;
 mod report;
 
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use hither_sys::page_cache::PageCache;
 
 pub(crate) use self::actuator::PageCacheActuator;
+pub use self::mapped::MappedError;
 pub use self::options::{BUDGET_MIN_BYTES, Budget, PageCacheOptions};
 pub use self::report::{FileStats, PageCacheReport};
 use super::controller::{BLOCK_BYTES, LoggedSiteProfile, PageCacheConfig};

@@ -123,6 +123,33 @@ int main(int count, char **words) {
 }
 ";
 
+/// Reads a file through a mapping, from its start to its end, so many times, and prints a sum. With
+/// a third word it pauses after each 64 KiB.
+#[allow(dead_code)] // As above.
+pub(crate) const MAPPED_LOOP: &str = "\
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    int file = open(words[1], O_RDONLY);
+    struct stat about;
+    fstat(file, &about);
+    volatile unsigned char *data = mmap(0, about.st_size, PROT_READ, MAP_SHARED, file, 0);
+    if (data == MAP_FAILED) return 1;
+    unsigned long sum = 0;
+    for (int pass = 0; pass < atoi(words[2]); pass++)
+        for (off_t at = 0; at < about.st_size; at += 509) {
+            sum = sum * 31 + data[at];
+            if (count > 3 && at % 65536 < 509) usleep(atoi(words[3]));
+        }
+    printf(\"%lu\\n\", sum);
+    return 7;
+}
+";
+
 #[allow(dead_code)] // As above.
 fn id_of(path: &Path) -> FileId {
     let file = File::open(path).expect("opened");

@@ -29,6 +29,7 @@ use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
 use hither_sys::record::{FRAMES_MAX, Record};
 
 pub use caller::Caller;
+pub(crate) use hither_sys::record::mix;
 pub use memo::Memo;
 pub use module::modules_changed;
 #[cfg(feature = "pages")]
@@ -388,14 +389,6 @@ impl Frames {
             });
         sum.max(1)
     }
-}
-
-/// The finalizer of splitmix64: spreads every bit of its input over all of its output.
-pub(crate) fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ value >> 31
 }
 
 #[cfg(test)]

@@ -257,6 +257,15 @@ impl Extents {
         })
     }
 
+    /// Whether any block of an extent is as wanted.
+    pub(super) fn any_block_of(&self, at: (u32, u32), wanted: impl Fn(Block) -> bool) -> bool {
+        let blocks_of = |extent: &Extent| {
+            let mut blocks = (0..extent.blocks.len()).filter_map(|within| extent.block(within));
+            blocks.any(wanted)
+        };
+        self.extents.get(&at).is_some_and(blocks_of)
+    }
+
     /// Makes an extent a unit: it is kept or dropped as a whole.
     pub(super) fn make_unit(&mut self, at: (u32, u32)) {
         if let Some(extent) = self.extents.get_mut(&at) {

@@ -9,11 +9,11 @@
 //! request to that file ended is no reference to that block: `fgets` over a file reads each block
 //! four times, and that is no loop.
 //!
-//! **What is left alone.** Files that are mapped: accesses through the mapping are not seen, and
-//! mapped pages cannot be dropped. Pages written in the last 40 seconds: `POSIX_FADV_DONTNEED`
-//! would write them to storage, which may never be needed. Pages that were cached before the
-//! program accessed them: they are another program's. Readahead beyond what was read is not in the
-//! model; it is dropped with its extent.
+//! **What is left alone.** Files that are mapped, unless [`touches`] shows that they are read in
+//! order: other accesses through the mapping are not seen. Pages written in the last 40 seconds:
+//! `POSIX_FADV_DONTNEED` would write them to storage, which may never be needed. Pages that were
+//! cached before the program accessed them: they are another program's. Readahead beyond what was
+//! read is not in the model; it is dropped with its extent.
 
 mod extent_readers;
 mod extents;
@@ -21,25 +21,27 @@ mod gain_monitor;
 mod reporting;
 mod stats;
 mod storage_account;
+mod touches;
 
 use hither_core::registry::{Mechanism, ReplacementEntry, ReplacementSettings, baseline};
 use hither_core::replacement::{ClassCounts, SiteRecord};
 use hither_core::site_profile::{self, SiteProfile};
 use hither_core::{
-    Access, AccessResult, Block, NEVER, Node, Object, Op, Process, ReplacementPolicy, Residency,
-    Site, Spec, Thread,
+    Access, AccessResult, Block, Object, Op, Process, ReplacementPolicy, Residency, Site, Spec,
+    Thread,
 };
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use self::extent_readers::{ExtentReaders, LeftExtent};
 pub(crate) use self::extents::{BLOCK_BYTES, EXTENT_BYTES};
-use self::extents::{BlockPosition, BlockRun, ExtentState, Extents};
+use self::extents::{BLOCKS_PER_EXTENT, BlockPosition, BlockRun, ExtentState, Extents};
 use self::gain_monitor::{Counted, GainMonitor};
 use self::reporting::Reporting;
 use self::stats::{BlockClasses, busiest, class_counts};
 pub use self::stats::{ReadStats, SiteStats};
 use self::storage_account::StorageAccount;
+use self::touches::{Touched, Touches};
 use super::event::{Decision, Input, Judged, TimedInput};
 use crate::controller::Controller;
 use crate::decision_log::hex;
@@ -98,6 +100,9 @@ pub struct PageCacheSummary {
     /// Of these, files that were mapped and so left alone.
     #[serde(rename = "files_mapped")]
     pub mapped: u64,
+    /// Of these, files that were mapped and steered by their page faults.
+    #[serde(rename = "files_watched")]
+    pub watched: u64,
     /// Of these, files that could not be opened.
     #[serde(rename = "files_unreachable")]
     pub unreachable: u64,
@@ -174,13 +179,22 @@ impl SimulatedCache {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct TrackedFile {
     key: u64,
     readers: ExtentReaders,
     stats: ReadStats,
+    /// It is mapped and watched.
+    watched: Option<Box<WatchedFile>>,
+    /// It is mapped and left alone.
     mapped: bool,
     gone: bool,
+}
+
+#[derive(Clone, Debug)]
+struct WatchedFile {
+    bytes: u64,
+    touches: Touches,
 }
 
 /// See the module.
@@ -289,29 +303,36 @@ impl Controller for PageCacheController {
                 thread,
                 write,
             } => {
-                let (file, site) = (self.file(file), Site(self.sites.number(signature)));
                 let access = Access {
-                    tick: 0,
-                    next: NEVER,
-                    block: Block(0),
-                    object: Object(file),
-                    index: 0,
-                    site,
+                    object: Object(self.file(file)),
+                    site: Site(self.sites.number(signature)),
                     thread: Thread(thread),
                     process: Process(process),
                     op: if write { Op::Write } else { Op::Read },
-                    node: Node(0),
-                    count: 1,
+                    ..Access::bare(0, Block(0))
                 };
                 self.access(access, offset, length, out);
             }
+            Input::Watched { file, bytes } => {
+                let file = self.file(file);
+                let of_file = &mut self.files[file as usize];
+                self.summary.watched += u64::from(of_file.watched.is_none());
+                of_file.watched = Some(Box::new(WatchedFile {
+                    bytes,
+                    touches: Touches::default(),
+                }));
+            }
+            Input::Touched {
+                file,
+                offset,
+                thread,
+            } => {
+                let file = self.file(file);
+                self.touched(file, offset, thread, out);
+            }
             Input::Mapped { file } => {
                 let file = self.file(file);
-                let was = std::mem::replace(&mut self.files[file as usize].mapped, true);
-                if !was {
-                    self.summary.mapped += 1;
-                    self.forget(BlockRun::from(file, 0, u64::MAX));
-                }
+                self.leave_alone(file);
             }
             Input::Cut { file, bytes } => {
                 let file = self.file(file);
@@ -388,6 +409,67 @@ impl PageCacheController {
                 self.left(access.object.0, left);
             }
             self.reference(Access { index, ..access }, out);
+        }
+    }
+
+    /// A thread has faulted in a file that is watched. What it has read by that is an access from a
+    /// call site of the file's own.
+    fn touched(&mut self, file: u32, offset: u64, thread: u32, out: &mut Vec<Decision>) {
+        let PageCacheController {
+            model,
+            lru_model,
+            extents,
+            files,
+            reporting,
+            ..
+        } = self;
+        let of_file = &mut files[file as usize];
+        let (key, wanted) = (of_file.key, !of_file.mapped && reporting.on());
+        let Some(watched) = of_file.watched.as_mut().filter(|_| wanted) else {
+            return;
+        };
+        let bytes = watched.bytes;
+        let holds = |block| {
+            let holds = |cache: &SimulatedCache| cache.residency.slot(block).is_some();
+            holds(model) || holds(lru_model)
+        };
+        let kept = |extent| extents.any_block_of((file, extent), holds);
+        let extent = BlockRun::from(file, offset, 1).first / BLOCKS_PER_EXTENT;
+        match watched.touches.touch(thread, extent, kept) {
+            Touched::Again => {}
+            Touched::Through {
+                reader,
+                tail,
+                first,
+                last,
+            } => {
+                let access = Access {
+                    object: Object(file),
+                    site: Site(self.sites.number(key)),
+                    thread: Thread(reader),
+                    ..Access::bare(0, Block(0))
+                };
+                for (first, last) in tail.into_iter().chain([(first, last)]) {
+                    let start = u64::from(first) * EXTENT_BYTES;
+                    let end = (u64::from(last) + 1) * EXTENT_BYTES;
+                    self.access(access, start, end.min(bytes).saturating_sub(start), out);
+                }
+            }
+            Touched::Jumps => {
+                self.leave_alone(file);
+                out.push(Decision::Unwatch { file: key });
+            }
+        }
+    }
+
+    /// Accesses to a file are not seen, or not all of them.
+    fn leave_alone(&mut self, file: u32) {
+        let was = std::mem::replace(&mut self.files[file as usize].mapped, true);
+        if !was {
+            self.summary.mapped += 1;
+            let watched = self.files[file as usize].watched.take();
+            self.summary.watched -= u64::from(watched.is_some());
+            self.forget(BlockRun::from(file, 0, u64::MAX));
         }
     }
 
@@ -574,6 +656,17 @@ impl PageCacheController {
             self.gone(access.block);
         }
         self.fill(held);
+        // What is still mapped beyond that would never fault.
+        for file in 0..self.files.len() as u32 {
+            if self.files[file as usize].watched.is_none() {
+                continue;
+            }
+            for block in self.extents.blocks(BlockRun::from(file, 0, u64::MAX)) {
+                if self.model.residency.slot(block).is_none() {
+                    self.extents.evicted(block);
+                }
+            }
+        }
     }
 
     /// Nothing of a range belongs to the program's page cache any more.

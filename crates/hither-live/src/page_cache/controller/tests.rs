@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use hither_core::Block;
 use hither_core::registry::{Mechanism, replacement_policies};
+use hither_core::{Block, NEVER};
 use proptest::prelude::*;
 
 use super::super::event::Judged;
@@ -120,6 +120,7 @@ impl Lab {
                 Decision::Judged(judged) => self.judged.push(judged),
                 Decision::Full
                 | Decision::Count
+                | Decision::Unwatch { .. }
                 | Decision::Pause { .. }
                 | Decision::Loses { .. } => {}
             }
@@ -437,6 +438,97 @@ fn what_is_mapped_gone_written_or_anothers_is_left_alone() {
     );
     assert_eq!(lab.controller.summary().preexisting_bytes, length);
     lab.controller.check();
+}
+
+/// A page cache and a mapping of it: of an extent that is mapped no touch is seen.
+struct MappedLab {
+    lab: Lab,
+    mapped: BTreeSet<u64>,
+    read: u64,
+}
+
+impl MappedLab {
+    /// Budgets of 24 extents, and a file of 40.
+    fn new(policy: &str) -> MappedLab {
+        let mut lab = Lab::judged(&config(policy, 24 * EXTENT_BLOCKS), usize::MAX);
+        let bytes = 40 * EXTENT_BYTES;
+        lab.input(Input::Watched { file: 1, bytes });
+        MappedLab {
+            lab,
+            mapped: BTreeSet::new(),
+            read: 0,
+        }
+    }
+
+    /// Returns whether the file is left alone from now on.
+    fn touch(&mut self, extent: u64, room: usize) -> bool {
+        if !self.mapped.insert(extent) {
+            return false;
+        }
+        self.read += 1;
+        let touched = Input::Touched {
+            file: 1,
+            offset: extent * EXTENT_BYTES + 4096,
+            thread: 12_345,
+        };
+        let decisions = self.lab.input(touched);
+        for (offset, length) in drops_of(&decisions, 1) {
+            let dropped = offset / EXTENT_BYTES..(offset + length).div_ceil(EXTENT_BYTES);
+            self.mapped.retain(|extent| !dropped.contains(extent));
+        }
+        // The kernel alone evicts what it read first of the rest.
+        while self.mapped.len() > room {
+            let oldest = (1..=40).map(|after| (extent + after) % 40);
+            let oldest = oldest.into_iter().find(|of| self.mapped.contains(of));
+            self.mapped.remove(&oldest.expect("some are mapped"));
+        }
+        self.lab.controller.check();
+        decisions.contains(&Decision::Unwatch { file: 1 })
+    }
+}
+
+#[test]
+fn a_loop_over_a_mapped_file_is_steered_by_its_page_faults() {
+    for policy in ["mru", "pcc"] {
+        let mut mapped = MappedLab::new(policy);
+        for pass in 0..8 {
+            mapped.read = 0;
+            for extent in 0..40 {
+                assert!(!mapped.touch(extent, 30), "{policy}: {extent}");
+            }
+            match pass {
+                0 => assert_eq!(mapped.read, 40),
+                1 => {}
+                _ => assert!(mapped.read <= 20, "{policy}, {pass}: {}", mapped.read),
+            }
+        }
+        let summary = mapped.lab.controller.summary();
+        assert_eq!((summary.watched, summary.mapped), (1, 0));
+        assert_eq!(summary.references, 8 * 40 * EXTENT_BLOCKS, "all are seen");
+        assert!(summary.steering);
+    }
+}
+
+#[test]
+fn a_mapped_file_with_a_hot_set_is_left_alone() {
+    let mut mapped = MappedLab::new("mru");
+    let mut left_alone = false;
+    for _ in 0..3 {
+        for extent in 0..40 {
+            mapped.touch(extent, 30);
+        }
+    }
+    assert!(mapped.lab.controller.summary().steering);
+    for at in 0..1000 {
+        let hot = 25 + at * 7 % 13;
+        for extent in [at % 40, hot] {
+            left_alone |= mapped.touch(extent, 30);
+        }
+    }
+    assert!(left_alone);
+    let summary = mapped.lab.controller.summary();
+    assert_eq!((summary.watched, summary.mapped), (0, 1));
+    assert_eq!(mapped.lab.kept(), BTreeSet::new());
 }
 
 #[test]

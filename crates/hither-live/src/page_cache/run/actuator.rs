@@ -12,9 +12,11 @@ use hither_sys::page_cache::{Cached, PageCache};
 use hither_sys::process::{children_read_bytes, monotonic_ns};
 use hither_sys::process_tree::{ProcessTree, Transferred};
 use hither_sys::record::{Op, Record};
+use hither_sys::session::RingInfo;
 
 use super::super::controller::{EXTENT_BYTES, PageCacheController};
 use super::super::event::{Decision, Input, TimedInput};
+use super::mapped::{Change, MappedFiles};
 use super::options::{Budget, CacheSizes, PageCacheOptions};
 use super::report::{FileStats, PageCacheReport};
 use crate::agent::{Actuator, Context, Poll, RecordSource, RunState};
@@ -90,6 +92,12 @@ pub(crate) struct PageCacheActuator {
     paused: bool,
     /// Device and inode of the files that were mapped when the last pause ended.
     mapped: BTreeSet<(u64, u64)>,
+    /// Those that are steered.
+    mapped_files: MappedFiles,
+    /// Files that were mapped since the last step, and by which process.
+    newly_mapped: Vec<(u64, u32)>,
+    /// The page faults since the last poll.
+    faults: usize,
     /// Devices whose file systems count reads, or do not.
     counts_reads: BTreeMap<u64, bool>,
     check_residency: Periodic,
@@ -109,6 +117,22 @@ impl Actuator for PageCacheActuator {
 
     fn attach(&mut self, run: &mut RunState) {
         run.pause(self.paused);
+    }
+
+    fn take_samples(&mut self, start_ns: u64, inputs: &mut Vec<TimedInput>) {
+        let before = inputs.len();
+        self.mapped_files.drain(|time_ns, file, offset, thread| {
+            let input = Input::Touched {
+                file,
+                offset,
+                thread,
+            };
+            inputs.push(TimedInput {
+                time_ns: time_ns.saturating_sub(start_ns),
+                input,
+            });
+        });
+        self.faults = inputs.len() - before;
     }
 
     fn on_record(
@@ -142,6 +166,10 @@ impl Actuator for PageCacheActuator {
                 thread: stream,
                 write: op == Op::Write,
             },
+            Op::Map if self.may_watch(source.ring, file, length) => {
+                self.newly_mapped.push((file, source.ring.pid));
+                return None;
+            }
             Op::Map => Input::Mapped { file },
             Op::Truncate => Input::Cut {
                 file,
@@ -170,7 +198,7 @@ impl Actuator for PageCacheActuator {
     fn poll_interval(&mut self, records: usize) -> Duration {
         match self.paused {
             true => self.paused_poll_backoff.after(!self.reads_now),
-            false => self.poll_backoff.after(records == 0),
+            false => self.poll_backoff.after(records + self.faults == 0),
         }
     }
 
@@ -228,6 +256,9 @@ impl PageCacheActuator {
             count_storage: Periodic::after(STORAGE_PERIOD_NS),
             paused: !dry_run && !options.budget.is_order(),
             mapped: BTreeSet::new(),
+            mapped_files: MappedFiles::new(),
+            newly_mapped: Vec::new(),
+            faults: 0,
             counts_reads: BTreeMap::new(),
             check_residency: Periodic::after(RESIDENCY_PERIOD_NS),
             read_budget: Periodic::after(BUDGET_PERIOD_NS),
@@ -249,6 +280,7 @@ impl PageCacheActuator {
         for input in std::mem::take(&mut self.later) {
             context.input(now_ns, input);
         }
+        self.take_mapped(context, now_ns);
         for (file, size) in std::mem::take(&mut self.opened) {
             context.input(now_ns, Input::Opened { file });
             self.on_opened(context, now_ns, file);
@@ -274,6 +306,41 @@ impl PageCacheActuator {
         match self.dry_run {
             true => context.decisions.clear(),
             false => self.carry_out(context),
+        }
+    }
+
+    /// Whether a file that a program has mapped may be one to steer.
+    fn may_watch(&self, ring: &RingInfo, file: u64, length: u64) -> bool {
+        let watched = self.mapped_files.is_watched(file);
+        let may_watch = |length| self.mapped_files.may_watch(length, self.sizes.bytes);
+        !ring.other_pid_namespace && (watched || may_watch(length))
+    }
+
+    /// Watches what programs have mapped since the last time, and tells the controller.
+    fn take_mapped(&mut self, context: &mut Context<'_, PageCacheController>, now_ns: u64) {
+        let newly_mapped = std::mem::take(&mut self.newly_mapped);
+        for &(_, pid) in &newly_mapped {
+            self.mapped_files.watch(pid, self.sizes.bytes);
+        }
+        self.mapped_files.look(now_ns);
+        for change in self.mapped_files.changes() {
+            match change {
+                Change::Watched(mapped) => {
+                    let (file, id, bytes) = (mapped.key, mapped.id, mapped.bytes);
+                    self.mapped.remove(&(id.device, id.inode));
+                    let known = self.program_files.id(file).is_some();
+                    self.program_files.add(file, id, mapped.path, mapped.pid);
+                    let size = (!known).then_some(bytes);
+                    self.opened.entry(file).or_insert(size);
+                    context.input(now_ns, Input::Watched { file, bytes });
+                }
+                Change::LeftAlone { file } => context.input(now_ns, Input::Mapped { file }),
+            }
+        }
+        for (file, _) in newly_mapped {
+            if !self.mapped_files.is_watched(file) {
+                context.input(now_ns, Input::Mapped { file });
+            }
         }
     }
 
@@ -336,10 +403,17 @@ impl PageCacheActuator {
         self.paused = paused;
         run.pause(paused);
         match paused {
-            true => self.refaulted_bytes = 0,
+            true => {
+                self.refaulted_bytes = 0;
+                self.mapped_files.pause();
+            }
             false => {
                 let processes = self.processes.as_mut();
                 self.mapped = processes.map_or_else(BTreeSet::new, ProcessTree::mapped_files);
+                let processes = self.processes.iter().flat_map(ProcessTree::processes);
+                for &pid in processes {
+                    self.mapped_files.watch(pid, self.sizes.bytes);
+                }
             }
         }
     }
@@ -349,7 +423,8 @@ impl PageCacheActuator {
     /// Programs may have brought in themselves as much as they have read and written so far, less
     /// what other files have of it. If no more of this file is cached, nothing is another's. If
     /// programs can have brought in but half of it, all is taken for another's; otherwise what is
-    /// cached outside of the range that they have read so far, with its readahead.
+    /// cached outside of the range that they have read so far, with its readahead. Of a mapped file
+    /// that range is not known: then nothing is.
     fn find_preexisting(
         &mut self,
         context: &mut Context<'_, PageCacheController>,
@@ -382,6 +457,10 @@ impl PageCacheActuator {
             return;
         }
         let all = counts && own < cached / 2;
+        if !all && self.mapped_files.is_watched(file) {
+            // How far programs have come in it is not known.
+            return;
+        }
         let reached = self.reached(file, events);
         for extent in 0..size.div_ceil(EXTENT_BYTES).min(PREEXISTING_EXTENTS_MAX) {
             let (offset, length) = (extent * EXTENT_BYTES, EXTENT_BYTES);
@@ -471,11 +550,13 @@ impl PageCacheActuator {
     fn count(&mut self, context: &Context<'_, PageCacheController>) {
         let PageCacheActuator {
             program_files,
+            mapped_files,
             report,
             ..
         } = self;
         let controller = &context.controller;
         report.summary = controller.summary();
+        report.why_mapped = mapped_files.refused();
         report.readahead_disabled = context.run.session.readahead_disabled();
         report.busiest_sites = controller.busiest_sites(BUSIEST_MAX);
         let busiest = controller.busiest_files(BUSIEST_MAX).into_iter();
@@ -497,6 +578,7 @@ impl PageCacheActuator {
                     length,
                 } => drops.push((file, offset, length)),
                 Decision::Full => context.run.session.disable_readahead(),
+                Decision::Unwatch { file } => self.mapped_files.unwatch(file),
                 Decision::Pause { paused } => pauses = Some(paused),
                 Decision::Count => self.count_now = true,
                 Decision::Judged(_) | Decision::Loses { .. } => {}
@@ -506,6 +588,12 @@ impl PageCacheActuator {
             self.pause(context.run, paused);
         }
         let start_ns = monotonic_ns();
+        if drops
+            .iter()
+            .any(|&(file, ..)| self.mapped_files.is_watched(file))
+        {
+            self.mapped_files.look_up();
+        }
         for of_file in drops.chunk_by(|a, b| a.0 == b.0) {
             let file = of_file[0].0;
             let opened = match self.program_files.open(file) {
@@ -519,7 +607,8 @@ impl PageCacheActuator {
                 }
             };
             for &(_, offset, length) in of_file {
-                match opened.drop_pages(offset, length) {
+                let unmapped = self.mapped_files.drop_pages(file, offset, length);
+                match unmapped.and_then(|()| opened.drop_pages(offset, length)) {
                     Ok(()) => self.report.dropped += 1,
                     Err(refused) => {
                         self.report.refused += 1;

@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::super::controller::{PageCacheSummary, ReadStats, SiteStats};
+use super::mapped::MappedError;
 use crate::error::Error;
 use crate::status::to_report;
 
@@ -52,6 +53,8 @@ pub struct PageCacheReport {
     pub why_refused: Option<PageCacheError>,
     /// Why the last file that could not be opened could not be.
     pub why_unreachable: Option<OpenError>,
+    /// Why mapped files were left alone that could have been steered.
+    pub why_mapped: Option<MappedError>,
     /// Why the kernel did not say what is cached. Without that, pages of other programs are not
     /// told from the program's.
     pub unseen: Option<PageCacheError>,
@@ -73,6 +76,7 @@ pub struct PageCacheReport {
 pub(super) struct PageCacheFigures<'a> {
     #[serde(flatten)]
     summary: PageCacheSummary,
+    mapped_why: Option<String>,
     unreachable_why: Option<String>,
     drops_refused: u64,
     refused_why: Option<String>,
@@ -88,6 +92,7 @@ impl PageCacheReport {
     pub(super) fn figures(&self) -> PageCacheFigures<'_> {
         PageCacheFigures {
             summary: self.summary,
+            mapped_why: self.why_mapped.map(|why| why.to_string()),
             unreachable_why: self.why_unreachable.map(|why| why.to_string()),
             drops_refused: self.refused,
             refused_why: self.why_refused.map(|why| why.to_string()),
@@ -137,6 +142,7 @@ mod tests {
             summary: PageCacheSummary {
                 files: 1,
                 mapped: 2,
+                watched: 25,
                 unreachable: 3,
                 budget_bytes: 4,
                 references: 5,
@@ -190,6 +196,8 @@ mod tests {
         let expected = json!({
             "files": 1,
             "files_mapped": 2,
+            "files_watched": 25,
+            "mapped_why": null,
             "files_unreachable": 3,
             "unreachable_why": null,
             "budget_bytes": 4,

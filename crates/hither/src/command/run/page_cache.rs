@@ -263,6 +263,9 @@ fn report_left_alone(files: &PageCacheReport, ui: &Ui) {
             counted(summary.mapped, "mapped file")
         ));
     }
+    if let Some(why) = files.why_mapped {
+        ui.note(format_args!("mapped files cannot be steered: {why}"));
+    }
     if let Some(why) = files.why_unreachable {
         ui.note(format_args!(
             "left alone: {} that could not be opened; the last one: {why}",
