@@ -658,11 +658,13 @@ impl PageCacheController {
         self.fill(held);
         // What is still mapped beyond that would never fault.
         for file in 0..self.files.len() as u32 {
-            if self.files[file as usize].watched.is_none() {
+            let Some(watched) = &self.files[file as usize].watched else {
                 continue;
-            }
+            };
             for block in self.extents.blocks(BlockRun::from(file, 0, u64::MAX)) {
-                if self.model.residency.slot(block).is_none() {
+                let extent = self.latest[block.index()].index / BLOCKS_PER_EXTENT;
+                let kept = self.model.residency.slot(block).is_some();
+                if !kept && !watched.touches.is_ahead(extent) {
                     self.extents.evicted(block);
                 }
             }

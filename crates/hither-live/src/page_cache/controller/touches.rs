@@ -21,6 +21,10 @@ const STREAMS_MAX: usize = 16;
 /// the work.
 const NEAR_EXTENTS: u32 = 4;
 
+/// So far ahead, in extents, the kernel may have read for a thread: twice the usual readahead of fast
+/// disks.
+const AHEAD_EXTENTS: u32 = 8;
+
 /// So many jumps are borne, and one more for each [`EXTENTS_PER_JUMP`] that were read in order.
 /// Loops over 512 MiB in 256 jump once a pass at most: where steering begins, and where the kernel
 /// has reclaimed something (2026-11). A look at another place and back is two jumps.
@@ -133,6 +137,12 @@ impl Touches {
                 last: extent,
             },
         }
+    }
+
+    /// Whether an extent may have been read ahead for a thread.
+    pub(super) fn is_ahead(&self, extent: u32) -> bool {
+        let mut streams = self.streams.iter();
+        streams.any(|of| (of.front..=of.front + AHEAD_EXTENTS).contains(&extent))
     }
 
     fn free_number(&self) -> u32 {
