@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hither_sys::cgroup::refaulted_file_bytes;
-use hither_sys::page_cache::{Cached, PageCache};
+use hither_sys::page_cache::{Cached, PageCache, keep_program_pages};
 use hither_sys::process::{children_read_bytes, monotonic_ns};
 use hither_sys::process_tree::{ProcessTree, Transferred};
 use hither_sys::record::{Op, Record};
@@ -116,6 +116,9 @@ impl Actuator for PageCacheActuator {
     type Report = PageCacheReport;
 
     fn attach(&mut self, run: &mut RunState) {
+        if self.budget.group().is_some() {
+            keep_program_pages();
+        }
         run.pause(self.paused);
     }
 
