@@ -254,7 +254,7 @@ fn a_recording_is_shown_with_its_program_and_what_to_do() {
     let large = &page(&lab, "large.hither")["runs"][0];
     assert_eq!(
         large["apply"],
-        "hither run --page-cache=ubm --cache 9216KiB -- cat large large large large"
+        "hither run --page-cache=dear --cache 9216KiB -- cat large large large large"
     );
     let said = large["sentences"][0].as_str().unwrap();
     assert!(

@@ -127,7 +127,8 @@ fn what_the_command_line_names_replaces_what_the_file_says() {
       ... cache_bytes,hits,misses,miss_ratio,standard_error
     other.trace,lirs,1,40,20,65536,mru,mru,8,8,524288,8,32,0.8,
     other.trace,lirs,1,40,20,65536,lru,lru,8,8,524288,0,40,1,
-    ../loop.trace,lirs,1,30,10,4096,ubm,"ubm{threshold=4,expire=2,other=lru}",50%,5,20480,9,21,0.7,
+    ../loop.trace,lirs,1,30,10,4096,ubm,"ubm{threshold=4,expire=2,other=lru}",50%,5,20480,10,20,
+      ... 0.6666666666666666,
     ../loop.trace,lirs,1,30,10,4096,ubm,"ubm{threshold=4,expire=2,other=lru}",2,2,8192,2,28,
       ... 0.9333333333333333,
 
@@ -192,7 +193,7 @@ fn rows_say_all_that_is_needed_to_make_them_again() {
       "format": "lirs",
       "hit_latency_ns": null,
       "hither": null,
-      "hits": 9,
+      "hits": 10,
       "hops": null,
       "loaded_with": {
         "block_bytes": 4096,
@@ -203,8 +204,8 @@ fn rows_say_all_that_is_needed_to_make_them_again() {
       },
       "local_hit_ratio": null,
       "migrations": null,
-      "miss_ratio": 0.7,
-      "misses": 21,
+      "miss_ratio": 0.6666666666666666,
+      "misses": 20,
       "modelled_time_ns": null,
       "node_imbalance": null,
       "nodes": null,
