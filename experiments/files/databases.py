@@ -88,6 +88,7 @@ class Server:
     """A server in a cgroup of its own, what it took, and what was wrong with it."""
 
     name = user = expected = ""
+    suspect = "ERROR|FATAL|PANIC|[Cc]orrupt|[Cc]hecksum|Warning\\]|could not|signal|reinitializ"
     limit_mib = 0
     stops: dict[str, int] = {}
 
@@ -125,13 +126,13 @@ class Server:
     def check_stopped(self) -> None: ...
     def commits(self) -> tuple[list[object], str]: ...
 
-    def run(self, what: str, command: list[object], **more: object) -> str:
+    def run(self, what: str, command: list[object], polite: bool = True, **more: object) -> str:
         """Runs a tool outside of the cgroup. Returns what it prints; a failure is an error."""
         if STOP.is_set():
             raise Stopped
         ran = subprocess.run(
-            ["nice", *map(str, command)],
-            stdin=more.pop("stdin", subprocess.DEVNULL),
+            ["nice", *map(str, command)][0 if polite else 1 :],
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             timeout=PATIENCE_S,
@@ -231,9 +232,8 @@ class Server:
         for line in self.log.read_text(errors="replace")[self.log_start :].splitlines():
             if line.startswith("hither:"):
                 self.summary.append(line.removeprefix("hither: "))
-            elif re.search(r"ERROR|FATAL|PANIC|[Cc]orrupt|[Cc]hecksum|Warning\]|could not", line):
-                if not re.search(self.expected, line):
-                    self.errors.append(f"log, before the {how} stop: {line}")
+            elif re.search(self.suspect, line) and not re.search(self.expected, line):
+                self.errors.append(f"log, before the {how} stop: {line}")
 
     def count_reads(self) -> int:
         """Bytes that living members and those that they have waited for read from storage."""
@@ -257,7 +257,7 @@ class Postgres(Server):
     stops = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT, "kill": signal.SIGKILL}
     # Of stops, and of looks whether it is ready.
     expected = "starting up|shutting down|in recovery|not yet accepting|terminating"
-    expected += "|reset by peer|Broken pipe"
+    expected += " (connection|background|walreceiver)|reset by peer|Broken pipe"
     programs = max(SERVERS.glob("*/bin"), default=SERVERS, key=lambda path: path.parent.name)
     settings = (
         "listen_addresses=",
@@ -322,7 +322,8 @@ class Postgres(Server):
         def bench(name: str, clients: int, rate: float, *scripts: object) -> None:
             count = max(int(seconds * rate / clients), 1)
             words = ["--log-prefix", name, "-c", clients, "-j", clients, "-t", count, "-R", rate]
-            said = self.run(f"pgbench {name}", [*common, *words, *scripts, "postgres"], cwd=folder)
+            command = [*common, *words, *scripts, "postgres"]
+            said = self.run(f"pgbench {name}", command, polite=False, cwd=folder)
             done = f"processed: {count * clients}/{count * clients}"
             if done not in said or "failed transactions: 0 " not in said:
                 self.errors.append(f"pgbench {name}: {said[-800:]}")
@@ -431,7 +432,8 @@ class Mariadb(Server):
         def client(kind: str, rate: float) -> list[str]:
             count = max(int(seconds * rate), 1)
             words = [sys.executable, __file__, "client", self.data / "socket", kind]
-            return self.run(f"client {kind}", [*words, seed, count, rate, rows]).splitlines()
+            command = [*words, seed, count, rate, rows]
+            return self.run(f"client {kind}", command, polite=False).splitlines()
 
         with ThreadPoolExecutor(2) as pool:
             for said in pool.map(client, ("mixed", "scan"), (RATE, 1 / SCANS_EVERY_S)):
