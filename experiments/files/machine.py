@@ -56,7 +56,8 @@ class Group:
     """The cgroups of one run, for as long as they are entered. What is left in them at the end is
     killed."""
 
-    def __init__(self, limit_mib: int) -> None:
+    def __init__(self, limit_mib: int, name: str = "files") -> None:
+        self.name = f"{name}-{os.getpid()}"
         self.limit_mib = limit_mib
         self.version = cgroup_version()
         self.counting: dict[str, Path] = {}
@@ -67,11 +68,10 @@ class Group:
         if self.version == 1:
             roots = {"memory": CGROUPS / "memory", "io": CGROUPS / "blkio"}
             roots["cpu"] = CGROUPS / "cpuacct"
-        name = f"files-{os.getpid()}"
         for controller, root in roots.items():
             if root.exists():
-                self.counting[controller] = root / name
-                (root / name).mkdir(exist_ok=True)
+                self.counting[controller] = root / self.name
+                self.counting[controller].mkdir(exist_ok=True)
         self.limited = self.counting["memory"] / "limited"
         if self.version == 2:
             for folder in (CGROUPS, self.counting["memory"]):
