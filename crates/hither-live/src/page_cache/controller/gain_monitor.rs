@@ -8,11 +8,12 @@
 //! less than [`MIN_SAVED_SHARE`]. Both caches are simulated all the time, so it is known when
 //! steering would pay again.
 //!
-//! LRU's misses of blocks that were accessed before count for what the kernel alone would have read,
-//! where it reads less than LRU misses ([`StorageAccount`](super::storage_account::StorageAccount)).
-//! So steering begins only when that has just been counted. Each time that steering was stopped by
-//! what was read, four times as much has to be saved before it starts again: the models are wrong for
-//! this program. Twice as much was too little for DuckDB, where it began four times in ten seconds.
+//! LRU's misses of blocks that were accessed before count for what the kernel alone would have
+//! read, where it reads less than LRU misses
+//! ([`StorageAccount`](super::storage_account::StorageAccount)). So steering begins only when that
+//! has just been counted. Each time that steering was stopped by what was read, four times as much
+//! has to be saved before it starts again: the models are wrong for this program. Twice as much was
+//! too little for DuckDB, where it began four times in ten seconds.
 //!
 //! An earlier version steered from the start until two windows had shown no gain. That cost
 //! programs with nothing to gain: a reader of 4 KiB here and there had 7 % more read (2026-11).

@@ -15,36 +15,38 @@
 //! cached before the program accessed them: they are another program's. Readahead beyond what was
 //! read is not in the model; it is dropped with its extent.
 
+mod config;
 mod extent_readers;
 mod extents;
 mod gain_monitor;
 mod reporting;
 mod stats;
 mod storage_account;
+mod summary;
 mod touches;
 
 use hither_core::registry::{Mechanism, ReplacementEntry, ReplacementSettings, baseline};
-use hither_core::replacement::{ClassCounts, SiteRecord};
+use hither_core::replacement::SiteRecord;
 use hither_core::site_profile::{self, SiteProfile};
 use hither_core::{
     Access, AccessResult, Block, Object, Op, Process, ReplacementPolicy, Residency, Site, Spec,
     Thread,
 };
 use rustc_hash::FxHashMap;
-use serde::{Deserialize, Serialize};
 
+pub(crate) use self::config::{LoggedSiteProfile, PageCacheConfig};
 use self::extent_readers::{ExtentReaders, LeftExtent};
 pub(crate) use self::extents::{BLOCK_BYTES, EXTENT_BYTES};
 use self::extents::{BLOCKS_PER_EXTENT, BlockPosition, BlockRun, ExtentState, Extents};
 use self::gain_monitor::{Counted, GainMonitor};
 use self::reporting::Reporting;
-use self::stats::{BlockClasses, busiest, class_counts};
+use self::stats::{BlockClasses, busiest};
 pub use self::stats::{ReadStats, SiteStats};
 use self::storage_account::StorageAccount;
+pub use self::summary::PageCacheSummary;
 use self::touches::{Touched, Touches};
 use super::event::{Decision, Input, Judged, TimedInput};
 use crate::controller::Controller;
-use crate::decision_log::hex;
 use crate::error::{Error, Result};
 use crate::observe::Numbers;
 
@@ -58,103 +60,6 @@ const PARTIAL_DROP_PERIOD_NS: u64 = 1_000_000_000;
 /// A change of the budget by less than 1/16 is ignored, because the policies' recency information
 /// is lost with each change.
 const BUDGET_CHANGE_DIVISOR: u64 = 16;
-
-/// The controller's configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PageCacheConfig {
-    /// The policy with its parameters.
-    pub(crate) policy: String,
-    /// The size of the page cache for the program's files.
-    pub(crate) budget_bytes: u64,
-    /// Its size without steering: larger, where the budget leaves a reserve for pages on their way
-    /// in.
-    pub(crate) alone_bytes: u64,
-    /// The size of a block; a log of another size does not replay.
-    pub(crate) block_bytes: u64,
-    /// Decisions are not carried out.
-    pub(crate) dry_run: bool,
-    /// The budget was given: what programs would read from storage without steering does not
-    /// matter. They report all accesses, and what they read stops nothing.
-    pub(crate) given: bool,
-    /// Leave alone what was in the page cache before the program accessed it.
-    pub(crate) spare_preexisting: bool,
-    /// Profiles of call sites from earlier runs.
-    pub(crate) sites: Vec<LoggedSiteProfile>,
-}
-
-/// A [`SiteProfile`] as it is logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LoggedSiteProfile {
-    #[serde(with = "hex")]
-    pub(crate) signature: u64,
-    pub(crate) sequential: u64,
-    pub(crate) looping: u64,
-    pub(crate) period: u64,
-}
-
-/// The controller's figures of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PageCacheSummary {
-    /// Files that the program used.
-    pub files: u64,
-    /// Of these, files that were mapped and so left alone.
-    #[serde(rename = "files_mapped")]
-    pub mapped: u64,
-    /// Of these, files that were mapped and steered by their page faults.
-    #[serde(rename = "files_watched")]
-    pub watched: u64,
-    /// Of these, files that could not be opened.
-    #[serde(rename = "files_unreachable")]
-    pub unreachable: u64,
-    /// The budget at the end.
-    pub budget_bytes: u64,
-    /// References to blocks.
-    pub references: u64,
-    /// Bytes that missed: in the policy's cache while evictions were carried out, in the LRU cache
-    /// otherwise.
-    pub missed_bytes: u64,
-    /// Bytes that missed in an LRU cache of the size that the page cache has without steering.
-    pub lru_missed_bytes: u64,
-    /// Bytes that the policy evicted while evictions were carried out.
-    pub evicted_bytes: u64,
-    /// Ranges to drop. They cover whole extents, which may hold more than was read.
-    pub drops: u64,
-    /// The bytes of these ranges.
-    pub dropped_bytes: u64,
-    /// Bytes in the page cache before the program accessed them.
-    pub preexisting_bytes: u64,
-    /// Bytes that the policy kept and the kernel reclaimed.
-    pub absent_bytes: u64,
-    /// Bytes read from storage while evictions were carried out, by the kernel's account.
-    pub steered_read_bytes: u64,
-    /// What would have been read in that time without them: what the LRU cache missed, times what
-    /// the kernel read for each byte that it missed before.
-    pub expected_read_bytes: u64,
-    /// Whether the two figures above say what was saved: the kernel counts the reads of all file
-    /// systems that were used, the budget is what the kernel alone would have, and LRU is a fair
-    /// model of it.
-    #[serde(rename = "saved_known")]
-    pub saved_known: bool,
-    /// Times that steering stopped because of what was read.
-    #[serde(rename = "times_lost")]
-    pub lost: u64,
-    /// Whether programs ever reported accesses.
-    pub reported: bool,
-    /// Windows that were compared with LRU.
-    #[serde(rename = "windows_judged")]
-    pub judged: u64,
-    /// The windows at whose end steering stopped.
-    #[serde(rename = "times_stopped")]
-    pub stopped: u64,
-    /// Whether evictions are carried out.
-    pub steering: bool,
-    /// How references were classified, by a policy that classifies.
-    #[serde(serialize_with = "class_counts")]
-    pub classes: Option<ClassCounts>,
-    /// `evicted_bytes`, by class.
-    #[serde(rename = "evicted_by_class_bytes", serialize_with = "class_counts")]
-    pub evicted_by_class: Option<ClassCounts>,
-}
 
 /// A simulated cache: its contents and its policy.
 struct SimulatedCache {
@@ -846,28 +751,6 @@ impl PageCacheController {
         }
         self.extents
             .check(|block| self.model.residency.slot(block).is_some());
-    }
-}
-
-impl From<&LoggedSiteProfile> for SiteProfile {
-    fn from(site: &LoggedSiteProfile) -> SiteProfile {
-        SiteProfile {
-            signature: site.signature,
-            sequential: site.sequential,
-            looping: site.looping,
-            period: site.period,
-        }
-    }
-}
-
-impl From<&SiteProfile> for LoggedSiteProfile {
-    fn from(site: &SiteProfile) -> LoggedSiteProfile {
-        LoggedSiteProfile {
-            signature: site.signature,
-            sequential: site.sequential,
-            looping: site.looping,
-            period: site.period,
-        }
     }
 }
 

@@ -4,8 +4,8 @@
 //! makes of it. Both can be wrong: the kernel protects pages that are used twice, reads ahead, and
 //! reclaims under pressure that the models do not know. So the kernel's own count decides.
 //!
-//! What is accessed for the first time is read in any case. The rest of LRU's misses are blocks that
-//! it had and evicted: they are read *again* by a kernel that does as LRU does.
+//! What is accessed for the first time is read in any case. The rest of LRU's misses are blocks
+//! that it had and evicted: they are read *again* by a kernel that does as LRU does.
 //!
 //! - Without steering, the bytes read again are compared with those that LRU reads again. Their
 //!   ratio says how far the kernel's cache is from LRU.
@@ -117,8 +117,9 @@ impl StorageAccount {
         !self.distrusted && !self.doubtful
     }
 
-    /// What the kernel reads without steering for each byte that LRU reads again. Where that is more
-    /// than one, for each byte that LRU misses: readahead has already read what is missed next.
+    /// What the kernel reads without steering for each byte that LRU reads again. Where that is
+    /// more than one, for each byte that LRU misses: readahead has already read what is missed
+    /// next.
     pub(super) fn ratio(&self, budget_bytes: u64) -> f64 {
         let Missed { new, again } = self.alone_missed;
         if self.distrusted || again < budget_bytes / EVIDENCE_BUDGET_DIVISOR {

@@ -21,8 +21,8 @@ const STREAMS_MAX: usize = 16;
 /// the work.
 const NEAR_EXTENTS: u32 = 4;
 
-/// So far ahead, in extents, the kernel may have read for a thread: twice the usual readahead of fast
-/// disks.
+/// So far ahead, in extents, the kernel may have read for a thread: twice the usual readahead of
+/// fast disks.
 const AHEAD_EXTENTS: u32 = 8;
 
 /// So many jumps are borne, and one more for each [`EXTENTS_PER_JUMP`] that were read in order.

@@ -1,0 +1,61 @@
+//! The configuration of a controller, as its log has it.
+
+use hither_core::site_profile::SiteProfile;
+use serde::{Deserialize, Serialize};
+
+use crate::decision_log::hex;
+
+/// The controller's configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PageCacheConfig {
+    /// The policy with its parameters.
+    pub(crate) policy: String,
+    /// The size of the page cache for the program's files.
+    pub(crate) budget_bytes: u64,
+    /// Its size without steering: larger, where the budget leaves a reserve for pages on their way
+    /// in.
+    pub(crate) alone_bytes: u64,
+    /// The size of a block; a log of another size does not replay.
+    pub(crate) block_bytes: u64,
+    /// Decisions are not carried out.
+    pub(crate) dry_run: bool,
+    /// The budget was given: what programs would read from storage without steering does not
+    /// matter. They report all accesses, and what they read stops nothing.
+    pub(crate) given: bool,
+    /// Leave alone what was in the page cache before the program accessed it.
+    pub(crate) spare_preexisting: bool,
+    /// Profiles of call sites from earlier runs.
+    pub(crate) sites: Vec<LoggedSiteProfile>,
+}
+
+/// A [`SiteProfile`] as it is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LoggedSiteProfile {
+    #[serde(with = "hex")]
+    pub(crate) signature: u64,
+    pub(crate) sequential: u64,
+    pub(crate) looping: u64,
+    pub(crate) period: u64,
+}
+
+impl From<&LoggedSiteProfile> for SiteProfile {
+    fn from(site: &LoggedSiteProfile) -> SiteProfile {
+        SiteProfile {
+            signature: site.signature,
+            sequential: site.sequential,
+            looping: site.looping,
+            period: site.period,
+        }
+    }
+}
+
+impl From<&SiteProfile> for LoggedSiteProfile {
+    fn from(site: &SiteProfile) -> LoggedSiteProfile {
+        LoggedSiteProfile {
+            signature: site.signature,
+            sequential: site.sequential,
+            looping: site.looping,
+            period: site.period,
+        }
+    }
+}

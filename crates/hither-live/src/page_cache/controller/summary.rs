@@ -1,0 +1,70 @@
+//! The figures of a run.
+
+use hither_core::replacement::ClassCounts;
+use serde::Serialize;
+
+use super::stats::class_counts;
+
+/// The controller's figures of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PageCacheSummary {
+    /// Files that the program used.
+    pub files: u64,
+    /// Of these, files that were mapped and so left alone.
+    #[serde(rename = "files_mapped")]
+    pub mapped: u64,
+    /// Of these, files that were mapped and steered by their page faults.
+    #[serde(rename = "files_watched")]
+    pub watched: u64,
+    /// Of these, files that could not be opened.
+    #[serde(rename = "files_unreachable")]
+    pub unreachable: u64,
+    /// The budget at the end.
+    pub budget_bytes: u64,
+    /// References to blocks.
+    pub references: u64,
+    /// Bytes that missed: in the policy's cache while evictions were carried out, in the LRU cache
+    /// otherwise.
+    pub missed_bytes: u64,
+    /// Bytes that missed in an LRU cache of the size that the page cache has without steering.
+    pub lru_missed_bytes: u64,
+    /// Bytes that the policy evicted while evictions were carried out.
+    pub evicted_bytes: u64,
+    /// Ranges to drop. They cover whole extents, which may hold more than was read.
+    pub drops: u64,
+    /// The bytes of these ranges.
+    pub dropped_bytes: u64,
+    /// Bytes in the page cache before the program accessed them.
+    pub preexisting_bytes: u64,
+    /// Bytes that the policy kept and the kernel reclaimed.
+    pub absent_bytes: u64,
+    /// Bytes read from storage while evictions were carried out, by the kernel's account.
+    pub steered_read_bytes: u64,
+    /// What would have been read in that time without them: what the LRU cache missed, times what
+    /// the kernel read for each byte that it missed before.
+    pub expected_read_bytes: u64,
+    /// Whether the two figures above say what was saved: the kernel counts the reads of all file
+    /// systems that were used, the budget is what the kernel alone would have, and LRU is a fair
+    /// model of it.
+    #[serde(rename = "saved_known")]
+    pub saved_known: bool,
+    /// Times that steering stopped because of what was read.
+    #[serde(rename = "times_lost")]
+    pub lost: u64,
+    /// Whether programs ever reported accesses.
+    pub reported: bool,
+    /// Windows that were compared with LRU.
+    #[serde(rename = "windows_judged")]
+    pub judged: u64,
+    /// The windows at whose end steering stopped.
+    #[serde(rename = "times_stopped")]
+    pub stopped: u64,
+    /// Whether evictions are carried out.
+    pub steering: bool,
+    /// How references were classified, by a policy that classifies.
+    #[serde(serialize_with = "class_counts")]
+    pub classes: Option<ClassCounts>,
+    /// `evicted_bytes`, by class.
+    #[serde(rename = "evicted_by_class_bytes", serialize_with = "class_counts")]
+    pub evicted_by_class: Option<ClassCounts>,
+}
