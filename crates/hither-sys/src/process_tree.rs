@@ -8,16 +8,26 @@
 //! A daemon leaves the tree: its parent ends. It is asked for as long as it lives, provided that it
 //! was seen before. Counts follow each other sooner than the kernel gives a number to another
 //! process.
+//!
+//! A child that ends while the tree is asked is in its parent's account or in its own, in none or
+//! in both. So a count is repeated until it has met the processes of the one before.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
+use std::path::Path;
 
 /// More processes than this are not asked: of a larger tree a part is seen.
 const PROCESSES_MAX: usize = 1024;
 
 /// Of a process with more threads than this, children of some threads may be missed.
 const THREADS_MAX: usize = 64;
+
+/// A tree in which processes start and end all the time is asked so often for one count.
+const TRIES_MAX: usize = 4;
+
+/// No more of a file in /proc is read.
+const TEXT_BYTES_MAX: u64 = 16 << 20;
 
 /// Bytes that processes had transferred to and from storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,11 +66,17 @@ impl ProcessTree {
     /// waited for stays counted.
     pub fn transferred(&mut self) -> Transferred {
         let mut sum = Transferred::default();
-        let before = std::mem::take(&mut self.processes);
-        self.add_tree(self.root, &mut sum);
-        for pid in before {
-            if !self.processes.contains(&pid) && self.of_process(pid).is_some() {
-                self.add_tree(pid, &mut sum);
+        for _ in 0..TRIES_MAX {
+            let before = std::mem::take(&mut self.processes);
+            sum = Transferred::default();
+            self.add_tree(self.root, &mut sum);
+            for &pid in &before {
+                if !self.processes.contains(&pid) && self.of_process(pid).is_some() {
+                    self.add_tree(pid, &mut sum);
+                }
+            }
+            if self.processes == before {
+                break;
             }
         }
         let before = std::mem::replace(&mut self.sum, sum);
@@ -76,9 +92,13 @@ impl ProcessTree {
             if self.processes.len() == PROCESSES_MAX || !self.processes.insert(pid) {
                 continue;
             }
-            if let Some(of_process) = self.of_process(pid) {
-                sum.read_bytes += of_process.read_bytes;
-                sum.written_bytes += of_process.written_bytes;
+            match self.of_process(pid) {
+                Some(of_process) => {
+                    sum.read_bytes += of_process.read_bytes;
+                    sum.written_bytes += of_process.written_bytes;
+                }
+                None if Path::new(&format!("/proc/{pid}")).exists() => {} // Of another user.
+                None => drop(self.processes.remove(&pid)),
             }
             self.add_children(pid, &mut found);
         }
@@ -131,7 +151,8 @@ impl ProcessTree {
     /// The text of a file; `None` if it is gone or not for this user to read.
     fn read(&mut self, path: &str) -> Option<&str> {
         self.text.clear();
-        let mut file = fs::File::open(path).ok()?;
+        // Without a limit the size would be asked for first, which /proc does not know.
+        let mut file = fs::File::open(path).ok()?.take(TEXT_BYTES_MAX);
         file.read_to_end(&mut self.text).ok()?;
         std::str::from_utf8(&self.text).ok()
     }
@@ -157,16 +178,18 @@ mod tests {
     use super::*;
     use crate::skip::skip_on_this_machine;
 
-    /// A file of 1 MiB in a folder on a disk, none of it cached.
-    fn uncached() -> (tempfile::TempDir, std::path::PathBuf) {
-        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
-        let path = folder.path().join("data");
-        let mut file = fs::File::create(&path).expect("created");
-        file.write_all(&vec![1; 1 << 20]).expect("written");
+    /// A folder on a disk.
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder")
+    }
+
+    /// Creates a file, none of it cached.
+    fn uncached(path: &Path, bytes: usize) {
+        let mut file = fs::File::create(path).expect("created");
+        file.write_all(&vec![1; bytes]).expect("written");
         file.sync_all().expect("synced");
         // SAFETY: the descriptor is open, and the call takes no memory.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-        (folder, path)
     }
 
     #[test]
@@ -225,7 +248,9 @@ mod tests {
 
     #[test]
     fn what_a_tree_reads_is_counted_while_it_lives_and_after() {
-        let (_folder, path) = uncached();
+        let folder = folder();
+        let path = folder.path().join("data");
+        uncached(&path, 1 << 20);
         // A grandchild reads; the child waits for it and then for its standard input.
         let mut child = Command::new("sh")
             .args([
@@ -254,5 +279,33 @@ mod tests {
             return skip_on_this_machine(format_args!("the sources lie in memory"));
         }
         assert!((1 << 20..64 << 20).contains(&counted), "{counted}");
+    }
+
+    #[test]
+    fn children_that_end_while_the_tree_is_counted_are_counted_once() {
+        let folder = folder();
+        for number in 0..100 {
+            uncached(&folder.path().join(number.to_string()), 64 << 10);
+        }
+        let mut child = Command::new("sh")
+            .args(["-c", "for f in *; do cat $f > /dev/null; done; echo; read line"])
+            .current_dir(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("started");
+        let mut tree = ProcessTree::of(child.id());
+        let mut output = child.stdout.take().expect("piped");
+        let done = std::thread::spawn(move || output.read_exact(&mut [0]));
+        while !done.is_finished() {
+            tree.transferred();
+        }
+        let counted = tree.transferred();
+        assert_eq!(Some(counted), tree.of_process(child.id()));
+        drop(child.stdin.take());
+        child.wait().expect("waited for");
+        if counted.read_bytes == 0 {
+            skip_on_this_machine(format_args!("the sources lie in memory"));
+        }
     }
 }

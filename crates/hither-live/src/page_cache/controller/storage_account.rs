@@ -12,6 +12,8 @@
 //! - With steering, what LRU reads again times that ratio, and what is new, would have been read
 //!   without it. Once more than that has been read, by 1/32 of all that was read so far and by a
 //!   sixteenth of the budget, steering stops.
+//! - Programs that read much more than LRU misses, with steering or without, read what is not in
+//!   the model, such as what no hook has seen. Then nobody knows what steering saves.
 
 /// Steering stops at a loss of 1/32 of the bytes read so far: with what is read ahead in vain, runs
 /// of one program differ by 1 to 2 %.
@@ -23,8 +25,7 @@ const EVIDENCE_BUDGET_DIVISOR: u64 = 16;
 /// Evidence older than the last so many budgets of misses counts half.
 const HALVING_BUDGETS: u64 = 2;
 
-/// The highest ratio. Programs that read much more than LRU misses read what is not in the model,
-/// such as mapped files: then it cannot be known what steering saves.
+/// The highest ratio. What is read beyond it is not in the model.
 const RATIO_MAX: f64 = 1.25;
 
 /// What LRU has missed, in bytes.
@@ -52,12 +53,13 @@ pub(super) struct StorageAccount {
     alone_missed: Missed,
     /// The count decides nothing: not all that is read is counted, or it does not matter.
     distrusted: bool,
-    /// Programs have read much that LRU does not miss.
+    /// Programs had read much that LRU did not miss when steering began or went on.
     doubtful: bool,
     /// All that was read.
     read: u64,
-    /// With steering: read, and what would have been read without it.
+    /// With steering: read, missed by LRU, and what would have been read without it.
     steered_read: u64,
+    steered_missed: u64,
     expected: u64,
 }
 
@@ -95,6 +97,7 @@ impl StorageAccount {
         }
         self.doubtful |= self.read_of_missed() > RATIO_MAX;
         self.steered_read += bytes;
+        self.steered_missed += missed.all();
         let ratio = self.ratio(budget_bytes);
         let (new, again) = (missed.new as f64, missed.again as f64);
         self.expected += (new * ratio.max(1.0) + again * ratio) as u64;
@@ -112,9 +115,11 @@ impl StorageAccount {
         !self.distrusted
     }
 
-    /// Whether the count says what steering saves.
-    pub(super) fn is_trusted(&self) -> bool {
-        !self.distrusted && !self.doubtful
+    /// Whether the count says what steering saves, with a budget of this size.
+    pub(super) fn is_trusted(&self, budget_bytes: u64) -> bool {
+        let missed = (self.steered_missed as f64 * RATIO_MAX) as u64;
+        let chance = budget_bytes / EVIDENCE_BUDGET_DIVISOR;
+        !self.distrusted && !self.doubtful && self.steered_read <= missed + chance
     }
 
     /// What the kernel reads without steering for each byte that LRU reads again. Where that is
@@ -182,6 +187,18 @@ mod tests {
         assert!(!step(&mut account, 1000, 1500, true), "as expected in all");
         assert!(!step(&mut account, 0, 80, true), "of 3120");
         assert!(step(&mut account, 0, 20, true), "100 of 3150");
+    }
+
+    #[test]
+    fn nobody_knows_what_is_saved_where_much_is_read_that_no_model_misses() {
+        let mut account = StorageAccount::default();
+        step(&mut account, 200, 200, false);
+        step(&mut account, 200, 150, true);
+        assert!(account.is_trusted(BUDGET));
+        step(&mut account, 0, 60, true);
+        assert!(account.is_trusted(BUDGET), "220 of 220 missed");
+        step(&mut account, 0, 500, true);
+        assert!(!account.is_trusted(BUDGET), "a backup through no hook");
     }
 
     #[test]
