@@ -288,7 +288,10 @@ mod tests {
             uncached(&folder.path().join(number.to_string()), 64 << 10);
         }
         let mut child = Command::new("sh")
-            .args(["-c", "for f in *; do cat $f > /dev/null; done; echo; read line"])
+            .args([
+                "-c",
+                "for f in *; do cat $f > /dev/null; done; echo; read line",
+            ])
             .current_dir(folder.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
