@@ -15,10 +15,12 @@ use hither_trace::{Stats, Trace};
 use serde::Serialize;
 
 use crate::Result;
-use crate::advice::{AdviceInput, CacheAdvice, SEGMENTS, SecondPass};
+use crate::advice::{AdviceInput, CacheAdvice, Recommendation, SEGMENTS, SecondPass};
+use crate::coverage::Coverage;
 use crate::format::{bytes, counted, percent, shortened};
 use crate::placement;
 use crate::progress::Progress;
+use crate::relevance::Relevance;
 use crate::simulate;
 
 /// The results of the analysis.
@@ -64,10 +66,18 @@ impl CacheAnalysis {
             outcomes: &outcomes,
             steerable: placement::data_kind(trace) == Some(Target::Files),
             asked_sizes,
+            here: Relevance::of(trace)
+                .filter(|_| !asked_sizes)
+                .and_then(|relevance| relevance.size_bytes())
+                .map(|bytes| bytes / u64::from(trace.options().block_bytes))
+                .filter(|&here| sizes.iter().any(|&(_, blocks)| u64::from(blocks) == here)),
             doubts: trace_limitations(trace),
         };
         let second = second_pass(trace, &input, &known, progress)?;
-        let advice = input.advice(&second);
+        let advice = match Coverage::of(trace).and_then(|coverage| coverage.no_verdict()) {
+            Some(sentence) => CacheAdvice::unknown(sentence),
+            None => input.advice(&second),
+        };
         let sites = call_sites(trace, &stats, &policies, &outcomes);
         Ok(CacheAnalysis {
             policies,
@@ -79,9 +89,15 @@ impl CacheAnalysis {
         })
     }
 
-    /// The advice in words, and a sentence about loops.
+    /// Whether it matters on the machine of the recording, the advice in words, and a sentence
+    /// about loops.
     pub fn sentences(&self, trace: &Trace) -> Vec<String> {
-        let mut sentences = self.advice.sentences.clone();
+        if self.advice.change == Recommendation::Unknown {
+            return self.advice.sentences.clone();
+        }
+        let matters = Relevance::of(trace).map(|relevance| relevance.sentence());
+        let mut sentences: Vec<String> = matters.into_iter().collect();
+        sentences.extend(self.advice.sentences.iter().cloned());
         sentences.extend(loops(&self.sites, trace.options().block_bytes.into()));
         sentences
     }
@@ -277,11 +293,13 @@ fn trace_limitations(trace: &Trace) -> Vec<String> {
             names.join(", ")
         ));
     }
+    let coverage = Coverage::of(trace);
+    doubts.extend(coverage.as_ref().and_then(Coverage::doubt));
     let (mapped, read) = (
         trace.counts().total.mapped_bytes,
         trace.counts().total.read_bytes,
     );
-    if mapped > read {
+    if coverage.is_none() && mapped > read {
         doubts.push(format!(
             "mapped files ({}) outweigh read ones ({}), \
              and what is touched in a mapping is not seen",

@@ -8,6 +8,7 @@
 
 pub mod advice;
 pub mod cache_analysis;
+pub mod coverage;
 pub mod curve;
 mod error;
 pub mod file;
@@ -18,6 +19,7 @@ pub mod placement;
 pub mod plot;
 pub mod profile;
 pub mod progress;
+pub mod relevance;
 pub mod report;
 pub mod result_rows;
 pub mod run_plan;

@@ -9,10 +9,12 @@ use hither_sim::{CacheConfiguration, CacheOptions, CacheOutcome, Size};
 use hither_trace::{Stats, Trace};
 use serde_json::json;
 
+use crate::coverage::Coverage;
 use crate::format::{bytes, percent, policy};
 use crate::free_memory::half_of_free_bytes;
 use crate::profile;
 use crate::progress::Progress;
+use crate::relevance::Relevance;
 use crate::table::{Align, Table};
 use crate::{Error, Result};
 
@@ -196,6 +198,21 @@ pub fn sizes(named: &[Size], block_bytes: u64, distinct: u64) -> Result<Vec<(Siz
     Ok(found)
 }
 
+/// The sizes to advise on. By default these are five shares of the distinct blocks, and the memory
+/// that a recorded program had, if its files do not fit into it.
+pub fn sizes_to_advise_on(named: &[Size], trace: &Trace) -> Result<Vec<(Size, u32)>> {
+    let block_bytes = u64::from(trace.options().block_bytes);
+    let mut found = sizes(named, block_bytes, trace.blocks_of_all())?;
+    let memory = Relevance::of(trace).and_then(|relevance| relevance.size_bytes());
+    if let (true, Some(bytes)) = (named.is_empty(), memory)
+        && let Ok(blocks) = u32::try_from(bytes / block_bytes)
+    {
+        found.push((Size::Bytes(bytes), blocks));
+        found.sort_by_key(|&(_, blocks)| blocks);
+    }
+    Ok(found)
+}
+
 /// The summary of the trace in a JSON result.
 pub fn trace_summary(trace: &Trace) -> serde_json::Value {
     let meta = trace.meta();
@@ -211,6 +228,8 @@ pub fn trace_summary(trace: &Trace) -> serde_json::Value {
         "loaded_with": trace.options(),
         "skipped": trace.counts().skipped,
         "losses": meta.losses,
+        "coverage": Coverage::of(trace),
+        "memory": Relevance::of(trace),
     })
 }
 

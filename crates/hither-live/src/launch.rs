@@ -11,7 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
-use hither_sys::process::Reaction;
+use hither_sys::process::{Reaction, wait_until_ended};
+use hither_sys::process_tree::Transferred;
 
 use crate::error::{Error, Result};
 
@@ -63,6 +64,8 @@ pub(crate) struct Instrumentation<'a> {
 pub(crate) struct Supervised<T> {
     pub(crate) exit: ExitStatus,
     pub(crate) ran: Duration,
+    /// What it transferred, with the children that it had waited for. `None`: nobody says.
+    pub(crate) transferred: Option<Transferred>,
     /// What its agent returned.
     pub(crate) made: T,
 }
@@ -72,7 +75,7 @@ pub(crate) struct Supervised<T> {
 /// # Errors
 /// It cannot be started, or waited for.
 pub fn run_uninstrumented(command: &[OsString]) -> Result<ExitStatus> {
-    Program::start(command, None)?.wait()
+    Ok(Program::start(command, None)?.wait()?.0)
 }
 
 /// Whether this machine has one memory node, so that there is nowhere to move pages.
@@ -120,9 +123,11 @@ pub(crate) fn supervise<P: Send, T: Send>(
             Ok(made) => made.expect("the program was started"),
             Err(panic) => std::panic::resume_unwind(panic),
         };
+        let (exit, transferred) = exit?;
         Ok(Supervised {
-            exit: exit?,
+            exit,
             ran,
+            transferred,
             made,
         })
     })
@@ -172,8 +177,8 @@ impl Program {
         self.child.id()
     }
 
-    /// Waits for the program to end, and forwards its signals.
-    pub(crate) fn wait(mut self) -> Result<ExitStatus> {
+    /// Waits for the program to end, and forwards its signals. Says also what it had transferred.
+    pub(crate) fn wait(mut self) -> Result<(ExitStatus, Option<Transferred>)> {
         let pid = self.child.id() as i32;
         let reactions = react(&self.signals, |signal| {
             if FROM_TERMINAL.contains(&signal) {
@@ -182,11 +187,14 @@ impl Program {
                 Reaction::forward(signal, pid)
             }
         });
+        // Its account goes when it is waited for.
+        wait_until_ended(self.child.id());
+        let transferred = Transferred::by(self.child.id());
         let exit = self.child.wait().map_err(Error::Wait);
         // Each reaction restores the one before it, so that the last is dropped first.
         drop(reactions?);
         drop(self.caught);
-        exit
+        Ok((exit?, transferred))
     }
 }
 

@@ -306,7 +306,9 @@ impl Agents {
         };
         let supervised =
             launch::supervise("agent", &options.command, instrumentation, prepare, work)?;
-        let Supervised { exit, ran, made } = supervised;
+        let Supervised {
+            exit, ran, made, ..
+        } = supervised;
         let (agents, mut state) = made.map_err(Error::Session)?;
         Ok(agents.finish(exit, &mut state, ran))
     }

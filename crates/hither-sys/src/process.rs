@@ -42,6 +42,20 @@ pub fn children_read_bytes() -> u64 {
     u64::try_from(usage.ru_inblock).unwrap_or(0) * BLOCK
 }
 
+/// Waits until a child has ended, and leaves it to be waited for.
+pub fn wait_until_ended(pid: u32) {
+    loop {
+        let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+        let options = libc::WEXITED | libc::WNOWAIT;
+        // SAFETY: the kernel writes one siginfo.
+        let result = unsafe { libc::waitid(libc::P_PID, pid, info.as_mut_ptr(), options) };
+        let interrupted = || io::Error::last_os_error().kind() == io::ErrorKind::Interrupted;
+        if result == 0 || !interrupted() {
+            return;
+        }
+    }
+}
+
 /// Processor time of this thread, in nanoseconds.
 pub fn thread_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)

@@ -32,10 +32,39 @@ const TEXT_BYTES_MAX: u64 = 16 << 20;
 /// Bytes that processes had transferred to and from storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transferred {
+    /// Returned by calls that read: of files, cached or not, pipes, terminals.
+    pub called_bytes: u64,
     /// Fetched from storage.
     pub read_bytes: u64,
     /// Written to the page cache, for storage.
     pub written_bytes: u64,
+}
+
+impl Transferred {
+    /// What a process and the children that it has waited for transferred. It may have ended, as
+    /// long as nobody has waited for it. `None` if it is gone, or another user's.
+    pub fn by(pid: u32) -> Option<Transferred> {
+        Transferred::parse(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Transferred> {
+        let number = |name: &str| {
+            let mut lines = text.lines();
+            lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+        };
+        Some(Transferred {
+            called_bytes: number("rchar: ")?,
+            read_bytes: number("read_bytes: ")?,
+            written_bytes: number("write_bytes: ")?,
+        })
+    }
+
+    /// Adds what another one has transferred.
+    pub fn add(&mut self, other: Transferred) {
+        self.called_bytes += other.called_bytes;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+    }
 }
 
 /// A process and its descendants.
@@ -80,8 +109,11 @@ impl ProcessTree {
             }
         }
         let before = std::mem::replace(&mut self.sum, sum);
-        self.total.read_bytes += sum.read_bytes.saturating_sub(before.read_bytes);
-        self.total.written_bytes += sum.written_bytes.saturating_sub(before.written_bytes);
+        self.total.add(Transferred {
+            called_bytes: sum.called_bytes.saturating_sub(before.called_bytes),
+            read_bytes: sum.read_bytes.saturating_sub(before.read_bytes),
+            written_bytes: sum.written_bytes.saturating_sub(before.written_bytes),
+        });
         self.total
     }
 
@@ -94,8 +126,7 @@ impl ProcessTree {
             }
             match self.of_process(pid) {
                 Some(of_process) => {
-                    sum.read_bytes += of_process.read_bytes;
-                    sum.written_bytes += of_process.written_bytes;
+                    sum.add(of_process);
                 }
                 None if Path::new(&format!("/proc/{pid}")).exists() => {} // Of another user.
                 None => drop(self.processes.remove(&pid)),
@@ -105,15 +136,7 @@ impl ProcessTree {
     }
 
     fn of_process(&mut self, pid: u32) -> Option<Transferred> {
-        let text = self.read(&format!("/proc/{pid}/io"))?;
-        let number = |name: &str| {
-            let mut lines = text.lines();
-            lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
-        };
-        Some(Transferred {
-            read_bytes: number("read_bytes: ")?,
-            written_bytes: number("write_bytes: ")?,
-        })
+        Transferred::parse(self.read(&format!("/proc/{pid}/io"))?)
     }
 
     /// The processes of the last count.

@@ -129,6 +129,11 @@ impl ProgramSession {
         self.segment.header().readahead.load(Ordering::Relaxed) == segment::READAHEAD_DISABLED
     }
 
+    /// The program read bytes of something whose accesses are not recorded.
+    pub fn count_other_read(&self, cpu: u16, bytes: u64) {
+        self.segment.header().other_reads.add(cpu, bytes);
+    }
+
     /// Counts a descriptor on which readahead was disabled.
     pub fn count_readahead_disabled(&self) {
         let disabled = &self.segment.header().readahead_disabled;

@@ -18,7 +18,7 @@ use crate::userfaultfd_offers::Offers;
 pub(crate) const PAGE: usize = 4096;
 
 /// "hither" and the layout's version; a preload library of another version stays out.
-pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x09");
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x0a");
 
 /// The session recorder takes events.
 pub(crate) const RECORDING: u32 = 1;
@@ -85,9 +85,32 @@ pub(crate) struct Header {
     pub(crate) readahead_disabled: AtomicU64,
     /// Files whose accesses are not recorded any more.
     pub(crate) unrecorded: UnrecordedFiles,
+    /// Bytes that programs read of what is not recorded: pipes, sockets, terminals, /proc.
+    pub(crate) other_reads: SpreadCount,
 }
 
 const _: () = assert!(size_of::<Header>() <= PAGE);
+
+/// A count that many CPUs add to: each mostly to a cache line of its own.
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+pub(crate) struct SpreadCount([CacheLine; 16]);
+
+#[repr(C, align(64))]
+#[derive(Debug, Default)]
+struct CacheLine(AtomicU64);
+
+impl SpreadCount {
+    pub(crate) fn add(&self, cpu: u16, more: u64) {
+        let line = &self.0[usize::from(cpu) % self.0.len()];
+        line.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sum(&self) -> u64 {
+        let lines = self.0.iter().map(|line| line.0.load(Ordering::Relaxed));
+        lines.fold(0, u64::saturating_add)
+    }
+}
 
 /// Keys of files, each at the one place that follows from it. Of two keys with the same place the
 /// later one is kept, and the other file is recorded again.

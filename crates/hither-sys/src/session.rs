@@ -307,6 +307,12 @@ impl Session {
         }
     }
 
+    /// Bytes that programs read, by calls that the library saw, of what is not recorded: pipes,
+    /// sockets, terminals, files under /proc.
+    pub fn other_read_bytes(&self) -> u64 {
+        self.segment.header().other_reads.sum()
+    }
+
     /// Ends the recording: programs that still run go on unrecorded. What they have queued can
     /// still be drained.
     pub fn close(&mut self) {

@@ -42,6 +42,9 @@ pub struct Meta {
     /// What the trace lacks.
     #[serde(default)]
     pub losses: Losses,
+    /// How much of what the program read the trace has, where the recorder knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<Seen>,
     /// Further values of the writer.
     #[serde(default)]
     pub more: serde_json::Map<String, serde_json::Value>,
@@ -61,6 +64,7 @@ impl Default for Meta {
             processes: Vec::new(),
             threads: Vec::new(),
             losses: Losses::default(),
+            seen: None,
             more: serde_json::Map::new(),
         }
     }
@@ -159,6 +163,29 @@ impl Losses {
     pub fn is_empty(&self) -> bool {
         *self == Losses::default()
     }
+}
+
+/// How much of what the program read a recording has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Seen {
+    /// Bytes of files that recorded calls read.
+    pub recorded_bytes: u64,
+    /// Bytes that recorded programs read of what is not recorded: pipes, sockets, terminals, files
+    /// under /proc.
+    pub other_bytes: u64,
+    /// What the kernel has counted beyond these two and the losses: bytes that calls which the
+    /// recorder did not see had read, of files or pipes. `None`: the kernel did not say.
+    pub unseen_bytes: Option<u64>,
+    /// Bytes that the kernel fetched from storage, readahead and mapped files included.
+    pub storage_bytes: Option<u64>,
+    /// Files that the program mapped.
+    pub mapped_files: u64,
+    /// Their bytes, from the first to the last one mapped. Which of these it touched is not
+    /// recorded.
+    pub mapped_bytes: u64,
+    /// The limit of the recorder's memory cgroup. `None`: the machine's memory is the limit.
+    pub memory_limit_bytes: Option<u64>,
 }
 
 /// A program that ran and could not be recorded.

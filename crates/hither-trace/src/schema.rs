@@ -20,7 +20,7 @@ use hither_core::placement::EpochKind;
 use rustc_hash::FxHashMap;
 
 pub use crate::meta::{
-    FORMAT_VERSION, Losses, Machine, MemoryNode, Meta, NotRecorded, ProcessRow, ThreadRow,
+    FORMAT_VERSION, Losses, Machine, MemoryNode, Meta, NotRecorded, ProcessRow, Seen, ThreadRow,
 };
 use crate::table::{Column, ColumnType};
 

@@ -50,6 +50,8 @@ pub enum Recommendation {
     Size,
     /// No change: the cache already serves nearly all that any cache can serve.
     Nothing,
+    /// None: most of what the program did was not seen.
+    Unknown,
 }
 
 /// A change from LRU in a cache of some size to another policy or a larger cache.
@@ -90,6 +92,14 @@ pub struct CacheAdvice {
 }
 
 impl CacheAdvice {
+    /// No advice, for the reason given.
+    pub(crate) fn unknown(reason: String) -> CacheAdvice {
+        CacheAdvice {
+            change: Recommendation::Unknown,
+            ..no_change(reason)
+        }
+    }
+
     /// The settings for `hither run`, if the advice is a policy in a cache that is large enough to
     /// be steered.
     pub fn plan(&self, block_bytes: u64) -> Option<RunPlan> {
@@ -122,6 +132,9 @@ pub(crate) struct AdviceInput<'a> {
     pub(crate) steerable: bool,
     /// Whether the user named the sizes. Otherwise they are shares of the data.
     pub(crate) asked_sizes: bool,
+    /// The size that the recorded program had, in blocks, if it is one of the sizes: the advice is
+    /// about it.
+    pub(crate) here: Option<u64>,
     /// What the trace lacks, in words.
     pub(crate) doubts: Vec<String>,
 }
@@ -254,6 +267,12 @@ impl<'a> AdviceInput<'a> {
         !self.steerable || self.asked_sizes || self.can_be_steered(cache_blocks)
     }
 
+    /// Whether the advice may be about a cache of this size.
+    fn is_here(&self, outcome: &CacheOutcome) -> bool {
+        self.here
+            .is_none_or(|blocks| u64::from(outcome.cache_blocks) == blocks)
+    }
+
     /// For each policy that does not need the future, the candidates at all sizes.
     fn candidates_by_policy(&self) -> impl Iterator<Item = Vec<Candidate<'a>>> {
         let specs = self.policies.iter().enumerate();
@@ -294,6 +313,7 @@ impl<'a> AdviceInput<'a> {
                 candidates
                     .into_iter()
                     .filter(|one| !only_steerable || steerable(one))
+                    .filter(|one| self.is_here(one.outcome))
                     .collect()
             };
             self.candidates_by_policy().map(filtered)
@@ -330,6 +350,7 @@ impl<'a> AdviceInput<'a> {
         'a: 'b,
     {
         let lru = self.outcomes_of("lru").iter();
+        let lru = lru.filter(|lru| self.is_here(lru));
         let smallest = lru.min_by_key(|lru| lru.cache_blocks)?;
         if self.can_be_advised(smallest.cache_blocks) {
             return Some(smallest);
@@ -406,6 +427,9 @@ impl<'a> AdviceInput<'a> {
         };
         match candidate.eligible_sizes {
             _ if simulated == 1 => None,
+            _ if self.here.is_some() => Some(format!(
+                "{size} is the memory that the recorded program had; --size names others."
+            )),
             1 => Some(format!(
                 "{size} is the only simulated size{of_steerable}; --size names others."
             )),
@@ -540,7 +564,7 @@ impl<'a> AdviceInput<'a> {
             points(gain_max),
             self.size(self.blocks)
         )];
-        if self.sizes.len() > 1 {
+        if self.sizes.len() > 1 && self.here.is_none() {
             let why = match self.can_be_advised(self.sizes.iter().copied().min().unwrap_or(0)) {
                 true => "simulated size",
                 false => "size that `hither run` steers",

@@ -32,6 +32,18 @@ fn advised_on(
     steerable: bool,
     asked_sizes: bool,
 ) -> CacheAdvice {
+    advised_here(policies, sizes, references, steerable, asked_sizes, None)
+}
+
+/// As [`advised_on`], of a program that had so many blocks of memory.
+fn advised_here(
+    policies: &str,
+    sizes: &[u32],
+    references: &InMemory,
+    steerable: bool,
+    asked_sizes: bool,
+    here: Option<u64>,
+) -> CacheAdvice {
     let policies = <Spec>::parse_list(policies).expect("policies");
     let options = CacheOptions {
         segments: SEGMENTS,
@@ -58,6 +70,7 @@ fn advised_on(
         outcomes: &outcomes,
         steerable,
         asked_sizes,
+        here,
         doubts: Vec::new(),
     };
     let variants = input.candidate().map(|candidate| candidate.variants());
@@ -280,6 +293,7 @@ fn what_the_trace_lacks_weakens_the_advice() {
         outcomes: &outcomes,
         steerable: true,
         asked_sizes: true,
+        here: None,
         doubts: vec!["3 accesses were lost".to_owned()],
     };
     let advice = input.advice(&SecondPass::default());
@@ -371,4 +385,18 @@ fn nothing_referenced_is_said_so() {
     assert_eq!(advice.confidence, None);
     let advice = advised("arc,opt", &[10], &trace((0..100).map(|tick| tick % 20)));
     assert!(advice.sentences[0].contains("it takes lru and opt"));
+}
+
+#[test]
+fn the_memory_that_the_program_had_is_what_the_advice_is_about() {
+    let references = trace((0..20).flat_map(|_| 0..10_000));
+    let sizes = [2500, 5000, 7500];
+    let best = advised_on("lru,mru,opt", &sizes, &references, true, false);
+    assert_eq!(best.cache_blocks, Some(7500), "a loop gains most there");
+    let here = advised_here("lru,mru,opt", &sizes, &references, true, false, Some(5000));
+    assert_eq!(here.change, Recommendation::Policy);
+    assert_eq!(here.cache_blocks, Some(5000));
+    let said = here.sentences.join(" ");
+    let why = "is the memory that the recorded program had; --size names others.";
+    assert!(said.contains(why), "{said}");
 }

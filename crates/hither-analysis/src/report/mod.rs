@@ -58,14 +58,7 @@ impl Report {
             // differ.
             let sizes = match &sizes {
                 Some(sizes) => sizes,
-                None => {
-                    let block_bytes = u64::from(trace.options().block_bytes);
-                    sizes.insert(simulate::sizes(
-                        &request.sizes,
-                        block_bytes,
-                        trace.blocks_of_all(),
-                    )?)
-                }
+                None => sizes.insert(simulate::sizes_to_advise_on(&request.sizes, &trace)?),
             };
             let page_share = paths.len();
             runs.push(RunReport::of(&trace, request, sizes, page_share, progress)?);

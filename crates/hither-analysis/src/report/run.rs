@@ -18,6 +18,7 @@ use super::request::ReportRequest;
 use crate::Result;
 use crate::advice::CacheAdvice;
 use crate::cache_analysis::{self, CacheAnalysis, CallSite};
+use crate::coverage::Coverage;
 use crate::format::policy;
 use crate::placement::{self, PlacementAnalysis};
 use crate::progress::Progress;
@@ -261,7 +262,7 @@ fn sentences(
     caches: &CacheAnalysis,
     placed: &PlacementAnalysis,
 ) -> Vec<String> {
-    let mut sentences = match memory {
+    let mut sentences: Vec<String> = match memory {
         true if placed.cases.is_empty() => vec![
             "Nothing says on how many nodes this ran: \
              --nodes simulates where the pages should be."
@@ -271,7 +272,8 @@ fn sentences(
         false => caches.sentences(trace),
     };
     sentences.extend(placed.sentences().cloned());
-    sentences
+    let seen = Coverage::of(trace).map(|coverage| coverage.sentence());
+    seen.into_iter().chain(sentences).collect()
 }
 
 impl OmittedRows {

@@ -5,17 +5,21 @@
 //! [`PAUSE_MAX`], which is 200 wake-ups a second when little comes. If writing fails, the session
 //! is closed, which turns every hook into a plain call, and the thread ends.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
 use hither_sys::process::monotonic_ns;
+use hither_sys::process_tree::Transferred;
 use hither_sys::record::{IN_KERNEL, Op, Record};
 use hither_sys::session::{Lost, RingInfo, Session};
 use hither_trace::schema::{
-    AccessRow, Losses, MemoryNode, Meta, ObjectRow, ProcessRow, RowOp, ThreadRow,
+    AccessRow, Losses, MemoryNode, Meta, ObjectRow, ProcessRow, RowOp, Seen, ThreadRow,
 };
 use hither_trace::{Error, Result, Writer};
+use rustc_hash::FxHashMap;
 
 use super::intern::{Definitions, Numbers, ObjectDefinition, Stream, Streams};
 use super::not_recorded::Execs;
@@ -61,6 +65,8 @@ pub(crate) struct Start {
     pub(crate) wall: SystemTime,
     pub(crate) time_ns: u64,
     nodes: Vec<MemoryNode>,
+    /// The limit of its memory cgroup.
+    memory_limit_bytes: Option<u64>,
 }
 
 impl Start {
@@ -70,6 +76,7 @@ impl Start {
             wall: SystemTime::now(),
             time_ns: monotonic_ns(),
             nodes: machine::nodes(),
+            memory_limit_bytes: machine::memory_limit_bytes(),
         }
     }
 }
@@ -86,6 +93,8 @@ pub(crate) struct Collector {
     execs: Execs,
     tables: Tables,
     summary: RecordingSummary,
+    /// What is mapped of each file, from the lowest byte to the highest.
+    mapped: FxHashMap<u64, Range<u64>>,
     /// The first failure to write; nothing is written after it.
     failure: Option<Error>,
 }
@@ -107,6 +116,18 @@ struct Tables {
 pub(crate) struct Finished {
     pub(crate) summary: RecordingSummary,
     pub(crate) losses: Losses,
+    pub(crate) seen: Seen,
+}
+
+/// What is known once the program has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) lost: Lost,
+    pub(crate) ran: Duration,
+    /// By the kernel's account of the program and the children that it had waited for.
+    pub(crate) transferred: Option<Transferred>,
+    /// What the library saw being read of pipes and the like.
+    pub(crate) other_read_bytes: u64,
 }
 
 impl Collector {
@@ -124,6 +145,7 @@ impl Collector {
             execs: Execs::default(),
             tables,
             summary: RecordingSummary::default(),
+            mapped: FxHashMap::default(),
             failure: None,
         }
     }
@@ -180,6 +202,9 @@ impl Collector {
                 offset,
                 length,
             } => {
+                if op == Op::Map {
+                    self.mapped(object, offset, length);
+                }
                 self.window.push(Event {
                     time_ns,
                     signature,
@@ -246,17 +271,23 @@ impl Collector {
     }
 
     /// Names the call sites and completes the trace.
-    pub(crate) fn finish(mut self, lost: Lost, ran: Duration) -> Result<Finished> {
+    pub(crate) fn finish(mut self, ended: Ended) -> Result<Finished> {
+        let Ended { lost, ran, .. } = ended;
         // Programs that made no access are processes of the trace too.
         for image in 0..self.streams.images().len() as u32 {
             self.tables.processes.number(image);
         }
-        let pids: std::collections::BTreeSet<u32> = self
+        let pids: BTreeSet<u32> = self
             .streams
             .images()
             .iter()
             .map(|image| image.pid)
             .collect();
+        let running: Vec<u32> = pids
+            .into_iter()
+            .filter(|&pid| launch::is_running(pid))
+            .collect();
+        let seen = self.seen(&ended, &running);
         let losses = Losses {
             dropped_events: lost.unrecorded(),
             dropped_bytes: lost.bytes,
@@ -274,10 +305,7 @@ impl Collector {
             sites: sites.len() - 1,
             processes: self.streams.images().len(),
             threads: self.tables.threads.keys().len(),
-            left_running: pids
-                .into_iter()
-                .filter(|&pid| launch::is_running(pid))
-                .count(),
+            left_running: running.len(),
             out_of_order: self.window.late(),
             ..self.summary
         };
@@ -298,6 +326,7 @@ impl Collector {
             processes: self.tables.process_rows(&self.streams),
             threads: self.tables.thread_rows(),
             losses: losses.clone(),
+            seen: Some(seen),
             ..Meta::default()
         };
         for (name, count) in [
@@ -311,7 +340,41 @@ impl Collector {
             meta.more.insert(name.to_owned(), count.into());
         }
         self.writer.finish(&objects, &sites, &meta)?;
-        Ok(Finished { summary, losses })
+        Ok(Finished {
+            summary,
+            losses,
+            seen,
+        })
+    }
+
+    /// How much of what the program read is in the trace. Processes that still run are asked.
+    fn seen(&self, ended: &Ended, running: &[u32]) -> Seen {
+        let kernel = ended.transferred.map(|mut all| {
+            let others = running.iter().filter_map(|&pid| Transferred::by(pid));
+            others.for_each(|other| all.add(other));
+            all
+        });
+        let seen = self.summary.bytes_read + ended.lost.bytes + ended.other_read_bytes;
+        let mapped = self.mapped.values().map(|range| range.end - range.start);
+        Seen {
+            recorded_bytes: self.summary.bytes_read,
+            other_bytes: ended.other_read_bytes,
+            unseen_bytes: kernel.map(|all| all.called_bytes.saturating_sub(seen)),
+            storage_bytes: kernel.map(|all| all.read_bytes),
+            mapped_files: self.mapped.len() as u64,
+            mapped_bytes: mapped.sum(),
+            memory_limit_bytes: self.start.memory_limit_bytes,
+        }
+    }
+
+    /// Takes a mapping of a file into account, as far as the file goes.
+    fn mapped(&mut self, object: u64, offset: u64, length: u64) {
+        let size = self.definitions.size(object).unwrap_or(u64::MAX);
+        let range = offset.min(size)..offset.saturating_add(length).min(size);
+        if !range.is_empty() {
+            let whole = self.mapped.entry(object).or_insert(range.clone());
+            *whole = whole.start.min(range.start)..whole.end.max(range.end);
+        }
     }
 }
 

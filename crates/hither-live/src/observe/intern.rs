@@ -69,6 +69,11 @@ pub(crate) struct Definitions {
 }
 
 impl Definitions {
+    /// The size of a file when it was first used.
+    pub(crate) fn size(&self, object: u64) -> Option<u64> {
+        self.objects.get(&object).map(|definition| definition.size)
+    }
+
     /// Takes in a record, if it defines something.
     pub(crate) fn on_record(&mut self, record: &Record<'_>) {
         match *record {

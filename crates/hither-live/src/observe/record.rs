@@ -10,9 +10,9 @@ use std::process::ExitStatus;
 
 use hither_sys::session::{Session, SessionOptions};
 use hither_trace::Writer;
-use hither_trace::schema::Losses;
+use hither_trace::schema::{Losses, Seen};
 
-use super::collect::{Collector, Finished, Start};
+use super::collect::{Collector, Ended, Finished, Start};
 use super::not_recorded::obstacle;
 use super::summary::RecordingSummary;
 use crate::error::{Error, Result};
@@ -44,6 +44,8 @@ pub struct Recorded {
     pub summary: RecordingSummary,
     /// What is missing: dropped events, and programs that could not be recorded.
     pub losses: Losses,
+    /// How much of what the program read is in it.
+    pub seen: Seen,
 }
 
 /// Records a program.
@@ -90,18 +92,35 @@ impl Recorder {
         let collect = |pid, (), ended: &_| {
             collector.command_started(pid, announced.as_os_str().as_bytes());
             let result = collector.collect(&mut session, ended);
-            result.map(|()| (collector, session.lost()))
+            result.map(|()| (collector, session.lost(), session.other_read_bytes()))
         };
-        let Supervised { exit, ran, made } =
-            launch::supervise("collect", command, tools, || (), collect)?;
-        let Finished { summary, losses } = made
-            .and_then(|(collector, lost)| collector.finish(lost, ran))
+        let Supervised {
+            exit,
+            ran,
+            transferred,
+            made,
+        } = launch::supervise("collect", command, tools, || (), collect)?;
+        let Finished {
+            summary,
+            losses,
+            seen,
+        } = made
+            .and_then(|(collector, lost, other_read_bytes)| {
+                let ended = Ended {
+                    lost,
+                    ran,
+                    transferred,
+                    other_read_bytes,
+                };
+                collector.finish(ended)
+            })
             .map_err(|source| Error::Trace { source, exit })?;
         Ok(Recorded {
             exit,
             trace: output.clone(),
             summary,
             losses,
+            seen,
         })
     }
 }

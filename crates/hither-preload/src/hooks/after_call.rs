@@ -17,13 +17,13 @@
 use std::cell::Cell;
 
 use hither_sys::program_session::ProgramSession;
-use hither_sys::record::{Op, Record};
+use hither_sys::record::{IN_KERNEL, Op, Record};
 
 use crate::access::{self, Call};
 use crate::request::Position;
 use crate::signature::Caller;
 use crate::thread::with_thread;
-use crate::{files, lifecycle, readahead, session};
+use crate::{files, lifecycle, readahead, session, thread};
 
 /// All steps after a call that returned the number of bytes it moved.
 #[inline]
@@ -114,6 +114,7 @@ fn report(
             // A file that is not recorded is done with here; so is one whose descriptor has come to
             // mean something else.
             let Some(access) = known.and_then(|object| describe(session, call, object)) else {
+                count_other(session, call, known);
                 return true;
             };
             key.set(known);
@@ -126,6 +127,8 @@ fn report(
             if let Some(access) = found.and_then(|object| describe(session, call, object)) {
                 key.set(found);
                 access::push(thread, session, access, caller);
+            } else {
+                count_other(session, call, found);
             }
         },
     );
@@ -138,6 +141,14 @@ fn describe(session: &ProgramSession, call: Call, object: u64) -> Option<Record<
         lifecycle::closed(call.fd);
     }
     access
+}
+
+/// Counts what was read of something that is not recorded, as the kernel counts it (`rchar`), so
+/// that the agent knows how much of all reads the library has seen.
+fn count_other(session: &ProgramSession, call: Call, object: Option<u64>) {
+    if object.is_none() && call.op == Op::Read && call.flags & IN_KERNEL == 0 {
+        session.count_other_read(thread::cpu(), call.length);
+    }
 }
 
 /// Has the kernel read ahead through a descriptor, or not, as it is read.

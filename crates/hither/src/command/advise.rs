@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use hither_analysis::advice::Recommendation;
 use hither_analysis::cache_analysis::{self, CacheAnalysis, CallSite};
+use hither_analysis::coverage::Coverage;
 use hither_analysis::format::{bytes, count, counted, percent, shortened};
 use hither_analysis::placement::{self, PlacementAnalysis};
 use hither_analysis::run_plan::RunPlan;
-use hither_analysis::simulate::{hit_ratios, trace_summary};
+use hither_analysis::simulate::{hit_ratios, sizes_to_advise_on, trace_summary};
 use hither_analysis::table::{Align, Table};
 use hither_core::placement::Target;
 use hither_core::registry::compared_in_advice;
@@ -45,7 +47,8 @@ cache is full do not count.
   likely  At 95 % confidence there is a gain, and more than half of the
           segments show it.
   unsure  Neither: the gain comes from a single phase, or the trace is short.
-Doubts: the recorder lost accesses; blocks are used less than three times on
+Doubts: a tenth or more of what was read was not seen (from half on there is no
+verdict); the recorder lost accesses; blocks are used less than three times on
 average; with a fifth less or a quarter more cache, or with a fifth of or five
 times the policy's sampling period, there is less than half of the gain. That
 nothing helps is sure if, at 95 % confidence, the best policy gains less than
@@ -62,7 +65,8 @@ it cannot be executed.";
 ///
 /// With one --size, the advice is about a cache of that size. Without --size, five shares of the
 /// data are simulated, and a policy is advised at the size at which it gains most. For a recorded
-/// program only sizes from 8 MiB on count, which `hither run` can steer.
+/// program only sizes from 8 MiB on count, which `hither run` can steer; if its files did not fit
+/// into the memory that it had, the advice is about a cache of that memory.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{DETAILS}\n\n{EXAMPLES}"))]
 pub(super) struct Advise {
@@ -144,7 +148,7 @@ impl Advise {
                 ui,
             ),
         };
-        let sizes = self.caches.sizes(&trace)?;
+        let sizes = sizes_to_advise_on(self.caches.sizes_as_written(), &trace)?;
         let asked = self.caches.names_sizes();
         let learnt = self.profile.path.as_deref();
         let verdict = CacheAnalysis::of(&trace, policies, sizes, asked, learnt, ui)?;
@@ -164,15 +168,25 @@ impl Advise {
             return ui::print_json(&document);
         }
 
-        let mut text = format!(
-            "{} to {} ({}) of {}.\n",
+        let counted = format!(
+            "{} to {} ({}) of {}.",
             counted(stats.references, "reference"),
             counted(stats.blocks, "distinct block"),
             bytes(stats.footprint_bytes),
             counted(stats.objects.max(1), "file"),
         );
-        for sentence in verdict.sentences(&trace).iter().chain(placed.sentences()) {
+        let seen = Coverage::of(&trace).map(|coverage| coverage.sentence());
+        let mut text = String::new();
+        for sentence in seen
+            .iter()
+            .chain([&counted])
+            .chain(&verdict.sentences(&trace))
+            .chain(placed.sentences())
+        {
             text += &format!("{sentence}\n");
+        }
+        if verdict.advice.change == Recommendation::Unknown {
+            return ui::print(&text);
         }
         if !verdict.sizes.is_empty() {
             let CacheAnalysis {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use hither_analysis::coverage::Coverage;
 use hither_analysis::format::{bytes, count, counted, percent, shortened};
 use hither_analysis::simulate::statistics;
 use hither_analysis::table::{Align, Table};
@@ -68,6 +69,9 @@ fn describe(out: &mut String, trace: &Trace, stats: &Stats, top: usize) -> std::
     let meta = trace.meta();
     if !meta.command.is_empty() {
         writeln!(out, "command       {}", meta.command.join(" "))?;
+    }
+    if let Some(coverage) = Coverage::of(trace) {
+        writeln!(out, "seen          {}", coverage.words())?;
     }
     writeln!(
         out,

@@ -16,6 +16,7 @@ fn exit_code_and_output_pass_through() {
 
     ----- stderr -----
     err
+    hither: seen: all; nothing was read of files
     hither: [COUNTS]
     hither: the trace is t.hither
     "
@@ -118,6 +119,7 @@ fn a_trace_is_replaced_on_request_only() {
     one
 
     ----- stderr -----
+    hither: seen: all 4 B that the program read of files
     hither: [COUNTS]
     hither: the trace is t.hither
     ");
@@ -159,4 +161,62 @@ fn a_program_without_dashes_before_it_is_corrected() {
     For more information, try '--help'.
     ");
     assert_eq!(lab.names(), [""; 0]);
+}
+
+#[test]
+fn what_the_recorder_cannot_see_is_said_first_and_there_is_no_verdict() {
+    let lab = Lab::new();
+    let source = "#include <fcntl.h>\n#include <sys/mman.h>\n\
+        #include <unistd.h>\nstatic char b[65536];\n\
+        int main(int n, char **v) {\n\
+          int f = open(\"data\", O_RDONLY);\n\
+          if (n > 1) {\n\
+            char *p = mmap(0, 4 << 20, PROT_READ, MAP_SHARED, f, 0);\n\
+            for (int i = 0; i < 4 << 20; i += 4096) b[0] += p[i];\n\
+          } else {\n\
+            while (read(f, b, sizeof b) > 0);\n\
+          }\n\
+          return 0;\n\
+        }\n";
+    lab.write("a.c", source);
+    lab.write("data", vec![b'x'; 4 << 20]);
+    let compiled = lab.run("sh -c 'gcc -static -o fixed a.c && gcc -o plain a.c'");
+    assert_eq!(compiled.code, 0, "{compiled}");
+    let of = |command: &str| {
+        let recorded = lab.run(&format!("hither record --force -o t.hither -- {command}"));
+        assert_eq!(recorded.code, 0, "{recorded}");
+        let first = recorded.stderr.lines().next().unwrap_or("").to_owned();
+        let text = lab.run("hither advise t.hither").stdout().to_owned();
+        let line = first.trim_start_matches("hither: seen: ").to_owned();
+        assert_eq!(text.lines().next(), Some(&*format!("Seen: {line}.")));
+        let stat = lab.run("hither stat t.hither").stdout().to_owned();
+        assert!(stat.contains(&format!("seen          {line}\n")), "{stat}");
+        (line, text, lab.json("hither advise -q t.hither --json"))
+    };
+    let (line, _, document) = of("./plain");
+    assert_eq!(line, "all 4.00 MiB that the program read of files");
+    assert_eq!(document["trace"]["coverage"]["share"], 1.0);
+    assert_eq!(document["trace"]["memory"]["files_bytes"], 4 << 20);
+
+    let (line, text, document) = of("./fixed");
+    let begins = "0 B that the program read of files, 0.0 % or more; not seen: 4.00 MiB that calls \
+                  read which no hook saw (";
+    assert!(line.starts_with(begins), "{line}");
+    assert!(line.contains("/fixed: statically linked)"), "{line}");
+    assert!(text.contains("\nNo verdict: "), "{text}");
+    assert_eq!(document["advice"]["change"], "unknown");
+
+    let (line, text, document) = of("./plain mapped");
+    assert!(
+        line.ends_with("what was touched of 4.00 MiB in 1 mapped file"),
+        "{line}"
+    );
+    assert!(text.contains("--maps counts each mapping"), "{text}");
+    assert_eq!(document["advice"]["change"], "unknown");
+    let counted = lab.json("hither advise -q t.hither --maps --json");
+    assert_ne!(counted["advice"]["change"], "unknown");
+
+    // A program that reads a pipe has not read a file that was missed.
+    let (line, ..) = of("sh -c 'cat data | cat | tail -c 1'");
+    assert_eq!(line, "all 4.00 MiB that the program read of files");
 }

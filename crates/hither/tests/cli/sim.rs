@@ -84,6 +84,7 @@ fn one_document_with_the_trace_and_a_result_for_each_cache() {
       "trace": {
         "block_bytes": 4096,
         "command": [],
+        "coverage": null,
         "distinct_blocks": 10,
         "format": "lirs",
         "hither": "[VERSION]",
@@ -100,6 +101,7 @@ fn one_document_with_the_trace_and_a_result_for_each_cache() {
           "dropped_events": 0,
           "not_recorded": []
         },
+        "memory": null,
         "path": "loop.trace",
         "references": 30,
         "sha256": "[SHA256]",

@@ -53,6 +53,7 @@ fn the_document_names_its_trace() {
       "trace": {
         "block_bytes": 4096,
         "command": [],
+        "coverage": null,
         "distinct_blocks": 10,
         "format": "lirs",
         "hither": null,
@@ -69,6 +70,7 @@ fn the_document_names_its_trace() {
           "dropped_events": 0,
           "not_recorded": []
         },
+        "memory": null,
         "path": "loop.trace",
         "references": 30,
         "sha256": null,
@@ -301,6 +303,7 @@ fn a_recording_names_files_call_sites_and_bytes() {
         begins,
         [
             "command",
+            "seen",
             "references",
             "requests",
             "bytes",

@@ -53,13 +53,16 @@ const verdictSection = (holder, run) => {
     policy: `Use ${advice.policy}`,
     size: "Use a larger cache",
     nothing: "Change nothing",
+    unknown: "No verdict",
   }[advice.change];
+  // What is not sure stands out less.
+  const shade = advice.confidence?.level === "unsure" ? "unsure" : advice.change;
   const badges = memory
     ? null
     : el(
         "div",
         { class: "badges" },
-        el("span", { class: `badge ${advice.change}` }, change),
+        el("span", { class: `badge ${shade}` }, change),
         sureness(advice.confidence),
       );
   const [first, ...others] = run.sentences;

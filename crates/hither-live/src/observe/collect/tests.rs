@@ -89,7 +89,15 @@ impl Fixture {
             .expect("collected");
         let finished = self
             .collector
-            .finish(self.session.lost(), Duration::ZERO)
+            .finish(Ended {
+                lost: self.session.lost(),
+                ran: Duration::ZERO,
+                transferred: Some(Transferred {
+                    called_bytes: 1 << 20,
+                    ..Transferred::default()
+                }),
+                other_read_bytes: 1 << 10,
+            })
             .expect("finished");
         let path = self.folder.path().join("t.hither");
         let trace = Trace::load(&path, None, &LoadOptions::default()).expect("a trace");
@@ -293,4 +301,43 @@ fn marks_and_nodes_are_kept() {
     assert_eq!(finished.summary.accesses, 3);
     assert_eq!(trace.references(), 1);
     assert_eq!(trace.meta().nodes.len(), 2);
+}
+
+#[test]
+fn what_the_kernel_counted_beyond_records_was_not_seen() {
+    let fixture = fixture();
+    let mut one = fixture.thread(10, 10, 1000, "/bin/tool");
+    let file = Record::Object {
+        object: 1,
+        device: 1,
+        inode: 1,
+        birth_ns: 0,
+        size: 100_000,
+        path: b"/data",
+    };
+    fixture.push(&mut one, &file);
+    fixture.read(&mut one, 1010, 7, 1);
+    for (offset, length) in [(4096, 8192), (0, 4096), (90_000, 1 << 20)] {
+        let map = Record::Access {
+            op: Op::Map,
+            flags: 0,
+            cpu: 1,
+            time_ns: 1020,
+            signature: 7,
+            object: 1,
+            offset,
+            length,
+        };
+        fixture.push(&mut one, &map);
+    }
+    let (trace, finished, _folder) = fixture.finish();
+    let seen = finished.seen;
+    assert_eq!(trace.meta().seen, Some(seen));
+    assert_eq!((seen.recorded_bytes, seen.other_bytes), (10, 1 << 10));
+    assert_eq!(seen.unseen_bytes, Some((1 << 20) - (1 << 10) - 10));
+    assert_eq!(
+        (seen.mapped_files, seen.mapped_bytes),
+        (1, 100_000),
+        "as far as the file goes"
+    );
 }

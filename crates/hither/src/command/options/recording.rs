@@ -6,6 +6,7 @@ use std::process::ExitStatus;
 
 use anyhow::bail;
 use clap::Args;
+use hither_analysis::coverage::Coverage;
 use hither_analysis::format::{bytes, counted};
 use hither_live::observe::{RecordOptions, Recorded, Recorder};
 use hither_live::{Error, SessionOptions};
@@ -92,8 +93,13 @@ pub(crate) fn record(
 /// Prints the summary of a recording.
 fn report(recorded: &Recorded, ui: &Ui) {
     let Recorded {
-        summary, losses, ..
+        summary,
+        losses,
+        seen,
+        ..
     } = recorded;
+    let coverage = Coverage::of_recording(seen, losses, summary.processes as u64, false);
+    ui.note(format_args!("seen: {}", coverage.words()));
     ui.note(format_args!(
         "{} by {} of {}: {} read, {} written, {}",
         counted(summary.accesses, "access"),

@@ -1,0 +1,229 @@
+//! How much of what a program read is in its trace, and whether that is enough for a verdict.
+//!
+//! The kernel counts what each process reads (`rchar` in `/proc/PID/io`). What neither the records
+//! nor the counts of the recorder account for was read by calls that it did not see. What a program
+//! touches in mapped files is not known either; the mapped ranges are the most that it can be.
+
+use hither_trace::Trace;
+use hither_trace::schema::{Losses, Seen};
+use serde::Serialize;
+
+use crate::format::{bytes, counted, percent};
+
+/// What a process reads at its start, before the recorder sees it: the headers of its libraries.
+const START_BYTES: u64 = 64 << 10;
+
+/// Less than this share of the recorded bytes is not mentioned.
+const MENTIONED_MIN_SHARE: f64 = 0.01;
+
+/// From this share on, what was not seen is a doubt about a verdict.
+const DOUBT_MIN_SHARE: f64 = 0.1;
+
+/// From this share on, there is no verdict: most may not have been seen.
+const BLIND_MIN_SHARE: f64 = 0.5;
+
+/// The most programs that are named.
+const NAMED_PROGRAMS_MAX: usize = 3;
+
+/// How much of what a program read of files was recorded. All in bytes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Coverage {
+    /// Of files, by recorded calls.
+    pub recorded_bytes: u64,
+    /// By calls that the recorder did not see, as far as the kernel counted. `None`: it did not.
+    pub unseen_bytes: Option<u64>,
+    /// By accesses that were lost.
+    pub lost_bytes: u64,
+    /// Mapped, and so read at most. 0 where each mapping counts as a read (`--maps`).
+    pub mapped_bytes: u64,
+    /// The files of `mapped_bytes`.
+    pub mapped_files: u64,
+    /// The least share of what was read that the trace can have, from 0 to 1.
+    pub share: f64,
+    /// The programs that were not recorded, and why.
+    #[serde(skip)]
+    programs: Vec<String>,
+}
+
+impl Coverage {
+    /// `None` if the trace does not say, since it was not recorded by hither.
+    pub fn of(trace: &Trace) -> Option<Coverage> {
+        let (meta, maps) = (trace.meta(), trace.options().include_maps);
+        let processes = meta.processes.len() as u64;
+        Some(Coverage::of_recording(
+            &meta.seen?,
+            &meta.losses,
+            processes,
+            maps,
+        ))
+    }
+
+    /// Of a recording of so many processes. `maps` says that each mapping counts as a read.
+    pub fn of_recording(seen: &Seen, losses: &Losses, processes: u64, maps: bool) -> Coverage {
+        let (mapped_bytes, mapped_files) = match maps {
+            true => (0, 0),
+            false => (seen.mapped_bytes, seen.mapped_files),
+        };
+        let programs = losses.not_recorded.iter();
+        let others = programs.clone().map(|program| program.count).sum::<u64>();
+        let processes = processes + others;
+        let unseen = seen.unseen_bytes.unwrap_or(0);
+        let unseen = match unseen <= START_BYTES * processes {
+            true => 0,
+            false => unseen,
+        };
+        let lost_bytes = losses.dropped_bytes;
+        let hidden = unseen
+            .saturating_add(lost_bytes)
+            .saturating_add(mapped_bytes);
+        let all = seen.recorded_bytes.saturating_add(hidden);
+        Coverage {
+            recorded_bytes: seen.recorded_bytes,
+            unseen_bytes: seen.unseen_bytes.map(|_| unseen),
+            lost_bytes,
+            mapped_bytes,
+            mapped_files,
+            share: match all {
+                0 => 1.0,
+                all => seen.recorded_bytes as f64 / all as f64,
+            },
+            programs: programs
+                .map(|program| format!("{}: {}", program.path, program.reason))
+                .collect(),
+        }
+    }
+
+    /// What was seen and what was not, in words that follow "seen:".
+    pub fn words(&self) -> String {
+        let recorded = bytes(self.recorded_bytes);
+        let hidden = self.hidden();
+        if !hidden.is_empty() {
+            return format!(
+                "{recorded} that the program read of files, {} or more; not seen: {}",
+                percent(self.share),
+                hidden.join(", ")
+            );
+        }
+        match self.unseen_bytes {
+            Some(_) if self.recorded_bytes == 0 => "all; nothing was read of files".to_owned(),
+            Some(_) => format!("all {recorded} that the program read of files"),
+            None => format!(
+                "{recorded} that the program read of files; the kernel does not say how much it \
+                 read in all"
+            ),
+        }
+    }
+
+    /// The words as a sentence.
+    pub fn sentence(&self) -> String {
+        format!("Seen: {}.", self.words())
+    }
+
+    /// What was not seen, in parts of a sentence. What is too little to matter is left out.
+    fn hidden(&self) -> Vec<String> {
+        let matters =
+            |part: u64| part as f64 > MENTIONED_MIN_SHARE * self.recorded_bytes as f64 && part > 0;
+        let mut hidden = Vec::new();
+        if let Some(unseen) = self.unseen_bytes.filter(|&unseen| matters(unseen)) {
+            let mut part = format!("{} that calls read which no hook saw", bytes(unseen));
+            let mut named: Vec<&str> = self.programs.iter().map(String::as_str).collect();
+            if named.len() > NAMED_PROGRAMS_MAX {
+                named.truncate(NAMED_PROGRAMS_MAX);
+                named.push("others");
+            }
+            if !named.is_empty() {
+                part += &format!(" ({})", named.join("; "));
+            }
+            hidden.push(part);
+        }
+        if matters(self.mapped_bytes) {
+            hidden.push(format!(
+                "what was touched of {} in {}",
+                bytes(self.mapped_bytes),
+                counted(self.mapped_files, "mapped file")
+            ));
+        }
+        if matters(self.lost_bytes) {
+            hidden.push(format!("{} of lost accesses", bytes(self.lost_bytes)));
+        }
+        hidden
+    }
+
+    /// That there is no verdict, and what to do, if most may not have been seen.
+    pub(crate) fn no_verdict(&self) -> Option<String> {
+        if 1.0 - self.share < BLIND_MIN_SHARE {
+            return None;
+        }
+        let mut remedies = Vec::new();
+        if self.mapped_bytes > 0 {
+            remedies.push("--maps counts each mapping as one read of what it maps");
+        }
+        if self.lost_bytes > 0 {
+            remedies.push("a larger --ring-bytes loses less");
+        }
+        if self.unseen_bytes.is_some_and(|unseen| unseen > 0) {
+            remedies
+                .push("`strace -f -y -ttt -o LOG CMD` sees static programs: `hither import LOG`");
+        }
+        let remedies = remedies.join("; ");
+        Some(format!(
+            "No verdict: hither could not see most of this program's data. {remedies}."
+        ))
+    }
+
+    /// A doubt about the verdict, if much was not seen.
+    pub(crate) fn doubt(&self) -> Option<String> {
+        (1.0 - self.share >= DOUBT_MIN_SHARE).then(|| {
+            format!(
+                "{} or more of what the program read was recorded",
+                percent(self.share)
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn coverage(recorded: u64, unseen: u64, mapped: u64) -> Coverage {
+        Coverage {
+            recorded_bytes: recorded,
+            unseen_bytes: Some(unseen),
+            lost_bytes: 0,
+            mapped_bytes: mapped,
+            mapped_files: 1,
+            share: recorded as f64 / (recorded + unseen + mapped) as f64,
+            programs: vec!["/bin/busybox: statically linked".to_owned()],
+        }
+    }
+
+    #[test]
+    fn what_was_not_seen_is_said_and_little_is_not() {
+        let mib = 1 << 20;
+        let all = coverage(200 * mib, mib, mib);
+        assert_eq!(
+            all.sentence(),
+            "Seen: all 200.00 MiB that the program read of files."
+        );
+        assert_eq!((all.no_verdict(), all.doubt()), (None, None));
+        let some = coverage(100 * mib, 0, 20 * mib);
+        assert_eq!(
+            some.sentence(),
+            "Seen: 100.00 MiB that the program read of files, 83.3 % or more; not seen: what was \
+             touched of 20.00 MiB in 1 mapped file."
+        );
+        assert!(some.doubt().is_some() && some.no_verdict().is_none());
+        let little = coverage(mib, 450 * mib, 0);
+        let line = little.words();
+        assert!(
+            line.contains("450.00 MiB that calls read which no hook saw (/bin/busybox"),
+            "{line}"
+        );
+        let told = little.no_verdict().expect("no verdict");
+        assert!(
+            told.contains("strace") && !told.contains("--maps"),
+            "{told}"
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! Whether caching a program's files better matters on the machine that recorded it: whether its
+//! files fit into memory, and what was read from storage.
+
+use hither_core::placement::Target;
+use hither_trace::Trace;
+use serde::Serialize;
+
+use crate::format::bytes;
+use crate::placement;
+
+/// The memory that a recorded program ran in, and what it read from storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Relevance {
+    /// The blocks of files that it used, in bytes.
+    pub files_bytes: u64,
+    /// The limit of its memory cgroup, or else the machine's memory.
+    pub memory_bytes: u64,
+    /// Whether that is the limit of a cgroup.
+    pub limited: bool,
+    /// Whether the files fit into that memory.
+    pub fit: bool,
+    /// Bytes that the kernel fetched from storage. `None`: it did not say.
+    pub storage_bytes: Option<u64>,
+}
+
+impl Relevance {
+    /// `None` if the trace does not say, or is not of files.
+    pub fn of(trace: &Trace) -> Option<Relevance> {
+        let meta = trace.meta();
+        let seen = meta.seen?;
+        let is_known = meta.machine.memory_bytes > 0 || seen.memory_limit_bytes.is_some();
+        if !is_known || placement::data_kind(trace) != Some(Target::Files) {
+            return None;
+        }
+        let memory_bytes = seen.memory_limit_bytes.unwrap_or(meta.machine.memory_bytes);
+        let files_bytes = trace.blocks_of_all() * u64::from(trace.options().block_bytes);
+        Some(Relevance {
+            files_bytes,
+            memory_bytes,
+            limited: seen.memory_limit_bytes.is_some(),
+            fit: files_bytes <= memory_bytes,
+            storage_bytes: seen.storage_bytes,
+        })
+    }
+
+    /// The size of a cache of all this memory, in bytes, if the files do not fit.
+    pub fn size_bytes(&self) -> Option<u64> {
+        (!self.fit).then_some(self.memory_bytes)
+    }
+
+    /// Whether it matters, in words.
+    pub fn sentence(&self) -> String {
+        let files = bytes(self.files_bytes);
+        let memory = match self.limited {
+            true => format!("the {} of its memory cgroup", bytes(self.memory_bytes)),
+            false => format!("this machine's {} of memory", bytes(self.memory_bytes)),
+        };
+        if !self.fit {
+            return format!("It matters here: {files} of files do not fit into {memory}.");
+        }
+        match self.storage_bytes {
+            Some(read) if read > 2 * self.files_bytes => format!(
+                "It may matter here: {files} of files would fit into {memory}, yet {} were read \
+                 from storage.",
+                bytes(read)
+            ),
+            read => {
+                let read = read.map_or(String::new(), |read| {
+                    format!(", and {} were read from storage", bytes(read))
+                });
+                format!(
+                    "It does not matter here as things are: {files} of files fit into \
+                     {memory}{read}. What follows holds where files have less than {files}."
+                )
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn what_fits_into_memory_does_not_matter_unless_it_is_read_again() {
+        let mut here = Relevance {
+            files_bytes: 95 * MIB,
+            memory_bytes: 1024 * MIB,
+            limited: false,
+            fit: true,
+            storage_bytes: Some(92 * MIB),
+        };
+        let said = here.sentence();
+        assert!(said.starts_with("It does not matter here"), "{said}");
+        assert!(said.contains("92.00 MiB were read from storage"), "{said}");
+        assert_eq!(here.size_bytes(), None);
+        here.storage_bytes = Some(400 * MIB);
+        assert!(here.sentence().starts_with("It may matter here"));
+        (here.fit, here.memory_bytes, here.limited) = (false, 64 * MIB, true);
+        assert!(
+            here.sentence()
+                .ends_with("the 64.00 MiB of its memory cgroup.")
+        );
+        assert_eq!(here.size_bytes(), Some(64 * MIB));
+    }
+}
