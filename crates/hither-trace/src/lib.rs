@@ -20,6 +20,7 @@ pub mod format;
 pub mod generate;
 mod import;
 mod intern;
+pub mod labels;
 mod load;
 mod load_options;
 mod meta;

@@ -17,7 +17,6 @@
 use std::borrow::Cow;
 
 use hither_core::placement::EpochKind;
-use rustc_hash::FxHashMap;
 
 pub use crate::meta::{
     FORMAT_VERSION, Losses, Machine, MemoryNode, Meta, NotRecorded, ProcessRow, Seen, ThreadRow,
@@ -267,7 +266,7 @@ impl SiteRow {
     }
 
     /// The frame that names the site.
-    fn naming(&self) -> Option<usize> {
+    pub(crate) fn naming(&self) -> Option<usize> {
         self.frames.iter().position(|frame| {
             Some(&frame.module) == self.module.as_ref() && frame.function == self.function
         })
@@ -288,15 +287,6 @@ impl SiteRow {
             (None, None, _) => format!("{:016x}", self.signature),
         }
     }
-
-    /// [`SiteRow::label`] and the label of its caller, which differs for two sites in one function.
-    fn label_with_caller(&self) -> String {
-        let caller = self.naming().and_then(|at| self.frames.get(at + 1));
-        match caller {
-            Some(caller) => format!("{} < {}", self.label(), caller.label()),
-            None => self.label(),
-        }
-    }
 }
 
 impl Frame {
@@ -309,22 +299,6 @@ impl Frame {
             (None, ..) => format!("{name}+{:#x}", self.offset),
         }
     }
-}
-
-/// A unique label per site: with its caller, and with the start of its signature if that is not
-/// enough.
-pub fn labels(sites: &[SiteRow]) -> Vec<String> {
-    let mut labels: Vec<String> = sites.iter().map(SiteRow::label_with_caller).collect();
-    let mut seen: FxHashMap<String, u32> = FxHashMap::default();
-    for label in &labels {
-        *seen.entry(label.clone()).or_default() += 1;
-    }
-    for (label, site) in labels.iter_mut().zip(sites) {
-        if seen[label.as_str()] > 1 {
-            *label += &format!(" #{:08x}", site.signature >> 32);
-        }
-    }
-    labels
 }
 
 const fn field(name: &'static str, column_type: ColumnType) -> Column {

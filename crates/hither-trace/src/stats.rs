@@ -7,8 +7,9 @@ use serde::Serialize;
 
 use crate::counts::{RequestCounts, TraceCounts};
 use crate::error::Result;
+use crate::labels::labels;
 use crate::reuse::ReuseHistogram;
-use crate::schema::{Losses, labels};
+use crate::schema::Losses;
 use crate::store::Run;
 use crate::trace::Trace;
 

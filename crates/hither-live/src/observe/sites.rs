@@ -4,10 +4,11 @@
 //! `fread`, not what `fread` does inside. A stack that is all runtime is named after its innermost
 //! frame.
 
+use hither_trace::labels::is_runtime;
 use hither_trace::schema::{Frame, SiteRow};
 
 use super::intern::{Definitions, Numbers};
-use crate::symbolise::{self, SourceLocation, Symboliser};
+use crate::symbolise::{SourceLocation, Symboliser};
 
 /// The row of each signature; the first, 0, is the unknown site.
 pub(crate) fn rows(
@@ -83,8 +84,7 @@ pub(crate) fn rows(
 
 /// Names a site after one of its frames.
 fn named(mut row: SiteRow) -> SiteRow {
-    let outside =
-        |frame: &&Frame| !frame.module.is_empty() && !symbolise::is_runtime(frame.module.as_ref());
+    let outside = |frame: &&Frame| !frame.module.is_empty() && !is_runtime(&frame.module);
     if let Some(frame) = row.frames.iter().find(outside).or(row.frames.first()) {
         row.function = frame.function.clone();
         row.file = frame.file.clone();

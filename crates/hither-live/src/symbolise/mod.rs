@@ -17,7 +17,7 @@ mod module;
 mod symbols;
 
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
@@ -156,47 +156,14 @@ fn described(loader: &Loader, address: u64) -> SourceLocation {
     location
 }
 
-/// The name as its author wrote it: without the version that symbol tables append, demangled.
+/// The name as its author wrote it: without the version that symbol tables append, demangled. A
+/// name of C is left as it is: `f` would be a `float` in C++'s encoding of types.
 fn demangle(name: &str) -> String {
     let bare = name.split_once('@').map_or(name, |(bare, _version)| bare);
-    addr2line::demangle_auto(Cow::Borrowed(bare), None).into_owned()
-}
-
-/// Whether a module is part of the runtime (the C and C++ libraries, the dynamic linker, this
-/// recorder), whose functions never name a call site.
-pub fn is_runtime(path: &Path) -> bool {
-    /// Sonames up to the version: `libc.so.6`, `libc-2.31.so`.
-    const RUNTIME: &[&str] = &[
-        "ld",
-        "ld-linux",
-        "ld-musl",
-        "libc",
-        "libdl",
-        "libgcc_s",
-        "libhither_preload",
-        "libhither_preload_pages",
-        "libhither_preload_record",
-        "libpthread",
-        "librt",
-        "libstdc++",
-    ];
-    let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-        return false;
-    };
-    RUNTIME.iter().any(|runtime| {
-        name.strip_prefix(runtime)
-            .is_some_and(|rest| rest.starts_with(".so") || is_versioned(rest))
-    })
-}
-
-/// Whether `rest` is what follows a library's bare name in the old style: `-2.31.so`, or
-/// `-x86-64.so.2`.
-fn is_versioned(rest: &str) -> bool {
-    rest.strip_prefix('-').is_some_and(|version| {
-        version.starts_with(|c: char| c.is_ascii_digit())
-            || version.starts_with("x86")
-            || version.starts_with("aarch64")
-    })
+    match bare.starts_with("_Z") || bare.starts_with("_R") {
+        true => addr2line::demangle_auto(Cow::Borrowed(bare), None).into_owned(),
+        false => bare.to_owned(),
+    }
 }
 
 #[cfg(test)]

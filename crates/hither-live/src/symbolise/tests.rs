@@ -328,25 +328,11 @@ fn what_is_no_file_gives_no_names_and_keeps_the_order() {
 }
 
 #[test]
-fn the_runtime_is_told_by_its_name() {
-    for name in [
-        "libc.so.6",
-        "libc-2.31.so",
-        "ld-linux-x86-64.so.2",
-        "libstdc++.so.6.0.33",
-        "libgcc_s.so.1",
-        "ld-2.31.so",
-    ] {
-        assert!(is_runtime(&Path::new("/lib").join(name)), "{name}");
-    }
-    for name in [
-        "libcurl.so.4",
-        "libcrypto.so.3",
-        "libc-client.so",
-        "grep",
-        "libdlib.so",
-        "libc",
-    ] {
-        assert!(!is_runtime(&Path::new("/lib").join(name)), "{name}");
-    }
+fn names_of_c_are_no_types_of_cpp() {
+    let source = "__attribute__((noinline)) int f(int n) { return n * 2; }\n\
+                  int main(int n, char **a) { return f(n); }\n";
+    let built = build("gcc", "a.c", source, &[]);
+    let (_, end) = extent(&built.module.path, "f");
+    let function = one(&Symboliser::new(now()), &built.module, end).function;
+    assert_eq!(function.as_deref(), Some("f"));
 }

@@ -1,5 +1,7 @@
 //! `hither stat`: shows what is in a trace.
 
+mod stacks;
+
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,6 +24,8 @@ use crate::ui::{self, Ui};
 Examples:
   hither stat trace.hither
   hither stat trace.hither --top 50
+  hither stat trace.hither --stacks --top 3
+  hither stat trace.hither --folded | inferno-flamegraph > stacks.svg
   hither stat trace.hither --json | jq .bytes
   hither stat --format lirs cs.trace.gz")]
 pub(super) struct Stat {
@@ -34,6 +38,14 @@ pub(super) struct Stat {
     /// Rows in the tables of files and call sites
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = heading::OUTPUT)]
     top: usize,
+
+    /// Print also the whole call stacks of the call sites in the table
+    #[arg(long, help_heading = heading::OUTPUT)]
+    stacks: bool,
+
+    /// Print only the call stacks, folded, with their references: for flame graph tools
+    #[arg(long, conflicts_with_all = ["json", "stacks"], help_heading = heading::OUTPUT)]
+    folded: bool,
 
     /// Print one JSON document, with all rows
     #[arg(long, help_heading = heading::OUTPUT)]
@@ -50,8 +62,14 @@ impl Subcommand for Stat {
         spinner.finish_and_clear();
         if self.json {
             ui::print_json(&statistics(&trace, &stats))?;
+        } else if self.folded {
+            ui::print(&stacks::folded(&trace, &stats))?;
         } else {
-            ui::print(&text(&trace, &stats, self.top))?;
+            let mut text = text(&trace, &stats, self.top);
+            if self.stacks {
+                text += &stacks::lines(&trace, &stats, self.top);
+            }
+            ui::print(&text)?;
         }
         Ok(ExitCode::SUCCESS)
     }

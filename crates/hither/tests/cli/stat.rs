@@ -328,3 +328,42 @@ fn the_size_of_a_block_and_what_counts_are_options() {
     assert_eq!(references("--block 64KiB"), (Some(100), Some(25)));
     assert_eq!(references("--block 4096"), (Some(1600), Some(400)));
 }
+
+#[test]
+fn whole_stacks_are_shown_and_folded() {
+    let lab = Lab::new();
+    let source = "#include <fcntl.h>\n#include <unistd.h>\n#define KEEP __attribute__((noinline))\n\
+        static char b[4096]; static int f;\n\
+        KEEP int get(void) { return read(f, b, sizeof b) + 1; }\n\
+        KEEP int wrap(void) { return get() + 1; }\n\
+        KEEP int load(void) { return wrap() + 1; }\n\
+        KEEP int save(void) { return wrap() + 2; }\n\
+        int main(void) { f = open(\"data\", O_RDONLY); return (load() + save()) & 0; }\n";
+    lab.write("a.c", source);
+    lab.write("data", vec![b'x'; 8192]);
+    let compiled = lab.run("gcc -g -O1 -fno-optimize-sibling-calls -o two a.c");
+    assert_eq!(compiled.code, 0, "{compiled}");
+    lab.run("hither record -q -o t.hither -- ./two");
+    let folded = lab.run("hither stat t.hither --folded");
+    let stacks: Vec<&str> = folded.stdout().lines().collect();
+    assert_eq!(stacks.len(), 2, "{folded}");
+    for caller in ["load", "save"] {
+        let ends = format!(";main;{caller};wrap;get 1");
+        assert!(
+            stacks.iter().any(|stack| stack.ends_with(&ends)),
+            "{folded}"
+        );
+    }
+    let text = lab.run("hither stat t.hither --stacks").stdout().to_owned();
+    for line in [
+        "50.0 % of the references: get (a.c:5) ← … ← load (a.c:7)",
+        "   0  get (a.c:5) in /",
+        "   1  wrap (a.c:6) in /",
+    ] {
+        let found = text.replace(
+            &format!("({}/", lab.path(".").display()).replace("/./", "/"),
+            "(",
+        );
+        assert!(found.contains(line), "{line} in {text}");
+    }
+}

@@ -3,6 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::line::frame;
+use crate::labels::is_runtime;
 use crate::schema::{Frame, SiteRow};
 use crate::sink::Sink;
 
@@ -71,23 +72,4 @@ fn signature(stack: &[Frame]) -> u64 {
     mixes.dedup();
     let sum = mixes.iter().fold(0u64, |sum, mix| sum.wrapping_add(*mix));
     sum.max(1)
-}
-
-/// Whether a module is a runtime library between the program and the kernel. Its functions do not
-/// name call sites.
-fn is_runtime(module: &str) -> bool {
-    const RUNTIME: &[&str] = &[
-        "ld",
-        "libc",
-        "libdl",
-        "libgcc_s",
-        "libpthread",
-        "librt",
-        "libstdc++",
-    ];
-    let name = module.rsplit('/').next().unwrap_or_default();
-    RUNTIME.iter().any(|runtime| {
-        let rest = name.strip_prefix(runtime);
-        rest.is_some_and(|rest| rest.starts_with(".so") || rest.starts_with('-'))
-    })
 }
