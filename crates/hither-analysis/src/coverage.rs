@@ -38,6 +38,8 @@ pub struct Coverage {
     pub mapped_bytes: u64,
     /// The files of `mapped_bytes`.
     pub mapped_files: u64,
+    /// Processes that went on, unrecorded, when the program had ended.
+    pub left_running: u64,
     /// The least share of what was read that the trace can have, from 0 to 1.
     pub share: f64,
     /// The programs that were not recorded, and why.
@@ -83,6 +85,7 @@ impl Coverage {
             lost_bytes,
             mapped_bytes,
             mapped_files,
+            left_running: seen.left_running,
             share: match all {
                 0 => 1.0,
                 all => seen.recorded_bytes as f64 / all as f64,
@@ -146,12 +149,19 @@ impl Coverage {
         if matters(self.lost_bytes) {
             hidden.push(format!("{} of lost accesses", bytes(self.lost_bytes)));
         }
+        if self.left_running > 0 {
+            hidden.push(format!(
+                "{} that went on when the program had ended",
+                counted(self.left_running, "process")
+            ));
+        }
         hidden
     }
 
     /// That there is no verdict, and what to do, if most may not have been seen.
     pub(crate) fn no_verdict(&self) -> Option<String> {
-        if 1.0 - self.share < BLIND_MIN_SHARE {
+        let nothing_known = self.recorded_bytes == 0 && self.left_running > 0;
+        if 1.0 - self.share < BLIND_MIN_SHARE && !nothing_known {
             return None;
         }
         let mut remedies = Vec::new();
@@ -165,6 +175,9 @@ impl Coverage {
             remedies
                 .push("`strace -f -y -ttt -o LOG CMD` sees static programs: `hither import LOG`");
         }
+        if self.left_running > 0 {
+            remedies.push("a server is recorded until its first process ends: keep that running");
+        }
         let remedies = remedies.join("; ");
         Some(format!(
             "No verdict: hither could not see most of this program's data. {remedies}."
@@ -173,9 +186,15 @@ impl Coverage {
 
     /// A doubt about the verdict, if much was not seen.
     pub(crate) fn doubt(&self) -> Option<String> {
+        if self.left_running > 0 {
+            return Some(format!(
+                "{} went on, unrecorded, when the program had ended",
+                counted(self.left_running, "process")
+            ));
+        }
         (1.0 - self.share >= DOUBT_MIN_SHARE).then(|| {
             format!(
-                "{} or more of what the program read was recorded",
+                "perhaps only {} of what the program read was recorded",
                 percent(self.share)
             )
         })
@@ -193,6 +212,7 @@ mod tests {
             lost_bytes: 0,
             mapped_bytes: mapped,
             mapped_files: 1,
+            left_running: 0,
             share: recorded as f64 / (recorded + unseen + mapped) as f64,
             programs: vec!["/bin/busybox: statically linked".to_owned()],
         }
@@ -225,5 +245,17 @@ mod tests {
             told.contains("strace") && !told.contains("--maps"),
             "{told}"
         );
+    }
+
+    #[test]
+    fn a_daemon_that_goes_on_is_said_and_a_doubt() {
+        let mut daemon = coverage(1, 0, 0);
+        (daemon.left_running, daemon.recorded_bytes) = (1, 0);
+        let words = daemon.words();
+        let ends = "not seen: 1 process that went on when the program had ended";
+        assert!(words.ends_with(ends), "{words}");
+        assert!(daemon.no_verdict().is_some() && daemon.doubt().is_some());
+        daemon.recorded_bytes = 1 << 30;
+        assert!(daemon.no_verdict().is_none() && daemon.doubt().is_some());
     }
 }

@@ -179,6 +179,8 @@ pub struct Seen {
     pub unseen_bytes: Option<u64>,
     /// Bytes that the kernel fetched from storage, readahead and mapped files included.
     pub storage_bytes: Option<u64>,
+    /// Processes that went on, unrecorded, when the program had ended.
+    pub left_running: u64,
     /// Files that the program mapped.
     pub mapped_files: u64,
     /// Their bytes, from the first to the last one mapped. Which of these it touched is not

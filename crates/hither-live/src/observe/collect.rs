@@ -361,6 +361,7 @@ impl Collector {
             other_bytes: ended.other_read_bytes,
             unseen_bytes: kernel.map(|all| all.called_bytes.saturating_sub(seen)),
             storage_bytes: kernel.map(|all| all.read_bytes),
+            left_running: running.len() as u64,
             mapped_files: self.mapped.len() as u64,
             mapped_bytes: mapped.sum(),
             memory_limit_bytes: self.start.memory_limit_bytes,
