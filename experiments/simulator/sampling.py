@@ -134,8 +134,7 @@ def main() -> None:
     if options.raw:
         options.raw.write_text("".join(json.dumps(case) + "\n" for case in found))
     print(
-        "| | cases | refused, chosen by | held | refused, judged by | held | refused, real | held "
-        "| median ± |"
+        "| | cases | chosen: refused | held | judged: refused | held | real: refused | held | ± |"
     )
     print("|---|--:|--:|--:|--:|--:|--:|--:|--:|")
     for policy in POLICIES.split(","):
