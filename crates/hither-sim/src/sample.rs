@@ -24,9 +24,10 @@
 //!   since a result that depends on accidents differs as much in the trace once more.
 //!
 //! The terms are added in quadrature. A 95 % interval is [`QUANTILE`] standard errors to either
-//! side. Where the third term alone exceeds the interval of the others, chance does not explain
-//! it, and what follows for the trace is a guess: the estimate is refused. The checks triple the
-//! work. No error is reported if the cache of an eighth would be smaller than [`PART_BLOCKS_MIN`].
+//! side, but `QUANTILE_OF_SCALE` times the third term. Where the third term alone exceeds the 95 %
+//! interval of the other two, chance does not explain it, and what follows for the trace is a
+//! guess: the estimate is refused. The checks triple the work of a sample. No error is reported if
+//! the cache of an eighth would be smaller than [`PART_BLOCKS_MIN`].
 //!
 //! The check sees no effect that ends within the sample. Some references return to a block after
 //! fewer other ones than `1 / rate`. In any sample they follow each other at once and always hit.
@@ -52,6 +53,10 @@ pub const PART_BLOCKS_MIN: u32 = 8;
 /// Half the width of a 95 % interval in standard errors: the quantile of Student's t distribution
 /// with seven degrees of freedom, since the error comes from eight parts.
 pub const QUANTILE: f64 = 2.365;
+
+/// The same quantile with two degrees of freedom, since the change per doubling comes from two
+/// observations.
+const QUANTILE_OF_SCALE: f64 = 4.303;
 
 /// What a result was estimated from.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -176,7 +181,7 @@ pub(crate) fn standard_error(
             eighths,
         });
     }
-    Ok(by_chance.hypot(by_scale))
+    Ok(by_chance.hypot(by_scale * QUANTILE_OF_SCALE / QUANTILE))
 }
 
 /// The 95 % interval of a ratio.

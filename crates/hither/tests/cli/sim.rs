@@ -394,7 +394,7 @@ fn a_sample_that_shows_nothing_of_a_policy_is_refused() {
     estimated from a sample of 27,343 references (10.9 %) to 3,000 blocks, with 95 % intervals
       hit ratio  5493 (21.46 MiB)
       sieve               refused
-      clock        84.9 % ± 2.5 %
+      clock        84.9 % ± 3.4 %
     sieve at 5493 is refused: its hit ratio depends on the size of the sample: 56.4 %, 67.2 % for
       ... halves of it and 73.8 % for eighths; leave --sample out or raise it
 
