@@ -69,6 +69,7 @@ fn rows<'a>(
         cache_blocks: outcome.cache_blocks.into(),
         hits: outcome.hits,
         misses: outcome.misses,
+        refused: outcome.is_refused(),
         standard_error: outcome
             .estimate
             .and_then(|estimate| estimate.standard_error),
@@ -97,6 +98,7 @@ fn chart(curves: &[MissRatioCurve], source: &TraceInfo, log: bool) -> Chart {
                 points: curve
                     .outcomes
                     .iter()
+                    .filter(|outcome| !outcome.is_refused())
                     .map(|outcome| (outcome.cache_blocks.into(), 1.0 - outcome.hit_ratio))
                     .collect(),
             })

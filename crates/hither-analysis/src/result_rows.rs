@@ -74,6 +74,8 @@ pub struct ResultRow<'a> {
     pub hits: u64,
     /// The other references.
     pub misses: u64,
+    /// The policy does not scale: a sample does not show the counts, and they are not written.
+    pub refused: bool,
     /// The standard error of the miss ratio, if it is an estimate and the error is known.
     pub standard_error: Option<f64>,
     /// The further columns of a placement.
@@ -102,6 +104,11 @@ pub struct PlacementResult {
 }
 
 impl ResultRow<'_> {
+    /// The value, unless the estimate is refused.
+    fn known<T>(&self, value: T) -> Option<T> {
+        (!self.refused).then_some(value)
+    }
+
     /// The misses divided by the references; 0 without references.
     pub fn miss_ratio(&self) -> f64 {
         match self.hits + self.misses {
@@ -150,9 +157,12 @@ const COLUMNS: &[(&str, Column)] = &[
         "cache_bytes",
         Column::Count(|row| row.cache_blocks * row.source.block_bytes),
     ),
-    ("hits", Column::Count(|row| row.hits)),
-    ("misses", Column::Count(|row| row.misses)),
-    ("miss_ratio", Column::Real(|row| Some(row.miss_ratio()))),
+    ("hits", Column::OptionalCount(|row| row.known(row.hits))),
+    ("misses", Column::OptionalCount(|row| row.known(row.misses))),
+    (
+        "miss_ratio",
+        Column::Real(|row| row.known(row.miss_ratio())),
+    ),
     ("standard_error", Column::Real(|row| row.standard_error)),
     (
         "placement",
@@ -377,6 +387,7 @@ mod tests {
             cache_blocks: 10,
             hits: 3,
             misses: 1,
+            refused: false,
             standard_error: Some(0.01),
             placement: None,
         };
@@ -384,6 +395,7 @@ mod tests {
             policy: Some("lru".parse().unwrap()),
             hits: 0,
             misses: 0,
+            refused: false,
             standard_error: None,
             ..row.clone()
         };
@@ -411,6 +423,7 @@ mod tests {
         let placed = ResultRow {
             policy: None,
             placement: Some(placed),
+            refused: false,
             standard_error: None,
             ..row.clone()
         };

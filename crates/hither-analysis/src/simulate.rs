@@ -5,6 +5,7 @@ use std::path::Path;
 
 use hither_core::Spec;
 use hither_core::replacement::SiteRecord;
+use hither_sim::sample::QUANTILE;
 use hither_sim::{CacheConfiguration, CacheOptions, CacheOutcome, Size};
 use hither_trace::{Stats, Trace};
 use serde_json::json;
@@ -133,28 +134,59 @@ pub fn hit_ratios(
     outcomes: &[CacheOutcome],
     block_bytes: u64,
 ) -> String {
-    let ratios = outcomes.iter().map(|outcome| Ratio {
-        ratio: outcome.hit_ratio,
-        estimated: outcome.estimate.map(|estimate| estimate.standard_error),
+    let ratios = outcomes.iter().map(|outcome| match outcome.estimate {
+        None => Ratio::Exact(outcome.hit_ratio),
+        Some(estimate) if estimate.refused.is_some() => Ratio::Refused,
+        Some(estimate) => Ratio::Estimate(outcome.hit_ratio, estimate.standard_error),
     });
     ratio_table("hit ratio", policies, sizes, block_bytes, ratios)
 }
 
-/// A hit ratio or miss ratio, exact or estimated from a sample.
-pub struct Ratio {
-    /// The ratio, from 0 to 1.
-    pub ratio: f64,
-    /// `Some` for an estimate, with its standard error if that is known.
-    pub estimated: Option<Option<f64>>,
+/// A line for each refused estimate, with the reason.
+pub fn refusals(policies: &[Spec], sizes: &[(Size, u32)], outcomes: &[CacheOutcome]) -> String {
+    let caches = policies
+        .iter()
+        .flat_map(|spec| sizes.iter().map(move |(size, _)| (spec, size)));
+    let refused = caches.zip(outcomes).filter_map(|((spec, size), outcome)| {
+        let reason = outcome.estimate?.refused?;
+        Some(format!("{} at {size} is refused: {reason}\n", policy(spec)))
+    });
+    refused.collect()
+}
+
+/// The outcomes as JSON. A refused estimate has no counts.
+pub fn outcome_documents(outcomes: &[CacheOutcome]) -> Result<Vec<serde_json::Value>> {
+    let document = |outcome: &CacheOutcome| {
+        let mut document = serde_json::to_value(outcome)?;
+        if outcome.is_refused() {
+            for count in ["hits", "misses", "hit_ratio"] {
+                document[count] = serde_json::Value::Null;
+            }
+        }
+        Ok(document)
+    };
+    outcomes.iter().map(document).collect()
+}
+
+/// A hit ratio or miss ratio, from 0 to 1.
+pub enum Ratio {
+    /// Of the whole trace.
+    Exact(f64),
+    /// From a sample, with the standard error if that is known.
+    Estimate(f64, Option<f64>),
+    /// A sample does not show it.
+    Refused,
 }
 
 impl Ratio {
     fn text(self) -> String {
-        let ratio = percent(self.ratio);
-        match self.estimated {
-            None => ratio,
-            Some(None) => format!("{ratio} ± ?"),
-            Some(Some(error)) => format!("{ratio} ± {}", percent(error)),
+        match self {
+            Ratio::Exact(ratio) => percent(ratio),
+            Ratio::Estimate(ratio, None) => format!("{} ± ?", percent(ratio)),
+            Ratio::Estimate(ratio, Some(error)) => {
+                format!("{} ± {}", percent(ratio), percent(QUANTILE * error))
+            }
+            Ratio::Refused => "refused".to_owned(),
         }
     }
 }

@@ -10,7 +10,7 @@
 //! exceeds the one or two microseconds of passing it to a thread (2026-11, `benches/caches.rs`).
 
 use crate::references::References;
-use crate::sample::{self, Estimate, PART_BLOCKS_MIN, SAMPLE_PARTS};
+use crate::sample::{self, Counts, Estimate, PART_BLOCKS_MIN, SAMPLE_PARTS};
 use crate::stack::{Curve, Stack};
 use hither_core::registry::{Needs, ReplacementSettings};
 use hither_core::replacement::SiteRecord;
@@ -219,8 +219,10 @@ pub fn run(
     let mut outcomes: Vec<CacheOutcome> = outcomes.iter().map(settled).collect();
     if let Some(sampled) = sampled {
         for (index, outcome) in outcomes.iter_mut().enumerate() {
-            let misses = of_parts.each_ref().map(|part| settled(&part[index]).misses);
-            outcome.estimate(sampled, &misses);
+            let parts = of_parts
+                .each_ref()
+                .map(|part| settled(&part[index]).counts());
+            outcome.estimate(sampled, &parts);
         }
     }
     Ok(outcomes)
@@ -370,8 +372,8 @@ fn lanes(
     let Some(Sampled { rate, .. }) = sampled else {
         return over(LaneInput::All, 1.0).collect();
     };
-    let parts =
-        (0..SAMPLE_PARTS).flat_map(|part| over(LaneInput::Part(part), rate / SAMPLE_PARTS as f64));
+    let parts = (0..SAMPLE_PARTS)
+        .flat_map(|part| over(LaneInput::Part(part), rate * sample::share_of_part(part)));
     over(LaneInput::All, rate).chain(parts).collect()
 }
 
@@ -503,19 +505,37 @@ fn hits_at(curve: &Curve, cache_blocks: u32) -> u64 {
 }
 
 impl CacheOutcome {
-    /// Scales the counts of a sample to the whole trace, with their error.
-    fn estimate(&mut self, sampled: Sampled, misses_of_parts: &[u64; SAMPLE_PARTS]) {
-        let of_part = f64::from(self.cache_blocks) * sampled.rate / SAMPLE_PARTS as f64;
-        let large_enough = of_part >= f64::from(PART_BLOCKS_MIN);
-        self.estimate = Some(Estimate {
-            rate: sampled.rate,
+    fn counts(&self) -> Counts {
+        Counts {
             references: self.accesses,
-            cache_blocks: sample::scaled_blocks(self.cache_blocks, sampled.rate),
-            standard_error: large_enough.then(|| sample::standard_error(sampled, misses_of_parts)),
-        });
+            misses: self.misses,
+        }
+    }
+
+    /// Scales the counts of a sample to the whole trace, with their error.
+    fn estimate(&mut self, sampled: Sampled, parts: &[Counts; SAMPLE_PARTS]) {
+        let of_eighth = f64::from(self.cache_blocks) * sampled.rate * sample::share_of_part(0);
+        let error = (of_eighth >= f64::from(PART_BLOCKS_MIN))
+            .then(|| sample::standard_error(sampled, self.counts(), parts));
+        let references = self.accesses;
         let (hits, misses) = sample::extrapolate(sampled, self.misses);
         (self.accesses, self.hits, self.misses) = (sampled.references, hits, misses);
         self.hit_ratio = ratio(hits, self.accesses);
+        let standard_error = error.and_then(Result::ok);
+        self.estimate = Some(Estimate {
+            rate: sampled.rate,
+            references,
+            cache_blocks: sample::scaled_blocks(self.cache_blocks, sampled.rate),
+            standard_error,
+            interval: standard_error.map(|error| sample::interval(self.hit_ratio, error)),
+            refused: error.and_then(Result::err),
+        });
+    }
+
+    /// Whether a sample was simulated that does not show what the whole trace would do.
+    pub fn is_refused(&self) -> bool {
+        self.estimate
+            .is_some_and(|estimate| estimate.refused.is_some())
     }
 
     /// The result of one configuration of a policy that neither classifies nor learns.

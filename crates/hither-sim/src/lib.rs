@@ -15,6 +15,6 @@ pub mod stack;
 pub use caches::{CacheConfiguration, CacheOptions, CacheOutcome, Error, Segment, run};
 pub use curve::{MissRatioCurve, Points, Spacing, curves};
 pub use references::References;
-pub use sample::Estimate;
+pub use sample::{Estimate, Refusal};
 pub use size::{Size, SizeError};
 pub use stack::{Curve, Stack};

@@ -1,6 +1,9 @@
 //! Simulation of samples: close to the whole trace, with a correct error.
 
+use std::path::Path;
+
 use hither_sim::{CacheConfiguration, CacheOptions, CacheOutcome, run};
+use hither_trace::generate::Workload;
 use hither_trace::{LoadOptions, Sample, Trace, TraceBuilder};
 
 /// 400,000 references to about 40,000 blocks, some much more popular than others, with occasional
@@ -51,6 +54,7 @@ fn an_estimate_is_as_close_as_it_says() {
     ] {
         for (estimated, exact) in simulate(&trace(sample)).iter().zip(&exact) {
             let estimate = estimated.estimate.expect("it was a sample");
+            assert_eq!(estimate.refused, None, "{}", estimated.policy);
             let error = estimate.standard_error.expect("the cache is large enough");
             let distance = (estimated.hit_ratio - exact.hit_ratio).abs();
             assert_eq!(estimated.accesses, 400_000);
@@ -77,8 +81,57 @@ fn a_sample_of_everything_is_the_whole() {
         .iter()
         .zip(&exact)
     {
+        let estimate = sampled.estimate.unwrap();
         assert_eq!(sampled.misses, exact.misses);
-        assert_eq!(sampled.estimate.unwrap().rate, 1.0);
+        assert_eq!(estimate.rate, 1.0);
+        assert_eq!(estimate.standard_error, Some(0.0));
+    }
+}
+
+/// A working set that moves: which blocks SIEVE keeps depends on accidents and on the cache's size.
+fn shifting(sample: Sample) -> Trace {
+    let options = LoadOptions {
+        sample,
+        ..LoadOptions::DEFAULT
+    };
+    let part = "shifting{blocks=5000,phase=25000}".parse().unwrap();
+    Workload::new(&[part], 2)
+        .trace(250_000, Path::new("made up"), &options, |_| {})
+        .unwrap()
+}
+
+#[test]
+fn what_does_not_scale_is_refused_and_what_does_is_not() {
+    let configurations =
+        ["sieve", "lru", "clock", "arc", "s3-fifo"].map(|policy| CacheConfiguration {
+            spec: policy.parse().unwrap(),
+            cache_blocks: 5493,
+        });
+    let simulate =
+        |sample: Sample| run(&shifting(sample), &configurations, &CacheOptions::default()).unwrap();
+    let exact = simulate(Sample::All);
+    for sample in [
+        Sample::Blocks(3000),
+        Sample::Blocks(5000),
+        Sample::Rate(0.25),
+    ] {
+        for (estimated, exact) in simulate(sample).iter().zip(&exact) {
+            let estimate = estimated.estimate.expect("it was a sample");
+            let policy = estimated.policy;
+            assert_eq!(
+                estimated.is_refused(),
+                policy == "sieve",
+                "{sample:?} {policy}"
+            );
+            assert_eq!(estimate.standard_error.is_none(), estimated.is_refused());
+            if let Some([low, high]) = estimate.interval {
+                assert!(
+                    (low..=high).contains(&exact.hit_ratio),
+                    "{sample:?} {policy}: {} is not in {low} to {high}",
+                    exact.hit_ratio
+                );
+            }
+        }
     }
 }
 

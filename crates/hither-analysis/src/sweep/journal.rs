@@ -28,7 +28,7 @@ struct Header {
 }
 
 /// The version of the format.
-const JOURNAL_VERSION: u32 = 2;
+const JOURNAL_VERSION: u32 = 3;
 
 /// An event of a sweep.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -60,6 +60,8 @@ pub struct ItemCounts {
     pub(super) cache: usize,
     pub(super) hits: u64,
     pub(super) misses: u64,
+    /// Whether it is an estimate that was refused.
+    pub(super) refused: bool,
     /// The bits of the standard error, if there is one: JSON has no exact fractions.
     pub(super) error_bits: Option<u64>,
     /// The further counts of a placement.
@@ -85,6 +87,7 @@ impl ItemCounts {
             cache,
             hits: outcome.hits,
             misses: outcome.misses,
+            refused: outcome.is_refused(),
             error_bits: error.map(f64::to_bits),
             placed: None,
         }
@@ -97,6 +100,7 @@ impl ItemCounts {
             cache,
             hits: totals.local + totals.remote,
             misses: totals.misses,
+            refused: false,
             error_bits: None,
             placed: Some(PlacementCounts {
                 totals,
@@ -335,6 +339,7 @@ mod tests {
                     cache,
                     hits,
                     misses: 6,
+                    refused: false,
                     error_bits,
                     placed: error_bits.map(|imbalance_bits| PlacementCounts {
                         totals: Totals {

@@ -407,6 +407,7 @@ impl TraceWork {
                 cache_blocks,
                 hits: counts.hits,
                 misses: counts.misses,
+                refused: counts.refused,
                 standard_error: counts.error_bits.map(f64::from_bits),
                 placement: placed,
             })

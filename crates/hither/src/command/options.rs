@@ -184,7 +184,8 @@ pub(super) struct SampleArgs {
     /// Simulate a share of the blocks (1%), or at most a number (100000), and state the error
     ///
     /// The caches are smaller by the same factor. This is for traces that would take too long. It
-    /// is not possible with policies that use files or call sites.
+    /// is not possible with policies that use files or call sites. Results that depend on the size
+    /// of the sample are refused.
     #[arg(
         long,
         value_name = "RATE|BLOCKS",

@@ -92,7 +92,7 @@ pub(super) struct Sim {
 fn simulated_part(trace: &Trace) -> String {
     trace.sampled().map_or_else(String::new, |sampled| {
         format!(
-            "estimated from a sample of {} ({}) to {}, ± one standard error\n",
+            "estimated from a sample of {} ({}) to {}, with 95 % intervals\n",
             counted(trace.references() as u64, "reference"),
             percent(trace.references() as f64 / sampled.references.max(1) as f64),
             counted(trace.blocks() as u64, "block"),
@@ -202,7 +202,8 @@ impl Subcommand for Sim {
         let sites = self.profile.path.as_deref();
         let outcomes = simulate::simulate_with_profile(&trace, &policies, &sizes, sites, ui)?;
         if self.json {
-            ui::print_json(&json!({ "trace": trace_summary(&trace), "results": outcomes }))?;
+            let results = simulate::outcome_documents(&outcomes)?;
+            ui::print_json(&json!({ "trace": trace_summary(&trace), "results": results }))?;
             return Ok(ExitCode::SUCCESS);
         }
         if trace.references() == 0 {
@@ -211,7 +212,7 @@ impl Subcommand for Sim {
         }
         let block_bytes = u64::from(trace.options().block_bytes);
         let text = format!(
-            "{} to {}{} of {}\n{}{}",
+            "{} to {}{} of {}\n{}{}{}",
             counted(trace.references_of_all(), "reference"),
             if trace.sampled().is_some() {
                 "about "
@@ -221,7 +222,8 @@ impl Subcommand for Sim {
             counted(trace.blocks_of_all(), "distinct block"),
             bytes(block_bytes),
             simulated_part(&trace),
-            hit_ratios(&policies, &sizes, &outcomes, block_bytes)
+            hit_ratios(&policies, &sizes, &outcomes, block_bytes),
+            simulate::refusals(&policies, &sizes, &outcomes)
         );
         ui::print(&text)?;
         Ok(ExitCode::SUCCESS)

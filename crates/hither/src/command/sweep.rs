@@ -342,10 +342,13 @@ fn tables(sweep: &Sweep<'_>, plan: &SweepPlan) -> anyhow::Result<String> {
             continue;
         }
         let sizes = simulate::sizes(&job.sizes, source.block_bytes, source.distinct)?;
-        let ratios = rows.iter().map(|row| Ratio {
-            ratio: row.miss_ratio(),
-            estimated: (row.source.sample_rate != "1").then_some(row.standard_error),
-        });
+        let ratios = rows
+            .iter()
+            .map(|row| match row.source.sample_rate.as_str() {
+                _ if row.refused => Ratio::Refused,
+                "1" => Ratio::Exact(row.miss_ratio()),
+                _ => Ratio::Estimate(row.miss_ratio(), row.standard_error),
+            });
         tables.push(format!(
             "{}: {} to {} of {}\n{}",
             source.trace,

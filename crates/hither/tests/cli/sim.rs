@@ -364,10 +364,10 @@ fn a_sample_comes_with_its_error() {
     exit code: 0
     ----- stdout -----
     200,000 references to about 16,852 distinct blocks of 4.00 KiB
-    estimated from a sample of 43,039 references (21.5 %) to 4,213 blocks, ± one standard error
+    estimated from a sample of 43,039 references (21.5 %) to 4,213 blocks, with 95 % intervals
       hit ratio  200 (800.00 KiB)  2000 (7.81 MiB)  50% (32.91 MiB)
-      lru              42.5 % ± ?   69.3 % ± 1.2 %   86.4 % ± 0.6 %
-      s3-fifo          53.2 % ± ?   74.5 % ± 1.0 %   87.1 % ± 0.5 %
+      lru              42.5 % ± ?   69.3 % ± 2.8 %   86.4 % ± 1.5 %
+      s3-fifo          53.2 % ± ?   74.5 % ± 2.4 %   87.1 % ± 1.1 %
 
     ----- stderr -----
     ");
@@ -381,6 +381,52 @@ fn a_sample_comes_with_its_error() {
         refused.stderr.contains("all blocks in their order"),
         "{refused}"
     );
+}
+
+#[test]
+fn a_sample_that_shows_nothing_of_a_policy_is_refused() {
+    let lab = Lab::new();
+    let made = lab.run("hither gen -q 'shifting{blocks=5000,phase=25000}' -n 250k --seed 2 -o s");
+    assert_eq!(made.code, 0, "{made}");
+    let line = "sim -q s -p sieve,clock -s 5493 --sample 3000";
+    assert_snapshot!(lab.run(&format!("hither {line}")), @"
+    exit code: 0
+    ----- stdout -----
+    250,000 references to about 27,671 distinct blocks of 4.00 KiB
+    estimated from a sample of 27,343 references (10.9 %) to 3,000 blocks, with 95 % intervals
+      hit ratio  5493 (21.46 MiB)
+      sieve               refused
+      clock        84.9 % ± 3.4 %
+    sieve at 5493 is refused: its hit ratio depends on the size of the sample: 56.4 %, 67.2 % for
+      ... halves of it and 73.8 % for eighths; leave --sample out or raise it
+
+    ----- stderr -----
+    ");
+    let json = lab.json(&format!("hither {line} --json"));
+    let [sieve, clock] = [&json["results"][0], &json["results"][1]];
+    for count in ["hits", "misses", "hit_ratio"] {
+        assert!(sieve[count].is_null(), "{sieve}");
+        assert!(clock[count].is_number(), "{clock}");
+    }
+    assert!(sieve["estimate"]["interval"].is_null(), "{sieve}");
+    assert!(clock["estimate"]["interval"][1].is_number(), "{clock}");
+    assert!(clock["estimate"]["refused"].is_null(), "{clock}");
+    let reason = sieve["estimate"]["refused"].as_str().unwrap();
+    assert!(
+        reason.contains("depends on the size of the sample"),
+        "{sieve}"
+    );
+    // A sweep's rows have no counts, and its table says so.
+    let sweep = "hither sweep -q -t s -p sieve,clock -s 5493 --sample 3000";
+    let rows = lab.json(&format!("{sweep} --to json"));
+    assert!(
+        rows[0]["miss_ratio"].is_null() && rows[0]["hits"].is_null(),
+        "{rows}"
+    );
+    assert!(rows[1]["miss_ratio"].is_number(), "{rows}");
+    assert!(lab.run(sweep).stdout().contains("refused"));
+    let curve = lab.run("hither sim -q s -p sieve,clock --sample 3000 --points 8 --curve c.svg");
+    assert_eq!(curve.code, 0, "{curve}");
 }
 
 #[test]
