@@ -325,7 +325,7 @@ fn curves_that_cannot_be_written() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: missing: No such file or directory (os error 2)
+    hither: cannot write missing/mrc.csv: missing: No such file or directory (os error 2)
     ");
     assert_snapshot!(lab.run("hither sim loop.trace --points 8"), @"
     exit code: 2

@@ -344,7 +344,7 @@ fn pictures() {
 
     ----- stderr -----
     hither: 300: 300 nodes, but a picture shows at most 256
-    hither: no: No such file or directory (os error 2)
+    hither: cannot write no/a.svg: no: No such file or directory (os error 2)
     error: invalid value 'a.jpg' for '--output <FILE>': the name ends in neither .svg nor .png
 
     For more information, try '--help'.
