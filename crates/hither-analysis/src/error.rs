@@ -25,6 +25,14 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// A file cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// A file that hither wrote earlier cannot be used: damaged, of another version, or locked.
     #[error("{}: {problem}", path.display())]
     Unusable {
@@ -84,6 +92,14 @@ impl Error {
     /// Adds the path of the file to an error of the system.
     pub(crate) fn of_file(path: &Path) -> impl FnOnce(io::Error) -> Error {
         move |source| Error::File {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// For `map_err`: the system refused to write the file at `path`.
+    pub(crate) fn of_writing(path: &Path) -> impl FnOnce(io::Error) -> Error {
+        move |source| Error::Write {
             path: path.to_owned(),
             source,
         }

@@ -23,7 +23,7 @@ pub fn write_by(partial: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
     if written.is_err() {
         let _ = fs::remove_file(partial);
     }
-    written.map_err(Error::of_file(path))
+    written.map_err(Error::of_writing(path))
 }
 
 /// The folder that a file is in.

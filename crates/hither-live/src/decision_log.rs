@@ -58,7 +58,7 @@ struct LogWriter {
 impl LogFile {
     /// Creates the file, and replaces an existing one.
     pub(crate) fn create(path: &Path, is_shared: bool) -> Result<Arc<LogFile>> {
-        let file = File::create(path).map_err(|source| Error::File {
+        let file = File::create(path).map_err(|source| Error::LogNotCreated {
             path: path.to_owned(),
             source,
         })?;

@@ -50,6 +50,14 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// The log of decisions cannot be created.
+    #[error("cannot create the log {}: {source} (--log names another file)", path.display())]
+    LogNotCreated {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Two mechanisms cannot run together.
     #[error("{0}")]
     Conflict(Conflict),

@@ -20,6 +20,27 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A trace cannot be created where it should be.
+    #[error("cannot create {} in {}: {source}", path.display(), folder_text(folder))]
+    Create {
+        /// The trace.
+        path: PathBuf,
+        /// The folder that it should be in.
+        folder: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Loading needs a temporary file, and there can be none.
+    #[error(
+        "cannot create a temporary file in {}: {source} (TMPDIR names another folder)",
+        folder.display()
+    )]
+    TemporaryFile {
+        /// The folder that it should be in.
+        folder: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// Writing to an output that is not a file failed.
     #[error("{source}")]
     Output {
@@ -170,7 +191,11 @@ impl Error {
     pub fn is_no_space(&self) -> bool {
         use std::io::ErrorKind::{QuotaExceeded, StorageFull};
         match self {
-            Error::Io { source, .. } => matches!(source.kind(), StorageFull | QuotaExceeded),
+            Error::Io { source, .. }
+            | Error::Create { source, .. }
+            | Error::TemporaryFile { source, .. } => {
+                matches!(source.kind(), StorageFull | QuotaExceeded)
+            }
             _ => false,
         }
     }
@@ -189,6 +214,18 @@ impl Error {
             path: path.to_owned(),
             offset,
             problem: problem.into(),
+        }
+    }
+
+    /// For `map_err`: the trace `path` cannot be created in `folder`.
+    pub(crate) fn create<'a>(
+        path: &'a Path,
+        folder: &'a Path,
+    ) -> impl FnOnce(std::io::Error) -> Error + 'a {
+        move |source| Error::Create {
+            path: path.to_owned(),
+            folder: folder.to_owned(),
+            source,
         }
     }
 
@@ -221,5 +258,13 @@ impl Error {
                 problem: other.to_string(),
             },
         }
+    }
+}
+
+/// A folder for people, who do not know the current one as `.`.
+fn folder_text(folder: &Path) -> String {
+    match folder.to_str() {
+        Some("." | "") => "the current folder".to_owned(),
+        _ => folder.display().to_string(),
     }
 }

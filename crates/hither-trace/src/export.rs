@@ -112,7 +112,7 @@ impl Export {
             path: path.to_owned(),
         })?;
         let parent = partial.parent().unwrap_or(path);
-        let file = File::create_new(&partial).map_err(Error::io(parent))?;
+        let file = File::create_new(&partial).map_err(Error::create(path, parent))?;
         let path_to_remove = TempPath::try_from_path(&partial).map_err(Error::io(parent))?;
         let mut partial = NamedTempFile::from_parts(file, path_to_remove);
         let out = partial.as_file_mut();

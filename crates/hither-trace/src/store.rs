@@ -272,7 +272,10 @@ impl SpillFile {
             .map(PathBuf::from);
         let lasting = Some(PathBuf::from("/var/tmp")).filter(|folder| folder.is_dir());
         let folder = named.or(lasting).unwrap_or_else(std::env::temp_dir);
-        let file = tempfile::tempfile_in(&folder).map_err(Error::io(&folder))?;
+        let file = tempfile::tempfile_in(&folder).map_err(|source| Error::TemporaryFile {
+            folder: folder.clone(),
+            source,
+        })?;
         Ok(SpillFile {
             file,
             folder,

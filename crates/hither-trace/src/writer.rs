@@ -54,7 +54,7 @@ impl Writer {
     pub fn create(folder: impl AsRef<Path>, force: bool) -> Result<Writer> {
         let place = Destination::new(folder.as_ref(), force)?;
         place.check()?;
-        let partial = PartialFolder::create(place.sibling("partial"))?;
+        let partial = PartialFolder::create(&place)?;
         let path = partial.path.join(ACCESSES);
         let file = File::create_new(&path).map_err(Error::io(&path))?;
         let arrow = KeyValue::new(
@@ -283,10 +283,11 @@ struct PartialFolder {
 }
 
 impl PartialFolder {
-    fn create(path: PathBuf) -> Result<PartialFolder> {
-        // The error (missing, read-only, full) is about the parent folder, which the user knows.
-        let parent = path.parent().unwrap_or(&path);
-        fs::create_dir(&path).map_err(Error::io(parent))?;
+    fn create(place: &Destination) -> Result<PartialFolder> {
+        let path = place.sibling("partial");
+        // The error (missing, read-only, full) is about the parent folder. The user knows it and
+        // the trace, not the temporary name.
+        fs::create_dir(&path).map_err(Error::create(&place.folder, &place.parent))?;
         Ok(PartialFolder { path, remove: true })
     }
 

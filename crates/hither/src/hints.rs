@@ -21,6 +21,9 @@ const SWITCHES: &[&str] = &["--file-placement", "--memory", "--page-cache", "--r
 /// The commands that take only options before the program.
 const COMMANDS_WITH_PROGRAM: &[&str] = &["record", "run"];
 
+/// The commands that simulate caches of given sizes.
+const COMMANDS_WITH_SIZES: &[&str] = &["advise", "report", "sim", "sweep"];
+
 /// Replaces the hint of the parser, if there is a better one. `words` is the command line.
 pub(crate) fn add_to(error: &mut clap::Error, words: &[OsString]) {
     if error.kind() != ErrorKind::UnknownArgument {
@@ -38,6 +41,12 @@ pub(crate) fn add_to(error: &mut clap::Error, words: &[OsString]) {
 }
 
 fn hint(unexpected: &str, words: &[Cow<'_, str>]) -> Option<String> {
+    let simulates = |word: &Cow<'_, str>| COMMANDS_WITH_SIZES.contains(&&**word);
+    if unexpected == "--cache" && words.iter().any(simulates) {
+        return Some(
+            "--size names simulated caches: bytes (64MiB), blocks (512) or 10%".to_owned(),
+        );
+    }
     if let Some((_, now)) = RENAMED_OPTIONS.iter().find(|(name, _)| *name == unexpected) {
         let value = if SWITCHES.contains(now) {
             "[=POLICY]"
@@ -102,6 +111,16 @@ mod tests {
             Some(r"put `--` before the program: hither record -o 'a b' -- grep -rc 'it'\''s' .")
         );
         assert_eq!(hint_for(&["hither", "stat", "a", "b"], "b"), None);
+    }
+
+    #[test]
+    fn simulated_caches_have_sizes() {
+        let hint = hint_for(&["hither", "-q", "sim", "a", "--cache", "10"], "--cache");
+        assert!(hint.is_some_and(|hint| hint.starts_with("--size names")));
+        assert_eq!(
+            hint_for(&["hither", "stat", "a", "--cache", "10"], "--cache"),
+            None
+        );
     }
 
     #[test]

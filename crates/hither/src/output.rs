@@ -29,7 +29,8 @@ pub(crate) fn write_interruptibly(path: &Path, bytes: &[u8]) -> anyhow::Result<(
 /// a long simulation and not after it.
 pub(crate) fn check_folder(path: &Path) -> anyhow::Result<()> {
     let folder = folder_of(path);
-    fs::metadata(folder).with_context(|| folder.display().to_string())?;
+    fs::metadata(folder)
+        .with_context(|| format!("cannot write {}: {}", path.display(), folder.display()))?;
     anyhow::ensure!(!path.is_dir(), "{}: is a folder", path.display());
     // The new file would replace a device or a pipe for all users.
     anyhow::ensure!(

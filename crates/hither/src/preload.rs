@@ -47,8 +47,12 @@ pub(crate) fn pages_library() -> anyhow::Result<PathBuf> {
 fn path_of(library: &Library) -> anyhow::Result<PathBuf> {
     let user = private_folder::user().context("/proc is needed")?;
     let folder = std::env::temp_dir().join(format!("hither-{user}"));
-    install(library, &folder)
-        .with_context(|| format!("cannot put the preload library into {}", folder.display()))
+    install(library, &folder).with_context(|| {
+        format!(
+            "cannot put the preload library into {} (TMPDIR names another place)",
+            folder.display()
+        )
+    })
 }
 
 fn install(of: &Library, folder: &Path) -> anyhow::Result<PathBuf> {

@@ -268,7 +268,7 @@ fn locked(path: &Path) -> Result<File> {
             .create(true)
             .truncate(false)
             .open(path)
-            .map_err(Error::of_file(path))?;
+            .map_err(Error::of_writing(path))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {

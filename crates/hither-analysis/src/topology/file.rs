@@ -26,6 +26,7 @@ use hither_sim::Size;
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
+use super::latency_origin::LatencyOrigin;
 use crate::Result;
 use crate::format::counted;
 use crate::toml_file::{self, Problem, read_as};
@@ -68,6 +69,20 @@ struct NodeTable {
 pub(super) fn read(path: &Path) -> Result<Topology> {
     let topology = toml_file::read(path, topology)?;
     Ok(topology.named(path.display().to_string()))
+}
+
+/// Where the latencies in the file at `path` are from.
+pub(super) fn latency_origin(path: &Path) -> Result<LatencyOrigin> {
+    toml_file::read(path, |document: TopologyDocument| {
+        let given = [&document.local_ns, &document.hop_ns].map(Option::is_some);
+        Ok(match (&document.shape, &document.distances, given) {
+            (Some(shape), _, [false, false]) => LatencyOrigin::of_name(shape.as_ref()),
+            (Some(_), _, [true, true]) => LatencyOrigin::File,
+            (Some(_), ..) => LatencyOrigin::FileInPart,
+            (None, Some(_), _) => LatencyOrigin::FileDistances,
+            (None, None, _) => LatencyOrigin::File,
+        })
+    })
 }
 
 fn topology(document: TopologyDocument) -> Result<Topology, Problem> {

@@ -2,6 +2,7 @@
 
 mod drawing;
 mod file;
+mod latency_origin;
 mod recorded;
 
 use std::path::Path;
@@ -12,10 +13,20 @@ use hither_core::topology::TopologyError;
 use crate::{Error, Result};
 
 pub use drawing::drawing;
+pub use latency_origin::LatencyOrigin;
 pub use recorded::recorded;
 
 /// Reads the topology of the machine that the caller runs on. `Err` says why it cannot.
 pub type ThisMachine<'a> = &'a dyn Fn() -> Result<Topology, String>;
+
+/// Where the latencies of the topology are from that [`load`] reads for the same text.
+pub fn latency_origin(text: &str) -> Result<LatencyOrigin> {
+    match text.trim() {
+        "this" => Ok(LatencyOrigin::Firmware),
+        name if name.ends_with(".toml") => file::latency_origin(Path::new(name)),
+        name => Ok(LatencyOrigin::of_name(name)),
+    }
+}
 
 /// The topology that a user wrote: a shape (`mesh:5x5`), a preset (`opteron2`), `this`, or a path
 /// that ends in `.toml`.

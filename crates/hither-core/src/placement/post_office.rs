@@ -24,6 +24,12 @@
 //!   most room, and among equals the fewest misses; otherwise to the nearest other node without
 //!   pressure; otherwise they are evicted. Line 4 of the figure ignores capacities; with unequal
 //!   ones, "room" is in blocks.
+//! - *Cascades.* A victim that moves can push out another one, which can move in turn (section
+//!   4.1). The paper does not say when this ends. Here a victim whose target has already given up a
+//!   block in the same cascade is evicted.
+//! - *Private blocks*, which one node alone accesses, have counters and are moved like shared ones.
+//!   Section 4.2 speaks of shared blocks only, but counts every request. The median of a private
+//!   block is the node that uses it, so it moves only after it was forwarded as a victim.
 //! - *Replication* (section 5) is off by default, as in the paper's main results. A block is
 //!   *shared* once another node than the one that fetched it accesses it, and *read-only* until it
 //!   is first written. The copy that was written stays and is the original. Replicas are ranked

@@ -11,7 +11,7 @@ use clap::Args;
 use hither_analysis::format;
 use hither_analysis::plot::{Network, Plot as _};
 use hither_analysis::table::{Align, Table};
-use hither_analysis::topology::drawing;
+use hither_analysis::topology::{LatencyOrigin, drawing, latency_origin};
 use hither_core::topology::{About, presets};
 use hither_core::{Node, Topology};
 use hither_live::memory::capabilities::Capabilities;
@@ -38,6 +38,9 @@ Examples:
                                        weights (docs/topologies.md)";
 
 /// Show and draw a topology: this machine, a mesh, a machine of the papers
+///
+/// The line `latencies` says where the latencies are from. None of them is measured: those of this
+/// machine are assumed from the firmware's distances. `--live --calibrate` measures.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Topo {
@@ -109,6 +112,7 @@ impl Subcommand for Topo {
             return Ok(ExitCode::SUCCESS);
         }
         let topology = this_machine::load(&self.topology)?;
+        let origin = latency_origin(&self.topology)?;
         if let Some(Picture { path, png }) = &self.output {
             check_folder(path)?;
             let subtitle = head(&topology);
@@ -122,9 +126,9 @@ impl Subcommand for Topo {
             ui.note(format_args!("drawn in {}", path.display()));
         }
         if self.json {
-            ui::print_json(&document(&topology))?;
+            ui::print_json(&document(&topology, origin))?;
         } else if self.output.is_none() {
-            ui::print(&text(&topology)?)?;
+            ui::print(&text(&topology, origin)?)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -204,7 +208,7 @@ fn head(topology: &Topology) -> String {
     }
 }
 
-fn document(topology: &Topology) -> serde_json::Value {
+fn document(topology: &Topology, origin: LatencyOrigin) -> serde_json::Value {
     let latencies = topology.latencies();
     let of_each = |from: Node, of: fn(&Topology, Node, Node) -> u32| -> Vec<u32> {
         topology.all().map(|to| of(topology, from, to)).collect()
@@ -235,14 +239,16 @@ fn document(topology: &Topology) -> serde_json::Value {
         "local_ns": latencies.local_ns,
         "hop_ns": latencies.hop_ns,
         "storage_ns": latencies.storage_ns,
+        "latency_from": origin.name(),
         "nodes": nodes.collect::<Vec<_>>(),
     })
 }
 
-fn text(topology: &Topology) -> Result<String, std::fmt::Error> {
+fn text(topology: &Topology, origin: LatencyOrigin) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
     let matrix = topology.kind() == "matrix";
     writeln!(text, "{}: {}", topology.name(), head(topology))?;
+    writeln!(text, "latencies: {}", whence(origin))?;
     let alike = topology
         .all()
         .all(|node| topology.about(node) == topology.about(Node(0)));
@@ -274,6 +280,22 @@ fn text(topology: &Topology) -> Result<String, std::fmt::Error> {
         writeln!(text, "\n{}", of_distances(topology).render().trim_end())?;
     }
     Ok(text)
+}
+
+/// Where the latencies are from, for people.
+fn whence(origin: LatencyOrigin) -> &'static str {
+    match origin {
+        LatencyOrigin::Defaults => "built-in defaults, not measured",
+        LatencyOrigin::Preset => "from the paper, not measured here",
+        LatencyOrigin::File => "from the file, not measured by hither",
+        LatencyOrigin::FileInPart => {
+            "from the file, and defaults that it does not give; not measured"
+        }
+        LatencyOrigin::FileDistances => "by the file's distances, not measured",
+        LatencyOrigin::Firmware => {
+            "assumed, by the firmware's distances; not measured (see `hither topo --live`)"
+        }
+    }
 }
 
 /// Nanoseconds for people.

@@ -401,9 +401,61 @@ fn an_output_whose_folder_is_missing() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: missing: No such file or directory (os error 2)
+    hither: cannot create missing/t.hither in missing: No such file or directory (os error 2) (-o
+      ... PATH writes elsewhere)
     ");
     assert!(lab.names().is_empty(), "{:?}", lab.names());
+}
+
+/// Makes the folder `ro` read-only, in a namespace of its own. It takes root.
+const READ_ONLY: &str = "unshare --mount sh -c 'mount --bind ro ro && \
+                         mount -o remount,bind,ro ro && cd ro &&";
+
+/// Each message says what cannot be created, where, and what to do.
+#[test]
+fn a_folder_that_cannot_be_written() {
+    let lab = Lab::with_loop();
+    fs::create_dir(lab.path("ro")).unwrap();
+    if lab.run(&format!("{READ_ONLY} true'")).code != 0 {
+        skip_on_this_machine("cannot mount a folder read-only");
+        return;
+    }
+    let script = "
+        hither record -- touch ../started
+        hither gen zipf -n 10
+        hither import ../loop.trace
+        hither export ../loop.trace -o t.csv
+        hither report -q ../loop.trace -o r.html
+        hither topo -q mesh:2x2 -o t.svg
+        hither sim -q ../loop.trace --policy lru --curve c.csv
+        hither run -q --page-cache --cache 8MiB --log l.jsonl -- touch ../started
+        TMPDIR=. hither record -o ../t.hither -- touch ../started
+        TMPDIR=. hither advise -- touch ../started 2>&1 | sed s/hither-....../hither-X/ >&2
+        ls -A";
+    assert_snapshot!(lab.run(&format!("{READ_ONLY}{script}'")), @r#"
+    exit code: 0
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: cannot create trace.hither in the current folder: Read-only file system (os error 30)
+      ... (-o PATH writes elsewhere)
+    hither: cannot create trace.hither in the current folder: Read-only file system (os error 30)
+      ... (-o PATH writes elsewhere)
+    hither: cannot create trace.hither in the current folder: Read-only file system (os error 30)
+      ... (-o PATH writes elsewhere)
+    hither: cannot create t.csv in the current folder: Read-only file system (os error 30) (-o PATH
+      ... writes elsewhere)
+    hither: cannot write r.html: Read-only file system (os error 30)
+    hither: cannot write t.svg: Read-only file system (os error 30)
+    hither: cannot write c.csv: Read-only file system (os error 30)
+    hither: cannot create the log l.jsonl: Read-only file system (os error 30) (--log names another
+      ... file)
+    hither: cannot put the preload library into ./hither-0 (TMPDIR names another place): Read-only
+      ... file system (os error 30)
+    hither: cannot create a folder for the recording (TMPDIR names another place): Read-only file
+      ... system (os error 30) at path "[DIR]/ro/./hither-X"
+    "#);
+    assert_eq!(lab.names(), ["loop.trace", "ro"]);
 }
 
 /// A mount of its own in a namespace of its own, gone with the shell. It takes root.

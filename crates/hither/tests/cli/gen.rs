@@ -456,7 +456,8 @@ fn a_folder_that_is_not_there() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: no: No such file or directory (os error 2)
+    hither: cannot create no/where in no: No such file or directory (os error 2) (-o PATH writes
+      ... elsewhere)
     ");
 }
 

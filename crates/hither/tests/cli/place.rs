@@ -393,7 +393,7 @@ fn pictures_that_cannot_be_drawn_or_written_are_refused() {
             (
                 "sim loop.trace --nodes 2 --heatmap gone/who.svg",
                 1,
-                "hither: gone: No such file",
+                "hither: cannot write gone/who.svg: gone: No such file",
             ),
             (
                 "sim loop.trace --nodes 2 --heatmap who.svg --timeline ./who.svg",

@@ -521,7 +521,7 @@ fn mistakes_are_told() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: nowhere: No such file or directory (os error 2)
+    hither: cannot write nowhere/page.html: nowhere: No such file or directory (os error 2)
     ");
     assert_snapshot!(lab.run("hither report loop.trace -o loop.trace"), @"
     exit code: 2

@@ -445,7 +445,7 @@ fn replicas_and_what_belongs_to_them() {
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value '5%' for '--replica-memory <SIZE>': give a size in bytes, at least 1MiB
+    error: invalid value '5%' for '--replica-memory <SIZE>': give a size in bytes, as in 256MiB
 
     For more information, try '--help'.
     ");
@@ -552,6 +552,36 @@ fn policies_and_sizes_that_no_page_cache_can_be_steered_by_are_refused() {
 
     For more information, try '--help'.
     ");
+    assert_snapshot!(refused("--page-cache --cache 10"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: invalid value '10' for '--cache <SIZE>': 10 has no unit, and only simulated caches are
+      ... counted in blocks: write bytes, as in 256MiB
+
+    For more information, try '--help'.
+    ");
+    assert_snapshot!(refused("--replicas --replica-memory 10"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: invalid value '10' for '--replica-memory <SIZE>': 10 has no unit, and only simulated
+      ... caches are counted in blocks: write bytes, as in 256MiB
+
+    For more information, try '--help'.
+    ");
+    lab.write("plan.toml", "page-cache = \"pcc\"\ncache = \"10\"\n");
+    assert_snapshot!(refused("--plan plan.toml"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: plan.toml: cache: 10 has no unit, and only simulated caches are counted in blocks: write
+      ... bytes, as in 256MiB
+    ");
+    std::fs::remove_file(lab.path("plan.toml")).unwrap();
     for switches in [
         "--memory=upm --cache 1GiB",
         "--memory=upm --all-files",

@@ -327,7 +327,7 @@ fn curves_that_cannot_be_written() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: missing: No such file or directory (os error 2)
+    hither: cannot write missing/mrc.csv: missing: No such file or directory (os error 2)
     ");
     assert_snapshot!(lab.run("hither sim loop.trace --points 8"), @"
     exit code: 2
@@ -485,4 +485,25 @@ fn an_empty_tmpdir_is_none() {
 
     ----- stderr -----
     ");
+}
+
+/// A bare number is a number of blocks, in each command that simulates.
+#[test]
+fn ten_is_ten_blocks() {
+    let lab = Lab::with_loop();
+    let sizes = |line: &str| {
+        let ran = lab.run(line);
+        assert_eq!(ran.code, 0, "{ran}");
+        ran.stdout().to_owned()
+    };
+    for command in ["sim -q --policy lru", "advise -q"] {
+        let ten = sizes(&format!("hither {command} loop.trace --size 10"));
+        assert!(ten.contains("40.00 KiB"), "{ten}");
+    }
+    for command in ["sim", "advise", "report"] {
+        let ran = lab.run(&format!("hither {command} loop.trace --cache 10"));
+        assert_eq!(ran.code, 2, "{ran}");
+        let hint = "--size names simulated caches: bytes (64MiB), blocks (512) or 10%";
+        assert!(ran.stderr.contains(hint), "{ran}");
+    }
 }

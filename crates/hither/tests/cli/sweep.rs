@@ -455,7 +455,7 @@ fn what_is_wrong_is_said_before_anything_is_simulated() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: missing: No such file or directory (os error 2)
+    hither: cannot write missing/out.csv: missing: No such file or directory (os error 2)
     ");
     assert_snapshot!(lab.run("hither sweep -t loop.trace --restart"), @"
     exit code: 2

@@ -10,6 +10,7 @@ fn a_machine_of_the_papers() {
     exit code: 0
     ----- stdout -----
     numachine-4: ring of 4 nodes, 1 directed link; 900 ns local, 3060 ns a hop
+    latencies: from the paper, not measured here
     each node: 4 CPUs, 96.00 MiB
 
       ╭→ 0 → 1 → 2 → 3 →╮
@@ -42,6 +43,7 @@ fn a_mesh() {
     exit code: 0
     ----- stdout -----
     mesh5x5-io: mesh of 25 nodes, 80 directed links; 100 us local, 100 us a hop, 8.2 ms from storage
+    latencies: from the paper, not measured here
     each node: 1 CPU, 512.00 MiB
 
        0 ──  1 ──  2 ──  3 ──  4
@@ -74,6 +76,7 @@ fn a_torus_leads_around() {
     exit code: 0
     ----- stdout -----
     torus:2x3x3: torus of 18 nodes, 90 directed links; 70 ns local, 34 ns a hop
+    latencies: built-in defaults, not measured
     each node: 1 CPU
 
       layer 0            layer 1
@@ -95,7 +98,7 @@ fn a_torus_leads_around() {
 #[test]
 fn hypercubes_by_gray_code_and_trees_and_rings() {
     let line = "for t in hypercube:4 hypercube:3x2 hypercube:5 ring:2x3x4 tree:2x3 mesh:4; do \
-                hither topo $t | sed -n '4,/^$/p'; done";
+                hither topo $t | sed -n '5,/^$/p'; done";
     assert_snapshot!(Lab::new().run(line), @"
     exit code: 0
     ----- stdout -----
@@ -165,6 +168,7 @@ fn a_file() {
     exit code: 0
     ----- stdout -----
     box.toml: matrix of 3 nodes; 90 ns local, 80 us from storage
+    latencies: by the file's distances, not measured
 
       node  name   CPUs    capacity  weight  nearest
          0  left      8   64.00 GiB       1  1
@@ -240,6 +244,7 @@ fn one_document_for_programs() {
       "axes": [],
       "hop_ns": 34,
       "kind": "uniform",
+      "latency_from": "preset",
       "levels": [],
       "links": 2,
       "local_ns": 70,
@@ -310,6 +315,37 @@ fn one_document_for_programs() {
     );
 }
 
+/// No latency of a topology is measured, and each output says where it is from.
+#[test]
+fn latencies_are_marked_as_not_measured() {
+    let lab = Lab::new();
+    let matrix = "latency_ns = [[80, 130], [130, 80]]";
+    lab.write("matrix.toml", matrix);
+    lab.write("distances.toml", "distances = [[10, 21], [21, 10]]");
+    lab.write("shape.toml", "shape = \"mesh:2x2\"");
+    lab.write("part.toml", "shape = \"mesh:2x2\"\nhop_ns = 50");
+    lab.write(
+        "all.toml",
+        "shape = \"mesh:2x2\"\nhop_ns = 50\nlocal_ns = 80",
+    );
+    for (topology, from) in [
+        ("this", "distances"),
+        ("4", "defaults"),
+        ("opteron2", "preset"),
+        ("matrix.toml", "file"),
+        ("distances.toml", "distances of the file"),
+        ("shape.toml", "defaults"),
+        ("part.toml", "file and defaults"),
+        ("all.toml", "file"),
+    ] {
+        let document = lab.json(&format!("hither topo {topology} --json"));
+        assert_eq!(document["latency_from"], from, "{topology}");
+        let ran = lab.run(&format!("hither topo {topology}"));
+        let marks = |line: &&str| line.starts_with("latencies: ") && line.contains("not measured");
+        assert_eq!(ran.stdout().lines().filter(marks).count(), 1, "{ran}");
+    }
+}
+
 #[test]
 fn pictures() {
     let lab = Lab::new();
@@ -344,7 +380,7 @@ fn pictures() {
 
     ----- stderr -----
     hither: 300: 300 nodes, but a picture shows at most 256
-    hither: no: No such file or directory (os error 2)
+    hither: cannot write no/a.svg: no: No such file or directory (os error 2)
     error: invalid value 'a.jpg' for '--output <FILE>': the name ends in neither .svg nor .png
 
     For more information, try '--help'.

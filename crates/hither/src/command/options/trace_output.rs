@@ -39,6 +39,7 @@ pub(crate) fn named(error: Error) -> anyhow::Error {
 pub(crate) fn hint(error: &Error) -> &'static str {
     match error {
         Error::Exists { .. } => " (--force replaces it, -o names another)",
+        Error::Create { .. } => " (-o PATH writes elsewhere)",
         _ => "",
     }
 }

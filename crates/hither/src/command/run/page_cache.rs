@@ -36,9 +36,10 @@ pub(super) struct PageCacheArgs {
     )]
     pub(super) policy: Option<String>,
 
-    /// Size of the page cache for these files [default: what the memory cgroup leaves]
+    /// Size of the page cache for these files, as 256MiB [default: what the memory cgroup leaves]
     ///
-    /// It is required if no memory cgroup has a limit.
+    /// It is a number of bytes with its unit, at least 8MiB. A bare number is refused: the page
+    /// cache is not counted in blocks. It is required if no memory cgroup has a limit.
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes)]
     pub(super) cache: Option<u64>,
 
@@ -71,12 +72,23 @@ impl PageCacheArgs {
     }
 }
 
+/// Why a number of blocks or a share is not the size of memory that a run takes.
+pub(super) fn bytes_are_needed(size: Size) -> String {
+    match size {
+        Size::Blocks(number) => format!(
+            "{number} has no unit, and only simulated caches are counted in blocks: write bytes, \
+             as in 256MiB"
+        ),
+        _ => "give a size in bytes, as in 256MiB".to_owned(),
+    }
+}
+
 /// Parses the size of a cache that is large enough to be steered.
 pub(super) fn cache_bytes(text: &str) -> Result<u64, String> {
     match text.parse::<Size>().map_err(|error| error.to_string())? {
         Size::Bytes(bytes) if bytes >= BUDGET_MIN_BYTES => Ok(bytes),
         Size::Bytes(_) => Err("drops are of 2MiB at once: give at least 8MiB".to_owned()),
-        _ => Err("give a size in bytes, as in 256MiB".to_owned()),
+        size => Err(bytes_are_needed(size)),
     }
 }
 

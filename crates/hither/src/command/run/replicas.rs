@@ -9,6 +9,7 @@ use hither_live::replication::{ReplicationOptions, ReplicationReport, Scope};
 use hither_sim::Size;
 
 use super::notes::Notes;
+use super::page_cache::bytes_are_needed;
 use crate::exit::Usage;
 
 /// The switch.
@@ -58,7 +59,8 @@ impl ReplicaArgs {
 fn replica_bytes(text: &str) -> Result<u64, String> {
     match text.parse::<Size>().map_err(|error| error.to_string())? {
         Size::Bytes(bytes) if bytes >= 1 << 20 => Ok(bytes),
-        _ => Err("give a size in bytes, at least 1MiB".to_owned()),
+        Size::Bytes(_) => Err("give at least 1MiB".to_owned()),
+        size => Err(bytes_are_needed(size)),
     }
 }
 
