@@ -15,7 +15,9 @@ use hither_trace::{Stats, Trace};
 use serde::Serialize;
 
 use crate::Result;
-use crate::advice::{AdviceInput, CacheAdvice, Recommendation, SEGMENTS, SecondPass};
+use crate::advice::{
+    AdviceInput, CacheAdvice, Recommendation, SEGMENTS, STEERABLE_MIN_BYTES, SecondPass,
+};
 use crate::coverage::Coverage;
 use crate::format::{bytes, counted, percent, shortened};
 use crate::placement;
@@ -69,6 +71,7 @@ impl CacheAnalysis {
             here: Relevance::of(trace)
                 .filter(|_| !asked_sizes)
                 .and_then(|relevance| relevance.size_bytes())
+                .filter(|&bytes| bytes >= STEERABLE_MIN_BYTES)
                 .map(|bytes| bytes / u64::from(trace.options().block_bytes))
                 .filter(|&here| sizes.iter().any(|&(_, blocks)| u64::from(blocks) == here)),
             doubts: trace_limitations(trace),
@@ -317,7 +320,8 @@ fn loops(sites: &[CallSite], block_bytes: u64) -> Option<String> {
     let share: f64 = looping().map(|site| site.share).sum();
     (share >= LOOPS_MIN_SHARE).then(|| {
         format!(
-            "Loops make {} of the references; the largest, {}, goes over {} again and again.",
+            "By what pcc takes call sites for at the end, loops make {} of the references; the \
+             largest, {}, goes over {} again and again.",
             percent(share),
             shortened(&largest.label, 90),
             bytes(largest.distinct_blocks * block_bytes)

@@ -10,8 +10,9 @@ use serde::Serialize;
 
 use crate::format::{bytes, counted, percent};
 
-/// What a process reads at its start, before the recorder sees it: the headers of its libraries.
-const START_BYTES: u64 = 64 << 10;
+/// What a process reads at its start, before the recorder sees it: the headers of its libraries,
+/// 832 bytes each.
+const START_BYTES: u64 = 32 << 10;
 
 /// Less than this share of the recorded bytes is not mentioned.
 const MENTIONED_MIN_SHARE: f64 = 0.01;
@@ -32,15 +33,18 @@ pub struct Coverage {
     pub recorded_bytes: u64,
     /// By calls that the recorder did not see, as far as the kernel counted. `None`: it did not.
     pub unseen_bytes: Option<u64>,
-    /// By accesses that were lost.
+    /// Moved by accesses that were lost. Those of them that were reads are in `unseen_bytes` too.
     pub lost_bytes: u64,
-    /// Mapped, and so read at most. 0 where each mapping counts as a read (`--maps`).
+    /// In mapped ranges of files.
     pub mapped_bytes: u64,
     /// The files of `mapped_bytes`.
     pub mapped_files: u64,
+    /// Whether each mapping counts as a read of what it maps (`--maps`).
+    pub maps_are_reads: bool,
     /// Processes that went on, unrecorded, when the program had ended.
     pub left_running: u64,
-    /// The least share of what was read that the trace can have, from 0 to 1.
+    /// The recorded share of what was read by calls and, taken once, of what was mapped: from 0 to
+    /// 1.
     pub share: f64,
     /// The programs that were not recorded, and why.
     #[serde(skip)]
@@ -62,29 +66,23 @@ impl Coverage {
 
     /// Of a recording of so many processes. `maps` says that each mapping counts as a read.
     pub fn of_recording(seen: &Seen, losses: &Losses, processes: u64, maps: bool) -> Coverage {
-        let (mapped_bytes, mapped_files) = match maps {
-            true => (0, 0),
-            false => (seen.mapped_bytes, seen.mapped_files),
-        };
         let programs = losses.not_recorded.iter();
-        let others = programs.clone().map(|program| program.count).sum::<u64>();
-        let processes = processes + others;
         let unseen = seen.unseen_bytes.unwrap_or(0);
-        let unseen = match unseen <= START_BYTES * processes {
+        let starts = START_BYTES.saturating_mul(processes);
+        let unseen = match losses.not_recorded.is_empty() && unseen <= starts {
             true => 0,
             false => unseen,
         };
-        let lost_bytes = losses.dropped_bytes;
-        let hidden = unseen
-            .saturating_add(lost_bytes)
-            .saturating_add(mapped_bytes);
-        let all = seen.recorded_bytes.saturating_add(hidden);
+        let mapped = if maps { 0 } else { seen.mapped_bytes };
+        let all = seen.recorded_bytes.saturating_add(unseen);
+        let all = all.saturating_add(mapped);
         Coverage {
             recorded_bytes: seen.recorded_bytes,
             unseen_bytes: seen.unseen_bytes.map(|_| unseen),
-            lost_bytes,
-            mapped_bytes,
-            mapped_files,
+            lost_bytes: losses.dropped_bytes,
+            mapped_bytes: seen.mapped_bytes,
+            mapped_files: seen.mapped_files,
+            maps_are_reads: maps,
             left_running: seen.left_running,
             share: match all {
                 0 => 1.0,
@@ -98,22 +96,30 @@ impl Coverage {
 
     /// What was seen and what was not, in words that follow "seen:".
     pub fn words(&self) -> String {
-        let recorded = bytes(self.recorded_bytes);
-        let hidden = self.hidden();
-        if !hidden.is_empty() {
-            return format!(
-                "{recorded} that the program read of files, {} or more; not seen: {}",
-                percent(self.share),
-                hidden.join(", ")
+        let mut recorded = bytes(self.recorded_bytes) + " that the program read of files";
+        if self.maps_are_reads && self.mapped_bytes > 0 {
+            recorded += &format!(
+                ", and {} in {}, each mapping taken for one read",
+                bytes(self.mapped_bytes),
+                counted(self.mapped_files, "mapped file")
             );
         }
+        let hidden = self.hidden();
+        if !hidden.is_empty() {
+            // What is touched in mappings, and by processes that go on, has no known bound.
+            let is_bounded = self.mapped_bytes == 0 && self.left_running == 0;
+            let share = match is_bounded && self.unseen_bytes.is_some() {
+                true => format!(", {} or more", percent(self.share)),
+                false => String::new(),
+            };
+            return format!("{recorded}{share}; not seen: {}", hidden.join(", "));
+        }
         match self.unseen_bytes {
-            Some(_) if self.recorded_bytes == 0 => "all; nothing was read of files".to_owned(),
-            Some(_) => format!("all {recorded} that the program read of files"),
-            None => format!(
-                "{recorded} that the program read of files; the kernel does not say how much it \
-                 read in all"
-            ),
+            Some(_) if self.recorded_bytes + self.mapped_bytes == 0 => {
+                "all; nothing was read of files".to_owned()
+            }
+            Some(_) => format!("all {recorded}"),
+            None => format!("{recorded}; the kernel does not say how much it read in all"),
         }
     }
 
@@ -139,7 +145,7 @@ impl Coverage {
             }
             hidden.push(part);
         }
-        if matters(self.mapped_bytes) {
+        if matters(self.mapped_bytes) && !self.maps_are_reads {
             hidden.push(format!(
                 "what was touched of {} in {}",
                 bytes(self.mapped_bytes),
@@ -147,7 +153,8 @@ impl Coverage {
             ));
         }
         if matters(self.lost_bytes) {
-            hidden.push(format!("{} of lost accesses", bytes(self.lost_bytes)));
+            let lost = bytes(self.lost_bytes);
+            hidden.push(format!("lost accesses, which moved {lost}"));
         }
         if self.left_running > 0 {
             hidden.push(format!(
@@ -165,22 +172,22 @@ impl Coverage {
             return None;
         }
         let mut remedies = Vec::new();
-        if self.mapped_bytes > 0 {
+        if self.mapped_bytes > 0 && !self.maps_are_reads {
             remedies.push("--maps counts each mapping as one read of what it maps");
         }
         if self.lost_bytes > 0 {
-            remedies.push("a larger --ring-bytes loses less");
+            remedies.push("A larger --ring-bytes loses less");
         }
         if self.unseen_bytes.is_some_and(|unseen| unseen > 0) {
             remedies
                 .push("`strace -f -y -ttt -o LOG CMD` sees static programs: `hither import LOG`");
         }
         if self.left_running > 0 {
-            remedies.push("a server is recorded until its first process ends: keep that running");
+            remedies.push("A server is recorded until its first process ends: keep that running");
         }
-        let remedies = remedies.join("; ");
+        let remedies = remedies.join(". ");
         Some(format!(
-            "No verdict: hither could not see most of this program's data. {remedies}."
+            "No verdict: half or more of this program's data may not have been seen. {remedies}."
         ))
     }
 
@@ -203,42 +210,50 @@ impl Coverage {
 
 #[cfg(test)]
 mod tests {
+    use hither_trace::schema::NotRecorded;
+
     use super::*;
 
-    fn coverage(recorded: u64, unseen: u64, mapped: u64) -> Coverage {
-        Coverage {
+    /// Of a recording of one process.
+    fn coverage(recorded: u64, unseen: u64, mapped: u64, programs: &[&str]) -> Coverage {
+        let seen = Seen {
             recorded_bytes: recorded,
             unseen_bytes: Some(unseen),
-            lost_bytes: 0,
             mapped_bytes: mapped,
-            mapped_files: 1,
-            left_running: 0,
-            share: recorded as f64 / (recorded + unseen + mapped) as f64,
-            programs: vec!["/bin/busybox: statically linked".to_owned()],
-        }
+            mapped_files: u64::from(mapped > 0),
+            ..Seen::default()
+        };
+        let not_recorded = programs.iter().map(|path| NotRecorded {
+            path: (*path).to_owned(),
+            reason: "statically linked".to_owned(),
+            count: 1,
+        });
+        let losses = Losses {
+            not_recorded: not_recorded.collect(),
+            ..Losses::default()
+        };
+        Coverage::of_recording(&seen, &losses, 1, false)
     }
 
     #[test]
     fn what_was_not_seen_is_said_and_little_is_not() {
         let mib = 1 << 20;
-        let all = coverage(200 * mib, mib, mib);
-        assert_eq!(
-            all.sentence(),
-            "Seen: all 200.00 MiB that the program read of files."
-        );
+        let all = coverage(200 * mib, mib, mib, &[]);
+        let said = "Seen: all 200.00 MiB that the program read of files.";
+        assert_eq!(all.sentence(), said);
         assert_eq!((all.no_verdict(), all.doubt()), (None, None));
-        let some = coverage(100 * mib, 0, 20 * mib);
+        let some = coverage(100 * mib, 0, 20 * mib, &[]);
         assert_eq!(
-            some.sentence(),
-            "Seen: 100.00 MiB that the program read of files, 83.3 % or more; not seen: what was \
-             touched of 20.00 MiB in 1 mapped file."
+            some.words(),
+            "100.00 MiB that the program read of files; not seen: what was touched of 20.00 MiB \
+             in 1 mapped file"
         );
         assert!(some.doubt().is_some() && some.no_verdict().is_none());
-        let little = coverage(mib, 450 * mib, 0);
-        let line = little.words();
-        assert!(
-            line.contains("450.00 MiB that calls read which no hook saw (/bin/busybox"),
-            "{line}"
+        let little = coverage(mib, 450 * mib, 0, &["/bin/busybox"]);
+        assert_eq!(
+            little.words(),
+            "1.00 MiB that the program read of files, 0.2 % or more; not seen: 450.00 MiB that \
+             calls read which no hook saw (/bin/busybox: statically linked)"
         );
         let told = little.no_verdict().expect("no verdict");
         assert!(
@@ -248,11 +263,59 @@ mod tests {
     }
 
     #[test]
+    fn starts_of_programs_are_left_out_unless_one_was_not_recorded() {
+        assert_eq!(
+            coverage(0, 7000, 0, &[]).words(),
+            "all; nothing was read of files"
+        );
+        let words = coverage(0, 7000, 0, &["/bin/busybox"]).words();
+        assert!(words.contains("not seen: 6.84 KiB"), "{words}");
+    }
+
+    #[test]
+    fn lost_writes_are_not_unseen_reads() {
+        let seen = Seen {
+            recorded_bytes: 1 << 20,
+            unseen_bytes: Some(0),
+            ..Seen::default()
+        };
+        let losses = Losses {
+            dropped_bytes: 8 << 30,
+            ..Losses::default()
+        };
+        let coverage = Coverage::of_recording(&seen, &losses, 1, false);
+        assert_eq!(coverage.share, 1.0);
+        assert_eq!(coverage.no_verdict(), None);
+        assert!(
+            coverage
+                .words()
+                .ends_with("lost accesses, which moved 8.00 GiB")
+        );
+    }
+
+    #[test]
+    fn mappings_that_count_as_reads_are_seen() {
+        let seen = Seen {
+            unseen_bytes: Some(0),
+            mapped_bytes: 64 << 20,
+            mapped_files: 1,
+            ..Seen::default()
+        };
+        let coverage = Coverage::of_recording(&seen, &Losses::default(), 1, true);
+        assert_eq!(
+            coverage.words(),
+            "all 0 B that the program read of files, and 64.00 MiB in 1 mapped file, each mapping \
+             taken for one read"
+        );
+        assert_eq!(coverage.no_verdict(), None);
+    }
+
+    #[test]
     fn a_daemon_that_goes_on_is_said_and_a_doubt() {
-        let mut daemon = coverage(1, 0, 0);
-        (daemon.left_running, daemon.recorded_bytes) = (1, 0);
+        let mut daemon = coverage(0, 0, 0, &[]);
+        daemon.left_running = 1;
         let words = daemon.words();
-        let ends = "not seen: 1 process that went on when the program had ended";
+        let ends = "files; not seen: 1 process that went on when the program had ended";
         assert!(words.ends_with(ends), "{words}");
         assert!(daemon.no_verdict().is_some() && daemon.doubt().is_some());
         daemon.recorded_bytes = 1 << 30;

@@ -8,6 +8,12 @@ use serde::Serialize;
 use crate::format::bytes;
 use crate::placement;
 
+/// Blocks of more than a page take small files for large ones.
+const BLOCK_BYTES_MAX: u32 = 4096;
+
+/// What programs themselves, their libraries and readahead may take of what is read from storage.
+const PROGRAMS_BYTES: u64 = 256 << 20;
+
 /// The memory that a recorded program ran in, and what it read from storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Relevance {
@@ -29,7 +35,8 @@ impl Relevance {
         let meta = trace.meta();
         let seen = meta.seen?;
         let is_known = meta.machine.memory_bytes > 0 || seen.memory_limit_bytes.is_some();
-        if !is_known || placement::data_kind(trace) != Some(Target::Files) {
+        let are_pages = trace.options().block_bytes <= BLOCK_BYTES_MAX;
+        if !is_known || !are_pages || placement::data_kind(trace) != Some(Target::Files) {
             return None;
         }
         let memory_bytes = seen.memory_limit_bytes.unwrap_or(meta.machine.memory_bytes);
@@ -53,13 +60,13 @@ impl Relevance {
         let files = bytes(self.files_bytes);
         let memory = match self.limited {
             true => format!("the {} of its memory cgroup", bytes(self.memory_bytes)),
-            false => format!("this machine's {} of memory", bytes(self.memory_bytes)),
+            false => format!("the machine's {} of memory", bytes(self.memory_bytes)),
         };
         if !self.fit {
             return format!("It matters here: {files} of files do not fit into {memory}.");
         }
         match self.storage_bytes {
-            Some(read) if read > 2 * self.files_bytes => format!(
+            Some(read) if read > 2 * self.files_bytes + PROGRAMS_BYTES => format!(
                 "It may matter here: {files} of files would fit into {memory}, yet {} were read \
                  from storage.",
                 bytes(read)
@@ -96,7 +103,7 @@ mod tests {
         assert!(said.starts_with("It does not matter here"), "{said}");
         assert!(said.contains("92.00 MiB were read from storage"), "{said}");
         assert_eq!(here.size_bytes(), None);
-        here.storage_bytes = Some(400 * MIB);
+        here.storage_bytes = Some(800 * MIB);
         assert!(here.sentence().starts_with("It may matter here"));
         (here.fit, here.memory_bytes, here.limited) = (false, 64 * MIB, true);
         assert!(

@@ -59,6 +59,8 @@ pub(super) struct RunReport {
     started_unix_ns: u64,
     machine: Machine,
     pub(super) advice: CacheAdvice,
+    /// How much of the program was seen; the first line of the page.
+    seen: Option<String>,
     /// The sentences at the top of the page, with the advice.
     sentences: Vec<String>,
     /// The command line that applies the advice.
@@ -217,6 +219,7 @@ impl RunReport {
             machine: trace.meta().machine.clone(),
             apply: apply(trace, &advice),
             advice,
+            seen: Coverage::of(trace).map(|coverage| coverage.sentence()),
             sentences,
             bytes: document["bytes"].clone(),
             stats: document["stats"].clone(),
@@ -262,7 +265,7 @@ fn sentences(
     caches: &CacheAnalysis,
     placed: &PlacementAnalysis,
 ) -> Vec<String> {
-    let mut sentences: Vec<String> = match memory {
+    let mut sentences = match memory {
         true if placed.cases.is_empty() => vec![
             "Nothing says on how many nodes this ran: \
              --nodes simulates where the pages should be."
@@ -272,8 +275,7 @@ fn sentences(
         false => caches.sentences(trace),
     };
     sentences.extend(placed.sentences().cloned());
-    let seen = Coverage::of(trace).map(|coverage| coverage.sentence());
-    seen.into_iter().chain(sentences).collect()
+    sentences
 }
 
 impl OmittedRows {

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -354,28 +355,46 @@ impl Collector {
             others.for_each(|other| all.add(other));
             all
         });
-        let seen = self.summary.bytes_read + ended.lost.bytes + ended.other_read_bytes;
-        let mapped = self.mapped.values().map(|range| range.end - range.start);
+        let seen = self
+            .summary
+            .bytes_read
+            .saturating_add(ended.other_read_bytes);
+        let mapped = self.mapped_bytes();
         Seen {
             recorded_bytes: self.summary.bytes_read,
             other_bytes: ended.other_read_bytes,
-            unseen_bytes: kernel.map(|all| all.called_bytes.saturating_sub(seen)),
+            // Less than was seen: what processes read that nobody waits for is not in its count.
+            unseen_bytes: kernel.and_then(|all| all.called_bytes.checked_sub(seen)),
             storage_bytes: kernel.map(|all| all.read_bytes),
             left_running: running.len() as u64,
-            mapped_files: self.mapped.len() as u64,
-            mapped_bytes: mapped.sum(),
+            mapped_files: mapped.len() as u64,
+            mapped_bytes: mapped.into_iter().fold(0, u64::saturating_add),
             memory_limit_bytes: self.start.memory_limit_bytes,
         }
     }
 
-    /// Takes a mapping of a file into account, as far as the file goes.
+    /// Takes a mapping of a file into account.
     fn mapped(&mut self, object: u64, offset: u64, length: u64) {
-        let size = self.definitions.size(object).unwrap_or(u64::MAX);
-        let range = offset.min(size)..offset.saturating_add(length).min(size);
-        if !range.is_empty() {
-            let whole = self.mapped.entry(object).or_insert(range.clone());
-            *whole = whole.start.min(range.start)..whole.end.max(range.end);
-        }
+        let range = offset..offset.saturating_add(length);
+        let whole = self.mapped.entry(object).or_insert(range.clone());
+        *whole = whole.start.min(range.start)..whole.end.max(range.end);
+    }
+
+    /// The bytes of each file that was mapped, as far as the file went when it was first used, or
+    /// goes now. Shared memory is none.
+    fn mapped_bytes(&self) -> Vec<u64> {
+        let of_file = |(object, range): (&u64, &Range<u64>)| {
+            let file = self.definitions.object(*object)?;
+            if file.path.starts_with(b"/dev/shm/") {
+                return None;
+            }
+            let path = std::ffi::OsStr::from_bytes(&file.path);
+            let now = std::fs::metadata(path).map_or(0, |file| file.len());
+            let size = file.size.max(now);
+            Some(range.end.min(size).saturating_sub(range.start))
+        };
+        let bytes = self.mapped.iter().filter_map(of_file);
+        bytes.filter(|&bytes| bytes > 0).collect()
     }
 }
 

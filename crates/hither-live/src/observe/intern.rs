@@ -69,9 +69,9 @@ pub(crate) struct Definitions {
 }
 
 impl Definitions {
-    /// The size of a file when it was first used.
-    pub(crate) fn size(&self, object: u64) -> Option<u64> {
-        self.objects.get(&object).map(|definition| definition.size)
+    /// What is known of a file.
+    pub(crate) fn object(&self, object: u64) -> Option<&ObjectDefinition> {
+        self.objects.get(&object)
     }
 
     /// Takes in a record, if it defines something.

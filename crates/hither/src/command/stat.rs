@@ -40,10 +40,11 @@ pub(super) struct Stat {
     top: usize,
 
     /// Print also the whole call stacks of the call sites in the table
-    #[arg(long, help_heading = heading::OUTPUT)]
+    #[arg(long, conflicts_with = "json", help_heading = heading::OUTPUT)]
     stacks: bool,
 
-    /// Print only the call stacks, folded, with their references: for flame graph tools
+    /// Print only the call stacks, all of them, folded, with their references: for flame graph
+    /// tools
     #[arg(long, conflicts_with_all = ["json", "stacks"], help_heading = heading::OUTPUT)]
     folded: bool,
 
@@ -85,11 +86,11 @@ fn text(trace: &Trace, stats: &Stats, top: usize) -> String {
 fn describe(out: &mut String, trace: &Trace, stats: &Stats, top: usize) -> std::fmt::Result {
     let (counts, total) = (&stats.counts, &stats.counts.total);
     let meta = trace.meta();
-    if !meta.command.is_empty() {
-        writeln!(out, "command       {}", meta.command.join(" "))?;
-    }
     if let Some(coverage) = Coverage::of(trace) {
         writeln!(out, "seen          {}", coverage.words())?;
+    }
+    if !meta.command.is_empty() {
+        writeln!(out, "command       {}", meta.command.join(" "))?;
     }
     writeln!(
         out,

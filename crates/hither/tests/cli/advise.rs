@@ -129,7 +129,7 @@ fn a_program_is_recorded_and_advised_on_in_one_go() {
         text.contains("Cheapest: another replacement policy."),
         "{text}"
     );
-    assert!(text.contains("Loops make "), "{text}");
+    assert!(text.contains("loops make "), "{text}");
     for row in ["hit ratio", "lru", "pcc", "opt", "share"] {
         assert!(
             text.lines().any(|line| line.trim_start().starts_with(row)),

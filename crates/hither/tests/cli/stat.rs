@@ -302,8 +302,8 @@ fn a_recording_names_files_call_sites_and_bytes() {
     assert_eq!(
         begins,
         [
-            "command",
             "seen",
+            "command",
             "references",
             "requests",
             "bytes",

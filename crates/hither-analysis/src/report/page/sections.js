@@ -116,7 +116,7 @@ const verdictSection = (holder, run) => {
   });
   holder.append(
     el("div", { class: "command" }, visible(shortened(commandOf(run), 400))),
-    ...[badges].filter(Boolean),
+    ...[run.seen && el("p", { class: "lead" }, visible(run.seen)), badges].filter(Boolean),
     el("p", { class: "headline" }, visible(first ?? "")),
     ...(others.length > 0
       ? [
@@ -658,8 +658,8 @@ const shapeSection = (holder, run) => {
       el(
         "p",
         { class: "note" },
-        "The classes of references, as each policy sees them: pcc classifies call sites, " +
-          "ubm files, dear processes.",
+        "The classes of references, as each policy sees them at the time: pcc classifies call " +
+          "sites, ubm files, dear processes. What is read for the first time is no loop yet.",
       ),
       shares,
       el(

@@ -83,7 +83,12 @@ impl Fixture {
         self.push(producer, &access);
     }
 
-    fn finish(mut self) -> (Trace, Finished, tempfile::TempDir) {
+    fn finish(self) -> (Trace, Finished, tempfile::TempDir) {
+        self.finish_with(1 << 10)
+    }
+
+    /// The library has counted so many bytes of pipes.
+    fn finish_with(mut self, other_read_bytes: u64) -> (Trace, Finished, tempfile::TempDir) {
         self.collector
             .collect(&mut self.session, &AtomicBool::new(true))
             .expect("collected");
@@ -96,7 +101,7 @@ impl Fixture {
                     called_bytes: 1 << 20,
                     ..Transferred::default()
                 }),
-                other_read_bytes: 1 << 10,
+                other_read_bytes,
             })
             .expect("finished");
         let path = self.folder.path().join("t.hither");
@@ -340,4 +345,13 @@ fn what_the_kernel_counted_beyond_records_was_not_seen() {
         (1, 100_000),
         "as far as the file goes"
     );
+}
+
+#[test]
+fn a_count_that_cannot_be_true_leaves_it_open_what_was_not_seen() {
+    let fixture = fixture();
+    let mut one = fixture.thread(10, 10, 1000, "/bin/tool");
+    fixture.read(&mut one, 1010, 7, 1);
+    let (_, finished, _folder) = fixture.finish_with(u64::MAX);
+    assert_eq!(finished.seen.unseen_bytes, None);
 }
