@@ -11,8 +11,8 @@ const LABEL_FRAMES_MAX: usize = 4;
 ///
 /// It shows the frame that names the site, and of its callers those at which the sites with the
 /// same frames so far part: what all of them share tells nothing. `…` stands for frames that are
-/// left out. A site that no other shares its first frame with shows its caller. Where four frames are
-/// not enough, the label ends with the start of the signature.
+/// left out. A site that no other shares its first frame with shows its caller. Where four frames
+/// are not enough, the label ends with the start of the signature.
 pub fn labels(sites: &[SiteRow]) -> Vec<String> {
     let stacks: Vec<Vec<String>> = sites
         .iter()

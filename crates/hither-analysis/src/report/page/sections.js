@@ -116,7 +116,10 @@ const verdictSection = (holder, run) => {
   });
   holder.append(
     el("div", { class: "command" }, visible(shortened(commandOf(run), 400))),
-    ...[run.seen && el("p", { class: "lead", "data-figure": "seen" }, visible(run.seen)), badges].filter(Boolean),
+    ...[
+      run.seen && el("p", { class: "lead", "data-figure": "seen" }, visible(run.seen)),
+      badges,
+    ].filter(Boolean),
     el("p", { class: "headline" }, visible(first ?? "")),
     ...(others.length > 0
       ? [
