@@ -37,6 +37,11 @@ const STORAGE_PERIOD_NS: u64 = 100_000_000;
 const PAUSED_POLL_INTERVAL_MIN: Duration = Duration::from_millis(5);
 const PAUSED_POLL_INTERVAL_MAX: Duration = Duration::from_millis(20);
 
+/// Asking a large tree takes long, so it is asked less often: that takes at most this share of a
+/// CPU, 1/50, but is done once a second.
+const COUNTING_DIVISOR: u64 = 50;
+const PAUSED_POLL_INTERVAL_LONGEST: Duration = Duration::from_secs(1);
+
 /// How often the kernel is asked which of the kept extents are still cached.
 const RESIDENCY_PERIOD_NS: u64 = 250_000_000;
 
@@ -82,6 +87,8 @@ pub(crate) struct PageCacheActuator {
     transferred: Transferred,
     /// When that was: the start of the poll.
     counted_ns: u64,
+    /// How long the last count took.
+    counting_ns: u64,
     /// The controller has asked for a count.
     count_now: bool,
     /// What of that lies in the files that are known.
@@ -200,7 +207,11 @@ impl Actuator for PageCacheActuator {
 
     fn poll_interval(&mut self, records: usize) -> Duration {
         match self.paused {
-            true => self.paused_poll_backoff.after(!self.reads_now),
+            true => {
+                let rest = Duration::from_nanos(COUNTING_DIVISOR * self.counting_ns);
+                let rest = rest.min(PAUSED_POLL_INTERVAL_LONGEST);
+                self.paused_poll_backoff.after(!self.reads_now).max(rest)
+            }
             false => self.poll_backoff.after(records + self.faults == 0),
         }
     }
@@ -253,6 +264,7 @@ impl PageCacheActuator {
             processes: None,
             transferred: Transferred::default(),
             counted_ns: 0,
+            counting_ns: 0,
             count_now: false,
             attributed_bytes: 0,
             refaulted_bytes: 0,
@@ -384,7 +396,9 @@ impl PageCacheActuator {
             .processes
             .get_or_insert_with(|| ProcessTree::of(program));
         self.counted_ns = now_ns;
+        let start_ns = monotonic_ns();
         let transferred = processes.transferred();
+        self.counting_ns = monotonic_ns() - start_ns;
         let before = std::mem::replace(&mut self.transferred, transferred);
         let mut bytes = transferred.read_bytes - before.read_bytes;
         if self.paused {
