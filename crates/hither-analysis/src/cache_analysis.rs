@@ -15,9 +15,7 @@ use hither_trace::{Stats, Trace};
 use serde::Serialize;
 
 use crate::Result;
-use crate::advice::{
-    AdviceInput, CacheAdvice, Recommendation, SEGMENTS, STEERABLE_MIN_BYTES, SecondPass,
-};
+use crate::advice::{AdviceInput, CacheAdvice, Recommendation, SEGMENTS, SecondPass};
 use crate::coverage::Coverage;
 use crate::format::{bytes, counted, percent, shortened};
 use crate::placement;
@@ -71,7 +69,6 @@ impl CacheAnalysis {
             here: Relevance::of(trace)
                 .filter(|_| !asked_sizes)
                 .and_then(|relevance| relevance.size_bytes())
-                .filter(|&bytes| bytes >= STEERABLE_MIN_BYTES)
                 .map(|bytes| bytes / u64::from(trace.options().block_bytes))
                 .filter(|&here| sizes.iter().any(|&(_, blocks)| u64::from(blocks) == here)),
             doubts: trace_limitations(trace),

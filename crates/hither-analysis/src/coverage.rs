@@ -2,7 +2,7 @@
 //!
 //! The kernel counts what each process reads (`rchar` in `/proc/PID/io`). What neither the records
 //! nor the counts of the recorder account for was read by calls that it did not see. What a program
-//! touches in mapped files is not known either; the mapped ranges are the most that it can be.
+//! touches in mapped files, and how often, is not known either.
 
 use hither_trace::Trace;
 use hither_trace::schema::{Losses, Seen};
@@ -20,7 +20,7 @@ const MENTIONED_MIN_SHARE: f64 = 0.01;
 /// From this share on, what was not seen is a doubt about a verdict.
 const DOUBT_MIN_SHARE: f64 = 0.1;
 
-/// From this share on, there is no verdict: most may not have been seen.
+/// From this share on, there is no verdict.
 const BLIND_MIN_SHARE: f64 = 0.5;
 
 /// The most programs that are named.
@@ -134,7 +134,8 @@ impl Coverage {
             |part: u64| part as f64 > MENTIONED_MIN_SHARE * self.recorded_bytes as f64 && part > 0;
         let mut hidden = Vec::new();
         if let Some(unseen) = self.unseen_bytes.filter(|&unseen| matters(unseen)) {
-            let mut part = format!("{} that calls read which no hook saw", bytes(unseen));
+            let unseen = bytes(unseen);
+            let mut part = format!("{unseen} read by calls that the recorder did not see");
             let mut named: Vec<&str> = self.programs.iter().map(String::as_str).collect();
             if named.len() > NAMED_PROGRAMS_MAX {
                 named.truncate(NAMED_PROGRAMS_MAX);
@@ -252,8 +253,8 @@ mod tests {
         let little = coverage(mib, 450 * mib, 0, &["/bin/busybox"]);
         assert_eq!(
             little.words(),
-            "1.00 MiB that the program read of files, 0.2 % or more; not seen: 450.00 MiB that \
-             calls read which no hook saw (/bin/busybox: statically linked)"
+            "1.00 MiB that the program read of files, 0.2 % or more; not seen: 450.00 MiB read \
+             by calls that the recorder did not see (/bin/busybox: statically linked)"
         );
         let told = little.no_verdict().expect("no verdict");
         assert!(

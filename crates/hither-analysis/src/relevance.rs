@@ -5,14 +5,16 @@ use hither_core::placement::Target;
 use hither_trace::Trace;
 use serde::Serialize;
 
+use crate::advice::STEERABLE_MIN_BYTES;
 use crate::format::bytes;
 use crate::placement;
 
 /// Blocks of more than a page take small files for large ones.
 const BLOCK_BYTES_MAX: u32 = 4096;
 
-/// What programs themselves, their libraries and readahead may take of what is read from storage.
-const PROGRAMS_BYTES: u64 = 256 << 20;
+/// What is read at the start, of programs and ahead, is less than this share of the memory: 1/16.
+/// So little pushes nothing out.
+const MEMORY_DIVISOR: u64 = 16;
 
 /// The memory that a recorded program ran in, and what it read from storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -50,9 +52,11 @@ impl Relevance {
         })
     }
 
-    /// The size of a cache of all this memory, in bytes, if the files do not fit.
+    /// The size of a cache of all this memory, in bytes, if the files do not fit and `hither run`
+    /// can steer it.
     pub fn size_bytes(&self) -> Option<u64> {
-        (!self.fit).then_some(self.memory_bytes)
+        let is_size = !self.fit && self.memory_bytes >= STEERABLE_MIN_BYTES;
+        is_size.then_some(self.memory_bytes)
     }
 
     /// Whether it matters, in words.
@@ -65,8 +69,9 @@ impl Relevance {
         if !self.fit {
             return format!("It matters here: {files} of files do not fit into {memory}.");
         }
+        let much = (2 * self.files_bytes).max(self.memory_bytes / MEMORY_DIVISOR);
         match self.storage_bytes {
-            Some(read) if read > 2 * self.files_bytes + PROGRAMS_BYTES => format!(
+            Some(read) if read > much => format!(
                 "It may matter here: {files} of files would fit into {memory}, yet {} were read \
                  from storage.",
                 bytes(read)

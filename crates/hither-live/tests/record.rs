@@ -243,7 +243,7 @@ fn a_recording_ends_with_its_command() {
             .success(),
         "it still runs"
     );
-    assert_eq!(recorded.summary.left_running, 1);
+    assert_eq!(recorded.seen.left_running, 1);
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub struct Mapping {
     pub file: (u64, u64),
     /// The program can only read it, and it shares the page cache's pages (`r--s`).
     pub is_read_only: bool,
+    /// The program may write to it.
+    pub is_writable: bool,
     /// The file's path as the program's mount namespace has it.
     pub path: PathBuf,
 }
@@ -52,8 +54,33 @@ fn mapping(line: &str) -> Option<Mapping> {
         offset: number(words.next()?)?,
         file,
         is_read_only: permissions == "r--s",
+        is_writable: permissions.contains('w'),
         path: PathBuf::from(&line[line.find('/')?..]),
     })
+}
+
+/// Has the kernel keep in memory what this process uses of its program from now on, as far as this
+/// user may lock memory, and read no more of it than is used.
+///
+/// Where files fill a memory cgroup, the kernel takes the pages of the program's text in turn with
+/// theirs, and then reads up to a readahead's length (8 MiB on some disks) around each that is
+/// needed again. Beside DuckDB in 320 MiB that were 100 MiB in ten seconds (2026-11).
+pub fn keep_program_pages() {
+    if !seccomp::allows(libc::SYS_mlock2) {
+        return;
+    }
+    let program = fs::read_link("/proc/self/exe").unwrap_or_default();
+    let mappings = mappings(std::process::id()).into_iter();
+    // What is written to is no page of the file.
+    for mapping in mappings.filter(|mapping| mapping.path == program && !mapping.is_writable) {
+        let start = mapping.addresses.start as *mut libc::c_void;
+        let bytes = (mapping.addresses.end - mapping.addresses.start) as usize;
+        // SAFETY: the range is a mapping of this program; the advice changes only how it is read
+        // ahead.
+        unsafe { libc::madvise(start, bytes, libc::MADV_RANDOM) };
+        // SAFETY: locking changes nothing that is in memory. It is refused beyond the limit.
+        unsafe { libc::mlock2(start, bytes, libc::MLOCK_ONFAULT) };
+    }
 }
 
 /// The identity and size of the file at a path, if it is that one. Its birth time is what a mapping
@@ -163,9 +190,12 @@ mod tests {
                 offset: 2 << 20,
                 file: (0xfe << 32, 815),
                 is_read_only: true,
+                is_writable: false,
                 path: PathBuf::from("/a folder/data (1)"),
             })
         );
+        let written = "7f00-7f0000 rw-p 00200000 fe:00 815     /bin/hither";
+        assert!(mapping(written).is_some_and(|found| found.is_writable));
         let library = "7f00-7f0000 r-xp 00200000 fe:00 815     /lib/libc.so";
         assert_eq!(
             mapping(library).map(|found| found.is_read_only),

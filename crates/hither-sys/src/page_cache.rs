@@ -238,38 +238,6 @@ pub fn program_cached_bytes() -> u64 {
     cached.map_or(size, |cached| cached.pages * PAGE)
 }
 
-/// Has the kernel keep in memory what this process uses of its program from now on, as far as this
-/// user may lock memory, and read no more of it than is used.
-///
-/// Where files fill a memory cgroup, the kernel takes the pages of the program's text in turn with
-/// theirs, and then reads up to a readahead's length (8 MiB on some disks) around each that is
-/// needed again. Beside DuckDB in 320 MiB that were 100 MiB in ten seconds (2026-11).
-pub fn keep_program_pages() {
-    if !seccomp::allows(libc::SYS_mlock2) {
-        return;
-    }
-    let path = fs::read_link("/proc/self/exe").unwrap_or_default();
-    let path = path.to_string_lossy();
-    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    for line in maps.lines().filter(|line| line.ends_with(&*path)) {
-        let mut words = line.split([' ', '-']);
-        let mut address = || usize::from_str_radix(words.next()?, 16).ok();
-        let (Some(from), Some(to), Some(access)) = (address(), address(), words.next()) else {
-            continue;
-        };
-        // What is written to is no page of the file.
-        if access.contains('w') {
-            continue;
-        }
-        let (start, bytes) = (from as *mut libc::c_void, to - from);
-        // SAFETY: the range is a mapping of this program; the advice changes only how it is read
-        // ahead.
-        unsafe { libc::madvise(start, bytes, libc::MADV_RANDOM) };
-        // SAFETY: locking changes nothing that is in memory. It is refused beyond the limit.
-        unsafe { libc::mlock2(start, bytes, libc::MLOCK_ONFAULT) };
-    }
-}
-
 struct Opened {
     file: File,
     size: u64,

@@ -92,7 +92,7 @@ pub(crate) struct Header {
 const _: () = assert!(size_of::<Header>() <= PAGE);
 
 /// A count that many CPUs add to: each mostly to a cache line of its own.
-#[repr(C, align(64))]
+#[repr(C)]
 #[derive(Debug, Default)]
 pub(crate) struct SpreadCount([CacheLine; 16]);
 

@@ -14,18 +14,12 @@ const LABEL_FRAMES_MAX: usize = 4;
 /// left out. A site that no other shares its first frame with shows its caller. Where four frames
 /// are not enough, the label ends with the start of the signature.
 pub fn labels(sites: &[SiteRow]) -> Vec<String> {
-    let stacks: Vec<Vec<String>> = sites
-        .iter()
-        .map(|site| match site.naming() {
-            None => vec![site.label()],
-            Some(_) => telling(site).map(Frame::label).collect(),
-        })
-        .collect();
+    let stacks: Vec<Stack<'_>> = sites.iter().map(Stack::of).collect();
     let mut shown: Vec<Vec<usize>> = vec![vec![0]; sites.len()];
     let mut groups = parted((0..sites.len()).collect(), &stacks, 0);
     let mut depths = vec![1; groups.len()];
     while let (Some(group), Some(depth)) = (groups.pop(), depths.pop()) {
-        let deepest = group.iter().map(|&site| stacks[site].len()).max();
+        let deepest = group.iter().map(|&site| stacks[site].depth()).max();
         if group.len() == 1 || deepest <= Some(depth) {
             continue;
         }
@@ -36,25 +30,22 @@ pub fn labels(sites: &[SiteRow]) -> Vec<String> {
                 continue;
             }
             for &site in parts.iter().flatten() {
-                shown[site].extend((depth < stacks[site].len()).then_some(depth));
+                shown[site].extend((depth < stacks[site].depth()).then_some(depth));
             }
         }
         depths.resize(depths.len() + parts.len(), depth + 1);
         groups.extend(parts);
     }
-    let label = |(shown, stack): (&Vec<usize>, &Vec<String>)| {
-        let mut label = stack.first().cloned().unwrap_or_default();
-        let caller = [1];
-        let callers = match (&shown[1..], stack.len()) {
-            ([], 2..) => &caller[..],
+    let label = |(shown, stack): (&Vec<usize>, &Stack<'_>)| {
+        let callers = match (&shown[1..], stack.depth()) {
+            ([], 2..) => &[1][..],
             (callers, _) => callers,
         };
+        let mut label = stack.site.label();
         let mut before = 0;
         for &at in callers {
-            if at > before + 1 {
-                label += " ← …";
-            }
-            label = format!("{label} ← {}", stack[at]);
+            let gap = if at > before + 1 { " ← …" } else { "" };
+            label += &format!("{gap} ← {}", stack.label(at).unwrap_or_default());
             before = at;
         }
         label
@@ -72,22 +63,47 @@ pub fn labels(sites: &[SiteRow]) -> Vec<String> {
     labels
 }
 
-/// A group of sites, parted by their frames at a depth.
-fn parted(group: Vec<usize>, stacks: &[Vec<String>], depth: usize) -> Vec<Vec<usize>> {
-    let mut parts: FxHashMap<Option<&String>, Vec<usize>> = FxHashMap::default();
+/// A group of sites, parted by the labels of their frames at a depth.
+fn parted(group: Vec<usize>, stacks: &[Stack<'_>], depth: usize) -> Vec<Vec<usize>> {
+    let mut parts: FxHashMap<Option<String>, Vec<usize>> = FxHashMap::default();
     for site in group {
-        parts.entry(stacks[site].get(depth)).or_default().push(site);
+        parts
+            .entry(stacks[site].label(depth))
+            .or_default()
+            .push(site);
     }
     parts.into_values().collect()
 }
 
-/// The frames that may tell a site from others: the one that names it, and those around it that are
-/// not of the runtime.
-fn telling(site: &SiteRow) -> impl Iterator<Item = &Frame> {
-    let from = site.naming().unwrap_or(site.frames.len());
-    let named = site.frames.iter().skip(from).take(1);
-    let callers = site.frames.iter().skip(from + 1);
-    named.chain(callers.filter(|frame| !is_runtime(&frame.module)))
+/// A site and those of its callers that may tell it from others: not the runtime's.
+struct Stack<'a> {
+    site: &'a SiteRow,
+    callers: Vec<&'a Frame>,
+}
+
+impl Stack<'_> {
+    fn of(site: &SiteRow) -> Stack<'_> {
+        let from = site.naming().unwrap_or(site.frames.len());
+        let callers = site.frames.iter().skip(from + 1);
+        let callers = callers.filter(|frame| !is_runtime(&frame.module));
+        Stack {
+            site,
+            callers: callers.collect(),
+        }
+    }
+
+    /// The site itself and its callers.
+    fn depth(&self) -> usize {
+        1 + self.callers.len()
+    }
+
+    /// The label of the site itself, at depth 0, or of a caller.
+    fn label(&self, depth: usize) -> Option<String> {
+        match depth {
+            0 => Some(self.site.label()),
+            _ => self.callers.get(depth - 1).map(|frame| frame.label()),
+        }
+    }
 }
 
 /// Whether a module is part of the runtime (the C and C++ libraries, the dynamic linker, this

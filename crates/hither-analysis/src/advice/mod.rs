@@ -50,7 +50,7 @@ pub enum Recommendation {
     Size,
     /// No change: the cache already serves nearly all that any cache can serve.
     Nothing,
-    /// None: most of what the program did was not seen.
+    /// None: half or more of what the program did may not have been seen.
     Unknown,
 }
 

@@ -306,7 +306,6 @@ impl Collector {
             sites: sites.len() - 1,
             processes: self.streams.images().len(),
             threads: self.tables.threads.keys().len(),
-            left_running: running.len(),
             out_of_order: self.window.late(),
             ..self.summary
         };
@@ -335,7 +334,6 @@ impl Collector {
             ("dropped_no_ring", lost.no_ring),
             ("dropped_nested", lost.nested),
             ("out_of_order", summary.out_of_order),
-            ("left_running", summary.left_running as u64),
             ("ran_ns", ran.as_nanos() as u64),
         ] {
             meta.more.insert(name.to_owned(), count.into());

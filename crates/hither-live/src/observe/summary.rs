@@ -19,9 +19,6 @@ pub struct RecordingSummary {
     pub processes: usize,
     /// Threads that made an access.
     pub threads: usize,
-    /// Recorded processes that still ran when the command had ended. They are not recorded from
-    /// then on.
-    pub left_running: usize,
     /// Accesses that arrived too late to be sorted by time.
     pub out_of_order: u64,
 }

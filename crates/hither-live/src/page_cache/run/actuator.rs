@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hither_sys::cgroup::refaulted_file_bytes;
-use hither_sys::page_cache::{Cached, PageCache, keep_program_pages};
+use hither_sys::mapped_files::keep_program_pages;
+use hither_sys::page_cache::{Cached, PageCache};
 use hither_sys::process::{children_read_bytes, monotonic_ns};
 use hither_sys::process_tree::{ProcessTree, Transferred};
 use hither_sys::record::{Op, Record};

@@ -341,6 +341,7 @@ mod tests {
             offset: 0x2000,
             file: (1, inode),
             is_read_only,
+            is_writable: false,
             path: PathBuf::from("/a"),
         }
     }

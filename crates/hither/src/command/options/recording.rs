@@ -130,10 +130,4 @@ fn report(recorded: &Recorded, ui: &Ui) {
             counted(program.count, "time")
         ));
     }
-    if summary.left_running > 0 {
-        ui.note(format_args!(
-            "{} still ran when the program had ended, and went on unrecorded",
-            counted(summary.left_running as u64, "process")
-        ));
-    }
 }
