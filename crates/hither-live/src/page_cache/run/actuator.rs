@@ -10,7 +10,7 @@ use std::time::Duration;
 use hither_sys::cgroup::refaulted_file_bytes;
 use hither_sys::mapped_files::keep_program_pages;
 use hither_sys::page_cache::{Cached, PageCache};
-use hither_sys::process::{children_read_bytes, monotonic_ns};
+use hither_sys::process::{children_read_bytes, monotonic_ns, thread_cpu_ns};
 use hither_sys::process_tree::{ProcessTree, Transferred};
 use hither_sys::record::{Op, Record};
 use hither_sys::session::RingInfo;
@@ -88,7 +88,7 @@ pub(crate) struct PageCacheActuator {
     transferred: Transferred,
     /// When that was: the start of the poll.
     counted_ns: u64,
-    /// How long the last count took.
+    /// The CPU time of the last count.
     counting_ns: u64,
     /// The controller has asked for a count.
     count_now: bool,
@@ -397,9 +397,9 @@ impl PageCacheActuator {
             .processes
             .get_or_insert_with(|| ProcessTree::of(program));
         self.counted_ns = now_ns;
-        let start_ns = monotonic_ns();
+        let start_ns = thread_cpu_ns();
         let transferred = processes.transferred();
-        self.counting_ns = monotonic_ns() - start_ns;
+        self.counting_ns = thread_cpu_ns() - start_ns;
         let before = std::mem::replace(&mut self.transferred, transferred);
         let mut bytes = transferred.read_bytes - before.read_bytes;
         if self.paused {
