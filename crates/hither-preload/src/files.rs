@@ -1,18 +1,22 @@
 //! Which file each descriptor refers to.
 //!
-//! Files are looked up at their first use, not when they are opened, so descriptors that were
-//! inherited, received over a socket or opened inside libc need no special case. Hooks on calls
-//! that open, close or copy descriptors only clear rows of the table. A row is two atomic words.
-//! The second one says whether the open file description belongs to this process alone, so that
-//! changes to it affect nobody else.
+//! Most files are defined when the program opens them (`opened`). All others are looked up at their
+//! first use, so descriptors that were inherited, received over a socket or opened inside libc need
+//! no special case. Hooks on calls that close or copy descriptors only clear rows of the table.
+//!
+//! A row is three atomic words. The second one says whether the open file description belongs to
+//! this process alone, so that changes to it affect nobody else. Then the third one may hold its
+//! position: every call that moves it is seen, and a read costs no `lseek`.
 //!
 //! The threads of a process share their descriptors. Once one has descriptors of its own
 //! (`unshare`), the table is closed, and every access looks its file up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hither_sys::record::{Record, file_key};
-use hither_sys::syscalls;
+use hither_sys::record::Record;
+#[cfg(feature = "interpose")]
+use hither_sys::syscalls::StatusBuffer;
+use hither_sys::syscalls::{self, FileStatus};
 
 use crate::descriptor_table::{Row, Table};
 
@@ -24,6 +28,11 @@ const FILE: u64 = 2;
 /// The agent has its path.
 const DEFINED: u64 = 1;
 const KEY: u64 = !3;
+/// The low bits of a directory's word, from [`DIRECTORY_FIRST`] on; the others count directories.
+#[cfg(feature = "interpose")]
+const DIRECTORY: u64 = 1;
+#[cfg(feature = "interpose")]
+const DIRECTORY_FIRST: u64 = 4 | DIRECTORY;
 
 /// A descriptor without a row is looked up at every use.
 #[repr(C)]
@@ -32,6 +41,9 @@ pub(crate) struct Descriptor {
     /// The value of [`SHARINGS`] when the program opened it, or 0 where another descriptor or
     /// process may share its description.
     opened: AtomicU64,
+    /// One more than the position of the description, if it is known; 0 otherwise. It counts only
+    /// while the description is this process's alone.
+    position: AtomicU64,
 }
 
 pub(crate) static TABLE: Table<Descriptor> = Table::new();
@@ -41,25 +53,86 @@ static SHARINGS: AtomicU64 = AtomicU64::new(SHARING);
 const SHARING: u64 = 2;
 const UNTRACEABLE: u64 = 1;
 
-// SAFETY: two words, of which zeroes are values.
+/// The last directory that was given a word.
+#[cfg(feature = "interpose")]
+static DIRECTORIES: AtomicU64 = AtomicU64::new(DIRECTORY);
+
+/// Devices without hardware and birth times (/proc, NFS): the last one whose files the kernel makes
+/// up, and the last one with real files. 0 for none yet; the devices' numbers are never 0.
+static MADE_UP_DEVICE: AtomicU64 = AtomicU64::new(0);
+static REAL_DEVICE: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: three words, of which zeroes are values.
 unsafe impl Row for Descriptor {
     fn is_blank(&self) -> bool {
-        let words = [&self.file, &self.opened].map(|word| word.load(Ordering::Relaxed));
-        words == [UNKNOWN, 0]
+        let words = [&self.file, &self.opened, &self.position];
+        words.map(|word| word.load(Ordering::Relaxed)) == [UNKNOWN, 0, 0]
     }
 
     fn forget(&self) {
         self.opened.store(0, Ordering::Relaxed);
+        self.position.store(0, Ordering::Relaxed);
         self.file.store(UNKNOWN, Ordering::Relaxed);
     }
 }
 
-/// The program has just opened `fd`, whose row is blank.
+impl Descriptor {
+    /// Whether the program has opened it, and nobody has shared it since.
+    #[inline]
+    fn is_alone(&self) -> bool {
+        let sharings = SHARINGS.load(Ordering::Acquire);
+        sharings & UNTRACEABLE == 0 && self.opened.load(Ordering::Acquire) == sharings
+    }
+}
+
+/// The program has just opened `fd`, whose row is blank; at its beginning, if it `is_at_start`.
 #[cfg(feature = "interpose")]
-pub(crate) fn opened(fd: i32) {
+pub(crate) fn opened(fd: i32, is_at_start: bool) {
     if let Some(entry) = TABLE.row(fd) {
         let sharings = SHARINGS.load(Ordering::Relaxed);
+        let position = u64::from(is_at_start);
+        entry.position.store(position, Ordering::Relaxed);
         entry.opened.store(sharings, Ordering::Release);
+    }
+}
+
+/// A read through `fd` has moved its position on by `length`. Returns where it began, if that is
+/// known.
+#[cfg(feature = "interpose")]
+#[inline]
+pub(crate) fn advance(fd: i32, length: u64) -> Option<u64> {
+    let position = &TABLE.row(fd)?.position;
+    if position.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    if !is_alone(fd) {
+        position.store(0, Ordering::Relaxed);
+        return None;
+    }
+    // Reads of several threads each get a part of their own, as from the kernel.
+    position.fetch_add(length, Ordering::Relaxed).checked_sub(1)
+}
+
+/// The program has set the position of `fd`.
+#[cfg(feature = "interpose")]
+pub(crate) fn sought(fd: i32, position: u64) {
+    if let Some(entry) = TABLE.row(fd)
+        && entry.position.load(Ordering::Relaxed) != 0
+    {
+        entry
+            .position
+            .store(position.saturating_add(1), Ordering::Relaxed);
+    }
+}
+
+/// The position of `fd` moves in ways that are not followed.
+#[cfg(feature = "interpose")]
+#[inline]
+pub(crate) fn forget_position(fd: i32) {
+    if let Some(entry) = TABLE.row(fd)
+        && entry.position.load(Ordering::Relaxed) != 0
+    {
+        entry.position.store(0, Ordering::Relaxed);
     }
 }
 
@@ -85,9 +158,31 @@ pub(crate) fn all_untraceable() {
 
 /// Whether the program has opened `fd`, and nobody has shared it since.
 pub(crate) fn is_alone(fd: i32) -> bool {
-    let sharings = SHARINGS.load(Ordering::Acquire);
-    let row = TABLE.row(fd).filter(|_| sharings & UNTRACEABLE == 0);
-    row.is_some_and(|entry| entry.opened.load(Ordering::Acquire) == sharings)
+    TABLE.row(fd).is_some_and(Descriptor::is_alone)
+}
+
+/// Which directory `fd` stands for: a number that no other directory of this process has had. 0
+/// where it has none.
+#[cfg(feature = "interpose")]
+pub(crate) fn directory(fd: i32) -> u64 {
+    let row = TABLE.row(fd);
+    let word = row.map_or(UNKNOWN, |entry| entry.file.load(Ordering::Relaxed));
+    match word & !KEY == DIRECTORY && word >= DIRECTORY_FIRST {
+        true => word,
+        false => 0,
+    }
+}
+
+/// Gives the directory behind `fd` a number, if it has none. 0 if there is no row for it.
+#[cfg(feature = "interpose")]
+pub(crate) fn remember_directory(fd: i32) -> u64 {
+    let Some(entry) = TABLE.row(fd) else { return 0 };
+    let word = match directory(fd) {
+        0 => DIRECTORIES.fetch_add(!KEY + 1, Ordering::Relaxed) + !KEY + 1,
+        word => word,
+    };
+    entry.file.store(word, Ordering::Relaxed);
+    word
 }
 
 /// What is known of `fd`: the key of its file, or that its accesses are not recorded; `None` if
@@ -98,7 +193,7 @@ pub(crate) fn known(fd: i32) -> Option<Option<u64>> {
         .row(fd)
         .map_or(UNKNOWN, |entry| entry.file.load(Ordering::Relaxed));
     match known {
-        IGNORED => Some(None),
+        _ if known & !KEY == IGNORED => Some(None),
         _ if known & (FILE | DEFINED) == FILE | DEFINED => Some(Some(known & KEY)),
         _ => None,
     }
@@ -123,39 +218,111 @@ pub(crate) fn look_up(
     (found != IGNORED).then_some(found & KEY)
 }
 
+/// What a status says of a file's kind.
+enum Kind {
+    /// Its accesses are recorded, unless its path says otherwise.
+    File,
+    /// Its accesses are not recorded.
+    Ignored,
+    /// Only its path can tell.
+    Unknown,
+}
+
+fn kind_of(status: &FileStatus) -> Kind {
+    let kind = status.mode & libc::S_IFMT;
+    if kind != libc::S_IFREG && kind != libc::S_IFBLK {
+        return Kind::Ignored;
+    }
+    // The kernel's own file systems have no birth times.
+    if status.birth_ns != 0 || !status.is_without_hardware() {
+        return Kind::File;
+    }
+    match status.device {
+        device if device == MADE_UP_DEVICE.load(Ordering::Relaxed) => Kind::Ignored,
+        device if device == REAL_DEVICE.load(Ordering::Relaxed) => Kind::File,
+        _ => Kind::Unknown,
+    }
+}
+
+/// The status of the file behind `fd`, which the program has just opened by a path below no special
+/// directory. `None` if its accesses are not recorded, or only its first use will show whether they
+/// are.
+#[cfg(feature = "interpose")]
+pub(crate) fn opened_file(fd: i32, buffer: &mut StatusBuffer) -> Option<FileStatus> {
+    let status = buffer.status(fd).ok()?;
+    match kind_of(&status) {
+        Kind::File => Some(status),
+        Kind::Ignored => {
+            if let Some(entry) = TABLE.row(fd) {
+                entry.file.store(IGNORED, Ordering::Relaxed);
+            }
+            None
+        }
+        Kind::Unknown => None,
+    }
+}
+
+/// The agent has the path of the file of this key, which `fd` stands for.
+#[cfg(feature = "interpose")]
+pub(crate) fn defined(fd: i32, key: u64) {
+    if let Some(entry) = TABLE.row(fd) {
+        entry.file.store(key | FILE | DEFINED, Ordering::Relaxed);
+    }
+}
+
+/// The record that defines a file.
+pub(crate) fn object<'a>(status: &FileStatus, path: &'a [u8]) -> Record<'a> {
+    Record::Object {
+        object: status.key(),
+        device: status.device,
+        inode: status.inode,
+        birth_ns: status.birth_ns,
+        size: status.size,
+        path,
+    }
+}
+
 /// The entry for `fd`.
 fn describe(fd: i32, define: &mut dyn FnMut(&Record<'_>) -> bool) -> u64 {
     let Ok(status) = syscalls::status(fd) else {
         return IGNORED;
     };
-    let kind = status.mode & libc::S_IFMT;
-    if kind != libc::S_IFREG && kind != libc::S_IFBLK {
+    let kind = kind_of(&status);
+    if let Kind::Ignored = kind {
         return IGNORED;
     }
     let mut path = [0; 4096];
     let path = path_of(fd, &mut path);
     // Files made up by the kernel and memory files have no page cache to steer.
     let made_up: [&[u8]; 3] = [b"/proc/", b"/sys/", b"/memfd:"];
-    if made_up.iter().any(|prefix| path.starts_with(prefix)) {
+    let made_up = made_up.iter().any(|prefix| path.starts_with(prefix));
+    if let Kind::Unknown = kind {
+        let devices = match made_up {
+            true => &MADE_UP_DEVICE,
+            false => &REAL_DEVICE,
+        };
+        devices.store(status.device, Ordering::Relaxed);
+    }
+    if made_up {
         return IGNORED;
     }
-    let key = file_key(status.device, status.inode, status.birth_ns);
-    let record = Record::Object {
-        object: key,
-        device: status.device,
-        inode: status.inode,
-        birth_ns: status.birth_ns,
-        size: status.size,
-        path,
-    };
-    key | FILE | if define(&record) { DEFINED } else { 0 }
+    let defined = define(&object(&status, path));
+    status.key() | FILE | if defined { DEFINED } else { 0 }
 }
 
 /// The path of the file behind `fd`, as /proc has it; empty if it does not say.
 pub(crate) fn path_of(fd: i32, buffer: &mut [u8; 4096]) -> &[u8] {
-    // A thread may have descriptors of its own.
-    let mut link = *b"/proc/thread-self/fd/\0\0\0\0\0\0\0\0\0\0\0";
-    if let (Ok(fd), Some(digits)) = (u32::try_from(fd), link.get_mut(21..31)) {
+    // A thread may have descriptors of its own; then there is no table.
+    let folder: &[u8] = match TABLE.is_open() {
+        true => b"/proc/self/fd/",
+        false => b"/proc/thread-self/fd/",
+    };
+    let mut link = [0; 32];
+    for (to, from) in link.iter_mut().zip(folder) {
+        *to = *from;
+    }
+    let digits = folder.len()..folder.len() + 10;
+    if let (Ok(fd), Some(digits)) = (u32::try_from(fd), link.get_mut(digits)) {
         write_decimal(fd, digits);
     }
     let length = std::ffi::CStr::from_bytes_until_nul(&link)

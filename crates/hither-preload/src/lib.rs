@@ -11,8 +11,8 @@
 //!
 //! - `real`, `arena`, `signature`, `descriptor_table`, `files`, `streams`: tools that know no
 //!   session;
-//! - `process`, `session`, `thread`, `access`: attaching, forks, rings, and the record of an
-//!   access;
+//! - `process`, `session`, `thread`, `access`, `opened`: attaching, forks, rings, and the records
+//!   of an access and of a file;
 //! - the features: `readahead`, `read_placement` with its `resident_filter`, `replicas`, `pages`;
 //! - `lifecycle`, which informs the features of start, stop, open, close, fork and exec;
 //! - `hooks`. The path of a read is `hooks::read`, then `hooks::after_call`.
@@ -42,6 +42,8 @@ mod files;
 mod hooks;
 #[cfg(feature = "interpose")]
 mod lifecycle;
+#[cfg(feature = "interpose")]
+mod opened;
 #[cfg(any(feature = "pages", test))]
 mod pages;
 #[cfg(feature = "interpose")]

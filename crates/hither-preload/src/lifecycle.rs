@@ -4,10 +4,12 @@
 //! Hooks call this module, and this module calls the features. No feature imports it, so that each
 //! can be read alone.
 
+use std::ffi::CStr;
+
 use hither_sys::program_session::ProgramSession;
 
 use crate::{
-    access, exec_environment, files, process, read_placement, readahead, real, replicas,
+    access, exec_environment, files, opened, process, read_placement, readahead, real, replicas,
     resident_filter, session, signature, thread,
 };
 
@@ -90,10 +92,17 @@ pub(crate) fn stop() {
     crate::pages::stop();
 }
 
-/// The program has just opened `fd`.
-pub(crate) fn opened(fd: i32) {
+/// The program has just opened `fd`; by a path, relative to the directory behind a descriptor, where
+/// that is given.
+pub(crate) fn opened(fd: i32, by: Option<(i32, &CStr)>) {
     closed(fd);
-    files::opened(fd);
+    // Where reads may go unnoticed for a while, nobody knows positions.
+    let session = files_session();
+    let reports_all = session.is_some_and(|session| session.block_bits() == 0);
+    files::opened(fd, by.is_some() && reports_all);
+    if let (Some(session), Some((at, path))) = (session, by) {
+        opened::define(session, fd, at, path);
+    }
 }
 
 /// `fd` is closed or replaced: all that is known of it is forgotten.
@@ -124,9 +133,24 @@ pub(crate) fn all_shared() {
     readahead::enable_all();
 }
 
+/// The program has moved the position of `fd`.
+pub(crate) fn sought(fd: i32, position: u64) {
+    files::sought(fd, position);
+}
+
+/// From here on the position of `fd` moves unseen.
+pub(crate) fn position_unfollowed(fd: i32) {
+    files::forget_position(fd);
+}
+
 /// The flags of a descriptor's open file description have changed.
 pub(crate) fn flags_changed(fd: i32) {
     replicas::TABLE.forget(fd);
+}
+
+/// This thread is about to make a child that shares the process's memory, and perhaps more.
+pub(crate) fn makes_child_in_this_memory() {
+    session::makes_child_in_this_memory();
 }
 
 /// From here on it is not known which threads and processes share descriptors or memory, or an
@@ -155,6 +179,7 @@ extern "C" fn before_fork() {
 extern "C" fn in_forked_child() {
     process::forked();
     access::forked();
+    opened::forked();
     replicas::forked();
     #[cfg(feature = "pages")]
     crate::pages::forked();

@@ -105,6 +105,12 @@ impl Failure for ssize_t {
     }
 }
 
+impl Failure for off_t {
+    fn failure(minus_one: c_int) -> Self {
+        off_t::from(minus_one)
+    }
+}
+
 impl Failure for () {
     fn failure(_: c_int) -> Self {}
 }
@@ -200,7 +206,7 @@ macro_rules! declare {
 }
 
 declare! {
-    read: fn(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t;
+    read, __read: fn(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t;
     __read_chk: fn(fd: c_int, buffer: *mut c_void, count: size_t, size: size_t) -> ssize_t;
     pread, pread64: fn(fd: c_int, buffer: *mut c_void, count: size_t, offset: off_t) -> ssize_t;
     __pread_chk, __pread64_chk: fn(
@@ -211,7 +217,7 @@ declare! {
     preadv2, preadv64v2: fn(
         fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int
     ) -> ssize_t;
-    write: fn(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t;
+    write, __write: fn(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t;
     pwrite, pwrite64: fn(fd: c_int, buffer: *const c_void, count: size_t, offset: off_t) -> ssize_t;
     writev: fn(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t;
     pwritev, pwritev64: fn(fd: c_int, vector: *const iovec, count: c_int, offset: off_t) -> ssize_t;
@@ -265,7 +271,10 @@ declare! {
         path: *const c_char, mode: *const c_char, stream: *mut libc::FILE
     ) -> *mut libc::FILE;
     tmpfile, tmpfile64: fn() -> *mut libc::FILE;
-    close: fn(fd: c_int) -> c_int;
+    lseek, lseek64, __lseek: fn(fd: c_int, offset: off_t, whence: c_int) -> off_t;
+    fdopen: fn(fd: c_int, mode: *const c_char) -> *mut libc::FILE;
+    close, __close: fn(fd: c_int) -> c_int;
+    closedir: fn(directory: *mut libc::DIR) -> c_int;
     close_range: fn(first: c_uint, last: c_uint, flags: c_int) -> c_int;
     closefrom: fn(first: c_int) -> ();
     dup: fn(fd: c_int) -> c_int;

@@ -3,7 +3,7 @@
 //!
 //! This is the bottom of the library. It knows no feature: [`crate::lifecycle`] starts them.
 
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -102,11 +102,36 @@ pub(crate) fn tracks_descriptors() -> bool {
     current().is_some_and(|session| session.files() || session.file_nodes() != 0)
 }
 
+thread_local! {
+    /// Set when this thread makes a child that shares its memory. The child runs with the thread's
+    /// variables, while the thread waits: who finds this set may be the one or the other.
+    static MADE_CHILD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// This thread is about to make a child that shares the process's memory (`vfork`, `clone`).
+pub(crate) fn makes_child_in_this_memory() {
+    MADE_CHILD.set(true);
+}
+
 /// Whether this is the process whose descriptors the tables describe. False in the child of a
 /// `vfork`, whose descriptors are its own while its memory is its parent's.
+#[inline]
 pub(crate) fn owns_descriptors() -> bool {
-    if STATE.load(Ordering::Relaxed) != ON || !tracks_descriptors() {
-        return false;
+    STATE.load(Ordering::Relaxed) == ON && tracks_descriptors() && owns_memory()
+}
+
+/// Whether this is the process that the memory belongs to. The kernel is asked only after a call
+/// that makes a child which shares it.
+#[inline]
+fn owns_memory() -> bool {
+    !MADE_CHILD.get() || ask_who_owns_memory()
+}
+
+#[cold]
+fn ask_who_owns_memory() -> bool {
+    let owns = process::id() == syscalls::pid();
+    if owns {
+        MADE_CHILD.set(false);
     }
-    process::id() == syscalls::pid()
+    owns
 }

@@ -14,7 +14,7 @@ use hither_sys::record::Record;
 use hither_sys::{syscalls, this_process};
 
 use crate::signature::{Caller, Walker};
-use crate::{arena, process, session};
+use crate::{arena, opened, process, session};
 
 /// Unless the library was loaded early enough to get one of the first 32 thread-specific keys,
 /// setting one may allocate.
@@ -47,6 +47,7 @@ pub(crate) struct Thread {
     /// The process that the ring was claimed in.
     pid: u32,
     walker: Walker,
+    opened: Box<opened::Buffers>,
 }
 
 /// Has threads give their rings back when they end. To be called once, when the process attaches.
@@ -60,17 +61,16 @@ pub(crate) fn prepare() {
 }
 
 /// Runs `hot` with this thread's state, and `cold` if that says that it could not do it all;
-/// neither, if the thread is inside already. `hot` makes do with the little stack that the program
-/// may have left; `cold` has one of its own, where no signal interrupts it.
+/// neither, if the thread is inside already, which is counted as an access that is lost. `hot`
+/// makes do with the little stack that the program may have left; `cold` has one of its own, where
+/// no signal interrupts it.
 #[inline]
 pub(crate) fn with_thread(
     session: &'static ProgramSession,
     hot: impl FnOnce(&mut Thread) -> bool,
-    mut cold: impl FnMut(&mut Thread),
+    cold: impl FnMut(&mut Thread),
 ) {
-    let here = (&raw const hot).addr();
-    let outer = INSIDE.get();
-    if outer != OUTSIDE && !abandoned(here, outer) {
+    if !enter(session, hot, cold) {
         // SAFETY: the pointer is this thread's own, whose state is not changed here.
         let thread = unsafe { THREAD.get().as_ref() };
         if let Some(Thread {
@@ -80,7 +80,20 @@ pub(crate) fn with_thread(
         {
             session.count_nested(producer);
         }
-        return;
+    }
+}
+
+/// As [`with_thread`], but returns whether the thread was not inside already, and counts nothing.
+#[inline]
+pub(crate) fn enter(
+    session: &'static ProgramSession,
+    hot: impl FnOnce(&mut Thread) -> bool,
+    mut cold: impl FnMut(&mut Thread),
+) -> bool {
+    let here = (&raw const hot).addr();
+    let outer = INSIDE.get();
+    if outer != OUTSIDE && !abandoned(here, outer) {
+        return false;
     }
     INSIDE.set(here);
     compiler_fence(Ordering::SeqCst);
@@ -101,6 +114,7 @@ pub(crate) fn with_thread(
     }
     compiler_fence(Ordering::SeqCst);
     INSIDE.set(OUTSIDE);
+    true
 }
 
 /// Whether the call that entered the recorder at stack address `outer` will never return, since
@@ -123,6 +137,7 @@ fn this_thread() -> *mut Thread {
         patience: 0,
         pid: process::last_id(),
         walker: Walker::new(),
+        opened: opened::Buffers::boxed(),
     }));
     THREAD.set(thread);
     let key = THREAD_KEY.load(Ordering::Relaxed);
@@ -170,6 +185,11 @@ impl Thread {
         if let Some(producer) = self.producer.take_if(|producer| !ours(producer)) {
             session.release(producer);
         }
+    }
+
+    /// The thread's ring, if it has one, and what it needs to define files.
+    pub(crate) fn for_opened(&mut self) -> Option<(&mut Producer, &mut opened::Buffers)> {
+        Some((self.producer.as_mut()?, &mut self.opened))
     }
 
     /// The signature of the call site and the thread's ring, where the one is remembered and the

@@ -10,7 +10,7 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -269,6 +269,61 @@ fn descriptors_that_change_hands_stay_attributed() {
         "pipes and /proc are no files: {:?}",
         recording.accesses
     );
+}
+
+/// The numbers in the first two columns of what a program printed.
+fn printed(run: &Run) -> Vec<(u64, u64)> {
+    let output = String::from_utf8(run.output.stdout.clone()).expect("text");
+    let line = |line: &str| {
+        let mut columns = line
+            .split(' ')
+            .map(|column| column.parse().expect("a number"));
+        let both = (columns.next(), columns.next());
+        both.0.zip(both.1).expect("two columns")
+    };
+    output.lines().map(line).collect()
+}
+
+#[test]
+fn reads_are_where_the_kernel_says_however_the_position_moves() {
+    let program = compile("positions.c", &["-O1"]);
+    for seed in 1..=12 {
+        let file = data(10_000);
+        let run = record(&program, &[file.path(), Path::new(&seed.to_string())]);
+        let mut expected = printed(&run);
+        expected.sort_unstable();
+        assert!(expected.len() > 100, "{}", expected.len());
+        assert_eq!(run.recording.reads(file.path()), expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn files_have_their_paths_however_they_are_opened() {
+    let folder = tempfile::tempdir_in(scratch()).expect("a folder");
+    let root = folder.path().canonicalize().expect("a path");
+    for name in ["a/b", "c"] {
+        std::fs::create_dir_all(root.join(name)).expect("made");
+    }
+    for name in [
+        "one", "two", "three", "made", "a/b/x", "a/b/y", "a/b/z", "c/x", "c/y", "c/z",
+    ] {
+        std::fs::write(root.join(name), [b'x'; 1000]).expect("written");
+    }
+    let run = record(&compile("names.c", &["-O1"]), &[&root]);
+    let output = String::from_utf8(run.output.stdout.clone()).expect("text");
+    let expected = output.lines().map(|line| {
+        let (length, path) = line.split_once(' ').expect("two columns");
+        (length.parse().expect("a number"), path.into())
+    });
+    let expected: BTreeMap<u64, PathBuf> = expected.collect();
+    assert_eq!(expected.len(), 22, "{output}");
+    let found = run.recording.accesses.iter().map(|access| {
+        let path = run.recording.objects.get(&access.object);
+        let path = path.map(|path| path.canonicalize().expect("it is there"));
+        (access.length, path.unwrap_or_default())
+    });
+    let found: BTreeMap<u64, PathBuf> = found.collect();
+    assert_eq!(found, expected);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! failing call would change the program's `errno`. These go straight to the kernel and return the
 //! negated error number.
 
-use crate::record::{Bind, BindMode};
+use crate::record::{Bind, BindMode, file_key};
 
 /// Makes system call `number`. The result is what the kernel returns: `-errno` on failure.
 ///
@@ -520,31 +520,70 @@ pub unsafe fn read_at(fd: i32, to: *mut u8, bytes: usize, offset: u64) -> isize 
 
 /// `statx` of an open descriptor.
 pub fn status(fd: i32) -> Result<FileStatus, i32> {
-    let mut buffer = std::mem::MaybeUninit::<libc::statx>::zeroed();
-    let flags = (libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC) as usize;
-    let mask = (libc::STATX_BASIC_STATS | libc::STATX_BTIME) as usize;
-    let arguments = [
-        fd as usize,
-        c"".as_ptr() as usize,
-        flags,
-        mask,
-        buffer.as_mut_ptr() as usize,
-        0,
-    ];
-    // SAFETY: the empty path is NUL-terminated and the buffer is one statx long.
-    checked(unsafe { syscall(libc::SYS_statx, arguments) })?;
-    // SAFETY: zeroed memory is a valid statx, and the kernel filled it.
-    let status = unsafe { buffer.assume_init() };
-    let birth = status.stx_btime;
-    Ok(FileStatus {
-        device: u64::from(status.stx_dev_major) << 32 | u64::from(status.stx_dev_minor),
-        inode: status.stx_ino,
-        birth_ns: (birth.tv_sec as u64)
-            .wrapping_mul(1_000_000_000)
-            .wrapping_add(u64::from(birth.tv_nsec)),
-        size: status.stx_size,
-        mode: u32::from(status.stx_mode),
-    })
+    StatusBuffer::zeroed().status(fd)
+}
+
+/// Room for what `statx` writes.
+#[derive(Clone, Copy, Debug)]
+pub struct StatusBuffer(libc::statx);
+
+impl StatusBuffer {
+    fn zeroed() -> StatusBuffer {
+        // SAFETY: a statx is made of integers, for which zero is a value.
+        StatusBuffer(unsafe { std::mem::zeroed() })
+    }
+
+    /// `statx` of an open descriptor.
+    pub fn status(&mut self, fd: i32) -> Result<FileStatus, i32> {
+        let flags = (libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC) as usize;
+        let mask = (libc::STATX_BASIC_STATS | libc::STATX_BTIME) as usize;
+        let arguments = [
+            fd as usize,
+            c"".as_ptr() as usize,
+            flags,
+            mask,
+            (&raw mut self.0) as usize,
+            0,
+        ];
+        // SAFETY: the empty path is NUL-terminated and the buffer is one statx long.
+        checked(unsafe { syscall(libc::SYS_statx, arguments) })?;
+        let (status, birth) = (&self.0, &self.0.stx_btime);
+        let birth_ns = match status.stx_mask & libc::STATX_BTIME {
+            0 => 0,
+            _ => (birth.tv_sec as u64)
+                .wrapping_mul(1_000_000_000)
+                .wrapping_add(u64::from(birth.tv_nsec)),
+        };
+        Ok(FileStatus {
+            device: u64::from(status.stx_dev_major) << 32 | u64::from(status.stx_dev_minor),
+            inode: status.stx_ino,
+            birth_ns,
+            size: status.stx_size,
+            mode: u32::from(status.stx_mode),
+        })
+    }
+}
+
+impl FileStatus {
+    /// The key of the file.
+    pub fn key(&self) -> u64 {
+        file_key(self.device, self.inode, self.birth_ns)
+    }
+
+    /// Whether its device is none: it lies in memory, on a network, or nowhere.
+    pub fn is_without_hardware(&self) -> bool {
+        self.device >> 32 == 0
+    }
+}
+
+/// `getcwd`: how many bytes of the path of the working folder went to the front of `buffer`. Where
+/// it has none below the root, what was written does not begin with "/".
+pub fn current_directory(buffer: &mut [u8]) -> Result<usize, i32> {
+    let arguments = [buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0, 0];
+    // SAFETY: the kernel writes at most buffer.len() bytes into the buffer.
+    let length = checked(unsafe { syscall(libc::SYS_getcwd, arguments) })?;
+    // It counts the NUL.
+    Ok(length.saturating_sub(1))
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@
 //!    that the agent has just classified.
 //! 2. [`lifecycle::files_session`]: while the agent pauses, a call ends here. Then
 //!    [`access::already_reported`]: a read within the block of the thread's last one ends here.
-//! 3. [`access::describe`]: the record of the access.
+//! 3. [`access::describe`]: the record of the access. It asks for the position only where the
+//!    descriptor's is not followed.
 //! 4. [`readahead::on_read`]: the kernel may be told (`posix_fadvise`) to stop or resume reading
 //!    ahead through this descriptor. It compares with the thread's last access, and so comes before
 //!    that is replaced.
@@ -71,12 +72,30 @@ pub(super) fn record(
         lifecycle::unrecorded();
         return None;
     };
+    let position = followed(op, fd, position, length);
     if let (Op::Read, Position::At(offset)) = (op, position)
         && let Some(object) = access::already_reported(fd, offset, length)
     {
         return Some(object);
     }
     report(session, op, flags, fd, position, length, caller)
+}
+
+/// Where a call worked, without asking the kernel if that is known. To be called once for each call
+/// that moves a position.
+#[inline]
+fn followed(op: Op, fd: i32, position: Position, length: u64) -> Position {
+    match (position, op) {
+        (Position::At(_), _) => position,
+        (Position::BeforeCurrent, Op::Read) => {
+            files::advance(fd, length).map_or(position, Position::At)
+        }
+        // A write may begin at the end of the file (`O_APPEND`).
+        (Position::BeforeCurrent, _) => {
+            files::forget_position(fd);
+            position
+        }
+    }
 }
 
 /// As [`record`], of what the agent does not know yet. Not inlined, so that the way around it is

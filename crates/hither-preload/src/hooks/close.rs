@@ -3,17 +3,39 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
+use libc::DIR;
+
 use crate::session::owns_descriptors;
 use crate::{lifecycle, real, signature};
 
+/// Defines the names of `close`.
+macro_rules! closing {
+    ($($symbol:ident),*) => {
+        $(
+            /// Stands in for libc's function.
+            #[unsafe(no_mangle)]
+            unsafe extern "C-unwind" fn $symbol(fd: c_int) -> c_int {
+                if owns_descriptors() {
+                    lifecycle::closed(fd);
+                }
+                // SAFETY: the program's own call, passed on.
+                unsafe { real::$symbol(fd) }
+            }
+        )*
+    };
+}
+
+closing! { close, __close }
+
 /// Stands in for libc's function.
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    if owns_descriptors() {
-        lifecycle::closed(fd);
+unsafe extern "C-unwind" fn closedir(directory: *mut DIR) -> c_int {
+    if !directory.is_null() && owns_descriptors() {
+        // SAFETY: the program is about to close it, so it is open.
+        lifecycle::closed(unsafe { libc::dirfd(directory) });
     }
     // SAFETY: the program's own call, passed on.
-    unsafe { real::close(fd) }
+    unsafe { real::closedir(directory) }
 }
 
 /// Stands in for libc's function.

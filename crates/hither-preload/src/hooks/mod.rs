@@ -26,6 +26,7 @@ pub(crate) mod openmp;
 mod process;
 mod read;
 mod seccomp;
+mod seek;
 pub(crate) mod stdio;
 mod write;
 

@@ -1,17 +1,34 @@
 //! Calls that make descriptors. They clear what is known of the number, in case something has
-//! closed it unseen.
+//! closed it unseen, and those that open a file by its path define the file.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use libc::FILE;
+use libc::{AT_FDCWD, FILE};
 
 use crate::session::owns_descriptors;
 use crate::{lifecycle, real};
 
-/// Clears what is known of a descriptor that was just opened, and passes it on.
+/// Clears what is known of a descriptor that was just made, and passes it on.
 fn fresh(fd: c_int) -> c_int {
     if fd >= 0 && owns_descriptors() {
-        lifecycle::opened(fd);
+        lifecycle::opened(fd, None);
+    }
+    fd
+}
+
+/// As [`fresh`], for one that was opened by a path.
+///
+/// # Safety
+/// The call with this path, relative to the directory behind `at`, has made `fd`.
+#[inline]
+unsafe fn opened(fd: c_int, at: c_int, path: *const c_char, flags: c_int) -> c_int {
+    // What has no bytes, or no name.
+    const NO_FILE: c_int = libc::O_DIRECTORY | libc::O_PATH;
+    if fd >= 0 && owns_descriptors() {
+        // SAFETY: the kernel took it for a path.
+        let path = unsafe { CStr::from_ptr(path) };
+        let by = (flags & NO_FILE == 0).then_some((at, path));
+        lifecycle::opened(fd, by);
     }
     fd
 }
@@ -35,6 +52,60 @@ fn fresh_stream(stream: *mut FILE) -> *mut FILE {
     stream
 }
 
+/// As [`opened`]. A stream moves its position unseen.
+///
+/// # Safety
+/// As [`opened`].
+unsafe fn opened_stream(stream: *mut FILE, path: *const c_char) -> *mut FILE {
+    if !stream.is_null() {
+        // SAFETY: libc just returned the stream.
+        let fd = unsafe { libc::fileno(stream) };
+        // SAFETY: as the caller says.
+        unsafe { opened(fd, libc::AT_FDCWD, path, 0) };
+        lifecycle::position_unfollowed(fd);
+    }
+    stream
+}
+
+/// Defines exported symbols that make the real call and take note of what it opened.
+macro_rules! opening {
+    ($($symbol:ident $arguments:tt -> $result:ty: $filter:ident $with:tt;)*) => {
+        $(opening!(@define $symbol, $arguments -> $result: $filter, $with);)*
+    };
+    (
+        @define $symbol:ident, ($($argument:ident: $kind:ty),*) -> $result:ty: $filter:ident,
+        ($($with:expr),*)
+    ) => {
+        /// Stands in for libc's function.
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $symbol($($argument: $kind),*) -> $result {
+            // SAFETY: the program's own call, passed on.
+            let made = unsafe { real::$symbol($($argument),*) };
+            // SAFETY: these are the call's own arguments.
+            unsafe { $filter(made, $($with),*) }
+        }
+    };
+}
+
+opening! {
+    open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int:
+        opened(AT_FDCWD, path, flags);
+    open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int:
+        opened(AT_FDCWD, path, flags);
+    __open_2(path: *const c_char, flags: c_int) -> c_int: opened(AT_FDCWD, path, flags);
+    __open64_2(path: *const c_char, flags: c_int) -> c_int: opened(AT_FDCWD, path, flags);
+    openat(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int:
+        opened(at, path, flags);
+    openat64(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int:
+        opened(at, path, flags);
+    __openat_2(at: c_int, path: *const c_char, flags: c_int) -> c_int: opened(at, path, flags);
+    __openat64_2(at: c_int, path: *const c_char, flags: c_int) -> c_int: opened(at, path, flags);
+    creat(path: *const c_char, mode: c_uint) -> c_int: opened(AT_FDCWD, path, 0);
+    creat64(path: *const c_char, mode: c_uint) -> c_int: opened(AT_FDCWD, path, 0);
+    fopen(path: *const c_char, mode: *const c_char) -> *mut FILE: opened_stream(path);
+    fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE: opened_stream(path);
+}
+
 /// Defines exported symbols that make the real call and pass its result through a filter.
 macro_rules! filtered {
     ($($symbol:ident $arguments:tt -> $result:ty: $filter:ident;)*) => {
@@ -51,16 +122,6 @@ macro_rules! filtered {
 }
 
 filtered! {
-    open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int: fresh;
-    open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int: fresh;
-    __open_2(path: *const c_char, flags: c_int) -> c_int: fresh;
-    __open64_2(path: *const c_char, flags: c_int) -> c_int: fresh;
-    openat(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int: fresh;
-    openat64(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int: fresh;
-    __openat_2(at: c_int, path: *const c_char, flags: c_int) -> c_int: fresh;
-    __openat64_2(at: c_int, path: *const c_char, flags: c_int) -> c_int: fresh;
-    creat(path: *const c_char, mode: c_uint) -> c_int: fresh;
-    creat64(path: *const c_char, mode: c_uint) -> c_int: fresh;
     mkstemp(template: *mut c_char) -> c_int: fresh;
     mkstemp64(template: *mut c_char) -> c_int: fresh;
     mkostemp(template: *mut c_char, flags: c_int) -> c_int: fresh;
@@ -69,8 +130,6 @@ filtered! {
     mkstemps64(template: *mut c_char, suffix: c_int) -> c_int: fresh;
     mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int: fresh;
     mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int: fresh;
-    fopen(path: *const c_char, mode: *const c_char) -> *mut FILE: fresh_stream;
-    fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE: fresh_stream;
     freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE: fresh_stream;
     freopen64(
         path: *const c_char, mode: *const c_char, stream: *mut FILE

@@ -60,6 +60,7 @@ fn or_missing(real: *mut c_void) -> *const c_void {
 
 /// The child has descriptors of its own and its parent's memory.
 extern "C" fn about_to_vfork() -> *const c_void {
+    lifecycle::makes_child_in_this_memory();
     lifecycle::all_shared();
     or_missing(real::VFORK.get())
 }
@@ -70,6 +71,7 @@ extern "C" fn about_to_clone(
     _stack: *const c_void,
     flags: c_int,
 ) -> *const c_void {
+    lifecycle::makes_child_in_this_memory();
     match unshares(flags as usize) {
         true => lifecycle::descriptors_unshared(),
         false => lifecycle::descriptors_untraceable(),

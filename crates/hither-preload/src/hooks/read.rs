@@ -15,6 +15,7 @@ use crate::{read_placement, real, replicas};
 
 trampoline! {
     read => read_hook, 3;
+    __read => underscored_read_hook, 3;
     readv => readv_hook, 3;
 }
 trampoline! {
@@ -75,6 +76,8 @@ macro_rules! reading {
 
 reading! {
     read_hook => read(buffer: *mut c_void, count: size_t)
+        at BeforeCurrent, to Buffer(buffer, count);
+    underscored_read_hook => __read(buffer: *mut c_void, count: size_t)
         at BeforeCurrent, to Buffer(buffer, count);
     read_chk_hook => __read_chk(buffer: *mut c_void, count: size_t, size: size_t)
         at BeforeCurrent, to Destination::checked(buffer, count, size);

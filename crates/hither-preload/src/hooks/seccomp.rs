@@ -7,7 +7,8 @@
 //!   with one userfaultfd only.
 //! - *mbind* (libnuma calls it by number). The program has chosen a policy for that memory, which
 //!   is left alone.
-//! - *fadvise*, *readahead*, *close*, *dup* by number count like the functions of that name.
+//! - *fadvise*, *readahead*, *close*, *dup* by number count like the functions of that name. What
+//!   *read* and its kin do by number is not recorded; that they move positions is taken note of.
 //! - *clone*, *unshare*, *io_uring* by number: no read at a file's own offset is served from
 //!   replicas any more, and readahead is left alone. Where a thread gets descriptors of its own,
 //!   each access looks its file up.
@@ -37,6 +38,19 @@ unsafe extern "C-unwind" fn prctl(
     unsafe { real::prctl(option, second, third, fourth, fifth) }
 }
 
+/// A bit each for the calls below 64 that change something here.
+const LOW: u64 = 1 << libc::SYS_read
+    | 1 << libc::SYS_write
+    | 1 << libc::SYS_close
+    | 1 << libc::SYS_lseek
+    | 1 << libc::SYS_readv
+    | 1 << libc::SYS_writev
+    | 1 << libc::SYS_dup2
+    | 1 << libc::SYS_sendfile
+    | 1 << libc::SYS_clone
+    | 1 << libc::SYS_fork
+    | 1 << libc::SYS_vfork;
+
 /// Stands in for libc's function. Whatever it is asked, the real one gets the call as it came:
 /// every argument register, the stack, and `al`, which tells a variadic function of its vector
 /// arguments. Of these it has none, so that the vector registers need not be kept.
@@ -48,17 +62,20 @@ unsafe extern "C-unwind" fn syscall() {
         "mov r11, qword ptr [rip + {found} + {at}]",
         "test r11, r11",
         "jz 2f",
+        "cmp rdi, 63",
+        "ja 3f",
+        "mov r10, {low}",
+        "bt r10, rdi",
+        "jc 2f",
+        "jmp r11",
+        "3:",
         "cmp rdi, {seccomp}",
         "je 2f",
         "cmp rdi, {userfaultfd}",
         "je 2f",
         "cmp rdi, {mbind}",
         "je 2f",
-        "cmp rdi, {close}",
-        "je 2f",
         "cmp rdi, {close_range}",
-        "je 2f",
-        "cmp rdi, {dup2}",
         "je 2f",
         "cmp rdi, {dup3}",
         "je 2f",
@@ -66,15 +83,19 @@ unsafe extern "C-unwind" fn syscall() {
         "je 2f",
         "cmp rdi, {readahead}",
         "je 2f",
-        "cmp rdi, {clone}",
-        "je 2f",
         "cmp rdi, {clone3}",
-        "je 2f",
-        "cmp rdi, {vfork}",
         "je 2f",
         "cmp rdi, {unshare}",
         "je 2f",
         "cmp rdi, {io_uring_setup}",
+        "je 2f",
+        "cmp rdi, {splice}",
+        "je 2f",
+        "cmp rdi, {copy_file_range}",
+        "je 2f",
+        "cmp rdi, {preadv2}",
+        "je 2f",
+        "cmp rdi, {pwritev2}",
         "je 2f",
         "jmp r11",
         "2:",
@@ -101,20 +122,21 @@ unsafe extern "C-unwind" fn syscall() {
         ".cfi_endproc",
         found = sym real::SYSCALL,
         at = const real::Real::AT,
+        low = const LOW,
         seccomp = const libc::SYS_seccomp,
         userfaultfd = const libc::SYS_userfaultfd,
         mbind = const libc::SYS_mbind,
-        close = const libc::SYS_close,
         close_range = const libc::SYS_close_range,
-        dup2 = const libc::SYS_dup2,
         dup3 = const libc::SYS_dup3,
         fadvise = const libc::SYS_fadvise64,
         readahead = const libc::SYS_readahead,
-        clone = const libc::SYS_clone,
         clone3 = const libc::SYS_clone3,
-        vfork = const libc::SYS_vfork,
         unshare = const libc::SYS_unshare,
         io_uring_setup = const libc::SYS_io_uring_setup,
+        splice = const libc::SYS_splice,
+        copy_file_range = const libc::SYS_copy_file_range,
+        preadv2 = const libc::SYS_preadv2,
+        pwritev2 = const libc::SYS_pwritev2,
         prepare = sym prepare,
     )
 }
@@ -138,6 +160,9 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
     if number == libc::SYS_mbind {
         crate::pages::binds_itself(first as u64, second as u64, third as c_int);
     }
+    if matches!(number, libc::SYS_clone | libc::SYS_clone3 | libc::SYS_vfork) {
+        lifecycle::makes_child_in_this_memory();
+    }
     match number {
         libc::SYS_close => lifecycle::closed(first as i32),
         libc::SYS_close_range => {
@@ -156,9 +181,22 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
         libc::SYS_unshare if first as c_int & libc::CLONE_FILES != 0 => {
             lifecycle::descriptors_unshared();
         }
+        libc::SYS_read
+        | libc::SYS_write
+        | libc::SYS_lseek
+        | libc::SYS_readv
+        | libc::SYS_writev
+        | libc::SYS_preadv2
+        | libc::SYS_pwritev2 => lifecycle::position_unfollowed(first as i32),
+        libc::SYS_sendfile => lifecycle::position_unfollowed(second as i32),
+        libc::SYS_splice | libc::SYS_copy_file_range => {
+            lifecycle::position_unfollowed(first as i32);
+            lifecycle::position_unfollowed(third as i32);
+        }
         libc::SYS_clone if unshares(first) => lifecycle::descriptors_unshared(),
         libc::SYS_clone
         | libc::SYS_clone3
+        | libc::SYS_fork
         | libc::SYS_vfork
         | libc::SYS_unshare
         | libc::SYS_io_uring_setup => lifecycle::descriptors_untraceable(),

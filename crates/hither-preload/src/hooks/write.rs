@@ -19,6 +19,7 @@ trampoline! {
 }
 trampoline! {
     write => write_hook, 3;
+    __write => underscored_write_hook, 3;
     writev => writev_hook, 3;
 }
 trampoline! {
@@ -35,6 +36,7 @@ trampoline! {
 transferring! {
     Op::Write;
     write_hook => write(buffer: *const c_void, count: size_t) at BeforeCurrent;
+    underscored_write_hook => __write(buffer: *const c_void, count: size_t) at BeforeCurrent;
     writev_hook => writev(vector: *const iovec, count: c_int) at BeforeCurrent;
     pwrite_hook => pwrite(buffer: *const c_void, count: size_t, offset: off_t) at explicit(offset);
     pwrite64_hook => pwrite64(buffer: *const c_void, count: size_t, offset: off_t)
