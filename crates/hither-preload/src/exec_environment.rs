@@ -23,26 +23,33 @@ static REMEMBERED: [AtomicPtr<c_char>; OURS.len()] =
 
 /// Copies our variables. To be called once, when the recording begins.
 pub(crate) fn remember() {
-    for (name, kept) in OURS.iter().zip(&REMEMBERED) {
+    let values = OURS.map(|name| {
         // SAFETY: the name is a C string.
         let value = unsafe { libc::getenv(name.as_ptr()) };
-        if value.is_null() {
-            continue;
-        }
-        // SAFETY: getenv returned a C string.
-        let value = unsafe { CStr::from_ptr(value) };
-        let parts = [name.to_bytes(), b"=", value.to_bytes_with_nul()];
-        let Ok(copy) = syscalls::map(parts.iter().map(|part| part.len()).sum(), None) else {
-            continue;
-        };
-        let mut at = copy;
-        for part in parts {
+        // SAFETY: getenv returned a C string, or null.
+        (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
+    });
+    let parts = |(name, value): (&CStr, &CStr)| -> [usize; 3] {
+        [name.to_bytes().len(), 1, value.to_bytes_with_nul().len()]
+    };
+    let known = || {
+        OURS.iter()
+            .zip(&values)
+            .filter_map(|(name, value)| Some((*name, (*value)?)))
+    };
+    let bytes = known().flat_map(parts).sum();
+    let Ok(mut at) = syscalls::map(bytes, None) else {
+        return;
+    };
+    for ((name, value), kept) in OURS.iter().zip(&values).zip(&REMEMBERED) {
+        let Some(value) = value else { continue };
+        kept.store(at.cast(), Ordering::Release);
+        for part in [name.to_bytes(), b"=", value.to_bytes_with_nul()] {
             // SAFETY: the mapping is new and as long as all parts, of which those before this one
             // are behind `at`.
             unsafe { at.copy_from_nonoverlapping(part.as_ptr(), part.len()) };
             at = at.wrapping_add(part.len());
         }
-        kept.store(copy.cast(), Ordering::Release);
     }
 }
 

@@ -85,19 +85,19 @@ impl Descriptor {
     }
 }
 
-/// The program has just opened `fd`, whose row is blank; at its beginning, if it `is_at_start`.
+/// The program has just opened `fd`, whose row is blank. Its position is followed from here on if
+/// that is asked for.
 #[cfg(feature = "interpose")]
-pub(crate) fn opened(fd: i32, is_at_start: bool) {
+pub(crate) fn opened(fd: i32, follow: bool) {
     if let Some(entry) = TABLE.row(fd) {
         let sharings = SHARINGS.load(Ordering::Relaxed);
-        let position = u64::from(is_at_start);
+        let position = u64::from(follow);
         entry.position.store(position, Ordering::Relaxed);
         entry.opened.store(sharings, Ordering::Release);
     }
 }
 
-/// A read through `fd` has moved its position on by `length`. Returns where it began, if that is
-/// known.
+/// A call on `fd` has moved its position on by `length`. Returns where it began, if that is known.
 #[cfg(feature = "interpose")]
 #[inline]
 pub(crate) fn advance(fd: i32, length: u64) -> Option<u64> {
@@ -109,7 +109,7 @@ pub(crate) fn advance(fd: i32, length: u64) -> Option<u64> {
         position.store(0, Ordering::Relaxed);
         return None;
     }
-    // Reads of several threads each get a part of their own, as from the kernel.
+    // Calls of several threads each get a part of their own, as from the kernel.
     position.fetch_add(length, Ordering::Relaxed).checked_sub(1)
 }
 

@@ -26,6 +26,9 @@
 #![allow(unsafe_code)]
 #![cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
 
+#[cfg(feature = "interpose")]
+use std::ffi::{c_char, c_int};
+
 pub mod signature;
 
 #[cfg(feature = "interpose")]
@@ -75,12 +78,14 @@ mod thread;
 #[global_allocator]
 static ALLOCATOR: arena::Arena = arena::Arena;
 
-/// Runs when the library is loaded, before the program's own code.
+/// Runs when the library is loaded, before the program's own code. glibc passes on what `main` gets.
 #[cfg(feature = "interpose")]
 #[used]
 #[unsafe(link_section = ".init_array")]
-static ON_LOAD: extern "C" fn() = {
-    extern "C" fn on_load() {
+static ON_LOAD: unsafe extern "C" fn(c_int, *const *const c_char) = {
+    unsafe extern "C" fn on_load(_count: c_int, arguments: *const *const c_char) {
+        // SAFETY: the dynamic linker's own.
+        unsafe { process::given_arguments(arguments) };
         if !lifecycle::start() {
             return;
         }

@@ -92,15 +92,24 @@ pub(crate) fn stop() {
     crate::pages::stop();
 }
 
-/// The program has just opened `fd`; by a path, relative to the directory behind a descriptor, where
-/// that is given.
-pub(crate) fn opened(fd: i32, by: Option<(i32, &CStr)>) {
+/// The program has just got `fd`, in a way of which nothing is known.
+pub(crate) fn made(fd: i32) {
     closed(fd);
-    // Where reads may go unnoticed for a while, nobody knows positions.
+    files::opened(fd, false);
+}
+
+/// The program has just opened `fd` by a path, relative to the directory behind `at`.
+pub(crate) fn opened(fd: i32, at: i32, path: &CStr, flags: i32) {
+    closed(fd);
     let session = files_session();
+    // Where reads may go unnoticed for a while, nobody knows positions. What is appended is at the
+    // end of the file, wherever that is.
     let reports_all = session.is_some_and(|session| session.block_bits() == 0);
-    files::opened(fd, by.is_some() && reports_all);
-    if let (Some(session), Some((at, path))) = (session, by) {
+    files::opened(fd, reports_all && flags & libc::O_APPEND == 0);
+    // What has no bytes is no file, and may have no name.
+    if flags & (libc::O_DIRECTORY | libc::O_PATH) == 0
+        && let Some(session) = session
+    {
         opened::define(session, fd, at, path);
     }
 }
@@ -145,6 +154,7 @@ pub(crate) fn position_unfollowed(fd: i32) {
 
 /// The flags of a descriptor's open file description have changed.
 pub(crate) fn flags_changed(fd: i32) {
+    files::forget_position(fd);
     replicas::TABLE.forget(fd);
 }
 

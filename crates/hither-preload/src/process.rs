@@ -5,6 +5,7 @@
 //! the child was made. The child of a `vfork` shares all memory with its parent: the page is not
 //! wiped, [`id`] is the parent's, and only the kernel's answer ([`syscalls::pid`]) differs.
 
+use std::ffi::{CStr, c_char};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
@@ -84,9 +85,53 @@ pub(crate) fn arguments() -> &'static [u8] {
     arguments.get(..length).unwrap_or(&[])
 }
 
+/// What the dynamic linker gave to the library's constructor; null before.
+static GIVEN_ARGUMENTS: AtomicPtr<*const c_char> = AtomicPtr::new(null_mut());
+
+/// Takes the program's arguments from the dynamic linker. To be called before [`prepare`].
+///
+/// # Safety
+/// `arguments` is null or the array that programs get as `argv`.
+pub(crate) unsafe fn given_arguments(arguments: *const *const c_char) {
+    GIVEN_ARGUMENTS.store(arguments.cast_mut(), Ordering::Release);
+}
+
 fn read_arguments() {
+    let given = GIVEN_ARGUMENTS.load(Ordering::Acquire);
+    let length = match given.is_null() {
+        // A constructor of another library made the first call.
+        true => read_arguments_from_proc(),
+        // SAFETY: the dynamic linker gave it, and no program code has run that could change it.
+        false => unsafe { copy_arguments(given) },
+    };
+    ARGUMENTS_BYTES.store(length, Ordering::Release);
+    // The path of the program is read once, too.
+    this_process::exe();
+}
+
+/// # Safety
+/// `arguments` is a null-terminated array of C strings.
+unsafe fn copy_arguments(arguments: *const *const c_char) -> usize {
+    let mut length = 0;
+    for at in 0.. {
+        // SAFETY: the end of the array has not been reached.
+        let argument = unsafe { arguments.wrapping_add(at).read() };
+        if argument.is_null() || length == ARGUMENTS.len() {
+            break;
+        }
+        // SAFETY: as the caller says.
+        let bytes = unsafe { CStr::from_ptr(argument) }.to_bytes_with_nul();
+        for (to, from) in ARGUMENTS.iter().skip(length).zip(bytes) {
+            to.store(*from, Ordering::Relaxed);
+        }
+        length = (length + bytes.len()).min(ARGUMENTS.len());
+    }
+    length
+}
+
+fn read_arguments_from_proc() -> usize {
     let Ok(file) = syscalls::open(c"/proc/self/cmdline", libc::O_RDONLY) else {
-        return;
+        return 0;
     };
     let mut buffer = [0; ARGUMENTS_BYTES_MAX];
     let length = syscalls::read(file, &mut buffer).unwrap_or(0);
@@ -94,9 +139,7 @@ fn read_arguments() {
     for (to, from) in ARGUMENTS.iter().zip(buffer.iter().take(length)) {
         to.store(*from, Ordering::Relaxed);
     }
-    ARGUMENTS_BYTES.store(length, Ordering::Release);
-    // The path of the program is read once, too.
-    this_process::exe();
+    length
 }
 
 fn prepare_fork_page() {

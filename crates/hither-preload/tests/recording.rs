@@ -271,29 +271,31 @@ fn descriptors_that_change_hands_stay_attributed() {
     );
 }
 
-/// The numbers in the first two columns of what a program printed.
-fn printed(run: &Run) -> Vec<(u64, u64)> {
-    let output = String::from_utf8(run.output.stdout.clone()).expect("text");
-    let line = |line: &str| {
-        let mut columns = line
-            .split(' ')
-            .map(|column| column.parse().expect("a number"));
-        let both = (columns.next(), columns.next());
-        both.0.zip(both.1).expect("two columns")
-    };
-    output.lines().map(line).collect()
-}
-
 #[test]
-fn reads_are_where_the_kernel_says_however_the_position_moves() {
+fn calls_are_where_the_kernel_says_however_the_position_moves() {
     let program = compile("positions.c", &["-O1"]);
     for seed in 1..=12 {
         let file = data(10_000);
         let run = record(&program, &[file.path(), Path::new(&seed.to_string())]);
-        let mut expected = printed(&run);
-        expected.sort_unstable();
-        assert!(expected.len() > 100, "{}", expected.len());
-        assert_eq!(run.recording.reads(file.path()), expected, "seed {seed}");
+        let output = String::from_utf8(run.output.stdout.clone()).expect("text");
+        let mut expected: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
+        for line in output.lines() {
+            let columns: Vec<&str> = line.split(' ').collect();
+            let number = |at: usize| columns[at].parse().expect("a number");
+            let calls = expected.entry(columns[0]).or_default();
+            calls.push((number(1), number(2)));
+        }
+        let mut writes = run.recording.writes(file.path());
+        writes.sort_unstable();
+        for (op, found) in [
+            ("read", run.recording.reads(file.path())),
+            ("write", writes),
+        ] {
+            let mut expected = expected.remove(op).expect("some");
+            expected.sort_unstable();
+            assert!(expected.len() > 5, "{op}: {}", expected.len());
+            assert_eq!(found, expected, "{op}, seed {seed}");
+        }
     }
 }
 

@@ -72,7 +72,7 @@ pub(super) fn record(
         lifecycle::unrecorded();
         return None;
     };
-    let position = followed(op, fd, position, length);
+    let position = followed(fd, position, length);
     if let (Op::Read, Position::At(offset)) = (op, position)
         && let Some(object) = access::already_reported(fd, offset, length)
     {
@@ -81,20 +81,13 @@ pub(super) fn record(
     report(session, op, flags, fd, position, length, caller)
 }
 
-/// Where a call worked, without asking the kernel if that is known. To be called once for each call
-/// that moves a position.
+/// Where a call worked, without asking the kernel if the descriptor's position is followed. To be
+/// called once for each call that moves one.
 #[inline]
-fn followed(op: Op, fd: i32, position: Position, length: u64) -> Position {
-    match (position, op) {
-        (Position::At(_), _) => position,
-        (Position::BeforeCurrent, Op::Read) => {
-            files::advance(fd, length).map_or(position, Position::At)
-        }
-        // A write may begin at the end of the file (`O_APPEND`).
-        (Position::BeforeCurrent, _) => {
-            files::forget_position(fd);
-            position
-        }
+fn followed(fd: i32, position: Position, length: u64) -> Position {
+    match position {
+        Position::At(_) => position,
+        Position::BeforeCurrent => files::advance(fd, length).map_or(position, Position::At),
     }
 }
 

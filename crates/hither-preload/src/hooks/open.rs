@@ -11,7 +11,7 @@ use crate::{lifecycle, real};
 /// Clears what is known of a descriptor that was just made, and passes it on.
 fn fresh(fd: c_int) -> c_int {
     if fd >= 0 && owns_descriptors() {
-        lifecycle::opened(fd, None);
+        lifecycle::made(fd);
     }
     fd
 }
@@ -22,13 +22,9 @@ fn fresh(fd: c_int) -> c_int {
 /// The call with this path, relative to the directory behind `at`, has made `fd`.
 #[inline]
 unsafe fn opened(fd: c_int, at: c_int, path: *const c_char, flags: c_int) -> c_int {
-    // What has no bytes, or no name.
-    const NO_FILE: c_int = libc::O_DIRECTORY | libc::O_PATH;
     if fd >= 0 && owns_descriptors() {
         // SAFETY: the kernel took it for a path.
-        let path = unsafe { CStr::from_ptr(path) };
-        let by = (flags & NO_FILE == 0).then_some((at, path));
-        lifecycle::opened(fd, by);
+        lifecycle::opened(fd, at, unsafe { CStr::from_ptr(path) }, flags);
     }
     fd
 }

@@ -7,7 +7,7 @@
 //!   with one userfaultfd only.
 //! - *mbind* (libnuma calls it by number). The program has chosen a policy for that memory, which
 //!   is left alone.
-//! - *fadvise*, *readahead*, *close*, *dup* by number count like the functions of that name. What
+//! - *fadvise*, *readahead*, *close*, *dup*, *fcntl* by number count like the functions of that name. What
 //!   *read* and its kin do by number is not recorded; that they move positions is taken note of.
 //! - *clone*, *unshare*, *io_uring* by number: no read at a file's own offset is served from
 //!   replicas any more, and readahead is left alone. Where a thread gets descriptors of its own,
@@ -89,6 +89,8 @@ unsafe extern "C-unwind" fn syscall() {
         "je 2f",
         "cmp rdi, {io_uring_setup}",
         "je 2f",
+        "cmp rdi, {fcntl}",
+        "je 2f",
         "cmp rdi, {splice}",
         "je 2f",
         "cmp rdi, {copy_file_range}",
@@ -133,6 +135,7 @@ unsafe extern "C-unwind" fn syscall() {
         clone3 = const libc::SYS_clone3,
         unshare = const libc::SYS_unshare,
         io_uring_setup = const libc::SYS_io_uring_setup,
+        fcntl = const libc::SYS_fcntl,
         splice = const libc::SYS_splice,
         copy_file_range = const libc::SYS_copy_file_range,
         preadv2 = const libc::SYS_preadv2,
@@ -188,6 +191,11 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
         | libc::SYS_writev
         | libc::SYS_preadv2
         | libc::SYS_pwritev2 => lifecycle::position_unfollowed(first as i32),
+        libc::SYS_fcntl => match second as c_int {
+            libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => lifecycle::shared(first as i32),
+            libc::F_SETFL => lifecycle::flags_changed(first as i32),
+            _ => {}
+        },
         libc::SYS_sendfile => lifecycle::position_unfollowed(second as i32),
         libc::SYS_splice | libc::SYS_copy_file_range => {
             lifecycle::position_unfollowed(first as i32);

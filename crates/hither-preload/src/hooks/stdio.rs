@@ -23,6 +23,9 @@ const READ_ENTRY: usize = 14;
 const WRITE_ENTRY: usize = 15;
 const CLOSE_ENTRY: usize = 17;
 
+/// All of libc's tables have 3.4 KiB.
+const TABLES_BYTES_MAX: usize = 64 << 10;
+
 static REAL_READ: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static REAL_WRITE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static REAL_CLOSE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
@@ -53,35 +56,45 @@ pub(crate) fn patch() -> bool {
             close_entry as *const (),
         ),
     ];
-    let mut all = true;
-    for table in [find(c"_IO_file_jumps"), find(c"_IO_wfile_jumps")] {
-        let table = table.cast::<AtomicPtr<c_void>>();
-        if table.is_null() || hooks.iter().any(|(_, real, ..)| real.is_null()) {
-            return false;
-        }
+    let tables = [find(c"_IO_file_jumps"), find(c"_IO_wfile_jumps")];
+    if tables.iter().any(|table| table.is_null())
+        || hooks.iter().any(|(_, real, ..)| real.is_null())
+    {
+        return false;
+    }
+    let tables = tables.map(|table| {
         // SAFETY: libc exports the tables as objects of 21 pointers, of which 17 is the highest
         // used here.
-        let entries = unsafe { std::slice::from_raw_parts(table, CLOSE_ENTRY + 1) };
-        let expected = hooks
+        unsafe { std::slice::from_raw_parts(table.cast::<AtomicPtr<c_void>>(), CLOSE_ENTRY + 1) }
+    });
+    let expected = tables.map(|entries| {
+        let mut hooks = hooks.iter();
+        hooks.all(|(at, real, ..)| entries[*at].load(Ordering::Relaxed) == *real)
+    });
+    // They lie beside each other: both become writable at once.
+    let [first, second] = tables.map(|table| table.as_ptr_range());
+    let from = first.start.min(second.start) as usize;
+    let to = first.end.max(second.end) as usize;
+    if to - from > TABLES_BYTES_MAX || !writable(from, to, true) {
+        return false;
+    }
+    for (at, real, saved, hook) in &hooks {
+        saved.store(*real, Ordering::Release);
+        for (entries, _) in tables
             .iter()
-            .all(|(at, real, ..)| entries[*at].load(Ordering::Relaxed) == *real);
-        if !expected || !writable(entries, true) {
-            all = false;
-            continue;
-        }
-        for (at, real, saved, hook) in &hooks {
-            saved.store(*real, Ordering::Release);
+            .zip(expected)
+            .filter(|(_, expected)| *expected)
+        {
             entries[*at].store(hook.cast_mut().cast(), Ordering::Release);
         }
-        writable(entries, false);
     }
-    all
+    writable(from, to, false);
+    expected == [true; 2]
 }
 
 /// The tables lie in memory that the dynamic linker has made read-only.
-fn writable(entries: &[AtomicPtr<c_void>], yes: bool) -> bool {
-    let start = entries.as_ptr() as usize & !4095;
-    let end = (entries.as_ptr() as usize + size_of_val(entries)).next_multiple_of(4096);
+fn writable(from: usize, to: usize, yes: bool) -> bool {
+    let (start, end) = (from & !4095, to.next_multiple_of(4096));
     let protection = if yes {
         libc::PROT_READ | libc::PROT_WRITE
     } else {

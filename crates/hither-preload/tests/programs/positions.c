@@ -1,5 +1,6 @@
-/* Reads at a descriptor's own position, which is moved in every way there is. For each read that a
- * hook sees it prints where it began, as the kernel says, and how long it was. PATH SEED. */
+/* Reads and writes at a descriptor's own position, which is moved in every way there is. For each
+ * one that a hook sees it prints where it began, as the kernel says, and how long it was. PATH SEED.
+ */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -36,7 +37,11 @@ static long unseen_read(int fd, unsigned bytes) {
 }
 
 static void seen(long at, long bytes) {
-    if (bytes > 0) printf("%ld %ld\n", at, bytes);
+    if (bytes > 0) printf("read %ld %ld\n", at, bytes);
+}
+
+static void written(int fd, long bytes) {
+    if (bytes > 0) printf("write %ld %ld\n", position(fd) - bytes, bytes);
 }
 
 static void *second(void *fd) {
@@ -64,6 +69,7 @@ int main(int argc, char **argv) {
     state = strtoull(argv[2], NULL, 10);
     int out = open("/dev/null", O_WRONLY);
     int fd = open(path, O_RDWR);
+    ftruncate(fd, 10000);
     FILE *stream = NULL;
     for (int step = 0; step < 400; step++) {
         long at = position(fd);
@@ -71,7 +77,7 @@ int main(int argc, char **argv) {
         struct iovec parts[2] = {{buffer, bytes}, {buffer + 100, 7}};
         pthread_t thread;
         /* Seldom what ends it for good. */
-        switch (roll(step % 50 == 49 ? 27 : 19)) {
+        switch (roll(step % 50 == 49 ? 28 : 19)) {
         case 0: case 1: case 2: case 3: seen(at, read(fd, buffer, bytes)); break;
         case 4: seen(at, readv(fd, parts, 2)); break;
         case 5: seen(at, __read(fd, buffer, bytes)); break;
@@ -81,22 +87,31 @@ int main(int argc, char **argv) {
         case 9: lseek(fd, roll(9000), SEEK_SET); break;
         case 10: __lseek(fd, -(long)roll(50), SEEK_CUR); break;
         case 11: lseek64(fd, -(long)roll(500), SEEK_END); break;
-        case 12: write(fd, "same", 0); break;
+        case 12: written(fd, write(fd, buffer, bytes)); break;
         case 13:
             pthread_create(&thread, NULL, second, &fd);
             pthread_join(thread, NULL);
             break;
-        case 14: lseek(fd, -1, SEEK_SET); break;
+        case 14: writev(fd, parts, 0); lseek(fd, -1, SEEK_SET); break;
         case 15: read(fd, (void *)1, 10); break;
         case 16: case 17:
             close(fd);
-            fd = open(path, O_RDWR);
+            fd = open(path, O_RDWR | (bytes < 5 ? O_APPEND : 0));
+            if (bytes < 5) {
+                written(fd, write(fd, buffer, bytes));
+                close(fd);
+                fd = open(path, O_RDWR);
+            }
             break;
         case 18: ftruncate(fd, 10000); break;
         /* From here on others move it, too, or it moves unseen. */
         case 19: unseen_read(fd, bytes); break;
         case 20: syscall(SYS_lseek, fd, roll(9000), SEEK_SET); break;
-        case 21: write(fd, buffer, bytes); break;
+        case 21:
+            fcntl(fd, F_SETFL, O_APPEND);
+            written(fd, write(fd, buffer, bytes));
+            fcntl(fd, F_SETFL, 0);
+            break;
         case 22: child_reads(fd, 0); break;
         case 23: child_reads(fd, 1); break;
         case 24: {
@@ -114,6 +129,7 @@ int main(int argc, char **argv) {
             fclose(stream);
             fd = open(path, O_RDWR);
             break;
+        case 27: syscall(SYS_fcntl, fd, F_SETFL, O_APPEND); break;
         case 26: {
             int copy = fcntl(fd, F_DUPFD, 10);
             lseek(copy, roll(9000), SEEK_SET);
