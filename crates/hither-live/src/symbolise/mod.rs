@@ -5,6 +5,8 @@
 //! spread over the machine's cores. Within a module, `addr2line` reads only the compilation units
 //! of the given addresses.
 //!
+//! Of libc and the other libraries of the runtime, only function names are looked up.
+//!
 //! A wrong name is worse than none: a file with another build-id than the recorded one is not used.
 //!
 //! Where calls were inlined, the *outermost* function is named, with the line in it where the
@@ -23,6 +25,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use addr2line::Loader;
+use hither_trace::labels::is_runtime;
 
 pub use self::module::Module;
 
@@ -100,8 +103,11 @@ impl Symboliser {
         let Some(found) = find::debug_file(module, &self.debug_root, self.recorded) else {
             return locations;
         };
+        // Nobody looks for lines of libc, and to unpack its debug information (`libc6-dbg`) took half
+        // of the CPU time of a short recording: 40 of 75 ms.
+        let wants_lines = found.has_debug_info && !is_runtime(&module.path.to_string_lossy());
         // If the supplement is damaged, the names of the rest are still found.
-        let loader = found.has_debug_info.then(|| {
+        let loader = wants_lines.then(|| {
             Loader::new_with_sup(&found.path, found.supplement.as_deref())
                 .or_else(|_| Loader::new(&found.path))
                 .ok()

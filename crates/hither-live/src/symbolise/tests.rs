@@ -105,6 +105,23 @@ fn one(symboliser: &Symboliser, module: &Module, address: u64) -> SourceLocation
 }
 
 #[test]
+fn of_the_runtime_only_the_function_is_looked_up() {
+    let mut built = build("gcc", "a.c", C, &["-g", "-O1"]);
+    let (start, _) = extent(&built.module.path, "reader");
+    let asked = |module: &Module| one(&Symboliser::new(now()), module, start + 5);
+    assert!(asked(&built.module).line.is_some());
+    let libc = built.folder.path().join("libc.so.6");
+    fs::rename(&built.module.path, &libc).expect("renamed");
+    built.module.path = libc;
+    let function = Some("reader".to_owned());
+    let expected = SourceLocation {
+        function,
+        ..SourceLocation::default()
+    };
+    assert_eq!(asked(&built.module), expected);
+}
+
+#[test]
 fn debug_information_gives_function_file_and_line() {
     let built = build("gcc", "a.c", C, &["-g", "-O1"]);
     // The call of `abort` is the last instruction: its return address already belongs to the next

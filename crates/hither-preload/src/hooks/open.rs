@@ -98,6 +98,16 @@ opening! {
     __openat64_2(at: c_int, path: *const c_char, flags: c_int) -> c_int: opened(at, path, flags);
     creat(path: *const c_char, mode: c_uint) -> c_int: opened(AT_FDCWD, path, 0);
     creat64(path: *const c_char, mode: c_uint) -> c_int: opened(AT_FDCWD, path, 0);
+    mkstemp(template: *mut c_char) -> c_int: opened(AT_FDCWD, template, 0);
+    mkstemp64(template: *mut c_char) -> c_int: opened(AT_FDCWD, template, 0);
+    mkostemp(template: *mut c_char, flags: c_int) -> c_int: opened(AT_FDCWD, template, flags);
+    mkostemp64(template: *mut c_char, flags: c_int) -> c_int: opened(AT_FDCWD, template, flags);
+    mkstemps(template: *mut c_char, suffix: c_int) -> c_int: opened(AT_FDCWD, template, 0);
+    mkstemps64(template: *mut c_char, suffix: c_int) -> c_int: opened(AT_FDCWD, template, 0);
+    mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int:
+        opened(AT_FDCWD, template, flags);
+    mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int:
+        opened(AT_FDCWD, template, flags);
     fopen(path: *const c_char, mode: *const c_char) -> *mut FILE: opened_stream(path);
     fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE: opened_stream(path);
 }
@@ -118,14 +128,6 @@ macro_rules! filtered {
 }
 
 filtered! {
-    mkstemp(template: *mut c_char) -> c_int: fresh;
-    mkstemp64(template: *mut c_char) -> c_int: fresh;
-    mkostemp(template: *mut c_char, flags: c_int) -> c_int: fresh;
-    mkostemp64(template: *mut c_char, flags: c_int) -> c_int: fresh;
-    mkstemps(template: *mut c_char, suffix: c_int) -> c_int: fresh;
-    mkstemps64(template: *mut c_char, suffix: c_int) -> c_int: fresh;
-    mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int: fresh;
-    mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int: fresh;
     freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE: fresh_stream;
     freopen64(
         path: *const c_char, mode: *const c_char, stream: *mut FILE

@@ -97,6 +97,10 @@ int main(int argc, char **argv) {
     length++;
     use_and_close(open("one", O_RDONLY), "after fork");
     use_and_close(open("made", O_RDWR | O_CREAT, 0600), "made");
+    char template[] = "c/temporary-XXXXXX";
+    fd = mkstemp(template);
+    expect(write(fd, buffer, 4000) == 4000 && lseek(fd, 0, SEEK_SET) == 0, "write");
+    use_and_close(fd, "mkstemp");
     FILE *stream = fopen("three", "r");
     use(fileno(stream), "stream");
     fclose(stream);
