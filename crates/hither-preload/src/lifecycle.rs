@@ -189,7 +189,6 @@ extern "C" fn before_fork() {
 extern "C" fn in_forked_child() {
     process::forked();
     access::forked();
-    opened::forked();
     replicas::forked();
     #[cfg(feature = "pages")]
     crate::pages::forked();

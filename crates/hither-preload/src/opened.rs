@@ -16,8 +16,8 @@ use hither_sys::program_session::{ProgramSession, Pushed};
 use hither_sys::record::Words;
 use hither_sys::syscalls::{self, StatusBuffer};
 
-use crate::files;
 use crate::thread::{self, Thread};
+use crate::{files, process};
 
 /// The longest path that is defined here.
 const PATH_BYTES_MAX: usize = 2048;
@@ -79,18 +79,14 @@ impl Directory {
     }
 }
 
-/// Files that this process has defined, each at the one place that follows from its key.
-static DEFINED: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+/// Files that this process has defined, each at the one place that follows from its key: the key and
+/// the process, since the agent is to learn of each process what it uses, also after a fork.
+static DEFINED: [AtomicU64; 4096] = [const { AtomicU64::new(0) }; 4096];
 
-fn place(key: u64) -> Option<&'static AtomicU64> {
-    DEFINED.get((key >> 2) as usize % DEFINED.len())
-}
-
-/// After a fork, in the child: the agent is to learn of each process what it uses.
-pub(crate) fn forked() {
-    for place in &DEFINED {
-        place.store(0, Ordering::Relaxed);
-    }
+/// The place of a file, and what stands there if it is defined.
+fn place(key: u64) -> (Option<&'static AtomicU64>, u64) {
+    let place = DEFINED.get((key >> 2) as usize % DEFINED.len());
+    (place, key.wrapping_add(u64::from(process::last_id())))
 }
 
 /// The program has just opened `fd`, which is its own, by `path`, relative to the directory behind
@@ -150,8 +146,8 @@ impl Opened<'_> {
             return Outcome::Done;
         };
         let key = status.key();
-        let place = place(key);
-        if place.is_some_and(|place| place.load(Ordering::Relaxed) == key) {
+        let (place, mark) = place(key);
+        if place.is_some_and(|place| place.load(Ordering::Relaxed) == mark) {
             files::defined(self.fd, key);
             return Outcome::Done;
         }
@@ -165,7 +161,7 @@ impl Opened<'_> {
         if session.push(producer, record, None) == Pushed::Taken {
             files::defined(self.fd, key);
             if let Some(place) = place {
-                place.store(key, Ordering::Relaxed);
+                place.store(mark, Ordering::Relaxed);
             }
         }
         Outcome::Done
