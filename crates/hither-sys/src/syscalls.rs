@@ -168,6 +168,15 @@ pub fn open(path: &std::ffi::CStr, flags: i32) -> Result<i32, i32> {
     checked(result).map(|fd| fd as i32)
 }
 
+/// Whether this process may read a file and map it to execute it: it is there, as seen from the
+/// process's root, and on no file system that is mounted `noexec`.
+pub fn is_loadable(path: &std::ffi::CStr) -> bool {
+    let mode = (libc::R_OK | libc::X_OK) as usize;
+    let arguments = [path.as_ptr() as usize, mode, 0, 0, 0, 0];
+    // SAFETY: the path is NUL-terminated and outlives the call.
+    unsafe { syscall(libc::SYS_access, arguments) == 0 }
+}
+
 /// `close`, of a descriptor that this code opened itself.
 pub fn close(fd: i32) {
     // SAFETY: close takes no memory; the caller owns the descriptor.
@@ -520,18 +529,26 @@ pub unsafe fn read_at(fd: i32, to: *mut u8, bytes: usize, offset: u64) -> isize 
 
 /// `statx` of an open descriptor.
 pub fn status(fd: i32) -> Result<FileStatus, i32> {
+    statx(fd, c"", libc::AT_EMPTY_PATH)
+}
+
+/// `statx` of a file by its path; links are followed.
+pub fn status_of(path: &std::ffi::CStr) -> Result<FileStatus, i32> {
+    statx(libc::AT_FDCWD, path, 0)
+}
+
+fn statx(at: i32, path: &std::ffi::CStr, flags: i32) -> Result<FileStatus, i32> {
     let mut buffer = std::mem::MaybeUninit::<libc::statx>::zeroed();
-    let flags = (libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC) as usize;
     let mask = (libc::STATX_BASIC_STATS | libc::STATX_BTIME) as usize;
     let arguments = [
-        fd as usize,
-        c"".as_ptr() as usize,
-        flags,
+        at as usize,
+        path.as_ptr() as usize,
+        (flags | libc::AT_STATX_DONT_SYNC) as usize,
         mask,
         buffer.as_mut_ptr() as usize,
         0,
     ];
-    // SAFETY: the empty path is NUL-terminated and the buffer is one statx long.
+    // SAFETY: the path is NUL-terminated and the buffer is one statx long.
     checked(unsafe { syscall(libc::SYS_statx, arguments) })?;
     // SAFETY: zeroed memory is a valid statx, and the kernel filled it.
     let status = unsafe { buffer.assume_init() };
