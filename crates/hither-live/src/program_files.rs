@@ -63,7 +63,7 @@ impl ProgramFiles {
                 birth_ns,
             },
             path: PathBuf::from(OsStr::from_bytes(path)),
-            thread: (!ring.other_pid_namespace).then_some((ring.pid, ring.tid)),
+            thread: ring.namespace.is_own().then_some((ring.pid, ring.tid)),
         };
         let before = self.known.insert(file, known);
         Some((file, before.is_none().then_some(size)))

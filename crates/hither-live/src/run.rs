@@ -394,9 +394,7 @@ impl RunLoop {
         } = state;
         let mut take = |ring: &RingInfo, record: Record<'_>| {
             let is_new_image = match record {
-                Record::Process {
-                    parent, exe, args, ..
-                } => streams.announced(ring, parent, exe, args).is_some(),
+                Record::Process { .. } => streams.on_record(ring, &record).is_some(),
                 Record::Site { .. } | Record::Module { .. } => {
                     return definitions.on_record(&record);
                 }

@@ -6,6 +6,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use hither_preload::signature::{Caller, Walker, modules_changed, prepare};
+use hither_sys::pid_namespace::PidNamespace;
 use hither_sys::process::monotonic_ns;
 use hither_sys::program_session::ProgramSession;
 use hither_sys::record::{ConstructKind, Op, Record};
@@ -81,7 +82,7 @@ fn signatures(criterion: &mut Criterion) {
 fn pushing(criterion: &mut Criterion) {
     let mut session = Session::create(SessionOptions::default()).expect("a session");
     let attached = ProgramSession::open(session.name().as_bytes()).expect("attached");
-    let mut producer = attached.claim(1, 1).expect("a ring");
+    let mut producer = attached.claim(1, 1, PidNamespace::OWN).expect("a ring");
     let mut since = 0;
     criterion.bench_function("record and push", |bencher| {
         bencher.iter(|| {

@@ -53,16 +53,12 @@ pub(crate) fn start() -> bool {
 }
 
 /// Sets up what is needed before anything is recorded.
-#[cfg_attr(
-    not(feature = "pages"),
-    expect(unused_variables, reason = "only regions need to know what is wanted")
-)]
 fn attached(session: &'static ProgramSession) {
     real::find_all();
     signature::prepare();
     files::TABLE.open();
     exec_environment::remember();
-    process::prepare();
+    process::prepare(session);
     // The fork page tells every kind of fork, but only when somebody looks; a child of `vfork` must
     // not be the first to look. SAFETY: the handler only does what every hook does.
     unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_forked_child)) };
@@ -183,11 +179,16 @@ pub(crate) fn before_exec() {
 }
 
 extern "C" fn before_fork() {
+    // A process that was itself made without this handler learns of it before its children.
+    process::notice_fork();
     all_shared();
 }
 
 extern "C" fn in_forked_child() {
-    process::forked();
+    // A program that has confined itself may not be allowed to ask whose child it is.
+    if session::is_attached() {
+        process::forked();
+    }
     access::forked();
     replicas::forked();
     #[cfg(feature = "pages")]

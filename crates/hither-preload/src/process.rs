@@ -7,13 +7,25 @@
 
 use std::ffi::{CStr, c_char};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 
+use hither_sys::pid_namespace::PidNamespace;
+use hither_sys::program_session::ProgramSession;
 use hither_sys::{syscalls, this_process};
 
 /// Holds [`NOT_FORKED`] until a fork wipes it.
 static FORK_PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
 static PID: AtomicU32 = AtomicU32::new(0);
+
+/// The number of the program image in the session; 0 where it has none yet.
+static IMAGE: AtomicU32 = AtomicU32::new(0);
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// The pid namespace of this process, and the inode number of the agent's.
+static NAMESPACE: AtomicU32 = AtomicU32::new(0);
+static AGENTS_NAMESPACE: AtomicU64 = AtomicU64::new(0);
 
 const NOT_FORKED: u32 = 1;
 
@@ -27,7 +39,9 @@ const ARGUMENTS_BYTES_MAX: usize = 1024;
 
 /// Notes the process id and the arguments, and sets the fork page up. To be called once, when the
 /// process attaches to a session.
-pub(crate) fn prepare() {
+pub(crate) fn prepare(session: &ProgramSession) {
+    NAMESPACE.store(session.pid_namespace().bits(), Ordering::Relaxed);
+    AGENTS_NAMESPACE.store(session.agents_pid_namespace(), Ordering::Relaxed);
     set_id();
     read_arguments();
     prepare_fork_page();
@@ -45,10 +59,56 @@ pub(crate) fn id() -> u32 {
     last_id()
 }
 
+/// What tells a process from others.
+#[derive(Clone, Copy)]
+pub(crate) struct Identity {
+    /// The number of its program image in the session.
+    pub(crate) image: u32,
+    /// Whether it was forked, and runs the program that its parent does.
+    pub(crate) forked: bool,
+    /// The pid namespace of its id.
+    pub(crate) namespace: PidNamespace,
+}
+
+/// The identity of this process, which has the id `pid` and a parent with the id `parent`.
+pub(crate) fn identity(session: &ProgramSession, pid: u32, parent: u32) -> Identity {
+    if pid != last_id() {
+        // The child of a `vfork`: its parent's memory says nothing of it.
+        return Identity {
+            image: session.next_image(),
+            forked: true,
+            namespace: namespace_of_child(parent),
+        };
+    }
+    let next = |image: u32| (image == 0).then(|| session.next_image());
+    let _ = IMAGE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    Identity {
+        image: IMAGE.load(Ordering::Relaxed),
+        forked: FORKED.load(Ordering::Relaxed),
+        namespace: namespace(),
+    }
+}
+
+fn namespace() -> PidNamespace {
+    PidNamespace::from_bits(NAMESPACE.load(Ordering::Relaxed))
+}
+
+/// The pid namespace of this process, the child of the one that the memory tells of. It is another
+/// one (`unshare`, `setns`, `clone`) only if the parent has no id in it.
+fn namespace_of_child(parent: u32) -> PidNamespace {
+    match parent {
+        0 => PidNamespace::of_this_process(AGENTS_NAMESPACE.load(Ordering::Relaxed)),
+        _ => namespace(),
+    }
+}
+
 /// After a fork, in the child.
 pub(crate) fn forked() {
-    set_id();
-    notice_fork();
+    // SAFETY: as in `notice_fork`.
+    if let Some(page) = unsafe { FORK_PAGE.load(Ordering::Acquire).as_ref() } {
+        page.store(NOT_FORKED, Ordering::Relaxed);
+    }
+    became_child();
 }
 
 /// Notices that this process is a fork of the one that attached.
@@ -67,10 +127,20 @@ pub(crate) fn notice_fork() {
 #[cold]
 fn after_fork(page: &AtomicU32) {
     page.store(NOT_FORKED, Ordering::Relaxed);
-    // Threads compare this with the process that they claimed their ring in.
+    became_child();
+}
+
+fn became_child() {
+    NAMESPACE.store(
+        namespace_of_child(syscalls::parent_pid()).bits(),
+        Ordering::Relaxed,
+    );
+    FORKED.store(true, Ordering::Relaxed);
+    IMAGE.store(0, Ordering::Relaxed);
     set_id();
 }
 
+/// Threads compare this with the process that they claimed their ring in.
 fn set_id() {
     PID.store(syscalls::pid(), Ordering::Relaxed);
 }

@@ -252,14 +252,17 @@ fn claim(session: &ProgramSession, patience: &mut u32) -> Option<Producer> {
         *patience -= 1;
         return None;
     }
-    let (pid, tid) = (syscalls::pid(), syscalls::tid());
-    let Some(mut producer) = session.claim(pid, tid) else {
+    let (pid, tid, parent) = (syscalls::pid(), syscalls::tid(), syscalls::parent_pid());
+    let identity = process::identity(session, pid, parent);
+    let Some(mut producer) = session.claim(pid, tid, identity.namespace) else {
         *patience = SKIPPED_WITHOUT_RING;
         return None;
     };
     let record = Record::Process {
         pid,
-        parent: syscalls::parent_pid(),
+        parent,
+        image: identity.image,
+        forked: identity.forked,
         time_ns: monotonic_ns(),
         exe: this_process::exe(),
         args: process::arguments(),

@@ -14,7 +14,7 @@
 //! What the agent asks of the kernel:
 //!
 //! - [`process`]: processes, signals and clocks; [`process_tree`]: what programs read
-//!   from storage; [`cgroup`]: memory limits;
+//!   from storage; [`pid_namespace`]: whose process numbers are whose; [`cgroup`]: memory limits;
 //! - [`machine`]: memory nodes and pages; [`memory_probe`]: what memory accesses and page moves
 //!   cost;
 //! - [`page_sampling`]: who uses which page. The samples come as [`page_faults`]. The [`samplers`]
@@ -42,6 +42,7 @@ pub mod page_cache;
 pub mod page_faults;
 mod page_moves;
 pub mod page_sampling;
+pub mod pid_namespace;
 mod plausible;
 pub mod pmu;
 pub mod private_folder;

@@ -29,6 +29,30 @@ pub fn cpu_ns_of(pid: u32) -> u64 {
     clock_ns(!(pid as i32) << 3 | CPUCLOCK_SCHED)
 }
 
+/// Whether a process runs that had started at a time of [`monotonic_ns`]: its number may be another
+/// one's since. One that has ended and was not waited for does not run.
+pub fn was_started_by(pid: u32, time_ns: u64) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // SAFETY: it takes no memory.
+    let ticks_a_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    // The kernel counts from the boot, and while the machine sleeps too.
+    let asleep_ns = clock_ns(libc::CLOCK_BOOTTIME).saturating_sub(monotonic_ns());
+    let tick_ns = 1_000_000_000 / u64::try_from(ticks_a_second).unwrap_or(100).max(1);
+    started_ticks(&stat)
+        .is_some_and(|ticks| ticks.saturating_mul(tick_ns) <= time_ns.saturating_add(asleep_ns))
+}
+
+/// When a process started, by its line in /proc/PID/stat (proc_pid_stat(5)); `None` if it has
+/// ended.
+fn started_ticks(stat: &str) -> Option<u64> {
+    // The state follows the name, which is in parentheses and may have any characters.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split(' ');
+    let state = fields.next()?;
+    let started = fields.nth(18)?.parse().ok()?;
+    (!matches!(state, "Z" | "X")).then_some(started)
+}
+
 /// Bytes that this process's children had read from storage, and theirs: those that have ended and
 /// were waited for.
 pub fn children_read_bytes() -> u64 {
@@ -224,6 +248,26 @@ mod tests {
         // The kernel keeps it if the main thread blocks signals, as it does while it starts a
         // thread: it may come when this test is over.
         std::mem::forget(reaction);
+    }
+
+    #[test]
+    fn a_process_that_started_later_or_has_ended_is_not_the_one_that_is_meant() {
+        let before_ns = monotonic_ns();
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        let mut child = Command::new("sleep").arg("100").spawn().expect("sleep");
+        let pid = child.id();
+        assert!(was_started_by(std::process::id(), before_ns));
+        assert!(was_started_by(pid, monotonic_ns()));
+        assert!(!was_started_by(pid, before_ns), "another one's number");
+        child.kill().expect("killed");
+        wait_until_ended(pid);
+        assert!(!was_started_by(pid, monotonic_ns()), "a zombie");
+        child.wait().expect("waited for");
+        assert!(!was_started_by(pid, monotonic_ns()));
+        let named = "7 (a) S b) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 400 20";
+        assert_eq!(started_ticks(named), Some(400));
+        assert_eq!(started_ticks(&named.replace(") R", ") Z")), None);
+        assert_eq!(started_ticks(""), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use crate::bind_requests::BindRequestReceiver;
 use crate::page_sampling::UserfaultfdOffer;
+use crate::pid_namespace::{NAMESPACE_BITS, PidNamespace};
 use crate::record::{ACCESS_WORDS, FRAMES_MAX, Op, Record, WORDS_MAX, Words};
 use crate::replica::view::View;
 use crate::ring::Ring;
@@ -21,29 +22,42 @@ use crate::userfaultfd_offers::PendingOffer;
 /// events.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Marks an owner whose ids belong to another pid namespace than the agent's, which cannot look it
-/// up.
-pub(crate) const OTHER_PID_NAMESPACE: u64 = 1 << 63;
+/// Linux has no more bits in a process or thread id (`PID_MAX_LIMIT`).
+const PID_BITS: u32 = 22;
 
-pub(crate) fn pack_owner(pid: u32, tid: u32, other_pid_namespace: bool) -> u64 {
-    u64::from(pid & 0x7fff_ffff) << 32
-        | u64::from(tid)
-        | if other_pid_namespace {
-            OTHER_PID_NAMESPACE
-        } else {
-            0
-        }
+const _: () = assert!(2 * PID_BITS + NAMESPACE_BITS == u64::BITS);
+
+/// The owner of a ring: a thread, its process, and the pid namespace of both numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) namespace: PidNamespace,
 }
 
-pub(crate) fn unpack_owner(owner: u64) -> (u32, u32) {
-    ((owner >> 32) as u32 & 0x7fff_ffff, owner as u32)
+impl Owner {
+    pub(crate) fn pack(self) -> u64 {
+        let id = |id: u32| u64::from(id & ((1 << PID_BITS) - 1));
+        let namespace = u64::from(self.namespace.bits());
+        namespace << (2 * PID_BITS) | id(self.pid) << PID_BITS | id(self.tid)
+    }
+
+    pub(crate) fn unpack(owner: u64) -> Owner {
+        let id = |owner: u64| owner as u32 & ((1 << PID_BITS) - 1);
+        Owner {
+            pid: id(owner >> PID_BITS),
+            tid: id(owner),
+            namespace: PidNamespace::from_bits((owner >> (2 * PID_BITS)) as u32),
+        }
+    }
 }
 
 /// A session that this process can record into.
 #[derive(Debug)]
 pub struct ProgramSession {
     segment: Segment,
-    other_pid_namespace: bool,
+    /// Of the process that attached; a forked child may be in another one.
+    pid_namespace: PidNamespace,
 }
 
 impl ProgramSession {
@@ -55,14 +69,32 @@ impl ProgramSession {
         if seccomp::filter_count() > name.filters {
             return None;
         }
-        let segment = Segment::attach(name.id, name.nonce)?;
-        let agent_namespace = segment.header().pid_namespace.load(Ordering::Relaxed);
-        let other_pid_namespace = agent_namespace != segment::pid_namespace();
-        let attached = ProgramSession {
+        let (segment, maker) = Segment::attach(name.id, name.nonce)?;
+        let mut attached = ProgramSession {
             segment,
-            other_pid_namespace,
+            pid_namespace: PidNamespace::OWN,
         };
+        // The agent has its own number in its own namespace only. This costs no system call.
+        if maker != attached.segment.header().agent.load(Ordering::Relaxed) {
+            attached.pid_namespace = PidNamespace::of_this_process(attached.agents_pid_namespace());
+        }
         attached.recording().then_some(attached)
+    }
+
+    /// The pid namespace in which this process attached.
+    pub fn pid_namespace(&self) -> PidNamespace {
+        self.pid_namespace
+    }
+
+    /// The inode number of the agent's pid namespace.
+    pub fn agents_pid_namespace(&self) -> u64 {
+        self.segment.header().pid_namespace.load(Ordering::Relaxed)
+    }
+
+    /// A number for a program image that no other one of the session has. It is not 0.
+    pub fn next_image(&self) -> u32 {
+        let images = &self.segment.header().images;
+        images.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
     /// Whether the agent still takes events.
@@ -151,13 +183,11 @@ impl ProgramSession {
     /// namespace, whose id means another process to the agent.
     #[inline]
     pub fn bind_requests(&self) -> Option<BindRequestReceiver<'_>> {
-        match self.other_pid_namespace {
-            true => None,
-            false => self
-                .segment
-                .bind_request_queue()
-                .map(BindRequestReceiver::new),
+        if !self.pid_namespace.is_own() {
+            return None;
         }
+        let queue = self.segment.bind_request_queue();
+        queue.map(BindRequestReceiver::new)
     }
 
     /// Replicas of files' blocks, where the agent has any and this process may see them. Opens
@@ -165,7 +195,7 @@ impl ProgramSession {
     pub fn replicas(&self) -> Option<View> {
         let header = self.segment.header();
         let packed = header.replicas.load(Ordering::Acquire);
-        if self.other_pid_namespace || packed == 0 {
+        if !self.pid_namespace.is_own() || packed == 0 {
             return None;
         }
         let nonce = header.replicas_nonce.load(Ordering::Relaxed);
@@ -174,7 +204,7 @@ impl ProgramSession {
 
     /// Whether the agent wants a userfaultfd of this process; not of one in another pid namespace.
     pub fn sampling(&self) -> bool {
-        !self.other_pid_namespace && self.segment.header().sampling.load(Ordering::Relaxed) != 0
+        self.pid_namespace.is_own() && self.segment.header().sampling.load(Ordering::Relaxed) != 0
     }
 
     /// Offers a descriptor to the agent. `None` if too many offers are pending.
@@ -203,11 +233,16 @@ impl ProgramSession {
             .fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes a free ring for thread `tid` of process `pid`. `None` if there is none or memory is
-    /// short; the caller reports the accesses that it cannot record with
-    /// [`ProgramSession::count_no_ring`].
-    pub fn claim(&self, pid: u32, tid: u32) -> Option<Producer> {
-        let owner = pack_owner(pid, tid, self.other_pid_namespace);
+    /// Takes a free ring for thread `tid` of process `pid`, by their numbers in `namespace`. `None`
+    /// if there is none or memory is short; the caller reports the accesses that it cannot record
+    /// with [`ProgramSession::count_no_ring`].
+    pub fn claim(&self, pid: u32, tid: u32, namespace: PidNamespace) -> Option<Producer> {
+        let owner = Owner {
+            pid,
+            tid,
+            namespace,
+        };
+        let owner = owner.pack();
         let header = self.segment.header();
         for index in 0..self.segment.rings() {
             let ring = self.segment.ring(index)?;

@@ -113,8 +113,13 @@ pub enum Record<'a> {
     Process {
         /// Process id.
         pid: u32,
-        /// Parent's process id.
+        /// Parent's process id; 0 if it is in another pid namespace.
         parent: u32,
+        /// The same for all threads of one program image, and for no other image of the session:
+        /// process ids are used again.
+        image: u32,
+        /// A fork of a process that recorded, and not a program that an exec has started.
+        forked: bool,
         /// CLOCK_MONOTONIC, in nanoseconds.
         time_ns: u64,
         /// Path of the program.
@@ -130,14 +135,19 @@ pub enum Record<'a> {
         pid: u32,
         /// CLOCK_MONOTONIC, in nanoseconds.
         time_ns: u64,
-        /// The program as given, or as found along PATH.
+        /// The program as given.
         path: &'a [u8],
+        /// The program cannot load the recorder: the root of the process (chroot, a mount
+        /// namespace) does not have the library.
+        hidden: bool,
     },
     /// The last [`Record::Exec`] of this process failed.
     ExecFailed {
         /// Process id.
         pid: u32,
     },
+    /// The process has set up an io_uring: what it reads and writes by it is not seen.
+    IoUring,
     /// Memory that the program got: an allocation of at least the session's `region_min` bytes. No
     /// part of it is in another region: such regions ended before.
     Region {
@@ -290,6 +300,7 @@ const REGION_END: u8 = 9;
 const BOUND: u8 = 10;
 const CONSTRUCT: u8 = 11;
 const AT: u8 = 12;
+const IO_URING: u8 = 13;
 
 /// In the payload of a [`Record::Bound`], beside the error number.
 const SITE_BOUND: u32 = 1 << 31;
@@ -376,12 +387,18 @@ impl<'a> Record<'a> {
             | Record::Site { .. }
             | Record::Module { .. }
             | Record::Process { .. } => self.encode_definition(&mut writer),
-            Record::Exec { pid, time_ns, path } => {
+            Record::Exec {
+                pid,
+                time_ns,
+                path,
+                hidden,
+            } => {
                 writer.word(time_ns);
                 writer.bytes(path, STRING_BYTES_MAX);
-                (EXEC, 0, pid)
+                (EXEC, u8::from(hidden), pid)
             }
             Record::ExecFailed { pid } => (EXEC_FAILED, 0, pid),
+            Record::IoUring => (IO_URING, 0, 0),
             Record::Region {
                 start,
                 length,
@@ -486,16 +503,18 @@ impl<'a> Record<'a> {
             Record::Process {
                 pid,
                 parent,
+                image,
+                forked,
                 time_ns,
                 exe,
                 args,
             } => {
-                writer.word(u64::from(parent));
+                writer.word(u64::from(parent) | u64::from(image) << 32);
                 writer.word(time_ns);
                 // Both at their limits still fit: 6 header words, 384 and 128 of payload.
                 writer.bytes(exe, 3072);
                 writer.bytes(args, ARGS_BYTES_MAX);
-                (PROCESS, 0, pid)
+                (PROCESS, u8::from(forked), pid)
             }
             _ => (0, 0, 0),
         }
@@ -545,19 +564,26 @@ impl<'a> Record<'a> {
                 build_id: reader.bytes()?,
                 path: reader.bytes()?,
             },
-            PROCESS => Record::Process {
-                pid: b,
-                parent: u32::try_from(reader.word()?).ok()?,
-                time_ns: reader.word()?,
-                exe: reader.bytes()?,
-                args: reader.bytes()?,
-            },
+            PROCESS => {
+                let ids = reader.word()?;
+                Record::Process {
+                    pid: b,
+                    parent: ids as u32,
+                    image: (ids >> 32) as u32,
+                    forked: a != 0,
+                    time_ns: reader.word()?,
+                    exe: reader.bytes()?,
+                    args: reader.bytes()?,
+                }
+            }
             EXEC => Record::Exec {
                 pid: b,
                 time_ns: reader.word()?,
                 path: reader.bytes()?,
+                hidden: a != 0,
             },
             EXEC_FAILED => Record::ExecFailed { pid: b },
+            IO_URING => Record::IoUring,
             REGION => Record::Region {
                 start: reader.word()?,
                 length: reader.word()?,

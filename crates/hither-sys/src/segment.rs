@@ -18,7 +18,7 @@ use crate::userfaultfd_offers::Offers;
 pub(crate) const PAGE: usize = 4096;
 
 /// "hither" and the layout's version; a preload library of another version stays out.
-pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x0a");
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x0b");
 
 /// The session recorder takes events.
 pub(crate) const RECORDING: u32 = 1;
@@ -49,8 +49,12 @@ pub(crate) struct Header {
     pub(crate) claims: AtomicU64,
     /// Accesses by threads that found no free ring.
     pub(crate) no_ring: AtomicU64,
-    /// Inode of the agent's pid namespace: elsewhere the ids mean nothing to it.
+    /// The agent's process, and the inode of its pid namespace: elsewhere the ids mean nothing to
+    /// it.
+    pub(crate) agent: AtomicU32,
     pub(crate) pid_namespace: AtomicU64,
+    /// Counts program images.
+    pub(crate) images: AtomicU32,
     /// The smallest allocation that is a region, in bytes; 0 where allocations are not tracked and
     /// no bind requests are made.
     pub(crate) region_min: AtomicU64,
@@ -213,9 +217,10 @@ impl Segment {
         Ok((id, segment))
     }
 
-    /// Attaches the segment of this number, which holds this nonce.
-    pub(crate) fn attach(id: Id, nonce: u64) -> Option<Segment> {
-        let bytes = shared_memory::bytes(id).ok()?;
+    /// Attaches the segment of this number, which holds this nonce. Returns its maker, too, as
+    /// [`shared_memory::Status`] has it.
+    pub(crate) fn attach(id: Id, nonce: u64) -> Option<(Segment, u32)> {
+        let shared_memory::Status { bytes, maker } = shared_memory::status(id).ok()?;
         // The smallest possible one, for its header.
         let layout = Layout::new(1, PAGE / 8).filter(|layout| layout.bytes() <= bytes)?;
         let base = shared_memory::attach(id).ok()?;
@@ -231,7 +236,7 @@ impl Segment {
         // The size is the kernel's and stays; what the header says is anybody's.
         segment.layout = Some(layout).filter(|layout| layout.bytes() <= bytes)?;
         segment.exclude_from_dumps();
-        Some(segment)
+        Some((segment, maker))
     }
 
     /// A crash of the program should not write a gigabyte of rings into its core file. Failure is
@@ -344,14 +349,4 @@ pub(crate) fn populate(start: *mut u8, length: usize) -> bool {
         }),
         Err(_) => false,
     }
-}
-
-/// Inode number of this process's pid namespace, 0 if /proc does not say.
-pub(crate) fn pid_namespace() -> u64 {
-    let Ok(fd) = syscalls::open(c"/proc/self/ns/pid", libc::O_RDONLY) else {
-        return 0;
-    };
-    let inode = syscalls::status(fd).map_or(0, |status| status.inode);
-    syscalls::close(fd);
-    inode
 }

@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::bind_requests::BindRequestSender;
 use crate::page_sampling::{SamplingError, UserfaultfdOffer};
+use crate::pid_namespace::{self, ForeignProcesses, PidNamespace};
 use crate::plausible::{TRANSFER_BYTES_MAX, is_plausible};
 use crate::process::monotonic_ns;
-use crate::program_session::{OTHER_PID_NAMESPACE, unpack_owner};
+use crate::program_session::Owner;
 use crate::record::{FRAMES_MAX, Record, WORDS_MAX, Words};
 use crate::ring::{Popped, Ring};
 use crate::seccomp;
@@ -97,9 +98,9 @@ pub struct RingInfo {
     pub pid: u32,
     /// The thread that claimed it.
     pub tid: u32,
-    /// Its ids are of another pid namespace than ours (a container): here they name no process, or
-    /// another one.
-    pub other_pid_namespace: bool,
+    /// The pid namespace of both. In another one than ours (a container) they name no process of
+    /// ours, or another one.
+    pub namespace: PidNamespace,
     /// Counts the owners that this ring has had: index and generation name one owner.
     pub generation: u64,
 }
@@ -141,6 +142,8 @@ pub struct Session {
     /// CLOCK_MONOTONIC when it was created.
     created_ns: u64,
     buffer: Box<Words>,
+    /// To know who has ended in other pid namespaces.
+    foreign: ForeignProcesses,
 }
 
 impl Session {
@@ -186,6 +189,7 @@ impl Session {
             past: Lost::default(),
             created_ns: monotonic_ns(),
             buffer: Box::new([0; WORDS_MAX]),
+            foreign: ForeignProcesses::default(),
         })
     }
 
@@ -212,8 +216,9 @@ impl Session {
     }
 
     /// Frees the rings whose thread is gone: it has ended, or has claimed a newer ring since
-    /// (exec). Their content goes to `sink`. It reads /proc once for each ring; a few calls a
-    /// second are enough.
+    /// (exec). Their content goes to `sink`. It reads /proc once for each ring, and the list of all
+    /// processes where some are in another pid namespace; a few calls a second are enough. A ring
+    /// in another namespace is held until its process has ended.
     pub fn reap(&mut self, mut sink: impl FnMut(&RingInfo, Record<'_>)) -> usize {
         let mut newest: HashMap<u64, u64> = HashMap::new();
         let claims: Vec<(usize, u64, u64)> = (0..self.rings_used())
@@ -221,26 +226,41 @@ impl Session {
                 let control = self.ring(index)?.control;
                 let owner = control.owner.load(Ordering::Acquire);
                 let sequence = control.sequence.load(Ordering::Relaxed);
-                // Owners in another pid namespace cannot be looked up here; a sequence of 0 is a
-                // claim in the making.
-                (owner != 0 && owner & OTHER_PID_NAMESPACE == 0 && sequence != 0)
-                    .then_some((index, owner, sequence))
+                // A sequence of 0 is a claim in the making.
+                (owner != 0 && sequence != 0).then_some((index, owner, sequence))
             })
             .collect();
         for &(_, owner, sequence) in &claims {
             let entry = newest.entry(owner).or_default();
             *entry = sequence.max(*entry);
         }
+        let is_foreign = |&(_, owner, _): &_| !Owner::unpack(owner).namespace.is_own();
+        if claims.iter().any(is_foreign) {
+            self.foreign.update();
+        }
         let mut records = 0;
         for (index, owner, sequence) in claims {
-            let (pid, tid) = unpack_owner(owner);
             let superseded = newest.get(&owner).is_some_and(|&newest| newest > sequence);
-            if superseded || !Path::new(&format!("/proc/{pid}/task/{tid}")).exists() {
+            if superseded || !self.exists(Owner::unpack(owner)) {
                 records += self.drain_ring(index, &mut sink);
                 self.recycle(index);
             }
         }
         records
+    }
+
+    /// Whether a thread exists; of one in another pid namespace, whether its process did when they
+    /// were looked at.
+    fn exists(&self, owner: Owner) -> bool {
+        let Owner {
+            pid,
+            tid,
+            namespace,
+        } = owner;
+        match namespace.is_own() {
+            true => Path::new(&format!("/proc/{pid}/task/{tid}")).exists(),
+            false => self.foreign.number_here(namespace, pid).is_some(),
+        }
     }
 
     /// Where to post bind requests, if the session tracks regions.
@@ -363,12 +383,12 @@ impl Session {
         if owner == 0 {
             return 0;
         }
-        let (pid, tid) = unpack_owner(owner);
+        let owner = Owner::unpack(owner);
         let info = RingInfo {
             index,
-            pid,
-            tid,
-            other_pid_namespace: owner & OTHER_PID_NAMESPACE != 0,
+            pid: owner.pid,
+            tid: owner.tid,
+            namespace: owner.namespace,
             generation: ring.control.generation.load(Ordering::Relaxed),
         };
         let mut latest_ns = 0;
@@ -440,7 +460,8 @@ fn fill(segment: &Segment, layout: Layout, options: &SessionOptions, nonce: u64)
     set32(&header.rings, options.rings as u32);
     set32(&header.ring_words, (layout.ring_bytes() / 8) as u32);
     set32(&header.frames_max, options.frames_max as u32);
-    set64(&header.pid_namespace, segment::pid_namespace());
+    set32(&header.agent, std::process::id());
+    set64(&header.pid_namespace, pid_namespace::own_inode());
     set64(&header.region_min, options.region_min);
     let block_bits = options.block_bytes.checked_ilog2().unwrap_or(0);
     set32(&header.block_bits, block_bits);
@@ -480,6 +501,7 @@ mod tests {
             pid,
             time_ns: 1,
             path: b"/bin/true",
+            hidden: false,
         }
     }
 
@@ -497,8 +519,8 @@ mod tests {
         let mut session = session(4, 4096);
         let attached = attach(&session).expect("attached");
         assert_eq!(attached.frames_max(), 16);
-        let mut one = attached.claim(10, 11).expect("a ring");
-        let mut two = attached.claim(10, 12).expect("a ring");
+        let mut one = attached.claim(10, 11, PidNamespace::OWN).expect("a ring");
+        let mut two = attached.claim(10, 12, PidNamespace::OWN).expect("a ring");
         assert_eq!(attached.push_record(&mut one, &exec(1)), Pushed::Taken);
         assert_eq!(attached.push_record(&mut two, &exec(2)), Pushed::Taken);
         let seen = drained(&mut session);
@@ -516,8 +538,13 @@ mod tests {
         let mut session = session(1, 4096);
         let attached = attach(&session).expect("attached");
         for round in 0..5 {
-            let mut producer = attached.claim(1, round + 1).expect("the only ring");
-            assert!(attached.claim(1, 99).is_none(), "no second ring");
+            let mut producer = attached
+                .claim(1, round + 1, PidNamespace::OWN)
+                .expect("the only ring");
+            assert!(
+                attached.claim(1, 99, PidNamespace::OWN).is_none(),
+                "no second ring"
+            );
             attached.push_record(&mut producer, &exec(round));
             attached.release(producer);
             let seen = drained(&mut session);
@@ -533,7 +560,7 @@ mod tests {
     fn a_full_ring_counts_what_it_drops() {
         let mut session = session(1, 4096);
         let attached = attach(&session).expect("attached");
-        let mut producer = attached.claim(1, 1).expect("a ring");
+        let mut producer = attached.claim(1, 1, PidNamespace::OWN).expect("a ring");
         let access = Record::Access {
             op: crate::record::Op::Read,
             flags: 0,
@@ -569,7 +596,7 @@ mod tests {
     fn what_a_program_writes_over_is_refused_and_counted() {
         let mut session = session(1, 4096);
         let attached = attach(&session).expect("attached");
-        let mut producer = attached.claim(1, 1).expect("a ring");
+        let mut producer = attached.claim(1, 1, PidNamespace::OWN).expect("a ring");
         let access = |time_ns, length| Record::Access {
             op: crate::record::Op::Read,
             flags: 0,
@@ -613,9 +640,11 @@ mod tests {
         let mut session = session(8, 1 << 20);
         let attached = attach(&session).expect("attached");
         let (pid, tid) = (raw_pid(), crate::syscalls::tid());
-        let mut old_image = attached.claim(pid, tid).expect("a ring");
-        let mut alive = attached.claim(pid, tid).expect("a ring");
-        let mut dead = attached.claim(pid, 0x3fff_ffff).expect("a ring");
+        let mut old_image = attached.claim(pid, tid, PidNamespace::OWN).expect("a ring");
+        let mut alive = attached.claim(pid, tid, PidNamespace::OWN).expect("a ring");
+        let mut dead = attached
+            .claim(pid, 0x3f_ffff, PidNamespace::OWN)
+            .expect("a ring");
         for value in 0..10_000 {
             attached.push_record(&mut dead, &exec(value));
         }
@@ -704,7 +733,7 @@ mod tests {
         .expect("a session");
         let attached = attach(&session).expect("attached");
         assert_eq!((attached.region_min(), attached.files()), (1 << 20, false));
-        let mut producer = attached.claim(1, 1).expect("a ring");
+        let mut producer = attached.claim(1, 1, PidNamespace::OWN).expect("a ring");
         let region = Record::Region {
             start: 1,
             length: 2,
@@ -723,9 +752,13 @@ mod tests {
         assert_eq!((seen, session.lost().regions), (1, 1));
         assert!(attached.bind_requests().is_some());
         // Of another pid namespace, where this process's number is another's.
-        let namespace = &session.segment.header().pid_namespace;
-        namespace.fetch_add(1, Ordering::Relaxed);
+        let header = session.segment.header();
+        header.agent.store(0, Ordering::Relaxed);
         let attached = attach(&session).expect("attached");
+        assert!(attached.pid_namespace().is_own(), "by its inode");
+        header.pid_namespace.fetch_add(1, Ordering::Relaxed);
+        let attached = attach(&session).expect("attached");
+        assert!(!attached.pid_namespace().is_own());
         assert!(attached.bind_requests().is_none());
     }
 

@@ -55,9 +55,19 @@ fn explain(error: i32, bytes: usize) -> io::Error {
     io::Error::new(kind, problem)
 }
 
-/// The size of a segment, rounded up to whole pages. An error if there is none of this number in
-/// this IPC namespace, or this process may not read it.
-pub(crate) fn bytes(id: Id) -> Result<usize, i32> {
+/// What the kernel says of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Status {
+    /// Its size, rounded up to whole pages.
+    pub(crate) bytes: usize,
+    /// The process that made it, by its number in this process's pid namespace; 0 if it has none
+    /// there. (Before Linux 4.17 it is the number in that process's own namespace.)
+    pub(crate) maker: u32,
+}
+
+/// Asks about a segment. An error if there is none of this number in this IPC namespace, or this
+/// process may not read it.
+pub(crate) fn status(id: Id) -> Result<Status, i32> {
     let mut about = std::mem::MaybeUninit::<libc::shmid_ds>::zeroed();
     let arguments = [
         id as usize,
@@ -73,7 +83,11 @@ pub(crate) fn bytes(id: Id) -> Result<usize, i32> {
         return Err(-result as i32);
     }
     // SAFETY: zeroed memory is a valid shmid_ds, and the kernel has filled it.
-    Ok(unsafe { about.assume_init() }.shm_segsz)
+    let about = unsafe { about.assume_init() };
+    Ok(Status {
+        bytes: about.shm_segsz,
+        maker: about.shm_cpid as u32,
+    })
 }
 
 /// Attaches all of a segment.
@@ -117,7 +131,9 @@ mod tests {
     #[test]
     fn a_segment_is_gone_with_its_last_user() {
         let (id, first) = create(10_000).expect("made");
-        assert_eq!(bytes(id), Ok(10_000));
+        let maker = std::process::id();
+        let bytes = 10_000;
+        assert_eq!(status(id), Ok(Status { bytes, maker }));
         // Marked for removal, and to be had all the same.
         let second = attach(id).expect("attached");
         // SAFETY: the segment is longer than that, and zeroed.
@@ -130,10 +146,10 @@ mod tests {
         assert_eq!(unsafe { first.wrapping_add(9_999).read_volatile() }, 0);
         // SAFETY: attached there.
         unsafe { detach(first) };
-        assert!(bytes(id).is_ok(), "one is left");
+        assert!(status(id).is_ok(), "one is left");
         // SAFETY: as above.
         unsafe { detach(second) };
-        assert_eq!(bytes(id), Err(libc::EINVAL));
+        assert_eq!(status(id), Err(libc::EINVAL));
         assert_eq!(attach(id), Err(libc::EINVAL));
     }
 

@@ -4,6 +4,8 @@
 //! failing call would change the program's `errno`. These go straight to the kernel and return the
 //! negated error number.
 
+use std::ffi::CStr;
+
 use crate::record::{Bind, BindMode, file_key};
 
 /// Makes system call `number`. The result is what the kernel returns: `-errno` on failure.
@@ -155,7 +157,7 @@ pub fn set_policy(bind: Bind) -> Result<(), i32> {
 }
 
 /// `openat` relative to the working folder, close-on-exec.
-pub fn open(path: &std::ffi::CStr, flags: i32) -> Result<i32, i32> {
+pub fn open(path: &CStr, flags: i32) -> Result<i32, i32> {
     let at = libc::AT_FDCWD as isize as usize;
     let flags = (flags | libc::O_CLOEXEC) as usize;
     // SAFETY: the path is NUL-terminated and outlives the call.
@@ -166,6 +168,15 @@ pub fn open(path: &std::ffi::CStr, flags: i32) -> Result<i32, i32> {
         )
     };
     checked(result).map(|fd| fd as i32)
+}
+
+/// Whether this process may read a file and map it to execute it: it is there, as seen from the
+/// process's root, and on no file system that is mounted `noexec`.
+pub fn is_loadable(path: &CStr) -> bool {
+    let mode = (libc::R_OK | libc::X_OK) as usize;
+    let arguments = [path.as_ptr() as usize, mode, 0, 0, 0, 0];
+    // SAFETY: the path is NUL-terminated and outlives the call.
+    unsafe { syscall(libc::SYS_access, arguments) == 0 }
 }
 
 /// `close`, of a descriptor that this code opened itself.
@@ -199,7 +210,7 @@ pub fn userfaultfd() -> Result<i32, i32> {
 }
 
 /// `readlink`: how many bytes of the target went into `buffer`.
-pub fn read_link(path: &std::ffi::CStr, buffer: &mut [u8]) -> Result<usize, i32> {
+pub fn read_link(path: &CStr, buffer: &mut [u8]) -> Result<usize, i32> {
     let arguments = [
         path.as_ptr() as usize,
         buffer.as_mut_ptr() as usize,
@@ -523,6 +534,11 @@ pub fn status(fd: i32) -> Result<FileStatus, i32> {
     StatusBuffer::zeroed().status(fd)
 }
 
+/// `statx` of a file by its path; links are followed.
+pub fn status_of(path: &CStr) -> Result<FileStatus, i32> {
+    StatusBuffer::zeroed().fill(libc::AT_FDCWD, path, 0)
+}
+
 /// Room for what `statx` writes.
 #[derive(Clone, Copy, Debug)]
 pub struct StatusBuffer(libc::statx);
@@ -535,17 +551,20 @@ impl StatusBuffer {
 
     /// `statx` of an open descriptor.
     pub fn status(&mut self, fd: i32) -> Result<FileStatus, i32> {
-        let flags = (libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC) as usize;
+        self.fill(fd, c"", libc::AT_EMPTY_PATH)
+    }
+
+    fn fill(&mut self, at: i32, path: &CStr, flags: i32) -> Result<FileStatus, i32> {
         let mask = (libc::STATX_BASIC_STATS | libc::STATX_BTIME) as usize;
         let arguments = [
-            fd as usize,
-            c"".as_ptr() as usize,
-            flags,
+            at as usize,
+            path.as_ptr() as usize,
+            (flags | libc::AT_STATX_DONT_SYNC) as usize,
             mask,
             (&raw mut self.0) as usize,
             0,
         ];
-        // SAFETY: the empty path is NUL-terminated and the buffer is one statx long.
+        // SAFETY: the path is NUL-terminated and the buffer is one statx long.
         checked(unsafe { syscall(libc::SYS_statx, arguments) })?;
         let (status, birth) = (&self.0, &self.0.stx_btime);
         let birth_ns = match status.stx_mask & libc::STATX_BTIME {

@@ -122,14 +122,22 @@ pub struct MemoryNode {
 pub struct ProcessRow {
     /// Its number in the trace.
     pub process: u32,
-    /// Its process id.
+    /// Its process id, in its own pid namespace.
     pub pid: u32,
-    /// Its parent's process id.
+    /// Its parent's process id there; 0 if the parent is in another pid namespace.
     pub parent_pid: u32,
+    /// The pid namespace: 0 is the recorder's, others are numbered in the order of their
+    /// processes. Of one namespace, processes with equal ids ran one after the other.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub pid_namespace: u32,
     /// Path of the program.
     pub exe: String,
     /// Its arguments, the program's name included.
     pub command: Vec<String>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// A thread of one process. A thread that survives an exec is another thread of the trace.

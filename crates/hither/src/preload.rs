@@ -5,13 +5,19 @@
 //! folder that only this user can write but everyone can read: a recorded program may switch to
 //! another user, such as a database that drops root, and ld.so prints an error about a library that
 //! it cannot open. The file stays, so that programs that outlive the recording can start others.
+//!
+//! The folder is in /var/tmp before /tmp: sandboxes give their programs a /tmp of their own more
+//! often (bubblewrap's `--tmpfs /tmp`, Bazel, a mount over /tmp in `unshare --mount`), and /tmp is
+//! more often mounted `noexec`, where no library can be loaded.
 
+use std::ffi::{CString, OsString};
 use std::fs::{self, Permissions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use hither_sys::private_folder;
+use anyhow::{Context, ensure};
+use hither_sys::{private_folder, syscalls};
 
 /// A library that process N writes is called this and N.
 const PARTIAL: &str = ".partial-";
@@ -46,13 +52,39 @@ pub(crate) fn pages_library() -> anyhow::Result<PathBuf> {
 
 fn path_of(library: &Library) -> anyhow::Result<PathBuf> {
     let user = private_folder::user().context("/proc is needed")?;
-    let folder = std::env::temp_dir().join(format!("hither-{user}"));
-    install(library, &folder).with_context(|| {
-        format!(
-            "cannot put the preload library into {} (TMPDIR names another place)",
-            folder.display()
-        )
-    })
+    let mut problem = None;
+    for place in places(std::env::var_os("TMPDIR")) {
+        let folder = place.join(format!("hither-{user}"));
+        match install(library, &folder) {
+            Ok(path) => return Ok(path),
+            Err(error) => {
+                let context = format!(
+                    "cannot put the preload library into {} (TMPDIR names another place)",
+                    folder.display()
+                );
+                problem.get_or_insert(error.context(context));
+            }
+        }
+    }
+    Err(problem.expect("there are places"))
+}
+
+/// Where the library's folder may be, the best place first.
+fn places(named: Option<OsString>) -> Vec<PathBuf> {
+    match named.filter(|named| !named.is_empty()) {
+        Some(named) => vec![PathBuf::from(named)],
+        None => vec![PathBuf::from("/var/tmp"), PathBuf::from("/tmp")],
+    }
+}
+
+/// Whether the dynamic linker can load the file at `path`.
+fn check_loadable(path: &Path) -> anyhow::Result<()> {
+    let name = CString::new(path.as_os_str().as_bytes())?;
+    ensure!(
+        syscalls::is_loadable(&name),
+        "nothing there can be executed (mounted noexec?)"
+    );
+    Ok(())
 }
 
 fn install(of: &Library, folder: &Path) -> anyhow::Result<PathBuf> {
@@ -62,6 +94,7 @@ fn install(of: &Library, folder: &Path) -> anyhow::Result<PathBuf> {
     let library = folder.join(format!("libhither_preload-{}.so", of.fingerprint));
     // The content is compared, since the name alone proves nothing.
     if fs::read(&library).is_ok_and(|bytes| bytes == of.content) {
+        check_loadable(&library)?;
         return Ok(library);
     }
     let partial = folder.join(format!("{PARTIAL}{}", std::process::id()));
@@ -72,6 +105,7 @@ fn install(of: &Library, folder: &Path) -> anyhow::Result<PathBuf> {
         let _ = fs::remove_file(&partial);
     }
     written?;
+    check_loadable(&library)?;
     Ok(library)
 }
 
@@ -107,6 +141,14 @@ mod tests {
             2,
             "no partial file stays"
         );
+    }
+
+    #[test]
+    fn the_place_that_is_named_is_the_only_one() {
+        assert_eq!(places(Some("/a".into())), [Path::new("/a")]);
+        let own = [Path::new("/var/tmp"), Path::new("/tmp")];
+        assert_eq!(places(None), own);
+        assert_eq!(places(Some("".into())), own);
     }
 
     #[test]

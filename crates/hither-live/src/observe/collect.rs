@@ -5,13 +5,13 @@
 //! [`PAUSE_MAX`], which is 200 wake-ups a second when little comes. If writing fails, the session
 //! is closed, which turns every hook into a plain call, and the thread ends.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use hither_sys::pid_namespace::PidNamespace;
 use hither_sys::process::monotonic_ns;
 use hither_sys::process_tree::Transferred;
 use hither_sys::record::{IN_KERNEL, Op, Record};
@@ -22,12 +22,12 @@ use hither_trace::schema::{
 use hither_trace::{Error, Result, Writer};
 use rustc_hash::FxHashMap;
 
-use super::intern::{Definitions, Numbers, ObjectDefinition, Stream, Streams};
+use super::intern::{Definitions, Numbers, ObjectDefinition, Pid, Stream, Streams};
 use super::not_recorded::Execs;
 use super::order::{HOLD_NS, ReorderWindow, Timed};
+use super::running::running;
 use super::summary::RecordingSummary;
 use super::{machine, sites};
-use crate::launch;
 use crate::symbolise::Symboliser;
 
 const PAUSE_MIN: Duration = Duration::from_micros(200);
@@ -153,7 +153,9 @@ impl Collector {
 
     /// The command was started, as process `pid`.
     pub(crate) fn command_started(&mut self, pid: u32, program: &[u8]) {
-        self.execs.announced(None, pid, self.start.time_ns, program);
+        let pid = Pid::own(pid);
+        self.execs
+            .announced(None, pid, self.start.time_ns, program, false);
     }
 
     /// Drains the rings until `ended` is set, and then once more.
@@ -225,22 +227,32 @@ impl Collector {
                 self.definitions.on_record(&record);
             }
             Record::Process {
-                pid,
-                parent,
-                time_ns,
-                exe,
-                args,
+                forked, time_ns, ..
             } => {
-                if let Some(image) = self.streams.announced(ring, parent, exe, args) {
-                    self.execs.started(pid, time_ns, image);
+                let image = self.streams.on_record(ring, &record);
+                if let Some(image) = image.filter(|_| !forked) {
+                    self.execs.started(Pid::of(ring), time_ns, image);
                 }
             }
-            Record::Exec { pid, time_ns, path } => {
+            Record::Exec {
+                pid,
+                time_ns,
+                path,
+                hidden,
+            } => {
                 let by = self.streams.of(ring);
-                self.execs
-                    .announced(Some(self.streams.stream(by).image), pid, time_ns, path);
+                let by = Some(self.streams.stream(by).image);
+                let pid = Pid {
+                    pid,
+                    ..Pid::of(ring)
+                };
+                self.execs.announced(by, pid, time_ns, path, hidden);
             }
-            Record::ExecFailed { pid } => self.execs.failed(pid),
+            Record::ExecFailed { pid } => self.execs.failed(Pid {
+                pid,
+                ..Pid::of(ring)
+            }),
+            Record::IoUring => {}
             // The recording library reports no regions and no constructs.
             Record::Region { .. }
             | Record::RegionEnd { .. }
@@ -278,16 +290,7 @@ impl Collector {
         for image in 0..self.streams.images().len() as u32 {
             self.tables.processes.number(image);
         }
-        let pids: BTreeSet<u32> = self
-            .streams
-            .images()
-            .iter()
-            .map(|image| image.pid)
-            .collect();
-        let running: Vec<u32> = pids
-            .into_iter()
-            .filter(|&pid| launch::is_running(pid))
-            .collect();
+        let running = running(self.streams.images());
         let seen = self.seen(&ended, &running);
         let losses = Losses {
             dropped_events: lost.unrecorded(),
@@ -450,6 +453,8 @@ impl Tables {
     }
 
     fn process_rows(&self, streams: &Streams) -> Vec<ProcessRow> {
+        let mut namespaces = Numbers::default();
+        namespaces.number(PidNamespace::OWN);
         let row = |(process, &image): (u32, &u32)| {
             let image = &streams.images()[image as usize];
             let args = image.args.strip_suffix(b"\0").unwrap_or(&image.args);
@@ -458,8 +463,9 @@ impl Tables {
                 .map(|arg| String::from_utf8_lossy(arg).into_owned());
             ProcessRow {
                 process,
-                pid: image.pid,
+                pid: image.pid.pid,
                 parent_pid: image.parent,
+                pid_namespace: namespaces.number(image.pid.namespace),
                 exe: String::from_utf8_lossy(&image.exe).into_owned(),
                 command: args.collect(),
             }

@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::hash::Hash;
 use std::os::unix::ffi::OsStrExt;
 
+use hither_sys::pid_namespace::PidNamespace;
 use hither_sys::record::Record;
 use hither_sys::session::RingInfo;
 use rustc_hash::FxHashMap;
@@ -125,17 +126,46 @@ impl Definitions {
     }
 }
 
+/// A process, by its id in its pid namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Pid {
+    pub(crate) namespace: PidNamespace,
+    pub(crate) pid: u32,
+}
+
+impl Pid {
+    /// The process of a ring's owner.
+    pub(crate) fn of(ring: &RingInfo) -> Pid {
+        Pid {
+            namespace: ring.namespace,
+            pid: ring.pid,
+        }
+    }
+
+    /// A process in the agent's own namespace.
+    pub(crate) fn own(pid: u32) -> Pid {
+        Pid {
+            namespace: PidNamespace::OWN,
+            pid,
+        }
+    }
+}
+
 /// A program image: what a process runs from its start, or from an exec, until the next exec or its
 /// end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image {
-    pub(crate) pid: u32,
+    pub(crate) pid: Pid,
+    /// Its parent's id, in the namespace of its own.
     pub(crate) parent: u32,
+    /// CLOCK_MONOTONIC when it first announced itself.
+    pub(crate) time_ns: u64,
     pub(crate) exe: Vec<u8>,
     /// The arguments, each ended by a NUL byte.
     pub(crate) args: Vec<u8>,
-    /// Whether its main thread has announced itself.
-    led: bool,
+    /// What distinguishes it in the session; images that are younger have larger numbers. 0 if its
+    /// announcement was lost.
+    pub(super) number: u32,
 }
 
 /// A thread of a program image.
@@ -147,14 +177,16 @@ pub(crate) struct Stream {
 
 /// The thread and program image of each ring.
 ///
-/// Each ring begins with the announcement of its process. A process has one main thread, so that a
-/// second announcement by the main thread is that of the next program, after an exec. Other threads
-/// belong to the program that was announced last.
+/// Each ring begins with the announcement of its program image, by the number that the session has
+/// given it: neither process ids that are used again nor those of other pid namespaces mix images
+/// up.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     images: Vec<Image>,
+    /// By their numbers in the session.
+    numbered: FxHashMap<u32, u32>,
     /// The youngest image of each process.
-    youngest: FxHashMap<u32, u32>,
+    youngest: FxHashMap<Pid, u32>,
     streams: Vec<Stream>,
     /// Generation and stream of each ring's owner.
     owners: Vec<Option<(u64, u32)>>,
@@ -167,9 +199,10 @@ impl Streams {
             Some(&Some((generation, stream))) if generation == ring.generation => stream,
             // Its announcement was lost: it belongs to the process's latest image.
             _ => {
-                let image = self.youngest(ring.pid).unwrap_or_else(|| {
+                let pid = Pid::of(ring);
+                let image = self.youngest(pid).unwrap_or_else(|| {
                     self.add(Image {
-                        pid: ring.pid,
+                        pid,
                         ..Image::default()
                     })
                 });
@@ -178,42 +211,52 @@ impl Streams {
         }
     }
 
-    /// A process announces itself on a ring. Returns its image if that is new.
-    pub(crate) fn announced(
-        &mut self,
-        ring: &RingInfo,
-        parent: u32,
-        exe: &[u8],
-        args: &[u8],
-    ) -> Option<u32> {
-        let main = ring.tid == ring.pid;
-        let known = self
-            .youngest(ring.pid)
-            .filter(|&image| !(main && self.images[image as usize].led));
+    /// A record of a ring, which may announce a program image. Returns the image if it is new.
+    pub(crate) fn on_record(&mut self, ring: &RingInfo, record: &Record<'_>) -> Option<u32> {
+        let Record::Process {
+            parent,
+            image: number,
+            time_ns,
+            exe,
+            args,
+            ..
+        } = *record
+        else {
+            return None;
+        };
+        let pid = Pid::of(ring);
+        // The number may be one that a stray store of the program wrote.
+        let is_its = |image: &u32| self.images[*image as usize].pid == pid;
+        let known = self.numbered.get(&number).copied().filter(is_its);
         let image = known.unwrap_or_else(|| {
             self.add(Image {
-                pid: ring.pid,
+                pid,
                 parent,
+                time_ns,
                 exe: exe.to_owned(),
                 args: args.to_owned(),
-                led: false,
+                number,
             })
         });
-        self.images[image as usize].led |= main;
         self.claim(ring, image);
         known.is_none().then_some(image)
     }
 
     /// The image that a process runs.
-    pub(crate) fn youngest(&self, pid: u32) -> Option<u32> {
+    pub(crate) fn youngest(&self, pid: Pid) -> Option<u32> {
         self.youngest.get(&pid).copied()
     }
 
     fn add(&mut self, image: Image) -> u32 {
-        let number = self.images.len() as u32;
-        self.youngest.insert(image.pid, number);
+        let index = self.images.len() as u32;
+        self.numbered.insert(image.number, index);
+        let youngest = self.youngest.entry(image.pid).or_insert(index);
+        // Rings are read in any order.
+        if *youngest != index && self.images[*youngest as usize].number <= image.number {
+            *youngest = index;
+        }
         self.images.push(image);
-        number
+        index
     }
 
     fn claim(&mut self, ring: &RingInfo, image: u32) -> u32 {
@@ -247,9 +290,22 @@ mod tests {
             index,
             pid,
             tid,
-            other_pid_namespace: false,
+            namespace: PidNamespace::OWN,
             generation,
         }
+    }
+
+    fn announced(streams: &mut Streams, ring: &RingInfo, image: u32, exe: &str) -> Option<u32> {
+        let record = Record::Process {
+            pid: ring.pid,
+            parent: 1,
+            image,
+            forked: false,
+            time_ns: u64::from(image),
+            exe: exe.as_bytes(),
+            args: b"",
+        };
+        streams.on_record(ring, &record)
     }
 
     #[test]
@@ -265,53 +321,70 @@ mod tests {
     #[test]
     fn an_exec_starts_a_new_image_and_a_thread_does_not() {
         let mut streams = Streams::default();
-        assert_eq!(
-            streams.announced(&ring(0, 5, 5, 0), 1, b"/bin/sh", b""),
-            Some(0)
-        );
-        assert_eq!(
-            streams.announced(&ring(1, 5, 6, 0), 1, b"/bin/sh", b""),
-            None
-        );
-        let (shell, thread) = (streams.of(&ring(0, 5, 5, 0)), streams.of(&ring(1, 5, 6, 0)));
-        assert_eq!(
-            streams.announced(&ring(2, 5, 5, 0), 1, b"/bin/ls", b""),
-            Some(1)
-        );
+        let (main, thread, next) = (ring(0, 5, 5, 0), ring(1, 5, 6, 0), ring(2, 5, 5, 0));
+        // The thread's ring may be read first.
+        assert_eq!(announced(&mut streams, &thread, 3, "/bin/sh"), Some(0));
+        assert_eq!(announced(&mut streams, &main, 3, "/bin/sh"), None);
+        let before = [streams.of(&main), streams.of(&thread)];
+        assert_eq!(announced(&mut streams, &next, 4, "/bin/ls"), Some(1));
         // The old ring may still hold the shell's events.
-        assert_eq!(streams.of(&ring(0, 5, 5, 0)), shell);
-        let list = streams.of(&ring(2, 5, 5, 0));
-        let images = [shell, thread, list].map(|stream| streams.stream(stream).image);
+        assert_eq!(streams.of(&main), before[0]);
+        let rings = [before[0], before[1], streams.of(&next)];
+        let images = rings.map(|stream| streams.stream(stream).image);
         assert_eq!(images, [0, 0, 1]);
         assert_eq!(streams.images()[1].exe, b"/bin/ls");
+        assert_eq!(streams.youngest(Pid::own(5)), Some(1));
     }
 
     #[test]
-    fn a_thread_read_before_its_main_thread_is_of_the_same_image() {
+    fn a_process_id_used_again_is_another_process() {
         let mut streams = Streams::default();
+        let (first, later) = (ring(0, 5, 5, 0), ring(1, 5, 9, 0));
+        // The later one's is read first, of a thread that is not its main one.
+        assert_eq!(announced(&mut streams, &later, 8, "/bin/b"), Some(0));
+        assert_eq!(announced(&mut streams, &first, 2, "/bin/a"), Some(1));
+        assert_eq!(streams.youngest(Pid::own(5)), Some(0));
+        let images = [first, later].map(|ring| {
+            let stream = streams.of(&ring);
+            streams.stream(stream).image
+        });
+        assert_eq!(images, [1, 0]);
+    }
+
+    #[test]
+    fn equal_ids_of_two_pid_namespaces_are_two_processes() {
+        let mut streams = Streams::default();
+        let inside = |index, bits| RingInfo {
+            namespace: PidNamespace::from_bits(bits),
+            ..ring(index, 1, 1, 0)
+        };
+        let rings = [ring(0, 1, 1, 0), inside(1, 77), inside(2, 78)];
+        for (number, ring) in (1..).zip(&rings) {
+            assert_eq!(
+                announced(&mut streams, ring, number, "/bin/a"),
+                Some(number - 1)
+            );
+        }
+        for (image, ring) in (0..).zip(&rings) {
+            assert_eq!(streams.youngest(Pid::of(ring)), Some(image));
+        }
+        // Written over by a program: a number that another process has.
         assert_eq!(
-            streams.announced(&ring(0, 5, 6, 0), 1, b"/bin/sort", b""),
-            Some(0)
+            announced(&mut streams, &inside(3, 79), 1, "/bin/a"),
+            Some(3)
         );
-        assert_eq!(
-            streams.announced(&ring(1, 5, 5, 0), 1, b"/bin/sort", b""),
-            None
-        );
-        assert_eq!(streams.images().len(), 1);
     }
 
     #[test]
     fn a_ring_with_another_owner_is_another_stream() {
         let mut streams = Streams::default();
-        streams.announced(&ring(0, 5, 5, 0), 1, b"/bin/a", b"");
+        announced(&mut streams, &ring(0, 5, 5, 0), 1, "/bin/a");
         let first = streams.of(&ring(0, 5, 5, 0));
         // The announcement of the next owner was lost.
         let second = streams.of(&ring(0, 8, 8, 1));
         assert_ne!(first, second);
-        assert_eq!(
-            streams.images()[streams.stream(second).image as usize].pid,
-            8
-        );
+        let image = streams.stream(second).image;
+        assert_eq!(streams.images()[image as usize].pid, Pid::own(8));
         assert_eq!(streams.of(&ring(0, 8, 8, 1)), second);
     }
 }

@@ -11,9 +11,10 @@ mod machine;
 mod not_recorded;
 mod order;
 pub mod record;
+mod running;
 pub(crate) mod sites;
 mod summary;
 
-pub(crate) use intern::{Definitions, Numbers, Streams};
+pub(crate) use intern::{Definitions, Numbers, Pid, Streams};
 pub use record::{RecordOptions, Recorded, Recorder, unseen};
 pub use summary::RecordingSummary;

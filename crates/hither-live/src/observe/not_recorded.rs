@@ -8,10 +8,11 @@
 //! announcement is taken for the first's.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use hither_trace::schema::NotRecorded;
@@ -21,6 +22,8 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, FileKind};
 use rustc_hash::FxHashMap;
 
+use super::intern::Pid;
+
 /// The machine that the recorder's library is built for.
 const ELF_MACHINE: object::elf::Machine = if cfg!(target_arch = "aarch64") {
     object::elf::EM_AARCH64
@@ -29,8 +32,11 @@ const ELF_MACHINE: object::elf::Machine = if cfg!(target_arch = "aarch64") {
 };
 
 /// The reason for a program that could have loaded the recorder's library.
-const NOT_LOADED: &str = "did not load the recorder: killed early, or run without its environment \
-    or with other privileges";
+const NOT_LOADED: &str = "did not load the recorder: killed early, or run without its environment, \
+    with other privileges or in another IPC namespace";
+
+/// The reason for a program that runs where the library's file is not.
+const HIDDEN: &str = "runs in a root (chroot, mount namespace) without the recorder's library";
 
 /// How many scripts that name a script as their interpreter the kernel follows.
 const SCRIPTS_MAX: usize = 4;
@@ -40,45 +46,56 @@ const SCRIPTS_MAX: usize = 4;
 struct Pending {
     time_ns: u64,
     path: PathBuf,
+    /// See [`Record::Exec`](hither_sys::record::Record::Exec).
+    hidden: bool,
 }
 
 /// Matches execs with the programs that they start.
 #[derive(Debug, Default)]
 pub(crate) struct Execs {
-    pending: FxHashMap<u32, Vec<Pending>>,
+    pending: FxHashMap<Pid, Vec<Pending>>,
     /// By process, start and image of its latest program without a known exec. The exec may be in a
     /// ring that is read later.
-    unclaimed: FxHashMap<u32, (u64, u32)>,
+    unclaimed: FxHashMap<Pid, (u64, u32)>,
     reasons: FxHashMap<PathBuf, String>,
 }
 
 impl Execs {
     /// Process `pid` is about to exec `path`. Program image `by` reports it; `None`: the agent. (A
-    /// forked child may announce itself and its exec at once, in either order of time. It is not
+    /// program may announce itself and its next exec at once, in either order of time. It is not
     /// the program that the exec starts.)
-    pub(crate) fn announced(&mut self, by: Option<u32>, pid: u32, time_ns: u64, path: &[u8]) {
+    pub(crate) fn announced(
+        &mut self,
+        by: Option<u32>,
+        pid: Pid,
+        time_ns: u64,
+        path: &[u8],
+        hidden: bool,
+    ) {
         let started = self.unclaimed.get(&pid);
         if started.is_some_and(|&(started_ns, image)| started_ns >= time_ns && by != Some(image)) {
             self.unclaimed.remove(&pid);
             return;
         }
-        let path = absolute(pid, Path::new(std::ffi::OsStr::from_bytes(path)));
-        if !self.reasons.contains_key(&path) {
+        let path = located(pid, Path::new(OsStr::from_bytes(path)));
+        if !hidden && !self.reasons.contains_key(&path) {
             self.reasons.insert(path.clone(), reason(&path));
         }
-        self.pending
-            .entry(pid)
-            .or_default()
-            .push(Pending { time_ns, path });
+        self.pending.entry(pid).or_default().push(Pending {
+            time_ns,
+            path,
+            hidden,
+        });
     }
 
     /// The last exec announced for `pid` failed.
-    pub(crate) fn failed(&mut self, pid: u32) {
+    pub(crate) fn failed(&mut self, pid: Pid) {
         self.take(pid, u64::MAX);
     }
 
-    /// Program image `image` announces itself.
-    pub(crate) fn started(&mut self, pid: u32, time_ns: u64, image: u32) {
+    /// Program image `image` announces itself. It is not a fork of a program that recorded: no exec
+    /// has started that.
+    pub(crate) fn started(&mut self, pid: Pid, time_ns: u64, image: u32) {
         if !self.take(pid, time_ns) {
             let youngest = self.unclaimed.entry(pid).or_default();
             *youngest = (time_ns, image).max(*youngest);
@@ -86,7 +103,7 @@ impl Execs {
     }
 
     /// Takes the last exec of `pid` up to `time_ns` off the list, if there is one.
-    fn take(&mut self, pid: u32, time_ns: u64) -> bool {
+    fn take(&mut self, pid: Pid, time_ns: u64) -> bool {
         let Some(list) = self.pending.get_mut(&pid) else {
             return false;
         };
@@ -100,29 +117,56 @@ impl Execs {
         true
     }
 
-    /// The programs that never announced themselves, by path.
+    /// The programs that never announced themselves, by path and reason.
     pub(crate) fn finish(self) -> Vec<NotRecorded> {
-        let mut counts: BTreeMap<&Path, u64> = BTreeMap::new();
+        let mut counts: BTreeMap<(&Path, &str), u64> = BTreeMap::new();
         for exec in self.pending.values().flatten() {
-            *counts.entry(&exec.path).or_default() += 1;
+            let reason = match exec.hidden {
+                true => HIDDEN,
+                false => self.reasons.get(&exec.path).map_or("", String::as_str),
+            };
+            *counts.entry((&exec.path, reason)).or_default() += 1;
         }
-        let row = |(path, count): (&Path, u64)| NotRecorded {
+        let row = |((path, reason), count): ((&Path, &str), u64)| NotRecorded {
             path: path.to_string_lossy().into_owned(),
-            reason: self.reasons.get(path).cloned().unwrap_or_default(),
+            reason: reason.to_owned(),
             count,
         };
         counts.into_iter().map(row).collect()
     }
 }
 
-/// The absolute path. A relative one is relative to the working folder of the process, if the
-/// process still exists.
-fn absolute(pid: u32, path: &Path) -> PathBuf {
+/// Where a program that a process names is, as seen from here. A relative path is relative to the
+/// working folder of the process, and an absolute one to its root, as far as the process still
+/// exists and its id is one of ours. A bare name is looked for along PATH.
+fn located(pid: Pid, path: &Path) -> PathBuf {
+    let of_process = |what: &str| {
+        let link = || fs::read_link(format!("/proc/{}/{what}", pid.pid)).ok();
+        pid.namespace.is_own().then(link).flatten()
+    };
+    let root = of_process("root").unwrap_or_else(|| PathBuf::from("/"));
+    let within = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
     if path.is_absolute() {
-        return path.to_owned();
+        return within(path);
     }
-    fs::read_link(format!("/proc/{pid}/cwd"))
-        .map_or_else(|_| path.to_owned(), |folder| folder.join(path))
+    if path.as_os_str().as_bytes().contains(&b'/') {
+        // The link shows the folder as seen from here.
+        return of_process("cwd").map_or_else(|| path.to_owned(), |folder| folder.join(path));
+    }
+    on_path(path.as_os_str(), within).unwrap_or_else(|| path.to_owned())
+}
+
+/// Where `execvp` finds a program, for messages: the first executable file of that name along PATH,
+/// each path of which `within` turns into one as seen from here.
+pub(crate) fn on_path(program: &OsStr, within: impl Fn(&Path) -> PathBuf) -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let is_executable = |path: &PathBuf| {
+        let metadata = path.metadata();
+        metadata.is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
+    std::env::split_paths(&folders)
+        .map(|folder| within(&folder.join(program)))
+        .find(is_executable)
 }
 
 /// Why the program at `path` does not announce itself.
@@ -160,7 +204,7 @@ enum ProgramKind {
 fn inspect(path: &Path) -> ProgramKind {
     try_inspect(path).unwrap_or_else(|error| {
         ProgramKind::Cannot(match error.kind() {
-            std::io::ErrorKind::NotFound => "not found",
+            std::io::ErrorKind::NotFound => "not found: removed since, or in another root",
             _ => "cannot be read",
         })
     })
@@ -186,9 +230,9 @@ fn try_inspect(path: &Path) -> std::io::Result<ProgramKind> {
             .split(u8::is_ascii_whitespace)
             .next()
             .unwrap_or_default();
-        return Ok(ProgramKind::Script(PathBuf::from(
-            std::ffi::OsStr::from_bytes(interpreter),
-        )));
+        return Ok(ProgramKind::Script(PathBuf::from(OsStr::from_bytes(
+            interpreter,
+        ))));
     }
     let cache = ReadCache::new(File::open(path)?);
     Ok(match FileKind::parse(&cache) {
@@ -234,8 +278,9 @@ fn elf(cache: &ReadCache<File>) -> object::Result<ProgramKind> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
     use std::process::Command;
+
+    use hither_sys::pid_namespace::PidNamespace;
 
     use super::*;
 
@@ -247,52 +292,83 @@ mod tests {
             .collect()
     }
 
+    fn announced(execs: &mut Execs, pid: u32, time_ns: u64, path: &str) {
+        execs.announced(None, Pid::own(pid), time_ns, path.as_bytes(), false);
+    }
+
     #[test]
     fn execs_are_matched_in_whatever_order_the_rings_are_read() {
         let mut execs = Execs::default();
-        execs.announced(None, 1, 10, b"/matched");
-        execs.started(1, 11, 101);
-        execs.started(2, 21, 102);
-        execs.announced(None, 2, 20, b"/matched/though/read/later");
-        execs.announced(None, 3, 30, b"/failed");
-        execs.failed(3);
-        // A fork announced itself before the exec; it is not the program that the exec starts.
-        execs.started(4, 39, 103);
-        execs.announced(None, 4, 40, b"/static");
-        execs.announced(None, 5, 50, b"/static");
-        // So may a child that announces itself because of the exec.
-        execs.started(6, 61, 9);
-        execs.announced(Some(9), 6, 60, b"/static");
-        assert_eq!(rows(execs), [("/static".to_owned(), 3)]);
+        announced(&mut execs, 1, 10, "/matched");
+        execs.started(Pid::own(1), 11, 101);
+        execs.started(Pid::own(2), 21, 102);
+        announced(&mut execs, 2, 20, "/matched/though/read/later");
+        announced(&mut execs, 3, 30, "/failed");
+        execs.failed(Pid::own(3));
+        announced(&mut execs, 5, 50, "/static");
+        // A program may announce itself because of its next exec.
+        execs.started(Pid::own(6), 61, 9);
+        execs.announced(Some(9), Pid::own(6), 60, b"/static", false);
+        assert_eq!(rows(execs), [("/static".to_owned(), 2)]);
     }
 
     #[test]
     fn a_process_number_used_again_does_not_hide_the_first_program() {
         let mut execs = Execs::default();
-        execs.announced(None, 1, 10, b"/static");
-        execs.announced(None, 1, 20, b"/dynamic");
-        execs.started(1, 21, 104);
+        announced(&mut execs, 1, 10, "/static");
+        announced(&mut execs, 1, 20, "/dynamic");
+        execs.started(Pid::own(1), 21, 104);
+        assert_eq!(rows(execs), [("/static".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn a_process_number_of_another_namespace_is_another_process() {
+        let mut execs = Execs::default();
+        let inside = |bits| Pid {
+            namespace: PidNamespace::from_bits(bits),
+            pid: 1,
+        };
+        execs.announced(None, inside(7), 10, b"/static", false);
+        execs.announced(None, inside(8), 10, b"/dynamic", false);
+        execs.started(Pid::own(1), 11, 1);
+        execs.started(inside(8), 12, 2);
         assert_eq!(rows(execs), [("/static".to_owned(), 1)]);
     }
 
     #[test]
     fn a_failed_exec_does_not_take_another_with_it() {
         let mut execs = Execs::default();
-        execs.announced(None, 1, 10, b"/a/tool");
-        execs.failed(1);
-        execs.failed(1);
-        execs.announced(None, 1, 11, b"/b/tool");
+        announced(&mut execs, 1, 10, "/a/tool");
+        execs.failed(Pid::own(1));
+        execs.failed(Pid::own(1));
+        announced(&mut execs, 1, 11, "/b/tool");
         assert_eq!(rows(execs), [("/b/tool".to_owned(), 1)]);
     }
 
     #[test]
-    fn relative_paths_are_relative_to_the_process() {
+    fn a_program_that_cannot_see_the_library_is_reported_as_that() {
+        let mut execs = Execs::default();
+        execs.announced(None, Pid::own(1), 10, b"/bin/sh", true);
+        announced(&mut execs, 2, 10, "/bin/sh");
+        let reasons: Vec<String> = execs.finish().into_iter().map(|row| row.reason).collect();
+        assert_eq!(reasons, [NOT_LOADED, HIDDEN]);
+    }
+
+    #[test]
+    fn programs_are_found_where_the_process_finds_them() {
         let here = std::env::current_dir().expect("a working folder");
-        assert_eq!(
-            absolute(std::process::id(), Path::new("tool")),
-            here.join("tool")
-        );
-        assert_eq!(absolute(u32::MAX, Path::new("tool")), Path::new("tool"));
+        let own = Pid::own(std::process::id());
+        assert_eq!(located(own, Path::new("./tool")), here.join("./tool"));
+        assert_eq!(located(own, Path::new("/tool")), Path::new("/tool"));
+        let gone = Pid::own(u32::MAX);
+        assert_eq!(located(gone, Path::new("./tool")), Path::new("./tool"));
+        let shell = located(gone, Path::new("sh"));
+        assert!(shell.is_absolute() && shell.ends_with("sh"), "{shell:?}");
+        assert_eq!(located(gone, Path::new("no-such")), Path::new("no-such"));
+        let within =
+            |path: &Path| Path::new("/proc/self/root").join(path.strip_prefix("/").unwrap());
+        let found = on_path(OsStr::new("sh"), within).expect("a shell");
+        assert!(found.starts_with("/proc/self/root"), "{found:?}");
     }
 
     #[test]
@@ -345,7 +421,10 @@ mod tests {
         );
         fs::write(at("loop"), format!("#!{}\n", at("loop").display())).expect("written");
         assert_eq!(reason(&at("loop")), "script of a script of a script");
-        assert_eq!(reason(&at("missing")), "not found");
+        assert_eq!(
+            reason(&at("missing")),
+            "not found: removed since, or in another root"
+        );
         assert_eq!(reason(&at("a.c")), "not an ELF program");
         assert_eq!(reason(folder.path()), "not a regular file");
 

@@ -13,7 +13,7 @@ use hither_trace::Writer;
 use hither_trace::schema::{Losses, Seen};
 
 use super::collect::{Collector, Ended, Finished, Start};
-use super::not_recorded::obstacle;
+use super::not_recorded::{obstacle, on_path};
 use super::summary::RecordingSummary;
 use crate::error::{Error, Result};
 use crate::launch::{self, Instrumentation, Supervised};
@@ -134,19 +134,9 @@ pub fn unseen(program: &std::ffi::OsStr) -> Option<String> {
     obstacle(&path)
 }
 
-/// Where `execvp` finds a program, for messages: the first executable file of that name along PATH.
+/// Where `execvp` finds a program, for messages.
 fn found_on_path(program: &std::ffi::OsStr) -> PathBuf {
-    use std::os::unix::fs::PermissionsExt;
-    if program.as_bytes().contains(&b'/') {
-        return PathBuf::from(program);
-    }
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let executable = |path: &Path| {
-        path.metadata()
-            .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
-    };
-    std::env::split_paths(&folders)
-        .map(|folder| folder.join(program))
-        .find(|path| executable(path))
-        .unwrap_or_else(|| PathBuf::from(program))
+    let is_path = program.as_bytes().contains(&b'/');
+    let found = (!is_path).then(|| on_path(program, Path::to_owned));
+    found.flatten().unwrap_or_else(|| PathBuf::from(program))
 }

@@ -12,14 +12,22 @@ use hither_sys::syscalls;
 use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 use crate::exec_environment::{self, Strings};
-use crate::{files, lifecycle, real, thread};
+use crate::{files, lifecycle, real, session, thread};
 
-/// As [`exec_environment::with_ours`], if this process records; otherwise with `environment` as it
-/// is.
+/// Calls `run` with what `environment` is to be for a new program: with our variables, if this
+/// process records, but without the library where that is not there.
 ///
 /// # Safety
 /// `environment` is null or a null-terminated array of C strings.
-unsafe fn with_ours<R>(environment: Strings, run: impl FnOnce(Strings) -> R) -> R {
+unsafe fn prepared<R>(
+    environment: Strings,
+    is_library_there: bool,
+    run: impl FnOnce(Strings) -> R,
+) -> R {
+    if !is_library_there {
+        // SAFETY: as the caller says.
+        return unsafe { exec_environment::without_library(environment, run) };
+    }
     if lifecycle::session().is_none() {
         return run(environment);
     }
@@ -27,33 +35,22 @@ unsafe fn with_ours<R>(environment: Strings, run: impl FnOnce(Strings) -> R) -> 
     unsafe { exec_environment::with_ours(environment, run) }
 }
 
-/// Tells the agent that `pid` is to run `path`.
-///
-/// # Safety
-/// `path` is null or a C string.
-unsafe fn announce(pid: u32, path: *const c_char) {
-    if !path.is_null() {
-        // SAFETY: as the caller says.
-        let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-        record_exec(monotonic_ns(), pid, path);
-    }
-}
-
-/// Tells the agent that this process is to run the file behind `fd`.
-#[inline(never)]
-fn announce_file(fd: c_int) {
-    if lifecycle::session().is_none() {
-        return;
-    }
-    let mut buffer = [0; 4096];
-    let path = files::path_of(fd, &mut buffer);
-    record_exec(monotonic_ns(), syscalls::pid(), path);
+/// Whether a new program can load the library. Asked also when the recording is over, since the
+/// environment may still have it; but not of a process that has confined itself.
+fn is_library_there() -> bool {
+    !session::is_attached() || exec_environment::is_library_there()
 }
 
 /// Records that process `pid` is to run the program at `path`, from `time_ns` on.
-fn record_exec(time_ns: u64, pid: u32, path: &[u8]) {
+fn record_exec(time_ns: u64, pid: u32, path: &[u8], is_library_there: bool) {
     if let Some(session) = lifecycle::session() {
-        thread::push_apart(session, &Record::Exec { pid, time_ns, path });
+        let record = Record::Exec {
+            pid,
+            time_ns,
+            path,
+            hidden: !is_library_there,
+        };
+        thread::push_apart(session, &record);
     }
 }
 
@@ -64,25 +61,65 @@ fn record_exec_failed(pid: u32) {
     }
 }
 
-/// Announces, runs an exec that only returns if it failed, and says so then.
+/// As [`become_program`], of the program at a path.
 ///
 /// # Safety
 /// `path` is null or a C string; `environment` null or a null-terminated array of them.
-unsafe fn become_program(
+unsafe fn become_program_at(
     path: *const c_char,
     environment: Strings,
     exec: impl FnOnce(Strings) -> c_int,
 ) -> c_int {
-    if lifecycle::session().is_none() {
-        return exec(environment);
+    let announce = |pid, is_library_there| {
+        if !path.is_null() {
+            // SAFETY: as the caller says.
+            let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+            record_exec(monotonic_ns(), pid, path, is_library_there);
+        }
+    };
+    // SAFETY: as the caller says.
+    unsafe { become_program(announce, environment, exec) }
+}
+
+/// As [`become_program`], of the file behind `fd`.
+///
+/// # Safety
+/// `environment` is null or a null-terminated array of C strings.
+#[inline(never)]
+unsafe fn become_program_of(
+    fd: c_int,
+    environment: Strings,
+    exec: impl FnOnce(Strings) -> c_int,
+) -> c_int {
+    let announce = |pid, is_library_there| {
+        let mut buffer = [0; 4096];
+        let path = files::path_of(fd, &mut buffer);
+        record_exec(monotonic_ns(), pid, path, is_library_there);
+    };
+    // SAFETY: as the caller says.
+    unsafe { become_program(announce, environment, exec) }
+}
+
+/// Announces, runs an exec that only returns if it failed, and says so then.
+///
+/// # Safety
+/// `environment` is null or a null-terminated array of C strings.
+unsafe fn become_program(
+    announce: impl FnOnce(u32, bool),
+    environment: Strings,
+    exec: impl FnOnce(Strings) -> c_int,
+) -> c_int {
+    let is_library_there = is_library_there();
+    let recorded = lifecycle::session().map(|_| syscalls::pid());
+    if let Some(pid) = recorded {
+        announce(pid, is_library_there);
+        lifecycle::before_exec();
     }
-    let pid = syscalls::pid();
     // SAFETY: as the caller says.
-    unsafe { announce(pid, path) };
-    lifecycle::before_exec();
-    // SAFETY: as the caller says.
-    let result = unsafe { with_ours(environment, exec) };
-    record_exec_failed(pid);
+    let result = unsafe { prepared(environment, is_library_there, exec) };
+    if let Some(pid) = recorded {
+        record_exec_failed(pid);
+    }
     result
 }
 
@@ -100,7 +137,7 @@ unsafe extern "C-unwind" fn execve(
     // SAFETY: the program's own call, passed on.
     let exec = |environment| unsafe { real::execve(path, arguments, environment) };
     // SAFETY: the program's own arguments.
-    unsafe { become_program(path, environment, exec) }
+    unsafe { become_program_at(path, environment, exec) }
 }
 
 /// Stands in for libc's function.
@@ -118,7 +155,7 @@ unsafe extern "C-unwind" fn execv(path: *const c_char, arguments: Strings) -> c_
         }
     };
     // SAFETY: the program's own arguments.
-    unsafe { become_program(path, current, exec) }
+    unsafe { become_program_at(path, current, exec) }
 }
 
 /// Stands in for libc's function.
@@ -131,7 +168,7 @@ unsafe extern "C-unwind" fn execvpe(
     // SAFETY: the program's own call, passed on.
     let exec = |environment| unsafe { real::execvpe(file, arguments, environment) };
     // SAFETY: the program's own arguments.
-    unsafe { become_program(file, environment, exec) }
+    unsafe { become_program_at(file, environment, exec) }
 }
 
 /// Stands in for libc's function.
@@ -149,7 +186,7 @@ unsafe extern "C-unwind" fn execvp(file: *const c_char, arguments: Strings) -> c
         }
     };
     // SAFETY: the program's own arguments.
-    unsafe { become_program(file, current, exec) }
+    unsafe { become_program_at(file, current, exec) }
 }
 
 /// Stands in for libc's function.
@@ -164,12 +201,11 @@ unsafe extern "C-unwind" fn execveat(
     // SAFETY: the program's own call, passed on.
     let exec = |environment| unsafe { real::execveat(at, path, arguments, environment, flags) };
     if flags & libc::AT_EMPTY_PATH != 0 {
-        announce_file(at);
         // SAFETY: the program's own arguments.
-        return unsafe { become_program(std::ptr::null(), environment, exec) };
+        return unsafe { become_program_of(at, environment, exec) };
     }
     // SAFETY: the program's own arguments.
-    unsafe { become_program(path, environment, exec) }
+    unsafe { become_program_at(path, environment, exec) }
 }
 
 /// Stands in for libc's function.
@@ -177,9 +213,8 @@ unsafe extern "C-unwind" fn execveat(
 unsafe extern "C-unwind" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
     // SAFETY: the program's own call, passed on.
     let exec = |environment| unsafe { real::fexecve(fd, arguments, environment) };
-    announce_file(fd);
     // SAFETY: the program's own arguments.
-    unsafe { become_program(std::ptr::null(), environment, exec) }
+    unsafe { become_program_of(fd, environment, exec) }
 }
 
 /// Stands in for libc's function.
@@ -222,7 +257,7 @@ unsafe extern "C-unwind" fn posix_spawnp(
 /// matches them by process id, whichever comes first.
 ///
 /// # Safety
-/// `pid` is null or valid for a store; the others as for [`become_program`].
+/// `pid` is null or valid for a store; the others as for [`become_program_at`].
 unsafe fn start_program(
     pid: *mut pid_t,
     path: *const c_char,
@@ -230,11 +265,12 @@ unsafe fn start_program(
     spawn: impl FnOnce(Strings, *mut pid_t) -> c_int,
 ) -> c_int {
     let before = monotonic_ns();
+    let is_library_there = is_library_there();
     lifecycle::all_shared();
     let mut child = 0;
     // SAFETY: as the caller says.
     let result = unsafe {
-        with_ours(environment, |environment| {
+        prepared(environment, is_library_there, |environment| {
             spawn(environment, &raw mut child)
         })
     };
@@ -246,7 +282,7 @@ unsafe fn start_program(
         if !path.is_null() {
             // SAFETY: the spawn took it, so it is a C string.
             let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-            record_exec(before, child as u32, path);
+            record_exec(before, child as u32, path, is_library_there);
         }
     }
     result

@@ -40,6 +40,8 @@ fn samples() -> Vec<Record<'static>> {
         Record::Process {
             pid: 1 << 21,
             parent: 1,
+            image: u32::MAX,
+            forked: true,
             time_ns: 8,
             exe: b"/bin/sh",
             args: b"sh\0-c\0",
@@ -48,8 +50,10 @@ fn samples() -> Vec<Record<'static>> {
             pid: 5,
             time_ns: 6,
             path: b"/bin/true",
+            hidden: true,
         },
         Record::ExecFailed { pid: 5 },
+        Record::IoUring,
         Record::Region {
             start: u64::MAX,
             length: 1 << 40,
@@ -139,6 +143,8 @@ fn long_strings_are_cut_and_still_decode() {
     let words = Record::Process {
         pid: 1,
         parent: 1,
+        image: 1,
+        forked: false,
         time_ns: 1,
         exe: &long,
         args: &long,

@@ -4,6 +4,7 @@ use hither_sys::record::{BindMode, Record};
 
 use super::super::event::Input;
 use crate::agent::RecordSource;
+use crate::observe::Pid;
 
 /// The input that a record makes, if any, and its time.
 pub(super) fn input_of(source: &mut RecordSource<'_>, record: &Record<'_>) -> Option<(u64, Input)> {
@@ -19,7 +20,8 @@ pub(super) fn input_of(source: &mut RecordSource<'_>, record: &Record<'_>) -> Op
     // another one's here.
     let mut current = || {
         let stream = streams.of(ring);
-        !ring.other_pid_namespace && streams.youngest(pid) == Some(streams.stream(stream).image)
+        ring.namespace.is_own()
+            && streams.youngest(Pid::own(pid)) == Some(streams.stream(stream).image)
     };
     match *record {
         Record::Region {
@@ -89,7 +91,7 @@ pub(super) fn input_of(source: &mut RecordSource<'_>, record: &Record<'_>) -> Op
                 cpu: u32::from(cpu),
             },
         ),
-        Record::Process { time_ns, .. } if *is_new_image && !ring.other_pid_namespace => {
+        Record::Process { time_ns, .. } if *is_new_image && ring.namespace.is_own() => {
             at(time_ns, Input::Started { pid })
         }
         _ => None,
@@ -98,6 +100,7 @@ pub(super) fn input_of(source: &mut RecordSource<'_>, record: &Record<'_>) -> Op
 
 #[cfg(test)]
 mod tests {
+    use hither_sys::pid_namespace::PidNamespace;
     use hither_sys::record::{Bind, OWN_POLICY, RegionKind};
 
     use hither_sys::session::RingInfo;
@@ -112,7 +115,7 @@ mod tests {
             index: 0,
             pid: 7,
             tid: 7,
-            other_pid_namespace: false,
+            namespace: PidNamespace::OWN,
             generation: 1,
         };
         let (start, length) = (1 << 20, 1 << 21);
@@ -120,6 +123,8 @@ mod tests {
             Record::Process {
                 pid: 7,
                 parent: 1,
+                image: 1,
+                forked: false,
                 time_ns: 1_000,
                 exe: b"/bin/true",
                 args: b"",
@@ -145,12 +150,7 @@ mod tests {
             },
         ];
         let times = records.map(|record| {
-            let is_new_image = match record {
-                Record::Process {
-                    parent, exe, args, ..
-                } => streams.announced(&ring, parent, exe, args).is_some(),
-                _ => false,
-            };
+            let is_new_image = streams.on_record(&ring, &record).is_some();
             let mut source = RecordSource {
                 ring: &ring,
                 streams: &mut streams,

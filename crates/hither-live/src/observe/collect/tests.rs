@@ -52,11 +52,16 @@ fn fixture() -> Fixture {
 impl Fixture {
     /// The ring of a thread that has announced its process.
     fn thread(&self, pid: u32, tid: u32, time_ns: u64, exe: &str) -> Producer {
-        let mut producer = self.attached.claim(pid, tid).expect("a ring");
+        let namespace = PidNamespace::OWN;
+        let claimed = self.attached.claim(pid, tid, namespace);
+        let mut producer = claimed.expect("a ring");
         let args = format!("{exe}\0-x\0");
         let announcement = Record::Process {
             pid,
             parent: 1,
+            // No test has two images of one process.
+            image: pid,
+            forked: false,
             time_ns,
             exe: exe.as_bytes(),
             args: args.as_bytes(),
@@ -252,6 +257,7 @@ fn a_program_that_never_attached_is_reported() {
             pid: 11,
             time_ns: 1001,
             path: program.as_os_str().as_bytes(),
+            hidden: false,
         },
     );
     fixture.push(
@@ -260,6 +266,7 @@ fn a_program_that_never_attached_is_reported() {
             pid: 12,
             time_ns: 1002,
             path: b"/bin/ls",
+            hidden: false,
         },
     );
     fixture.thread(12, 12, 1003, "/bin/ls");
@@ -269,6 +276,7 @@ fn a_program_that_never_attached_is_reported() {
             pid: 10,
             time_ns: 1004,
             path: b"/bin/missing",
+            hidden: false,
         },
     );
     fixture.push(&mut shell, &Record::ExecFailed { pid: 10 });

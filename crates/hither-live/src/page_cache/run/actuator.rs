@@ -329,7 +329,7 @@ impl PageCacheActuator {
     fn may_watch(&self, ring: &RingInfo, file: u64, length: u64) -> bool {
         let watched = self.mapped_files.is_watched(file);
         let may_watch = |length| self.mapped_files.may_watch(length, self.sizes.bytes);
-        !ring.other_pid_namespace && (watched || may_watch(length))
+        ring.namespace.is_own() && (watched || may_watch(length))
     }
 
     /// Watches what programs have mapped since the last time, and tells the controller.

@@ -1,0 +1,61 @@
+//! Which recorded processes still run when the program has ended: daemons, background jobs.
+
+use std::collections::BTreeMap;
+
+use hither_sys::pid_namespace::ForeignProcesses;
+use hither_sys::process::was_started_by;
+
+use super::intern::{Image, Pid};
+
+/// The ids, in this pid namespace, of processes that have one of these images and still run. A
+/// process that has got the id of one since is not among them.
+pub(crate) fn running(images: &[Image]) -> Vec<u32> {
+    let announced = images.iter().map(|image| (image.pid, image.time_ns));
+    let announced: BTreeMap<Pid, u64> = announced.collect();
+    let mut foreign = ForeignProcesses::default();
+    if announced.keys().any(|pid| !pid.namespace.is_own()) {
+        foreign.update();
+    }
+    let here = |&Pid { namespace, pid }: &Pid| match namespace.is_own() {
+        true => Some(pid),
+        false => foreign.number_here(namespace, pid),
+    };
+    let running = announced.iter().filter_map(|(pid, &time_ns)| {
+        let pid = here(pid)?;
+        was_started_by(pid, time_ns).then_some(pid)
+    });
+    running.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use hither_sys::process::monotonic_ns;
+
+    use super::*;
+
+    fn image(pid: u32, time_ns: u64) -> Image {
+        Image {
+            pid: Pid::own(pid),
+            time_ns,
+            ..Image::default()
+        }
+    }
+
+    #[test]
+    fn processes_that_got_the_number_of_one_are_not_counted() {
+        let long_ago_ns = monotonic_ns();
+        // A process starts at a tick of the kernel's, a hundredth of a second.
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        let mut child = Command::new("sleep").arg("100").spawn().expect("sleep");
+        let now_ns = monotonic_ns() + 10_000_000;
+        let pid = child.id();
+        assert_eq!(running(&[image(pid, long_ago_ns)]), [0; 0]);
+        let twice = [image(pid, long_ago_ns), image(pid, now_ns)];
+        assert_eq!(running(&twice), [pid]);
+        child.kill().expect("killed");
+        child.wait().expect("waited for");
+        assert_eq!(running(&twice), [0; 0]);
+    }
+}

@@ -1,0 +1,221 @@
+//! Which processes a recording has, and what is said of those that it has not: daemons, programs in
+//! other namespaces and other roots.
+
+#[path = "../../../testing/skip.rs"]
+mod skip;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use skip::skip_on_this_machine;
+
+const DATA_BYTES: u64 = 100_000;
+
+/// A folder with a file `data`.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("data"), vec![7; DATA_BYTES as usize]).expect("written");
+    folder
+}
+
+/// A recording of a shell script: what was said, and the trace's `meta.json`.
+struct Recorded {
+    said: String,
+    meta: Value,
+}
+
+impl Recorded {
+    /// Of a shell script.
+    fn of(folder: &Path, script: &str) -> Recorded {
+        let output = Command::new(env!("CARGO_BIN_EXE_hither"))
+            .args(["record", "--force", "-o", "t.hither", "--", "sh", "-c"])
+            .arg(script)
+            .current_dir(folder)
+            // Where the library goes, to be hidden.
+            .env("TMPDIR", folder)
+            .output()
+            .expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{script}: {said}");
+        let meta = fs::read(folder.join("t.hither/meta.json")).expect("a trace");
+        let meta = serde_json::from_slice(&meta).expect("JSON");
+        Recorded { said, meta }
+    }
+
+    fn seen(&self, field: &str) -> u64 {
+        let number = self.meta["seen"][field].as_u64();
+        number.unwrap_or_else(|| panic!("{field}: {}", self.meta["seen"]))
+    }
+
+    fn not_recorded(&self) -> &[Value] {
+        let programs = self.meta["losses"]["not_recorded"].as_array();
+        programs.expect("a list")
+    }
+
+    /// (namespace, pid, first argument) of each process.
+    fn processes(&self) -> Vec<(u64, u64, &str)> {
+        let processes = self.meta["processes"].as_array().expect("a list");
+        let number = |process: &Value, field: &str| process[field].as_u64().unwrap_or(0);
+        let row = |process| {
+            let namespace = number(process, "pid_namespace");
+            let name = process["command"][0].as_str().unwrap_or_default();
+            (namespace, number(process, "pid"), name)
+        };
+        processes.iter().map(row).collect()
+    }
+}
+
+/// Whether this user may make namespaces.
+fn may(unshare: &str) -> bool {
+    let tried = Command::new("sh")
+        .args(["-c", &format!("{unshare} true")])
+        .output();
+    let may = tried.is_ok_and(|tried| tried.status.success());
+    if !may {
+        skip_on_this_machine(format_args!("{unshare} is not permitted"));
+    }
+    may
+}
+
+const NAMESPACE: &str = "unshare --user --map-root-user --pid --fork --kill-child";
+
+#[test]
+fn processes_of_pid_namespaces_are_told_apart() {
+    if !may(NAMESPACE) {
+        return;
+    }
+    let folder = folder();
+    // The first process of each runs `unshare`, then the shell; the second reads.
+    let script = format!("for i in 1 2; do {NAMESPACE} sh -c 'cat data >&2; exit 0' 2>&-; done");
+    let recorded = Recorded::of(folder.path(), &script.replace(">&2", "> /dev/null"));
+    let processes = recorded.processes();
+    for namespace in [1, 2] {
+        let expected = [(1, "unshare"), (1, "sh"), (2, "cat")];
+        for (pid, name) in expected {
+            let found = processes
+                .iter()
+                .filter(|&&process| process == (namespace, pid, name));
+            assert_eq!(found.count(), 1, "{processes:?}");
+        }
+    }
+    assert_eq!(
+        recorded.not_recorded(),
+        [Value::Null; 0],
+        "{}",
+        recorded.said
+    );
+    assert_eq!(recorded.seen("left_running"), 0, "{}", recorded.said);
+    assert!(recorded.seen("recorded_bytes") >= 2 * DATA_BYTES);
+}
+
+/// There are 1024 rings, and each process takes one.
+#[test]
+fn processes_of_a_pid_namespace_that_have_ended_give_their_rings_back() {
+    if !may(NAMESPACE) {
+        return;
+    }
+    let folder = folder();
+    let reads = 1200;
+    let script = format!(
+        "{NAMESPACE} sh -c 'i=0; while [ $i -lt {reads} ]; do cat data; i=$((i+1)); done' > /dev/null"
+    );
+    let recorded = Recorded::of(folder.path(), &script);
+    assert!(
+        recorded.seen("recorded_bytes") >= reads * DATA_BYTES,
+        "{}",
+        recorded.said
+    );
+    assert!(!recorded.said.contains("lost"), "{}", recorded.said);
+    assert_eq!(
+        recorded.not_recorded(),
+        [Value::Null; 0],
+        "{}",
+        recorded.said
+    );
+}
+
+#[test]
+fn a_process_that_goes_on_in_a_pid_namespace_is_counted_once() {
+    if !may(NAMESPACE) {
+        return;
+    }
+    let folder = folder();
+    let script = "mkfifo ready; unshare --user --map-root-user --pid --fork \
+                  sh -c 'echo > ready; exec sleep 60' & read line < ready; \
+                  while ! grep -qs sleep /proc/$(cat /proc/$!/task/$!/children)/comm; do :; done; \
+                  cat /proc/$!/task/$!/children > pids; echo $! >> pids";
+    let recorded = Recorded::of(folder.path(), script);
+    let pids = fs::read_to_string(folder.path().join("pids")).expect("written");
+    for pid in pids.split_whitespace() {
+        let killed = Command::new("kill").arg(pid).status();
+        assert!(killed.expect("kill starts").success(), "{pid} runs");
+    }
+    // `unshare`, which waits, and its child.
+    assert_eq!(recorded.seen("left_running"), 2, "{}", recorded.said);
+}
+
+/// The message of the dynamic linker about a library that it cannot find.
+const LINKER: &str = "cannot be preloaded";
+
+const MOUNTS: &str = "unshare --user --map-root-user --mount";
+
+#[test]
+fn a_program_that_cannot_see_the_library_is_spared_an_error_and_said() {
+    if !may(MOUNTS) {
+        return;
+    }
+    let folder = folder();
+    let hidden = "runs in a root (chroot, mount namespace) without the recorder's library";
+    let there = "for there in /*; do mkdir root$there && mount --rbind $there root$there; done";
+    for (script, program) in [
+        ("mount -t tmpfs none hither-*; cat data", "/cat"),
+        ("mount -t tmpfs none hither-*; exec cat data", "/cat"),
+        (
+            "mkdir root; mount -t tmpfs none root; THERE; \
+             mount -t tmpfs none root$PWD/hither-*; chroot root cat $PWD/data",
+            "/root/usr/bin/cat",
+        ),
+    ] {
+        let script = script.replace("THERE", there);
+        fs::write(folder.path().join("script"), script).expect("written");
+        let recorded = Recorded::of(folder.path(), &format!("{MOUNTS} sh ./script > out"));
+        let out = fs::read(folder.path().join("out")).expect("written");
+        assert_eq!(out.len() as u64, DATA_BYTES, "{}", recorded.said);
+        assert!(!recorded.said.contains(LINKER), "{}", recorded.said);
+        let [.., row] = recorded.not_recorded() else {
+            panic!("{}", recorded.said)
+        };
+        assert_eq!(row["reason"], hidden, "{}", recorded.said);
+        let path = row["path"].as_str().unwrap_or_default();
+        assert!(path.ends_with(program), "{row}");
+        // What it read is known to be missing.
+        assert!(
+            recorded.seen("unseen_bytes") >= DATA_BYTES,
+            "{}",
+            recorded.said
+        );
+    }
+}
+
+#[test]
+fn libraries_that_the_user_preloads_stay_where_ours_is_hidden() {
+    if !may(MOUNTS) {
+        return;
+    }
+    let folder = folder();
+    let script = "export LD_PRELOAD=\"libm.so.6 $LD_PRELOAD:libdl.so.2\"; \
+                  mount -t tmpfs none hither-*; env > out; env -u LD_PRELOAD env > without";
+    fs::write(folder.path().join("script"), script).expect("written");
+    let recorded = Recorded::of(folder.path(), &format!("{MOUNTS} sh ./script"));
+    assert!(!recorded.said.contains(LINKER), "{}", recorded.said);
+    let out = |name| fs::read_to_string(folder.path().join(name)).expect("written");
+    let preload = "LD_PRELOAD=libm.so.6:libdl.so.2";
+    assert!(
+        out("out").lines().any(|line| line == preload),
+        "{}",
+        out("out")
+    );
+    assert!(!out("without").contains("LD_PRELOAD"), "{}", out("without"));
+}
