@@ -43,6 +43,8 @@ pub struct Coverage {
     pub maps_are_reads: bool,
     /// Processes that went on, unrecorded, when the program had ended.
     pub left_running: u64,
+    /// Processes that set up an io_uring: reads by it are in no figure.
+    pub io_uring_processes: u64,
     /// The recorded share of what was read by calls and, taken once, of what was mapped: from 0 to
     /// 1.
     pub share: f64,
@@ -84,6 +86,7 @@ impl Coverage {
             mapped_files: seen.mapped_files,
             maps_are_reads: maps,
             left_running: seen.left_running,
+            io_uring_processes: seen.io_uring_processes,
             share: match all {
                 0 => 1.0,
                 all => seen.recorded_bytes as f64 / all as f64,
@@ -106,8 +109,9 @@ impl Coverage {
         }
         let hidden = self.hidden();
         if !hidden.is_empty() {
-            // What is touched in mappings, and by processes that go on, has no known bound.
-            let is_bounded = self.mapped_bytes == 0 && self.left_running == 0;
+            // What is touched in mappings, read by io_uring, and by processes that go on, has no
+            // known bound.
+            let is_bounded = self.mapped_bytes == 0 && !self.has_unbounded();
             let share = match is_bounded && self.unseen_bytes.is_some() {
                 true => format!(", {} or more", percent(self.share)),
                 false => String::new(),
@@ -123,6 +127,11 @@ impl Coverage {
         }
     }
 
+    /// Whether something read an amount that nobody counted.
+    fn has_unbounded(&self) -> bool {
+        self.left_running > 0 || self.io_uring_processes > 0
+    }
+
     /// The words as a sentence.
     pub fn sentence(&self) -> String {
         format!("Seen: {}.", self.words())
@@ -135,7 +144,8 @@ impl Coverage {
         let mut hidden = Vec::new();
         if let Some(unseen) = self.unseen_bytes.filter(|&unseen| matters(unseen)) {
             let unseen = bytes(unseen);
-            let mut part = format!("{unseen} read by calls that the recorder did not see");
+            let mut part =
+                format!("{unseen} read of files or pipes by calls that the recorder did not see");
             let mut named: Vec<&str> = self.programs.iter().map(String::as_str).collect();
             if named.len() > NAMED_PROGRAMS_MAX {
                 named.truncate(NAMED_PROGRAMS_MAX);
@@ -157,6 +167,12 @@ impl Coverage {
             let lost = bytes(self.lost_bytes);
             hidden.push(format!("lost accesses, which moved {lost}"));
         }
+        if self.io_uring_processes > 0 {
+            hidden.push(format!(
+                "what {} may have read by io_uring",
+                counted(self.io_uring_processes, "process")
+            ));
+        }
         if self.left_running > 0 {
             hidden.push(format!(
                 "{} that went on when the program had ended",
@@ -168,7 +184,7 @@ impl Coverage {
 
     /// That there is no verdict, and what to do, if most may not have been seen.
     pub(crate) fn no_verdict(&self) -> Option<String> {
-        let nothing_known = self.recorded_bytes == 0 && self.left_running > 0;
+        let nothing_known = self.recorded_bytes == 0 && self.has_unbounded();
         if 1.0 - self.share < BLIND_MIN_SHARE && !nothing_known {
             return None;
         }
@@ -182,6 +198,9 @@ impl Coverage {
         if self.unseen_bytes.is_some_and(|unseen| unseen > 0) {
             remedies
                 .push("`strace -f -y -ttt -o LOG CMD` sees static programs: `hither import LOG`");
+        }
+        if self.io_uring_processes > 0 {
+            remedies.push("Many programs can be told to read without io_uring");
         }
         if self.left_running > 0 {
             remedies.push("A server is recorded until its first process ends: keep that running");
@@ -198,6 +217,12 @@ impl Coverage {
             return Some(format!(
                 "{} went on, unrecorded, when the program had ended",
                 counted(self.left_running, "process")
+            ));
+        }
+        if self.io_uring_processes > 0 {
+            return Some(format!(
+                "{} may have read by io_uring, which is not recorded",
+                counted(self.io_uring_processes, "process")
             ));
         }
         (1.0 - self.share >= DOUBT_MIN_SHARE).then(|| {
@@ -254,7 +279,7 @@ mod tests {
         assert_eq!(
             little.words(),
             "1.00 MiB that the program read of files, 0.2 % or more; not seen: 450.00 MiB read \
-             by calls that the recorder did not see (/bin/busybox: statically linked)"
+             of files or pipes by calls that the recorder did not see (/bin/busybox: statically linked)"
         );
         let told = little.no_verdict().expect("no verdict");
         assert!(
@@ -309,6 +334,21 @@ mod tests {
              taken for one read"
         );
         assert_eq!(coverage.no_verdict(), None);
+    }
+
+    #[test]
+    fn reads_by_io_uring_are_in_no_figure_and_a_doubt() {
+        let mut ring = coverage(0, 0, 0, &[]);
+        ring.io_uring_processes = 2;
+        let words = ring.words();
+        let ends = "files; not seen: what 2 processes may have read by io_uring";
+        assert!(words.ends_with(ends), "{words}");
+        let told = ring.no_verdict().expect("no verdict");
+        assert!(told.contains("without io_uring"), "{told}");
+        ring.recorded_bytes = 1 << 30;
+        assert!(ring.no_verdict().is_none());
+        let doubt = ring.doubt().expect("a doubt");
+        assert!(doubt.starts_with("2 processes may have read"), "{doubt}");
     }
 
     #[test]

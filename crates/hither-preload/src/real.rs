@@ -66,6 +66,35 @@ fn next(name: &CStr) -> *mut c_void {
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
 }
 
+/// A function that a library of the program's has: the next one of that name, or, where the caller
+/// was loaded later with libraries of its own (a plugin), the one that these give it.
+pub(crate) fn found_by(function: &Real, caller: *const c_void) -> Option<*mut c_void> {
+    let known = function.get();
+    if !known.is_null() {
+        return Some(known);
+    }
+    let mut about = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: it writes one Dl_info, or nothing.
+    unsafe { libc::dladdr(caller, about.as_mut_ptr()) };
+    // SAFETY: zeroed memory is a valid Dl_info.
+    let path = unsafe { about.assume_init() }.dli_fname;
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: the name is that of a loaded library, a C string; nothing is loaded.
+    let library = unsafe { libc::dlopen(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    let mut found = std::ptr::null_mut();
+    if !library.is_null() {
+        // SAFETY: the handle is open, and the name is a C string.
+        found = unsafe { libc::dlsym(library, function.name.as_ptr()) };
+        // SAFETY: the handle is ours; the library stays, since its caller is running.
+        unsafe { libc::dlclose(library) };
+    }
+    // SAFETY: as in `find_all`.
+    unsafe { libc::dlerror() };
+    Some(found).filter(|found| !found.is_null())
+}
+
 /// The name without its "64"; `None` if it has none.
 fn without_64<'a>(name: &CStr, plain: &'a mut [u8; 32]) -> Option<&'a CStr> {
     let name = name.to_bytes();

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::syscalls;
@@ -99,6 +100,15 @@ impl ForeignProcesses {
         self.numbers = numbers
             .filter_map(|(&pid, &there)| Some((there?, pid)))
             .collect();
+    }
+
+    /// Whether a thread exists; of one in another namespace, whether its process did at the last
+    /// look.
+    pub(crate) fn has_thread(&self, namespace: PidNamespace, pid: u32, tid: u32) -> bool {
+        match namespace.is_own() {
+            true => Path::new(&format!("/proc/{pid}/task/{tid}")).exists(),
+            false => self.number_here(namespace, pid).is_some(),
+        }
     }
 
     /// The number here of a process that has the number `pid` in its namespace, at the last look.

@@ -42,6 +42,20 @@ pub fn was_started_by(pid: u32, time_ns: u64) -> bool {
         .is_some_and(|ticks| ticks.saturating_mul(tick_ns) <= time_ns.saturating_add(asleep_ns))
 }
 
+/// The processes above this one: its parent, and so on. Who is orphaned in the tree below becomes a
+/// child of one of them, or of process 1.
+pub fn ancestors() -> Vec<u32> {
+    const ANCESTORS_MAX: usize = 1000;
+    let mut pid = std::process::id();
+    let parent = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (_, rest) = stat.rsplit_once(") ")?;
+        pid = rest.split(' ').nth(1)?.parse().ok()?;
+        (pid != 0).then_some(pid)
+    };
+    std::iter::from_fn(parent).take(ANCESTORS_MAX).collect()
+}
+
 /// When a process started, by its line in /proc/PID/stat (proc_pid_stat(5)); `None` if it has
 /// ended.
 fn started_ticks(stat: &str) -> Option<u64> {
@@ -268,6 +282,13 @@ mod tests {
         assert_eq!(started_ticks(named), Some(400));
         assert_eq!(started_ticks(&named.replace(") R", ") Z")), None);
         assert_eq!(started_ticks(""), None);
+    }
+
+    #[test]
+    fn ancestors_begin_with_the_parent_and_end_with_the_first_process() {
+        let ancestors = ancestors();
+        assert_eq!(ancestors.first(), Some(&crate::syscalls::parent_pid()));
+        assert!(!ancestors.contains(&std::process::id()));
     }
 
     #[test]

@@ -220,7 +220,7 @@ impl Segment {
     /// Attaches the segment of this number, which holds this nonce. Returns its maker, too, as
     /// [`shared_memory::Status`] has it.
     pub(crate) fn attach(id: Id, nonce: u64) -> Option<(Segment, u32)> {
-        let shared_memory::Status { bytes, maker } = shared_memory::status(id).ok()?;
+        let shared_memory::Status { bytes, maker, .. } = shared_memory::status(id).ok()?;
         // The smallest possible one, for its header.
         let layout = Layout::new(1, PAGE / 8).filter(|layout| layout.bytes() <= bytes)?;
         let base = shared_memory::attach(id).ok()?;

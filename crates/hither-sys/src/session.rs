@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
-use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::bind_requests::BindRequestSender;
@@ -136,6 +135,7 @@ impl Lost {
 #[derive(Debug)]
 pub struct Session {
     segment: Segment,
+    id: shared_memory::Id,
     name: String,
     /// Losses of owners that are gone.
     past: Lost,
@@ -185,6 +185,7 @@ impl Session {
         fill(&segment, layout, &options, name.nonce);
         Ok(Session {
             segment,
+            id,
             name: name.to_string(),
             past: Lost::default(),
             created_ns: monotonic_ns(),
@@ -241,26 +242,17 @@ impl Session {
         let mut records = 0;
         for (index, owner, sequence) in claims {
             let superseded = newest.get(&owner).is_some_and(|&newest| newest > sequence);
-            if superseded || !self.exists(Owner::unpack(owner)) {
+            let Owner {
+                pid,
+                tid,
+                namespace,
+            } = Owner::unpack(owner);
+            if superseded || !self.foreign.has_thread(namespace, pid, tid) {
                 records += self.drain_ring(index, &mut sink);
                 self.recycle(index);
             }
         }
         records
-    }
-
-    /// Whether a thread exists; of one in another pid namespace, whether its process did when they
-    /// were looked at.
-    fn exists(&self, owner: Owner) -> bool {
-        let Owner {
-            pid,
-            tid,
-            namespace,
-        } = owner;
-        match namespace.is_own() {
-            true => Path::new(&format!("/proc/{pid}/task/{tid}")).exists(),
-            false => self.foreign.number_here(namespace, pid).is_some(),
-        }
     }
 
     /// Where to post bind requests, if the session tracks regions.
@@ -331,6 +323,11 @@ impl Session {
     /// sockets, terminals, files under /proc.
     pub fn other_read_bytes(&self) -> u64 {
         self.segment.header().other_reads.sum()
+    }
+
+    /// Other processes that have the library at work: they have recorded, or could.
+    pub fn processes(&self) -> Vec<u32> {
+        shared_memory::other_users(self.id)
     }
 
     /// Ends the recording: programs that still run go on unrecorded. What they have queued can

@@ -63,6 +63,8 @@ pub(crate) struct Status {
     /// The process that made it, by its number in this process's pid namespace; 0 if it has none
     /// there. (Before Linux 4.17 it is the number in that process's own namespace.)
     pub(crate) maker: u32,
+    /// How often processes have attached it. Forked children have what their parents have.
+    pub(crate) attached: u64,
 }
 
 /// Asks about a segment. An error if there is none of this number in this IPC namespace, or this
@@ -87,7 +89,40 @@ pub(crate) fn status(id: Id) -> Result<Status, i32> {
     Ok(Status {
         bytes: about.shm_segsz,
         maker: about.shm_cpid as u32,
+        attached: about.shm_nattch,
     })
+}
+
+/// The other processes that have attached a segment, as far as this process, which has attached it
+/// once, may see what they map.
+pub(crate) fn other_users(id: Id) -> Vec<u32> {
+    let Some(status) = status(id).ok().filter(|status| status.attached > 1) else {
+        return Vec::new();
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_user = |&pid: &u32| {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        maps.lines()
+            .any(|line| is_mapping_of(line, id, status.bytes))
+    };
+    let own = std::process::id();
+    pids.filter(|&pid| pid != own).filter(is_user).collect()
+}
+
+/// Whether a line of /proc/PID/maps (proc_pid_maps(5)) is of this segment. Its number stands for
+/// the inode's; in another IPC namespace that may be another one's, of another size.
+fn is_mapping_of(line: &str, id: Id, bytes: usize) -> bool {
+    const PAGE: usize = 4096;
+    let mut words = line.split_ascii_whitespace();
+    let range = words.next().and_then(|range| range.split_once('-'));
+    let length = range.and_then(|(start, end)| {
+        let address = |text| usize::from_str_radix(text, 16).ok();
+        address(end)?.checked_sub(address(start)?)
+    });
+    let is_as_long = length == Some(bytes.next_multiple_of(PAGE));
+    let number = words.nth(3).and_then(|number| number.parse().ok());
+    is_as_long && number == Some(id) && words.next().is_some_and(|name| name.starts_with("/SYSV"))
 }
 
 /// Attaches all of a segment.
@@ -132,10 +167,15 @@ mod tests {
     fn a_segment_is_gone_with_its_last_user() {
         let (id, first) = create(10_000).expect("made");
         let maker = std::process::id();
-        let bytes = 10_000;
-        assert_eq!(status(id), Ok(Status { bytes, maker }));
+        let first_only = Status {
+            bytes: 10_000,
+            maker,
+            attached: 1,
+        };
+        assert_eq!(status(id), Ok(first_only));
         // Marked for removal, and to be had all the same.
         let second = attach(id).expect("attached");
+        assert_eq!(other_users(id), [0; 0], "this process is none");
         // SAFETY: the segment is longer than that, and zeroed.
         unsafe { first.wrapping_add(9_999).write_volatile(7) };
         // SAFETY: as above.
@@ -151,6 +191,16 @@ mod tests {
         unsafe { detach(second) };
         assert_eq!(status(id), Err(libc::EINVAL));
         assert_eq!(attach(id), Err(libc::EINVAL));
+    }
+
+    #[test]
+    fn a_segment_is_known_by_its_number_and_size() {
+        let line = "7f0000000000-7f0000003000 rw-s 00000000 00:01 42     /SYSV00000000 (deleted)";
+        assert!(is_mapping_of(line, 42, 10_000));
+        assert!(!is_mapping_of(line, 41, 10_000), "another one");
+        assert!(!is_mapping_of(line, 42, 20_000), "in another namespace");
+        assert!(!is_mapping_of(&line.replace("SYSV", "file"), 42, 10_000));
+        assert!(!is_mapping_of("", 42, 10_000));
     }
 
     #[test]

@@ -183,12 +183,15 @@ pub struct Seen {
     /// under /proc.
     pub other_bytes: u64,
     /// What the kernel has counted beyond these two and the losses: bytes that calls which the
-    /// recorder did not see had read, of files or pipes. `None`: the kernel did not say.
+    /// recorder did not see had read, of files or pipes. Processes that nobody waited for, and what
+    /// was recorded of them, are left out. `None`: the kernel did not say.
     pub unseen_bytes: Option<u64>,
     /// Bytes that the kernel fetched from storage, readahead and mapped files included.
     pub storage_bytes: Option<u64>,
     /// Processes that went on, unrecorded, when the program had ended.
     pub left_running: u64,
+    /// Processes that set up an io_uring. What they read by it is neither recorded nor counted.
+    pub io_uring_processes: u64,
     /// Files that the program mapped.
     pub mapped_files: u64,
     /// Their bytes, from the first to the last one mapped. Which of these it touched is not

@@ -13,6 +13,78 @@ use skip::skip_on_this_machine;
 
 const DATA_BYTES: u64 = 100_000;
 
+/// Becomes a daemon in the way of old: forks twice and leads a session, without an exec, and closes
+/// all descriptors. Makes a folder `ready` as an orphan, waits for a file `go`, reads `data`, and makes a file `done`.
+const DAEMON: &str = "\
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+static char buffer[4096];
+int main(void) {
+    struct stat about;
+    if (fork()) return 0;
+    setsid();
+    pid_t parent = getpid();
+    if (fork()) _exit(0);
+    for (int fd = 0; fd < 256; fd++) close(fd);
+    while (getppid() == parent) usleep(1000);
+    mkdir(\"ready\", 0700);
+    while (stat(\"go\", &about)) usleep(1000);
+    int file = open(\"data\", O_RDONLY);
+    while (read(file, buffer, sizeof buffer) > 0);
+    close(open(\"done\", O_CREAT | O_WRONLY, 0600));
+    return 0;
+}
+";
+
+/// Reads `data` by an io_uring, which is set up by number or by liburing.
+const RINGS: &str = "\
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/io_uring.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static char buffer[100000];
+int io_uring_queue_init(unsigned entries, void *ring, unsigned flags);
+int main(void) {
+#ifdef LIBRARY
+    static char ring[4096];
+    return io_uring_queue_init(1, ring, 0) ? 77 : 0;
+#else
+    struct io_uring_params about;
+    memset(&about, 0, sizeof about);
+    int ring = syscall(SYS_io_uring_setup, 1, &about);
+    if (ring < 0) return 77;
+    char *queue = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQ_RING);
+    struct io_uring_sqe *entry =
+        mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_SQES);
+    memset(entry, 0, sizeof *entry);
+    entry->opcode = IORING_OP_READ;
+    entry->fd = open(\"data\", O_RDONLY);
+    entry->addr = (unsigned long)buffer;
+    entry->len = sizeof buffer;
+    *(unsigned *)(queue + about.sq_off.array) = 0;
+    *(unsigned *)(queue + about.sq_off.tail) = 1;
+    if (syscall(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, 0, 0) != 1) return 1;
+    return buffer[99999] == 7 ? 0 : 2;
+#endif
+}
+";
+
+/// Compiles a program in a folder; false if it cannot be linked.
+fn compiled(folder: &Path, name: &str, source: &str, flags: &[&str]) -> bool {
+    fs::write(folder.join(format!("{name}.c")), source).expect("written");
+    let gcc = Command::new("gcc")
+        .args(["-O1", "-o", name, &format!("{name}.c")])
+        .args(flags)
+        .current_dir(folder)
+        .output();
+    gcc.expect("gcc starts").status.success()
+}
+
 /// A folder with a file `data`.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
@@ -119,7 +191,7 @@ fn processes_of_a_pid_namespace_that_have_ended_give_their_rings_back() {
     let folder = folder();
     let reads = 1200;
     let script = format!(
-        "{NAMESPACE} sh -c 'i=0; while [ $i -lt {reads} ]; do cat data; i=$((i+1)); done' > /dev/null"
+        "{NAMESPACE} sh -c 'i=0; while [ $i -lt {reads} ]; do cat data; i=$((i+1)); done' > out"
     );
     let recorded = Recorded::of(folder.path(), &script);
     assert!(
@@ -143,8 +215,7 @@ fn a_process_that_goes_on_in_a_pid_namespace_is_counted_once() {
     }
     let folder = folder();
     let script = "mkfifo ready; unshare --user --map-root-user --pid --fork \
-                  sh -c 'echo > ready; exec sleep 60' & read line < ready; \
-                  while ! grep -qs sleep /proc/$(cat /proc/$!/task/$!/children)/comm; do :; done; \
+                  sh -c 'echo > ready; exec sleep 60' > /dev/null 2>&1 & read line < ready; \
                   cat /proc/$!/task/$!/children > pids; echo $! >> pids";
     let recorded = Recorded::of(folder.path(), script);
     let pids = fs::read_to_string(folder.path().join("pids")).expect("written");
@@ -175,7 +246,7 @@ fn a_program_that_cannot_see_the_library_is_spared_an_error_and_said() {
         (
             "mkdir root; mount -t tmpfs none root; THERE; \
              mount -t tmpfs none root$PWD/hither-*; chroot root cat $PWD/data",
-            "/root/usr/bin/cat",
+            "cat",
         ),
     ] {
         let script = script.replace("THERE", there);
@@ -218,4 +289,100 @@ fn libraries_that_the_user_preloads_stay_where_ours_is_hidden() {
         out("out")
     );
     assert!(!out("without").contains("LD_PRELOAD"), "{}", out("without"));
+}
+
+#[test]
+fn a_daemon_is_recorded_while_the_program_runs_and_said_when_it_goes_on() {
+    let folder = folder();
+    assert!(compiled(folder.path(), "daemon", DAEMON, &[]));
+    // It reads as an orphan, and has ended before the program does.
+    let script = "./daemon; touch go; while ! [ -e done ]; do sleep 0.01; done";
+    let recorded = Recorded::of(folder.path(), script);
+    assert!(
+        recorded.seen("recorded_bytes") >= DATA_BYTES,
+        "{}",
+        recorded.said
+    );
+    assert_eq!(recorded.seen("left_running"), 0, "{}", recorded.said);
+    // Though no account of the kernel's has it.
+    assert!(
+        recorded.seen("unseen_bytes") < DATA_BYTES,
+        "{}",
+        recorded.said
+    );
+
+    // It has used no file when the program ends, so that it has not announced itself.
+    for name in ["go", "done"] {
+        fs::remove_file(folder.path().join(name)).expect("removed");
+    }
+    fs::remove_dir(folder.path().join("ready")).expect("removed");
+    let script = "./daemon; while ! [ -e ready ]; do sleep 0.01; done";
+    let recorded = Recorded::of(folder.path(), script);
+    assert_eq!(recorded.seen("left_running"), 1, "{}", recorded.said);
+    let said = "1 process that went on when the program had ended";
+    assert!(recorded.said.contains(said), "{}", recorded.said);
+    fs::write(folder.path().join("go"), "").expect("written");
+    while !folder.path().join("done").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn an_orphan_does_not_hide_what_others_read_unseen() {
+    let folder = folder();
+    assert!(compiled(folder.path(), "daemon", DAEMON, &[]));
+    let reader = "#include <fcntl.h>\n#include <unistd.h>\nstatic char buffer[4096];\n\
+        int main(void) { int file = open(\"data\", O_RDONLY); \
+        while (read(file, buffer, sizeof buffer) > 0); return 0; }\n";
+    assert!(compiled(folder.path(), "static", reader, &["-static"]));
+    let script = "./daemon; touch go; while ! [ -e done ]; do sleep 0.01; done; ./static";
+    let recorded = Recorded::of(folder.path(), script);
+    assert!(
+        recorded.seen("recorded_bytes") >= DATA_BYTES,
+        "{}",
+        recorded.said
+    );
+    assert!(
+        recorded.seen("unseen_bytes") >= DATA_BYTES,
+        "{}",
+        recorded.said
+    );
+    assert!(
+        recorded.said.contains("/static: statically linked"),
+        "{}",
+        recorded.said
+    );
+}
+
+#[test]
+fn reads_by_io_uring_are_said_not_to_be_seen() {
+    let folder = folder();
+    assert!(compiled(folder.path(), "numbers", RINGS, &[]));
+    let can = Command::new(folder.path().join("numbers"))
+        .current_dir(folder.path())
+        .status();
+    if !can.is_ok_and(|ran| ran.success()) {
+        skip_on_this_machine("this kernel has no io_uring");
+        return;
+    }
+    let mut programs = vec!["./numbers"];
+    let library = "-l:liburing.so.2";
+    match compiled(folder.path(), "library", RINGS, &["-DLIBRARY", library]) {
+        true => programs.push("./library"),
+        false => skip_on_this_machine("there is no liburing.so.2"),
+    }
+    for program in programs {
+        let recorded = Recorded::of(folder.path(), &format!("{program}; cat data > /dev/null"));
+        assert_eq!(recorded.seen("io_uring_processes"), 1, "{}", recorded.said);
+        // The kernel counts none of it, so that nothing else would tell.
+        assert!(
+            recorded.seen("unseen_bytes") < DATA_BYTES,
+            "{}",
+            recorded.said
+        );
+        let said = "not seen: what 1 process may have read by io_uring";
+        assert!(recorded.said.contains(said), "{program}: {}", recorded.said);
+    }
+    let none = Recorded::of(folder.path(), "cat data > /dev/null");
+    assert_eq!(none.seen("io_uring_processes"), 0, "{}", none.said);
 }

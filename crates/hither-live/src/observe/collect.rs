@@ -5,6 +5,7 @@
 //! [`PAUSE_MAX`], which is 200 wake-ups a second when little comes. If writing fails, the session
 //! is closed, which turns every hook into a plain call, and the thread ends.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use hither_sys::pid_namespace::PidNamespace;
-use hither_sys::process::monotonic_ns;
+use hither_sys::process::{ancestors, monotonic_ns};
 use hither_sys::process_tree::Transferred;
 use hither_sys::record::{IN_KERNEL, Op, Record};
 use hither_sys::session::{Lost, RingInfo, Session};
@@ -22,7 +23,7 @@ use hither_trace::schema::{
 use hither_trace::{Error, Result, Writer};
 use rustc_hash::FxHashMap;
 
-use super::intern::{Definitions, Numbers, ObjectDefinition, Pid, Stream, Streams};
+use super::intern::{Definitions, Image, Numbers, ObjectDefinition, Pid, Stream, Streams};
 use super::not_recorded::Execs;
 use super::order::{HOLD_NS, ReorderWindow, Timed};
 use super::running::running;
@@ -68,6 +69,8 @@ pub(crate) struct Start {
     nodes: Vec<MemoryNode>,
     /// The limit of its memory cgroup.
     memory_limit_bytes: Option<u64>,
+    /// The processes above the recorder.
+    ancestors: Vec<u32>,
 }
 
 impl Start {
@@ -78,7 +81,13 @@ impl Start {
             time_ns: monotonic_ns(),
             nodes: machine::nodes(),
             memory_limit_bytes: machine::memory_limit_bytes(),
+            ancestors: ancestors(),
         }
+    }
+
+    /// Whether a process becomes the parent of those that are orphaned below the recorder.
+    fn is_above(&self, pid: u32) -> bool {
+        pid != std::process::id() && (pid == 1 || self.ancestors.contains(&pid))
     }
 }
 
@@ -94,6 +103,10 @@ pub(crate) struct Collector {
     execs: Execs,
     tables: Tables,
     summary: RecordingSummary,
+    /// Bytes that recorded calls read in each program image.
+    read_bytes: Vec<u64>,
+    /// Program images with an io_uring.
+    io_urings: BTreeSet<u32>,
     /// What is mapped of each file, from the lowest byte to the highest.
     mapped: FxHashMap<u64, Range<u64>>,
     /// The first failure to write; nothing is written after it.
@@ -129,6 +142,8 @@ pub(crate) struct Ended {
     pub(crate) transferred: Option<Transferred>,
     /// What the library saw being read of pipes and the like.
     pub(crate) other_read_bytes: u64,
+    /// Other processes that have the library at work.
+    pub(crate) attached: Vec<u32>,
 }
 
 impl Collector {
@@ -146,6 +161,8 @@ impl Collector {
             execs: Execs::default(),
             tables,
             summary: RecordingSummary::default(),
+            read_bytes: Vec::new(),
+            io_urings: BTreeSet::new(),
             mapped: FxHashMap::default(),
             failure: None,
         }
@@ -252,7 +269,10 @@ impl Collector {
                 pid,
                 ..Pid::of(ring)
             }),
-            Record::IoUring => {}
+            Record::IoUring => {
+                let by = self.streams.of(ring);
+                self.io_urings.insert(self.streams.stream(by).image);
+            }
             // The recording library reports no regions and no constructs.
             Record::Region { .. }
             | Record::RegionEnd { .. }
@@ -271,6 +291,7 @@ impl Collector {
             streams,
             summary,
             start,
+            read_bytes,
             failure,
             ..
         } = self;
@@ -278,6 +299,13 @@ impl Collector {
             if failure.is_none() {
                 let row = tables.row(&event, streams, start.time_ns);
                 summary.add(&row);
+                if row.op == RowOp::Read {
+                    let image = streams.stream(event.stream).image as usize;
+                    if read_bytes.len() <= image {
+                        read_bytes.resize(image + 1, 0);
+                    }
+                    read_bytes[image] = read_bytes[image].saturating_add(row.length);
+                }
                 *failure = writer.push(&row).err();
             }
         }
@@ -290,7 +318,7 @@ impl Collector {
         for image in 0..self.streams.images().len() as u32 {
             self.tables.processes.number(image);
         }
-        let running = running(self.streams.images());
+        let running = running(self.streams.images(), &ended.attached);
         let seen = self.seen(&ended, &running);
         let losses = Losses {
             dropped_events: lost.unrecorded(),
@@ -350,24 +378,31 @@ impl Collector {
     }
 
     /// How much of what the program read is in the trace. Processes that still run are asked.
-    fn seen(&self, ended: &Ended, running: &[u32]) -> Seen {
+    fn seen(&self, ended: &Ended, running: &BTreeSet<u32>) -> Seen {
         let kernel = ended.transferred.map(|mut all| {
             let others = running.iter().filter_map(|&pid| Transferred::by(pid));
             others.for_each(|other| all.add(other));
             all
         });
-        let seen = self
-            .summary
-            .bytes_read
-            .saturating_add(ended.other_read_bytes);
+        // Who was orphaned and has ended is in no account that is known.
+        let counted = |&(image, _): &(usize, &u64)| {
+            let Image { pid, parent, .. } = &self.streams.images()[image];
+            let is_orphan = pid.namespace.is_own() && self.start.is_above(*parent);
+            !is_orphan || running.contains(&pid.pid)
+        };
+        let recorded = self.read_bytes.iter().enumerate().filter(counted);
+        let seen = recorded.fold(ended.other_read_bytes, |sum, (_, &bytes)| {
+            sum.saturating_add(bytes)
+        });
         let mapped = self.mapped_bytes();
         Seen {
             recorded_bytes: self.summary.bytes_read,
             other_bytes: ended.other_read_bytes,
-            // Less than was seen: what processes read that nobody waits for is not in its count.
+            // Less than was seen: processes that nobody waited for are not in its count.
             unseen_bytes: kernel.and_then(|all| all.called_bytes.checked_sub(seen)),
             storage_bytes: kernel.map(|all| all.read_bytes),
             left_running: running.len() as u64,
+            io_uring_processes: self.io_urings.len() as u64,
             mapped_files: mapped.len() as u64,
             mapped_bytes: mapped.into_iter().fold(0, u64::saturating_add),
             memory_limit_bytes: self.start.memory_limit_bytes,

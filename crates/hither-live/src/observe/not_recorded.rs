@@ -33,7 +33,7 @@ const ELF_MACHINE: object::elf::Machine = if cfg!(target_arch = "aarch64") {
 
 /// The reason for a program that could have loaded the recorder's library.
 const NOT_LOADED: &str = "did not load the recorder: killed early, or run without its environment, \
-    with other privileges or in another IPC namespace";
+    with other privileges, in another IPC namespace or under a seccomp filter";
 
 /// The reason for a program that runs where the library's file is not.
 const HIDDEN: &str = "runs in a root (chroot, mount namespace) without the recorder's library";

@@ -92,7 +92,11 @@ impl Recorder {
         let collect = |pid, (), ended: &_| {
             collector.command_started(pid, announced.as_os_str().as_bytes());
             let result = collector.collect(&mut session, ended);
-            result.map(|()| (collector, session.lost(), session.other_read_bytes()))
+            let attached = session.processes();
+            result.map(|()| {
+                let other_read_bytes = session.other_read_bytes();
+                (collector, session.lost(), other_read_bytes, attached)
+            })
         };
         let Supervised {
             exit,
@@ -105,12 +109,13 @@ impl Recorder {
             losses,
             seen,
         } = made
-            .and_then(|(collector, lost, other_read_bytes)| {
+            .and_then(|(collector, lost, other_read_bytes, attached)| {
                 let ended = Ended {
                     lost,
                     ran,
                     transferred,
                     other_read_bytes,
+                    attached,
                 };
                 collector.finish(ended)
             })

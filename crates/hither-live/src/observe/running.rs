@@ -1,15 +1,16 @@
-//! Which recorded processes still run when the program has ended: daemons, background jobs.
+//! Which processes still run when the program has ended: daemons, background jobs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hither_sys::pid_namespace::ForeignProcesses;
 use hither_sys::process::was_started_by;
 
 use super::intern::{Image, Pid};
 
-/// The ids, in this pid namespace, of processes that have one of these images and still run. A
-/// process that has got the id of one since is not among them.
-pub(crate) fn running(images: &[Image]) -> Vec<u32> {
+/// The ids, in this pid namespace, of processes that have one of these images and still run, and of
+/// those that have the library `attached`: a forked child is silent until it uses a file. A process
+/// that has got the id of one since is not among them.
+pub(crate) fn running(images: &[Image], attached: &[u32]) -> BTreeSet<u32> {
     let announced = images.iter().map(|image| (image.pid, image.time_ns));
     let announced: BTreeMap<Pid, u64> = announced.collect();
     let mut foreign = ForeignProcesses::default();
@@ -24,7 +25,7 @@ pub(crate) fn running(images: &[Image]) -> Vec<u32> {
         let pid = here(pid)?;
         was_started_by(pid, time_ns).then_some(pid)
     });
-    running.collect()
+    running.chain(attached.iter().copied()).collect()
 }
 
 #[cfg(test)]
@@ -51,11 +52,12 @@ mod tests {
         let mut child = Command::new("sleep").arg("100").spawn().expect("sleep");
         let now_ns = monotonic_ns() + 10_000_000;
         let pid = child.id();
-        assert_eq!(running(&[image(pid, long_ago_ns)]), [0; 0]);
+        assert!(running(&[image(pid, long_ago_ns)], &[]).is_empty());
         let twice = [image(pid, long_ago_ns), image(pid, now_ns)];
-        assert_eq!(running(&twice), [pid]);
+        assert_eq!(running(&twice, &[]), BTreeSet::from([pid]));
+        assert_eq!(running(&twice, &[pid, 7]), BTreeSet::from([7, pid]));
         child.kill().expect("killed");
         child.wait().expect("waited for");
-        assert_eq!(running(&twice), [0; 0]);
+        assert!(running(&twice, &[]).is_empty());
     }
 }

@@ -18,6 +18,7 @@ mod after_call;
 mod allocate;
 mod close;
 pub(crate) mod exec;
+mod io_uring;
 mod kernel;
 mod map;
 mod open;

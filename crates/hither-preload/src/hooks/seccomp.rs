@@ -18,6 +18,7 @@
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
+use super::io_uring;
 use super::process::unshares;
 use crate::{lifecycle, readahead, real};
 
@@ -211,11 +212,28 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
         _ => {}
     }
     let real = real::SYSCALL.get();
-    if real.is_null() {
-        missing as *const c_void
-    } else {
-        real
+    match number {
+        _ if real.is_null() => missing as *const c_void,
+        libc::SYS_io_uring_setup => set_up_io_uring as *const c_void,
+        _ => real,
     }
+}
+
+/// Makes the call, and reports it if it succeeds.
+unsafe extern "C-unwind" fn set_up_io_uring(
+    number: c_long,
+    entries: usize,
+    parameters: usize,
+) -> c_long {
+    type Call = unsafe extern "C-unwind" fn(c_long, usize, usize) -> c_long;
+    // SAFETY: `prepare` has found `syscall`, which takes these words in these registers.
+    let real = unsafe { std::mem::transmute::<*mut c_void, Call>(real::SYSCALL.get()) };
+    // SAFETY: the program's own call, passed on.
+    let ring = unsafe { real(number, entries, parameters) };
+    if ring >= 0 {
+        io_uring::is_set_up();
+    }
+    ring
 }
 
 /// Stands in where there is no `syscall` to pass the call on to.

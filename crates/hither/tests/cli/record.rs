@@ -199,8 +199,8 @@ fn what_the_recorder_cannot_see_is_said_first_and_there_is_no_verdict() {
     assert_eq!(document["trace"]["memory"]["files_bytes"], 4 << 20);
 
     let (line, text, document) = of("./fixed");
-    let begins = "0 B that the program read of files, 0.0 % or more; not seen: 4.00 MiB read by \
-                  calls that the recorder did not see (";
+    let begins = "0 B that the program read of files, 0.0 % or more; not seen: 4.00 MiB read of \
+                  files or pipes by calls that the recorder did not see (";
     assert!(line.starts_with(begins), "{line}");
     assert!(line.contains("/fixed: statically linked)"), "{line}");
     assert!(text.contains("\nNo verdict: "), "{text}");

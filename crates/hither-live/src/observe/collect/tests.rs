@@ -16,6 +16,8 @@ struct Fixture {
     session: Session,
     attached: ProgramSession,
     collector: Collector,
+    /// Of processes that announce themselves.
+    parent: u32,
 }
 
 fn fixture() -> Fixture {
@@ -46,6 +48,7 @@ fn fixture() -> Fixture {
         folder,
         session,
         attached,
+        parent: u32::MAX >> 12,
     }
 }
 
@@ -58,7 +61,7 @@ impl Fixture {
         let args = format!("{exe}\0-x\0");
         let announcement = Record::Process {
             pid,
-            parent: 1,
+            parent: self.parent,
             // No test has two images of one process.
             image: pid,
             forked: false,
@@ -107,6 +110,7 @@ impl Fixture {
                     ..Transferred::default()
                 }),
                 other_read_bytes,
+                attached: Vec::new(),
             })
             .expect("finished");
         let path = self.folder.path().join("t.hither");
@@ -362,4 +366,23 @@ fn a_count_that_cannot_be_true_leaves_it_open_what_was_not_seen() {
     fixture.read(&mut one, 1010, 7, 1);
     let (_, finished, _folder) = fixture.finish_with(u64::MAX);
     assert_eq!(finished.seen.unseen_bytes, None);
+}
+
+#[test]
+fn an_orphan_that_has_ended_hides_nothing_of_what_others_read() {
+    let mut fixture = fixture();
+    let gone = 0x3f_ffff;
+    fixture.parent = 1;
+    let mut orphan = fixture.thread(gone, gone, 1000, "/bin/daemon");
+    fixture.read(&mut orphan, 1010, 7, 1);
+    fixture.parent = gone;
+    let mut child = fixture.thread(gone - 1, gone - 1, 1000, "/bin/tool");
+    fixture.read(&mut child, 1011, 7, 1);
+    fixture.push(&mut child, &Record::IoUring);
+    fixture.push(&mut child, &Record::IoUring);
+    let (_, finished, _folder) = fixture.finish();
+    let seen = finished.seen;
+    assert_eq!(seen.recorded_bytes, 20);
+    assert_eq!(seen.unseen_bytes, Some((1 << 20) - (1 << 10) - 10));
+    assert_eq!(seen.io_uring_processes, 1);
 }
