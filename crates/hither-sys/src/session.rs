@@ -50,7 +50,7 @@ const CLOCK_SLACK_NS: u64 = 1_000_000_000;
 pub struct SessionOptions {
     /// How many threads can record at once, 1 to 65536.
     pub rings: usize,
-    /// How much may be queued for one thread, from 16 KiB to 1 GiB.
+    /// How much may be queued for one thread, from 16 KiB to 1 GiB: a multiple of 16 KiB.
     pub ring_bytes: usize,
     /// How much may be queued for all threads: a thread holds at least 16 KiB of it from its first
     /// access on. It takes memory only while it is used. At most an eighth of the memory that this
@@ -84,7 +84,7 @@ impl Default for SessionOptions {
     fn default() -> Self {
         SessionOptions {
             rings: 1 << 14,
-            ring_bytes: 64 << 20,
+            ring_bytes: 1 << 20,
             pool_bytes: 512 << 20,
             frames_max: 32,
             files: true,
@@ -177,6 +177,7 @@ impl Session {
     pub fn create(options: SessionOptions) -> io::Result<Self> {
         let layout = Layout::new(options.rings, pool_bytes(&options) / CHUNK_BYTES)
             .filter(|_| (CHUNK_BYTES..=1 << 30).contains(&options.ring_bytes))
+            .filter(|_| options.ring_bytes.is_multiple_of(CHUNK_BYTES))
             .filter(|_| (1..=FRAMES_MAX).contains(&options.frames_max))
             .filter(|_| options.block_bytes == 0 || options.block_bytes.is_power_of_two())
             .filter(|_| options.region_min == 0 || options.region_min >= segment::PAGE as u64)

@@ -306,7 +306,10 @@ impl Collector {
         let seen = self.seen(&ended, &running);
         let losses = Losses {
             dropped_events: lost.unrecorded(),
-            dropped_bytes: lost.bytes,
+            dropped_bytes: lost.unrecorded_bytes(),
+            dropped_ring_full: lost.events,
+            dropped_no_ring: lost.no_ring,
+            dropped_nested: lost.nested,
             damaged_records: lost.damaged,
             not_recorded: self.execs.finish(),
         };
@@ -345,9 +348,6 @@ impl Collector {
             ..Meta::default()
         };
         for (name, count) in [
-            ("dropped_ring_full", lost.events),
-            ("dropped_no_ring", lost.no_ring),
-            ("dropped_nested", lost.nested),
             ("out_of_order", summary.out_of_order),
             ("ran_ns", ran.as_nanos() as u64),
         ] {

@@ -141,7 +141,7 @@ fn ten_thousand_threads_lose_nothing() {
 #[test]
 fn a_burst_waits_for_the_agent_and_its_memory_goes_back() {
     const ACCESSES: u32 = 300_000;
-    let mut session = Session::create(SessionOptions::default()).expect("a session");
+    let mut session = session(1, 64 << 20);
     let attached = attach(&session).expect("attached");
     let mut producer = attached.claim(1, 1).expect("a ring");
     for value in 0..ACCESSES {
