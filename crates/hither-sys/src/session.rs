@@ -36,6 +36,9 @@ const POOL_BYTES_MIN: u64 = 1 << 20;
 /// programs.
 const POOL_BYTES_MAX_IF_COUNTED: u64 = 128 << 20;
 
+/// How many threads a call of [`Session::reap`] looks up in /proc at most: 2 ms of work.
+const LOOKUPS_MAX: usize = 512;
+
 /// Free chunks that keep their memory for the next burst.
 const WARM_CHUNKS: usize = (256 << 10) / CHUNK_BYTES;
 
@@ -168,6 +171,8 @@ pub struct Session {
     buffer: Box<Words>,
     /// Where each ring is read that was ever used.
     readers: Vec<Reader>,
+    /// How many threads were looked up so far.
+    looked_up: usize,
     /// The fewest free chunks with memory since the last [`Session::reap`].
     warm_min: usize,
 }
@@ -208,6 +213,7 @@ impl Session {
             created_ns: monotonic_ns(),
             buffer: Box::new([0; WORDS_MAX]),
             readers: Vec::new(),
+            looked_up: 0,
             warm_min: 0,
         })
     }
@@ -247,7 +253,8 @@ impl Session {
 
     /// Frees the rings whose thread is gone: it has ended, or has claimed a newer ring since
     /// (exec). Their content goes to `sink`. Gives the memory back to the kernel that no drain since
-    /// the last call needed. It reads /proc once for each ring; a few calls a second are enough.
+    /// the last call needed. It looks up to 512 threads up in /proc, others the next time; a few
+    /// calls a second are enough.
     pub fn reap(&mut self, mut sink: impl FnMut(&RingInfo, Record<'_>)) -> usize {
         let mut newest: HashMap<u64, u64> = HashMap::new();
         let claims: Vec<(usize, u64, u64)> = (0..self.rings_used())
@@ -266,10 +273,14 @@ impl Session {
             *entry = sequence.max(*entry);
         }
         let mut records = 0;
-        for (index, owner, sequence) in claims {
+        let first = self.looked_up % claims.len().max(1);
+        self.looked_up = first + LOOKUPS_MAX;
+        let in_turn = claims.iter().cycle().skip(first).take(claims.len());
+        for (turn, &(index, owner, sequence)) in in_turn.enumerate() {
             let (pid, tid) = unpack_owner(owner);
             let superseded = newest.get(&owner).is_some_and(|&newest| newest > sequence);
-            if superseded || !Path::new(&format!("/proc/{pid}/task/{tid}")).exists() {
+            let is_gone = || !Path::new(&format!("/proc/{pid}/task/{tid}")).exists();
+            if superseded || turn < LOOKUPS_MAX && is_gone() {
                 let mut sink = |ring: &RingInfo, record: Record<'_>| {
                     sink(ring, record);
                     true

@@ -314,6 +314,19 @@ fn rings_of_the_dead_are_reaped_and_theirs_alone() {
     );
 }
 
+#[test]
+fn many_rings_of_the_dead_are_reaped_in_turns() {
+    let mut session = session(1 << 14, 1 << 20);
+    let attached = attach(&session).expect("attached");
+    let threads = 0x3fff_0000..0x3fff_0000 + LOOKUPS_MAX as u32 + 100;
+    for tid in std::iter::once(crate::syscalls::tid()).chain(threads) {
+        let mut producer = attached.claim(raw_pid(), tid).expect("a ring");
+        attached.push_record(&mut producer, &exec(tid));
+    }
+    let reaped = [(); 3].map(|()| session.reap(|_, _| ()));
+    assert_eq!(reaped, [LOOKUPS_MAX - 1, 101, 0], "one thread is alive");
+}
+
 fn raw_pid() -> u32 {
     std::process::id()
 }
