@@ -262,13 +262,10 @@ fn call_sites(
 /// What the trace lacks and could change the advice, as parts of a sentence.
 fn trace_limitations(trace: &Trace) -> Vec<String> {
     let losses = &trace.meta().losses;
+    let total = &trace.counts().total;
+    let moved = total.read_bytes.saturating_add(total.written_bytes);
     let mut doubts = Vec::new();
-    if losses.dropped_events > 0 {
-        doubts.push(format!(
-            "{} were lost because the rings were full",
-            counted(losses.dropped_events, "access")
-        ));
-    }
+    doubts.extend(Coverage::doubt_of_losses(losses, total.requests, moved));
     if losses.damaged_records > 0 {
         doubts.push(format!(
             "{} were damaged, and left out",

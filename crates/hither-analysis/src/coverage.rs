@@ -8,7 +8,7 @@ use hither_trace::Trace;
 use hither_trace::schema::{Losses, Seen};
 use serde::Serialize;
 
-use crate::format::{bytes, counted, percent};
+use crate::format::{bytes, count, counted, percent};
 
 /// What a process reads at its start, before the recorder sees it: the headers of its libraries,
 /// 832 bytes each.
@@ -16,6 +16,9 @@ const START_BYTES: u64 = 32 << 10;
 
 /// Less than this share of the recorded bytes is not mentioned.
 const MENTIONED_MIN_SHARE: f64 = 0.01;
+
+/// A larger share of lost accesses, or of bytes that they moved, is a doubt about a verdict.
+const LOST_MAX_SHARE: f64 = 0.001;
 
 /// From this share on, what was not seen is a doubt about a verdict.
 const DOUBT_MIN_SHARE: f64 = 0.1;
@@ -182,6 +185,18 @@ impl Coverage {
         hidden
     }
 
+    /// A doubt about the verdict, if more than a thousandth of so many recorded accesses, or of the
+    /// bytes that they moved, was lost.
+    pub(crate) fn doubt_of_losses(losses: &Losses, accesses: u64, moved: u64) -> Option<String> {
+        let is_much = |lost: u64, recorded: u64| {
+            lost as f64 > LOST_MAX_SHARE * (lost.saturating_add(recorded)) as f64
+        };
+        let is_much =
+            is_much(losses.dropped_events, accesses) || is_much(losses.dropped_bytes, moved);
+        let what = lost(losses).filter(|_| is_much)?;
+        Some(format!("the recorder lost {what}"))
+    }
+
     /// That there is no verdict, and what to do, if most may not have been seen.
     pub(crate) fn no_verdict(&self) -> Option<String> {
         let nothing_known = self.recorded_bytes == 0 && self.has_unbounded();
@@ -193,7 +208,7 @@ impl Coverage {
             remedies.push("--maps counts each mapping as one read of what it maps");
         }
         if self.lost_bytes > 0 {
-            remedies.push("A larger --ring-bytes loses less");
+            remedies.push("On a less busy machine, or as root, the recorder loses less");
         }
         if self.unseen_bytes.is_some_and(|unseen| unseen > 0) {
             remedies
@@ -232,6 +247,50 @@ impl Coverage {
             )
         })
     }
+}
+
+/// The accesses that a recording lost, and why, as part of a sentence. `None` if there are none.
+pub fn lost(losses: &Losses) -> Option<String> {
+    let Losses {
+        dropped_events,
+        dropped_bytes,
+        dropped_ring_full,
+        dropped_no_ring,
+        dropped_nested,
+        ..
+    } = *losses;
+    if dropped_events == 0 {
+        return None;
+    }
+    let all = format!(
+        "{}, which moved {}",
+        counted(dropped_events, "access"),
+        bytes(dropped_bytes)
+    );
+    let causes = [
+        (
+            dropped_ring_full,
+            "the recorder got too little CPU time to take them in",
+        ),
+        (
+            dropped_no_ring,
+            "there was no buffer or no memory for their threads",
+        ),
+        (
+            dropped_nested,
+            "signal handlers made them within the recorder",
+        ),
+    ];
+    let causes: Vec<(u64, &str)> = causes.into_iter().filter(|of| of.0 > 0).collect();
+    Some(match causes[..] {
+        [] => all,
+        [(number, cause)] if number == dropped_events => format!("{all}: {cause}"),
+        _ => {
+            let part = |(number, cause): &(u64, &str)| format!("{} since {cause}", count(*number));
+            let parts: Vec<String> = causes.iter().map(part).collect();
+            format!("{all}: {}", parts.join(", "))
+        }
+    })
 }
 
 #[cfg(test)]
@@ -296,6 +355,50 @@ mod tests {
         );
         let words = coverage(0, 7000, 0, &["/bin/busybox"]).words();
         assert!(words.contains("not seen: 6.84 KiB"), "{words}");
+    }
+
+    #[test]
+    fn what_is_lost_is_said_with_its_causes() {
+        assert_eq!(lost(&Losses::default()), None);
+        let mut losses = Losses {
+            dropped_events: 1500,
+            dropped_bytes: 2 << 20,
+            ..Losses::default()
+        };
+        let of_another_version = lost(&losses).expect("some");
+        assert_eq!(of_another_version, "1,500 accesses, which moved 2.00 MiB");
+        losses.dropped_ring_full = 1500;
+        assert_eq!(
+            lost(&losses).expect("some"),
+            "1,500 accesses, which moved 2.00 MiB: the recorder got too little CPU time to take \
+             them in"
+        );
+        (losses.dropped_ring_full, losses.dropped_no_ring) = (1000, 500);
+        assert_eq!(
+            lost(&losses).expect("some"),
+            "1,500 accesses, which moved 2.00 MiB: 1,000 since the recorder got too little CPU \
+             time to take them in, 500 since there was no buffer or no memory for their threads"
+        );
+    }
+
+    #[test]
+    fn more_than_a_thousandth_of_accesses_or_bytes_lost_is_a_doubt() {
+        let doubt = |events, bytes| {
+            let losses = Losses {
+                dropped_events: events,
+                dropped_bytes: bytes,
+                dropped_ring_full: events,
+                ..Losses::default()
+            };
+            Coverage::doubt_of_losses(&losses, 999_000, 999_000)
+        };
+        assert_eq!((doubt(0, 0), doubt(1000, 1000)), (None, None));
+        let said = doubt(1001, 1000).expect("a doubt");
+        assert!(
+            said.starts_with("the recorder lost 1,001 accesses, which"),
+            "{said}"
+        );
+        assert!(doubt(1, 1001).is_some());
     }
 
     #[test]

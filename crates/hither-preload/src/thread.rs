@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
 use hither_sys::process::monotonic_ns;
-use hither_sys::program_session::{Producer, ProgramSession, Pushed};
+use hither_sys::program_session::{Producer, ProgramSession, Pushed, moved};
 use hither_sys::record::Record;
 use hither_sys::{syscalls, this_process};
 
@@ -234,14 +234,16 @@ fn push_into(
             *producer = claim(session, patience);
         }
         let Some(claimed) = producer else {
-            session.count_no_ring();
-            return false;
+            break;
         };
         match session.push_record(claimed, record) {
             Pushed::Taken => return true,
             Pushed::Full => return false,
             Pushed::NoRing => *producer = None,
         }
+    }
+    if let Some(bytes) = moved(record) {
+        session.count_no_ring(bytes);
     }
     false
 }

@@ -15,6 +15,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use hither_sys::record::{IN_KERNEL, Op};
+use hither_sys::session::{Lost, Session, SessionOptions};
 use support::{
     Recording, Run, blocks_session, check_same, compile, data, finish, follow, record,
     record_alone, scratch, session, under,
@@ -212,6 +213,40 @@ fn two_hundred_threads_each_have_a_ring() {
     let threads: BTreeSet<u32> = recording.accesses.iter().map(|access| access.tid).collect();
     assert_eq!(threads.len(), 400);
     assert_eq!(recording.lost, Default::default());
+}
+
+#[test]
+fn fifteen_hundred_threads_at_once_lose_nothing() {
+    let file = data(1 << 20);
+    let program = compile("live.c", &["-O1"]);
+    let Run { output, recording } = record_alone(&program, &[file.path(), Path::new("1500")]);
+    assert!(output.status.success(), "{output:?}");
+    let expected: Vec<(u64, u64)> = (0..1500).flat_map(|thread| [(thread * 8, 8); 50]).collect();
+    assert_eq!(recording.reads(file.path()), expected);
+    assert_eq!(recording.lost, Lost::default());
+}
+
+#[test]
+fn threads_without_a_ring_count_what_they_lose_in_bytes() {
+    let file = data(1 << 20);
+    let program = compile("live.c", &["-O1"]);
+    let session = Session::create(SessionOptions {
+        rings: 10,
+        ..SessionOptions::default()
+    })
+    .expect("a session");
+    let mut command = under(&session, &program);
+    command.args([file.path(), Path::new("30")]);
+    let Run { output, recording } = follow(session, command);
+    assert!(output.status.success(), "{output:?}");
+    let lost = recording.lost;
+    // The main thread has a ring, too. Each thread asks for one 51 times in all.
+    assert_eq!(
+        (lost.no_ring, lost.no_ring_bytes),
+        (21 * 50, 21 * 50 * 8),
+        "{lost:?}"
+    );
+    assert_eq!(recording.reads(file.path()).len(), 9 * 50);
 }
 
 #[test]
@@ -483,7 +518,7 @@ fn unloaded_libraries_are_not_mistaken_for_their_successors() {
 fn a_full_ring_drops_and_the_program_goes_on() {
     let file = data(8_000);
     let program = compile("many.c", &["-O1"]);
-    let session = session(4096);
+    let session = session(16 << 10);
     let output = under(&session, &program)
         .args([file.path(), Path::new("5000")])
         .output()

@@ -30,6 +30,7 @@
 
 pub mod bind_requests;
 pub mod cgroup;
+mod chunks;
 pub mod file_map;
 pub mod hint_faults;
 pub mod huge_pages;
@@ -51,7 +52,7 @@ pub mod process_tree;
 pub mod program_session;
 pub mod record;
 pub mod replica;
-pub mod ring;
+mod ring;
 pub mod samplers;
 mod seccomp;
 mod segment;

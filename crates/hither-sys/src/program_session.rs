@@ -2,8 +2,8 @@
 //!
 //! Everything here works inside other people's programs: system calls go past libc, nothing
 //! allocates or panics, and no descriptor stays open (programs close all that they did not open).
-//! Memory for the slots is asked for in chunks before it is written, because a store for which the
-//! kernel has no memory would be a SIGBUS in the program.
+//! Memory is asked for before it is written, because a store for which the kernel has none would be
+//! a SIGBUS in the program.
 
 use std::sync::atomic::Ordering;
 
@@ -12,15 +12,11 @@ use crate::page_sampling::UserfaultfdOffer;
 use crate::pid_namespace::{NAMESPACE_BITS, PidNamespace};
 use crate::record::{ACCESS_WORDS, FRAMES_MAX, Op, Record, WORDS_MAX, Words};
 use crate::replica::view::View;
-use crate::ring::Ring;
+use crate::ring::{Control, Refused, Ring, Writer};
 use crate::seccomp;
 use crate::segment::{self, Segment};
 use crate::session_name::SessionName;
 use crate::userfaultfd_offers::PendingOffer;
-
-/// Slots are backed with memory in steps of this many bytes: 64 KiB costs some 5 us once in 1300
-/// events.
-const CHUNK_BYTES: usize = 64 << 10;
 
 /// Linux has no more bits in a process or thread id (`PID_MAX_LIMIT`).
 const PID_BITS: u32 = 22;
@@ -234,7 +230,7 @@ impl ProgramSession {
     }
 
     /// Takes a free ring for thread `tid` of process `pid`, by their numbers in `namespace`. `None`
-    /// if there is none or memory is short; the caller reports the accesses that it cannot record
+    /// if there is none or no memory; the caller reports the accesses that it cannot record
     /// with [`ProgramSession::count_no_ring`].
     pub fn claim(&self, pid: u32, tid: u32, namespace: PidNamespace) -> Option<Producer> {
         let owner = Owner {
@@ -244,21 +240,21 @@ impl ProgramSession {
         };
         let owner = owner.pack();
         let header = self.segment.header();
-        for index in 0..self.segment.rings() {
-            let ring = self.segment.ring(index)?;
-            let control = ring.control;
-            // The load keeps the scan from taking every busy ring's cache line for itself.
-            if control.owner.load(Ordering::Relaxed) != 0
-                || control
-                    .owner
-                    .compare_exchange(0, owner, Ordering::Acquire, Ordering::Relaxed)
-                    .is_err()
-            {
+        let rings = self.segment.rings();
+        let used = header.rings_used.load(Ordering::Relaxed) as usize;
+        let from = (header.rings_taken.load(Ordering::Relaxed) as usize).min(rings);
+        for index in (from..rings).chain(0..from) {
+            // The controls from `used` on may have no memory yet.
+            if index >= used && !self.segment.back_control(index) {
+                return None;
+            }
+            let control = self.segment.ring(index)?.control;
+            if !take(control, owner) {
                 continue;
             }
-            header
-                .rings_used
-                .fetch_max(index as u32 + 1, Ordering::Relaxed);
+            let taken = index as u32 + 1;
+            header.rings_taken.store(taken, Ordering::Relaxed);
+            header.rings_used.fetch_max(taken, Ordering::Relaxed);
             control.sequence.store(
                 header.claims.fetch_add(1, Ordering::Relaxed) + 1,
                 Ordering::Relaxed,
@@ -268,41 +264,54 @@ impl ProgramSession {
                 index,
                 pid,
                 generation,
-                backed_words: 0,
+                writer: Writer::default(),
             });
         }
         None
     }
 
-    /// Counts an access that no ring was free for.
-    pub fn count_no_ring(&self) {
-        self.segment
-            .header()
-            .no_ring
-            .fetch_add(1, Ordering::Relaxed);
+    /// Counts an access that no ring was free for, or no memory, and the bytes that it moved.
+    pub fn count_no_ring(&self, moved: u64) {
+        let header = self.segment.header();
+        header.no_ring.fetch_add(1, Ordering::Relaxed);
+        header.no_ring_bytes.fetch_add(moved, Ordering::Relaxed);
     }
 
+    #[inline]
     fn ring(&self, producer: &Producer) -> Option<Ring<'_>> {
         let ring = self.segment.ring(producer.index)?;
         (ring.control.generation.load(Ordering::Relaxed) == producer.generation).then_some(ring)
     }
 
-    /// Appends an encoded record. `moved` is how many bytes it says were read or written, 0 for
-    /// what happened to a mapping, to a region or in a team, `None` for definitions; a refused
-    /// event is counted as lost, a refused definition is the caller's to send again.
+    /// Appends an encoded record. `moved` is what [`moved`] says of it: a refused event is counted
+    /// as lost, a refused definition is the caller's to send again.
     #[inline]
     pub fn push(&self, producer: &mut Producer, record: &[u64], moved: Option<u64>) -> Pushed {
         let Some(ring) = self.ring(producer) else {
             return Pushed::NoRing;
         };
-        let end = ring.head().wrapping_add(record.len() as u64);
-        let backed = end <= producer.backed_words || self.back(producer, end);
-        if backed && ring.push(record) {
-            return Pushed::Taken;
+        match ring.push(&mut producer.writer, record) {
+            Ok(()) => Pushed::Taken,
+            Err(refused) => self.refused(ring, refused, moved),
         }
-        if let Some(bytes) = moved {
-            ring.control.lost_events.fetch_add(1, Ordering::Relaxed);
-            ring.control.lost_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts an event that was refused.
+    #[cold]
+    fn refused(&self, ring: Ring<'_>, refused: Refused, moved: Option<u64>) -> Pushed {
+        match (refused, moved) {
+            (Refused::Broken, _) => {
+                // The agent notices that, too.
+                ring.control.released.store(1, Ordering::Release);
+                return Pushed::NoRing;
+            }
+            (Refused::Full, Some(bytes)) => {
+                let [lost_events, lost_bytes] = ring.control.lost();
+                lost_events.fetch_add(1, Ordering::Relaxed);
+                lost_bytes.fetch_add(bytes, Ordering::Relaxed);
+            }
+            (Refused::NoMemory, Some(bytes)) => self.count_no_ring(bytes),
+            (_, None) => {}
         }
         Pushed::Full
     }
@@ -311,19 +320,8 @@ impl ProgramSession {
     /// own.
     #[inline]
     pub fn push_record(&self, producer: &mut Producer, record: &Record<'_>) -> Pushed {
-        let moved = match record {
-            Record::Access {
-                op: Op::Read | Op::Write,
-                length,
-                ..
-            } => *length,
-            Record::Access { .. }
-            | Record::Region { .. }
-            | Record::RegionEnd { .. }
-            | Record::Bound { .. }
-            | Record::Construct { .. }
-            | Record::At { .. } => 0,
-            _ => return self.push_definition(producer, record),
+        let Some(moved) = moved(record) else {
+            return self.push_definition(producer, record);
         };
         let mut buffer = [0; ACCESS_WORDS];
         let words = record.encode(&mut buffer);
@@ -340,36 +338,10 @@ impl ProgramSession {
         self.push(producer, buffer.get(..words).unwrap_or(&[]), None)
     }
 
-    /// Backs the slots below position `end` with memory. False when there is none: the access is
-    /// dropped.
-    #[cold]
-    fn back(&self, producer: &mut Producer, end: u64) -> bool {
-        let ring_bytes = self.segment.layout().ring_bytes();
-        let from = 8 * producer.backed_words as usize;
-        // A ring that went round once is backed for good: the agent punches holes only between
-        // owners.
-        let to = (8 * end as usize)
-            .next_multiple_of(CHUNK_BYTES)
-            .min(ring_bytes);
-        if from < to {
-            // SAFETY: `from` is below `ring_bytes`, so the sum stays inside this ring's slots.
-            let start = unsafe { self.segment.slots(producer.index).add(from) };
-            if !segment::populate(start, to - from) {
-                return false;
-            }
-        }
-        producer.backed_words = if to == ring_bytes {
-            u64::MAX
-        } else {
-            to as u64 / 8
-        };
-        true
-    }
-
     /// Counts a call that a signal handler made while it interrupted the recorder.
     pub fn count_nested(&self, producer: &Producer) {
         if let Some(ring) = self.ring(producer) {
-            ring.control.nested.fetch_add(1, Ordering::Relaxed);
+            ring.control.nested().fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -381,6 +353,36 @@ impl ProgramSession {
     }
 }
 
+/// Takes a ring for an owner, if it is free.
+fn take(control: &Control, owner: u64) -> bool {
+    // The load keeps the scan from taking every busy ring's cache line for itself.
+    control.owner.load(Ordering::Relaxed) == 0
+        && control
+            .owner
+            .compare_exchange(0, owner, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+}
+
+/// How many bytes an event says were read or written, 0 for what happened to a mapping, to a region
+/// or in a team, `None` for definitions.
+#[inline]
+pub fn moved(record: &Record<'_>) -> Option<u64> {
+    match record {
+        Record::Access {
+            op: Op::Read | Op::Write,
+            length,
+            ..
+        } => Some(*length),
+        Record::Access { .. }
+        | Record::Region { .. }
+        | Record::RegionEnd { .. }
+        | Record::Bound { .. }
+        | Record::Construct { .. }
+        | Record::At { .. } => Some(0),
+        _ => None,
+    }
+}
+
 /// One thread's claim on a ring. It is plain data, so that it can be wiped with the memory that it
 /// lies in (a forked child must not go on with its parent's ring).
 #[derive(Debug)]
@@ -388,14 +390,18 @@ pub struct Producer {
     index: usize,
     pid: u32,
     generation: u64,
-    /// Slots below this position have memory behind them.
-    backed_words: u64,
+    writer: Writer,
 }
 
 impl Producer {
     /// The process that claimed it.
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    #[cfg(test)]
+    pub(crate) fn index(&self) -> usize {
+        self.index
     }
 }
 
@@ -404,8 +410,8 @@ impl Producer {
 pub enum Pushed {
     /// It is in the ring.
     Taken,
-    /// The ring is full, or memory is.
+    /// It was refused: the ring is at its limit, or there is no memory.
     Full,
-    /// The agent took the ring away, believing its owner dead: claim another.
+    /// The agent took the ring away, or it was written over: claim another.
     NoRing,
 }

@@ -356,8 +356,8 @@ impl BindMode {
 }
 
 /// How many words the record that starts with this word has.
-pub fn words_of(head: u64) -> usize {
-    usize::from((head >> 8) as u16)
+pub const fn words_of(head: u64) -> usize {
+    (head >> 8) as u16 as usize
 }
 
 impl<'a> Record<'a> {

@@ -1,15 +1,16 @@
 //! The shared segment: its layout in memory, and the mapping of it.
 //!
-//! One page of session header, then the rings' control parts, the bind requests, and the rings'
-//! slots. Memory is taken where it is used: a ring that is never claimed takes none, nor do the
-//! bind requests of a session that makes none. [`crate::session`] gives back what a dead thread's
-//! ring had taken.
+//! One page of session header, then the lists of free chunks, the rings' control parts, the bind
+//! requests, and the chunks. Memory is taken where it is used: neither a ring nor a chunk that is
+//! never used takes any, nor do the bind requests of a session that makes none.
+//! [`crate::session`] gives back what chunks had taken.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::bind_requests::BindRequestQueue;
+use crate::chunks::{CHUNK_BYTES, CHUNK_WORDS, CHUNKS_MAX, Chunks, FreeLists};
 use crate::ring::{Control, Ring};
 use crate::shared_memory::{self, Id};
 use crate::syscalls;
@@ -40,15 +41,20 @@ pub(crate) struct Header {
     /// What the environment of programs says too: another segment may have got the number.
     pub(crate) nonce: AtomicU64,
     pub(crate) rings: AtomicU32,
-    pub(crate) ring_words: AtomicU32,
+    pub(crate) chunks: AtomicU32,
+    /// The most chunks that may be queued in a ring.
+    pub(crate) ring_chunks: AtomicU32,
     pub(crate) frames_max: AtomicU32,
     pub(crate) state: AtomicU32,
     /// One past the highest ring that was ever claimed: the agent checks only these.
     pub(crate) rings_used: AtomicU32,
+    /// No ring below this is free, as far as is known.
+    pub(crate) rings_taken: AtomicU32,
     /// Counts claims.
     pub(crate) claims: AtomicU64,
-    /// Accesses by threads that found no free ring.
+    /// Accesses by threads that found no free ring or no memory, and the bytes that they moved.
     pub(crate) no_ring: AtomicU64,
+    pub(crate) no_ring_bytes: AtomicU64,
     /// The agent's process, and the inode of its pid namespace: elsewhere the ids mean nothing to
     /// it.
     pub(crate) agent: AtomicU32,
@@ -91,6 +97,7 @@ pub(crate) struct Header {
     pub(crate) unrecorded: UnrecordedFiles,
     /// Bytes that programs read of what is not recorded: pipes, sockets, terminals, /proc.
     pub(crate) other_reads: SpreadCount,
+    pub(crate) free: FreeLists,
 }
 
 const _: () = assert!(size_of::<Header>() <= PAGE);
@@ -156,42 +163,39 @@ pub(crate) fn resize(file: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     })
 }
 
-/// How many rings of what size a segment has.
+/// How many rings and chunks a segment has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     rings: usize,
-    ring_words: usize,
+    chunks: usize,
 }
 
 impl Layout {
-    pub(crate) fn new(rings: usize, ring_words: usize) -> Option<Self> {
-        let sane = (1..=1 << 16).contains(&rings)
-            && ring_words.is_power_of_two()
-            && ring_words * 8 >= PAGE;
-        (sane && ring_words <= 1 << 27).then_some(Layout { rings, ring_words })
+    pub(crate) fn new(rings: usize, chunks: usize) -> Option<Self> {
+        let sane = (1..=1 << 16).contains(&rings) && (1..=CHUNKS_MAX).contains(&chunks);
+        sane.then_some(Layout { rings, chunks })
     }
 
-    /// Bytes before the bind requests.
-    pub(crate) fn control_bytes(self) -> usize {
-        PAGE + (self.rings * size_of::<Control>()).next_multiple_of(PAGE)
+    pub(crate) fn chunks(self) -> usize {
+        self.chunks
     }
 
-    /// Bytes before the first slot.
-    pub(crate) fn fixed_bytes(self) -> usize {
-        self.control_bytes() + size_of::<BindRequestQueue>().next_multiple_of(PAGE)
+    /// Where in the segment the control parts begin. Before them lie the header and the lists of
+    /// free chunks.
+    fn controls_at(self) -> usize {
+        PAGE + (self.chunks * size_of::<AtomicU16>()).next_multiple_of(PAGE)
     }
 
-    pub(crate) fn ring_bytes(self) -> usize {
-        8 * self.ring_words
+    fn bind_requests_at(self) -> usize {
+        self.controls_at() + (self.rings * size_of::<Control>()).next_multiple_of(PAGE)
     }
 
-    /// Where in the segment the slots of ring `index` begin.
-    pub(crate) fn slots_at(self, index: usize) -> usize {
-        self.fixed_bytes() + index * self.ring_bytes()
+    fn chunks_at(self) -> usize {
+        self.bind_requests_at() + size_of::<BindRequestQueue>().next_multiple_of(PAGE)
     }
 
     pub(crate) fn bytes(self) -> usize {
-        self.slots_at(self.rings)
+        self.chunks_at() + self.chunks * CHUNK_BYTES
     }
 }
 
@@ -208,11 +212,15 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Makes a segment with memory for its first `reserved` bytes, and returns its number too.
-    pub(crate) fn create(layout: Layout, reserved: usize) -> io::Result<(Id, Segment)> {
+    /// Makes a segment with memory for what programs write to without asking first, and for bind
+    /// requests if there will be any, which even a load would have to take. Returns its number too.
+    pub(crate) fn create(layout: Layout, bind_requests: bool) -> io::Result<(Id, Segment)> {
         let (id, base) = shared_memory::create(layout.bytes())?;
         let segment = Segment { base, layout };
-        segment.reserve(reserved);
+        segment.reserve(0..layout.controls_at());
+        if bind_requests {
+            segment.reserve(layout.bind_requests_at()..layout.chunks_at());
+        }
         segment.exclude_from_dumps();
         Ok((id, segment))
     }
@@ -222,7 +230,7 @@ impl Segment {
     pub(crate) fn attach(id: Id, nonce: u64) -> Option<(Segment, u32)> {
         let shared_memory::Status { bytes, maker, .. } = shared_memory::status(id).ok()?;
         // The smallest possible one, for its header.
-        let layout = Layout::new(1, PAGE / 8).filter(|layout| layout.bytes() <= bytes)?;
+        let layout = Layout::new(1, 1).filter(|layout| layout.bytes() <= bytes)?;
         let base = shared_memory::attach(id).ok()?;
         let mut segment = Segment { base, layout };
         let header = segment.header();
@@ -232,23 +240,19 @@ impl Segment {
             return None;
         }
         let rings = header.rings.load(Ordering::Relaxed) as usize;
-        let layout = Layout::new(rings, header.ring_words.load(Ordering::Relaxed) as usize)?;
+        let layout = Layout::new(rings, header.chunks.load(Ordering::Relaxed) as usize)?;
         // The size is the kernel's and stays; what the header says is anybody's.
         segment.layout = Some(layout).filter(|layout| layout.bytes() <= bytes)?;
         segment.exclude_from_dumps();
         Some((segment, maker))
     }
 
-    /// A crash of the program should not write a gigabyte of rings into its core file. Failure is
+    /// A crash of the program should not write a gigabyte of chunks into its core file. Failure is
     /// harmless.
     fn exclude_from_dumps(&self) {
         let bytes = self.layout.bytes();
         // SAFETY: the segment is attached, and the advice keeps its contents.
         let _ = unsafe { syscalls::advise(self.base, bytes, libc::MADV_DONTDUMP) };
-    }
-
-    pub(crate) fn layout(&self) -> Layout {
-        self.layout
     }
 
     pub(crate) fn header(&self) -> &Header {
@@ -263,41 +267,58 @@ impl Segment {
         unsafe { self.base.add(offset) }
     }
 
-    /// Address of the slots of ring `index`, which is below the number of rings.
-    pub(crate) fn slots(&self, index: usize) -> *mut u8 {
-        self.at(self.layout.slots_at(index))
-    }
-
-    /// Frees the slots of ring `index`.
-    pub(crate) fn clear_slots(&self, index: usize) {
-        // SAFETY: they are whole pages of the segment; who reads slots takes any content.
-        unsafe { shared_memory::clear(self.slots(index), self.layout.ring_bytes()) };
-    }
-
-    /// Takes memory for the first `bytes` bytes, which nobody uses yet.
-    fn reserve(&self, bytes: usize) {
-        for page in (0..bytes).step_by(PAGE) {
+    /// Takes memory for a range of bytes, which nobody uses yet.
+    fn reserve(&self, bytes: std::ops::Range<usize>) {
+        for page in bytes.step_by(PAGE) {
             // SAFETY: the page is in the segment, whose other users are yet to come.
             unsafe { self.at(page).write_volatile(0) };
         }
     }
 
+    /// Asks for memory behind the control part of ring `index`, if there is one.
+    pub(crate) fn back_control(&self, index: usize) -> bool {
+        let offset = self.layout.controls_at() + index * size_of::<Control>();
+        let page = offset - offset % PAGE;
+        // The first words of each control are there to be written over.
+        index < self.layout.rings && populate(self.at(page), PAGE)
+    }
+
     /// Ring `index`, if there is one.
+    #[inline]
     pub(crate) fn ring(&self, index: usize) -> Option<Ring<'_>> {
         if index >= self.layout.rings {
             return None;
         }
         let control = self
-            .at(PAGE + index * size_of::<Control>())
+            .at(self.layout.controls_at() + index * size_of::<Control>())
             .cast::<Control>();
         // SAFETY: `index` is in range, so this is one of the Controls that the layout places there,
         // aligned because the page is; its fields are atomics, and it lives as long as `self`.
         let control = unsafe { &*control };
-        let slots = self.slots(index).cast::<AtomicU64>();
-        // SAFETY: the layout places `ring_words` words there, page-aligned, in a segment that is
+        Some(Ring {
+            index,
+            control,
+            chunks: self.chunks(),
+            chunks_max: &self.header().ring_chunks,
+        })
+    }
+
+    /// The pool of chunks.
+    #[inline]
+    pub(crate) fn chunks(&self) -> Chunks<'_> {
+        let Layout { chunks, .. } = self.layout;
+        let next = self.at(PAGE).cast::<AtomicU16>();
+        // SAFETY: the layout places so many of them there, page-aligned, in a segment that is
         // attached as long as `self` lives.
-        let slots = unsafe { std::slice::from_raw_parts(slots, self.layout.ring_words) };
-        Ring::new(control, slots)
+        let next = unsafe { std::slice::from_raw_parts(next, chunks) };
+        let words = self.at(self.layout.chunks_at()).cast::<AtomicU64>();
+        // SAFETY: as above.
+        let words = unsafe { std::slice::from_raw_parts(words, chunks * CHUNK_WORDS as usize) };
+        Chunks {
+            lists: &self.header().free,
+            next,
+            words,
+        }
     }
 
     /// The bind requests; in memory that the agent has reserved if it tracks regions, and must not
@@ -307,7 +328,7 @@ impl Segment {
             return None;
         }
         let queue = self
-            .at(self.layout.control_bytes())
+            .at(self.layout.bind_requests_at())
             .cast::<BindRequestQueue>();
         // SAFETY: the layout places it there, page-aligned; it is made of atomics, for which any
         // bytes are valid, and lives as long as `self`.

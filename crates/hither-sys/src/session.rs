@@ -1,5 +1,5 @@
-//! The agent's side of a session: makes the shared segment, drains the rings, and recycles the
-//! rings of threads that are gone.
+//! The agent's side of a session: makes the shared segment, drains the rings, recycles the rings of
+//! threads that are gone, and gives back memory that nothing is queued in any more.
 //!
 //! The segment (`shared_memory`) is freed with the last process that uses it. If the agent
 //! dies, nothing empties the rings: the programs fill them, drop what no longer fits, and run on.
@@ -10,36 +10,56 @@ use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::bind_requests::BindRequestSender;
+use crate::cgroup::MemoryGroup;
+use crate::chunks::{CHUNK_BYTES, CHUNKS_MAX};
 use crate::page_sampling::{SamplingError, UserfaultfdOffer};
 use crate::pid_namespace::{self, ForeignProcesses, PidNamespace};
 use crate::plausible::{TRANSFER_BYTES_MAX, is_plausible};
 use crate::process::monotonic_ns;
 use crate::program_session::Owner;
 use crate::record::{FRAMES_MAX, Record, WORDS_MAX, Words};
-use crate::ring::{Popped, Ring};
+use crate::ring::{Popped, Reader, Ring};
 use crate::seccomp;
 use crate::segment::{self, Layout, Segment};
 use crate::session_name::SessionName;
 use crate::shared_memory;
+use crate::sysfs::kib_field;
 
-/// Memory that a ring keeps between owners; what it took beyond is given back to the kernel.
-const RING_BYTES_KEPT: u64 = 256 << 10;
+/// What the pool of chunks may take of the memory that this process may use. It is charged to the
+/// programs: an agent that is dead or starved must not leave them without.
+const POOL_MEMORY_DIVISOR: u64 = 8;
+
+/// The smallest pool.
+const POOL_BYTES_MIN: u64 = 1 << 20;
+
+/// The largest pool where the kernel counts memory that is not used against what it may promise to
+/// programs.
+const POOL_BYTES_MAX_IF_COUNTED: u64 = 128 << 20;
+
+/// How many threads a call of [`Session::reap`] looks up in /proc at most: 2 ms of work.
+const LOOKUPS_MAX: usize = 512;
+
+/// Free chunks that keep their memory for the next burst.
+const WARM_CHUNKS: usize = (256 << 10) / CHUNK_BYTES;
+
+/// How many chunks a call of [`Session::reap`] gives back to the kernel at most: 3 ms of work.
+const COOLED_CHUNKS_MAX: usize = 1024;
 
 /// How far ahead of the agent's clock the time of a record may be.
 const CLOCK_SLACK_NS: u64 = 1_000_000_000;
-
-/// The largest ring where the kernel counts rings that are not used against what it may promise to
-/// programs: 1024 of these are 128 MiB.
-const RING_BYTES_MAX_IF_COUNTED: usize = 128 << 10;
 
 /// The shape of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionOptions {
     /// How many threads can record at once, 1 to 65536.
     pub rings: usize,
-    /// Size of a ring, a power of two from 4 KiB to 1 GiB. Only rings that are used take memory.
-    /// With `vm.overcommit_memory=2`, where all count, a ring has at most 128 KiB.
+    /// How much may be queued for one thread, from 16 KiB to 1 GiB: a multiple of 16 KiB.
     pub ring_bytes: usize,
+    /// How much may be queued for all threads: a thread holds at least 16 KiB of it from its first
+    /// access on. It takes memory only while it is used. At most an eighth of the memory that this
+    /// process may use, or 1 MiB; with `vm.overcommit_memory=2`, where all of it counts, at most
+    /// 128 MiB.
+    pub pool_bytes: usize,
     /// How many frames of a call stack make its signature, 1 to [`FRAMES_MAX`].
     pub frames_max: usize,
     /// Whether accesses to files are recorded.
@@ -66,8 +86,9 @@ pub struct SessionOptions {
 impl Default for SessionOptions {
     fn default() -> Self {
         SessionOptions {
-            rings: 1024,
+            rings: 1 << 14,
             ring_bytes: 1 << 20,
+            pool_bytes: 512 << 20,
             frames_max: 32,
             files: true,
             block_bytes: 0,
@@ -107,12 +128,14 @@ pub struct RingInfo {
 /// What was not recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Accesses, and events of regions, that found their ring full.
+    /// Accesses, and events of regions, for which there was no room: the agent was late.
     pub events: u64,
     /// The bytes that those accesses moved.
     pub bytes: u64,
-    /// Accesses of threads that found no ring free.
+    /// The same, of threads that found no ring free or no memory.
     pub no_ring: u64,
+    /// The bytes that those accesses moved.
+    pub no_ring_bytes: u64,
     /// Calls made by signal handlers that had interrupted the recorder itself.
     pub nested: u64,
     /// Records and counts that no recorder writes, and contents of rings without any record: a
@@ -129,6 +152,11 @@ impl Lost {
             .saturating_add(self.no_ring)
             .saturating_add(self.nested)
     }
+
+    /// The bytes that these moved. What a nested call moved is not counted.
+    pub fn unrecorded_bytes(&self) -> u64 {
+        self.bytes.saturating_add(self.no_ring_bytes)
+    }
 }
 
 /// A recording session, seen by the agent. Dropping it closes it.
@@ -144,16 +172,20 @@ pub struct Session {
     buffer: Box<Words>,
     /// To know who has ended in other pid namespaces.
     foreign: ForeignProcesses,
+    /// Where each ring is read that was ever used.
+    readers: Vec<Reader>,
+    /// How many threads were looked up so far.
+    looked_up: usize,
+    /// The fewest free chunks with memory since the last [`Session::reap`].
+    warm_min: usize,
 }
 
 impl Session {
     /// Makes the segment. Fails if there is no room, or the options are out of range.
     pub fn create(options: SessionOptions) -> io::Result<Self> {
-        let ring_bytes = match shared_memory::counts_as_a_whole() {
-            true => options.ring_bytes.min(RING_BYTES_MAX_IF_COUNTED),
-            false => options.ring_bytes,
-        };
-        let layout = Layout::new(options.rings, ring_bytes / 8)
+        let layout = Layout::new(options.rings, pool_bytes(&options) / CHUNK_BYTES)
+            .filter(|_| (CHUNK_BYTES..=1 << 30).contains(&options.ring_bytes))
+            .filter(|_| options.ring_bytes.is_multiple_of(CHUNK_BYTES))
             .filter(|_| (1..=FRAMES_MAX).contains(&options.frames_max))
             .filter(|_| options.block_bytes == 0 || options.block_bytes.is_power_of_two())
             .filter(|_| options.region_min == 0 || options.region_min >= segment::PAGE as u64)
@@ -169,13 +201,7 @@ impl Session {
                 "random reads are detected by blocks: readahead needs block_bytes",
             ));
         }
-        // The control parts are written without asking first, so their memory is reserved here; so
-        // is that of the bind requests, which even a load would have to take.
-        let reserved = match options.region_min {
-            0 => layout.control_bytes(),
-            _ => layout.fixed_bytes(),
-        };
-        let (id, segment) = Segment::create(layout, reserved)?;
+        let (id, segment) = Segment::create(layout, options.region_min > 0)?;
         let name = SessionName {
             id,
             filters: seccomp::filter_count(),
@@ -191,6 +217,9 @@ impl Session {
             created_ns: monotonic_ns(),
             buffer: Box::new([0; WORDS_MAX]),
             foreign: ForeignProcesses::default(),
+            readers: Vec::new(),
+            looked_up: 0,
+            warm_min: 0,
         })
     }
 
@@ -202,24 +231,36 @@ impl Session {
     /// Passes every queued record to `sink`, oldest first within a ring, and frees the rings of
     /// threads that said they are done. Returns the number of records.
     pub fn drain(&mut self, mut sink: impl FnMut(&RingInfo, Record<'_>)) -> usize {
+        self.drain_while(|ring, record| {
+            sink(ring, record);
+            true
+        })
+    }
+
+    /// As [`Session::drain`], but goes on to the next ring when `sink` returns false. The rest of
+    /// the ring stays queued.
+    pub fn drain_while(&mut self, mut sink: impl FnMut(&RingInfo, Record<'_>) -> bool) -> usize {
         let mut records = 0;
         for index in 0..self.rings_used() {
             // Read before the ring is emptied: a released ring gets no more records.
             let released = self
                 .ring(index)
                 .is_some_and(|ring| ring.control.released.load(Ordering::Acquire) != 0);
-            records += self.drain_ring(index, &mut sink);
-            if released {
-                self.recycle(index);
+            let Drained { count, is_broken } = self.drain_ring(index, &mut sink);
+            records += count;
+            if released && !is_broken && self.is_empty(index) {
+                self.recycle(index, true);
             }
         }
+        self.warm_min = self.warm_min.min(self.segment.chunks().warm());
         records
     }
 
     /// Frees the rings whose thread is gone: it has ended, or has claimed a newer ring since
-    /// (exec). Their content goes to `sink`. It reads /proc once for each ring, and the list of all
-    /// processes where some are in another pid namespace; a few calls a second are enough. A ring
-    /// in another namespace is held until its process has ended.
+    /// (exec). Their content goes to `sink`. Gives the memory back to the kernel that no drain since
+    /// the last call needed. It looks up to 512 threads up in /proc, others the next time, and the
+    /// list of all processes where some are in another pid namespace; a few calls a second are
+    /// enough. A ring in another namespace is held until its process has ended.
     pub fn reap(&mut self, mut sink: impl FnMut(&RingInfo, Record<'_>)) -> usize {
         let mut newest: HashMap<u64, u64> = HashMap::new();
         let claims: Vec<(usize, u64, u64)> = (0..self.rings_used())
@@ -240,19 +281,44 @@ impl Session {
             self.foreign.update();
         }
         let mut records = 0;
-        for (index, owner, sequence) in claims {
+        let first = self.looked_up % claims.len().max(1);
+        self.looked_up = first + LOOKUPS_MAX;
+        let in_turn = claims.iter().cycle().skip(first).take(claims.len());
+        for (turn, &(index, owner, sequence)) in in_turn.enumerate() {
             let superseded = newest.get(&owner).is_some_and(|&newest| newest > sequence);
             let Owner {
                 pid,
                 tid,
                 namespace,
             } = Owner::unpack(owner);
-            if superseded || !self.foreign.has_thread(namespace, pid, tid) {
-                records += self.drain_ring(index, &mut sink);
-                self.recycle(index);
+            let is_gone = || !self.foreign.has_thread(namespace, pid, tid);
+            if superseded || turn < LOOKUPS_MAX && is_gone() {
+                let mut sink = |ring: &RingInfo, record: Record<'_>| {
+                    sink(ring, record);
+                    true
+                };
+                let Drained { count, is_broken } = self.drain_ring(index, &mut sink);
+                records += count;
+                if !is_broken {
+                    self.recycle(index, true);
+                }
             }
         }
+        self.give_memory_back();
         records
+    }
+
+    fn give_memory_back(&mut self) {
+        let chunks = self.segment.chunks();
+        let surplus = self.warm_min.saturating_sub(WARM_CHUNKS);
+        // SAFETY: the range is a chunk, whole pages of the segment, which nobody has taken.
+        let clear = |at| unsafe { shared_memory::clear(at, CHUNK_BYTES) };
+        for _ in 0..surplus.min(COOLED_CHUNKS_MAX) {
+            if !chunks.cool(clear) {
+                break;
+            }
+        }
+        self.warm_min = chunks.warm();
     }
 
     /// Where to post bind requests, if the session tracks regions.
@@ -344,10 +410,16 @@ impl Session {
         let mut lost = self.past;
         let elapsed_ns = self.elapsed_ns();
         let header = self.segment.header();
-        let counts = [&header.no_ring, &header.regions_untracked];
+        let counts = [
+            &header.no_ring,
+            &header.regions_untracked,
+            &header.no_ring_bytes,
+        ];
         match counts.map(|count| count.load(Ordering::Relaxed)) {
-            [no_ring, regions] if no_ring.max(regions) <= elapsed_ns => {
-                (lost.no_ring, lost.regions) = (no_ring, regions);
+            [no_ring, regions, bytes]
+                if no_ring.max(regions) <= elapsed_ns && is_possible(no_ring, bytes) =>
+            {
+                (lost.no_ring, lost.regions, lost.no_ring_bytes) = (no_ring, regions, bytes);
             }
             _ => lost.damaged += 1,
         }
@@ -372,14 +444,27 @@ impl Session {
         self.segment.ring(index)
     }
 
-    fn drain_ring(&mut self, index: usize, sink: &mut impl FnMut(&RingInfo, Record<'_>)) -> usize {
+    fn is_empty(&self, index: usize) -> bool {
+        let reader = self.readers.get(index).copied().unwrap_or_default();
+        self.ring(index).is_some_and(|ring| ring.is_empty(&reader))
+    }
+
+    fn drain_ring(
+        &mut self,
+        index: usize,
+        sink: &mut impl FnMut(&RingInfo, Record<'_>) -> bool,
+    ) -> Drained {
         let Some(ring) = self.segment.ring(index) else {
-            return 0;
+            return Drained::default();
         };
         let owner = ring.control.owner.load(Ordering::Acquire);
         if owner == 0 {
-            return 0;
+            return Drained::default();
         }
+        if self.readers.len() <= index {
+            self.readers.resize(index + 1, Reader::default());
+        }
+        let reader = &mut self.readers[index];
         let owner = Owner::unpack(owner);
         let info = RingInfo {
             index,
@@ -395,36 +480,56 @@ impl Session {
             }
             time_ns <= latest_ns
         };
-        let mut records = 0;
-        // No longer than to empty a full ring: whoever writes over the positions would keep the
-        // agent here.
-        while records < self.segment.layout().ring_bytes() / 8
-            && let Some(popped) = ring.pop(&mut self.buffer)
+        let mut goes_on = true;
+        let mut drained = Drained::default();
+        // No longer than to take what is queued now: a fast producer, or one that writes over the
+        // positions, would keep the agent here.
+        let records_max = ring.queued_words(reader);
+        while goes_on
+            && !drained.is_broken
+            && drained.count < records_max
+            && let Some(popped) = ring.pop(reader, &mut self.buffer)
         {
+            drained.is_broken = popped == Popped::Broken;
             let record = match popped {
                 Popped::Record(words) => Record::decode(&self.buffer[..words]),
-                Popped::Damaged => None,
+                Popped::Damaged | Popped::Broken => None,
             };
             match record.filter(|record| is_plausible(record, &mut is_past)) {
-                Some(record) => sink(&info, record),
+                Some(record) => goes_on = sink(&info, record),
                 None => self.past.damaged += 1,
             }
-            records += 1;
+            drained.count += 1;
         }
-        records
+        ring.acknowledge(reader);
+        if drained.is_broken {
+            // Its owner claims another one.
+            self.recycle(index, false);
+        }
+        drained
     }
 
-    fn recycle(&mut self, index: usize) {
-        let Some(ring) = self.segment.ring(index) else {
+    /// Frees a ring. If its owner `is_gone`, all its chunks are free, too.
+    fn recycle(&mut self, index: usize, is_gone: bool) {
+        let elapsed_ns = self.elapsed_ns();
+        let (Some(ring), Some(reader)) = (self.segment.ring(index), self.readers.get_mut(index))
+        else {
             return;
         };
-        let elapsed_ns = self.elapsed_ns();
         add_losses(&mut self.past, ring, elapsed_ns);
-        if ring.head() > RING_BYTES_KEPT / 8 {
-            self.segment.clear_slots(index);
-        }
-        ring.recycle();
+        ring.recycle(reader, is_gone);
+        let taken = &self.segment.header().rings_taken;
+        taken.fetch_min(index as u32, Ordering::Relaxed);
     }
+}
+
+/// What became of a ring.
+#[derive(Debug, Default)]
+struct Drained {
+    /// How many records there were, damaged ones included.
+    count: usize,
+    /// It was of no more use, and is free.
+    is_broken: bool,
 }
 
 impl Drop for Session {
@@ -433,13 +538,38 @@ impl Drop for Session {
     }
 }
 
+/// How large the pool of a session is.
+fn pool_bytes(options: &SessionOptions) -> usize {
+    let memory_bytes = match MemoryGroup::of_this_process() {
+        Ok(Some(group)) => group.limit_bytes(),
+        _ => std::fs::read_to_string("/proc/meminfo")
+            .ok()
+            .map(|text| kib_field(&text, "MemTotal:")),
+    };
+    let share_max = memory_bytes.unwrap_or(u64::MAX) / POOL_MEMORY_DIVISOR;
+    let counted_max = match shared_memory::counts_as_a_whole() {
+        true => POOL_BYTES_MAX_IF_COUNTED,
+        false => u64::MAX,
+    };
+    // One thread may have all of it, but for what another one has of it.
+    let bytes = options.pool_bytes.max(options.ring_bytes) as u64;
+    let bytes = bytes.min(share_max.max(POOL_BYTES_MIN)).min(counted_max);
+    bytes.min((CHUNKS_MAX * CHUNK_BYTES) as u64) as usize
+}
+
+/// Whether so many accesses can have moved so many bytes.
+fn is_possible(events: u64, bytes: u64) -> bool {
+    bytes <= events.saturating_mul(TRANSFER_BYTES_MAX)
+}
+
 /// Adds what a ring has lost in so many nanoseconds. No thread loses a record a nanosecond, or more
 /// bytes than each record may move.
 fn add_losses(lost: &mut Lost, ring: Ring<'_>, elapsed_ns: u64) {
     let control = ring.control;
-    let counts = [&control.lost_events, &control.nested, &control.lost_bytes];
+    let [lost_events, lost_bytes] = control.lost();
+    let counts = [lost_events, control.nested(), lost_bytes];
     let [events, nested, bytes] = counts.map(|count| count.load(Ordering::Relaxed));
-    if events.max(nested) > elapsed_ns || bytes > events.saturating_mul(TRANSFER_BYTES_MAX) {
+    if events.max(nested) > elapsed_ns || !is_possible(events, bytes) {
         lost.damaged += 1;
         return;
     }
@@ -455,7 +585,11 @@ fn fill(segment: &Segment, layout: Layout, options: &SessionOptions, nonce: u64)
     let set64 = |field: &AtomicU64, value: u64| field.store(value, Ordering::Relaxed);
     set64(&header.nonce, nonce);
     set32(&header.rings, options.rings as u32);
-    set32(&header.ring_words, (layout.ring_bytes() / 8) as u32);
+    set32(&header.chunks, layout.chunks() as u32);
+    set32(
+        &header.ring_chunks,
+        (options.ring_bytes / CHUNK_BYTES) as u32,
+    );
     set32(&header.frames_max, options.frames_max as u32);
     set32(&header.agent, std::process::id());
     set64(&header.pid_namespace, pid_namespace::own_inode());
@@ -475,320 +609,4 @@ fn fill(segment: &Segment, layout: Layout, options: &SessionOptions, nonce: u64)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::program_session::{ProgramSession, Pushed};
-
-    fn session(rings: usize, ring_bytes: usize) -> Session {
-        Session::create(SessionOptions {
-            rings,
-            ring_bytes,
-            frames_max: 16,
-            ..SessionOptions::default()
-        })
-        .expect("a session")
-    }
-
-    fn attach(session: &Session) -> Option<ProgramSession> {
-        ProgramSession::open(session.name().as_bytes())
-    }
-
-    fn exec(pid: u32) -> Record<'static> {
-        Record::Exec {
-            pid,
-            time_ns: 1,
-            path: b"/bin/true",
-            hidden: false,
-        }
-    }
-
-    fn drained(session: &mut Session) -> Vec<(RingInfo, u32)> {
-        let mut seen = Vec::new();
-        session.drain(|info, record| match record {
-            Record::Exec { pid, .. } => seen.push((*info, pid)),
-            other => panic!("unexpected {other:?}"),
-        });
-        seen
-    }
-
-    #[test]
-    fn records_arrive_with_their_owner() {
-        let mut session = session(4, 4096);
-        let attached = attach(&session).expect("attached");
-        assert_eq!(attached.frames_max(), 16);
-        let mut one = attached.claim(10, 11, PidNamespace::OWN).expect("a ring");
-        let mut two = attached.claim(10, 12, PidNamespace::OWN).expect("a ring");
-        assert_eq!(attached.push_record(&mut one, &exec(1)), Pushed::Taken);
-        assert_eq!(attached.push_record(&mut two, &exec(2)), Pushed::Taken);
-        let seen = drained(&mut session);
-        assert_eq!(
-            seen.iter()
-                .map(|(info, pid)| (info.pid, info.tid, *pid))
-                .collect::<Vec<_>>(),
-            [(10, 11, 1), (10, 12, 2)]
-        );
-        assert!(drained(&mut session).is_empty());
-    }
-
-    #[test]
-    fn released_rings_are_emptied_and_used_again() {
-        let mut session = session(1, 4096);
-        let attached = attach(&session).expect("attached");
-        for round in 0..5 {
-            let mut producer = attached
-                .claim(1, round + 1, PidNamespace::OWN)
-                .expect("the only ring");
-            assert!(
-                attached.claim(1, 99, PidNamespace::OWN).is_none(),
-                "no second ring"
-            );
-            attached.push_record(&mut producer, &exec(round));
-            attached.release(producer);
-            let seen = drained(&mut session);
-            assert_eq!(seen.len(), 1);
-            assert_eq!(
-                (seen[0].0.generation, seen[0].0.tid, seen[0].1),
-                (u64::from(round), round + 1, round)
-            );
-        }
-    }
-
-    #[test]
-    fn a_full_ring_counts_what_it_drops() {
-        let mut session = session(1, 4096);
-        let attached = attach(&session).expect("attached");
-        let mut producer = attached.claim(1, 1, PidNamespace::OWN).expect("a ring");
-        let access = Record::Access {
-            op: crate::record::Op::Read,
-            flags: 0,
-            cpu: 0,
-            time_ns: 0,
-            signature: 0,
-            object: 0,
-            offset: 0,
-            length: 10,
-        };
-        let taken = (0..100)
-            .filter(|_| attached.push_record(&mut producer, &access) == Pushed::Taken)
-            .count();
-        assert_eq!(taken, 512 / 6);
-        let lost = session.lost();
-        assert_eq!(
-            (lost.events, lost.bytes),
-            (100 - taken as u64, 10 * (100 - taken as u64))
-        );
-        attached.count_no_ring();
-        attached.count_nested(&producer);
-        attached.release(producer);
-        assert_eq!(session.drain(|_, _| ()), taken);
-        let after = Lost {
-            no_ring: 1,
-            nested: 1,
-            ..lost
-        };
-        assert_eq!(session.lost(), after, "losses outlive the owner");
-    }
-
-    #[test]
-    fn what_a_program_writes_over_is_refused_and_counted() {
-        let mut session = session(1, 4096);
-        let attached = attach(&session).expect("attached");
-        let mut producer = attached.claim(1, 1, PidNamespace::OWN).expect("a ring");
-        let access = |time_ns, length| Record::Access {
-            op: crate::record::Op::Read,
-            flags: 0,
-            cpu: 0,
-            time_ns,
-            signature: 0,
-            object: 0,
-            offset: 0,
-            length,
-        };
-        for record in [
-            access(1, 10),
-            access(1, u64::MAX),
-            access(u64::MAX, 10),
-            access(monotonic_ns(), 20),
-        ] {
-            assert_eq!(attached.push_record(&mut producer, &record), Pushed::Taken);
-        }
-        let mut bytes = 0;
-        session.drain(|_, record| {
-            if let Record::Access { length, .. } = record {
-                bytes += length;
-            }
-        });
-        assert_eq!((bytes, session.lost().damaged), (30, 2));
-        let control = session.ring(0).expect("a ring").control;
-        control.lost_events.store(1, Ordering::Relaxed);
-        control.lost_bytes.store(u64::MAX, Ordering::Relaxed);
-        let lost = session.lost();
-        assert_eq!((lost.events, lost.bytes, lost.damaged), (0, 0, 3));
-        control.lost_bytes.store(5, Ordering::Relaxed);
-        let header = session.segment.header();
-        header.no_ring.store(u64::MAX, Ordering::Relaxed);
-        let lost = session.lost();
-        assert_eq!((lost.events, lost.bytes, lost.no_ring), (1, 5, 0));
-        assert_eq!((lost.unrecorded(), lost.damaged), (1, 3));
-    }
-
-    #[test]
-    fn rings_of_the_dead_are_reaped_and_theirs_alone() {
-        let mut session = session(8, 1 << 20);
-        let attached = attach(&session).expect("attached");
-        let (pid, tid) = (raw_pid(), crate::syscalls::tid());
-        let mut old_image = attached.claim(pid, tid, PidNamespace::OWN).expect("a ring");
-        let mut alive = attached.claim(pid, tid, PidNamespace::OWN).expect("a ring");
-        let mut dead = attached
-            .claim(pid, 0x3f_ffff, PidNamespace::OWN)
-            .expect("a ring");
-        for value in 0..10_000 {
-            attached.push_record(&mut dead, &exec(value));
-        }
-        attached.push_record(&mut old_image, &exec(7));
-        attached.push_record(&mut alive, &exec(8));
-        assert_eq!(session.reap(|_, _| ()), 10_001);
-        assert_eq!(
-            attached.push_record(&mut dead, &exec(1)),
-            Pushed::NoRing,
-            "it was given away"
-        );
-        assert_eq!(
-            attached.push_record(&mut old_image, &exec(1)),
-            Pushed::NoRing
-        );
-        assert_eq!(attached.push_record(&mut alive, &exec(9)), Pushed::Taken);
-        assert_eq!(
-            drained(&mut session)
-                .iter()
-                .map(|(_, pid)| *pid)
-                .collect::<Vec<_>>(),
-            [8, 9]
-        );
-    }
-
-    fn raw_pid() -> u32 {
-        std::process::id()
-    }
-
-    #[test]
-    fn closed_or_missing_sessions_are_refused() {
-        let mut session = session(1, 4096);
-        let attached = attach(&session).expect("attached");
-        assert!(attached.recording());
-        session.close();
-        assert!(!attached.recording());
-        assert!(attach(&session).is_none(), "closed");
-        let closed = session.name().to_owned();
-        drop(session);
-        assert!(ProgramSession::open(closed.as_bytes()).is_none(), "gone");
-    }
-
-    #[test]
-    fn only_the_session_of_that_name_is_attached() {
-        let session = session(1, 4096);
-        let name = SessionName::parse(session.name().as_bytes()).expect("a name");
-        let open = |name: SessionName| ProgramSession::open(name.to_string().as_bytes());
-        assert!(open(name).is_some());
-        let nonce = name.nonce ^ 1;
-        assert!(open(SessionName { nonce, ..name }).is_none(), "another one");
-        let (id, base) = shared_memory::create(1 << 20).expect("a segment");
-        assert!(
-            open(SessionName { id, ..name }).is_none(),
-            "somebody else's"
-        );
-        // SAFETY: attached there.
-        unsafe { shared_memory::detach(base) };
-        session.segment.header().magic.store(1, Ordering::Relaxed);
-        assert!(open(name).is_none(), "another version's");
-    }
-
-    #[test]
-    fn a_segment_claims_no_more_than_it_has() {
-        let session = session(1, 4096);
-        let header = session.segment.header();
-        header.rings.store(2, Ordering::Relaxed);
-        assert!(attach(&session).is_none());
-        header.rings.store(1, Ordering::Relaxed);
-        assert!(attach(&session).is_some());
-    }
-
-    #[test]
-    fn what_is_wanted_reaches_the_program() {
-        let plain = session(1, 4096);
-        let attached = attach(&plain).expect("attached");
-        assert_eq!((attached.region_min(), attached.files()), (0, true));
-        assert!(attached.bind_requests().is_none(), "no regions, no orders");
-        assert!(!attached.is_unrecorded(0xabc0));
-        plain.stop_recording_file(0xabc0);
-        assert!(attached.is_unrecorded(0xabc0) && !attached.is_unrecorded(0xabc4));
-        let mut session = Session::create(SessionOptions {
-            files: false,
-            region_min: 1 << 20,
-            ..SessionOptions::default()
-        })
-        .expect("a session");
-        let attached = attach(&session).expect("attached");
-        assert_eq!((attached.region_min(), attached.files()), (1 << 20, false));
-        let mut producer = attached.claim(1, 1, PidNamespace::OWN).expect("a ring");
-        let region = Record::Region {
-            start: 1,
-            length: 2,
-            signature: 3,
-            time_ns: 4,
-            cpu: 5,
-            kind: crate::record::RegionKind::Malloc,
-        };
-        assert_eq!(attached.push_record(&mut producer, &region), Pushed::Taken);
-        attached.count_untracked();
-        let mut seen = 0;
-        session.drain(|_, record| {
-            assert_eq!(record, region);
-            seen += 1;
-        });
-        assert_eq!((seen, session.lost().regions), (1, 1));
-        assert!(attached.bind_requests().is_some());
-        // Of another pid namespace, where this process's number is another's.
-        let header = session.segment.header();
-        header.agent.store(0, Ordering::Relaxed);
-        let attached = attach(&session).expect("attached");
-        assert!(attached.pid_namespace().is_own(), "by its inode");
-        header.pid_namespace.fetch_add(1, Ordering::Relaxed);
-        let attached = attach(&session).expect("attached");
-        assert!(!attached.pid_namespace().is_own());
-        assert!(attached.bind_requests().is_none());
-    }
-
-    #[test]
-    fn options_out_of_range_are_refused() {
-        let good = SessionOptions::default();
-        for bad in [
-            SessionOptions { rings: 0, ..good },
-            SessionOptions {
-                ring_bytes: 5000,
-                ..good
-            },
-            SessionOptions {
-                frames_max: 65,
-                ..good
-            },
-            SessionOptions {
-                block_bytes: 5000,
-                ..good
-            },
-            SessionOptions {
-                readahead: true,
-                ..good
-            },
-            SessionOptions {
-                region_min: 4095,
-                ..good
-            },
-        ] {
-            assert_eq!(
-                Session::create(bad).expect_err("refused").kind(),
-                io::ErrorKind::InvalidInput
-            );
-        }
-    }
-}
+mod tests;

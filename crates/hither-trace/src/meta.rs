@@ -156,10 +156,16 @@ pub struct ThreadRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Losses {
-    /// Accesses dropped because a ring was full.
+    /// Accesses that were dropped, for whatever reason.
     pub dropped_events: u64,
-    /// The bytes that they moved.
+    /// The bytes that they moved. What the nested ones moved is not known.
     pub dropped_bytes: u64,
+    /// Of those accesses: there was no room, since the recorder got too little CPU time.
+    pub dropped_ring_full: u64,
+    /// There was no ring for their thread, or no memory.
+    pub dropped_no_ring: u64,
+    /// A signal handler made them while it interrupted the recorder.
+    pub dropped_nested: u64,
     /// Records that the program had written over, which were left out.
     pub damaged_records: u64,
     /// Programs that could not be recorded.

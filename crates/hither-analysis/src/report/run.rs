@@ -18,7 +18,7 @@ use super::request::ReportRequest;
 use crate::Result;
 use crate::advice::CacheAdvice;
 use crate::cache_analysis::{self, CacheAnalysis, CallSite};
-use crate::coverage::Coverage;
+use crate::coverage::{self, Coverage};
 use crate::format::policy;
 use crate::placement::{self, PlacementAnalysis};
 use crate::progress::Progress;
@@ -61,6 +61,8 @@ pub(super) struct RunReport {
     pub(super) advice: CacheAdvice,
     /// How much of the program was seen; the first line of the page.
     seen: Option<String>,
+    /// The accesses that the recording lost, and why.
+    lost: Option<String>,
     /// The sentences at the top of the page, with the advice.
     sentences: Vec<String>,
     /// The command line that applies the advice.
@@ -220,6 +222,7 @@ impl RunReport {
             apply: apply(trace, &advice),
             advice,
             seen: Coverage::of(trace).map(|coverage| coverage.sentence()),
+            lost: coverage::lost(&trace.meta().losses),
             sentences,
             bytes: document["bytes"].clone(),
             stats: document["stats"].clone(),

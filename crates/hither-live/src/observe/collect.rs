@@ -1,9 +1,10 @@
 //! The thread that drains the rings while the program runs, and writes the trace.
 //!
-//! Its pause depends on how many records it finds. At 3 million events a second, about the most
-//! that a hooked call allows, a ring of 1 MiB fills in 6 ms: so the pause is never longer than
-//! [`PAUSE_MAX`], which is 200 wake-ups a second when little comes. If writing fails, the session
-//! is closed, which turns every hook into a plain call, and the thread ends.
+//! Its pause depends on how many records it finds, and is never longer than [`PAUSE_MAX`], which is
+//! 200 wake-ups a second when little comes. Where other work keeps it from a CPU, what it finds is
+//! up to seconds old: then it reads all rings step by step in time ([`Horizon`]), so that events
+//! stay in order. If writing fails, the session is closed, which turns every hook into a plain
+//! call, and the thread ends.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -13,7 +14,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use hither_sys::pid_namespace::PidNamespace;
-use hither_sys::process::{ancestors, monotonic_ns};
+use hither_sys::process::{self, ancestors, monotonic_ns};
 use hither_sys::process_tree::Transferred;
 use hither_sys::record::{IN_KERNEL, Op, Record};
 use hither_sys::session::{Lost, RingInfo, Session};
@@ -25,7 +26,7 @@ use rustc_hash::FxHashMap;
 
 use super::intern::{Definitions, Image, Numbers, ObjectDefinition, Pid, Stream, Streams};
 use super::not_recorded::Execs;
-use super::order::{HOLD_NS, ReorderWindow, Timed};
+use super::order::{HOLD_NS, Horizon, ReorderWindow, Timed};
 use super::running::running;
 use super::summary::RecordingSummary;
 use super::{machine, sites};
@@ -34,7 +35,7 @@ use crate::symbolise::Symboliser;
 const PAUSE_MIN: Duration = Duration::from_micros(200);
 const PAUSE_MAX: Duration = Duration::from_millis(5);
 
-/// The records of a drain that the pause aims at: a tenth of one ring.
+/// The records of a drain that the pause aims at: 100 KiB of memory.
 const RECORDS_PER_DRAIN: usize = 2048;
 
 /// How often the rings of threads that died without reporting it are looked for.
@@ -177,22 +178,33 @@ impl Collector {
 
     /// Drains the rings until `ended` is set, and then once more.
     pub(crate) fn collect(&mut self, session: &mut Session, ended: &AtomicBool) -> Result<()> {
+        // Among many threads that run, an equal share of a CPU may be too little.
+        process::raise_priority();
         let mut pause = PAUSE_MIN;
+        let mut horizon = Horizon::new(self.start.time_ns);
         let mut reaped_ns = monotonic_ns();
         loop {
             // Read before the drain, so that the last drain finds all that the program pushed.
-            let last = ended.load(Ordering::Acquire);
+            let ended = ended.load(Ordering::Acquire);
             let drained_ns = monotonic_ns();
-            let mut records = session.drain(|ring, record| self.record(ring, record));
-            if drained_ns - reaped_ns >= REAP_PERIOD_NS {
+            let until_ns = horizon.advance(drained_ns);
+            let mut records = session.drain_while(|ring, record| {
+                let time_ns = time_of(&record);
+                self.record(ring, record);
+                time_ns <= until_ns
+            });
+            horizon.took(records);
+            let is_behind = until_ns < u64::MAX;
+            if drained_ns - reaped_ns >= REAP_PERIOD_NS && !is_behind {
                 records += session.reap(|ring, record| self.record(ring, record));
                 reaped_ns = drained_ns;
             }
+            let last = ended && !is_behind;
             if last {
                 session.close();
                 self.release(u64::MAX);
             } else if records > 0 {
-                self.release(drained_ns.saturating_sub(HOLD_NS));
+                self.release(until_ns.min(drained_ns.saturating_sub(HOLD_NS)));
             }
             if let Some(failure) = self.failure.take() {
                 session.close();
@@ -200,6 +212,9 @@ impl Collector {
             }
             if last {
                 return Ok(());
+            }
+            if is_behind {
+                continue;
             }
             if records > RECORDS_PER_DRAIN {
                 pause = (pause / 2).max(PAUSE_MIN);
@@ -322,7 +337,10 @@ impl Collector {
         let seen = self.seen(&ended, &running);
         let losses = Losses {
             dropped_events: lost.unrecorded(),
-            dropped_bytes: lost.bytes,
+            dropped_bytes: lost.unrecorded_bytes(),
+            dropped_ring_full: lost.events,
+            dropped_no_ring: lost.no_ring,
+            dropped_nested: lost.nested,
             damaged_records: lost.damaged,
             not_recorded: self.execs.finish(),
         };
@@ -361,9 +379,6 @@ impl Collector {
             ..Meta::default()
         };
         for (name, count) in [
-            ("dropped_ring_full", lost.events),
-            ("dropped_no_ring", lost.no_ring),
-            ("dropped_nested", lost.nested),
             ("out_of_order", summary.out_of_order),
             ("ran_ns", ran.as_nanos() as u64),
         ] {
@@ -518,6 +533,14 @@ impl Tables {
             tid: stream.tid,
         };
         (0..).zip(threads.keys()).map(row).collect()
+    }
+}
+
+/// When an access was; 0 of other records, which need no order.
+fn time_of(record: &Record<'_>) -> u64 {
+    match record {
+        Record::Access { time_ns, .. } => *time_ns,
+        _ => 0,
     }
 }
 

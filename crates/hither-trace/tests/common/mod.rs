@@ -130,6 +130,9 @@ impl Sample {
             losses: Losses {
                 dropped_events: 3,
                 dropped_bytes: 4096,
+                dropped_ring_full: 2,
+                dropped_nested: 1,
+                dropped_no_ring: 0,
                 damaged_records: 3,
                 not_recorded: vec![lost],
             },

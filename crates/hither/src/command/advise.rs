@@ -49,11 +49,12 @@ cache is full do not count.
           segments show it.
   unsure  Neither: the gain comes from a single phase, or the trace is short.
 Doubts: a tenth or more of what was read was not seen (from half on there is no
-verdict); the recorder lost accesses; blocks are used less than three times on
-average; with a fifth less or a quarter more cache, or with a fifth of or five
-times the policy's sampling period, there is less than half of the gain. That
-nothing helps is sure if, at 95 % confidence, the best policy gains less than
-2 points, and likely if it gains less than 4.
+verdict); the recorder lost more than 0.1 % of the accesses, or of the bytes
+that they moved; blocks are used less than three times on average; with a fifth
+less or a quarter more cache, or with a fifth of or five times the policy's
+sampling period, there is less than half of the gain. That nothing helps is sure
+if, at 95 % confidence, the best policy gains less than 2 points, and likely if
+it gains less than 4.
 
 The exit code is the program's. It is 127 if there is no such program and 126 if
 it cannot be executed.";

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use hither_analysis::coverage::Coverage;
+use hither_analysis::coverage::{self, Coverage};
 use hither_analysis::format::{bytes, count, counted, percent, shortened};
 use hither_analysis::simulate::statistics;
 use hither_analysis::table::{Align, Table};
@@ -214,13 +214,8 @@ fn sharing(out: &mut String, trace: &Trace, stats: &Stats) -> std::fmt::Result {
 
 fn losses(out: &mut String, trace: &Trace, stats: &Stats) -> std::fmt::Result {
     let losses = &stats.losses;
-    if losses.dropped_events > 0 {
-        writeln!(
-            out,
-            "LOST          {} of {}: the rings were full (record with larger --ring-bytes)",
-            counted(losses.dropped_events, "access"),
-            bytes(losses.dropped_bytes)
-        )?;
+    if let Some(lost) = coverage::lost(losses) {
+        writeln!(out, "LOST          {lost}")?;
     }
     if losses.damaged_records > 0 {
         writeln!(

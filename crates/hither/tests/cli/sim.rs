@@ -99,6 +99,9 @@ fn one_document_with_the_trace_and_a_result_for_each_cache() {
           "damaged_records": 0,
           "dropped_bytes": 0,
           "dropped_events": 0,
+          "dropped_nested": 0,
+          "dropped_no_ring": 0,
+          "dropped_ring_full": 0,
           "not_recorded": []
         },
         "memory": null,

@@ -68,6 +68,9 @@ fn the_document_names_its_trace() {
           "damaged_records": 0,
           "dropped_bytes": 0,
           "dropped_events": 0,
+          "dropped_nested": 0,
+          "dropped_no_ring": 0,
+          "dropped_ring_full": 0,
           "not_recorded": []
         },
         "memory": null,
@@ -143,6 +146,9 @@ fn the_document_counts_requests_and_bytes() {
         "damaged_records": 0,
         "dropped_bytes": 0,
         "dropped_events": 0,
+        "dropped_nested": 0,
+        "dropped_no_ring": 0,
+        "dropped_ring_full": 0,
         "not_recorded": []
       }
     }

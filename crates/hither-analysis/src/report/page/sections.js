@@ -839,13 +839,7 @@ const sourceSection = (holder, run) => {
         .join(" "),
     ],
     ["not counted", skipped.map(([what, number]) => `${count(number)} ${what}`).join(", ") || null],
-    [
-      "lost",
-      trace.losses.dropped_events > 0
-        ? `${counted(trace.losses.dropped_events, "access")} ` +
-          `(${bytes(trace.losses.dropped_bytes)}): the rings were full`
-        : null,
-    ],
+    ["lost", run.lost],
     [
       "damaged",
       trace.losses.damaged_records > 0

@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 
 use anyhow::bail;
 use clap::Args;
-use hither_analysis::coverage::Coverage;
+use hither_analysis::coverage::{self, Coverage};
 use hither_analysis::format::{bytes, counted};
 use hither_live::observe::{RecordOptions, Recorded, Recorder};
 use hither_live::{Error, SessionOptions};
@@ -38,11 +38,12 @@ pub(crate) struct RecordingArgs {
     )]
     frames: u8,
 
-    /// Size of the buffer of each running thread; a larger one loses fewer accesses
+    /// How much may wait for the recorder, for each thread; all threads together may have 512 MiB,
+    /// or an eighth of the memory if that is less
     #[arg(
         long,
         value_name = "BYTES",
-        default_value = "1MiB",
+        default_value = "64MiB",
         value_parser = ring_bytes,
         hide_short_help = true
     )]
@@ -109,12 +110,8 @@ fn report(recorded: &Recorded, ui: &Ui) {
         bytes(summary.bytes_written),
         counted(summary.objects as u64, "file")
     ));
-    if losses.dropped_events > 0 {
-        ui.note(format_args!(
-            "{} lost, which moved {}: the rings were full; try a larger --ring-bytes",
-            counted(losses.dropped_events, "access"),
-            bytes(losses.dropped_bytes)
-        ));
+    if let Some(lost) = coverage::lost(losses) {
+        ui.note(format_args!("lost {lost}"));
     }
     if losses.damaged_records > 0 {
         ui.note(format_args!(
