@@ -70,6 +70,23 @@ pub fn caches(
     })
 }
 
+/// The misses of one cache by call site, by its number. The file `profile` is read.
+pub fn misses_by_site(
+    trace: &Trace,
+    cache: CacheConfiguration,
+    profile: Option<&Path>,
+    progress: &dyn Progress,
+) -> Result<Vec<u64>> {
+    let known = load_profile(trace, profile)?;
+    let bar = progress.begin("simulating", Some(trace.references() as u64));
+    let options = CacheOptions {
+        sites: &known,
+        progress: Some(&|done| bar.set_position(done)),
+        ..CacheOptions::default()
+    };
+    Ok(hither_sim::misses_by_site(trace, cache, &options)?)
+}
+
 /// Writes what was learnt of call sites to the file `profile`, if there is one.
 pub fn save_profile(
     trace: &Trace,

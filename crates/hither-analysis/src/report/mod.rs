@@ -13,6 +13,7 @@
 
 mod access_picture;
 mod activity;
+mod call_stacks;
 mod compare;
 mod distribution;
 mod page;

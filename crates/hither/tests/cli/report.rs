@@ -105,6 +105,41 @@ fn check(lab: &Lab, run: &Value, trace: &str, caches: &str) {
         }
     }
     check_picture(run);
+    check_stacks(lab, run, trace);
+}
+
+/// Each call site has its stack, and the misses that `sim --folded` prints.
+fn check_stacks(lab: &Lab, run: &Value, trace: &str) {
+    let stacks = &run["stacks"];
+    assert_eq!(stacks["left_out"], 0);
+    assert_eq!(list(&stacks["stacks"]).len(), list(&run["sites"]).len());
+    let frames = list(&stacks["frames"]).len();
+    for stack in list(&stacks["stacks"]) {
+        assert!(
+            list(&stack["frames"])
+                .iter()
+                .all(|at| (number(at) as usize) < frames)
+        );
+    }
+    for cache in list(&stacks["misses"]) {
+        let policy = cache["policy"].as_str().unwrap();
+        let line = format!(
+            "hither sim {trace} -p '{policy}' -s {} --folded",
+            cache["cache_blocks"]
+        );
+        let folded = lab.run(&line);
+        let weights = folded
+            .stdout()
+            .lines()
+            .map(|line| line.rsplit(' ').next().unwrap());
+        let mut weights: Vec<u64> = weights.map(|weight| weight.parse().unwrap()).collect();
+        assert_eq!(weights.iter().sum::<u64>(), number(&cache["all"]), "{line}");
+        let mut by_site: Vec<u64> = list(&cache["by_site"]).iter().map(number).collect();
+        by_site.retain(|&misses| misses > 0);
+        by_site.sort_unstable();
+        weights.sort_unstable();
+        assert!(weights == by_site || run["sites"] == json!([]), "{line}");
+    }
 }
 
 /// Each thread has what `stat` counts for it, each process what its threads have.

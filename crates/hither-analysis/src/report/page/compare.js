@@ -154,6 +154,7 @@ const comparisonSection = (section, holder, { comparison, runs }) => {
       noun,
       rows,
       left,
+      small: (pair) => Math.max(pair.a.share, pair.b.share) < 0.001,
       limit: 12,
       columns: [
         {
