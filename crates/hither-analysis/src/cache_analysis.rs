@@ -15,7 +15,7 @@ use hither_trace::{Stats, Trace};
 use serde::Serialize;
 
 use crate::Result;
-use crate::advice::{AdviceInput, CacheAdvice, Recommendation, SEGMENTS, SecondPass};
+use crate::advice::{AdviceInput, CacheAdvice, Doubt, Recommendation, SEGMENTS, SecondPass};
 use crate::coverage::Coverage;
 use crate::format::{bytes, counted, percent, shortened};
 use crate::placement;
@@ -259,22 +259,35 @@ fn call_sites(
     .collect()
 }
 
-/// What the trace lacks and could change the advice, as parts of a sentence.
-fn trace_limitations(trace: &Trace) -> Vec<String> {
+/// The lost, damaged or unseen share at which a doubt has strength 1.
+const LOST_SHARE: f64 = 0.01;
+const UNSEEN_SHARE: f64 = 0.1;
+
+/// What the trace lacks and could change the advice.
+fn trace_limitations(trace: &Trace) -> Vec<Doubt> {
     let losses = &trace.meta().losses;
+    let requests = trace.counts().total.requests;
+    let lost = |events: u64| events as f64 / (events + requests).max(1) as f64 / LOST_SHARE;
     let mut doubts = Vec::new();
     if losses.dropped_events > 0 {
-        doubts.push(format!(
-            "{} were lost because the rings were full",
-            counted(losses.dropped_events, "access")
-        ));
+        doubts.push(Doubt {
+            words: format!(
+                "{} were lost because the rings were full",
+                counted(losses.dropped_events, "access")
+            ),
+            strength: lost(losses.dropped_events),
+        });
     }
     if losses.damaged_records > 0 {
-        doubts.push(format!(
-            "{} were damaged, and left out",
-            counted(losses.damaged_records, "record")
-        ));
+        doubts.push(Doubt {
+            words: format!(
+                "{} were damaged, and left out",
+                counted(losses.damaged_records, "record")
+            ),
+            strength: lost(losses.damaged_records),
+        });
     }
+    let coverage = Coverage::of(trace);
     let unseen: u64 = losses
         .not_recorded
         .iter()
@@ -287,25 +300,36 @@ fn trace_limitations(trace: &Trace) -> Vec<String> {
             .take(NAMED_PROGRAMS_MAX)
             .map(|program| program.path.as_str())
             .collect();
-        doubts.push(format!(
+        doubts.push(Doubt::unbounded(format!(
             "{} of the program could not be recorded ({})",
             counted(unseen, "process"),
             names.join(", ")
-        ));
+        )));
     }
-    let coverage = Coverage::of(trace);
-    doubts.extend(coverage.as_ref().and_then(Coverage::doubt));
+    if let Some(coverage) = &coverage {
+        let share = (1.0 - coverage.share) / UNSEEN_SHARE;
+        doubts.extend(coverage.doubt().map(|words| Doubt {
+            words,
+            strength: match coverage.left_running {
+                0 => share,
+                _ => f64::INFINITY,
+            },
+        }));
+    }
     let (mapped, read) = (
         trace.counts().total.mapped_bytes,
         trace.counts().total.read_bytes,
     );
     if coverage.is_none() && mapped > read {
-        doubts.push(format!(
-            "mapped files ({}) outweigh read ones ({}), \
-             and what is touched in a mapping is not seen",
-            bytes(mapped),
-            bytes(read)
-        ));
+        doubts.push(Doubt {
+            words: format!(
+                "mapped files ({}) outweigh read ones ({}), \
+                 and what is touched in a mapping is not seen",
+                bytes(mapped),
+                bytes(read)
+            ),
+            strength: mapped as f64 / read.max(1) as f64,
+        });
     }
     doubts
 }

@@ -251,7 +251,17 @@ pub fn sizes(named: &[Size], block_bytes: u64, distinct: u64) -> Result<Vec<(Siz
 /// that a recorded program had, if its files do not fit into it.
 pub fn sizes_to_advise_on(named: &[Size], trace: &Trace) -> Result<Vec<(Size, u32)>> {
     let block_bytes = u64::from(trace.options().block_bytes);
-    let mut found = sizes(named, block_bytes, trace.blocks_of_all())?;
+    let found = sizes(named, block_bytes, trace.blocks_of_all())?;
+    Ok(with_own_memory(found, named, trace))
+}
+
+/// These sizes and, where none was named, the memory that the recorded program had.
+pub(crate) fn with_own_memory(
+    mut found: Vec<(Size, u32)>,
+    named: &[Size],
+    trace: &Trace,
+) -> Vec<(Size, u32)> {
+    let block_bytes = u64::from(trace.options().block_bytes);
     let memory = Relevance::of(trace).and_then(|relevance| relevance.size_bytes());
     if let (true, Some(bytes)) = (named.is_empty(), memory)
         && let Ok(blocks) = u32::try_from(bytes / block_bytes)
@@ -259,7 +269,7 @@ pub fn sizes_to_advise_on(named: &[Size], trace: &Trace) -> Result<Vec<(Size, u3
         found.push((Size::Bytes(bytes), blocks));
         found.sort_by_key(|&(_, blocks)| blocks);
     }
-    Ok(found)
+    found
 }
 
 /// The summary of the trace in a JSON result.

@@ -37,8 +37,8 @@ Examples of caches:
       these caches
   hither sim trace.hither -p 'pcc{other=arc,sample=5}' --json
       with parameters; the results as JSON
-  hither sim trace.hither -p lru -s 64MiB --folded | inferno-flamegraph > misses.svg
-      which call stacks miss
+  hither sim trace.hither -p lru -s 64MiB --folded > misses.folded
+      which call stacks miss, for flame graph tools
   hither sim --format lirs cs.trace.gz --size 100,200,400
       a trace of block numbers
   hither sim second.hither -p pcc --profile program.profile

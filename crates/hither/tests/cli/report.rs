@@ -394,6 +394,32 @@ fn two_runs_are_compared_in_the_same_caches() {
     assert_eq!(comparison["files"].as_array().unwrap().len(), 1);
 }
 
+/// Whether it matters, and at which size, is said of each run's own memory.
+#[test]
+fn each_of_two_runs_has_its_own_memory() {
+    let lab = Lab::new();
+    lab.write("large", vec![0; 12 << 20]);
+    lab.run("hither record -q -o a.hither -- cat large large large large");
+    lab.run("cp -r a.hither b.hither");
+    for (name, mebibytes) in [("a", 10u64), ("b", 11)] {
+        let path = lab.path(&format!("{name}.hither/meta.json"));
+        let mut meta: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        meta["seen"]["memory_limit_bytes"] = json!(mebibytes << 20);
+        std::fs::write(&path, meta.to_string()).unwrap();
+    }
+    let report = page(&lab, "a.hither b.hither");
+    for (run, mebibytes) in list(&report["runs"]).iter().zip([10u64, 11]) {
+        let first = run["sentences"][0].as_str().unwrap();
+        let limit = format!("do not fit into the {mebibytes}.00 MiB of its memory cgroup.");
+        assert!(first.ends_with(&limit), "{first}");
+        assert_eq!(run["advice"]["cache_blocks"], mebibytes << 8);
+        assert_eq!(list(&run["sizes"]).len(), 6);
+    }
+    // Caches are compared where both have the size.
+    let policies = list(&report["runs"][0]["curves"]).len();
+    assert_eq!(list(&report["comparison"]["caches"]).len(), 5 * policies);
+}
+
 #[test]
 fn names_are_data_and_never_markup() {
     let lab = Lab::new();
