@@ -7,7 +7,7 @@ use hither_trace::schema::Frame;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::run::take_room;
+use super::room::take_room;
 use crate::Result;
 use crate::advice::Recommendation;
 use crate::cache_analysis::CacheAnalysis;
@@ -160,4 +160,54 @@ pub(super) fn misses(
         })
     });
     each.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use hither_trace::schema::{Meta, SiteRow};
+    use hither_trace::{LoadOptions, TraceBuilder};
+
+    use super::*;
+
+    /// A trace of call sites with these offsets in their stacks, innermost first.
+    fn trace(stacks: &[&[u64]]) -> Trace {
+        let frame = |&offset: &u64| Frame {
+            module: "/bin/tool".to_owned(),
+            offset,
+            ..Frame::default()
+        };
+        let site = |offsets: &&[u64]| SiteRow {
+            frames: offsets.iter().map(frame).collect(),
+            ..SiteRow::default()
+        };
+        let mut builder = TraceBuilder::new("made up", &LoadOptions::default()).unwrap();
+        let sites = stacks.iter().map(site).collect();
+        builder.describe(Vec::new(), sites, Meta::default());
+        builder.finish().unwrap()
+    }
+
+    fn offsets(made: &CallStacks, stack: usize) -> Vec<u64> {
+        let frames = made.stacks[stack].frames.iter();
+        frames.map(|&at| made.frames[at as usize].offset).collect()
+    }
+
+    #[test]
+    fn stacks_share_their_frames() {
+        let trace = trace(&[&[1, 2, 3], &[4, 2, 3], &[]]);
+        let made = CallStacks::of(&trace, &[0, 1, 2], Vec::new(), 1 << 20);
+        assert_eq!((made.frames.len(), made.left_out), (4, 0));
+        let all = [0, 1, 2].map(|stack| offsets(&made, stack));
+        assert_eq!(all, [vec![1, 2, 3], vec![4, 2, 3], vec![]]);
+    }
+
+    /// What has no room leaves nothing behind, and what comes after it may have room.
+    #[test]
+    fn what_has_no_room_is_counted() {
+        let long: Vec<u64> = (100..132).collect();
+        let trace = trace(&[&[1, 2, 3], &long, &[4, 2, 3]]);
+        let made = CallStacks::of(&trace, &[0, 1, 2], Vec::new(), 400);
+        assert_eq!((made.frames.len(), made.left_out), (4, 1));
+        let all = [0, 1, 2].map(|stack| offsets(&made, stack));
+        assert_eq!(all, [vec![1, 2, 3], vec![], vec![4, 2, 3]]);
+    }
 }

@@ -18,6 +18,7 @@ mod compare;
 mod distribution;
 mod page;
 mod request;
+mod room;
 mod run;
 
 use std::path::PathBuf;

@@ -268,7 +268,7 @@ fn site_table(sites: &[CallSite], top: usize) -> String {
         ("share", Align::Right),
         ("references", Align::Right),
         ("blocks", Align::Right),
-        ("class", Align::Left),
+        ("class (pcc)", Align::Left),
         ("period", Align::Right),
         ("call site", Align::Left),
     ]);

@@ -849,7 +849,8 @@ def main():
             check=True,
         )
         (lab.folder / "large").write_bytes(bytes(1 << 24))
-        lab.record("c.hither", "sh", "-c", "./reader; sort parts/part-1* >copy; grep -c 7 parts/part-7")
+        three = "./reader; sort parts/part-1* >copy; grep -c 7 parts/part-7"
+        lab.record("c.hither", "sh", "-c", three)
         evil = lab.poisoned("b.hither")
         lab.run("record", "-q", "-o", "empty.hither", "--", "true")
         lab.run("gen", "-q", "cfd{points=12}", "-o", "memory.hither")

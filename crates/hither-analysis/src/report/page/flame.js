@@ -202,8 +202,8 @@ const flameGraph = (holder, run, { onSite }) => {
     if (!boxes.has(focused)) focused = zoomed;
     boxes.get(focused).tabIndex = 0;
     note.textContent =
-      "A frame is as wide as its share. A click enlarges it, and one on the first frame shows all. " +
-      "Colours are modules." +
+      "A frame is as wide as its share. A click enlarges it, and one on the first frame shows " +
+      "all. Colours are modules." +
       (folded > 0 ? ` ${counted(folded, "frame")} below 0.1 % folded away.` : "");
     mark();
     tell(focused);

@@ -391,8 +391,8 @@ const sitesSection = (holder, run, cells, pick) => {
       " orange, ",
       el("b", {}, "other"),
       run.picture.classes_by
-        ? ` grey, by ${run.picture.classes_by} at the time. Class and period are what pcc takes a ` +
-            "call site for at the end."
+        ? ` grey, by ${run.picture.classes_by} at the time. Class and period are what pcc takes ` +
+            "a call site for at the end."
         : " grey.",
     ),
   );
@@ -458,7 +458,7 @@ const sitesSection = (holder, run, cells, pick) => {
             text: ({ row }) => bytes(row.read_bytes + row.written_bytes),
           },
       {
-        head: "class",
+        head: "class (pcc)",
         class: "short",
         text: ({ site }) => site.class ?? "-",
         absent: run.sites.every((site) => !site.class),
