@@ -15,8 +15,8 @@ use hither_trace::{Stats, Trace};
 use serde::Serialize;
 
 use crate::Result;
-use crate::advice::{AdviceInput, CacheAdvice, Recommendation, SEGMENTS, SecondPass};
-use crate::coverage::Coverage;
+use crate::advice::{AdviceInput, CacheAdvice, Doubt, Recommendation, SEGMENTS, SecondPass};
+use crate::coverage::{self, Coverage, share};
 use crate::format::{bytes, counted, percent, shortened};
 use crate::placement;
 use crate::progress::Progress;
@@ -259,19 +259,31 @@ fn call_sites(
     .collect()
 }
 
-/// What the trace lacks and could change the advice, as parts of a sentence.
-fn trace_limitations(trace: &Trace) -> Vec<String> {
+/// The lost, damaged or unseen share at which a doubt has strength 1.
+const LOST_SHARE: f64 = 0.001;
+const DAMAGED_SHARE: f64 = 0.01;
+const UNSEEN_SHARE: f64 = 0.1;
+
+/// What the trace lacks and could change the advice.
+fn trace_limitations(trace: &Trace) -> Vec<Doubt> {
     let losses = &trace.meta().losses;
     let total = &trace.counts().total;
     let moved = total.read_bytes.saturating_add(total.written_bytes);
     let mut doubts = Vec::new();
-    doubts.extend(Coverage::doubt_of_losses(losses, total.requests, moved));
+    doubts.extend(coverage::lost(losses).map(|what| Doubt {
+        words: format!("the recorder lost {what}"),
+        strength: coverage::lost_share(losses, total.requests, moved) / LOST_SHARE,
+    }));
     if losses.damaged_records > 0 {
-        doubts.push(format!(
-            "{} were damaged, and left out",
-            counted(losses.damaged_records, "record")
-        ));
+        doubts.push(Doubt {
+            words: format!(
+                "{} were damaged, and left out",
+                counted(losses.damaged_records, "record")
+            ),
+            strength: share(losses.damaged_records, total.requests) / DAMAGED_SHARE,
+        });
     }
+    let coverage = Coverage::of(trace);
     let unseen: u64 = losses
         .not_recorded
         .iter()
@@ -284,25 +296,36 @@ fn trace_limitations(trace: &Trace) -> Vec<String> {
             .take(NAMED_PROGRAMS_MAX)
             .map(|program| program.path.as_str())
             .collect();
-        doubts.push(format!(
+        doubts.push(Doubt::unbounded(format!(
             "{} of the program could not be recorded ({})",
             counted(unseen, "process"),
             names.join(", ")
-        ));
+        )));
     }
-    let coverage = Coverage::of(trace);
-    doubts.extend(coverage.as_ref().and_then(Coverage::doubt));
+    if let Some(coverage) = &coverage {
+        let unseen = (1.0 - coverage.share) / UNSEEN_SHARE;
+        doubts.extend(coverage.doubt().map(|words| Doubt {
+            words,
+            strength: match coverage.left_running {
+                0 => unseen,
+                _ => f64::INFINITY,
+            },
+        }));
+    }
     let (mapped, read) = (
         trace.counts().total.mapped_bytes,
         trace.counts().total.read_bytes,
     );
     if coverage.is_none() && mapped > read {
-        doubts.push(format!(
-            "mapped files ({}) outweigh read ones ({}), \
-             and what is touched in a mapping is not seen",
-            bytes(mapped),
-            bytes(read)
-        ));
+        doubts.push(Doubt {
+            words: format!(
+                "mapped files ({}) outweigh read ones ({}), \
+                 and what is touched in a mapping is not seen",
+                bytes(mapped),
+                bytes(read)
+            ),
+            strength: mapped as f64 / read.max(1) as f64,
+        });
     }
     doubts
 }

@@ -17,9 +17,6 @@ const START_BYTES: u64 = 32 << 10;
 /// Less than this share of the recorded bytes is not mentioned.
 const MENTIONED_MIN_SHARE: f64 = 0.01;
 
-/// A larger share of lost accesses, or of bytes that they moved, is a doubt about a verdict.
-const LOST_MAX_SHARE: f64 = 0.001;
-
 /// From this share on, what was not seen is a doubt about a verdict.
 const DOUBT_MIN_SHARE: f64 = 0.1;
 
@@ -185,18 +182,6 @@ impl Coverage {
         hidden
     }
 
-    /// A doubt about the verdict, if more than a thousandth of so many recorded accesses, or of the
-    /// bytes that they moved, was lost.
-    pub(crate) fn doubt_of_losses(losses: &Losses, accesses: u64, moved: u64) -> Option<String> {
-        let is_much = |lost: u64, recorded: u64| {
-            lost as f64 > LOST_MAX_SHARE * (lost.saturating_add(recorded)) as f64
-        };
-        let is_much =
-            is_much(losses.dropped_events, accesses) || is_much(losses.dropped_bytes, moved);
-        let what = lost(losses).filter(|_| is_much)?;
-        Some(format!("the recorder lost {what}"))
-    }
-
     /// That there is no verdict, and what to do, if most may not have been seen.
     pub(crate) fn no_verdict(&self) -> Option<String> {
         let nothing_known = self.recorded_bytes == 0 && self.has_unbounded();
@@ -247,6 +232,18 @@ impl Coverage {
             )
         })
     }
+}
+
+/// What share `lost` is of all, beside what was recorded.
+pub(crate) fn share(lost: u64, recorded: u64) -> f64 {
+    lost as f64 / lost.saturating_add(recorded).max(1) as f64
+}
+
+/// The share of the accesses that was lost, beside so many recorded ones, or of the bytes that they
+/// moved: the larger one.
+pub(crate) fn lost_share(losses: &Losses, accesses: u64, moved: u64) -> f64 {
+    let of_accesses = share(losses.dropped_events, accesses);
+    of_accesses.max(share(losses.dropped_bytes, moved))
 }
 
 /// The accesses that a recording lost, and why, as part of a sentence. `None` if there are none.
@@ -382,23 +379,16 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_thousandth_of_accesses_or_bytes_lost_is_a_doubt() {
-        let doubt = |events, bytes| {
+    fn the_lost_share_is_that_of_accesses_or_of_bytes_whichever_is_more() {
+        let share = |events, bytes| {
             let losses = Losses {
                 dropped_events: events,
                 dropped_bytes: bytes,
-                dropped_ring_full: events,
                 ..Losses::default()
             };
-            Coverage::doubt_of_losses(&losses, 999_000, 999_000)
+            lost_share(&losses, 999, 99)
         };
-        assert_eq!((doubt(0, 0), doubt(1000, 1000)), (None, None));
-        let said = doubt(1001, 1000).expect("a doubt");
-        assert!(
-            said.starts_with("the recorder lost 1,001 accesses, which"),
-            "{said}"
-        );
-        assert!(doubt(1, 1001).is_some());
+        assert_eq!([share(0, 0), share(1, 0), share(1, 1)], [0.0, 0.001, 0.01]);
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub mod report;
 pub mod result_rows;
 pub mod run_plan;
 pub mod simulate;
+pub mod stacks;
 pub mod sweep;
 pub mod table;
 mod toml_file;

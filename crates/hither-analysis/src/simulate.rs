@@ -70,6 +70,23 @@ pub fn caches(
     })
 }
 
+/// The misses of one cache by call site, by its number. The file `profile` is read.
+pub fn misses_by_site(
+    trace: &Trace,
+    cache: CacheConfiguration,
+    profile: Option<&Path>,
+    progress: &dyn Progress,
+) -> Result<Vec<u64>> {
+    let known = load_profile(trace, profile)?;
+    let bar = progress.begin("simulating", Some(trace.references() as u64));
+    let options = CacheOptions {
+        sites: &known,
+        progress: Some(&|done| bar.set_position(done)),
+        ..CacheOptions::default()
+    };
+    Ok(hither_sim::misses_by_site(trace, cache, &options)?)
+}
+
 /// Writes what was learnt of call sites to the file `profile`, if there is one.
 pub fn save_profile(
     trace: &Trace,
@@ -234,7 +251,17 @@ pub fn sizes(named: &[Size], block_bytes: u64, distinct: u64) -> Result<Vec<(Siz
 /// that a recorded program had, if its files do not fit into it.
 pub fn sizes_to_advise_on(named: &[Size], trace: &Trace) -> Result<Vec<(Size, u32)>> {
     let block_bytes = u64::from(trace.options().block_bytes);
-    let mut found = sizes(named, block_bytes, trace.blocks_of_all())?;
+    let found = sizes(named, block_bytes, trace.blocks_of_all())?;
+    Ok(with_own_memory(found, named, trace))
+}
+
+/// These sizes and, where none was named, the memory that the recorded program had.
+pub(crate) fn with_own_memory(
+    mut found: Vec<(Size, u32)>,
+    named: &[Size],
+    trace: &Trace,
+) -> Vec<(Size, u32)> {
+    let block_bytes = u64::from(trace.options().block_bytes);
     let memory = Relevance::of(trace).and_then(|relevance| relevance.size_bytes());
     if let (true, Some(bytes)) = (named.is_empty(), memory)
         && let Ok(blocks) = u32::try_from(bytes / block_bytes)
@@ -242,7 +269,7 @@ pub fn sizes_to_advise_on(named: &[Size], trace: &Trace) -> Result<Vec<(Size, u3
         found.push((Size::Bytes(bytes), blocks));
         found.sort_by_key(|&(_, blocks)| blocks);
     }
-    Ok(found)
+    found
 }
 
 /// The summary of the trace in a JSON result.

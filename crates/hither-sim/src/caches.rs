@@ -228,6 +228,45 @@ pub fn run(
     Ok(outcomes)
 }
 
+/// The misses of one cache by call site, by its number.
+pub fn misses_by_site(
+    references: &impl References,
+    configuration: CacheConfiguration,
+    options: &CacheOptions<'_>,
+) -> Result<Vec<u64>, Error> {
+    check(references, &configuration)?;
+    let CacheConfiguration { spec, cache_blocks } = configuration;
+    // As in `Lane::cache`, a cache has no more room than it can use.
+    let capacity = cache_blocks.min(references.blocks().max(1));
+    let mut residency = Residency::new(capacity, references.blocks() as usize);
+    let sites = options.sites;
+    let mut policy = spec.build(&ReplacementSettings { capacity, sites });
+    let needs = Needs {
+        sites: true,
+        ..spec.entry().needs
+    };
+    let (mut misses, mut batch) = (Vec::new(), Vec::with_capacity(BATCH_REFERENCES));
+    let mut done = 0;
+    loop {
+        references.fill(done, BATCH_REFERENCES, needs, &mut batch)?;
+        if batch.is_empty() {
+            return Ok(misses);
+        }
+        for same in batch.chunk_by(|a, b| a.site == b.site) {
+            let (site, before) = (same[0].site.index(), residency.misses());
+            policy.drive(&mut residency, same);
+            if misses.len() <= site {
+                misses.resize(site + 1, 0);
+            }
+            misses[site] += residency.misses() - before;
+        }
+        done += batch.len() as u64;
+        if let Some(progress) = options.progress {
+            progress(done);
+        }
+    }
+}
+
 /// Rejects what cannot be simulated.
 fn check(references: &impl References, configuration: &CacheConfiguration) -> Result<(), Error> {
     let CacheConfiguration { spec, cache_blocks } = configuration;

@@ -12,7 +12,9 @@ pub mod sample;
 pub mod size;
 pub mod stack;
 
-pub use caches::{CacheConfiguration, CacheOptions, CacheOutcome, Error, Segment, run};
+pub use caches::{
+    CacheConfiguration, CacheOptions, CacheOutcome, Error, Segment, misses_by_site, run,
+};
 pub use curve::{MissRatioCurve, Points, Spacing, curves};
 pub use references::References;
 pub use sample::{Estimate, Refusal};

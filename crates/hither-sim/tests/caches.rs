@@ -1,9 +1,9 @@
 //! The engine from outside: counts, determinism over threads, errors, progress and cancellation.
 
 use hither_core::registry::Needs;
-use hither_core::{Access, Block, Spec};
+use hither_core::{Access, Block, Site, Spec};
 use hither_sim::references::InMemory;
-use hither_sim::{CacheConfiguration, CacheOptions, Error, Segment, run};
+use hither_sim::{CacheConfiguration, CacheOptions, Error, Segment, misses_by_site, run};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 fn looping(blocks: u32, references: u64) -> InMemory {
@@ -229,4 +229,43 @@ fn hits_by_stretch_add_up() {
             .collect::<Vec<_>>(),
         [(1, 0), (1, 0), (1, 1)]
     );
+}
+
+/// The misses of all call sites are those of the cache; each is counted where it was made.
+#[test]
+fn misses_are_counted_by_call_site() {
+    // Site 2 reads a few blocks again and again, site 0 scans between.
+    let accesses = (0..10_000u32).map(|tick| {
+        let (site, block) = match tick % 4 {
+            0 => (0, 100 + tick),
+            _ => (2, tick % 7),
+        };
+        Access {
+            site: Site(site),
+            ..Access::bare(tick.into(), Block(block))
+        }
+    });
+    let knows = Needs {
+        sites: true,
+        objects: true,
+        ..Needs::default()
+    };
+    let trace = InMemory::new(accesses.collect(), knows);
+    for cache in configurations("lru,arc,pcc,opt", &[5, 50]) {
+        let options = CacheOptions::default();
+        let misses = misses_by_site(&trace, cache, &options).expect("nothing is lacking");
+        let outcome = &run(&trace, &[cache], &options).expect("nothing is lacking")[0];
+        assert_eq!(misses.iter().sum::<u64>(), outcome.misses, "{}", cache.spec);
+        assert_eq!(
+            (misses.len(), misses[0], misses[1]),
+            (3, 2500, 0),
+            "{}",
+            cache.spec
+        );
+        assert!(
+            cache.cache_blocks == 5 || misses[2] <= 14,
+            "{}: {misses:?}",
+            cache.spec
+        );
+    }
 }

@@ -12,6 +12,7 @@ use hither_core::placement::Mark;
 use hither_core::registry::Needs;
 use serde_json::Value;
 
+use crate::clock::REFERENCE_CLOCK;
 use crate::error::{Error, Result};
 use crate::format::{self, RecordKind};
 use crate::load_options::LoadOptions;
@@ -260,7 +261,7 @@ pub(crate) fn write_references(
         object.first_seen_ns = object.first_seen_ns.min(object.last_seen_ns);
     }
     let mut meta = trace.meta().clone();
-    meta.clock = "number of the reference".to_owned();
+    meta.clock = REFERENCE_CLOCK.to_owned();
     meta.more
         .insert("block_bytes".to_owned(), block_bytes.into());
     while meta.processes.len() < trace.processes().max(1) {

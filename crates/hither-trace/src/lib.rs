@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod arrow_schema;
+mod clock;
 mod counts;
 mod error;
 mod export;
@@ -38,6 +39,7 @@ mod trace;
 mod trace_builder;
 mod writer;
 
+pub use clock::ReferenceTime;
 pub use counts::{RequestCounts, Skipped, TraceCounts};
 pub use error::{Error, Result};
 pub use export::{EXPORTS, Export};

@@ -15,6 +15,7 @@ use hither_core::placement::Mark;
 use hither_core::registry::Needs;
 use hither_core::{Access, Block, NEVER, Node, Object, Process, Site, Thread};
 
+use crate::clock::{REFERENCE_CLOCK, ReferenceTime, ReferenceTimes};
 use crate::counts::{RequestCounts, TraceCounts};
 use crate::error::Result;
 use crate::load_options::LoadOptions;
@@ -43,6 +44,7 @@ pub struct Trace {
     /// One more than the highest node of a reference.
     pub(crate) nodes: u16,
     pub(crate) counts: TraceCounts,
+    pub(crate) times: ReferenceTimes,
     pub(crate) object_counts: Vec<RequestCounts>,
     pub(crate) site_counts: Vec<RequestCounts>,
     /// Distance to the next reference to the same block, or [`NO_NEXT_USE`]. The last chunk comes
@@ -105,6 +107,18 @@ impl Trace {
     /// Requests, and what did not become a reference.
     pub fn counts(&self) -> &TraceCounts {
         &self.counts
+    }
+
+    /// The times of some of the references, in order, about a thousand at most. Empty where the
+    /// trace has no times, or all are the same, and for a sample.
+    pub fn reference_times(&self) -> Vec<ReferenceTime> {
+        let points = self.times.points();
+        let span =
+            points.first().map(|first| first.time_ns)..points.last().map(|last| last.time_ns);
+        match self.sampled.is_some() || self.meta.clock == REFERENCE_CLOCK || span.is_empty() {
+            true => Vec::new(),
+            false => points,
+        }
     }
 
     /// Requests on each object, by number. Empty if the format has no objects.

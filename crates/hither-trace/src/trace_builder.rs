@@ -19,6 +19,7 @@ use hither_core::placement::Mark;
 use hither_core::{Op, Process};
 use rustc_hash::FxHashMap;
 
+use crate::clock::ReferenceTimes;
 use crate::counts::{RequestCounts, TraceCounts};
 use crate::error::{Error, Result};
 use crate::intern::Interner;
@@ -88,6 +89,7 @@ impl TraceBuilder {
             marks: Vec::new(),
             nodes: 0,
             counts: TraceCounts::default(),
+            times: ReferenceTimes::default(),
             object_counts: Vec::new(),
             site_counts: vec![RequestCounts::default()],
             future: OnceLock::new(),
@@ -185,6 +187,8 @@ impl TraceBuilder {
             self.trace.counts.first_ns = row.time_ns;
         }
         self.trace.counts.last_ns = row.time_ns;
+        let before = self.trace.store.references() as u64;
+        self.trace.times.push(before, row.time_ns);
         self.rows += 1;
         let sequential = match row.op {
             RowOp::Read | RowOp::Write => return self.transfer(row, end),

@@ -9,6 +9,12 @@
 //! Adjacent segments are correlated, so the number of independent segments is lower:
 //! `n (1 - r) / (1 + r)` for a correlation of `r`. Therefore a gain from a single phase has a wide
 //! interval. None of this covers a program that behaves differently in its next run.
+//!
+//! The level follows from a score between 0 and 1, the least of what each kind of evidence gives.
+//! Each is a continuous function of the counts: a segment in which the cache becomes full counts in
+//! part, Student's quantiles are interpolated, a doubt has a strength. So one access more or less
+//! moves the score by little. It changes the level by one step, and only where the score is at a
+//! border.
 
 use serde::Serialize;
 
@@ -24,7 +30,17 @@ pub(super) const GAIN_MIN_HIT_RATIO: f64 = 0.02;
 pub(crate) const SEGMENTS: u64 = 16;
 
 /// The fewest segments of an interval.
-const SEGMENTS_MIN: usize = 4;
+const SEGMENTS_MIN: f64 = 2.0;
+
+/// The scores from which on an advice is likely, and sure.
+const LIKELY_SCORE: f64 = 1.0 / 3.0;
+const SURE_SCORE: f64 = 2.0 / 3.0;
+
+/// Doubts alone lower a score to this at most: what is not known does not make a gain a chance.
+const DOUBTFUL_SCORE: f64 = 0.4;
+
+/// The gain in hit ratio from which on a segment counts as gaining in full.
+const SEGMENT_GAIN_HIT_RATIO: f64 = GAIN_MIN_HIT_RATIO / 4.0;
 
 /// How sure an advice is, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -38,11 +54,41 @@ pub enum ConfidenceLevel {
     Sure,
 }
 
+/// Something that weakens an advice.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Doubt {
+    /// What it is, as part of a sentence.
+    pub(crate) words: String,
+    /// How much it weakens the advice: 0 for nothing, 1 where an advice that is sure otherwise
+    /// becomes likely.
+    pub(crate) strength: f64,
+}
+
+impl Doubt {
+    /// A doubt whose extent is not known: the advice is at most likely.
+    pub(crate) fn unbounded(words: String) -> Doubt {
+        let strength = 2.0;
+        Doubt { words, strength }
+    }
+
+    /// The highest score that it leaves.
+    fn score_max(&self) -> f64 {
+        (1.0 - (1.0 - SURE_SCORE) * self.strength).clamp(DOUBTFUL_SCORE, 1.0)
+    }
+
+    /// Whether it is strong enough to be mentioned.
+    fn is_mentioned(&self) -> bool {
+        self.strength >= 0.5
+    }
+}
+
 /// How sure an advice is, with the evidence.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Confidence {
     /// The level of confidence.
     pub level: ConfidenceLevel,
+    /// The score behind the level, from 0 to 1: likely from a third on, sure from two thirds on.
+    pub score: f64,
     /// The gain in hit ratio in each segment of the trace, in order.
     pub gains: Vec<f64>,
     /// The number of segments at the beginning that are left out, since the cache is not full at
@@ -74,22 +120,28 @@ impl Confidence {
         claim: Claim,
         from: &CacheOutcome,
         to: &CacheOutcome,
-        doubts: Vec<String>,
+        doubts: Vec<Doubt>,
     ) -> Confidence {
         let pairs = || from.segments.iter().zip(&to.segments);
         let gains: Vec<f64> = pairs().map(|(from, to)| gain(from, to)).collect();
-        let warm_up = match claim {
-            Claim::Gain => warm_up(from),
+        let weights: Vec<f64> = match claim {
+            Claim::Gain => weights(from),
             // Segments before the cache is full also show that nothing is gained.
-            Claim::NoGain => 0,
+            Claim::NoGain => vec![1.0; gains.len()],
         };
-        let counted = &gains[warm_up..];
-        let all: u64 = from.segments.iter().map(|segment| segment.accesses).sum();
-        let after: u64 = from.segments[warm_up..]
+        let warm_up = weights.iter().take_while(|weight| **weight == 0.0).count();
+        let counted: Vec<(f64, f64)> = gains[warm_up..]
             .iter()
-            .map(|segment| segment.accesses)
+            .zip(&weights[warm_up..])
+            // The gain was made in the part of the segment that counts.
+            .map(|(gain, &weight)| ((gain / weight).clamp(-1.0, 1.0), weight))
+            .collect();
+        let accesses = || from.segments.iter().map(|segment| segment.accesses as f64);
+        let after: f64 = accesses()
+            .zip(&weights)
+            .map(|(all, weight)| all * weight)
             .sum();
-        let share = after as f64 / all.max(1) as f64;
+        let share = after / accesses().sum::<f64>().max(1.0);
         let errors = [from, to].map(|outcome| outcome.estimate.map(|e| e.standard_error));
         let sampling: f64 = errors
             .iter()
@@ -97,7 +149,7 @@ impl Confidence {
             .flatten()
             .map(|error| error.powi(2))
             .sum();
-        let interval = half_width(counted).map(|half| {
+        let interval = half_width(&counted).map(|half| {
             // The middle is the gain that the table shows. The error of a sample is added.
             let middle = to.hit_ratio - from.hit_ratio;
             let half = (half * share).hypot(2.0 * sampling.sqrt());
@@ -105,34 +157,28 @@ impl Confidence {
             let possible = |gain: f64| gain.clamp(-from.hit_ratio, 1.0 - from.hit_ratio);
             [possible(middle - half), possible(middle + half)]
         });
-        let gaining = counted.iter().filter(|gain| **gain > 0.0).count();
-        let losing = counted.iter().filter(|gain| **gain < 0.0).count();
-        let level = match (claim, interval) {
-            (_, None) => ConfidenceLevel::Unsure,
-            (Claim::Gain, Some([low, _])) => match low {
-                low if low >= GAIN_MIN_HIT_RATIO && 4 * gaining >= 3 * counted.len() => {
-                    ConfidenceLevel::Sure
-                }
-                low if low > 0.0 && 2 * gaining > counted.len() => ConfidenceLevel::Likely,
-                _ => ConfidenceLevel::Unsure,
-            },
-            (Claim::NoGain, Some([_, high])) => match high {
-                high if high < GAIN_MIN_HIT_RATIO => ConfidenceLevel::Sure,
-                high if high < 2.0 * GAIN_MIN_HIT_RATIO => ConfidenceLevel::Likely,
-                _ => ConfidenceLevel::Unsure,
-            },
-        };
+        let score = doubts
+            .iter()
+            .map(Doubt::score_max)
+            .fold(score(claim, interval, &counted), f64::min);
+        let gains_counted = || gains[warm_up..].iter();
         Confidence {
-            level: match doubts.is_empty() {
-                true => level,
-                false => level.min(ConfidenceLevel::Likely),
+            level: match score {
+                score if score >= SURE_SCORE => ConfidenceLevel::Sure,
+                score if score >= LIKELY_SCORE => ConfidenceLevel::Likely,
+                _ => ConfidenceLevel::Unsure,
             },
-            gains,
+            score,
+            gaining: gains_counted().filter(|gain| **gain > 0.0).count(),
+            losing: gains_counted().filter(|gain| **gain < 0.0).count(),
             warm_up,
-            gaining,
-            losing,
             interval,
-            doubts,
+            doubts: doubts
+                .into_iter()
+                .filter(Doubt::is_mentioned)
+                .map(|doubt| doubt.words)
+                .collect(),
+            gains,
         }
     }
 
@@ -183,27 +229,61 @@ fn range(low: f64, high: f64) -> String {
     format!("{} to {}", points(low), points(high))
 }
 
-/// The number of segments that end before a cache has missed as many blocks as it holds.
-fn warm_up(cache: &CacheOutcome) -> usize {
+/// How far each segment counts: the part of its misses after the cache has missed as many blocks
+/// as it holds.
+fn weights(cache: &CacheOutcome) -> Vec<f64> {
     // For a sample, a proportionally smaller cache was simulated.
     let simulated = cache.estimate.map(|estimate| estimate.cache_blocks);
-    let capacity = simulated.unwrap_or(cache.cache_blocks);
-    let mut missed = 0;
-    let filling = cache.segments.iter().take_while(|segment| {
-        missed += segment.accesses - segment.hits;
-        missed < u64::from(capacity)
-    });
-    filling.count()
+    let capacity = f64::from(simulated.unwrap_or(cache.cache_blocks));
+    let mut missed = 0.0;
+    let weight = |segment: &Segment| {
+        let misses = (segment.accesses - segment.hits) as f64;
+        missed += misses;
+        match misses > 0.0 {
+            true => ((missed - capacity) / misses).clamp(0.0, 1.0),
+            false => f64::from(u8::from(missed >= capacity)),
+        }
+    };
+    cache.segments.iter().map(weight).collect()
 }
 
-/// Half of the 95 % interval of the mean of consecutive values.
-fn half_width(values: &[f64]) -> Option<f64> {
-    if values.len() < SEGMENTS_MIN {
+/// The score of a claim, without doubts, from the interval of its gain and the gain and weight of
+/// each segment.
+fn score(claim: Claim, interval: Option<[f64; 2]>, segments: &[(f64, f64)]) -> f64 {
+    let Some([low, high]) = interval else {
+        return 0.0;
+    };
+    let number: f64 = segments.iter().map(|(_, weight)| weight).sum();
+    // A step of the level for each GAIN_MIN_HIT_RATIO.
+    let step = SURE_SCORE - LIKELY_SCORE;
+    let enough_segments = (number - 1.0) / 4.5;
+    let evidence = match claim {
+        Claim::Gain => {
+            let gaining = |&(gain, weight): &(f64, f64)| {
+                weight * (gain / SEGMENT_GAIN_HIT_RATIO).clamp(0.0, 1.0)
+            };
+            let gaining = segments.iter().map(gaining).sum::<f64>() / number;
+            // Likely if half of the segments gain, sure if three quarters do.
+            let in_most = LIKELY_SCORE + (gaining - 0.5) * step / 0.25;
+            (LIKELY_SCORE + low / GAIN_MIN_HIT_RATIO * step).min(in_most)
+        }
+        Claim::NoGain => 1.0 - high / GAIN_MIN_HIT_RATIO * step,
+    };
+    evidence.min(enough_segments).clamp(0.0, 1.0)
+}
+
+/// Half of the 95 % interval of the mean of consecutive values with their weights.
+fn half_width(values: &[(f64, f64)]) -> Option<f64> {
+    let number: f64 = values.iter().map(|(_, weight)| weight).sum();
+    if number < SEGMENTS_MIN {
         return None;
     }
-    let number = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / number;
-    let product = |a: f64, b: f64| (a - mean) * (b - mean);
+    let mean = values
+        .iter()
+        .map(|(value, weight)| value * weight)
+        .sum::<f64>()
+        / number;
+    let product = |a: (f64, f64), b: (f64, f64)| (a.0 - mean) * (b.0 - mean) * (a.1 * b.1).sqrt();
     let squares: f64 = values.iter().map(|&value| product(value, value)).sum();
     let neighbours: f64 = values
         .windows(2)
@@ -216,31 +296,46 @@ fn half_width(values: &[f64]) -> Option<f64> {
     };
     let independent = number * (1.0 - correlation) / (1.0 + correlation);
     let variance = squares / (number - 1.0);
-    let freedom = (independent.floor() as usize).saturating_sub(1);
-    Some(student(freedom) * (variance / independent).sqrt())
+    Some(student(independent - 1.0) * (variance / independent).sqrt())
 }
 
-/// The 97.5 % quantile of Student's distribution, by degrees of freedom, at least one.
-fn student(freedom: usize) -> f64 {
+/// The 97.5 % quantile of Student's distribution, by degrees of freedom, at least one. Between
+/// whole numbers it is interpolated by their inverse, in which it is nearly straight.
+fn student(freedom: f64) -> f64 {
     const QUANTILES: [f64; SEGMENTS as usize - 1] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
         2.145, 2.131,
     ];
-    QUANTILES[freedom.clamp(1, QUANTILES.len()) - 1]
+    let freedom = freedom.clamp(1.0, QUANTILES.len() as f64);
+    let below = (freedom as usize).min(QUANTILES.len() - 1);
+    let whole = below as f64;
+    let part = (1.0 / whole - 1.0 / freedom) / (1.0 / whole - 1.0 / (whole + 1.0));
+    QUANTILES[below - 1] + part * (QUANTILES[below] - QUANTILES[below - 1])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Values of whole segments.
+    fn alike(values: &[f64]) -> Vec<(f64, f64)> {
+        values.iter().map(|&value| (value, 1.0)).collect()
+    }
+
     #[test]
     fn the_interval_is_students() {
         // Mean 3, standard deviation the root of 2.5, no correlation above 0: 2.776 * 1.5811 / root
         // of 5.
-        let half = half_width(&[1.0, 5.0, 2.0, 4.0, 3.0]).expect("five values");
+        let half = half_width(&alike(&[1.0, 5.0, 2.0, 4.0, 3.0])).expect("five values");
         assert!((half - 1.963).abs() < 0.001, "{half}");
-        assert_eq!(half_width(&[0.5; 16]), Some(0.0));
-        assert_eq!(half_width(&[0.5; 3]), None);
+        assert_eq!(half_width(&alike(&[0.5; 16])), Some(0.0));
+        assert_eq!(half_width(&alike(&[0.5])), None);
+        assert_eq!(
+            [student(1.0), student(4.0), student(15.0), student(40.0)],
+            [12.706, 2.776, 2.131, 2.131]
+        );
+        // 3.7 degrees of freedom: 2.868 by integration of the density.
+        assert!((student(3.7) - 2.868).abs() < 0.01, "{}", student(3.7));
     }
 
     #[test]
@@ -248,12 +343,95 @@ mod tests {
         for at in [0, 3, 6, 12] {
             let mut values = [0.0; 16];
             values[at..at + 4].fill(0.4);
-            let half = half_width(&values).expect("sixteen values");
+            let half = half_width(&alike(&values)).expect("sixteen values");
             assert!(half > 0.1, "{at}: {half}");
         }
         // The same values spread over the trace count as independent ones.
         let spread: [f64; 16] = std::array::from_fn(|at| if at % 4 == 0 { 0.4 } else { 0.0 });
-        assert!(half_width(&spread).expect("sixteen values") < 0.1);
+        assert!(half_width(&alike(&spread)).expect("sixteen values") < 0.1);
+    }
+
+    /// A cache whose segments have these hits of a hundred thousand accesses each.
+    fn outcome(cache_blocks: u32, hits: &[u64; 16]) -> CacheOutcome {
+        let segments = hits.map(|hits| Segment {
+            accesses: 100_000,
+            hits,
+        });
+        let all: u64 = hits.iter().sum();
+        CacheOutcome {
+            policy: "lru",
+            params: Default::default(),
+            cache_blocks,
+            accesses: 1_600_000,
+            hits: all,
+            misses: 1_600_000 - all,
+            hit_ratio: all as f64 / 1_600_000.0,
+            estimate: None,
+            classes: Default::default(),
+            sites: None,
+            segments: segments.to_vec(),
+        }
+    }
+
+    /// One hit more or less, a block more of cache, a doubt that is a little stronger: the score
+    /// hardly changes, and so the level by one step at most.
+    #[test]
+    fn a_tiny_change_is_no_cliff() {
+        let mut random = hither_core::Random::new(5);
+        let mut levels = [0; 3];
+        for round in 0..20_000 {
+            let base = random.below(60_000);
+            let noise = 1 + random.below(12_000);
+            let phase = random.below(17) as usize;
+            let gain = random.below(15_000) * u64::from(round % 3 > 0);
+            let from: [u64; 16] = std::array::from_fn(|_| base + random.below(noise));
+            let mut to: [u64; 16] = std::array::from_fn(|at| {
+                from[at] + random.below(noise) + gain * u64::from(at < phase)
+            });
+            let blocks = 1 + random.below(1_400_000) as u32;
+            let strength = random.below(1000) as f64 / 400.0;
+            let claim = match round % 2 {
+                0 => Claim::Gain,
+                _ => Claim::NoGain,
+            };
+            let of = |blocks: u32, to: &[u64; 16], strength: f64| {
+                let words = String::new();
+                let doubts = vec![Doubt { words, strength }];
+                Confidence::of(claim, &outcome(blocks, &from), &outcome(blocks, to), doubts)
+            };
+            let before = of(blocks, &to, strength);
+            let mut others = vec![
+                of(blocks + 1, &to, strength),
+                of(blocks, &to, strength + 1e-4),
+            ];
+            to[random.below(16) as usize] += 1;
+            others.push(of(blocks, &to, strength));
+            levels[before.level as usize] += 1;
+            for after in others {
+                let step = (before.score - after.score).abs();
+                assert!(step < 0.01, "{before:?} {after:?}");
+                assert!((before.level as i8 - after.level as i8).abs() <= 1);
+            }
+        }
+        assert!(levels.iter().all(|&level| level > 1000), "{levels:?}");
+    }
+
+    #[test]
+    fn a_doubt_makes_likely_of_sure_and_never_unsure() {
+        let level = |strength: f64| {
+            let doubt = Doubt {
+                words: "some were lost".to_owned(),
+                strength,
+            };
+            let caches = [outcome(500, &[10_000; 16]), outcome(500, &[40_000; 16])];
+            Confidence::of(Claim::Gain, &caches[0], &caches[1], vec![doubt])
+        };
+        assert_eq!(level(0.2).level, ConfidenceLevel::Sure);
+        assert_eq!(level(0.2).doubts, [""; 0]);
+        assert_eq!(level(0.9).level, ConfidenceLevel::Sure);
+        assert_eq!(level(0.9).doubts, ["some were lost"]);
+        assert_eq!(level(1.1).level, ConfidenceLevel::Likely);
+        assert_eq!(level(99.0).level, ConfidenceLevel::Likely);
     }
 
     #[test]

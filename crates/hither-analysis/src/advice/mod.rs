@@ -18,9 +18,9 @@ use serde::Serialize;
 
 use crate::format::{bytes, count, counted, percent, points, policy};
 use crate::run_plan::RunPlan;
-pub(crate) use confidence::SEGMENTS;
 use confidence::{Claim, GAIN_MIN_HIT_RATIO};
 pub use confidence::{Confidence, ConfidenceLevel};
+pub(crate) use confidence::{Doubt, SEGMENTS};
 
 /// The share of the best gain from which on a policy, or a cache, counts as nearly as good.
 const NEAR_BEST_SHARE: f64 = 0.9;
@@ -28,8 +28,13 @@ const NEAR_BEST_SHARE: f64 = 0.9;
 /// Twice the cache is advised only if it gains more than this many times as much as another policy.
 const DOUBLE_CACHE_GAIN_FACTOR: f64 = 3.0;
 
-/// The fewest references a block, on average, for a gain without doubt.
-const REFERENCES_PER_BLOCK_MIN: u64 = 3;
+/// The references a block, on average, from which on there is no doubt about a gain, and those at
+/// which the doubt has strength 1. Neither is a whole number of passes, which is what programs
+/// make.
+const REFERENCES_PER_BLOCK: [f64; 2] = [3.8, 2.4];
+
+/// The same for the share of the gain that is left at a slightly different setting.
+const VARIANT_GAIN_SHARE: [f64; 2] = [0.75, 0.5];
 
 /// The share of the data from which on a cache counts as holding nearly all of it.
 const NEARLY_ALL_DATA_SHARE: f64 = 0.95;
@@ -135,8 +140,8 @@ pub(crate) struct AdviceInput<'a> {
     /// The size that the recorded program had, in blocks, if it is one of the sizes: the advice is
     /// about it.
     pub(crate) here: Option<u64>,
-    /// What the trace lacks, in words.
-    pub(crate) doubts: Vec<String>,
+    /// What the trace lacks.
+    pub(crate) doubts: Vec<Doubt>,
 }
 
 /// The outcomes of a second pass, which simulates the candidate more closely.
@@ -655,25 +660,29 @@ impl<'a> AdviceInput<'a> {
         if let Some(estimate) = to.estimate
             && estimate.standard_error.is_none()
         {
-            doubts.push("the error of a sample this small is unknown".to_owned());
+            doubts.push(Doubt::unbounded(
+                "the error of a sample this small is unknown".to_owned(),
+            ));
         }
         if claim == Claim::Gain {
-            if self.references < REFERENCES_PER_BLOCK_MIN * self.blocks {
-                doubts.push(format!(
-                    "a block is used only {:.1} times on average",
-                    self.references as f64 / self.blocks.max(1) as f64
-                ));
-            }
+            let uses = self.references as f64 / self.blocks.max(1) as f64;
+            doubts.push(Doubt {
+                words: format!("a block is used only {uses:.1} times on average"),
+                strength: strength(uses, REFERENCES_PER_BLOCK),
+            });
             let by_gain = |a: &&Change, b: &&Change| a.gain.total_cmp(&b.gain);
             if let Some(least) = advice.variants.iter().min_by(by_gain)
-                && least.gain < advice.gain / 2.0
+                && advice.gain > 0.0
             {
-                doubts.push(format!(
-                    "{} in a cache of {} gains {}",
-                    least.policy.as_deref().unwrap_or("lru"),
-                    self.size(least.cache_blocks),
-                    points(least.gain)
-                ));
+                doubts.push(Doubt {
+                    words: format!(
+                        "{} in a cache of {} gains {}",
+                        least.policy.as_deref().unwrap_or("lru"),
+                        self.size(least.cache_blocks),
+                        points(least.gain)
+                    ),
+                    strength: strength(least.gain / advice.gain, VARIANT_GAIN_SHARE),
+                });
             }
         }
         let confidence = Confidence::of(claim, from, to, doubts);
@@ -681,6 +690,12 @@ impl<'a> AdviceInput<'a> {
         advice.confidence = Some(confidence);
         advice
     }
+}
+
+/// The strength of the doubt about a value that is the better the larger: 0 at the first limit,
+/// 1 at the second.
+fn strength(value: f64, [none, one]: [f64; 2]) -> f64 {
+    ((none - value) / (none - one)).max(0.0)
 }
 
 impl SecondPass {

@@ -294,7 +294,7 @@ fn what_the_trace_lacks_weakens_the_advice() {
         steerable: true,
         asked_sizes: true,
         here: None,
-        doubts: vec!["3 accesses were lost".to_owned()],
+        doubts: vec![Doubt::unbounded("3 accesses were lost".to_owned())],
     };
     let advice = input.advice(&SecondPass::default());
     assert_eq!(level(&advice), ConfidenceLevel::Likely);

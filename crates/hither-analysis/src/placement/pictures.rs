@@ -43,14 +43,15 @@ impl<'a> Pictures<'a> {
         }
     }
 
-    /// All pictures: the title and the SVG of each.
+    /// All pictures in which there is something: the title and the SVG of each.
     pub fn titles_and_svgs(&self) -> Vec<(String, String)> {
         let titled = |picture: &dyn Plot| (picture.title().to_owned(), picture.svg());
-        vec![
-            titled(&self.heatmap()),
-            titled(&self.moves()),
-            titled(&self.timeline()),
-        ]
+        let moves = self.moves();
+        let moves = (!moves.panels.is_empty()).then(|| titled(&moves));
+        let mut pictures = vec![titled(&self.heatmap())];
+        pictures.extend(moves);
+        pictures.push(titled(&self.timeline()));
+        pictures
     }
 
     fn title(&self, what: &str) -> String {
@@ -141,10 +142,13 @@ impl<'a> Pictures<'a> {
                 arrows: arrows(outcome),
             }
         };
+        let moves = |(_, outcome): &(&PlacementCase, &PlacementOutcome)| !outcome.moves.is_empty();
+        let still = self.each().filter(|one| !moves(one));
         MovesMap {
             title: self.title("Blocks that moved"),
             subtitle: self.subtitle(),
-            panels: self.each().map(panel).collect(),
+            panels: self.each().filter(moves).map(panel).collect(),
+            still: still.map(|(case, _)| self.label(case)).collect(),
         }
     }
 
@@ -247,9 +251,6 @@ fn moved(outcome: &PlacementOutcome) -> String {
     let (totals, warm_up) = (&outcome.totals, &outcome.warm_up);
     let migrations = totals.migrations + warm_up.migrations;
     let replications = totals.replications + warm_up.replications;
-    if migrations + replications == 0 {
-        return "nothing moved".to_owned();
-    }
     let kept = outcome.moves.len() as u64;
     let first = match kept < migrations + replications {
         true => format!("; of the first {}", count(kept)),

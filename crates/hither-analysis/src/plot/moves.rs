@@ -2,7 +2,7 @@
 //! number of blocks that moved.
 
 use super::network::NodeLayout;
-use super::panels::PanelGrid;
+use super::panels::{self, PanelGrid};
 use super::picture::{FAINT, GRID, INK, Plot, WHITE};
 use super::scene::{Anchor, Colour, Scene};
 use crate::format;
@@ -14,9 +14,14 @@ pub struct MovesMap {
     pub title: String,
     /// The source of the data, in smaller letters.
     pub subtitle: String,
-    /// One panel for each placement.
+    /// One panel for each placement that moves something.
     pub panels: Vec<MovesPanel>,
+    /// The placements under which nothing moved, as a line says instead of empty panels.
+    pub still: Vec<String>,
 }
+
+/// The most placements without moves that are named.
+const STILL_NAMED_MAX: usize = 4;
 
 /// The moves of one placement.
 #[derive(Clone, Debug)]
@@ -91,20 +96,43 @@ fn extent(layout: &NodeLayout) -> ((f64, f64), (f64, f64)) {
     )
 }
 
+impl MovesMap {
+    /// Where nothing moved, in words.
+    fn nothing_moved(&self) -> Option<String> {
+        match &self.still[..] {
+            [] => None,
+            _ if self.panels.is_empty() => Some("nothing moved".to_owned()),
+            few if few.len() <= STILL_NAMED_MAX => {
+                Some(format!("nothing moved under {}", few.join(", ")))
+            }
+            many => Some(format!("nothing moved under {} others", many.len())),
+        }
+    }
+}
+
 impl Plot for MovesMap {
     fn title(&self) -> &str {
         &self.title
     }
 
     fn scene(&self) -> Scene {
+        let subtitle = [self.nothing_moved(), Some(self.subtitle.clone())];
+        let subtitle = subtitle
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join("  ·  ");
+        let texts = [self.title.as_str(), &subtitle];
+        if self.panels.is_empty() {
+            return panels::heading_alone(texts);
+        }
         let aspect = self
             .panels
             .iter()
             .map(MovesPanel::aspect)
             .fold(0.35, f64::max);
-        let texts = [self.title.as_str(), &self.subtitle];
         let panels = PanelGrid::new(self.panels.len(), aspect, 190.0, texts);
-        let mut scene = panels.scene(&self.title, &self.subtitle);
+        let mut scene = panels.scene(&self.title, &subtitle);
         let most = |of: fn(&MovesPanel) -> f64| self.panels.iter().map(of).fold(0.0, f64::max);
         let busiest = most(|panel| panel.served.iter().copied().fold(0.0, f64::max));
         let widest = most(|panel| {
@@ -135,7 +163,13 @@ impl Plot for MovesMap {
                 (busiest, widest),
             );
         }
-        legend(&mut scene, panels.legend(), (busiest, widest));
+        let occurs = |replica: bool| {
+            let mut arrows = self.panels.iter().flat_map(|panel| &panel.arrows);
+            arrows.any(|arrow| arrow.replica == replica)
+        };
+        let kinds = [(false, "blocks migrated"), (true, "replicas made")];
+        let kinds = kinds.into_iter().filter(|&(replica, _)| occurs(replica));
+        legend(&mut scene, panels.legend(), kinds, (busiest, widest));
         scene
     }
 }
@@ -283,9 +317,14 @@ fn bent_arrow(
     );
 }
 
-fn legend(scene: &mut Scene, (left, top): (f64, f64), (busiest, widest): (f64, f64)) {
+fn legend(
+    scene: &mut Scene,
+    (left, top): (f64, f64),
+    kinds: impl Iterator<Item = (bool, &'static str)>,
+    (busiest, widest): (f64, f64),
+) {
     let mut y = top;
-    for (replica, name) in [(false, "blocks migrated"), (true, "replicas made")] {
+    for (replica, name) in kinds {
         scene.text(left, y, 12.0, INK, Anchor::Start, name);
         y += 20.0;
         for part in [1.0, 0.25, 0.04] {
@@ -351,6 +390,7 @@ mod tests {
             title: "Blocks that moved".to_owned(),
             subtitle: "made up".to_owned(),
             panels: vec![moves; panels],
+            still: Vec::new(),
         }
     }
 
@@ -367,6 +407,25 @@ mod tests {
         );
         assert!(!picture.svg().contains("NaN"));
         assert!(picture.png().is_ok());
+    }
+
+    #[test]
+    fn where_nothing_moved_there_is_a_line_and_no_panel() {
+        let mut picture = map(3, 1);
+        let alone = picture.scene();
+        picture.still = vec!["first-touch".to_owned(), "upm".to_owned()];
+        let scene = picture.scene();
+        assert_eq!(scene.height, alone.height);
+        assert!(
+            picture
+                .svg()
+                .contains("nothing moved under first-touch, upm")
+        );
+        picture.still = vec!["upm".to_owned(); 7];
+        assert!(picture.svg().contains("nothing moved under 7 others"));
+        picture.panels.clear();
+        assert!(picture.svg().contains("nothing moved  ·"));
+        assert!(picture.scene().height < 100.0);
     }
 
     #[test]

@@ -117,6 +117,15 @@ impl PanelGrid {
     }
 }
 
+/// A picture of a title and a subtitle, where there is nothing else to draw.
+pub(super) fn heading_alone(texts: [&str; 2]) -> Scene {
+    let grid = PanelGrid {
+        height: TITLE_HEIGHT,
+        ..PanelGrid::new(1, 1.0, 0.0, texts)
+    };
+    grid.scene(texts[0], texts[1])
+}
+
 /// The distance between labelled nodes, a power of two, on an axis with `cell` points a node. The
 /// labels are at least `room` points apart.
 pub(super) fn node_label_step(cell: f64, room: f64) -> usize {

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use hither_sim::CacheOutcome;
 use serde::Serialize;
 
-use super::run::{RunReport, TABLE_BYTES_MAX, rows_that_fit};
+use super::room::rows_that_fit;
+use super::run::{RunReport, TABLE_BYTES_MAX};
 use crate::cache_analysis::CallSite;
 use crate::format::{bytes, count, percent, shortened};
 

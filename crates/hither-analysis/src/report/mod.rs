@@ -13,10 +13,12 @@
 
 mod access_picture;
 mod activity;
+mod call_stacks;
 mod compare;
 mod distribution;
 mod page;
 mod request;
+mod room;
 mod run;
 
 use std::path::PathBuf;
@@ -51,17 +53,24 @@ impl Report {
         progress: &dyn Progress,
     ) -> Result<Report, E> {
         let mut runs: Vec<RunReport> = Vec::new();
-        let mut sizes: Option<Vec<(Size, u32)>> = None;
+        let mut common: Option<Vec<(Size, u32)>> = None;
         for path in paths {
             let trace = load(path)?;
             // Runs are compared in caches of the same size. Shares of each trace's own blocks would
-            // differ.
-            let sizes = match &sizes {
-                Some(sizes) => sizes,
-                None => sizes.insert(simulate::sizes_to_advise_on(&request.sizes, &trace)?),
+            // differ. The verdict on each is about the memory that it had.
+            let common = match &common {
+                Some(common) => common,
+                None => {
+                    let block_bytes = u64::from(trace.options().block_bytes);
+                    let blocks = trace.blocks_of_all();
+                    common.insert(simulate::sizes(&request.sizes, block_bytes, blocks)?)
+                }
             };
+            let sizes = simulate::with_own_memory(common.clone(), &request.sizes, &trace);
             let page_share = paths.len();
-            runs.push(RunReport::of(&trace, request, sizes, page_share, progress)?);
+            runs.push(RunReport::of(
+                &trace, request, &sizes, page_share, progress,
+            )?);
         }
         let comparison = match &runs[..] {
             [a, b] => Some(Comparison::of(a, b)),

@@ -25,6 +25,7 @@ const SCRIPTS: &[&str] = &[
     include_str!("page/charts.js"),
     include_str!("page/picture.js"),
     include_str!("page/table.js"),
+    include_str!("page/flame.js"),
     include_str!("page/sections.js"),
     include_str!("page/compare.js"),
     include_str!("page/page.js"),

@@ -6,15 +6,17 @@ use base64::engine::general_purpose::STANDARD;
 use hither_core::placement::Target;
 use hither_sim::{CacheOutcome, Points, Size, Spacing};
 use hither_trace::schema::Machine;
-use hither_trace::{RankedRow, Stats, Trace};
+use hither_trace::{RankedRow, ReferenceTime, Stats, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::access_picture::AccessPicture;
 use super::activity::{Activity, ProcessActivity};
+use super::call_stacks::{self, CallStacks};
 use super::distribution::Distribution;
 use super::request::ReportRequest;
+use super::room::{ROWS_MAX, rows_that_fit, take_room};
 use crate::Result;
 use crate::advice::CacheAdvice;
 use crate::cache_analysis::{self, CacheAnalysis, CallSite};
@@ -27,19 +29,16 @@ use crate::simulate::{in_passes, statistics, trace_summary};
 /// The budget of a page's tables in bytes of JSON, which two runs share.
 ///
 /// At most, the counts of call sites take half of it and their descriptions one and a half times
-/// it, files three quarters, processes half, and the comparison of two runs half. With images,
-/// picture, library and scripts a page stays below 10 MiB.
+/// it, files three quarters, processes half, call stacks a quarter, and the comparison of two runs
+/// half. With images, picture, library and scripts a page stays below 10 MiB.
 pub(super) const TABLE_BYTES_MAX: usize = 1 << 20;
 
 /// The most bytes of a page's images of placements.
-const IMAGES_BYTES_MAX: usize = 1 << 20;
+const IMAGES_BYTES_MAX: usize = 3 << 18;
 
 /// The most cells of a page's picture. They take less than 5 MiB, even if references are random and
 /// each cell has another call site.
 const PICTURE_CELLS_MAX: usize = 1 << 20;
-
-/// The most rows of a table.
-const ROWS_MAX: usize = 2000;
 
 /// The points of a curve of a policy whose hits at all sizes come from one pass.
 const EXACT_CURVE_POINTS: usize = 200;
@@ -77,9 +76,12 @@ pub(super) struct RunReport {
     pub(super) results: Vec<CacheOutcome>,
     curves: Vec<HitRatioCurve>,
     pub(super) sites: Vec<SiteRow>,
+    stacks: CallStacks,
     distributions: Distributions,
     processes: Vec<ProcessActivity>,
     picture: AccessPicture,
+    /// The times of some references: number and nanoseconds.
+    times: Vec<ReferenceTime>,
     /// As in `sim --nodes --json`.
     placements: Vec<Value>,
     placement_advice: Value,
@@ -176,6 +178,7 @@ impl RunReport {
         let activity = Activity::of(trace, &verdict.stats, &verdict.policies, cells, progress)?;
 
         let sentences = sentences(trace, memory, &verdict, &placed);
+        let in_question = call_stacks::caches_in_question(&verdict);
         let mut placements = json!({});
         placed.add_to(&mut placements, trace);
 
@@ -205,9 +208,12 @@ impl RunReport {
             .objects
             .retain(|[object, ..]| shown.contains(object));
         let sites = sites.into_iter().take(stats.by_site.len());
-        let sites = sites
+        let sites: Vec<SiteRow> = sites
             .map(|site| SiteRow::of(site, &activity.of_sites))
             .collect();
+        let numbers: Vec<u32> = sites.iter().map(|row| row.site.site).collect();
+        let misses = call_stacks::misses(trace, &in_question, &numbers, progress)?;
+        let stacks = CallStacks::of(trace, &numbers, misses, room / 4);
         let processes_all = activity.processes.len();
         let processes = rows_that_fit(activity.processes, room / 2);
         left_out.processes = (processes_all - processes.len()) as u64;
@@ -237,9 +243,11 @@ impl RunReport {
             results: outcomes,
             curves,
             sites,
+            stacks,
             distributions,
             processes,
             picture,
+            times: trace.reference_times(),
             placements: match placements["placements"].take() {
                 Value::Array(results) => results,
                 _ => Vec::new(),
@@ -357,26 +365,6 @@ fn curves(
     Ok(curves.collect())
 }
 
-/// The first rows, as many as fit into `bytes` of JSON.
-pub(super) fn rows_that_fit<T: Serialize>(mut rows: Vec<T>, bytes: usize) -> Vec<T> {
-    let mut left = bytes;
-    let fits = rows
-        .iter()
-        .take(ROWS_MAX)
-        .take_while(|row| take_room(row, &mut left));
-    let kept = fits.count();
-    rows.truncate(kept);
-    rows
-}
-
-/// Subtracts the size of a row, if it fits.
-fn take_room(row: &impl Serialize, left: &mut usize) -> bool {
-    let length = serde_json::to_string(row).map_or(0, |text| text.len());
-    let rest = left.checked_sub(length);
-    *left = rest.unwrap_or(*left);
-    rest.is_some()
-}
-
 /// The objects with most references and those with most bytes, in their order, so that many files
 /// with small reads do not hide a few with large ones.
 fn most_used(rows: Vec<RankedRow>, bytes: usize) -> Vec<RankedRow> {
@@ -453,15 +441,6 @@ mod tests {
         assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
         assert_eq!(quoted(""), "''");
         assert_eq!(quoted("pcc{sample=5}"), "'pcc{sample=5}'");
-    }
-
-    #[test]
-    fn rows_stop_where_room_does() {
-        assert_eq!(rows_that_fit(vec!["aaaa", "b", "c"], 9), ["aaaa", "b"]);
-        assert_eq!(
-            rows_that_fit(vec![0; 3 * ROWS_MAX], 1 << 20).len(),
-            ROWS_MAX
-        );
     }
 
     #[test]

@@ -6,6 +6,7 @@ use hither_core::random::{Random, mix};
 use hither_core::spec::RegistryEntry;
 
 use super::generator::{GeneratorSpec, Pattern, SHARED, Step};
+use crate::clock::REFERENCE_CLOCK;
 use crate::error::Result;
 use crate::load_options::LoadOptions;
 use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
@@ -257,7 +258,7 @@ impl Workload {
         ];
         let command = ["hither", "gen"].map(str::to_owned).into_iter();
         Meta {
-            clock: "number of the reference".to_owned(),
+            clock: REFERENCE_CLOCK.to_owned(),
             command: command.chain(specs()).chain(numbers).collect(),
             processes: parts()
                 .map(|(process, part)| ProcessRow {

@@ -48,13 +48,14 @@ cache is full do not count.
   likely  At 95 % confidence there is a gain, and more than half of the
           segments show it.
   unsure  Neither: the gain comes from a single phase, or the trace is short.
-Doubts: a tenth or more of what was read was not seen (from half on there is no
-verdict); the recorder lost more than 0.1 % of the accesses, or of the bytes
-that they moved; blocks are used less than three times on average; with a fifth
-less or a quarter more cache, or with a fifth of or five times the policy's
-sampling period, there is less than half of the gain. That nothing helps is sure
-if, at 95 % confidence, the best policy gains less than 2 points, and likely if
-it gains less than 4.
+These are borders on a score, which all evidence moves without steps: a
+segment that gains little counts in part, and so does a weak doubt.
+Doubts, where they make a sure advice likely: a tenth of what was read was not
+seen (from half on there is no verdict); the recorder lost 0.1 % of the accesses
+or of the bytes that they moved; blocks are used 2.4 times on average; with a
+fifth less or a quarter more cache, or with a fifth of or five times the
+policy's sampling period, there is half of the gain. That nothing helps is sure if, at 95 % confidence, the best policy
+gains less than 2 points, and likely if it gains less than 4.
 
 The exit code is the program's. It is 127 if there is no such program and 126 if
 it cannot be executed.";
@@ -267,7 +268,7 @@ fn site_table(sites: &[CallSite], top: usize) -> String {
         ("share", Align::Right),
         ("references", Align::Right),
         ("blocks", Align::Right),
-        ("class", Align::Left),
+        ("class (pcc)", Align::Left),
         ("period", Align::Right),
         ("call site", Align::Left),
     ]);

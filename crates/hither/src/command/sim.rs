@@ -8,8 +8,9 @@ use clap::Args;
 use hither_analysis::format::{bytes, count, counted, percent};
 use hither_analysis::placement::{self, PlacementRequest, RunControl};
 use hither_analysis::simulate::{self, hit_ratios, trace_summary};
+use hither_analysis::stacks;
 use hither_core::registry;
-use hither_sim::References;
+use hither_sim::{CacheConfiguration, References};
 use hither_trace::Trace;
 use serde_json::json;
 
@@ -36,6 +37,8 @@ Examples of caches:
       these caches
   hither sim trace.hither -p 'pcc{other=arc,sample=5}' --json
       with parameters; the results as JSON
+  hither sim trace.hither -p lru -s 64MiB --folded > misses.folded
+      which call stacks miss, for flame graph tools
   hither sim --format lirs cs.trace.gz --size 100,200,400
       a trace of block numbers
   hither sim second.hither -p pcc --profile program.profile
@@ -82,6 +85,17 @@ pub(super) struct Sim {
 
     #[command(flatten, next_help_heading = NODES)]
     drawing: DrawingArgs,
+
+    /// Print the call stacks, folded, with the misses of one policy at one size: for flame graph
+    /// tools
+    ///
+    /// It takes `--policy` and `--size` with one value each.
+    #[arg(
+        long,
+        conflicts_with_all = ["json", "sample", "files", "nodes"],
+        help_heading = OUTPUT
+    )]
+    folded: bool,
 
     /// Print one JSON document
     #[arg(long, help_heading = OUTPUT)]
@@ -200,6 +214,17 @@ impl Subcommand for Sim {
         }
         let sizes = self.caches.sizes(&trace)?;
         let sites = self.profile.path.as_deref();
+        if self.folded {
+            let (&[spec], &[(_, cache_blocks)]) = (&policies[..], &sizes[..]) else {
+                let problem = "--folded is for the misses of one cache: \
+                               name one policy and one size (-p lru -s 64MiB)";
+                return Err(Usage(problem.to_owned()).into());
+            };
+            let cache = CacheConfiguration { spec, cache_blocks };
+            let misses = simulate::misses_by_site(&trace, cache, sites, ui)?;
+            ui::print(&stacks::folded(&trace, (0..).zip(misses)))?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let outcomes = simulate::simulate_with_profile(&trace, &policies, &sizes, sites, ui)?;
         if self.json {
             let results = simulate::outcome_documents(&outcomes)?;

@@ -10,6 +10,7 @@ use clap::Args;
 use hither_analysis::coverage::{self, Coverage};
 use hither_analysis::format::{bytes, count, counted, percent, shortened};
 use hither_analysis::simulate::statistics;
+use hither_analysis::stacks::folded;
 use hither_analysis::table::{Align, Table};
 use hither_trace::schema::ObjectKind;
 use hither_trace::{RankedRow, Stats, Trace};
@@ -64,7 +65,9 @@ impl Subcommand for Stat {
         if self.json {
             ui::print_json(&statistics(&trace, &stats))?;
         } else if self.folded {
-            ui::print(&stacks::folded(&trace, &stats))?;
+            let sites = stats.by_site.iter();
+            let references = sites.map(|row| (row.number, row.references));
+            ui::print(&folded(&trace, references))?;
         } else {
             let mut text = text(&trace, &stats, self.top);
             if self.stacks {

@@ -349,8 +349,12 @@ fn tables(sweep: &Sweep<'_>, plan: &SweepPlan) -> anyhow::Result<String> {
                 "1" => Ratio::Exact(row.miss_ratio()),
                 _ => Ratio::Estimate(row.miss_ratio(), row.standard_error),
             });
+        let estimated = match source.sample_rate.as_str() {
+            "1" => "",
+            _ => "estimated from a sample, with 95 % intervals\n",
+        };
         tables.push(format!(
-            "{}: {} to {} of {}\n{}",
+            "{}: {} to {} of {}\n{estimated}{}",
             source.trace,
             counted(source.references, "reference"),
             counted(source.distinct, "distinct block"),

@@ -33,6 +33,36 @@ EVIL = (
     "<img src=x onerror=\"document.title='owned'\">\n'&</script><script>document.title='owned'<!--"
 )
 
+# Scans a file in three ways that share their innermost frames.
+READER = """#include <fcntl.h>
+#include <unistd.h>
+#define KEEP __attribute__((noinline))
+static char b[65536];
+KEEP int get(int f, int n) { return read(f, b, n) + 1; }
+KEEP int fill_buffer(int f) { return get(f, 65536) + 1; }
+KEEP int scan_table(int f) {
+    int sum = 0;
+    lseek(f, 0, SEEK_SET);
+    for (int i = 0; i < 256; i++) sum += fill_buffer(f);
+    return sum;
+}
+KEEP int load_index(int f) {
+    int sum = 0;
+    for (int i = 0; i < 300; i++) {
+        lseek(f, i * 7919 % 4096 * 4096, SEEK_SET);
+        sum += get(f, 4096);
+    }
+    return sum;
+}
+KEEP int query(int f) { return scan_table(f) + load_index(f); }
+KEEP int backup(int f) { return scan_table(f) + 1; }
+int main(void) {
+    int f = open("large", O_RDONLY), sum = 0;
+    for (int i = 0; i < 6; i++) sum += query(f);
+    return (sum + backup(f)) & 0;
+}
+"""
+
 
 class Lab:
     """A folder with traces and their pages."""
@@ -133,7 +163,8 @@ class Page:
         return self.page.locator(selector).first.inner_text()
 
     def rows(self, section):
-        return self.page.locator(f"#{section} tbody tr")
+        """The rows of its table, without the details of the chosen one."""
+        return self.page.locator(f"#{section} tbody tr[data-row]")
 
     def cells(self, section, row):
         return self.rows(section).nth(row).locator("td").all_inner_texts()
@@ -234,8 +265,9 @@ def numbers(lab, page, trace):
         ]
 
     tallies = {row["number"]: row for row in stats["by_site"]}
-    assert page.rows("sites").count() == min(20, len(advice["sites"]))
-    for row, site in enumerate(advice["sites"][:20]):
+    large = [site for site in advice["sites"] if site["share"] >= 0.001]
+    assert page.rows("sites").count() == min(20, len(large))
+    for row, site in enumerate(large[:20]):
         cells, tally = page.cells("sites", row), tallies[site["site"]]
         assert percent(site["share"]) == cells[1].strip()
         moved = size(tally["read_bytes"] + tally["written_bytes"])
@@ -261,8 +293,15 @@ def numbers(lab, page, trace):
             )
             <= site["references"]
         )
-    assert page.rows("files").count() == min(20, len(stats["by_object"]))
-    for row, file in enumerate(stats["by_object"][:20]):
+    moved = lambda row: sum(row[kind] for kind in ("read_bytes", "written_bytes", "mapped_bytes"))
+    all_moved = sum(map(moved, stats["by_object"]))
+    large = [
+        row
+        for row in stats["by_object"]
+        if row["share"] >= 0.001 or moved(row) > 0.001 * all_moved
+    ]
+    assert page.rows("files").count() == min(20, len(large))
+    for row, file in enumerate(large[:20]):
         cells = page.cells("files", row)
         assert cells[1].strip() == percent(file["share"])
         moved = [size(file[kind]) for kind in ("read_bytes", "written_bytes", "mapped_bytes")]
@@ -341,6 +380,9 @@ def shape(page, stats, results):
     )
     hits = {below(exponent): hits for exponent, hits in enumerate(stats["reuse"]["buckets"])}
     hits["first uses, which no cache serves"] = stats["reuse"]["cold"]
+    label = part("Reuse distance").locator(".chart").get_attribute("aria-label")
+    cold = percent(stats["reuse"]["cold"] / stats["references"])
+    assert label.endswith(f"; first uses, which no cache serves {cold}"), label
     seen = dict(tip.split("\n") for tip in tips("Reuse distance"))
     assert seen == {
         words: f"{counted(hits[words], 'reference')}, {percent(hits[words] / stats['references'])}"
@@ -377,7 +419,7 @@ def tables(page):
     page.keyboard.press("Enter")
 
     shown = page.rows("files").count()
-    page.locator("#files .foot button").click()
+    page.locator("#files .foot button:not(.unfold)").click()
     assert page.rows("files").count() > shown
     page.locator("#files input").fill("part-7")
     found = page.locator("#files tbody td:first-child").all_inner_texts()
@@ -388,8 +430,10 @@ def tables(page):
     page.locator("#files input").fill("")
 
 
-def picture(page):
+def picture(page, times):
     """Zoom by buttons, keys, wheel and dragging; highlights from table, legend and picture."""
+    whole_time = f"{duration(times[0]['time_ns'])} to {duration(times[-1]['time_ns'])} after"
+    assert whole_time in page.text("#picture-status"), page.text("#picture-status")
     plane = page.locator(".plane canvas")
     plane.scroll_into_view_if_needed()
     whole, first = page.view(), page.ink()
@@ -416,7 +460,7 @@ def picture(page):
     box = plane.bounding_box()
     at = lambda x, y: (
         box["x"] + 74 + x * (box["width"] - 88),
-        box["y"] + 10 + y * (box["height"] - 50),
+        box["y"] + 46 + y * (box["height"] - 86),
     )
     page.mouse.move(*at(0.25, 0.25))
     page.mouse.down()
@@ -487,6 +531,117 @@ def picture(page):
     page.rows("files").nth(0).click()
     page.settled()
     assert page.view() == whole
+
+
+def frames_of(folded):
+    """The frames of a flame graph: depth and path of names, with the sum of their stacks."""
+    sums = {}
+    for line in folded.decode().splitlines():
+        stack, weight = line.rsplit(" ", 1)
+        names = ["all", *stack.split(";")]
+        for depth in range(len(names)):
+            path = tuple(names[: depth + 1])
+            sums[path] = sums.get(path, 0) + int(weight)
+    return sums
+
+
+def stacks(page, lab, trace, run):
+    """The flame graph against the folded stacks of `stat` and `sim`; the frames of a call site."""
+    named = lambda frame: (
+        frame.get("function") or f"{frame['module'].split('/')[-1]}+{frame['offset']:#x}"
+    )
+    boxes = page.locator("#stacks [role=treeitem]")
+    shown = lambda: boxes.evaluate_all(
+        "(all) => all.map((one) => [Number(one.ariaLevel), one.textContent, one.ariaLabel])"
+    )
+
+    def drawn(folded, noun):
+        sums = frames_of(folded)
+        whole = sums[("all",)]
+        assert sorted(shown()) == sorted(
+            [
+                len(path),
+                path[-1],
+                f"{path[-1]}: {percent(weight / whole)}, {counted(weight, noun)}"
+                + own_words(sums, path),
+            ]
+            for path, weight in sums.items()
+            if weight / whole >= 0.001
+        )
+
+    def own_words(sums, path):
+        below = sum(
+            weight
+            for other, weight in sums.items()
+            if len(other) == len(path) + 1 and other[: len(path)] == path
+        )
+        own = sums[path] - below
+        return f", {count(own)} of them in no frame below" if 0 < own < sums[path] else ""
+
+    drawn(lab.run("stat", trace, "--folded"), "reference")
+    words = page.locator("#stacks .controls button").all_inner_texts()
+    caches = run["stacks"]["misses"]
+    assert words[1:] == [
+        f"misses of {cache['policy']} in {size(cache['cache_blocks'] * 4096)}" for cache in caches
+    ]
+    assert [cache["policy"] for cache in caches][:1] == ["lru"] and len(caches) == 2
+    for number, cache in enumerate(caches):
+        page.locator("#stacks .controls button").nth(number + 1).click()
+        which = ["-p", cache["policy"], "-s", str(cache["cache_blocks"])]
+        drawn(lab.run("sim", "-q", trace, *which, "--folded"), "miss")
+    page.locator("#stacks .controls button").first.click()
+
+    # By key: down to the first callee and up again, enlarged and back.
+    boxes.first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    focused = lambda: page.evaluate("() => document.activeElement.ariaLabel")
+    name, wide = focused(), boxes.nth(2).bounding_box()["width"]
+    assert name == boxes.nth(2).get_attribute("aria-label") and name in page.text("#stacks .status")
+    first = shown()
+    page.keyboard.press("Enter")
+    assert focused() == name and len(shown()) <= len(first)
+    assert boxes.nth(2).bounding_box()["width"] == boxes.first.bounding_box()["width"] >= wide
+    page.keyboard.press("Escape")
+    assert shown() == first and focused() == boxes.first.get_attribute("aria-label")
+    # By mouse, with what the pointer shows.
+    boxes.nth(3).hover()
+    assert page.text("#tip").startswith(boxes.nth(3).get_attribute("aria-label"))
+    boxes.nth(3).click()
+    assert boxes.nth(3).bounding_box()["width"] == boxes.first.bounding_box()["width"]
+    boxes.first.click()
+    assert shown() == first
+
+    # A call site's stack, with file and line, below its row; its frames in the graph.
+    page.rows("sites").first.click()
+    frames = [run["stacks"]["frames"][at] for at in run["stacks"]["stacks"][0]["frames"]]
+    lines = page.locator("#sites .details li").evaluate_all(
+        "(all) => all.map((one) => [...one.children].map((part) => part.textContent))"
+    )
+    place = lambda frame: f"{frame['file']}:{frame['line']} · " if frame.get("file") else ""
+    assert lines == [[named(frame), place(frame) + frame["module"]] for frame in frames], lines
+    assert [name for name, _ in lines][:4] == ["get", "fill_buffer", "scan_table", "query"], lines
+    assert "/reader.c:" in lines[0][1], lines
+    marked = page.locator("#stacks .frame.on").all_inner_texts()
+    assert marked == ["all", *[named(frame) for frame in reversed(frames)]], marked
+    page.keyboard.press("Escape")
+    page.rows("sites").first.click()
+    assert page.locator("#sites .details").count() == 0
+    assert page.locator("#stacks .frame.on").count() == 0
+
+
+def folding(page, run):
+    """Call sites below 0.1 % are folded away until they are asked for or found."""
+    shares = [site["share"] for site in run["sites"]]
+    large = sum(share >= 0.001 for share in shares)
+    assert large < len(shares) and page.rows("sites").count() == min(20, large)
+    unfold = page.locator("#sites .unfold")
+    assert unfold.inner_text() == f"Show {len(shares) - large} below 0.1 %"
+    page.locator("#sites input").fill(run["sites"][-1]["signature"])
+    assert page.rows("sites").count() == 1 and unfold.is_hidden()
+    page.locator("#sites input").fill("")
+    unfold.click()
+    assert page.rows("sites").count() == min(len(shares), large + 100) and unfold.is_hidden()
 
 
 def charts(page):
@@ -596,6 +751,23 @@ def narrow(page):
             && !element.closest('.scroll, nav'))
         .map((element) => `${element.tagName}.${element.className}`)""")
     assert wide == [], wide
+    # Words have the whole width; a legend's texts are whole, and no two are the same.
+    thin = page.locator("td.words").evaluate_all("""(cells) => cells
+        .filter((cell) => cell.offsetWidth > 0 && cell.offsetWidth < innerWidth * 0.75)
+        .map((cell) => `${cell.offsetWidth}: ${cell.textContent}`)""")
+    assert thin == [], thin
+    legends(page)
+
+
+def legends(page):
+    for legend in page.locator(".legend").all():
+        texts = legend.locator("button, .key").all_inner_texts()
+        assert len(set(texts)) == len(texts), texts
+    cut = page.locator(".legend span").evaluate_all(
+        "(all) => all.filter((one) => one.scrollWidth > one.clientWidth + 1 && one.clientWidth)"
+        ".map((one) => one.textContent)"
+    )
+    assert cut == [], cut
 
 
 def keyboard(page):
@@ -629,6 +801,7 @@ def compared(page, document):
         for cache in comparison["caches"]
     ]
     for table, rows in [(1, comparison["sites"]), (2, comparison["files"])]:
+        rows = [pair for pair in rows if max(pair["a"]["share"], pair["b"]["share"]) >= 0.001]
         lines = page.locator("#comparison .block").nth(table).locator("tbody tr")
         assert lines.count() == min(12, len(rows))
         for line, pair in zip(lines.all(), rows):
@@ -669,12 +842,22 @@ def main():
         )
         lab.record("a.hither", "sh", "-c", scan)
         lab.record("b.hither", "sh", "-c", "cat parts/* >copy; cat parts/* >copy")
+        (lab.folder / "reader.c").write_text(READER)
+        subprocess.run(
+            ["gcc", "-g", "-O1", "-fno-optimize-sibling-calls", "-o", "reader", "reader.c"],
+            cwd=lab.folder,
+            check=True,
+        )
+        (lab.folder / "large").write_bytes(bytes(1 << 24))
+        three = "./reader; sort parts/part-1* >copy; grep -c 7 parts/part-7"
+        lab.record("c.hither", "sh", "-c", three)
         evil = lab.poisoned("b.hither")
         lab.run("record", "-q", "-o", "empty.hither", "--", "true")
         lab.run("gen", "-q", "cfd{points=12}", "-o", "memory.hither")
         pages = {
             "one": lab.page("one.html", "a.hither"),
             "two": lab.page("two.html", "a.hither", "b.hither"),
+            "stacks": lab.page("stacks.html", "c.hither"),
             "evil": lab.page("evil.html", evil, evil),
             "empty": lab.page("empty.html", "empty.hither"),
             "memory": lab.page("memory.html", "memory.hither", "--nodes", "4"),
@@ -689,7 +872,7 @@ def main():
         keyboard(page)
         numbers(lab, page, "a.hither")
         tables(page)
-        picture(page)
+        picture(page, lab.json("report", "-q", "a.hither")["runs"][0]["times"])
         charts(page)
         theme(page)
         copying(page, lab.json("report", "-q", "a.hither"))
@@ -697,6 +880,13 @@ def main():
         assert page.page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
         page.quiet()
         safety(page)
+
+        page = open_page("stacks")
+        run = lab.json("report", "-q", "c.hither")["runs"][0]
+        stacks(page, lab, "c.hither", run)
+        folding(page, run)
+        legends(page)
+        page.quiet()
 
         page = open_page("two")
         compared(page, lab.json("report", "-q", "a.hither", "b.hither"))
@@ -707,8 +897,11 @@ def main():
         page.quiet()
 
         page = open_page("memory")
-        assert page.locator("#nodes").is_visible() and page.locator("#nodes img").count() == 3
         placements = lab.json("sim", "memory.hither", "--nodes", "4")["results"]
+        # There is a picture of moves only where something moved.
+        moved = any(placed["migrations"] + placed["replications"] for placed in placements)
+        assert page.locator("#nodes").is_visible()
+        assert page.locator("#nodes img").count() == 2 + moved
         assert page.locator("#nodes tbody tr").count() == len(placements)
         for row, placed in enumerate(placements):
             times = [duration(placed[name]) for name in ("access_latency_ns", "modelled_time_ns")]

@@ -105,6 +105,41 @@ fn check(lab: &Lab, run: &Value, trace: &str, caches: &str) {
         }
     }
     check_picture(run);
+    check_stacks(lab, run, trace);
+}
+
+/// Each call site has its stack, and the misses that `sim --folded` prints.
+fn check_stacks(lab: &Lab, run: &Value, trace: &str) {
+    let stacks = &run["stacks"];
+    assert_eq!(stacks["left_out"], 0);
+    assert_eq!(list(&stacks["stacks"]).len(), list(&run["sites"]).len());
+    let frames = list(&stacks["frames"]).len();
+    for stack in list(&stacks["stacks"]) {
+        assert!(
+            list(&stack["frames"])
+                .iter()
+                .all(|at| (number(at) as usize) < frames)
+        );
+    }
+    for cache in list(&stacks["misses"]) {
+        let policy = cache["policy"].as_str().unwrap();
+        let line = format!(
+            "hither sim {trace} -p '{policy}' -s {} --folded",
+            cache["cache_blocks"]
+        );
+        let folded = lab.run(&line);
+        let weights = folded
+            .stdout()
+            .lines()
+            .map(|line| line.rsplit(' ').next().unwrap());
+        let mut weights: Vec<u64> = weights.map(|weight| weight.parse().unwrap()).collect();
+        assert_eq!(weights.iter().sum::<u64>(), number(&cache["all"]), "{line}");
+        let mut by_site: Vec<u64> = list(&cache["by_site"]).iter().map(number).collect();
+        by_site.retain(|&misses| misses > 0);
+        by_site.sort_unstable();
+        weights.sort_unstable();
+        assert!(weights == by_site || run["sites"] == json!([]), "{line}");
+    }
 }
 
 /// Each thread has what `stat` counts for it, each process what its threads have.
@@ -357,6 +392,32 @@ fn two_runs_are_compared_in_the_same_caches() {
         "{site}"
     );
     assert_eq!(comparison["files"].as_array().unwrap().len(), 1);
+}
+
+/// Whether it matters, and at which size, is said of each run's own memory.
+#[test]
+fn each_of_two_runs_has_its_own_memory() {
+    let lab = Lab::new();
+    lab.write("large", vec![0; 12 << 20]);
+    lab.run("hither record -q -o a.hither -- cat large large large large");
+    lab.run("cp -r a.hither b.hither");
+    for (name, mebibytes) in [("a", 10u64), ("b", 11)] {
+        let path = lab.path(&format!("{name}.hither/meta.json"));
+        let mut meta: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        meta["seen"]["memory_limit_bytes"] = json!(mebibytes << 20);
+        std::fs::write(&path, meta.to_string()).unwrap();
+    }
+    let report = page(&lab, "a.hither b.hither");
+    for (run, mebibytes) in list(&report["runs"]).iter().zip([10u64, 11]) {
+        let first = run["sentences"][0].as_str().unwrap();
+        let limit = format!("do not fit into the {mebibytes}.00 MiB of its memory cgroup.");
+        assert!(first.ends_with(&limit), "{first}");
+        assert_eq!(run["advice"]["cache_blocks"], mebibytes << 8);
+        assert_eq!(list(&run["sizes"]).len(), 6);
+    }
+    // Caches are compared where both have the size.
+    let policies = list(&report["runs"][0]["curves"]).len();
+    assert_eq!(list(&report["comparison"]["caches"]).len(), 5 * policies);
 }
 
 #[test]

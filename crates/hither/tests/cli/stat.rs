@@ -360,6 +360,12 @@ fn whole_stacks_are_shown_and_folded() {
             "{folded}"
         );
     }
+    // The second call reads on in the block that the first one read: both miss once.
+    let misses = lab.run("hither sim t.hither -p lru -s 1 --folded");
+    assert_eq!(misses.stdout(), folded.stdout());
+    let all = lab.run("hither sim t.hither --folded");
+    assert_eq!(all.code, 2, "{all}");
+    assert!(all.stderr.contains("name one policy and one size"), "{all}");
     let text = lab.run("hither stat t.hither --stacks").stdout().to_owned();
     for line in [
         "50.0 % of the references: get (a.c:5) ← … ← load (a.c:7)",

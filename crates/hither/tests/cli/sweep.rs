@@ -531,6 +531,9 @@ fn samples_are_estimates_with_their_error() {
     assert!(row["standard_error"].as_f64().unwrap() > 0.0, "{row}");
     let table = lab.run(line);
     assert!(table.stdout().contains(" ± "), "{table}");
+    assert!(table.stdout().contains("with 95 % intervals"), "{table}");
+    let whole = lab.run("hither sweep -q -t 5.trace -p arc -s 50%");
+    assert!(!whole.stdout().contains("95 %"), "{whole}");
     lab.write(
         "spec.toml",
         "[[traces]]\npath = \"5.trace\"\nsample = \"50%\"\n",

@@ -251,9 +251,10 @@ const nearest = (points, x) => {
   return found;
 };
 
-// Bars with a label below each.
+// Bars with a label below each, or as many as fit. Those that are `apart` have another colour.
 const barChart = (holder, { bars, values, label, axisLabel, tip: say, name = "c0" }) => {
   const make = () => {
+    const last = bars.length - 1;
     const few = Math.max(
       1,
       Math.ceil(bars.length / Math.max(3, Math.floor(holder.clientWidth / 75))),
@@ -265,13 +266,11 @@ const barChart = (holder, { bars, values, label, axisLabel, tip: say, name = "c0
       },
       axes: [
         axis((at) => (Number.isInteger(at) ? (bars[at]?.word ?? "") : ""), axisLabel, {
+          // The last bar always has its label; the one before it gives way.
           splits: () =>
             bars
               .map((_, at) => at)
-              .filter(
-                (at) =>
-                  at % few === 0 || (at === bars.length - 1 && (bars.length - 1) % few > few / 2),
-              ),
+              .filter((at) => at === last || (at % few === 0 && last - at >= few)),
           grid: { show: false },
           size: 34,
         }),
@@ -279,18 +278,19 @@ const barChart = (holder, { bars, values, label, axisLabel, tip: say, name = "c0
       ],
       series: [
         {},
-        {
-          stroke: colour(name),
-          fill: `${colour(name)}b0`,
+        ...[name, "rest"].map((one) => ({
+          stroke: colour(one),
+          fill: `${colour(one)}b0`,
           width: 1,
           paths: uPlot.paths.bars({ size: [0.8, 60] }),
           points: { show: false },
-        },
+        })),
       ],
       cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
       hooks: tipped((_, idx) => say(bars[idx])),
     };
-    return [options, [bars.map((_, at) => at), bars.map((bar) => bar.value)]];
+    const part = (apart) => bars.map((bar) => (Boolean(bar.apart) === apart ? bar.value : null));
+    return [options, [bars.map((_, at) => at), part(false), part(true)]];
   };
   chart(holder, make, label);
   holder.addEventListener("mouseleave", hideTip);

@@ -110,7 +110,10 @@ const comparisonSection = (section, holder, { comparison, runs }) => {
     const part = el("div", { class: "block" });
     holder.append(part);
     const blockBytes = a.stats.block_bytes;
-    const sizes = a.sizes;
+    // Each run may have a size of its own: the memory that it had.
+    const sizes = a.sizes.filter((size) =>
+      b.sizes.some((other) => other.cache_blocks === size.cache_blocks),
+    );
     const rows = a.curves
       .map((curve, index) => ({
         label: curve.policy,
@@ -154,6 +157,7 @@ const comparisonSection = (section, holder, { comparison, runs }) => {
       noun,
       rows,
       left,
+      small: (pair) => Math.max(pair.a.share, pair.b.share) < 0.001,
       limit: 12,
       columns: [
         {

@@ -13,6 +13,7 @@ const SECTIONS = [
   "ratios",
   "picture",
   "sites",
+  "stacks",
   "files",
   "shape",
   "processes",
@@ -30,10 +31,12 @@ const showRun = async (index) => {
   }
   const memory = run.kind === "memory";
   document.getElementById("ratios").hidden = memory;
+  document.getElementById("stacks").hidden = run.sites.length === 0;
   document.querySelector("#files h2").textContent = memory ? "Regions" : "Files";
+  const lead = run.times.length > 1 ? `${LEAD} The axis above shows the time.` : LEAD;
   document.querySelector("#picture .lead").textContent = memory
-    ? LEAD.replace("Files", "Regions")
-    : LEAD;
+    ? lead.replace("Files", "Regions")
+    : lead;
   // For memory, placements matter most and come first.
   document.getElementById(memory ? "verdict" : "processes").after(document.getElementById("nodes"));
   document.title = `${shortened(visible(commandOf(run)), 60)} · hither report`;
@@ -47,15 +50,21 @@ const showRun = async (index) => {
   navigation();
 
   const cells = await decoded(run.picture);
-  const kept = { picture: null, mark: null };
+  const kept = { picture: null, mark: null, flame: null };
   const choose = (position) => {
     kept.picture?.select(position);
     kept.mark?.(position);
+    kept.flame?.select(position);
   };
   if (run.stats.references > 0)
     kept.picture = spaceTime(body("picture"), run, cells, { onSite: choose });
   else body("picture").append(el("p", { class: "lead" }, "Nothing was referenced."));
-  kept.mark = sitesSection(body("sites"), run, cells, (position) => kept.picture?.select(position));
+  kept.mark = sitesSection(body("sites"), run, cells, (position) => {
+    kept.picture?.select(position);
+    kept.flame?.select(position);
+  });
+  if (!document.getElementById("stacks").hidden)
+    kept.flame = flameGraph(body("stacks"), run, { onSite: choose });
   filesSection(body("files"), run, (object) => kept.picture?.enlarge(object));
 };
 
@@ -66,6 +75,7 @@ const navigation = () => {
     ratios: "Hit ratios",
     picture: "Over time",
     sites: "Call sites",
+    stacks: "Call stacks",
     files: document.querySelector("#files h2").textContent,
     shape: "Reuse",
     processes: "Processes",

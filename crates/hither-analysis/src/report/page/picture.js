@@ -48,7 +48,8 @@ const decoded = async (picture) => {
   };
 };
 
-const MARGIN = { left: 74, right: 14, top: 10, bottom: 40 };
+// With times there is a second axis above.
+const marginOf = (times) => ({ left: 74, right: 14, top: times.length > 1 ? 46 : 10, bottom: 40 });
 
 // Round steps for an axis from `low` to `high`.
 const ticks = (low, high, most) => {
@@ -60,8 +61,34 @@ const ticks = (low, high, most) => {
   return found;
 };
 
+// The time of a reference, between the times that are known.
+const timesOf = (points) => (reference) => {
+  let [low, high] = [0, points.length - 1];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (points[middle].reference <= reference) low = middle;
+    else high = middle;
+  }
+  const [from, to] = [points[low], points[high]];
+  const wide = to.reference - from.reference;
+  const part = wide > 0 ? (reference - from.reference) / wide : 0;
+  return from.time_ns + Math.min(1, Math.max(0, part)) * (to.time_ns - from.time_ns);
+};
+
+// Times at an axis share a unit: 0.5 s, 12 s.
+const timeWords = (step) => {
+  const [scale, unit] = [
+    [1e9, "s"],
+    [1e6, "ms"],
+    [1e3, "µs"],
+  ].find(([least]) => step * 10 >= least) ?? [1, "ns"];
+  return (ns) => `${+(ns / scale).toFixed(2)} ${unit}`;
+};
+
 const spaceTime = (holder, run, cells, { onSite }) => {
-  const { picture, stats, sites } = run;
+  const { picture, stats, sites, times } = run;
+  const MARGIN = marginOf(times);
+  const timeAt = timesOf(times);
   const all = { x0: 0, x1: Math.max(1, stats.references), y0: 0, y1: Math.max(1, stats.blocks) };
   let view = { ...all };
   let colouring = run.sites.length > 0 || !picture.classes_by ? "site" : "class";
@@ -157,6 +184,9 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     holder.dataset.selected = selected === null ? "" : String(picture.sites[selected]);
     status.textContent =
       `References ${count(view.x0)} to ${count(view.x1)} (${percent(part)}), ` +
+      (times.length > 1
+        ? `${duration(timeAt(view.x0))} to ${duration(timeAt(view.x1))} after the start, `
+        : "") +
       `blocks ${count(view.y0)} to ${count(view.y1)}` +
       (selected === null ? "" : `; highlighted: ${brief(nameOf(selected))}`) +
       (kind === null ? "" : `; highlighted: ${CLASSES[kind]}`);
@@ -343,6 +373,7 @@ const spaceTime = (holder, run, cells, { onSite }) => {
       );
     }
     ctx.fillText("references so far", MARGIN.left + width / 2, MARGIN.top + height + 23);
+    if (times.length > 1) timeAxis(width);
     ctx.textAlign = "right";
     ctx.textBaseline = "middle";
     for (const at of ticks(view.y0, view.y1, height / 55)) {
@@ -355,6 +386,33 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     ctx.textAlign = "center";
     ctx.fillText("blocks, file by file", 0, 0);
     ctx.restore();
+  };
+
+  // Seconds above: where many references are made in a short time, they are far apart.
+  const timeAxis = (width) => {
+    const [low, high] = [timeAt(view.x0), timeAt(view.x1)];
+    const steps = ticks(low, high, width / 40);
+    const words = timeWords(steps.length > 1 ? steps[1] - steps[0] : high - low);
+    ctx.textAlign = "center";
+    ctx.textBaseline = "top";
+    ctx.fillText("time since the start", MARGIN.left + width / 2, 2);
+    let before = -Infinity;
+    for (const ns of steps) {
+      // The first reference at that time or later.
+      let to = view.x1;
+      for (let low = view.x0; to - low > (view.x1 - view.x0) / width / 4;) {
+        const middle = (low + to) / 2;
+        if (timeAt(middle) >= ns) to = middle;
+        else low = middle;
+      }
+      const text = words(ns);
+      const half = ctx.measureText(text).width / 2;
+      const x = Math.min(toX(to), MARGIN.left + width - half);
+      ctx.fillRect(toX(to), MARGIN.top - 5, 1, 4);
+      if (x - half < before + 12) continue;
+      ctx.fillText(text, x, MARGIN.top - 20);
+      before = x + half;
+    }
   };
 
   // The cell at a point of the canvas, or the nearest one within a few pixels.
@@ -407,6 +465,7 @@ const spaceTime = (holder, run, cells, { onSite }) => {
       cells.kind[cell] ? `${CLASSES[cells.kind[cell]]} (by ${picture.classes_by})` : null,
       object ? visible(objects.get(object[0])?.name ?? "") : null,
       `${counted(cells.count[cell], "reference")}, ${which}`,
+      times.length > 1 ? `after ${duration(timeAt(from))}` : null,
       high === 1
         ? `block ${count(low)}`
         : `blocks ${count(low)} to ${count(Math.min(all.y1, low + high) - 1)}`,
@@ -560,6 +619,8 @@ const spaceTime = (holder, run, cells, { onSite }) => {
       );
       return;
     }
+    const shown = picture.sites.slice(0, 6).map((_, position) => nameOf(position));
+    const names = distinctly(shown.map(brief), shown, 60);
     const buttons = picture.sites.slice(0, 6).map((number, position) => {
       const button = el(
         "button",
@@ -569,7 +630,7 @@ const spaceTime = (holder, run, cells, { onSite }) => {
           "data-site": String(number),
         },
         chip(SITE_COLOURS[position], LETTERS[position]),
-        el("span", {}, shortened(brief(nameOf(position)), 40)),
+        el("span", {}, names[position]),
       );
       button.addEventListener("click", () => onSite(selected === position ? null : position));
       return button;

@@ -383,14 +383,17 @@ const sitesSection = (holder, run, cells, pick) => {
     el(
       "p",
       { class: "lead" },
-      "Choosing a call site highlights it in the picture above. The strip shows when it was " +
-        "active and as what: ",
+      "Choosing a call site shows its call stack, and highlights it in the picture above and in " +
+        "the flame graph below. The strip shows when it was active and as what: ",
       el("b", {}, "sequential"),
       " blue, ",
       el("b", {}, "looping"),
       " orange, ",
       el("b", {}, "other"),
-      " grey.",
+      run.picture.classes_by
+        ? ` grey, by ${run.picture.classes_by} at the time. Class and period are what pcc takes ` +
+            "a call site for at the end."
+        : " grey.",
     ),
   );
   const shown = table(holder, {
@@ -398,6 +401,8 @@ const sitesSection = (holder, run, cells, pick) => {
     rows,
     left: run.left_out.sites,
     pick: (row) => pick(row ? row.position : null),
+    details: ({ position }) => stackList(run, position),
+    small: ({ site }) => site.share < 0.001,
     sorted: { column: 1, down: true },
     columns: [
       {
@@ -453,7 +458,7 @@ const sitesSection = (holder, run, cells, pick) => {
             text: ({ row }) => bytes(row.read_bytes + row.written_bytes),
           },
       {
-        head: "class",
+        head: "class (pcc)",
         class: "short",
         text: ({ site }) => site.class ?? "-",
         absent: run.sites.every((site) => !site.class),
@@ -490,11 +495,14 @@ const filesSection = (holder, run, enlarge) => {
   }
   const memory = run.kind === "memory";
   holder.append(el("p", { class: "lead" }, "Choosing one enlarges its blocks in the picture."));
+  const moved = (row) => row.read_bytes + row.written_bytes + row.mapped_bytes;
+  const all = rows.reduce((sum, row) => sum + moved(row), 0);
   table(holder, {
     noun: memory ? "region" : "file",
     rows,
     left: run.left_out.objects,
     pick: (row) => enlarge(row ? row.number : null),
+    small: (row) => row.share < 0.001 && moved(row) <= all * 0.001,
     sorted: { column: 1, down: true },
     columns: [
       {
@@ -559,25 +567,26 @@ const shapeSection = (holder, run) => {
       `reuse at a distance below ${bytes(2 ** exponent * stats.block_bytes)} ` +
       `(${counted(2 ** exponent, "block")})`,
   }));
+  const cold = {
+    word: "first use",
+    apart: true,
+    value: stats.reuse.cold / stats.references,
+    hits: stats.reuse.cold,
+    said: "first uses, which no cache serves",
+  };
   barChart(
     part(
       "Reuse distance",
       "The number of other blocks that are used before a block is used again: the hits that an " +
-        "LRU cache of that size adds. The last bar is first uses.",
+        "LRU cache of that size adds. The last bar, in grey, is first uses, which no cache serves.",
     ),
     {
-      bars: [
-        ...buckets,
-        {
-          word: "first",
-          value: stats.reuse.cold / stats.references,
-          hits: stats.reuse.cold,
-          said: "first uses, which no cache serves",
-        },
-      ],
+      bars: [...buckets, cold],
       values: percent,
       axisLabel: "below",
-      label: "Histogram of LRU stack distances",
+      label:
+        "Histogram of LRU stack distances: " +
+        [...buckets, cold].map((bar) => `${bar.said} ${percent(bar.value)}`).join("; "),
       tip: (bar) => `${bar.said}\n${counted(bar.hits, "reference")}, ${percent(bar.value)}`,
     },
   );
@@ -685,6 +694,7 @@ const processesSection = (holder, run) => {
   table(holder, {
     noun: "process",
     rows: run.processes,
+    small: (process) => process.share < 0.001,
     left: run.left_out.processes,
     sorted: { column: 1, down: true },
     limit: 12,

@@ -1,6 +1,8 @@
 // A table that can be sorted, filtered and selected from. A column has `head`, `text` (shown and
 // searched), for numbers `value` (the sort key), `cell` if it shows more than text, and `absent` if
-// the column would be empty.
+// the column would be empty. Rows that are `small` are folded away until they are asked for or
+// found. `details` is what a chosen row shows below it. On a phone, each row of a table with a
+// column of words is a block of its own.
 
 const STEP = 20;
 
@@ -12,6 +14,8 @@ const table = (
     noun,
     caption,
     pick,
+    details = null,
+    small = () => false,
     left = 0,
     sorted = null,
     filter = rows.length > 8,
@@ -23,6 +27,7 @@ const table = (
   let wanted = "";
   let shown = limit;
   let picked = null;
+  let folds = true;
   const searched = rows.map((row) =>
     columns
       .filter((column) => !column.value)
@@ -37,15 +42,21 @@ const table = (
     "aria-label": `Filter ${plural(noun)}`,
   });
   const found = el("span", { class: "found", "aria-live": "polite" });
-  const head = el("tr");
-  const rowsOf = el("tbody");
+  const cards = columns.some((column) => column.class?.includes("words"));
+  // An element that is not laid out as a table would lose its role.
+  const role = (name) => (cards ? { role: name } : {});
+  const head = el("tr", role("row"));
+  const rowsOf = el("tbody", role("rowgroup"));
   const more = el("button", { type: "button" });
+  const unfold = el("button", { type: "button", class: "unfold" });
   const rest = el("span");
-  const foot = el("div", { class: "foot" }, more, rest);
+  const foot = el("div", { class: "foot" }, more, unfold, rest);
+
 
   const matching = () => {
     let at = rows.map((_, index) => index);
     if (wanted) at = at.filter((index) => searched[index].includes(wanted));
+    else if (folds) at = at.filter((index) => !small(rows[index]) || index === picked);
     if (order) {
       const { column, down } = order;
       const value = columns[column].value ?? ((row) => columns[column].text(row).toLowerCase());
@@ -62,9 +73,17 @@ const table = (
   const line = (index) => {
     const row = rows[index];
     const cells = columns.map((column) =>
-      el("td", { class: column.class }, column.cell ? column.cell(row) : column.text(row)),
+      el(
+        "td",
+        {
+          class: column.class,
+          "data-head": typeof column.head === "string" ? column.head : null,
+          ...role("cell"),
+        },
+        column.cell ? column.cell(row) : column.text(row),
+      ),
     );
-    const tr = el("tr", { "data-row": String(index) }, cells);
+    const tr = el("tr", { "data-row": String(index), ...role("row") }, cells);
     if (pick) {
       tr.className = "picks";
       tr.tabIndex = 0;
@@ -76,7 +95,10 @@ const table = (
           choose(index);
         } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
           event.preventDefault();
-          (event.key === "ArrowDown" ? tr.nextElementSibling : tr.previousElementSibling)?.focus();
+          const next = event.key === "ArrowDown" ? "nextElementSibling" : "previousElementSibling";
+          let other = tr[next];
+          if (other?.classList.contains("details")) other = other[next];
+          other?.focus();
         }
       });
     }
@@ -97,7 +119,13 @@ const table = (
         });
         return el(
           "th",
-          { scope: "col", class: column.class, "aria-sort": sort, title: column.title },
+          {
+            scope: "col",
+            class: column.class,
+            "aria-sort": sort,
+            title: column.title,
+            ...role("columnheader"),
+          },
           column.plain ? column.head : button,
         );
       }),
@@ -113,7 +141,11 @@ const table = (
     ]
       .filter(Boolean)
       .join("; ");
-    foot.hidden = more.hidden && !rest.textContent;
+    const folded = wanted || !folds ? 0 : rows.length - at.length;
+    unfold.hidden = folded === 0;
+    unfold.textContent = `Show ${count(folded)} below 0.1 %`;
+    foot.hidden = more.hidden && unfold.hidden && !rest.textContent;
+    mark();
   };
 
   const choose = (index) => {
@@ -122,8 +154,15 @@ const table = (
     pick(picked === null ? null : rows[picked]);
   };
   const mark = () => {
-    for (const tr of rowsOf.children)
-      tr.setAttribute("aria-selected", String(Number(tr.dataset.row) === picked));
+    if (!pick) return;
+    rowsOf.querySelector(".details")?.remove();
+    for (const tr of [...rowsOf.children]) {
+      const chosen = Number(tr.dataset.row) === picked;
+      tr.setAttribute("aria-selected", String(chosen));
+      if (!chosen || !details) continue;
+      const shown = el("td", { colSpan: columns.length, ...role("cell") }, details(rows[picked]));
+      tr.after(el("tr", { class: "details", ...role("row") }, shown));
+    }
   };
 
   input.addEventListener("input", () => {
@@ -135,6 +174,11 @@ const table = (
     shown += 100;
     draw();
   });
+  unfold.addEventListener("click", () => {
+    folds = false;
+    shown = Math.max(shown, rows.length - rows.filter(small).length) + 100;
+    draw();
+  });
   draw();
   holder.append(
     ...(filter ? [el("div", { class: "filter" }, input, found)] : []),
@@ -143,9 +187,9 @@ const table = (
       { class: "scroll" },
       el(
         "table",
-        { class: "data" },
+        { class: cards ? "data cards" : "data", ...role("table") },
         el("caption", { hidden: true }, caption ?? noun),
-        el("thead", {}, head),
+        el("thead", role("rowgroup"), head),
         rowsOf,
       ),
     ),
@@ -156,13 +200,9 @@ const table = (
     mark: (wantedRow) => {
       picked = wantedRow === null ? null : rows.indexOf(wantedRow);
       if (picked !== null && picked >= 0) {
-        const at = matching().indexOf(picked);
-        if (at >= shown) {
-          shown = at + 1;
-          draw();
-        }
+        shown = Math.max(shown, matching().indexOf(picked) + 1);
       }
-      mark();
+      draw();
     },
   };
 };

@@ -86,6 +86,20 @@ const shortened = (text, width) => {
   return `${letters.slice(0, head).join("")}…${letters.slice(tail).join("")}`;
 };
 
+// Each of these texts, shortened to a width, or to more where they would look alike; `whole` are
+// the longer texts that tell those apart that are the same.
+const distinctly = (texts, whole, width) => {
+  const alone = (all, at) => all.indexOf(all[at]) === all.lastIndexOf(all[at]);
+  const cut = (at, wide) => shortened(visible(alone(texts, at) ? texts[at] : whole[at]), wide);
+  const wide = texts.map(() => width);
+  for (;;) {
+    const shown = texts.map((_, at) => cut(at, wide[at]));
+    const longer = shown.map((text, at) => !alone(shown, at) && cut(at, Infinity) !== text);
+    if (!longer.includes(true)) return shown;
+    longer.forEach((yes, at) => yes && (wide[at] *= 2));
+  }
+};
+
 // Makes characters visible that change how their neighbours are shown: line ends, controls,
 // direction marks.
 const visible = (text) =>

@@ -1,9 +1,8 @@
-//! The whole call stacks of call sites: in lines, and folded for flame graphs.
+//! The whole call stacks of call sites, in lines.
 
 use std::fmt::Write;
 
 use hither_analysis::format::percent;
-use hither_trace::schema::{Frame, SiteRow};
 use hither_trace::{Stats, Trace};
 
 /// The stacks of the sites with the most references, innermost frame first.
@@ -32,31 +31,4 @@ pub(super) fn lines(trace: &Trace, stats: &Stats, top: usize) -> String {
         }
     }
     text
-}
-
-/// A line a stack, outermost frame first, with its references: `main;load;read 120`.
-pub(super) fn folded(trace: &Trace, stats: &Stats) -> String {
-    let mut text = String::new();
-    for row in stats.by_site.iter().filter(|row| row.references > 0) {
-        let site = &trace.sites()[row.number as usize];
-        let _ = writeln!(text, "{} {}", stack(site), row.references);
-    }
-    text
-}
-
-fn stack(site: &SiteRow) -> String {
-    if site.frames.is_empty() {
-        return "unknown".to_owned();
-    }
-    let frames: Vec<String> = site.frames.iter().rev().map(name).collect();
-    frames.join(";")
-}
-
-/// The function, without what other tools would take for an end of the frame or the line.
-fn name(frame: &Frame) -> String {
-    let name = match &frame.function {
-        Some(function) => function.clone(),
-        None => frame.label(),
-    };
-    name.replace([';', '\n'], ":")
 }
