@@ -335,7 +335,8 @@ mod tests {
         assert_eq!(
             little.words(),
             "1.00 MiB that the program read of files, 0.2 % or more; not seen: 450.00 MiB read \
-             of files or pipes by calls that the recorder did not see (/bin/busybox: statically linked)"
+             of files or pipes by calls that the recorder did not see (/bin/busybox: statically \
+             linked)"
         );
         let told = little.no_verdict().expect("no verdict");
         assert!(

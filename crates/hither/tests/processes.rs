@@ -14,7 +14,8 @@ use skip::skip_on_this_machine;
 const DATA_BYTES: u64 = 100_000;
 
 /// Becomes a daemon in the way of old: forks twice and leads a session, without an exec, and closes
-/// all descriptors. Makes a folder `ready` as an orphan, waits for a file `go`, reads `data`, and makes a file `done`.
+/// all descriptors. Makes a folder `ready` as an orphan, waits for a file `go`, reads `data`, and
+/// makes a file `done`.
 const DAEMON: &str = "\
 #include <fcntl.h>
 #include <stdlib.h>
