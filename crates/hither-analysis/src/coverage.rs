@@ -5,7 +5,7 @@
 //! touches in mapped files, and how often, is not known either.
 
 use hither_trace::Trace;
-use hither_trace::schema::{Losses, Seen};
+use hither_trace::schema::{Cut, Losses, Seen};
 use serde::Serialize;
 
 use crate::format::{bytes, count, counted, percent};
@@ -48,6 +48,8 @@ pub struct Coverage {
     /// The recorded share of what was read by calls and, taken once, of what was mapped: from 0 to
     /// 1.
     pub share: f64,
+    /// Where the trace ends, if it ends before the program did.
+    pub cut: Option<Cut>,
     /// The programs that were not recorded, and why.
     #[serde(skip)]
     programs: Vec<String>,
@@ -58,12 +60,22 @@ impl Coverage {
     pub fn of(trace: &Trace) -> Option<Coverage> {
         let (meta, maps) = (trace.meta(), trace.options().include_maps);
         let processes = meta.processes.len() as u64;
-        Some(Coverage::of_recording(
-            &meta.seen?,
-            &meta.losses,
-            processes,
-            maps,
-        ))
+        let coverage = Coverage::of_recording(&meta.seen?, &meta.losses, processes, maps);
+        Some(coverage.with_cut(meta.cut.clone()))
+    }
+
+    /// Of a trace that ends before the program did.
+    pub fn with_cut(self, cut: Option<Cut>) -> Coverage {
+        let lost = cut.as_ref().and_then(|cut| cut.lost_read_bytes);
+        let lost = lost.unwrap_or(0) as f64;
+        // The recorded bytes are this share of all but what the cut took away.
+        let recorded = self.recorded_bytes as f64;
+        let share = match lost > 0.0 {
+            true if recorded > 0.0 => recorded / (recorded / self.share + lost),
+            true => 0.0,
+            false => self.share,
+        };
+        Coverage { share, cut, ..self }
     }
 
     /// Of a recording of so many processes. `maps` says that each mapping counts as a read.
@@ -91,6 +103,7 @@ impl Coverage {
                 0 => 1.0,
                 all => seen.recorded_bytes as f64 / all as f64,
             },
+            cut: None,
             programs: programs
                 .map(|program| format!("{}: {}", program.path, program.reason))
                 .collect(),
@@ -99,7 +112,33 @@ impl Coverage {
 
     /// What was seen and what was not, in words that follow "seen:".
     pub fn words(&self) -> String {
+        match self.cut_words() {
+            Some(cut) => format!("{cut}; {}", self.words_until_cut()),
+            None => self.words_until_cut(),
+        }
+    }
+
+    /// That the trace ends before the program did, where and why.
+    fn cut_words(&self) -> Option<String> {
+        let cut = self.cut.as_ref()?;
+        let seconds = |ns: u64| format!("{:.2} s", ns as f64 / 1e9);
+        let of = cut
+            .ran_ns
+            .map_or(String::new(), |ran_ns| format!(" of {}", seconds(ran_ns)));
+        let after = seconds(cut.time_ns);
+        let mut words = format!("cut after {after}{of}, because {}", cut.reason);
+        if let (Some(lost), Some(read)) = (cut.lost_accesses, cut.lost_read_bytes) {
+            let (lost, read) = (counted(lost, "later access"), bytes(read));
+            words += &format!(" ({lost} lost, which read {read})");
+        }
+        Some(words)
+    }
+
+    fn words_until_cut(&self) -> String {
         let mut recorded = bytes(self.recorded_bytes) + " that the program read of files";
+        if self.cut.is_some() {
+            recorded += " until then";
+        }
         if self.maps_are_reads && self.mapped_bytes > 0 {
             recorded += &format!(
                 ", and {} in {}, each mapping taken for one read",
@@ -119,6 +158,7 @@ impl Coverage {
             return format!("{recorded}{share}; not seen: {}", hidden.join(", "));
         }
         match self.unseen_bytes {
+            _ if self.cut.is_some() => recorded,
             Some(_) if self.recorded_bytes + self.mapped_bytes == 0 => {
                 "all; nothing was read of files".to_owned()
             }
@@ -184,11 +224,15 @@ impl Coverage {
 
     /// That there is no verdict, and what to do, if most may not have been seen.
     pub(crate) fn no_verdict(&self) -> Option<String> {
-        let nothing_known = self.recorded_bytes == 0 && self.has_unbounded();
+        let is_open = self.has_unbounded() || self.cut.is_some();
+        let nothing_known = self.recorded_bytes == 0 && is_open;
         if 1.0 - self.share < BLIND_MIN_SHARE && !nothing_known {
             return None;
         }
         let mut remedies = Vec::new();
+        if self.cut.is_some() {
+            remedies.push("A recording that is not cut tells more");
+        }
         if self.mapped_bytes > 0 && !self.maps_are_reads {
             remedies.push("--maps counts each mapping as one read of what it maps");
         }
@@ -213,6 +257,9 @@ impl Coverage {
 
     /// A doubt about the verdict, if much was not seen.
     pub(crate) fn doubt(&self) -> Option<String> {
+        if let Some(cut) = self.cut_words() {
+            return Some(format!("the recording is {cut}"));
+        }
         if self.left_running > 0 {
             return Some(format!(
                 "{} went on, unrecorded, when the program had ended",
@@ -443,6 +490,39 @@ mod tests {
         assert!(ring.no_verdict().is_none());
         let doubt = ring.doubt().expect("a doubt");
         assert!(doubt.starts_with("2 processes may have read"), "{doubt}");
+    }
+
+    #[test]
+    fn a_trace_that_was_cut_says_so_first_and_is_a_doubt() {
+        let cut = |lost| Cut {
+            time_ns: 1_500_000_000,
+            reason: "the disk was full".to_owned(),
+            ran_ns: Some(6_000_000_000),
+            lost_accesses: Some(1234),
+            lost_read_bytes: Some(lost),
+        };
+        let of = |recorded, lost| coverage(recorded, 0, 0, &[]).with_cut(Some(cut(lost)));
+        let most = of(99 << 20, 1 << 20);
+        let says = "cut after 1.50 s of 6.00 s, because the disk was full (1,234 later accesses \
+                    lost, which read 1.00 MiB)";
+        let seen = "99.00 MiB that the program read of files until then";
+        assert_eq!(most.words(), format!("{says}; {seen}"));
+        assert_eq!(most.share, 0.99);
+        let doubt = format!("the recording is {says}");
+        assert_eq!(most.doubt(), Some(doubt));
+        assert_eq!(most.no_verdict(), None);
+        assert!(of(1 << 20, 99 << 20).no_verdict().is_some());
+        assert!(of(0, 0).no_verdict().is_some(), "nothing is known");
+
+        let killed = Cut {
+            time_ns: 1_500_000_000,
+            reason: "the recorder was killed".to_owned(),
+            ..Cut::default()
+        };
+        let killed = coverage(1 << 20, 0, 0, &[]).with_cut(Some(killed));
+        let says = "cut after 1.50 s, because the recorder was killed; ";
+        assert!(killed.words().starts_with(says), "{}", killed.words());
+        assert!(killed.doubt().is_some() && killed.no_verdict().is_none());
     }
 
     #[test]

@@ -6,16 +6,25 @@ use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
 
-/// Writes a file under another name in the same folder and renames it. So no reader sees a part of
-/// it, and the old file stays until the new one is on the disk.
+/// Writes a file under a hidden name in the same folder and renames it. So no reader sees a part of
+/// it, and the old file stays until the new one is on the disk. What a killed process has left of
+/// an earlier attempt is removed.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let partial = beside(path, &format!(".partial-{}", std::process::id()));
-    write_by(&partial, path, bytes)
+    let number = std::process::id();
+    let partial = hither_trace::partial_path(path)
+        .unwrap_or_else(|| beside(path, &format!(".partial-{number}")));
+    hither_trace::clear_leftovers(path);
+    publish(hither_trace::create_locked(&partial), &partial, path, bytes)
 }
 
-/// As [`write_whole`], with the name `partial` until the file is complete.
+/// As [`write_whole`], with the name `partial` until the file is complete. A file of that name is
+/// replaced.
 pub fn write_by(partial: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
-    let written = File::create(partial)
+    publish(File::create(partial), partial, path, bytes)
+}
+
+fn publish(file: std::io::Result<File>, partial: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
+    let written = file
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(partial, path))
         // The name must be on the disk too before a caller removes what the file was made from.

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 /// The result of everything in this crate that can fail.
@@ -75,11 +75,14 @@ pub enum Error {
     /// A log of a run is not one that hither wrote.
     #[error("{0}")]
     Log(String),
-    /// Writing the trace failed while the program ran or after; it ran to its end all the same.
-    #[error("recording stopped: {source}")]
+    /// The trace could not be completed, not even a part of it. The program ran to its end all the
+    /// same.
+    #[error("no trace could be written: {source}{}", recoverable(left.as_deref()))]
     Trace {
         /// What the trace's writer said.
         source: hither_trace::Error,
+        /// The hidden folder that it can be recovered from.
+        left: Option<PathBuf>,
         /// How the program ended.
         exit: ExitStatus,
     },
@@ -125,6 +128,16 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// How to get at a trace that could not be completed.
+fn recoverable(left: Option<&Path>) -> String {
+    left.map_or(String::new(), |left| {
+        format!(
+            "; `hither recover {}` makes one of what was recorded",
+            left.display()
+        )
+    })
 }
 
 /// The words of a shell for a program that it cannot start.

@@ -12,6 +12,7 @@ use std::process::Command;
 
 use hither_live::Error;
 use hither_live::observe::{Recorded, Recorder};
+use hither_trace::schema::SiteRow;
 use hither_trace::{LoadOptions, Trace};
 use skip::skip_on_this_machine;
 use support::{compile, leftovers, options, recorder};
@@ -246,13 +247,13 @@ fn a_recording_ends_with_its_command() {
     assert_eq!(recorded.seen.left_running, 1);
 }
 
-#[test]
-fn a_full_disk_ends_the_recording_and_not_the_program() {
+/// Records a program that makes 300,000 reads and exits with code 5, onto a small file system.
+fn record_onto(size: &str, check: impl FnOnce(&Path, hither_live::Result<Recorded>)) {
     let folder = folder();
     let disk = folder.path().join("disk");
     fs::create_dir(&disk).expect("made");
     let mount = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"])
+        .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
         .arg(&disk)
         .output();
     if !mount.is_ok_and(|mount| mount.status.success()) {
@@ -270,8 +271,9 @@ fn a_full_disk_ends_the_recording_and_not_the_program() {
     );
     let mut options = options(folder.path(), &[&program]);
     options.output = disk.join("t.hither");
-    let error = Recorder::new(options).run().expect_err("the disk is full");
-    let left = leftovers(&disk);
+    // Nothing is lost but what does not fit.
+    options.session.ring_bytes = 1 << 25;
+    check(&disk, Recorder::new(options).run());
     assert!(
         Command::new("umount")
             .arg(&disk)
@@ -279,17 +281,51 @@ fn a_full_disk_ends_the_recording_and_not_the_program() {
             .expect("umount starts")
             .success()
     );
-    assert_eq!(left, Vec::<String>::new());
-    let Error::Trace { source, exit } = &error else {
-        panic!("{error}")
-    };
-    assert!(source.is_no_space(), "{error}");
-    assert_eq!(exit.code(), Some(5));
-    let message = error.to_string();
-    assert!(
-        message.contains("t.hither") && message.contains("No space left on device"),
-        "{message}"
-    );
+}
+
+#[test]
+fn a_full_disk_cuts_the_trace_and_the_program_goes_on() {
+    // Room for some row groups, and for hardly any.
+    for size in ["256k", "16k"] {
+        record_onto(size, |disk, recorded| {
+            let recorded = recorded.expect("a trace all the same");
+            assert_eq!(recorded.exit.code(), Some(5));
+            assert_eq!(leftovers(disk), ["t.hither"]);
+            let cut = recorded.cut.as_ref().expect("it is cut");
+            assert_eq!(cut.reason, "the disk was full");
+            assert_eq!(recorded.losses.dropped_events, 0);
+            let trace = load(&recorded);
+            let meta = trace.meta();
+            assert_eq!(meta.cut.as_ref(), Some(cut));
+            assert!(cut.ran_ns > Some(cut.time_ns), "{cut:?}");
+            let accesses = trace.counts().total.requests;
+            assert!(accesses > 0 || size == "16k", "of {size}");
+            assert_eq!(recorded.summary.accesses, accesses);
+            assert_eq!(recorded.seen.recorded_bytes, accesses);
+            assert_eq!(cut.lost_accesses, Some(300_000 - accesses));
+            assert_eq!(cut.lost_read_bytes, Some(300_000 - accesses));
+            let named = |site: &SiteRow| site.function.as_deref() == Some("main");
+            assert_eq!(trace.sites().iter().any(named), accesses > 0);
+        });
+    }
+}
+
+#[test]
+fn a_disk_without_room_for_any_trace_is_an_error() {
+    record_onto("8k", |disk, recorded| {
+        let error = recorded.expect_err("the disk is full");
+        assert_eq!(leftovers(disk), Vec::<String>::new());
+        let Error::Trace { source, exit, left } = &error else {
+            panic!("{error}")
+        };
+        assert!(source.is_no_space(), "{error}");
+        assert_eq!((exit.code(), left), (Some(5), &None));
+        let message = error.to_string();
+        assert!(
+            message.contains("t.hither") && message.contains("No space left on device"),
+            "{message}"
+        );
+    });
 }
 
 #[test]

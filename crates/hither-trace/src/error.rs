@@ -187,14 +187,14 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the disk, or the user's quota on it, is full.
+    /// Whether the disk, or the user's quota on it, is full, or a file is as large as it may be.
     pub fn is_no_space(&self) -> bool {
-        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         match self {
             Error::Io { source, .. }
             | Error::Create { source, .. }
             | Error::TemporaryFile { source, .. } => {
-                matches!(source.kind(), StorageFull | QuotaExceeded)
+                matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
             }
             _ => false,
         }

@@ -6,7 +6,6 @@
 //! A file gets its name when it is complete. To add a format, write a function here and a line in
 //! [`EXPORTS`].
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
@@ -15,9 +14,10 @@ use hither_core::{Access, NEVER, Op};
 use tempfile::{NamedTempFile, TempPath};
 
 use crate::error::{Error, Result};
+use crate::folder::{clear_leftovers, create_locked, partial_path};
 use crate::import::write_references;
 use crate::trace::Trace;
-use crate::writer::{Writer, partial_path};
+use crate::writer::Writer;
 
 /// References decoded at a time.
 const BATCH_REFERENCES: usize = 8192;
@@ -108,11 +108,12 @@ impl Export {
                 path: path.to_owned(),
             });
         }
+        clear_leftovers(path);
         let partial = partial_path(path).ok_or_else(|| Error::NotAFile {
             path: path.to_owned(),
         })?;
         let parent = partial.parent().unwrap_or(path);
-        let file = File::create_new(&partial).map_err(Error::create(path, parent))?;
+        let file = create_locked(&partial).map_err(Error::create(path, parent))?;
         let path_to_remove = TempPath::try_from_path(&partial).map_err(Error::io(parent))?;
         let mut partial = NamedTempFile::from_parts(file, path_to_remove);
         let out = partial.as_file_mut();

@@ -1,6 +1,7 @@
 //! Traces of accesses: the trace folder, readers of other formats, generators, and statistics.
 //!
-//! - [`Writer`] writes a trace folder (its [`schema`]), completely or not at all.
+//! - [`Writer`] writes a trace folder (its [`schema`]), completely or not at all. [`PartialTrace`]
+//!   completes one that was cut.
 //! - [`Trace::load`] reads any [format](mod@format) from any [`Input`], and numbers blocks densely.
 //!   [`Trace::fill`] passes the references to policies.
 //! - [`generate`] generates traces.
@@ -17,14 +18,17 @@ mod clock;
 mod counts;
 mod error;
 mod export;
+mod folder;
 pub mod format;
 pub mod generate;
 mod import;
 mod intern;
+mod journal;
 pub mod labels;
 mod load;
 mod load_options;
 mod meta;
+mod partial;
 mod reuse;
 mod row_range;
 mod sample;
@@ -43,8 +47,11 @@ pub use clock::ReferenceTime;
 pub use counts::{RequestCounts, Skipped, TraceCounts};
 pub use error::{Error, Result};
 pub use export::{EXPORTS, Export};
+pub use folder::{clear_leftovers, create_locked, partial_path, recoverable};
 pub use import::{Imported, import};
+pub use journal::TableRows;
 pub use load_options::LoadOptions;
+pub use partial::{Kept, KeptObject, PartialTrace, publish_complete};
 pub use reuse::{ReuseHistogram, StackDistances};
 pub use sample::{Sample, SampleError, Sampled};
 pub use sink::Sink;
@@ -52,4 +59,4 @@ pub use source::Input;
 pub use stats::{Concentration, RankedRow, Sharing, SharingCounts, Stats};
 pub use trace::Trace;
 pub use trace_builder::TraceBuilder;
-pub use writer::{Writer, partial_path};
+pub use writer::Writer;

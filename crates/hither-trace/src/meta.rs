@@ -42,6 +42,9 @@ pub struct Meta {
     /// What the trace lacks.
     #[serde(default)]
     pub losses: Losses,
+    /// Where and why the trace ends before the program did. `None`: it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<Cut>,
     /// How much of what the program read the trace has, where the recorder knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<Seen>,
@@ -64,6 +67,7 @@ impl Default for Meta {
             processes: Vec::new(),
             threads: Vec::new(),
             losses: Losses::default(),
+            cut: None,
             seen: None,
             more: serde_json::Map::new(),
         }
@@ -177,6 +181,22 @@ impl Losses {
     pub fn is_empty(&self) -> bool {
         *self == Losses::default()
     }
+}
+
+/// The end of a trace that ends before the program did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cut {
+    /// Time of the last access that the trace has.
+    pub time_ns: u64,
+    /// Why there is no later one.
+    pub reason: String,
+    /// How long the program ran. `None`: not known.
+    pub ran_ns: Option<u64>,
+    /// The accesses that were recorded and are not in the trace. `None`: not known.
+    pub lost_accesses: Option<u64>,
+    /// The bytes that they read. `None`: not known.
+    pub lost_read_bytes: Option<u64>,
 }
 
 /// How much of what the program read a recording has.

@@ -17,9 +17,11 @@
 use std::borrow::Cow;
 
 use hither_core::placement::EpochKind;
+use serde::{Deserialize, Serialize};
 
 pub use crate::meta::{
-    FORMAT_VERSION, Losses, Machine, MemoryNode, Meta, NotRecorded, ProcessRow, Seen, ThreadRow,
+    Cut, FORMAT_VERSION, Losses, Machine, MemoryNode, Meta, NotRecorded, ProcessRow, Seen,
+    ThreadRow,
 };
 use crate::table::{Column, ColumnType};
 
@@ -170,7 +172,7 @@ impl Default for AccessRow {
 }
 
 /// The kind of an object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ObjectKind {
     /// A regular file.
@@ -198,11 +200,12 @@ impl ObjectKind {
 }
 
 /// A row of `objects.parquet`. Its position is its number.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectRow {
     /// The kind of object.
     pub kind: ObjectKind,
     /// Its path as the program saw it. Empty if its definition was lost.
+    #[serde(with = "path_text")]
     pub path: Vec<u8>,
     /// Device number.
     pub device: u64,
@@ -223,8 +226,34 @@ impl ObjectRow {
     }
 }
 
+/// A path in JSON: text where it is UTF-8, else its bytes.
+mod path_text {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Path {
+        Text(String),
+        Bytes(Vec<u8>),
+    }
+
+    pub(super) fn serialize<S: Serializer>(path: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        match str::from_utf8(path) {
+            Ok(text) => text.serialize(to),
+            Err(_) => path.serialize(to),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        Ok(match Path::deserialize(from)? {
+            Path::Text(text) => text.into_bytes(),
+            Path::Bytes(bytes) => bytes,
+        })
+    }
+}
+
 /// A frame of a call site's stack.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frame {
     /// Path of the program or library.
     pub module: String,
@@ -241,7 +270,7 @@ pub struct Frame {
 }
 
 /// A row of `sites.parquet`. Its position is its number.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteRow {
     /// The signature. It is the same in every run of the same program; only the unknown site has 0.
     pub signature: u64,

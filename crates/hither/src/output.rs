@@ -18,11 +18,8 @@ pub(crate) fn write_by_one_writer(path: &Path, bytes: &[u8]) -> anyhow::Result<(
 
 /// As [`write_whole`], but an interrupt removes the partial file.
 pub(crate) fn write_interruptibly(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let Some(partial) = hither_trace::partial_path(path) else {
-        return Ok(write_whole(path, bytes)?);
-    };
     interrupt::remove_partial_on_interrupt(path)?;
-    Ok(write_by(&partial, path, bytes)?)
+    Ok(write_whole(path, bytes)?)
 }
 
 /// Fails if a file cannot be written because its folder is missing, so that the error comes before

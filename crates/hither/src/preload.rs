@@ -4,23 +4,34 @@
 //! There is one file for each version and user, named after a hash of its content. It lies in a
 //! folder that only this user can write but everyone can read: a recorded program may switch to
 //! another user, such as a database that drops root, and ld.so prints an error about a library that
-//! it cannot open. The file stays, so that programs that outlive the recording can start others.
+//! it cannot open. The file stays, so that programs that outlive the recording can start others. A
+//! file of another version is removed when no recording has used it for a month.
 //!
 //! The folder is in /var/tmp before /tmp: sandboxes give their programs a /tmp of their own more
 //! often (bubblewrap's `--tmpfs /tmp`, Bazel, a mount over /tmp in `unshare --mount`), and /tmp is
 //! more often mounted `noexec`, where no library can be loaded.
 
 use std::ffi::{CString, OsString};
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, ensure};
 use hither_sys::{private_folder, syscalls};
 
 /// A library that process N writes is called this and N.
 const PARTIAL: &str = ".partial-";
+
+/// A library is called this and its fingerprint.
+const LIBRARY: &str = "libhither_preload-";
+
+/// A library that was not used for so long is removed.
+const UNUSED: Duration = Duration::from_secs(30 * DAY.as_secs());
+
+/// How exactly the last use of a library is kept, as the time of its last change.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A library with the hash of its content.
 struct Library {
@@ -90,10 +101,16 @@ fn check_loadable(path: &Path) -> anyhow::Result<()> {
 fn install(of: &Library, folder: &Path) -> anyhow::Result<PathBuf> {
     // Another user may have created a folder of that name, to make us load another library.
     private_folder::create(folder, 0o755)?;
-    remove_abandoned(folder);
-    let library = folder.join(format!("libhither_preload-{}.so", of.fingerprint));
+    let library = folder.join(format!("{LIBRARY}{}.so", of.fingerprint));
     // The content is compared, since the name alone proves nothing.
-    if fs::read(&library).is_ok_and(|bytes| bytes == of.content) {
+    let is_there = fs::read(&library).is_ok_and(|bytes| bytes == of.content);
+    if is_there && age(&library).is_some_and(|age| age > DAY) {
+        // Best effort: without it, the library is written again some day.
+        let file = File::options().write(true).open(&library);
+        let _ = file.and_then(|file| file.set_modified(SystemTime::now()));
+    }
+    remove_abandoned(folder);
+    if is_there {
         check_loadable(&library)?;
         return Ok(library);
     }
@@ -109,15 +126,25 @@ fn install(of: &Library, folder: &Path) -> anyhow::Result<PathBuf> {
     Ok(library)
 }
 
-/// Removes what commands left half-written that were killed.
+/// Removes what commands left half-written that were killed, and libraries of versions that are no
+/// longer used.
 fn remove_abandoned(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let writer = name.to_str().and_then(|name| name.strip_prefix(PARTIAL));
-        if writer.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+        let name = name.to_str().unwrap_or_default();
+        let abandoned = match name.strip_prefix(PARTIAL) {
+            Some(pid) => !Path::new("/proc").join(pid).exists(),
+            None => name.starts_with(LIBRARY) && age(&entry.path()).is_some_and(|age| age > UNUSED),
+        };
+        if abandoned {
             let _ = fs::remove_file(entry.path());
         }
     }
+}
+
+/// How long a file was not changed.
+fn age(file: &Path) -> Option<Duration> {
+    file.metadata().ok()?.modified().ok()?.elapsed().ok()
 }
 
 #[cfg(test)]
@@ -149,6 +176,25 @@ mod tests {
         let own = [Path::new("/var/tmp"), Path::new("/tmp")];
         assert_eq!(places(None), own);
         assert_eq!(places(Some("".into())), own);
+    }
+
+    #[test]
+    fn a_library_that_is_no_longer_used_is_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("hither");
+        let ours = install(&RECORD_LIBRARY, &folder).unwrap();
+        let other = folder.join("libhither_preload-0000000000000001.so");
+        fs::write(&other, b"of another version").unwrap();
+        install(&RECORD_LIBRARY, &folder).unwrap();
+        assert!(other.exists(), "it may be in use");
+        let long_ago = SystemTime::now() - 2 * UNUSED;
+        for library in [&ours, &other] {
+            let file = File::options().write(true).open(library).unwrap();
+            file.set_modified(long_ago).unwrap();
+        }
+        install(&RECORD_LIBRARY, &folder).unwrap();
+        assert!(!other.exists());
+        assert!(age(&ours).unwrap() < DAY, "it was used now");
     }
 
     #[test]

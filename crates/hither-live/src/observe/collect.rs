@@ -3,12 +3,12 @@
 //! Its pause depends on how many records it finds, and is never longer than [`PAUSE_MAX`], which is
 //! 200 wake-ups a second when little comes. Where other work keeps it from a CPU, what it finds is
 //! up to seconds old: then it reads all rings step by step in time ([`Horizon`]), so that events
-//! stay in order. If writing fails, the session is closed, which turns every hook into a plain
-//! call, and the thread ends.
+//! stay in order. If writing fails, the thread goes on and counts what the trace lacks.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -19,12 +19,14 @@ use hither_sys::process_tree::Transferred;
 use hither_sys::record::{IN_KERNEL, Op, Record};
 use hither_sys::session::{Lost, RingInfo, Session};
 use hither_trace::schema::{
-    AccessRow, Losses, MemoryNode, Meta, ObjectRow, ProcessRow, RowOp, Seen, ThreadRow,
+    AccessRow, Cut, Losses, MemoryNode, Meta, ObjectRow, ProcessRow, RowOp, Seen, ThreadRow,
 };
-use hither_trace::{Error, Result, Writer};
+use hither_trace::{Error, Kept, Writer};
 use rustc_hash::FxHashMap;
 
-use super::intern::{Definitions, Image, Numbers, ObjectDefinition, Pid, Stream, Streams};
+use super::checkpoint::{self, Checkpoints};
+use super::cut::{self, TraceTables};
+use super::intern::{Definitions, Image, Numbers, Pid, Stream, Streams};
 use super::not_recorded::Execs;
 use super::order::{HOLD_NS, Horizon, ReorderWindow, Timed};
 use super::running::running;
@@ -90,6 +92,27 @@ impl Start {
     fn is_above(&self, pid: u32) -> bool {
         pid != std::process::id() && (pid == 1 || self.ancestors.contains(&pid))
     }
+
+    /// The metadata of the trace, as far as it is known.
+    pub(crate) fn meta(&self) -> Meta {
+        let since_epoch = self.wall.duration_since(SystemTime::UNIX_EPOCH);
+        Meta {
+            started_unix_ns: since_epoch.map_or(0, |since| since.as_nanos() as u64),
+            clock: "CLOCK_MONOTONIC".to_owned(),
+            command: self.command.clone(),
+            cwd: std::env::current_dir()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            machine: machine::machine(),
+            nodes: self.nodes.clone(),
+            seen: Some(Seen {
+                memory_limit_bytes: self.memory_limit_bytes,
+                ..Seen::default()
+            }),
+            ..Meta::default()
+        }
+    }
 }
 
 /// Turns records into a trace.
@@ -103,6 +126,8 @@ pub(crate) struct Collector {
     definitions: Definitions,
     execs: Execs,
     tables: Tables,
+    checkpoints: Checkpoints,
+    /// What was recorded, also after writing had failed.
     summary: RecordingSummary,
     /// Bytes that recorded calls read in each program image.
     read_bytes: Vec<u64>,
@@ -116,9 +141,9 @@ pub(crate) struct Collector {
 
 /// The numbers that rows use, in order of the rows.
 #[derive(Debug, Default)]
-struct Tables {
-    sites: Numbers<u64>,
-    objects: Numbers<u64>,
+pub(crate) struct Tables {
+    pub(crate) sites: Numbers<u64>,
+    pub(crate) objects: Numbers<u64>,
     /// Time of the first and last access to each object.
     seen_ns: Vec<(u64, u64)>,
     /// Indices of program images.
@@ -132,6 +157,8 @@ pub(crate) struct Finished {
     pub(crate) summary: RecordingSummary,
     pub(crate) losses: Losses,
     pub(crate) seen: Seen,
+    /// Where the trace ends and why, if writing failed.
+    pub(crate) cut: Option<Cut>,
 }
 
 /// What is known once the program has ended.
@@ -161,6 +188,7 @@ impl Collector {
             definitions: Definitions::default(),
             execs: Execs::default(),
             tables,
+            checkpoints: Checkpoints::default(),
             summary: RecordingSummary::default(),
             read_bytes: Vec::new(),
             io_urings: BTreeSet::new(),
@@ -177,7 +205,7 @@ impl Collector {
     }
 
     /// Drains the rings until `ended` is set, and then once more.
-    pub(crate) fn collect(&mut self, session: &mut Session, ended: &AtomicBool) -> Result<()> {
+    pub(crate) fn collect(&mut self, session: &mut Session, ended: &AtomicBool) {
         // Among many threads that run, an equal share of a CPU may be too little.
         process::raise_priority();
         let mut pause = PAUSE_MIN;
@@ -206,12 +234,9 @@ impl Collector {
             } else if records > 0 {
                 self.release(until_ns.min(drained_ns.saturating_sub(HOLD_NS)));
             }
-            if let Some(failure) = self.failure.take() {
-                session.close();
-                return Err(failure);
-            }
+            self.checkpoint((!last).then_some(drained_ns), session);
             if last {
-                return Ok(());
+                return;
             }
             if is_behind {
                 continue;
@@ -297,7 +322,22 @@ impl Collector {
         }
     }
 
-    /// Writes the events up to `until_ns`, unless writing has failed.
+    /// Notes in the journal what was written, unless writing has failed. Without a time, it is the
+    /// last checkpoint.
+    fn checkpoint(&mut self, now_ns: Option<u64>, session: &Session) {
+        if self.failure.is_none() {
+            let updated = self.checkpoints.update(
+                now_ns.map(|now_ns| now_ns.saturating_sub(self.start.time_ns)),
+                &mut self.writer,
+                &mut self.tables,
+                (&self.definitions, &self.streams),
+                session,
+            );
+            self.failure = updated.err();
+        }
+    }
+
+    /// Writes the events up to `until_ns`. If writing has failed, it only counts them.
     fn release(&mut self, until_ns: u64) {
         let Collector {
             window,
@@ -311,85 +351,121 @@ impl Collector {
             ..
         } = self;
         for event in window.release(until_ns) {
-            if failure.is_none() {
-                let row = tables.row(&event, streams, start.time_ns);
-                summary.add(&row);
-                if row.op == RowOp::Read {
-                    let image = streams.stream(event.stream).image as usize;
-                    if read_bytes.len() <= image {
-                        read_bytes.resize(image + 1, 0);
-                    }
-                    read_bytes[image] = read_bytes[image].saturating_add(row.length);
+            if event.op == RowOp::Read {
+                let image = streams.stream(event.stream).image as usize;
+                if read_bytes.len() <= image {
+                    read_bytes.resize(image + 1, 0);
                 }
-                *failure = writer.push(&row).err();
+                read_bytes[image] = read_bytes[image].saturating_add(event.length);
             }
+            if failure.is_some() {
+                summary.add(&AccessRow {
+                    op: event.op,
+                    length: event.length,
+                    ..AccessRow::default()
+                });
+                continue;
+            }
+            let row = tables.row(&event, streams, start.time_ns);
+            summary.add(&row);
+            *failure = writer.push(&row).err();
         }
     }
 
-    /// Names the call sites and completes the trace.
-    pub(crate) fn finish(mut self, ended: Ended) -> Result<Finished> {
-        let Ended { lost, ran, .. } = ended;
-        // Programs that made no access are processes of the trace too.
-        for image in 0..self.streams.images().len() as u32 {
-            self.tables.processes.number(image);
-        }
-        let running = running(self.streams.images(), &ended.attached);
-        let seen = self.seen(&ended, &running);
-        let losses = Losses {
-            dropped_events: lost.unrecorded(),
-            dropped_bytes: lost.unrecorded_bytes(),
-            dropped_ring_full: lost.events,
-            dropped_no_ring: lost.no_ring,
-            dropped_nested: lost.nested,
-            damaged_records: lost.damaged,
-            not_recorded: self.execs.finish(),
-        };
-        let sites = sites::rows(
-            self.tables.sites.keys(),
-            &self.definitions,
-            &Symboliser::new(self.start.wall),
-        );
-        let objects = self.tables.object_rows(&mut self.definitions);
-        let summary = RecordingSummary {
-            objects: objects.len(),
-            sites: sites.len() - 1,
+    /// Names the call sites and completes the trace. If writing fails for lack of room, now or
+    /// earlier, the trace is what fits.
+    pub(crate) fn finish(mut self, ended: &Ended) -> Result<Finished, Unfinished> {
+        let mut failure = self.failure.take();
+        let tables = self.trace_tables(ended);
+        let all = RecordingSummary {
+            objects: tables.objects.len(),
+            sites: tables.sites.len() - 1,
             processes: self.streams.images().len(),
             threads: self.tables.threads.keys().len(),
             out_of_order: self.window.late(),
             ..self.summary
         };
+        let Collector { writer, .. } = self;
+        let mut partial = writer.into_partial();
+        loop {
+            let completed = match &failure {
+                None => {
+                    let TraceTables {
+                        objects,
+                        sites,
+                        meta,
+                    } = &tables;
+                    let completed = partial.complete(objects, sites, meta);
+                    completed.map(|()| Finished {
+                        summary: all,
+                        losses: meta.losses.clone(),
+                        seen: meta.seen.unwrap_or_default(),
+                        cut: None,
+                    })
+                }
+                Some(reason) => {
+                    let reason = cause(reason);
+                    let describe = |kept: &Kept, tables: &mut TraceTables| {
+                        describe_cut(kept, &all, &reason, ended.ran, &mut tables.meta);
+                    };
+                    let completed = tables.clone().complete_cut(&mut partial, describe);
+                    completed.map(|recording| Finished {
+                        summary: recording.summary,
+                        losses: recording.losses,
+                        seen: recording.seen,
+                        cut: recording.cut,
+                    })
+                }
+            };
+            match completed {
+                Err(error) if error.is_no_space() && partial.give_room() => {
+                    failure.get_or_insert(error);
+                }
+                Err(error) => {
+                    let left = partial.left_behind().map(Path::to_owned);
+                    let source = failure.unwrap_or(error);
+                    return Err(Unfinished { source, left });
+                }
+                Ok(finished) => return Ok(finished),
+            }
+        }
+    }
+
+    /// The tables of the whole recording.
+    fn trace_tables(&mut self, ended: &Ended) -> TraceTables {
+        // Programs that made no access are processes of the trace too.
+        for image in 0..self.streams.images().len() as u32 {
+            self.tables.processes.number(image);
+        }
+        let running = running(self.streams.images(), &ended.attached);
         let mut meta = Meta {
-            started_unix_ns: self
-                .start
-                .wall
-                .duration_since(SystemTime::UNIX_EPOCH)
-                .map_or(0, |d| d.as_nanos() as u64),
-            clock: "CLOCK_MONOTONIC".to_owned(),
-            command: self.start.command,
-            cwd: std::env::current_dir()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned(),
-            machine: machine::machine(),
-            nodes: self.start.nodes,
-            processes: self.tables.process_rows(&self.streams),
-            threads: self.tables.thread_rows(),
-            losses: losses.clone(),
-            seen: Some(seen),
-            ..Meta::default()
+            processes: self.tables.process_rows(&self.streams, 0),
+            threads: self.tables.thread_rows(0),
+            losses: Losses {
+                not_recorded: std::mem::take(&mut self.execs).finish(),
+                ..checkpoint::losses(&ended.lost)
+            },
+            seen: Some(self.seen(ended, &running)),
+            ..self.start.meta()
         };
         for (name, count) in [
-            ("out_of_order", summary.out_of_order),
-            ("ran_ns", ran.as_nanos() as u64),
+            ("out_of_order", self.window.late()),
+            ("ran_ns", ended.ran.as_nanos() as u64),
         ] {
             meta.more.insert(name.to_owned(), count.into());
         }
-        self.writer.finish(&objects, &sites, &meta)?;
-        Ok(Finished {
-            summary,
-            losses,
-            seen,
-        })
+        let objects = 0..self.tables.objects.keys().len() as u32;
+        TraceTables {
+            objects: objects
+                .map(|number| self.tables.object_row(number, &self.definitions))
+                .collect(),
+            sites: sites::rows(
+                self.tables.sites.keys(),
+                &self.definitions,
+                &Symboliser::new(self.start.wall),
+            ),
+            meta,
+        }
     }
 
     /// How much of what the program read is in the trace. Processes that still run are asked.
@@ -431,22 +507,52 @@ impl Collector {
         *whole = whole.start.min(range.start)..whole.end.max(range.end);
     }
 
-    /// The bytes of each file that was mapped, as far as the file went when it was first used, or
-    /// goes now. Shared memory is none.
+    /// The bytes of each file that was mapped.
     fn mapped_bytes(&self) -> Vec<u64> {
         let of_file = |(object, range): (&u64, &Range<u64>)| {
             let file = self.definitions.object(*object)?;
-            if file.path.starts_with(b"/dev/shm/") {
-                return None;
-            }
-            let path = std::ffi::OsStr::from_bytes(&file.path);
-            let now = std::fs::metadata(path).map_or(0, |file| file.len());
-            let size = file.size.max(now);
-            Some(range.end.min(size).saturating_sub(range.start))
+            cut::mapped_bytes(&file.path, file.size, range)
         };
-        let bytes = self.mapped.iter().filter_map(of_file);
-        bytes.filter(|&bytes| bytes > 0).collect()
+        self.mapped.iter().filter_map(of_file).collect()
     }
+}
+
+/// Says in the metadata of a trace that was cut what it lacks of `all` that was recorded.
+fn describe_cut(kept: &Kept, all: &RecordingSummary, reason: &str, ran: Duration, meta: &mut Meta) {
+    let accesses = all.accesses.saturating_sub(kept.accesses);
+    if accesses == 0 {
+        // The disk was full at the very end, and there was room after all.
+        return;
+    }
+    if let Some(seen) = &mut meta.seen {
+        seen.recorded_bytes = kept.bytes_read;
+    }
+    meta.cut = Some(Cut {
+        time_ns: kept.last_ns,
+        reason: reason.to_owned(),
+        ran_ns: Some(ran.as_nanos() as u64),
+        lost_accesses: Some(accesses),
+        lost_read_bytes: Some(all.bytes_read.saturating_sub(kept.bytes_read)),
+    });
+}
+
+/// Why writing failed, without the temporary path.
+fn cause(error: &Error) -> String {
+    match error {
+        Error::Io { source, .. } if source.kind() == ErrorKind::StorageFull => {
+            "the disk was full".to_owned()
+        }
+        Error::Io { source, .. } => format!("writing failed: {source}"),
+        other => format!("writing failed: {other}"),
+    }
+}
+
+/// A trace that could not be completed.
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    pub(crate) source: Error,
+    /// The folder that it can be recovered from.
+    pub(crate) left: Option<PathBuf>,
 }
 
 impl Tables {
@@ -476,33 +582,28 @@ impl Tables {
         }
     }
 
-    fn object_rows(&self, definitions: &mut Definitions) -> Vec<ObjectRow> {
-        let row = |(key, &(first_seen_ns, last_seen_ns)): (&u64, &(u64, u64))| {
-            let ObjectDefinition {
-                device,
-                inode,
-                size,
-                path,
-            } = definitions.objects.remove(key).unwrap_or_default();
-            ObjectRow {
-                path,
-                device,
-                inode,
-                size,
-                first_seen_ns,
-                last_seen_ns,
-                ..ObjectRow::default()
-            }
+    /// A row of the objects.
+    pub(crate) fn object_row(&self, number: u32, definitions: &Definitions) -> ObjectRow {
+        let (first_seen_ns, last_seen_ns) = self.seen_ns[number as usize];
+        let row = ObjectRow {
+            first_seen_ns,
+            last_seen_ns,
+            ..ObjectRow::default()
         };
-        self.objects
-            .keys()
-            .iter()
-            .zip(&self.seen_ns)
-            .map(row)
-            .collect()
+        match definitions.object(self.objects.keys()[number as usize]) {
+            Some(file) => ObjectRow {
+                path: file.path.clone(),
+                device: file.device,
+                inode: file.inode,
+                size: file.size,
+                ..row
+            },
+            None => row,
+        }
     }
 
-    fn process_rows(&self, streams: &Streams) -> Vec<ProcessRow> {
+    /// The rows of the processes from number `first` on.
+    pub(crate) fn process_rows(&self, streams: &Streams, first: usize) -> Vec<ProcessRow> {
         let mut namespaces = Numbers::default();
         namespaces.number(PidNamespace::OWN);
         let row = |(process, &image): (u32, &u32)| {
@@ -520,10 +621,13 @@ impl Tables {
                 command: args.collect(),
             }
         };
-        (0..).zip(self.processes.keys()).map(row).collect()
+        // Those before count too: namespaces are numbered in the order of their processes.
+        let rows = (0..).zip(self.processes.keys()).map(row);
+        rows.skip(first).collect()
     }
 
-    fn thread_rows(&mut self) -> Vec<ThreadRow> {
+    /// The rows of the threads from number `first` on.
+    pub(crate) fn thread_rows(&mut self, first: usize) -> Vec<ThreadRow> {
         let Tables {
             threads, processes, ..
         } = self;
@@ -532,7 +636,7 @@ impl Tables {
             process: processes.number(stream.image),
             tid: stream.tid,
         };
-        (0..).zip(threads.keys()).map(row).collect()
+        (0..).zip(threads.keys()).skip(first).map(row).collect()
     }
 }
 

@@ -3,9 +3,13 @@
 //!
 //! [`record`] starts the program. A thread drains the rings (`collect`), events are sorted by time
 //! (`order`), keys get dense numbers (`intern`), call sites get their names (`sites`), and programs
-//! that could not be recorded are listed (`not_recorded`).
+//! that could not be recorded are listed (`not_recorded`). What would be missing if the agent were
+//! killed is noted on disk (`checkpoint`). A trace that was cut is completed as far as it goes
+//! (`cut`).
 
+mod checkpoint;
 mod collect;
+mod cut;
 mod intern;
 mod machine;
 mod not_recorded;
@@ -15,6 +19,7 @@ mod running;
 pub(crate) mod sites;
 mod summary;
 
+pub use cut::{CutRecording, Recovered, recover};
 pub(crate) use intern::{Definitions, Numbers, Pid, Streams};
 pub use record::{RecordOptions, Recorded, Recorder, unseen};
 pub use summary::RecordingSummary;

@@ -1,7 +1,7 @@
 //! Records one run of a program.
 //!
 //! The output is checked before the program starts. The trace gets its name once it is complete.
-//! Failures in between do not reach the program.
+//! Failures in between do not reach the program; what was written until then is the trace.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -10,9 +10,9 @@ use std::process::ExitStatus;
 
 use hither_sys::session::{Session, SessionOptions};
 use hither_trace::Writer;
-use hither_trace::schema::{Losses, Seen};
+use hither_trace::schema::{Cut, Losses, Seen};
 
-use super::collect::{Collector, Ended, Finished, Start};
+use super::collect::{Collector, Ended, Finished, Start, Unfinished};
 use super::not_recorded::{obstacle, on_path};
 use super::summary::RecordingSummary;
 use crate::error::{Error, Result};
@@ -46,6 +46,8 @@ pub struct Recorded {
     pub losses: Losses,
     /// How much of what the program read is in it.
     pub seen: Seen,
+    /// Where the trace ends and why, if it could not be written to the end.
+    pub cut: Option<Cut>,
 }
 
 /// Records a program.
@@ -73,7 +75,7 @@ impl Recorder {
         } = &self.options;
         let program = command.first().ok_or(Error::NoCommand)?;
         launch::check_preload(preload)?;
-        let writer = Writer::create(output, *force).map_err(Error::Output)?;
+        let mut writer = Writer::create(output, *force).map_err(Error::Output)?;
         let mut session = Session::create(*session).map_err(Error::Session)?;
 
         let start = Start::now(
@@ -82,6 +84,7 @@ impl Recorder {
                 .map(|word| word.to_string_lossy().into_owned())
                 .collect(),
         );
+        writer.keep_journal(&start.meta()).map_err(Error::Output)?;
         let mut collector = Collector::new(writer, start);
         let announced = found_on_path(program);
         let name = session.name().to_owned();
@@ -91,12 +94,9 @@ impl Recorder {
         };
         let collect = |pid, (), ended: &_| {
             collector.command_started(pid, announced.as_os_str().as_bytes());
-            let result = collector.collect(&mut session, ended);
-            let attached = session.processes();
-            result.map(|()| {
-                let other_read_bytes = session.other_read_bytes();
-                (collector, session.lost(), other_read_bytes, attached)
-            })
+            collector.collect(&mut session, ended);
+            let (lost, other_read_bytes) = (session.lost(), session.other_read_bytes());
+            (collector, lost, other_read_bytes, session.processes())
         };
         let Supervised {
             exit,
@@ -104,28 +104,30 @@ impl Recorder {
             transferred,
             made,
         } = launch::supervise("collect", command, tools, || (), collect)?;
+        let (collector, lost, other_read_bytes, attached) = made;
+        let ended = Ended {
+            lost,
+            ran,
+            transferred,
+            other_read_bytes,
+            attached,
+        };
         let Finished {
             summary,
             losses,
             seen,
-        } = made
-            .and_then(|(collector, lost, other_read_bytes, attached)| {
-                let ended = Ended {
-                    lost,
-                    ran,
-                    transferred,
-                    other_read_bytes,
-                    attached,
-                };
-                collector.finish(ended)
-            })
-            .map_err(|source| Error::Trace { source, exit })?;
+            cut,
+        } = collector.finish(&ended).map_err(|unfinished| {
+            let Unfinished { source, left } = unfinished;
+            Error::Trace { source, left, exit }
+        })?;
         Ok(Recorded {
             exit,
             trace: output.clone(),
             summary,
             losses,
             seen,
+            cut,
         })
     }
 }

@@ -6,9 +6,10 @@
 
 use hither_trace::labels::is_runtime;
 use hither_trace::schema::{Frame, SiteRow};
+use rustc_hash::FxHashMap;
 
 use super::intern::{Definitions, Numbers};
-use crate::symbolise::{SourceLocation, Symboliser};
+use crate::symbolise::{Module, SourceLocation, Symboliser};
 
 /// The row of each signature; the first, 0, is the unknown site.
 pub(crate) fn rows(
@@ -16,74 +17,88 @@ pub(crate) fn rows(
     definitions: &Definitions,
     symboliser: &Symboliser,
 ) -> Vec<SiteRow> {
-    let frames_of = |signature| {
-        definitions
-            .sites
-            .get(signature)
-            .map_or(&[][..], |site| &site.frames)
-    };
-    let mut modules: Numbers<u64> = Numbers::default();
-    let mut addresses: Vec<Numbers<u64>> = Vec::new();
-    for &(module, offset) in signatures.iter().flat_map(frames_of) {
-        let module = modules.number(module) as usize;
-        addresses.resize_with(addresses.len().max(module + 1), Numbers::default);
-        addresses[module].number(offset);
-    }
-    let questions: Vec<_> = modules
-        .keys()
+    let mut rows: Vec<SiteRow> = signatures
         .iter()
-        .zip(&addresses)
-        .map(|(key, addresses)| {
-            (
-                definitions.modules.get(key).cloned().unwrap_or_default(),
-                addresses.keys().to_vec(),
-            )
-        })
+        .map(|&signature| unnamed(signature, definitions))
         .collect();
-    let locations = symboliser.locations(&questions);
+    name(&mut rows, symboliser);
+    rows
+}
 
-    let mut frame = |&(key, offset): &(u64, u64)| {
-        let module = modules.number(key) as usize;
-        let SourceLocation {
-            function,
-            file,
-            line,
-        } = locations[module][addresses[module].number(offset) as usize].clone();
-        let (module, _) = &questions[module];
-        let build_id = module
-            .build_id
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+/// Whether all is known that makes the row of a site.
+pub(crate) fn is_defined(signature: u64, definitions: &Definitions) -> bool {
+    let is_known = |frame: &(u64, u64)| definitions.modules.contains_key(&frame.0);
+    let site = definitions.sites.get(&signature);
+    signature == 0 || site.is_some_and(|site| site.frames.iter().all(is_known))
+}
+
+/// The row of a site without the names of its functions.
+pub(crate) fn unnamed(signature: u64, definitions: &Definitions) -> SiteRow {
+    let Some(site) = definitions.sites.get(&signature) else {
+        return SiteRow {
+            signature,
+            ..SiteRow::unknown()
+        };
+    };
+    let frame = |&(module, offset): &(u64, u64)| {
+        let module = definitions.modules.get(&module);
+        let build_id = module.map_or(&[][..], |module| &module.build_id);
         Frame {
-            module: module.path.to_string_lossy().into_owned(),
-            build_id,
+            module: module.map_or(String::new(), |module| {
+                module.path.to_string_lossy().into_owned()
+            }),
+            build_id: build_id.iter().map(|byte| format!("{byte:02x}")).collect(),
             offset,
-            function,
-            file,
-            line,
+            ..Frame::default()
         }
     };
-    signatures
-        .iter()
-        .map(|signature| {
-            let frames = frames_of(signature).iter().map(&mut frame).collect();
-            let truncated = definitions
-                .sites
-                .get(signature)
-                .is_some_and(|site| site.truncated);
-            named(SiteRow {
-                signature: *signature,
-                truncated,
-                frames,
-                ..SiteRow::unknown()
-            })
-        })
-        .collect()
+    SiteRow {
+        signature,
+        truncated: site.truncated,
+        frames: site.frames.iter().map(frame).collect(),
+        ..SiteRow::unknown()
+    }
+}
+
+/// Looks up the functions of all frames, and names each site after one of them.
+pub(crate) fn name(rows: &mut [SiteRow], symboliser: &Symboliser) {
+    let mut modules: FxHashMap<(String, String), usize> = FxHashMap::default();
+    let mut addresses: Vec<Numbers<u64>> = Vec::new();
+    let mut places: Vec<(usize, u32)> = Vec::new();
+    for frame in rows.iter().flat_map(|row| &row.frames) {
+        let next = modules.len();
+        let key = (frame.module.clone(), frame.build_id.clone());
+        let module = *modules.entry(key).or_insert(next);
+        addresses.resize_with(addresses.len().max(module + 1), Numbers::default);
+        places.push((module, addresses[module].number(frame.offset)));
+    }
+    let mut questions = vec![(Module::default(), Vec::new()); modules.len()];
+    for ((path, build_id), module) in modules {
+        let (pairs, _) = build_id.as_bytes().as_chunks::<2>();
+        let byte = |pair: &[u8; 2]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
+        let known = Module {
+            path: path.into(),
+            build_id: pairs.iter().filter_map(byte).collect(),
+        };
+        questions[module] = (known, addresses[module].keys().to_vec());
+    }
+    let locations = symboliser.locations(&questions);
+    let mut places = places.into_iter();
+    for row in rows {
+        for (frame, (module, address)) in row.frames.iter_mut().zip(places.by_ref()) {
+            let SourceLocation {
+                function,
+                file,
+                line,
+            } = locations[module][address as usize].clone();
+            (frame.function, frame.file, frame.line) = (function, file, line);
+        }
+        name_after_frame(row);
+    }
 }
 
 /// Names a site after one of its frames.
-fn named(mut row: SiteRow) -> SiteRow {
+fn name_after_frame(row: &mut SiteRow) {
     let outside = |frame: &&Frame| !frame.module.is_empty() && !is_runtime(&frame.module);
     if let Some(frame) = row.frames.iter().find(outside).or(row.frames.first()) {
         row.function = frame.function.clone();
@@ -91,7 +106,6 @@ fn named(mut row: SiteRow) -> SiteRow {
         row.line = frame.line;
         row.module = (!frame.module.is_empty()).then(|| frame.module.clone());
     }
-    row
 }
 
 #[cfg(test)]

@@ -38,7 +38,8 @@ fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
     let accesses = folder.join(ACCESSES);
     sink.describe(objects, sites, meta);
     sink.at(&accesses);
-    read_accesses(accesses, sink)?;
+    let mut table = open_accesses(accesses)?;
+    for_each_access(&mut table, |row| sink.request(row))?;
     let mut sums = String::new();
     for name in FILES {
         sums += &format!("{}  {name}\n", source::sha256_of_file(&folder.join(name))?);
@@ -86,12 +87,20 @@ fn read_meta(path: &Path) -> Result<Meta> {
     Ok(meta)
 }
 
-fn read_accesses(path: PathBuf, sink: &mut dyn Sink) -> Result<()> {
+/// Opens the table of accesses.
+pub(crate) fn open_accesses(path: PathBuf) -> Result<Table> {
     // The column `tick` is for other tools.
     let columns = ACCESSES_COLUMNS
         .iter()
         .filter(|column| column.name() != "tick");
-    let mut table = Table::open(path, columns)?;
+    Table::open(path, columns)
+}
+
+/// Reads the rows that are left in a table of accesses.
+pub(crate) fn for_each_access(
+    table: &mut Table,
+    mut each: impl FnMut(&AccessRow) -> Result<()>,
+) -> Result<()> {
     while let Some(batch) = table.next_batch()? {
         let time_ns = batch.u64s("time_ns")?;
         let process = batch.u32s("process")?;
@@ -111,7 +120,7 @@ fn read_accesses(path: PathBuf, sink: &mut dyn Sink) -> Result<()> {
             if name != op.name().as_bytes() {
                 op = op_named(&batch, name)?;
             }
-            sink.request(&AccessRow {
+            each(&AccessRow {
                 time_ns: time_ns.get(row),
                 process: process.get(row),
                 thread: thread.get(row),

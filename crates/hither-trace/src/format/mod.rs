@@ -7,7 +7,7 @@
 
 mod address;
 mod arc;
-mod hither;
+pub(crate) mod hither;
 mod libcachesim_csv;
 mod libcachesim_txt;
 mod lirs;

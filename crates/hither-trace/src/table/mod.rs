@@ -13,4 +13,4 @@ pub use column::{Column, ColumnType};
 pub use write::{Cells, write_bytes};
 
 pub(crate) use read::{RowBatch, Table};
-pub(crate) use write::TableWriter;
+pub(crate) use write::{MAGIC, TableWriter, end_of, footer};

@@ -59,6 +59,11 @@ impl Table {
         })
     }
 
+    /// The row groups before the one that is being read.
+    pub(crate) fn row_groups_read(&self) -> usize {
+        self.next_row_group.saturating_sub(1)
+    }
+
     /// The next rows. `None` at the end.
     pub(crate) fn next_batch(&mut self) -> Result<Option<RowBatch<'_>>> {
         let path = self.path.clone();
@@ -83,13 +88,13 @@ impl Table {
     }
 
     fn open_row_group(&mut self) -> parquet::errors::Result<()> {
-        let row_group = self.file.get_row_group(self.next_row_group)?;
+        self.next_row_group += 1;
+        let row_group = self.file.get_row_group(self.next_row_group - 1)?;
         for leaf in &mut self.leaves {
             let pages = row_group.get_column_page_reader(leaf.index)?;
             leaf.reader = Some(get_column_reader(leaf.descriptor.clone(), pages));
         }
         self.rows_left = usize::try_from(row_group.metadata().num_rows())?;
-        self.next_row_group += 1;
         Ok(())
     }
 }

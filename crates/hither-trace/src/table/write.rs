@@ -13,11 +13,18 @@ use parquet::column::page::{CompressedPage, PageWriteSpec, PageWriter};
 use parquet::column::writer::{ColumnWriter, get_column_writer};
 use parquet::data_type::ByteArray;
 use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::{
+    FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter, RowGroupMetaData,
+};
 use parquet::file::properties::{WriterProperties, WriterPropertiesPtr};
 use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedWrite};
+use parquet::schema::types::SchemaDescriptor;
 
 use super::column::{Column, ColumnType, Values, parquet_schema};
 use crate::error::{self, Error};
+
+/// The first bytes of a Parquet file.
+pub(crate) const MAGIC: &[u8] = b"PAR1";
 
 /// The cells of a leaf column: its non-null values, and where nulls and lists are.
 pub struct Cells {
@@ -218,7 +225,12 @@ impl<W: Write + Send> TableWriter<W> {
         Ok(())
     }
 
-    /// Writes the open row group, if there is one.
+    /// The row groups that are written.
+    pub(crate) fn row_groups(&self) -> &[RowGroupMetaData] {
+        self.file.flushed_row_groups()
+    }
+
+    /// Writes the open row group, if there is one, and passes all bytes on to the output.
     pub(crate) fn end_row_group(&mut self) -> Result<()> {
         if self.chunks.is_empty() {
             return Ok(());
@@ -230,6 +242,7 @@ impl<W: Write + Send> TableWriter<W> {
             row_group.append_column(&pages, closed)?;
         }
         row_group.close()?;
+        self.file.flush()?;
         Ok(())
     }
 
@@ -257,6 +270,37 @@ impl<W: Write + Send> TableWriter<W> {
         };
         self.chunks = (0..schema.num_columns()).map(open).collect();
     }
+}
+
+/// The footer of a table of these columns and row groups: what follows the last row group.
+pub(crate) fn footer(
+    columns: &[Column],
+    row_groups: &[RowGroupMetaData],
+    key_values: Option<Vec<KeyValue>>,
+) -> Result<Vec<u8>> {
+    let properties = WriterProperties::default();
+    let file = FileMetaData::new(
+        properties.writer_version().as_num(),
+        row_groups.iter().map(RowGroupMetaData::num_rows).sum(),
+        Some(properties.created_by().to_owned()),
+        key_values,
+        Arc::new(SchemaDescriptor::new(parquet_schema(columns))),
+        None,
+    );
+    let metadata = ParquetMetaData::new(file, row_groups.to_vec());
+    let mut footer = Vec::new();
+    ParquetMetaDataWriter::new(&mut footer, &metadata).finish()?;
+    Ok(footer)
+}
+
+/// Where the last of these row groups ends in its file.
+pub(crate) fn end_of(row_groups: &[RowGroupMetaData]) -> u64 {
+    let columns = row_groups.iter().flat_map(RowGroupMetaData::columns);
+    let ends = columns.map(|column| {
+        let (start, length) = column.byte_range();
+        start.saturating_add(length)
+    });
+    ends.max().unwrap_or(0).max(MAGIC.len() as u64)
 }
 
 impl<W: Write + Send> fmt::Debug for TableWriter<W> {

@@ -1,11 +1,12 @@
 //! `hither advise`: says what would help a program: another policy, more cache, or another
 //! placement.
 
+mod scratch;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Args;
 use hither_analysis::advice::Recommendation;
 use hither_analysis::cache_analysis::{self, CacheAnalysis, CallSite};
@@ -119,11 +120,9 @@ impl Subcommand for Advise {
         }
         let Some(trace) = &self.trace else {
             // The folder is removed at the end of this function, even if advising fails.
-            let temporary = tempfile::Builder::new().prefix("hither-").tempdir();
-            let temporary = temporary
-                .context("cannot create a folder for the recording (TMPDIR names another place)")?;
+            let temporary = scratch::Scratch::create(ui)?;
             let kept = self.recording.output.clone();
-            let folder = kept.unwrap_or_else(|| temporary.path().join("trace.hither"));
+            let folder = kept.unwrap_or_else(|| temporary.trace());
             let ended = record(&self.command, &folder, &self.recording, ui)?;
             // An empty line separates the advice from the program's output.
             ui.blank_line();

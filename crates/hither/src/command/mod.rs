@@ -13,6 +13,7 @@ mod import;
 pub(crate) mod options;
 mod policies;
 mod record;
+mod recover;
 mod report;
 mod run;
 mod sim;
@@ -48,6 +49,7 @@ pub(crate) const COMMANDS: &[CommandEntry] = &[
     entry::<import::Import>(),
     entry::<policies::Policies>(),
     entry::<record::Record>(),
+    entry::<recover::Recover>(),
     entry::<report::ReportCommand>(),
     entry::<run::Run>(),
     entry::<sim::Sim>(),

@@ -18,6 +18,11 @@ use crate::ui::Ui;
 The program's output, signals and exit code pass through unchanged. The exit
 code is 127 if there is no such program and 126 if it cannot be executed.
 
+If the disk is full, the trace has what fits and says where it is cut; the exit
+code is still the program's. It is 1 if there is no room for any trace. If
+hither is killed, `hither recover` makes a trace of what was recorded until
+then.
+
 Examples:
   hither record -- make -j8                   into the folder trace.hither
   hither record -o grep.hither --force -- grep -rc needle /usr/include

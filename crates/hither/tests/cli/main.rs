@@ -17,6 +17,7 @@ mod metrics;
 mod place;
 mod policies;
 mod record;
+mod recover;
 mod report;
 mod run;
 mod sim;

@@ -8,7 +8,7 @@ use anyhow::bail;
 use clap::Args;
 use hither_analysis::coverage::{self, Coverage};
 use hither_analysis::format::{bytes, counted};
-use hither_live::observe::{RecordOptions, Recorded, Recorder};
+use hither_live::observe::{RecordOptions, Recorded, Recorder, RecordingSummary};
 use hither_live::{Error, SessionOptions};
 use hither_sim::Size;
 
@@ -70,6 +70,9 @@ pub(crate) fn record(
     recording: &RecordingArgs,
     ui: &Ui,
 ) -> anyhow::Result<ExitStatus> {
+    for partial in hither_trace::recoverable(output) {
+        ui.note(left(&partial));
+    }
     let session = SessionOptions {
         frames_max: usize::from(recording.frames),
         ring_bytes: recording.ring_bytes,
@@ -91,25 +94,34 @@ pub(crate) fn record(
     Ok(recorded.exit)
 }
 
+/// That a killed recording has left a folder, and what to do about it.
+pub(crate) fn left(partial: &Path) -> String {
+    let partial = partial.display();
+    format!("`{partial}` was left by a recording that was killed; `hither recover {partial}`")
+}
+
 /// Prints the summary of a recording.
 fn report(recorded: &Recorded, ui: &Ui) {
     let Recorded {
         summary,
         losses,
         seen,
+        cut,
+        trace,
         ..
     } = recorded;
+    if let Some(cut) = cut {
+        // Not a note, which --quiet hides.
+        eprintln!(
+            "hither: warning: {} is cut: {}; what the program did later is not in it",
+            trace.display(),
+            cut.reason
+        );
+    }
     let coverage = Coverage::of_recording(seen, losses, summary.processes as u64, false);
+    let coverage = coverage.with_cut(cut.clone());
     ui.note(format_args!("seen: {}", coverage.words()));
-    ui.note(format_args!(
-        "{} by {} of {}: {} read, {} written, {}",
-        counted(summary.accesses, "access"),
-        counted(summary.sites as u64, "call site"),
-        counted(summary.processes as u64, "process"),
-        bytes(summary.bytes_read),
-        bytes(summary.bytes_written),
-        counted(summary.objects as u64, "file")
-    ));
+    ui.note(contents(summary));
     if let Some(lost) = coverage::lost(losses) {
         ui.note(format_args!("lost {lost}"));
     }
@@ -127,4 +139,17 @@ fn report(recorded: &Recorded, ui: &Ui) {
             counted(program.count, "time")
         ));
     }
+}
+
+/// What a recording holds, in words.
+pub(crate) fn contents(summary: &RecordingSummary) -> String {
+    format!(
+        "{} by {} of {}: {} read, {} written, {}",
+        counted(summary.accesses, "access"),
+        counted(summary.sites as u64, "call site"),
+        counted(summary.processes as u64, "process"),
+        bytes(summary.bytes_read),
+        bytes(summary.bytes_written),
+        counted(summary.objects as u64, "file")
+    )
 }
