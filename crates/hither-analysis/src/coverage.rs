@@ -2,13 +2,13 @@
 //!
 //! The kernel counts what each process reads (`rchar` in `/proc/PID/io`). What neither the records
 //! nor the counts of the recorder account for was read by calls that it did not see. What a program
-//! touches in mapped files, and how often, is not known either.
+//! touches in mapped files, and how often, is known only of recordings with `--mapped`.
 
 use hither_trace::Trace;
-use hither_trace::schema::{Losses, Seen};
+use hither_trace::schema::{Losses, Seen, Touches};
 use serde::Serialize;
 
-use crate::format::{bytes, counted, percent};
+use crate::format::{bytes, counted, duration_ns, percent};
 
 /// What a process reads at its start, before the recorder sees it: the headers of its libraries,
 /// 832 bytes each.
@@ -41,6 +41,8 @@ pub struct Coverage {
     pub mapped_files: u64,
     /// Whether each mapping counts as a read of what it maps (`--maps`).
     pub maps_are_reads: bool,
+    /// How touches of mapped files were recorded (`record --mapped`). `None`: they were not.
+    pub touches: Option<Touches>,
     /// Processes that went on, unrecorded, when the program had ended.
     pub left_running: u64,
     /// The recorded share of what was read by calls and, taken once, of what was mapped: from 0 to
@@ -73,7 +75,10 @@ impl Coverage {
             true => 0,
             false => unseen,
         };
-        let mapped = if maps { 0 } else { seen.mapped_bytes };
+        let mapped = match maps || seen.touches.is_some() {
+            true => 0,
+            false => seen.mapped_bytes,
+        };
         let all = seen.recorded_bytes.saturating_add(unseen);
         let all = all.saturating_add(mapped);
         Coverage {
@@ -83,6 +88,7 @@ impl Coverage {
             mapped_bytes: seen.mapped_bytes,
             mapped_files: seen.mapped_files,
             maps_are_reads: maps,
+            touches: seen.touches,
             left_running: seen.left_running,
             share: match all {
                 0 => 1.0,
@@ -104,10 +110,18 @@ impl Coverage {
                 counted(self.mapped_files, "mapped file")
             );
         }
+        if let Some(touches) = self.touches.filter(|_| self.mapped_bytes > 0) {
+            recorded += &format!(
+                ", and touches of {} in {}, {}",
+                bytes(self.mapped_bytes),
+                counted(self.mapped_files, "mapped file"),
+                self.sampling(touches)
+            );
+        }
         let hidden = self.hidden();
         if !hidden.is_empty() {
             // What is touched in mappings, and by processes that go on, has no known bound.
-            let is_bounded = self.mapped_bytes == 0 && self.left_running == 0;
+            let is_bounded = self.mapped_is_seen() && self.left_running == 0;
             let share = match is_bounded && self.unseen_bytes.is_some() {
                 true => format!(", {} or more", percent(self.share)),
                 false => String::new(),
@@ -128,6 +142,22 @@ impl Coverage {
         format!("Seen: {}.", self.words())
     }
 
+    /// Whether there is no mapped byte whose touches are not in the trace.
+    fn mapped_is_seen(&self) -> bool {
+        self.mapped_bytes == 0 || self.maps_are_reads || self.touches.is_some()
+    }
+
+    /// How touches were recorded.
+    fn sampling(&self, touches: Touches) -> String {
+        let first = touches.first_only_files.min(self.mapped_files);
+        let interval = format!("sampled every {}", duration_ns(touches.interval_ns as f64));
+        match first {
+            0 => interval,
+            _ if first == self.mapped_files => "only the first by each process".to_owned(),
+            _ => format!("{interval}, of {first} of them only the first by each process"),
+        }
+    }
+
     /// What was not seen, in parts of a sentence. What is too little to matter is left out.
     fn hidden(&self) -> Vec<String> {
         let matters =
@@ -146,7 +176,7 @@ impl Coverage {
             }
             hidden.push(part);
         }
-        if matters(self.mapped_bytes) && !self.maps_are_reads {
+        if matters(self.mapped_bytes) && !self.mapped_is_seen() {
             hidden.push(format!(
                 "what was touched of {} in {}",
                 bytes(self.mapped_bytes),
@@ -173,8 +203,11 @@ impl Coverage {
             return None;
         }
         let mut remedies = Vec::new();
-        if self.mapped_bytes > 0 && !self.maps_are_reads {
-            remedies.push("--maps counts each mapping as one read of what it maps");
+        if !self.mapped_is_seen() {
+            remedies.push(
+                "`record --mapped` records touches of mapped files; \
+                 --maps counts each mapping as one read of what it maps",
+            );
         }
         if self.lost_bytes > 0 {
             remedies.push("A larger --ring-bytes loses less");
@@ -198,6 +231,15 @@ impl Coverage {
             return Some(format!(
                 "{} went on, unrecorded, when the program had ended",
                 counted(self.left_running, "process")
+            ));
+        }
+        if let Some(touches) = self.touches
+            && touches.first_only_files > 0
+            && self.mapped_bytes as f64 > DOUBT_MIN_SHARE * self.recorded_bytes as f64
+        {
+            return Some(format!(
+                "of {} only the first touches by each process were recorded",
+                counted(touches.first_only_files, "mapped file")
             ));
         }
         (1.0 - self.share >= DOUBT_MIN_SHARE).then(|| {
@@ -309,6 +351,51 @@ mod tests {
              taken for one read"
         );
         assert_eq!(coverage.no_verdict(), None);
+    }
+
+    #[test]
+    fn touches_of_mapped_files_are_seen_and_said_to_be_sampled() {
+        let mut seen = Seen {
+            recorded_bytes: 1 << 20,
+            unseen_bytes: Some(0),
+            mapped_bytes: 64 << 20,
+            mapped_files: 2,
+            touches: Some(Touches {
+                interval_ns: 100_000_000,
+                ..Touches::default()
+            }),
+            ..Seen::default()
+        };
+        let of = |seen: &Seen| Coverage::of_recording(seen, &Losses::default(), 1, false);
+        assert_eq!(
+            of(&seen).words(),
+            "all 1.00 MiB that the program read of files, and touches of 64.00 MiB in 2 mapped \
+             files, sampled every 0.10 s"
+        );
+        assert_eq!((of(&seen).no_verdict(), of(&seen).doubt()), (None, None));
+        let first = |files| Touches {
+            first_only_files: files,
+            ..seen.touches.expect("recorded")
+        };
+        (seen.touches, seen.mapped_files) = (Some(first(1)), 2);
+        let words = of(&seen).words();
+        assert!(
+            words.ends_with("of 1 of them only the first by each process"),
+            "{words}"
+        );
+        seen.touches = seen.touches.map(|touches| Touches {
+            first_only_files: 2,
+            ..touches
+        });
+        let words = of(&seen).words();
+        assert!(
+            words.ends_with("mapped files, only the first by each process"),
+            "{words}"
+        );
+        assert!(of(&seen).doubt().is_some());
+        seen.touches = None;
+        let told = of(&seen).no_verdict().expect("no verdict");
+        assert!(told.contains("`record --mapped`"), "{told}");
     }
 
     #[test]

@@ -42,6 +42,15 @@ pub struct MappedPage {
     pub offset: u64,
 }
 
+/// What came of unmapping pages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmapped {
+    /// How many were mapped and are no more.
+    pub pages: usize,
+    /// Those that still are.
+    pub left: Vec<MappedPage>,
+}
+
 /// A pipe that holds pages.
 #[derive(Debug)]
 pub struct PageUnmapper {
@@ -113,31 +122,40 @@ impl PageUnmapper {
         })
     }
 
-    /// Unmaps those of at most [`BATCH_PAGES`] pages of one file that are mapped. Returns those that
-    /// still are. With `split`, folios that these are a part of are split, for the next time.
+    /// Unmaps those of at most [`BATCH_PAGES`] pages of one file that are mapped. Folios that they
+    /// are a part of are split, which unmaps all their pages.
     pub fn unmap(
         &mut self,
         process: &UnmappableProcess,
         file: &File,
         pages: &[MappedPage],
-        split: bool,
-    ) -> Result<Vec<MappedPage>, PageCacheError> {
+    ) -> Result<Unmapped, PageCacheError> {
         assert!(pages.len() <= BATCH_PAGES);
-        let mapped = pages.iter().copied().filter(|&page| process.has(page));
+        let mut left = pages.to_vec();
+        left.retain(|&page| process.has(page));
+        let mapped = left.len();
         // What is mapped is cached, so that nothing is read here.
-        let held: Vec<MappedPage> = mapped.take_while(|&page| self.hold(file, page)).collect();
+        let mut held = left.clone();
+        let fit = held
+            .iter()
+            .take_while(|&&page| self.hold(file, page))
+            .count();
+        held.truncate(fit);
         let advised = match held.is_empty() {
             true => Ok(()),
             false => process.advise(&held, libc::MADV_PAGEOUT),
         };
         self.let_go();
         advised?;
-        let mut left = pages.to_vec();
         left.retain(|&page| process.has(page));
-        if split && !left.is_empty() {
+        if !left.is_empty() {
             process.advise(&left, libc::MADV_COLD)?;
+            left.retain(|&page| process.has(page));
         }
-        Ok(left)
+        Ok(Unmapped {
+            pages: mapped - left.len(),
+            left,
+        })
     }
 
     /// Holds a page of the file. False if the pipe is full, or the file ends before it.
@@ -279,7 +297,7 @@ mod tests {
         (mapping.file, numbers.map(page).collect())
     }
 
-    /// Unmaps pages until none is mapped, as for a folio that has to be split first.
+    /// Unmaps pages until none is mapped. Returns how many are left.
     fn unmap_all(process: &UnmappableProcess, file: &File, pages: &[MappedPage]) -> usize {
         let mut unmapper = PageUnmapper::new().expect("a pipe");
         let mut left = pages.to_vec();
@@ -287,11 +305,8 @@ mod tests {
             let batches: Vec<_> = left.chunks(BATCH_PAGES).map(<[_]>::to_vec).collect();
             left.clear();
             for batch in batches {
-                left.extend(
-                    unmapper
-                        .unmap(process, file, &batch, true)
-                        .expect("advised"),
-                );
+                let unmapped = unmapper.unmap(process, file, &batch).expect("advised");
+                left.extend(unmapped.left);
             }
         }
         left.len()

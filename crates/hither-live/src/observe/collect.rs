@@ -6,12 +6,15 @@
 //! is closed, which turns every hook into a plain call, and the thread ends.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use hither_sys::page_cache::PageCacheError;
 use hither_sys::process::monotonic_ns;
 use hither_sys::process_tree::Transferred;
 use hither_sys::record::{IN_KERNEL, Op, Record};
@@ -23,6 +26,7 @@ use hither_trace::{Error, Result, Writer};
 use rustc_hash::FxHashMap;
 
 use super::intern::{Definitions, Numbers, ObjectDefinition, Stream, Streams};
+use super::mapped::{MappedTouches, Touch};
 use super::not_recorded::Execs;
 use super::order::{HOLD_NS, ReorderWindow, Timed};
 use super::summary::RecordingSummary;
@@ -96,6 +100,10 @@ pub(crate) struct Collector {
     summary: RecordingSummary,
     /// What is mapped of each file, from the lowest byte to the highest.
     mapped: FxHashMap<u64, Range<u64>>,
+    /// The touches of what is mapped, if these are recorded.
+    touches: Option<MappedTouches>,
+    /// Mappings that [`MappedTouches`] has yet to learn of: process, file, call site.
+    mappings: Vec<(u32, u64, u64)>,
     /// The first failure to write; nothing is written after it.
     failure: Option<Error>,
 }
@@ -118,6 +126,7 @@ pub(crate) struct Finished {
     pub(crate) summary: RecordingSummary,
     pub(crate) losses: Losses,
     pub(crate) seen: Seen,
+    pub(crate) touches_refused: Option<PageCacheError>,
 }
 
 /// What is known once the program has ended.
@@ -132,7 +141,7 @@ pub(crate) struct Ended {
 }
 
 impl Collector {
-    pub(crate) fn new(writer: Writer, start: Start) -> Self {
+    pub(crate) fn new(writer: Writer, start: Start, touches: Option<MappedTouches>) -> Self {
         let mut tables = Tables::default();
         // Site 0 is the unknown one, whose signature is 0.
         tables.sites.number(0);
@@ -147,6 +156,8 @@ impl Collector {
             tables,
             summary: RecordingSummary::default(),
             mapped: FxHashMap::default(),
+            touches,
+            mappings: Vec::new(),
             failure: None,
         }
     }
@@ -169,6 +180,7 @@ impl Collector {
                 records += session.reap(|ring, record| self.record(ring, record));
                 reaped_ns = drained_ns;
             }
+            records += self.touches(drained_ns);
             if last {
                 session.close();
                 self.release(u64::MAX);
@@ -205,6 +217,9 @@ impl Collector {
             } => {
                 if op == Op::Map {
                     self.mapped(object, offset, length);
+                    if self.touches.is_some() {
+                        self.mappings.push((ring.pid, object, signature));
+                    }
                 }
                 self.window.push(Event {
                     time_ns,
@@ -250,6 +265,58 @@ impl Collector {
         }
     }
 
+    /// Takes the touches of mapped files up to a time at which the rings had not been drained yet:
+    /// what was mapped before that is known. Returns how many events the kernel had.
+    fn touches(&mut self, until_ns: u64) -> usize {
+        let Collector {
+            touches: Some(touches),
+            mappings,
+            definitions,
+            streams,
+            window,
+            node_of_cpu,
+            ..
+        } = self
+        else {
+            return 0;
+        };
+        mappings.retain(
+            |&(pid, object, signature)| match definitions.object(object) {
+                Some(file) => {
+                    let path = Path::new(OsStr::from_bytes(&file.path));
+                    let names = (object, signature);
+                    touches.on_map(pid, names, (file.device, file.inode), (path, file.size));
+                    false
+                }
+                None => true,
+            },
+        );
+        let events = touches.drain(until_ns, |touch| {
+            let Touch {
+                fault,
+                object,
+                signature,
+                bytes,
+            } = touch;
+            if let Some(stream) = streams.of_thread(fault.pid, fault.tid) {
+                let node = node_of_cpu.get(fault.cpu as usize);
+                window.push(Event {
+                    time_ns: fault.time_ns,
+                    signature,
+                    object,
+                    offset: bytes.start,
+                    length: bytes.end - bytes.start,
+                    stream,
+                    node: node.copied().unwrap_or(0),
+                    op: RowOp::Fault,
+                    in_kernel: false,
+                });
+            }
+        });
+        touches.arm(monotonic_ns());
+        events
+    }
+
     /// Writes the events up to `until_ns`, unless writing has failed.
     fn release(&mut self, until_ns: u64) {
         let Collector {
@@ -289,6 +356,7 @@ impl Collector {
             .filter(|&pid| launch::is_running(pid))
             .collect();
         let seen = self.seen(&ended, &running);
+        let touches_refused = self.touches.as_ref().and_then(MappedTouches::refused);
         let losses = Losses {
             dropped_events: lost.unrecorded(),
             dropped_bytes: lost.bytes,
@@ -343,6 +411,7 @@ impl Collector {
             summary,
             losses,
             seen,
+            touches_refused,
         })
     }
 
@@ -367,6 +436,7 @@ impl Collector {
             left_running: running.len() as u64,
             mapped_files: mapped.len() as u64,
             mapped_bytes: mapped.into_iter().fold(0, u64::saturating_add),
+            touches: self.touches.as_ref().map(MappedTouches::summary),
             memory_limit_bytes: self.start.memory_limit_bytes,
         }
     }
@@ -386,7 +456,7 @@ impl Collector {
             if file.path.starts_with(b"/dev/shm/") {
                 return None;
             }
-            let path = std::ffi::OsStr::from_bytes(&file.path);
+            let path = OsStr::from_bytes(&file.path);
             let now = std::fs::metadata(path).map_or(0, |file| file.len());
             let size = file.size.max(now);
             Some(range.end.min(size).saturating_sub(range.start))

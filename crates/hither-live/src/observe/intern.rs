@@ -158,6 +158,8 @@ pub(crate) struct Streams {
     streams: Vec<Stream>,
     /// Generation and stream of each ring's owner.
     owners: Vec<Option<(u64, u32)>>,
+    /// The youngest stream of each thread.
+    by_thread: FxHashMap<Stream, u32>,
 }
 
 impl Streams {
@@ -217,8 +219,7 @@ impl Streams {
     }
 
     fn claim(&mut self, ring: &RingInfo, image: u32) -> u32 {
-        let stream = self.streams.len() as u32;
-        self.streams.push(Stream {
+        let stream = self.add_stream(Stream {
             tid: ring.tid,
             image,
         });
@@ -227,6 +228,21 @@ impl Streams {
         }
         self.owners[ring.index] = Some((ring.generation, stream));
         stream
+    }
+
+    fn add_stream(&mut self, stream: Stream) -> u32 {
+        let number = self.streams.len() as u32;
+        self.streams.push(stream);
+        self.by_thread.insert(stream, number);
+        number
+    }
+
+    /// The stream of a thread, which may have no ring. `None` if its process is not recorded.
+    pub(crate) fn of_thread(&mut self, pid: u32, tid: u32) -> Option<u32> {
+        let image = self.youngest(pid)?;
+        let stream = Stream { tid, image };
+        let known = self.by_thread.get(&stream).copied();
+        Some(known.unwrap_or_else(|| self.add_stream(stream)))
     }
 
     pub(crate) fn stream(&self, stream: u32) -> Stream {
@@ -298,6 +314,17 @@ mod tests {
             None
         );
         assert_eq!(streams.images().len(), 1);
+    }
+
+    #[test]
+    fn a_thread_without_a_ring_has_a_stream_of_its_process() {
+        let mut streams = Streams::default();
+        assert_eq!(streams.of_thread(5, 5), None);
+        streams.announced(&ring(0, 5, 5, 0), 1, b"/bin/sort", b"");
+        assert_eq!(streams.of_thread(5, 5), Some(streams.of(&ring(0, 5, 5, 0))));
+        let other = streams.of_thread(5, 6).expect("of the process");
+        assert_eq!(streams.of_thread(5, 6), Some(other));
+        assert_eq!(streams.stream(other), Stream { tid: 6, image: 0 });
     }
 
     #[test]

@@ -3,11 +3,13 @@
 //!
 //! [`record`] starts the program. A thread drains the rings (`collect`), events are sorted by time
 //! (`order`), keys get dense numbers (`intern`), call sites get their names (`sites`), and programs
-//! that could not be recorded are listed (`not_recorded`).
+//! that could not be recorded are listed (`not_recorded`). Touches of mapped files are recorded on
+//! request (`mapped`).
 
 mod collect;
 mod intern;
 mod machine;
+mod mapped;
 mod not_recorded;
 mod order;
 pub mod record;

@@ -8,11 +8,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
+use hither_sys::address_spaces::AddressSpaces;
+use hither_sys::page_cache::PageCacheError;
 use hither_sys::session::{Session, SessionOptions};
 use hither_trace::Writer;
 use hither_trace::schema::{Losses, Seen};
 
 use super::collect::{Collector, Ended, Finished, Start};
+use super::mapped::MappedTouches;
 use super::not_recorded::obstacle;
 use super::summary::RecordingSummary;
 use crate::error::{Error, Result};
@@ -31,6 +34,8 @@ pub struct RecordOptions {
     pub preload: PathBuf,
     /// The number and size of rings, and the depth of call stacks.
     pub session: SessionOptions,
+    /// Record the touches of mapped files.
+    pub mapped: bool,
 }
 
 /// A run that was recorded.
@@ -46,6 +51,8 @@ pub struct Recorded {
     pub losses: Losses,
     /// How much of what the program read is in it.
     pub seen: Seen,
+    /// Why only the first touches of mapped files are recorded, where that is so for all of them.
+    pub touches_refused: Option<PageCacheError>,
 }
 
 /// Records a program.
@@ -70,9 +77,14 @@ impl Recorder {
             force,
             preload,
             session,
+            mapped,
         } = &self.options;
         let program = command.first().ok_or(Error::NoCommand)?;
         launch::check_preload(preload)?;
+        if *mapped {
+            // The watch that counts is opened later: programs inherit it from then on.
+            AddressSpaces::open().map_err(Error::Mapped)?;
+        }
         let writer = Writer::create(output, *force).map_err(Error::Output)?;
         let mut session = Session::create(*session).map_err(Error::Session)?;
 
@@ -82,14 +94,15 @@ impl Recorder {
                 .map(|word| word.to_string_lossy().into_owned())
                 .collect(),
         );
-        let mut collector = Collector::new(writer, start);
         let announced = found_on_path(program);
         let name = session.name().to_owned();
         let tools = Instrumentation {
             preload,
             session: &name,
         };
-        let collect = |pid, (), ended: &_| {
+        let watch = || mapped.then(AddressSpaces::open).and_then(Result::ok);
+        let collect = |pid, events: Option<AddressSpaces>, ended: &_| {
+            let mut collector = Collector::new(writer, start, events.map(MappedTouches::new));
             collector.command_started(pid, announced.as_os_str().as_bytes());
             let result = collector.collect(&mut session, ended);
             result.map(|()| (collector, session.lost(), session.other_read_bytes()))
@@ -99,11 +112,12 @@ impl Recorder {
             ran,
             transferred,
             made,
-        } = launch::supervise("collect", command, tools, || (), collect)?;
+        } = launch::supervise("collect", command, tools, watch, collect)?;
         let Finished {
             summary,
             losses,
             seen,
+            touches_refused,
         } = made
             .and_then(|(collector, lost, other_read_bytes)| {
                 let ended = Ended {
@@ -121,6 +135,7 @@ impl Recorder {
             summary,
             losses,
             seen,
+            touches_refused,
         })
     }
 }

@@ -42,7 +42,7 @@ fn fixture() -> Fixture {
         },
     ];
     Fixture {
-        collector: Collector::new(writer, start),
+        collector: Collector::new(writer, start, None),
         folder,
         session,
         attached,

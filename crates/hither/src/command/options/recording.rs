@@ -11,6 +11,7 @@ use hither_analysis::format::{bytes, counted};
 use hither_live::observe::{RecordOptions, Recorded, Recorder};
 use hither_live::{Error, SessionOptions};
 use hither_sim::Size;
+use hither_sys::page_cache::PageCacheError;
 
 use super::trace_output::hint;
 use crate::exit;
@@ -37,6 +38,10 @@ pub(crate) struct RecordingArgs {
         hide_short_help = true
     )]
     frames: u8,
+
+    /// Record touches of mapped files too, sampled
+    #[arg(long)]
+    mapped: bool,
 
     /// Size of the buffer of each running thread; a larger one loses fewer accesses
     #[arg(
@@ -80,6 +85,7 @@ pub(crate) fn record(
         force: recording.force,
         preload: preload::library()?,
         session,
+        mapped: recording.mapped,
     };
     let recorded = match Recorder::new(options).run() {
         Ok(recorded) => recorded,
@@ -90,12 +96,23 @@ pub(crate) fn record(
     Ok(recorded.exit)
 }
 
+/// Why only the first touches of mapped files were recorded.
+fn only_the_first(reason: PageCacheError) -> String {
+    match reason {
+        PageCacheError::NotPermitted => "only the first by each process, since to see a page \
+             touched again takes CAP_SYS_NICE (process_madvise)"
+            .to_owned(),
+        reason => format!("only the first by each process, since process_madvise: {reason}"),
+    }
+}
+
 /// Prints the summary of a recording.
 fn report(recorded: &Recorded, ui: &Ui) {
     let Recorded {
         summary,
         losses,
         seen,
+        touches_refused,
         ..
     } = recorded;
     let coverage = Coverage::of_recording(seen, losses, summary.processes as u64, false);
@@ -109,6 +126,19 @@ fn report(recorded: &Recorded, ui: &Ui) {
         bytes(summary.bytes_written),
         counted(summary.objects as u64, "file")
     ));
+    if let Some(reason) = touches_refused {
+        ui.note(format_args!(
+            "touches of mapped files: {}",
+            only_the_first(*reason)
+        ));
+    }
+    let lost_faults = seen.touches.map_or(0, |touches| touches.lost_faults);
+    if lost_faults > 0 {
+        ui.note(format_args!(
+            "{} of the kernel's lost: touches of mapped files are missing",
+            counted(lost_faults, "report")
+        ));
+    }
     if losses.dropped_events > 0 {
         ui.note(format_args!(
             "{} lost, which moved {}: the rings were full; try a larger --ring-bytes",
