@@ -110,9 +110,6 @@ impl Arming {
             if self.due.is_empty() || now_ns < self.next_ns || self.refused.is_some() {
                 return;
             }
-            if self.round_began_ns > 0 && self.spent_ns > 0 {
-                self.longest_ns = self.longest_ns.max(now_ns - self.round_began_ns);
-            }
             self.round = std::mem::take(&mut self.due);
             (self.round_began_ns, self.spent_ns) = (now_ns, 0);
         }
@@ -123,6 +120,7 @@ impl Arming {
         self.spent_ns += monotonic_ns() - began_ns;
         let pause_ns = (self.spent_ns * SHARE_DIVISOR).max(ROUND_NS_MIN);
         self.next_ns = self.round_began_ns + pause_ns;
+        self.longest_ns = self.longest_ns.max(pause_ns);
     }
 
     /// Unmaps pages of one file in one process.

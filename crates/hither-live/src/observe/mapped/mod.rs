@@ -121,6 +121,9 @@ impl MappedTouches {
                 let page = fault.address & !(arming::page_bytes() - 1);
                 let offset = hit.offset_of(page);
                 file.watched.reached(offset);
+                // A child has the mappings of the process that started it.
+                let mut line = spaces.line_of(fault.pid);
+                let signature = line.find_map(|pid| file.sites.get(&pid).copied());
                 let was_armed = arming.faulted(fault.pid, page);
                 pattern.on_fault(
                     (fault.tid, hit.file),
@@ -133,7 +136,7 @@ impl MappedTouches {
                     sink(Touch {
                         fault,
                         object: file.object,
-                        signature: file.sites.get(&fault.pid).copied().unwrap_or(0),
+                        signature: signature.unwrap_or(0),
                         bytes,
                     });
                 }

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use hither_sys::address_spaces::{MappedRange, SpaceEvent};
 use rustc_hash::FxHashMap;
 
+/// How far back the processes are followed that a process descends from.
+const LINE_MAX: usize = 64;
+
 /// A part of a file in a process's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileRange {
@@ -87,6 +90,8 @@ impl Space {
 #[derive(Debug, Default)]
 pub(super) struct Spaces {
     by_pid: FxHashMap<u32, Space>,
+    /// Of each process that was started by another one.
+    parents: FxHashMap<u32, u32>,
 }
 
 impl Spaces {
@@ -95,6 +100,13 @@ impl Spaces {
         let ranges = &self.by_pid.get(&pid)?.ranges;
         let (_, range) = ranges.range(..=address).next_back()?;
         (address < range.end).then_some(*range)
+    }
+
+    /// The process and those that it descends from, the closest first.
+    pub(super) fn line_of(&self, pid: u32) -> impl Iterator<Item = u32> + '_ {
+        let parent = |of: &u32| self.parents.get(of).copied();
+        // Process numbers are used again, so that a line may not end.
+        std::iter::successors(Some(pid), parent).take(LINE_MAX)
     }
 
     pub(super) fn on_event(&mut self, event: &SpaceEvent) {
@@ -106,6 +118,7 @@ impl Spaces {
             }
             SpaceEvent::Forked { pid, parent } => {
                 let space = self.by_pid.get(parent).cloned().unwrap_or_default();
+                self.parents.insert(*pid, *parent);
                 self.by_pid.insert(
                     *pid,
                     Space {
@@ -192,5 +205,6 @@ mod tests {
         assert!(mapping(&spaces, 1) && !mapping(&spaces, 2));
         assert!(!spaces.ended(1) && mapping(&spaces, 1));
         assert!(spaces.ended(1) && !mapping(&spaces, 1));
+        assert!(spaces.line_of(2).eq([2, 1]));
     }
 }
