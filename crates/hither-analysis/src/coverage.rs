@@ -150,7 +150,10 @@ impl Coverage {
     /// How touches were recorded.
     fn sampling(&self, touches: Touches) -> String {
         let first = touches.first_only_files.min(self.mapped_files);
-        let interval = format!("sampled every {}", duration_ns(touches.interval_ns as f64));
+        let interval = format!(
+            "sampled at least every {}",
+            duration_ns(touches.interval_ns as f64)
+        );
         match first {
             0 => interval,
             _ if first == self.mapped_files => "only the first by each process".to_owned(),
@@ -370,7 +373,7 @@ mod tests {
         assert_eq!(
             of(&seen).words(),
             "all 1.00 MiB that the program read of files, and touches of 64.00 MiB in 2 mapped \
-             files, sampled every 0.10 s"
+             files, sampled at least every 100 ms"
         );
         assert_eq!((of(&seen).no_verdict(), of(&seen).doubt()), (None, None));
         let first = |files| Touches {

@@ -296,9 +296,10 @@ impl Collector {
                 fault,
                 object,
                 signature,
+                mapped_by,
                 bytes,
             } = touch;
-            if let Some(stream) = streams.of_thread(fault.pid, fault.tid) {
+            if let Some(stream) = streams.of_thread(fault.pid, fault.tid, mapped_by) {
                 let node = node_of_cpu.get(fault.cpu as usize);
                 window.push(Event {
                     time_ns: fault.time_ns,

@@ -136,6 +136,9 @@ pub(crate) struct Image {
     pub(crate) args: Vec<u8>,
     /// Whether its main thread has announced itself.
     led: bool,
+    /// It has not announced itself: it was seen to touch what the process mapped that started it,
+    /// and is taken for the same program.
+    is_inferred: bool,
 }
 
 /// A thread of a program image.
@@ -189,21 +192,26 @@ impl Streams {
         args: &[u8],
     ) -> Option<u32> {
         let main = ring.tid == ring.pid;
-        let known = self
-            .youngest(ring.pid)
-            .filter(|&image| !(main && self.images[image as usize].led));
+        let known = self.youngest(ring.pid).filter(|&image| {
+            let image = &self.images[image as usize];
+            let is_other = image.is_inferred && (&*image.exe, &*image.args) != (exe, args);
+            !is_other && !(main && image.led)
+        });
         let image = known.unwrap_or_else(|| {
             self.add(Image {
                 pid: ring.pid,
                 parent,
                 exe: exe.to_owned(),
                 args: args.to_owned(),
-                led: false,
+                ..Image::default()
             })
         });
-        self.images[image as usize].led |= main;
+        let announced = &mut self.images[image as usize];
+        let is_new = known.is_none() || announced.is_inferred;
+        announced.led |= main;
+        announced.is_inferred = false;
         self.claim(ring, image);
-        known.is_none().then_some(image)
+        is_new.then_some(image)
     }
 
     /// The image that a process runs.
@@ -237,9 +245,24 @@ impl Streams {
         number
     }
 
-    /// The stream of a thread, which may have no ring. `None` if its process is not recorded.
-    pub(crate) fn of_thread(&mut self, pid: u32, tid: u32) -> Option<u32> {
-        let image = self.youngest(pid)?;
+    /// The stream of a thread, which may have no ring. Its process is `parent`, or descends from
+    /// it; it has not announced itself if it has made no recorded call. `None` if that process is
+    /// not recorded.
+    pub(crate) fn of_thread(&mut self, pid: u32, tid: u32, parent: u32) -> Option<u32> {
+        let image = match self.youngest(pid) {
+            Some(image) => image,
+            None => {
+                let started_by = self.youngest(parent)?;
+                let same = self.images[started_by as usize].clone();
+                self.add(Image {
+                    pid,
+                    parent,
+                    led: false,
+                    is_inferred: true,
+                    ..same
+                })
+            }
+        };
         let stream = Stream { tid, image };
         let known = self.by_thread.get(&stream).copied();
         Some(known.unwrap_or_else(|| self.add_stream(stream)))
@@ -319,12 +342,32 @@ mod tests {
     #[test]
     fn a_thread_without_a_ring_has_a_stream_of_its_process() {
         let mut streams = Streams::default();
-        assert_eq!(streams.of_thread(5, 5), None);
+        assert_eq!(streams.of_thread(5, 5, 5), None);
         streams.announced(&ring(0, 5, 5, 0), 1, b"/bin/sort", b"");
-        assert_eq!(streams.of_thread(5, 5), Some(streams.of(&ring(0, 5, 5, 0))));
-        let other = streams.of_thread(5, 6).expect("of the process");
-        assert_eq!(streams.of_thread(5, 6), Some(other));
+        let first = streams.of(&ring(0, 5, 5, 0));
+        assert_eq!(streams.of_thread(5, 5, 5), Some(first));
+        let other = streams.of_thread(5, 6, 5).expect("of the process");
+        assert_eq!(streams.of_thread(5, 6, 5), Some(other));
         assert_eq!(streams.stream(other), Stream { tid: 6, image: 0 });
+    }
+
+    #[test]
+    fn a_child_that_has_announced_nothing_is_the_program_of_its_parent() {
+        let mut streams = Streams::default();
+        streams.announced(&ring(0, 5, 5, 0), 1, b"/bin/sort", b"");
+        for child in [7, 8] {
+            let stream = streams.of_thread(child, child, 5).expect("a process");
+            let image = streams.stream(stream).image;
+            assert_eq!(streams.images()[image as usize].exe, b"/bin/sort");
+        }
+        // One makes a call after all, the other runs another program.
+        let same = streams.announced(&ring(1, 7, 7, 0), 5, b"/bin/sort", b"");
+        assert_eq!(same, Some(1));
+        assert_eq!(
+            streams.announced(&ring(2, 8, 8, 0), 5, b"/bin/ls", b""),
+            Some(3)
+        );
+        assert_eq!(streams.images().len(), 4);
     }
 
     #[test]

@@ -231,7 +231,10 @@ fn what_the_recorder_cannot_see_is_said_first_and_there_is_no_verdict() {
         let bare = lab.run(&format!("setpriv --bounding-set=-all hither {line}"));
         let said = &bare.stderr;
         assert!(said.contains("CAP_SYS_NICE") || bare.code != 0, "{bare}");
-        assert!(said.contains("only the first by each process") || bare.code != 0, "{bare}");
+        assert!(
+            said.contains("only the first by each process") || bare.code != 0,
+            "{bare}"
+        );
     } else {
         assert!(recorded.stderr.contains("--mapped: "), "{recorded}");
         println!("skipped on this machine: {}", recorded.stderr);

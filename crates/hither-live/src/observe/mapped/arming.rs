@@ -1,7 +1,7 @@
 //! Unmaps the watched pages that were touched, so that the next touch is seen.
 //!
 //! Pages that were not touched stay unmapped. So a round costs what was touched since the last one,
-//! and rounds are so far apart that they take at most a twentieth of the agent's time.
+//! and rounds are so far apart that they take at most a twentieth of a CPU.
 
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
@@ -13,7 +13,7 @@ use hither_sys::page_cache::PageCacheError;
 use hither_sys::page_unmapping::{
     BATCH_PAGES, MappedPage, PageUnmapper, UnmappableProcess, Unmapped, open_mapped,
 };
-use hither_sys::process::monotonic_ns;
+use hither_sys::process::thread_cpu_ns;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The shortest time between two rounds: a page's touches within it count once.
@@ -22,7 +22,7 @@ const ROUND_NS_MIN: u64 = 100_000_000;
 /// A round may take this share of the time until the next one, 1/20.
 const SHARE_DIVISOR: u64 = 20;
 
-/// The most time that a step takes: the rings are not drained meanwhile.
+/// The most CPU time that a step takes: the rings are not drained meanwhile.
 const STEP_NS_MAX: u64 = 2_000_000;
 
 /// The most files that are open at a time.
@@ -113,11 +113,12 @@ impl Arming {
             self.round = std::mem::take(&mut self.due);
             (self.round_began_ns, self.spent_ns) = (now_ns, 0);
         }
-        let began_ns = monotonic_ns();
-        while !self.round.is_empty() && monotonic_ns() - began_ns < STEP_NS_MAX {
+        // Not the time that passes: a busy machine would stretch the rounds.
+        let began_ns = thread_cpu_ns();
+        while !self.round.is_empty() && thread_cpu_ns() - began_ns < STEP_NS_MAX {
             self.batch(&is_mapped);
         }
-        self.spent_ns += monotonic_ns() - began_ns;
+        self.spent_ns += thread_cpu_ns() - began_ns;
         let pause_ns = (self.spent_ns * SHARE_DIVISOR).max(ROUND_NS_MIN);
         self.next_ns = self.round_began_ns + pause_ns;
         self.longest_ns = self.longest_ns.max(pause_ns);

@@ -38,6 +38,8 @@ pub(super) struct Touch {
     pub(super) object: u64,
     /// The call site that mapped it.
     pub(super) signature: u64,
+    /// The process that did: this one, or one that it descends from.
+    pub(super) mapped_by: u32,
     pub(super) bytes: Range<u64>,
 }
 
@@ -91,7 +93,7 @@ impl MappedTouches {
             let now = std::fs::metadata(path).map_or(0, |about| about.len());
             MappedFile {
                 object,
-                watched: WatchedFile::new(file.1, bytes.max(now)),
+                watched: WatchedFile::new(bytes.max(now)),
                 sites: FxHashMap::default(),
             }
         });
@@ -123,7 +125,10 @@ impl MappedTouches {
                 file.watched.reached(offset);
                 // A child has the mappings of the process that started it.
                 let mut line = spaces.line_of(fault.pid);
-                let signature = line.find_map(|pid| file.sites.get(&pid).copied());
+                let by = line.find_map(|pid| Some((pid, *file.sites.get(&pid)?)));
+                let Some((mapped_by, signature)) = by else {
+                    return;
+                };
                 let was_armed = arming.faulted(fault.pid, page);
                 pattern.on_fault(
                     (fault.tid, hit.file),
@@ -136,7 +141,8 @@ impl MappedTouches {
                     sink(Touch {
                         fault,
                         object: file.object,
-                        signature: signature.unwrap_or(0),
+                        signature,
+                        mapped_by,
                         bytes,
                     });
                 }

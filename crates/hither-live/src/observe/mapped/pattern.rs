@@ -6,6 +6,9 @@
 //! this page was touched, but its neighbours are mapped by it and fault no more. It counts only in a
 //! run: after a fault in the 64 KiB before or behind, or in the next folio, all in between were
 //! touched. Otherwise each random touch of a page would count for the 16 that its fault maps.
+//!
+//! In a run a fault counts for all that it maps: the 64 KiB around it, or 2 MiB where faults come
+//! one a folio of that size.
 
 use std::ops::Range;
 
@@ -18,21 +21,21 @@ use super::arming::page_bytes;
 /// What the kernel maps around a fault by default (`fault_around_bytes`), aligned.
 const WINDOW_BYTES: u64 = 64 << 10;
 
+const FOLIO_WINDOWS: u64 = FOLIO_BYTES_MAX / WINDOW_BYTES;
+
 /// About the most parts of a file.
 const PARTS_MAX: u64 = 4096;
 
 /// A mapped file and its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WatchedFile {
-    seed: u64,
     bytes: u64,
     part_bytes: u64,
 }
 
 impl WatchedFile {
-    pub(super) fn new(seed: u64, bytes: u64) -> WatchedFile {
+    pub(super) fn new(bytes: u64) -> WatchedFile {
         WatchedFile {
-            seed,
             bytes,
             part_bytes: bytes
                 .div_ceil(PARTS_MAX)
@@ -57,7 +60,7 @@ impl WatchedFile {
     fn watched_page(&self, number: u64) -> u64 {
         let part = self.part(number);
         let pages = (part.end.saturating_sub(part.start)).div_ceil(page_bytes());
-        part.start + mix(self.seed ^ mix(number)) % pages.max(1) * page_bytes()
+        part.start + mix(number) % pages.max(1) * page_bytes()
     }
 
     /// The offsets of the watched pages of the parts that a range overlaps.
@@ -77,8 +80,8 @@ impl WatchedFile {
 #[derive(Clone, Copy, Debug)]
 struct Last {
     window: u64,
-    /// It has not counted so far.
-    is_open: bool,
+    /// The end of what has been counted of its run, in windows. `None`: it has not counted so far.
+    counted_to: Option<u64>,
 }
 
 /// The last fault of each thread in each file.
@@ -102,28 +105,34 @@ impl Pattern {
         let number = offset / file.part_bytes;
         let is_watched = file.watched_page(number) == offset;
         let run = self.last.get(&thread_and_file).and_then(|last| {
-            let first = last.window + u64::from(!last.is_open);
-            let is_next_folio = window > last.window
-                && (window - last.window) * WINDOW_BYTES <= FOLIO_BYTES_MAX
-                && offset.is_multiple_of(WINDOW_BYTES);
+            let first = last.counted_to.unwrap_or(last.window);
+            let ahead = window.saturating_sub(last.window);
+            let is_further = ahead > 0 && ahead <= FOLIO_WINDOWS;
             match () {
+                () if ahead == FOLIO_WINDOWS && offset.is_multiple_of(FOLIO_BYTES_MAX) => {
+                    Some(first..window + FOLIO_WINDOWS)
+                }
+                () if is_further && (ahead == 1 || offset.is_multiple_of(WINDOW_BYTES)) => {
+                    Some(first..window + 1)
+                }
                 () if window == last.window => Some(first..window + 1),
-                () if window == last.window + 1 || is_next_folio => Some(first..window + 1),
                 () if window + 1 == last.window => {
-                    Some(window..window + 1 + u64::from(last.is_open))
+                    Some(window..window + 1 + u64::from(last.counted_to.is_none()))
                 }
                 () => None,
             }
         });
-        let counted = match run {
-            _ if was_armed && is_watched => Some(file.part(number)),
-            Some(windows) => Some(file.windows(windows)),
-            None if is_watched || file.bytes <= WINDOW_BYTES => Some(file.part(number)),
-            None => None,
+        let (counted, counted_to) = match run {
+            _ if was_armed && is_watched => (Some(file.part(number)), Some(window + 1)),
+            Some(windows) => (Some(file.windows(windows.clone())), Some(windows.end)),
+            None if is_watched || file.bytes <= WINDOW_BYTES => {
+                (Some(file.part(number)), Some(window + 1))
+            }
+            None => (None, None),
         };
-        let is_open = counted.is_none();
         touched.extend(counted.filter(|range| !range.is_empty()));
-        self.last.insert(thread_and_file, Last { window, is_open });
+        self.last
+            .insert(thread_and_file, Last { window, counted_to });
     }
 }
 
@@ -155,9 +164,9 @@ mod tests {
 
     #[test]
     fn parts_grow_with_the_file_and_each_has_one_watched_page() {
-        let file = WatchedFile::new(3, 100 * PAGE);
+        let file = WatchedFile::new(100 * PAGE);
         assert_eq!(file.part_bytes, WINDOW_BYTES);
-        assert_eq!(WatchedFile::new(3, 1 << 30).part_bytes, 256 << 10);
+        assert_eq!(WatchedFile::new(1 << 30).part_bytes, 256 << 10);
         let all: Vec<u64> = file.watched_pages(0..u64::MAX).collect();
         assert_eq!(all.len(), 7);
         for (part, watched) in (0..).zip(all) {
@@ -169,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_watched_page_stands_for_its_part_and_another_for_nothing() {
-        let file = WatchedFile::new(3, 1 << 20);
+        let file = WatchedFile::new(1 << 20);
         let ((other, _), (_, watched)) = (pages(&file, 2), pages(&file, 9));
         assert_eq!(
             touched(&file, &[(other, false), (watched, true)]),
@@ -181,7 +190,7 @@ mod tests {
 
     #[test]
     fn runs_count_from_their_first_fault_on() {
-        let file = WatchedFile::new(3, 32 << 20);
+        let file = WatchedFile::new(32 << 20);
         let runs = [(160, false), (176, false), (192, false)];
         let counted = touched(&file, &runs);
         assert_eq!(counted.first().map(|range| range.0), Some(160));
@@ -190,7 +199,9 @@ mod tests {
         assert_eq!(pages, 48, "{counted:?}");
         // A folio at a time; and backwards.
         let folios = touched(&file, &[(512, false), (1024, false)]);
-        assert_eq!(folios.last().map(|range| range.1), Some(1040));
+        assert_eq!(folios, [(512, 1536)]);
+        let folios = touched(&file, &[(512, false), (1024, false), (1536, false)]);
+        assert_eq!(folios, [(512, 1536), (1536, 2048)]);
         let back = touched(&file, &[(207, false), (191, false), (175, false)]);
         let pages: u64 = back.iter().map(|(start, end)| end - start).sum();
         assert_eq!(pages, 48, "{back:?}");
@@ -198,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_small_file_is_touched_whole() {
-        let file = WatchedFile::new(3, 5000);
+        let file = WatchedFile::new(5000);
         assert_eq!(touched(&file, &[(1, false)]), [(0, 2)]);
         let mut bytes = Vec::new();
         Pattern::default().on_fault((1, FILE), &file, 0, false, &mut bytes);
