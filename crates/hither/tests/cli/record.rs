@@ -226,7 +226,7 @@ fn what_the_recorder_cannot_see_is_said_first_and_there_is_no_verdict() {
         let text = lab.run("hither advise t.hither").stdout().to_owned();
         assert!(!text.contains("No verdict"), "{text}");
         let document = lab.json("hither stat t.hither --json");
-        let blocks = document["stats"]["distinct_blocks"].as_u64();
+        let blocks = document["stats"]["blocks"].as_u64();
         assert_eq!(blocks, Some(1024), "{}", document["stats"]);
         let bare = lab.run(&format!("setpriv --bounding-set=-all hither {line}"));
         let said = &bare.stderr;
