@@ -2,13 +2,13 @@
 //!
 //! The kernel counts what each process reads (`rchar` in `/proc/PID/io`). What neither the records
 //! nor the counts of the recorder account for was read by calls that it did not see. What a program
-//! touches in mapped files, and how often, is not known either.
+//! touches in mapped files, and how often, is known only of recordings with `--mapped`.
 
 use hither_trace::Trace;
-use hither_trace::schema::{Cut, Losses, Seen};
+use hither_trace::schema::{Cut, Losses, Seen, Touches};
 use serde::Serialize;
 
-use crate::format::{bytes, count, counted, percent};
+use crate::format::{bytes, count, counted, duration_ns, percent};
 
 /// What a process reads at its start, before the recorder sees it: the headers of its libraries,
 /// 832 bytes each.
@@ -41,6 +41,8 @@ pub struct Coverage {
     pub mapped_files: u64,
     /// Whether each mapping counts as a read of what it maps (`--maps`).
     pub maps_are_reads: bool,
+    /// How touches of mapped files were recorded (`record --mapped`). `None`: they were not.
+    pub touches: Option<Touches>,
     /// Processes that went on, unrecorded, when the program had ended.
     pub left_running: u64,
     /// Processes that set up an io_uring: reads by it are in no figure.
@@ -87,7 +89,10 @@ impl Coverage {
             true => 0,
             false => unseen,
         };
-        let mapped = if maps { 0 } else { seen.mapped_bytes };
+        let mapped = match maps || seen.touches.is_some() {
+            true => 0,
+            false => seen.mapped_bytes,
+        };
         let all = seen.recorded_bytes.saturating_add(unseen);
         let all = all.saturating_add(mapped);
         Coverage {
@@ -97,6 +102,7 @@ impl Coverage {
             mapped_bytes: seen.mapped_bytes,
             mapped_files: seen.mapped_files,
             maps_are_reads: maps,
+            touches: seen.touches,
             left_running: seen.left_running,
             io_uring_processes: seen.io_uring_processes,
             share: match all {
@@ -146,11 +152,19 @@ impl Coverage {
                 counted(self.mapped_files, "mapped file")
             );
         }
+        if let Some(touches) = self.touches.filter(|_| self.mapped_bytes > 0) {
+            recorded += &format!(
+                ", and touches of {} in {}, {}",
+                bytes(self.mapped_bytes),
+                counted(self.mapped_files, "mapped file"),
+                self.sampling(touches)
+            );
+        }
         let hidden = self.hidden();
         if !hidden.is_empty() {
             // What is touched in mappings, read by io_uring, and by processes that go on, has no
             // known bound.
-            let is_bounded = self.mapped_bytes == 0 && !self.has_unbounded();
+            let is_bounded = self.mapped_is_seen() && !self.has_unbounded();
             let share = match is_bounded && self.unseen_bytes.is_some() {
                 true => format!(", {} or more", percent(self.share)),
                 false => String::new(),
@@ -177,6 +191,25 @@ impl Coverage {
         format!("Seen: {}.", self.words())
     }
 
+    /// Whether there is no mapped byte whose touches are not in the trace.
+    fn mapped_is_seen(&self) -> bool {
+        self.mapped_bytes == 0 || self.maps_are_reads || self.touches.is_some()
+    }
+
+    /// How touches were recorded.
+    fn sampling(&self, touches: Touches) -> String {
+        let first = touches.first_only_files.min(self.mapped_files);
+        let interval = format!(
+            "sampled at least every {}",
+            duration_ns(touches.interval_ns as f64)
+        );
+        match first {
+            0 => interval,
+            _ if first == self.mapped_files => "only the first by each process".to_owned(),
+            _ => format!("{interval}, of {first} of them only the first by each process"),
+        }
+    }
+
     /// What was not seen, in parts of a sentence. What is too little to matter is left out.
     fn hidden(&self) -> Vec<String> {
         let matters =
@@ -196,7 +229,7 @@ impl Coverage {
             }
             hidden.push(part);
         }
-        if matters(self.mapped_bytes) && !self.maps_are_reads {
+        if matters(self.mapped_bytes) && !self.mapped_is_seen() {
             hidden.push(format!(
                 "what was touched of {} in {}",
                 bytes(self.mapped_bytes),
@@ -233,8 +266,11 @@ impl Coverage {
         if self.cut.is_some() {
             remedies.push("A recording that is not cut tells more");
         }
-        if self.mapped_bytes > 0 && !self.maps_are_reads {
-            remedies.push("--maps counts each mapping as one read of what it maps");
+        if !self.mapped_is_seen() {
+            remedies.push(
+                "`record --mapped` records touches of mapped files; \
+                 --maps counts each mapping as one read of what it maps",
+            );
         }
         if self.lost_bytes > 0 {
             remedies.push("On a less busy machine, or as root, the recorder loses less");
@@ -270,6 +306,15 @@ impl Coverage {
             return Some(format!(
                 "{} may have read by io_uring, which is not recorded",
                 counted(self.io_uring_processes, "process")
+            ));
+        }
+        if let Some(touches) = self.touches
+            && touches.first_only_files > 0
+            && self.mapped_bytes as f64 > DOUBT_MIN_SHARE * self.recorded_bytes as f64
+        {
+            return Some(format!(
+                "of {} only the first touches by each process were recorded",
+                counted(touches.first_only_files, "mapped file")
             ));
         }
         (1.0 - self.share >= DOUBT_MIN_SHARE).then(|| {
@@ -523,6 +568,51 @@ mod tests {
         let says = "cut after 1.50 s, because the recorder was killed; ";
         assert!(killed.words().starts_with(says), "{}", killed.words());
         assert!(killed.doubt().is_some() && killed.no_verdict().is_none());
+    }
+
+    #[test]
+    fn touches_of_mapped_files_are_seen_and_said_to_be_sampled() {
+        let mut seen = Seen {
+            recorded_bytes: 1 << 20,
+            unseen_bytes: Some(0),
+            mapped_bytes: 64 << 20,
+            mapped_files: 2,
+            touches: Some(Touches {
+                interval_ns: 100_000_000,
+                ..Touches::default()
+            }),
+            ..Seen::default()
+        };
+        let of = |seen: &Seen| Coverage::of_recording(seen, &Losses::default(), 1, false);
+        assert_eq!(
+            of(&seen).words(),
+            "all 1.00 MiB that the program read of files, and touches of 64.00 MiB in 2 mapped \
+             files, sampled at least every 100 ms"
+        );
+        assert_eq!((of(&seen).no_verdict(), of(&seen).doubt()), (None, None));
+        let first = |files| Touches {
+            first_only_files: files,
+            ..seen.touches.expect("recorded")
+        };
+        (seen.touches, seen.mapped_files) = (Some(first(1)), 2);
+        let words = of(&seen).words();
+        assert!(
+            words.ends_with("of 1 of them only the first by each process"),
+            "{words}"
+        );
+        seen.touches = seen.touches.map(|touches| Touches {
+            first_only_files: 2,
+            ..touches
+        });
+        let words = of(&seen).words();
+        assert!(
+            words.ends_with("mapped files, only the first by each process"),
+            "{words}"
+        );
+        assert!(of(&seen).doubt().is_some());
+        seen.touches = None;
+        let told = of(&seen).no_verdict().expect("no verdict");
+        assert!(told.contains("`record --mapped`"), "{told}");
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
+use hither_sys::page_faults::WatchError;
+
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -35,6 +37,9 @@ pub enum Error {
     /// The shared memory or a thread of the agent could not be set up.
     #[error("cannot set up the session: {0}")]
     Session(#[source] io::Error),
+    /// The touches of mapped files cannot be watched. The program was not started.
+    #[error("--mapped: {0}")]
+    Mapped(#[source] WatchError),
     /// The program could not be waited for, or its signals could not be forwarded.
     #[error("cannot wait for the program: {0}")]
     Wait(#[source] io::Error),

@@ -20,7 +20,8 @@
 //! - [`page_sampling`]: who uses which page. The samples come as [`page_faults`]. The [`samplers`]
 //!   are the [`pmu`], the kernel's own [`hint_faults`], and [`userfaultfd`] write protection;
 //! - [`page_cache`]: pages of files; [`file_map`]: the same pages by address; [`mapped_files`]: the
-//!   same in programs that have mapped a file;
+//!   same in programs that have mapped a file; [`address_spaces`]: what programs map, and their page
+//!   faults; [`page_unmapping`]: has mapped pages fault again;
 //! - [`private_folder`]: folders that only this user may write.
 //!
 //! What both need: [`syscalls`] past libc's symbols, which the preload library interposes, and past
@@ -28,6 +29,7 @@
 //! [`huge_pages`]: an allocator that puts large arrays on huge pages.
 #![allow(unsafe_code)]
 
+pub mod address_spaces;
 pub mod bind_requests;
 pub mod cgroup;
 mod chunks;
@@ -43,6 +45,7 @@ pub mod page_cache;
 pub mod page_faults;
 mod page_moves;
 pub mod page_sampling;
+pub mod page_unmapping;
 pub mod pid_namespace;
 mod plausible;
 pub mod pmu;

@@ -117,7 +117,7 @@ impl MappedProcess {
         }
         // SAFETY: the kernel just gave us this descriptor, and nobody else knows of it.
         let process = MappedProcess(unsafe { OwnedFd::from_raw_fd(fd as i32) });
-        process.advise(&[])?;
+        process.advise(&[], libc::MADV_PAGEOUT)?;
         Ok(process)
     }
 
@@ -127,11 +127,17 @@ impl MappedProcess {
             iov_base: addresses.start as *mut libc::c_void,
             iov_len: (addresses.end - addresses.start) as usize,
         };
-        self.advise(&[range])
+        self.advise(&[range], libc::MADV_PAGEOUT)
     }
 
-    fn advise(&self, ranges: &[libc::iovec]) -> Result<(), PageCacheError> {
-        // SAFETY: the kernel reads the vector, and the advice changes no byte of the process's
+    /// Gives an advice for parts of its memory, `MADV_PAGEOUT` or `MADV_COLD`.
+    pub(crate) fn advise(
+        &self,
+        ranges: &[libc::iovec],
+        advice: libc::c_int,
+    ) -> Result<(), PageCacheError> {
+        assert!(matches!(advice, libc::MADV_PAGEOUT | libc::MADV_COLD));
+        // SAFETY: the kernel reads the vector, and neither advice changes a byte of the process's
         // memory: clean pages are read again from their file.
         let advised = unsafe {
             libc::syscall(
@@ -139,7 +145,7 @@ impl MappedProcess {
                 self.0.as_raw_fd(),
                 ranges.as_ptr(),
                 ranges.len(),
-                libc::MADV_PAGEOUT,
+                advice,
                 0,
             )
         };

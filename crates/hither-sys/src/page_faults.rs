@@ -153,6 +153,9 @@ const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
 const FREQUENCY: u64 = 1 << 10;
 const WATERMARK: u64 = 1 << 14;
 const PRECISE_AT: u32 = 15;
+/// Which mappings and processes come and go: `mmap`, `comm`, `task`, `mmap_data`, `mmap2` and
+/// `comm_exec`, with the fields of a sample after each of these records (`sample_id_all`).
+const ADDRESS_SPACES: u64 = 1 << 8 | 1 << 9 | 1 << 13 | 1 << 17 | 1 << 18 | 1 << 23 | 1 << 24;
 const USE_CLOCK: u64 = 1 << 25;
 const FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 const IOC_ENABLE: libc::c_ulong = 0x2400;
@@ -184,6 +187,8 @@ pub(crate) struct Event {
     pub(crate) every: SamplePeriod,
     /// How exactly the address has to be that of the sampled instruction, 0 to 3.
     pub(crate) precise: u8,
+    /// Whether the rings say as well which mappings and processes come and go.
+    pub(crate) with_address_spaces: bool,
 }
 
 /// How often an event is sampled.
@@ -202,6 +207,7 @@ impl Event {
         config: [SW_PAGE_FAULTS, 0, 0],
         every: SamplePeriod::Count(1),
         precise: 0,
+        with_address_spaces: false,
     };
 }
 
@@ -214,6 +220,10 @@ fn attributes(event: Event, with_kernel: bool, inherited: bool) -> Attributes {
         SamplePeriod::Second(times) => (times, FREQUENCY),
     };
     let precise = u64::from(event.precise.min(3)) << PRECISE_AT;
+    let spaces = match event.with_address_spaces {
+        true => ADDRESS_SPACES,
+        false => 0,
+    };
     Attributes {
         kind: event.kind,
         size: size_of::<Attributes>() as u32,
@@ -222,7 +232,14 @@ fn attributes(event: Event, with_kernel: bool, inherited: bool) -> Attributes {
         config2: event.config[2],
         sample_period,
         sample_type: SAMPLE_TID | SAMPLE_TIME | SAMPLE_ADDR | SAMPLE_CPU,
-        flags: inherit | EXCLUDE_HYPERVISOR | WATERMARK | USE_CLOCK | kernel | frequency | precise,
+        flags: inherit
+            | EXCLUDE_HYPERVISOR
+            | WATERMARK
+            | USE_CLOCK
+            | kernel
+            | frequency
+            | precise
+            | spaces,
         // Nothing sleeps on the descriptor, so nothing ever has to be woken.
         wakeup: u32::MAX,
         clock: libc::CLOCK_MONOTONIC,
@@ -361,17 +378,31 @@ impl PerfRings {
     }
 }
 
+impl PerfRings {
+    /// Passes on all records since the last call but those of losses, each CPU's in their order.
+    pub(crate) fn records(&mut self, sink: &mut dyn FnMut(RingRecord<'_>)) {
+        for ring in &mut self.rings {
+            self.lost += ring.drain(sink);
+        }
+    }
+
+    /// The process whose events are to be left out.
+    pub(crate) fn own(&self) -> u32 {
+        self.own
+    }
+}
+
 impl PageFaults for PerfRings {
     fn drain(&mut self, sink: &mut dyn FnMut(Fault)) -> usize {
-        let mut faults = 0;
-        for ring in &mut self.rings {
-            self.lost += ring.drain(&mut |fault| {
-                if fault.pid != self.own {
-                    faults += 1;
-                    sink(fault);
-                }
-            });
-        }
+        let (mut faults, own) = (0, self.own);
+        self.records(&mut |record| {
+            if let Some(fault) = record.fault()
+                && fault.pid != own
+            {
+                faults += 1;
+                sink(fault);
+            }
+        });
         faults
     }
 
@@ -454,26 +485,29 @@ impl Ring {
         unsafe { word.cast::<u64>().read_volatile() }
     }
 
-    /// Passes the faults on; returns how many were lost.
-    fn drain(&mut self, sink: &mut dyn FnMut(Fault)) -> u64 {
+    /// Passes the records on; returns how many were lost.
+    fn drain(&mut self, sink: &mut dyn FnMut(RingRecord<'_>)) -> u64 {
         let head = self.control(DATA_HEAD).load(Ordering::Acquire);
         let mut tail = self.control(DATA_TAIL).load(Ordering::Relaxed);
         let mut lost = 0;
         while tail < head {
-            let record = tail;
-            let (kind, bytes) = header(self.word(record));
-            if bytes < 8 || record + bytes > head {
+            let (kind, flags, bytes) = header(self.word(tail));
+            if bytes < 8 || tail + bytes > head {
                 // The kernel does not write this: nothing after it can be parsed.
                 tail = head;
                 lost += 1;
                 break;
             }
             match kind {
-                RECORD_SAMPLE => sink(sample([1, 2, 3, 4].map(|at| self.word(record + 8 * at)))),
-                RECORD_LOST => lost += self.word(record + 16),
-                RECORD_LOST_SAMPLES => lost += self.word(record + 8),
-                // Throttling and the like: not needed here.
-                _ => {}
+                RECORD_LOST => lost += self.word(tail + 16),
+                RECORD_LOST_SAMPLES => lost += self.word(tail + 8),
+                _ => sink(RingRecord {
+                    kind,
+                    flags,
+                    words: bytes / 8,
+                    ring: self,
+                    start: tail,
+                }),
             }
             tail += bytes;
         }
@@ -489,9 +523,33 @@ impl Drop for Ring {
     }
 }
 
-/// Kind and size of the record that begins with this word.
-fn header(word: u64) -> (u32, u64) {
-    (word as u32, word >> 48)
+/// Kind, flags and size of the record that begins with this word.
+fn header(word: u64) -> (u32, u16, u64) {
+    (word as u32, (word >> 32) as u16, word >> 48)
+}
+
+/// A record in a ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingRecord<'a> {
+    pub(crate) kind: u32,
+    /// `misc` of its header.
+    pub(crate) flags: u16,
+    /// Its length, with the word of its header.
+    pub(crate) words: u64,
+    ring: &'a Ring,
+    start: u64,
+}
+
+impl RingRecord<'_> {
+    /// A word; 0 is the header.
+    pub(crate) fn word(&self, at: u64) -> u64 {
+        self.ring.word(self.start + 8 * at)
+    }
+
+    /// The page fault, if it is one.
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        (self.kind == RECORD_SAMPLE).then(|| sample([1, 2, 3, 4].map(|at| self.word(at))))
+    }
 }
 
 /// The sample in the four words after a header, in perf's fixed order of fields.

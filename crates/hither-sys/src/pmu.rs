@@ -86,6 +86,7 @@ fn events(devices: &Path) -> Vec<Event> {
                     config,
                     every: SamplePeriod::Count(TRIAL_PERIOD),
                     precise,
+                    with_address_spaces: false,
                 })
             }));
         }
@@ -97,6 +98,7 @@ fn events(devices: &Path) -> Vec<Event> {
             config,
             every: SamplePeriod::Count(TRIAL_PERIOD),
             precise: 0,
+            with_address_spaces: false,
         });
     }
     events

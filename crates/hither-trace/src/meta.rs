@@ -220,11 +220,26 @@ pub struct Seen {
     pub io_uring_processes: u64,
     /// Files that the program mapped.
     pub mapped_files: u64,
-    /// Their bytes, from the first to the last one mapped. Which of these it touched is not
-    /// recorded.
+    /// Their bytes, from the first to the last one mapped. Which of these it touched is recorded as
+    /// far as `touches` says.
     pub mapped_bytes: u64,
+    /// How the touches of mapped files were recorded. `None`: they were not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub touches: Option<Touches>,
     /// The limit of the recorder's memory cgroup. `None`: the machine's memory is the limit.
     pub memory_limit_bytes: Option<u64>,
+}
+
+/// How the touches of mapped files were recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Touches {
+    /// The touches of a page within so long count once.
+    pub interval_ns: u64,
+    /// Of the mapped files, those of which only the first touch by each process is recorded.
+    pub first_only_files: u64,
+    /// Page faults that were lost because the kernel's buffer was full.
+    pub lost_faults: u64,
 }
 
 /// A program that ran and could not be recorded.

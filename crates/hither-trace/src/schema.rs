@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::meta::{
     Cut, FORMAT_VERSION, Losses, Machine, MemoryNode, Meta, NotRecorded, ProcessRow, Seen,
-    ThreadRow,
+    ThreadRow, Touches,
 };
 use crate::table::{Column, ColumnType};
 
@@ -43,7 +43,8 @@ pub enum RowOp {
     Read,
     /// Bytes written.
     Write,
-    /// A range mapped into memory. Accesses through the mapping are not recorded.
+    /// A range mapped into memory. Accesses through the mapping are rows of their own
+    /// ([`RowOp::Fault`]) if they were recorded.
     Map,
     /// A mapping removed.
     Unmap,
@@ -54,7 +55,8 @@ pub enum RowOp {
     Load,
     /// Memory written, in the way of [`RowOp::Load`].
     Store,
-    /// Page faults, which may be reads or writes.
+    /// Page faults, which may be reads or writes. Of a file: a sampled touch of this range where it
+    /// was mapped.
     Fault,
     /// No access: the end of an iteration (`offset` 0), or of a parallel construct within one
     /// (`offset` 1).

@@ -6,13 +6,16 @@
 //! stay in order. If writing fails, the thread goes on and counts what the trace lacks.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use hither_sys::page_cache::PageCacheError;
 use hither_sys::pid_namespace::PidNamespace;
 use hither_sys::process::{self, ancestors, monotonic_ns};
 use hither_sys::process_tree::Transferred;
@@ -27,6 +30,7 @@ use rustc_hash::FxHashMap;
 use super::checkpoint::{self, Checkpoints};
 use super::cut::{self, TraceTables};
 use super::intern::{Definitions, Image, Numbers, Pid, Stream, Streams};
+use super::mapped::{MappedTouches, Touch};
 use super::not_recorded::Execs;
 use super::order::{HOLD_NS, Horizon, ReorderWindow, Timed};
 use super::running::running;
@@ -135,6 +139,10 @@ pub(crate) struct Collector {
     io_urings: BTreeSet<u32>,
     /// What is mapped of each file, from the lowest byte to the highest.
     mapped: FxHashMap<u64, Range<u64>>,
+    /// The touches of what is mapped, if these are recorded.
+    touches: Option<MappedTouches>,
+    /// Mappings that [`MappedTouches`] has yet to learn of: process, file, call site.
+    mappings: Vec<(u32, u64, u64)>,
     /// The first failure to write; nothing is written after it.
     failure: Option<Error>,
 }
@@ -159,6 +167,7 @@ pub(crate) struct Finished {
     pub(crate) seen: Seen,
     /// Where the trace ends and why, if writing failed.
     pub(crate) cut: Option<Cut>,
+    pub(crate) touches_refused: Option<PageCacheError>,
 }
 
 /// What is known once the program has ended.
@@ -175,7 +184,7 @@ pub(crate) struct Ended {
 }
 
 impl Collector {
-    pub(crate) fn new(writer: Writer, start: Start) -> Self {
+    pub(crate) fn new(writer: Writer, start: Start, touches: Option<MappedTouches>) -> Self {
         let mut tables = Tables::default();
         // Site 0 is the unknown one, whose signature is 0.
         tables.sites.number(0);
@@ -193,6 +202,8 @@ impl Collector {
             read_bytes: Vec::new(),
             io_urings: BTreeSet::new(),
             mapped: FxHashMap::default(),
+            touches,
+            mappings: Vec::new(),
             failure: None,
         }
     }
@@ -226,6 +237,9 @@ impl Collector {
             if drained_ns - reaped_ns >= REAP_PERIOD_NS && !is_behind {
                 records += session.reap(|ring, record| self.record(ring, record));
                 reaped_ns = drained_ns;
+            }
+            if !is_behind {
+                records += self.touches(drained_ns);
             }
             let last = ended && !is_behind;
             if last {
@@ -264,6 +278,9 @@ impl Collector {
             } => {
                 if op == Op::Map {
                     self.mapped(object, offset, length);
+                    if self.touches.is_some() && ring.namespace.is_own() {
+                        self.mappings.push((ring.pid, object, signature));
+                    }
                 }
                 self.window.push(Event {
                     time_ns,
@@ -322,6 +339,59 @@ impl Collector {
         }
     }
 
+    /// Takes the touches of mapped files up to a time at which the rings had not been drained yet:
+    /// what was mapped before that is known. Returns how many events the kernel had.
+    fn touches(&mut self, until_ns: u64) -> usize {
+        let Collector {
+            touches: Some(touches),
+            mappings,
+            definitions,
+            streams,
+            window,
+            node_of_cpu,
+            ..
+        } = self
+        else {
+            return 0;
+        };
+        mappings.retain(
+            |&(pid, object, signature)| match definitions.object(object) {
+                Some(file) => {
+                    let path = Path::new(OsStr::from_bytes(&file.path));
+                    let names = (object, signature);
+                    touches.on_map(pid, names, (file.device, file.inode), (path, file.size));
+                    false
+                }
+                None => true,
+            },
+        );
+        let events = touches.drain(until_ns, |touch| {
+            let Touch {
+                fault,
+                object,
+                signature,
+                mapped_by,
+                bytes,
+            } = touch;
+            if let Some(stream) = streams.of_thread(fault.pid, fault.tid, mapped_by) {
+                let node = node_of_cpu.get(fault.cpu as usize);
+                window.push(Event {
+                    time_ns: fault.time_ns,
+                    signature,
+                    object,
+                    offset: bytes.start,
+                    length: bytes.end - bytes.start,
+                    stream,
+                    node: node.copied().unwrap_or(0),
+                    op: RowOp::Fault,
+                    in_kernel: false,
+                });
+            }
+        });
+        touches.arm(monotonic_ns());
+        events
+    }
+
     /// Notes in the journal what was written, unless writing has failed. Without a time, it is the
     /// last checkpoint.
     fn checkpoint(&mut self, now_ns: Option<u64>, session: &Session) {
@@ -377,6 +447,7 @@ impl Collector {
     pub(crate) fn finish(mut self, ended: &Ended) -> Result<Finished, Unfinished> {
         let mut failure = self.failure.take();
         let tables = self.trace_tables(ended);
+        let touches_refused = self.touches.as_ref().and_then(MappedTouches::refused);
         let all = RecordingSummary {
             objects: tables.objects.len(),
             sites: tables.sites.len() - 1,
@@ -401,6 +472,7 @@ impl Collector {
                         losses: meta.losses.clone(),
                         seen: meta.seen.unwrap_or_default(),
                         cut: None,
+                        touches_refused,
                     })
                 }
                 Some(reason) => {
@@ -414,6 +486,7 @@ impl Collector {
                         losses: recording.losses,
                         seen: recording.seen,
                         cut: recording.cut,
+                        touches_refused,
                     })
                 }
             };
@@ -496,6 +569,7 @@ impl Collector {
             io_uring_processes: self.io_urings.len() as u64,
             mapped_files: mapped.len() as u64,
             mapped_bytes: mapped.into_iter().fold(0, u64::saturating_add),
+            touches: self.touches.as_ref().map(MappedTouches::summary),
             memory_limit_bytes: self.start.memory_limit_bytes,
         }
     }

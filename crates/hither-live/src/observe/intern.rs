@@ -166,6 +166,9 @@ pub(crate) struct Image {
     /// What distinguishes it in the session; images that are younger have larger numbers. 0 if its
     /// announcement was lost.
     pub(super) number: u32,
+    /// It has not announced itself: it was seen to touch what the process mapped that started it,
+    /// and is taken for the same program.
+    is_inferred: bool,
 }
 
 /// A thread of a program image.
@@ -190,6 +193,8 @@ pub(crate) struct Streams {
     streams: Vec<Stream>,
     /// Generation and stream of each ring's owner.
     owners: Vec<Option<(u64, u32)>>,
+    /// The youngest stream of each thread.
+    by_thread: FxHashMap<Stream, u32>,
 }
 
 impl Streams {
@@ -228,6 +233,15 @@ impl Streams {
         // The number may be one that a stray store of the program wrote.
         let is_its = |image: &u32| self.images[*image as usize].pid == pid;
         let known = self.numbered.get(&number).copied().filter(is_its);
+        let inferred = known.is_none().then(|| self.inferred(pid, exe, args));
+        let inferred = inferred.flatten();
+        if let Some(image) = inferred {
+            let announced = &mut self.images[image as usize];
+            (announced.number, announced.is_inferred) = (number, false);
+            self.numbered.insert(number, image);
+        }
+        let is_new = known.is_none();
+        let known = known.or(inferred);
         let image = known.unwrap_or_else(|| {
             self.add(Image {
                 pid,
@@ -236,10 +250,19 @@ impl Streams {
                 exe: exe.to_owned(),
                 args: args.to_owned(),
                 number,
+                is_inferred: false,
             })
         });
         self.claim(ring, image);
-        known.is_none().then_some(image)
+        is_new.then_some(image)
+    }
+
+    /// The image of a process that was taken for this program before it announced itself.
+    fn inferred(&self, pid: Pid, exe: &[u8], args: &[u8]) -> Option<u32> {
+        self.youngest(pid).filter(|&image| {
+            let image = &self.images[image as usize];
+            image.is_inferred && (&*image.exe, &*image.args) == (exe, args)
+        })
     }
 
     /// The image that a process runs.
@@ -260,8 +283,7 @@ impl Streams {
     }
 
     fn claim(&mut self, ring: &RingInfo, image: u32) -> u32 {
-        let stream = self.streams.len() as u32;
-        self.streams.push(Stream {
+        let stream = self.add_stream(Stream {
             tid: ring.tid,
             image,
         });
@@ -270,6 +292,36 @@ impl Streams {
         }
         self.owners[ring.index] = Some((ring.generation, stream));
         stream
+    }
+
+    fn add_stream(&mut self, stream: Stream) -> u32 {
+        let number = self.streams.len() as u32;
+        self.streams.push(stream);
+        self.by_thread.insert(stream, number);
+        number
+    }
+
+    /// The stream of a thread, which may have no ring, by its numbers here. Its process is `parent`,
+    /// or descends from it; it has not announced itself if it has made no recorded call. `None` if
+    /// that process is not recorded.
+    pub(crate) fn of_thread(&mut self, pid: u32, tid: u32, parent: u32) -> Option<u32> {
+        let image = match self.youngest(Pid::own(pid)) {
+            Some(image) => image,
+            None => {
+                let started_by = self.youngest(Pid::own(parent))?;
+                let same = self.images[started_by as usize].clone();
+                self.add(Image {
+                    pid: Pid::own(pid),
+                    parent,
+                    number: 0,
+                    is_inferred: true,
+                    ..same
+                })
+            }
+        };
+        let stream = Stream { tid, image };
+        let known = self.by_thread.get(&stream).copied();
+        Some(known.unwrap_or_else(|| self.add_stream(stream)))
     }
 
     pub(crate) fn stream(&self, stream: u32) -> Stream {
@@ -373,6 +425,37 @@ mod tests {
             announced(&mut streams, &inside(3, 79), 1, "/bin/a"),
             Some(3)
         );
+    }
+
+    #[test]
+    fn a_thread_without_a_ring_has_a_stream_of_its_process() {
+        let mut streams = Streams::default();
+        assert_eq!(streams.of_thread(5, 5, 5), None);
+        announced(&mut streams, &ring(0, 5, 5, 0), 1, "/bin/sort");
+        let first = streams.of(&ring(0, 5, 5, 0));
+        assert_eq!(streams.of_thread(5, 5, 5), Some(first));
+        let other = streams.of_thread(5, 6, 5).expect("of the process");
+        assert_eq!(streams.of_thread(5, 6, 5), Some(other));
+        assert_eq!(streams.stream(other), Stream { tid: 6, image: 0 });
+    }
+
+    #[test]
+    fn a_child_that_has_announced_nothing_is_the_program_of_its_parent() {
+        let mut streams = Streams::default();
+        announced(&mut streams, &ring(0, 5, 5, 0), 1, "/bin/sort");
+        for child in [7, 8] {
+            let stream = streams.of_thread(child, child, 5).expect("a process");
+            let image = streams.stream(stream).image;
+            assert_eq!(streams.images()[image as usize].exe, b"/bin/sort");
+        }
+        // One makes a call after all, the other runs another program.
+        let same = announced(&mut streams, &ring(1, 7, 7, 0), 2, "/bin/sort");
+        assert_eq!(same, Some(1));
+        assert_eq!(
+            announced(&mut streams, &ring(2, 8, 8, 0), 3, "/bin/ls"),
+            Some(3)
+        );
+        assert_eq!(streams.images().len(), 4);
     }
 
     #[test]

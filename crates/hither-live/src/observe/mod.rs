@@ -3,15 +3,16 @@
 //!
 //! [`record`] starts the program. A thread drains the rings (`collect`), events are sorted by time
 //! (`order`), keys get dense numbers (`intern`), call sites get their names (`sites`), and programs
-//! that could not be recorded are listed (`not_recorded`). What would be missing if the agent were
-//! killed is noted on disk (`checkpoint`). A trace that was cut is completed as far as it goes
-//! (`cut`).
+//! that could not be recorded are listed (`not_recorded`). Touches of mapped files are recorded on
+//! request (`mapped`). What would be missing if the agent were killed is noted on disk
+//! (`checkpoint`). A trace that was cut is completed as far as it goes (`cut`).
 
 mod checkpoint;
 mod collect;
 mod cut;
 mod intern;
 mod machine;
+mod mapped;
 mod not_recorded;
 mod order;
 pub mod record;

@@ -8,11 +8,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
+use hither_sys::address_spaces::AddressSpaces;
+use hither_sys::page_cache::PageCacheError;
 use hither_sys::session::{Session, SessionOptions};
 use hither_trace::Writer;
 use hither_trace::schema::{Cut, Losses, Seen};
 
 use super::collect::{Collector, Ended, Finished, Start, Unfinished};
+use super::mapped::MappedTouches;
 use super::not_recorded::{obstacle, on_path};
 use super::summary::RecordingSummary;
 use crate::error::{Error, Result};
@@ -31,6 +34,8 @@ pub struct RecordOptions {
     pub preload: PathBuf,
     /// The number and size of rings, and the depth of call stacks.
     pub session: SessionOptions,
+    /// Record the touches of mapped files.
+    pub mapped: bool,
 }
 
 /// A run that was recorded.
@@ -48,6 +53,8 @@ pub struct Recorded {
     pub seen: Seen,
     /// Where the trace ends and why, if it could not be written to the end.
     pub cut: Option<Cut>,
+    /// Why only the first touches of mapped files are recorded, where that is so for all of them.
+    pub touches_refused: Option<PageCacheError>,
 }
 
 /// Records a program.
@@ -72,9 +79,14 @@ impl Recorder {
             force,
             preload,
             session,
+            mapped,
         } = &self.options;
         let program = command.first().ok_or(Error::NoCommand)?;
         launch::check_preload(preload)?;
+        if *mapped {
+            // The watch that counts is opened later: programs inherit it from then on.
+            AddressSpaces::open().map_err(Error::Mapped)?;
+        }
         let mut writer = Writer::create(output, *force).map_err(Error::Output)?;
         let mut session = Session::create(*session).map_err(Error::Session)?;
 
@@ -85,14 +97,15 @@ impl Recorder {
                 .collect(),
         );
         writer.keep_journal(&start.meta()).map_err(Error::Output)?;
-        let mut collector = Collector::new(writer, start);
         let announced = found_on_path(program);
         let name = session.name().to_owned();
         let tools = Instrumentation {
             preload,
             session: &name,
         };
-        let collect = |pid, (), ended: &_| {
+        let watch = || mapped.then(AddressSpaces::open).and_then(Result::ok);
+        let collect = |pid, events: Option<AddressSpaces>, ended: &_| {
+            let mut collector = Collector::new(writer, start, events.map(MappedTouches::new));
             collector.command_started(pid, announced.as_os_str().as_bytes());
             collector.collect(&mut session, ended);
             let (lost, other_read_bytes) = (session.lost(), session.other_read_bytes());
@@ -103,7 +116,7 @@ impl Recorder {
             ran,
             transferred,
             made,
-        } = launch::supervise("collect", command, tools, || (), collect)?;
+        } = launch::supervise("collect", command, tools, watch, collect)?;
         let (collector, lost, other_read_bytes, attached) = made;
         let ended = Ended {
             lost,
@@ -117,6 +130,7 @@ impl Recorder {
             losses,
             seen,
             cut,
+            touches_refused,
         } = collector.finish(&ended).map_err(|unfinished| {
             let Unfinished { source, left } = unfinished;
             Error::Trace { source, left, exit }
@@ -128,6 +142,7 @@ impl Recorder {
             losses,
             seen,
             cut,
+            touches_refused,
         })
     }
 }

@@ -58,6 +58,7 @@ pub(crate) fn options<S: Into<OsString> + Clone>(folder: &Path, command: &[S]) -
         force: false,
         preload: preload(),
         session: SessionOptions::default(),
+        mapped: false,
     }
 }
 

@@ -212,9 +212,33 @@ fn what_the_recorder_cannot_see_is_said_first_and_there_is_no_verdict() {
         "{line}"
     );
     assert!(text.contains("--maps counts each mapping"), "{text}");
+    assert!(text.contains("`record --mapped` records touches"), "{text}");
     assert_eq!(document["advice"]["change"], "unknown");
     let counted = lab.json("hither advise -q t.hither --maps --json");
     assert_ne!(counted["advice"]["change"], "unknown");
+
+    // Where the kernel reports page faults, touches are recorded; without a capability the first.
+    let line = "record --force -o t.hither --mapped -- ./plain mapped";
+    let recorded = lab.run(&format!("hither {line}"));
+    if recorded.code == 0 {
+        let seen = " that the program read of files, and touches of 4.00 MiB in 1 mapped file, ";
+        assert!(recorded.stderr.contains(seen), "{recorded}");
+        let text = lab.run("hither advise t.hither").stdout().to_owned();
+        assert!(!text.contains("No verdict"), "{text}");
+        let document = lab.json("hither stat t.hither --json");
+        let blocks = document["stats"]["blocks"].as_u64();
+        assert_eq!(blocks, Some(1024), "{}", document["stats"]);
+        let bare = lab.run(&format!("setpriv --bounding-set=-all hither {line}"));
+        let said = &bare.stderr;
+        assert!(said.contains("CAP_SYS_NICE") || bare.code != 0, "{bare}");
+        assert!(
+            said.contains("only the first by each process") || bare.code != 0,
+            "{bare}"
+        );
+    } else {
+        assert!(recorded.stderr.contains("--mapped: "), "{recorded}");
+        println!("skipped on this machine: {}", recorded.stderr);
+    }
 
     // A program that reads a pipe has not read a file that was missed.
     let (line, ..) = of("sh -c 'cat data | cat | tail -c 1'");

@@ -44,7 +44,7 @@ fn fixture() -> Fixture {
         },
     ];
     Fixture {
-        collector: Collector::new(writer, start),
+        collector: Collector::new(writer, start, None),
         folder,
         session,
         attached,

@@ -11,6 +11,7 @@ use hither_analysis::format::{bytes, counted};
 use hither_live::observe::{RecordOptions, Recorded, Recorder, RecordingSummary};
 use hither_live::{Error, SessionOptions};
 use hither_sim::Size;
+use hither_sys::page_cache::PageCacheError;
 
 use super::trace_output::hint;
 use crate::exit;
@@ -37,6 +38,10 @@ pub(crate) struct RecordingArgs {
         hide_short_help = true
     )]
     frames: u8,
+
+    /// Record touches of mapped files too, sampled
+    #[arg(long)]
+    mapped: bool,
 
     /// How much may wait for the recorder, for each thread; all threads together may have 512 MiB,
     /// or an eighth of the memory if that is less
@@ -84,6 +89,7 @@ pub(crate) fn record(
         force: recording.force,
         preload: preload::library()?,
         session,
+        mapped: recording.mapped,
     };
     let recorded = match Recorder::new(options).run() {
         Ok(recorded) => recorded,
@@ -100,6 +106,16 @@ pub(crate) fn left(partial: &Path) -> String {
     format!("`{partial}` was left by a recording that was killed; `hither recover {partial}`")
 }
 
+/// Why only the first touches of mapped files were recorded.
+fn only_the_first(reason: PageCacheError) -> String {
+    match reason {
+        PageCacheError::NotPermitted => "only the first by each process, since to see a page \
+             touched again takes CAP_SYS_NICE (process_madvise)"
+            .to_owned(),
+        reason => format!("only the first by each process, since process_madvise: {reason}"),
+    }
+}
+
 /// Prints the summary of a recording.
 fn report(recorded: &Recorded, ui: &Ui) {
     let Recorded {
@@ -108,6 +124,7 @@ fn report(recorded: &Recorded, ui: &Ui) {
         seen,
         cut,
         trace,
+        touches_refused,
         ..
     } = recorded;
     if let Some(cut) = cut {
@@ -122,6 +139,19 @@ fn report(recorded: &Recorded, ui: &Ui) {
     let coverage = coverage.with_cut(cut.clone());
     ui.note(format_args!("seen: {}", coverage.words()));
     ui.note(contents(summary));
+    if let Some(reason) = touches_refused {
+        ui.note(format_args!(
+            "touches of mapped files: {}",
+            only_the_first(*reason)
+        ));
+    }
+    let lost_faults = seen.touches.map_or(0, |touches| touches.lost_faults);
+    if lost_faults > 0 {
+        ui.note(format_args!(
+            "{} of the kernel's lost: touches of mapped files are missing",
+            counted(lost_faults, "report")
+        ));
+    }
     if let Some(lost) = coverage::lost(losses) {
         ui.note(format_args!("lost {lost}"));
     }

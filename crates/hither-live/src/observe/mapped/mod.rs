@@ -1,0 +1,209 @@
+//! Records touches of mapped files (`hither record --mapped`).
+//!
+//! A touch of a mapped page is no call. What can be seen is a page fault, by perf's software event.
+//! The kernel maps up to 16 pages for each ("fault-around"), and no fault comes once a page is
+//! mapped. So one page in each part of a file is watched: the agent takes it out of the page table
+//! again and again, and leaves it cached (`hither_sys::page_unmapping`). Its touches stand for those
+//! of the whole part, as in SHARDS (Waldspurger et al., FAST 2015).
+//!
+//! [`spaces`] knows what is mapped where, [`pattern`] makes touched ranges of faults, and [`arming`]
+//! unmaps the watched pages.
+
+mod arming;
+mod pattern;
+mod spaces;
+
+use std::ops::Range;
+use std::path::Path;
+
+use hither_sys::address_spaces::{AddressSpaces, SpaceEvent};
+use hither_sys::page_cache::PageCacheError;
+use hither_sys::page_faults::Fault;
+use hither_trace::schema::Touches;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use arming::Arming;
+use pattern::{Pattern, WatchedFile};
+use spaces::Spaces;
+
+/// A folio has at most so many bytes. A fault maps no more than it, so that the watched pages
+/// around a fault may have been mapped by it.
+const FOLIO_BYTES_MAX: u64 = 2 << 20;
+
+/// A part of a file that was touched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Touch {
+    pub(super) fault: Fault,
+    /// The file's key.
+    pub(super) object: u64,
+    /// The call site that mapped it.
+    pub(super) signature: u64,
+    /// The process that did: this one, or one that it descends from.
+    pub(super) mapped_by: u32,
+    pub(super) bytes: Range<u64>,
+}
+
+/// A file that programs have mapped by calls that were recorded.
+#[derive(Debug)]
+struct MappedFile {
+    object: u64,
+    watched: WatchedFile,
+    /// The call sites that mapped it last, by process.
+    sites: FxHashMap<u32, u64>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct MappedTouches {
+    events: AddressSpaces,
+    spaces: Spaces,
+    pattern: Pattern,
+    arming: Arming,
+    /// By device and inode.
+    files: FxHashMap<(u64, u64), MappedFile>,
+    /// Those of them that programs may write to where they are mapped.
+    writable: FxHashSet<(u64, u64)>,
+}
+
+impl MappedTouches {
+    pub(super) fn new(events: AddressSpaces) -> MappedTouches {
+        MappedTouches {
+            events,
+            spaces: Spaces::default(),
+            pattern: Pattern::default(),
+            arming: Arming::default(),
+            files: FxHashMap::default(),
+            writable: FxHashSet::default(),
+        }
+    }
+
+    /// A process has mapped a file by a recorded call. Its touches count from now on. Shared memory
+    /// is no file.
+    pub(super) fn on_map(
+        &mut self,
+        pid: u32,
+        (object, signature): (u64, u64),
+        file: (u64, u64),
+        (path, bytes): (&Path, u64),
+    ) {
+        if path.starts_with("/dev/shm") {
+            return;
+        }
+        let entry = self.files.entry(file).or_insert_with(|| {
+            let now = std::fs::metadata(path).map_or(0, |about| about.len());
+            MappedFile {
+                object,
+                watched: WatchedFile::new(bytes.max(now)),
+                sites: FxHashMap::default(),
+            }
+        });
+        entry.object = object;
+        entry.sites.insert(pid, signature);
+    }
+
+    /// Passes on the touches up to `until_ns`. Returns the number of the kernel's events.
+    pub(super) fn drain(&mut self, until_ns: u64, mut sink: impl FnMut(Touch)) -> usize {
+        let MappedTouches {
+            events,
+            spaces,
+            pattern,
+            arming,
+            files,
+            writable,
+        } = self;
+        let mut ranges = Vec::new();
+        events.drain(until_ns, &mut |event| match event {
+            SpaceEvent::Fault(fault) => {
+                let Some(hit) = spaces.at(fault.pid, fault.address) else {
+                    return;
+                };
+                let Some(file) = files.get_mut(&hit.file) else {
+                    return;
+                };
+                let page = fault.address & !(arming::page_bytes() - 1);
+                let offset = hit.offset_of(page);
+                file.watched.reached(offset);
+                // A child has the mappings of the process that started it.
+                let mut line = spaces.line_of(fault.pid);
+                let by = line.find_map(|pid| Some((pid, *file.sites.get(&pid)?)));
+                let Some((mapped_by, signature)) = by else {
+                    return;
+                };
+                let was_armed = arming.faulted(fault.pid, page);
+                pattern.on_fault(
+                    (fault.tid, hit.file),
+                    &file.watched,
+                    offset,
+                    was_armed,
+                    &mut ranges,
+                );
+                for bytes in ranges.drain(..) {
+                    sink(Touch {
+                        fault,
+                        object: file.object,
+                        signature,
+                        mapped_by,
+                        bytes,
+                    });
+                }
+                if !hit.is_read_only {
+                    writable.insert(hit.file);
+                    return;
+                }
+                let around = match was_armed {
+                    true => offset..offset + 1,
+                    false => {
+                        let start = offset - offset % FOLIO_BYTES_MAX;
+                        start..start + FOLIO_BYTES_MAX
+                    }
+                };
+                for offset in file.watched.watched_pages(around) {
+                    if let Some(address) = hit.address_of(offset) {
+                        arming.watch(fault.pid, hit.file, address, offset);
+                    }
+                }
+            }
+            SpaceEvent::Exec { pid } => {
+                arming.forget(pid);
+                spaces.on_event(&event);
+            }
+            SpaceEvent::Ended { pid } => {
+                if spaces.ended(pid) {
+                    arming.forget(pid);
+                }
+            }
+            _ => spaces.on_event(&event),
+        })
+    }
+
+    /// Unmaps watched pages, when it is time, for at most a few milliseconds.
+    pub(super) fn arm(&mut self, now_ns: u64) {
+        let spaces = &self.spaces;
+        self.arming.step(now_ns, |pid, address, file, offset| {
+            let hit = spaces.at(pid, address);
+            hit.is_some_and(|hit| hit.file == file && hit.offset_of(address) == offset)
+        });
+    }
+
+    /// Why watched pages cannot be unmapped.
+    pub(super) fn refused(&self) -> Option<PageCacheError> {
+        self.arming.refused()
+    }
+
+    /// What the trace says of them.
+    pub(super) fn summary(&self) -> Touches {
+        let first_only = match self.arming.refused() {
+            Some(_) => self.files.len(),
+            None => {
+                let mut files = self.writable.clone();
+                files.extend(self.arming.never_armed());
+                files.len()
+            }
+        };
+        Touches {
+            interval_ns: self.arming.longest_interval_ns(),
+            first_only_files: first_only as u64,
+            lost_faults: self.events.lost(),
+        }
+    }
+}

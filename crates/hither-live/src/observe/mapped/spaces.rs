@@ -1,0 +1,210 @@
+//! What each process has mapped where.
+
+use std::collections::BTreeMap;
+
+use hither_sys::address_spaces::{MappedRange, SpaceEvent};
+use rustc_hash::FxHashMap;
+
+/// How far back the processes are followed that a process descends from.
+const LINE_MAX: usize = 64;
+
+/// A part of a file in a process's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileRange {
+    start: u64,
+    end: u64,
+    /// Where in the file it begins.
+    offset: u64,
+    /// Device and inode.
+    pub(super) file: (u64, u64),
+    /// The process cannot write to it.
+    pub(super) is_read_only: bool,
+}
+
+impl FileRange {
+    /// The offset in the file of an address within it.
+    pub(super) fn offset_of(&self, address: u64) -> u64 {
+        self.offset + (address - self.start)
+    }
+
+    /// Where an offset of the file is mapped, if it is within the range.
+    pub(super) fn address_of(&self, offset: u64) -> Option<u64> {
+        let within = offset.checked_sub(self.offset)?;
+        (within < self.end - self.start).then(|| self.start + within)
+    }
+}
+
+/// The memory of a process.
+#[derive(Clone, Debug, Default)]
+struct Space {
+    /// By their first address; they do not overlap.
+    ranges: BTreeMap<u64, FileRange>,
+    threads: u32,
+}
+
+impl Space {
+    /// Takes note of a mapping, which replaces what was mapped there. Code is no data.
+    fn map(&mut self, mapped: &MappedRange) {
+        let (start, end) = (mapped.addresses.start, mapped.addresses.end);
+        let below = self.ranges.range(..end);
+        let overlapping: Vec<FileRange> = below
+            .rev()
+            .map(|(_, &range)| range)
+            .take_while(|range| range.end > start)
+            .collect();
+        for range in overlapping {
+            self.ranges.remove(&range.start);
+            if range.start < start {
+                let before = FileRange {
+                    end: start,
+                    ..range
+                };
+                self.ranges.insert(before.start, before);
+            }
+            if range.end > end {
+                let after = FileRange {
+                    start: end,
+                    offset: range.offset_of(end),
+                    ..range
+                };
+                self.ranges.insert(end, after);
+            }
+        }
+        if let Some(file) = mapped.file
+            && !mapped.is_executable
+            && start < end
+        {
+            let range = FileRange {
+                start,
+                end,
+                offset: mapped.offset,
+                file,
+                is_read_only: !mapped.is_writable,
+            };
+            self.ranges.insert(start, range);
+        }
+    }
+}
+
+/// The memory of all processes.
+#[derive(Debug, Default)]
+pub(super) struct Spaces {
+    by_pid: FxHashMap<u32, Space>,
+    /// Of each process that was started by another one.
+    parents: FxHashMap<u32, u32>,
+}
+
+impl Spaces {
+    /// The file that a process has mapped at an address.
+    pub(super) fn at(&self, pid: u32, address: u64) -> Option<FileRange> {
+        let ranges = &self.by_pid.get(&pid)?.ranges;
+        let (_, range) = ranges.range(..=address).next_back()?;
+        (address < range.end).then_some(*range)
+    }
+
+    /// The process and those that it descends from, the closest first.
+    pub(super) fn line_of(&self, pid: u32) -> impl Iterator<Item = u32> + '_ {
+        let parent = |of: &u32| self.parents.get(of).copied();
+        // Process numbers are used again, so that a line may not end.
+        std::iter::successors(Some(pid), parent).take(LINE_MAX)
+    }
+
+    pub(super) fn on_event(&mut self, event: &SpaceEvent) {
+        match event {
+            SpaceEvent::Mapped(mapped) => self.by_pid.entry(mapped.pid).or_default().map(mapped),
+            SpaceEvent::Forked { pid, parent } if pid == parent => {
+                let space = self.by_pid.entry(*pid).or_default();
+                space.threads = space.threads.saturating_add(1);
+            }
+            SpaceEvent::Forked { pid, parent } => {
+                let space = self.by_pid.get(parent).cloned().unwrap_or_default();
+                self.parents.insert(*pid, *parent);
+                self.by_pid.insert(
+                    *pid,
+                    Space {
+                        threads: 0,
+                        ..space
+                    },
+                );
+            }
+            SpaceEvent::Exec { pid } => {
+                self.by_pid.insert(*pid, Space::default());
+            }
+            SpaceEvent::Ended { pid } => {
+                self.ended(*pid);
+            }
+            SpaceEvent::Fault(_) => {}
+        }
+    }
+
+    /// A thread has ended. Whether it was the last of its process.
+    pub(super) fn ended(&mut self, pid: u32) -> bool {
+        match self.by_pid.get_mut(&pid) {
+            Some(space) if space.threads > 0 => {
+                space.threads -= 1;
+                false
+            }
+            Some(_) => self.by_pid.remove(&pid).is_some(),
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapped(pid: u32, start: u64, end: u64, offset: u64, inode: u64) -> SpaceEvent {
+        SpaceEvent::Mapped(MappedRange {
+            pid,
+            addresses: start..end,
+            offset,
+            file: (inode != 0).then_some((1, inode)),
+            is_writable: false,
+            is_executable: inode == 9,
+        })
+    }
+
+    fn at(spaces: &Spaces, pid: u32, address: u64) -> Option<(u64, u64)> {
+        let range = spaces.at(pid, address)?;
+        Some((range.file.1, range.offset_of(address)))
+    }
+
+    #[test]
+    fn a_mapping_replaces_what_was_there() {
+        let mut spaces = Spaces::default();
+        spaces.on_event(&mapped(1, 0x1000, 0x9000, 0x10000, 5));
+        // Into its middle: another file, then memory without one, then code.
+        spaces.on_event(&mapped(1, 0x3000, 0x4000, 0, 6));
+        assert_eq!(at(&spaces, 1, 0xfff), None);
+        assert_eq!(at(&spaces, 1, 0x2fff), Some((5, 0x11fff)));
+        assert_eq!(at(&spaces, 1, 0x3001), Some((6, 1)));
+        assert_eq!(at(&spaces, 1, 0x4000), Some((5, 0x13000)));
+        let range = spaces.at(1, 0x4000).expect("mapped");
+        assert_eq!(range.address_of(0x13000), Some(0x4000));
+        assert_eq!(range.address_of(0x12fff), None);
+        assert_eq!(range.address_of(0x18000), None);
+        spaces.on_event(&mapped(1, 0x2000, 0x5000, 0, 0));
+        assert_eq!(at(&spaces, 1, 0x3001), None);
+        assert_eq!(at(&spaces, 1, 0x5000), Some((5, 0x14000)));
+        spaces.on_event(&mapped(1, 0, 0x10000, 0, 9));
+        assert_eq!(at(&spaces, 1, 0x5000), None);
+        assert_eq!(at(&spaces, 2, 0x5000), None);
+    }
+
+    #[test]
+    fn a_child_has_what_its_parent_had_until_it_runs_another_program() {
+        let mut spaces = Spaces::default();
+        let mapping = |spaces: &Spaces, pid| at(spaces, pid, 0x1000).is_some();
+        spaces.on_event(&mapped(1, 0x1000, 0x2000, 0, 5));
+        // A thread, which may outlive the first one.
+        spaces.on_event(&SpaceEvent::Forked { pid: 1, parent: 1 });
+        spaces.on_event(&SpaceEvent::Forked { pid: 2, parent: 1 });
+        assert!(mapping(&spaces, 2));
+        spaces.on_event(&SpaceEvent::Exec { pid: 2 });
+        assert!(mapping(&spaces, 1) && !mapping(&spaces, 2));
+        assert!(!spaces.ended(1) && mapping(&spaces, 1));
+        assert!(spaces.ended(1) && !mapping(&spaces, 1));
+        assert!(spaces.line_of(2).eq([2, 1]));
+    }
+}
