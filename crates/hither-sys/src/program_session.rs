@@ -199,7 +199,8 @@ impl ProgramSession {
             .fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes a free ring for thread `tid` of process `pid`. `None` if there is none or no memory; the caller reports the accesses that it cannot record with
+    /// Takes a free ring for thread `tid` of process `pid`. `None` if there is none, or no memory:
+    /// the caller reports the accesses that it cannot record with
     /// [`ProgramSession::count_no_ring`].
     pub fn claim(&self, pid: u32, tid: u32) -> Option<Producer> {
         let owner = pack_owner(pid, tid, self.other_pid_namespace);

@@ -185,7 +185,7 @@ impl Session {
             .filter(|_| options.ring_bytes.is_multiple_of(CHUNK_BYTES))
             .filter(|_| (1..=FRAMES_MAX).contains(&options.frames_max))
             .filter(|_| options.block_bytes == 0 || options.block_bytes.is_power_of_two())
-            .filter(|_| options.region_min == 0 || options.region_min >= segment::PAGE as u64)
+            .filter(|_| options.region_min == 0 || options.region_min >= shared_memory::PAGE as u64)
             .ok_or_else(|| {
                 io::Error::new(
                     io::ErrorKind::InvalidInput,
@@ -253,7 +253,7 @@ impl Session {
 
     /// Frees the rings whose thread is gone: it has ended, or has claimed a newer ring since
     /// (exec). Their content goes to `sink`. Gives the memory back to the kernel that no drain since
-    /// the last call needed. It looks up to 512 threads up in /proc, others the next time; a few
+    /// the last call needed. It looks at most 512 threads up in /proc, others the next time; a few
     /// calls a second are enough.
     pub fn reap(&mut self, mut sink: impl FnMut(&RingInfo, Record<'_>)) -> usize {
         let mut newest: HashMap<u64, u64> = HashMap::new();
