@@ -252,8 +252,8 @@ impl Session {
     }
 
     /// Frees the rings whose thread is gone: it has ended, or has claimed a newer ring since
-    /// (exec). Their content goes to `sink`. Gives memory back to the kernel that no drain since the
-    /// last call needed. It looks at most 512 threads up in /proc, others the next time; a few
+    /// (exec). Their content goes to `sink`. Gives memory back to the kernel that no drain since
+    /// the last call needed. It looks at most 512 threads up in /proc, others the next time; a few
     /// calls a second are enough.
     pub fn reap(&mut self, mut sink: impl FnMut(&RingInfo, Record<'_>)) -> usize {
         let mut newest: HashMap<u64, u64> = HashMap::new();
