@@ -12,7 +12,7 @@
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use crate::segment::{PAGE, populate};
+use crate::shared_memory::{PAGE, populate};
 
 /// Size of a chunk. It has room for 340 accesses, and for two of the largest records.
 pub(crate) const CHUNK_BYTES: usize = 16 << 10;

@@ -230,8 +230,8 @@ impl ProgramSession {
     }
 
     /// Takes a free ring for thread `tid` of process `pid`, by their numbers in `namespace`. `None`
-    /// if there is none or no memory; the caller reports the accesses that it cannot record
-    /// with [`ProgramSession::count_no_ring`].
+    /// if there is none, or no memory: the caller reports the accesses that it cannot record with
+    /// [`ProgramSession::count_no_ring`].
     pub fn claim(&self, pid: u32, tid: u32, namespace: PidNamespace) -> Option<Producer> {
         let owner = Owner {
             pid,

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use crate::chunks::{CHUNK_BYTES, CHUNK_WORDS, CHUNKS_MAX, Chunk, Chunks, HEADER_WORDS, NoChunk};
 use crate::record::{WORDS_MAX, Words, words_of};
-use crate::segment::PAGE;
+use crate::shared_memory::PAGE;
 
 /// Stands where the next record is in the next chunk. No record begins with it: it would have too
 /// many words.

@@ -12,11 +12,9 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::bind_requests::BindRequestQueue;
 use crate::chunks::{CHUNK_BYTES, CHUNK_WORDS, CHUNKS_MAX, Chunks, FreeLists};
 use crate::ring::{Control, Ring};
-use crate::shared_memory::{self, Id};
+use crate::shared_memory::{self, Id, PAGE, populate};
 use crate::syscalls;
 use crate::userfaultfd_offers::Offers;
-
-pub(crate) const PAGE: usize = 4096;
 
 /// "hither" and the layout's version; a preload library of another version stays out.
 pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x0b");
@@ -344,30 +342,5 @@ impl Drop for Segment {
     fn drop(&mut self) {
         // SAFETY: `self` has attached it there, and every reference into it borrows from `self`.
         unsafe { shared_memory::detach(self.base) };
-    }
-}
-
-/// Asks for memory behind a range of whole pages of the segment, without the signal that a store
-/// would end in when there is none.
-pub(crate) fn populate(start: *mut u8, length: usize) -> bool {
-    // SAFETY: the range is part of the segment; populating keeps its contents.
-    match unsafe { syscalls::advise(start, length, libc::MADV_POPULATE_WRITE) } {
-        Ok(()) => true,
-        // Before Linux 5.14. A system call that writes to each page asks too, and fails with
-        // EFAULT.
-        Err(libc::EINVAL) => (0..length).step_by(PAGE).all(|page| {
-            let arguments = [
-                libc::CLOCK_MONOTONIC as usize,
-                start.wrapping_add(page) as usize,
-                0,
-                0,
-                0,
-                0,
-            ];
-            // SAFETY: the kernel writes 16 bytes to the start of a page that holds nothing yet.
-            let result = unsafe { syscalls::syscall(libc::SYS_clock_gettime, arguments) };
-            result == 0
-        }),
-        Err(_) => false,
     }
 }

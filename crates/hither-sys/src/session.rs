@@ -188,7 +188,7 @@ impl Session {
             .filter(|_| options.ring_bytes.is_multiple_of(CHUNK_BYTES))
             .filter(|_| (1..=FRAMES_MAX).contains(&options.frames_max))
             .filter(|_| options.block_bytes == 0 || options.block_bytes.is_power_of_two())
-            .filter(|_| options.region_min == 0 || options.region_min >= segment::PAGE as u64)
+            .filter(|_| options.region_min == 0 || options.region_min >= shared_memory::PAGE as u64)
             .ok_or_else(|| {
                 io::Error::new(
                     io::ErrorKind::InvalidInput,

@@ -15,6 +15,8 @@ use std::io;
 
 use crate::syscalls;
 
+pub(crate) const PAGE: usize = 4096;
+
 /// The number of a segment.
 pub(crate) type Id = i32;
 
@@ -152,6 +154,31 @@ pub(crate) unsafe fn detach(at: *mut u8) {
 pub(crate) unsafe fn clear(at: *mut u8, bytes: usize) {
     // A refusal only means that the memory stays. SAFETY: as the caller says.
     let _ = unsafe { syscalls::advise(at, bytes, libc::MADV_REMOVE) };
+}
+
+/// Asks for memory behind a range of whole pages of the segment, without the signal that a store
+/// would end in when there is none.
+pub(crate) fn populate(start: *mut u8, length: usize) -> bool {
+    // SAFETY: the range is part of the segment; populating keeps its contents.
+    match unsafe { syscalls::advise(start, length, libc::MADV_POPULATE_WRITE) } {
+        Ok(()) => true,
+        // Before Linux 5.14. A system call that writes to each page asks too, and fails with
+        // EFAULT.
+        Err(libc::EINVAL) => (0..length).step_by(PAGE).all(|page| {
+            let arguments = [
+                libc::CLOCK_MONOTONIC as usize,
+                start.wrapping_add(page) as usize,
+                0,
+                0,
+                0,
+                0,
+            ];
+            // SAFETY: the kernel writes 16 bytes to the start of a page that holds nothing yet.
+            let result = unsafe { syscalls::syscall(libc::SYS_clock_gettime, arguments) };
+            result == 0
+        }),
+        Err(_) => false,
+    }
 }
 
 /// Whether the kernel counts every segment as a whole against what it may promise to programs.

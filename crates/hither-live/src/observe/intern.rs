@@ -168,7 +168,7 @@ pub(crate) struct Image {
     pub(super) number: u32,
     /// It has not announced itself: it was seen to touch what the process mapped that started it,
     /// and is taken for the same program.
-    is_inferred: bool,
+    pub(super) is_inferred: bool,
 }
 
 /// A thread of a program image.
