@@ -225,6 +225,10 @@ impl Collector {
         loop {
             // Read before the drain, so that the last drain finds all that the program pushed.
             let ended = ended.load(Ordering::Acquire);
+            if ended {
+                // Processes that go on could keep the agent behind for ever.
+                session.close();
+            }
             let drained_ns = monotonic_ns();
             let until_ns = horizon.advance(drained_ns);
             let mut records = session.drain_while(|ring, record| {
@@ -243,7 +247,6 @@ impl Collector {
             }
             let last = ended && !is_behind;
             if last {
-                session.close();
                 self.release(u64::MAX);
             } else if records > 0 {
                 self.release(until_ns.min(drained_ns.saturating_sub(HOLD_NS)));
