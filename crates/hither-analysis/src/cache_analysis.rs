@@ -306,9 +306,9 @@ fn trace_limitations(trace: &Trace) -> Vec<Doubt> {
         let unseen = (1.0 - coverage.share) / UNSEEN_SHARE;
         doubts.extend(coverage.doubt().map(|words| Doubt {
             words,
-            strength: match coverage.left_running {
-                0 => unseen,
-                _ => f64::INFINITY,
+            strength: match coverage.is_open_ended() {
+                true => Doubt::UNBOUNDED.max(unseen),
+                false => unseen,
             },
         }));
     }

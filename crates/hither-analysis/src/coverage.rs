@@ -186,6 +186,12 @@ impl Coverage {
         self.left_running > 0 || self.io_uring_processes > 0
     }
 
+    /// Whether it is not known how much was read that is not in the trace.
+    pub(crate) fn is_open_ended(&self) -> bool {
+        let first_only = |touches: Touches| touches.first_only_files > 0;
+        self.has_unbounded() || self.cut.is_some() || self.touches.is_some_and(first_only)
+    }
+
     /// The words as a sentence.
     pub fn sentence(&self) -> String {
         format!("Seen: {}.", self.words())

@@ -228,8 +228,8 @@ fn each_process_and_thread_has_its_touches() {
 }
 
 /// Writes to half the pages of a private mapping, maps another file to be read only and then makes
-/// it writable, and maps memory and the file in turns at one address. For a while all its bytes have
-/// to be what they should.
+/// it writable, and maps memory and the file in turns at one address. For a while all its bytes
+/// have to be what they should.
 const WRITES: &str = "\
 #include <fcntl.h>
 #include <string.h>

@@ -78,7 +78,8 @@ mod thread;
 #[global_allocator]
 static ALLOCATOR: arena::Arena = arena::Arena;
 
-/// Runs when the library is loaded, before the program's own code. glibc passes on what `main` gets.
+/// Runs when the library is loaded, before the program's own code. glibc passes on what `main`
+/// gets.
 #[cfg(feature = "interpose")]
 #[used]
 #[unsafe(link_section = ".init_array")]

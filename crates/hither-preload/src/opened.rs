@@ -5,9 +5,9 @@
 //! together: 4.1 us against 3.1 (2026-11). Here a relative path costs one `getcwd`, one below a
 //! directory's descriptor a look into a table, and an absolute one nothing.
 //!
-//! The path is as the program gave it: a symbolic link in it is kept. Paths with "..", which only the
-//! kernel can make absolute, or below /proc and /dev, which may name another descriptor, are left to
-//! the first use.
+//! The path is as the program gave it: a symbolic link in it is kept. Paths with "..", which only
+//! the kernel can make absolute, or below /proc and /dev, which may name another descriptor, are
+//! left to the first use.
 
 use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,8 +79,8 @@ impl Directory {
     }
 }
 
-/// Files that this process has defined, each at the one place that follows from its key: the key and
-/// the process, since the agent is to learn of each process what it uses, also after a fork.
+/// Files that this process has defined, each at the one place that follows from its key: the key
+/// and the process, since the agent is to learn of each process what it uses, also after a fork.
 static DEFINED: [AtomicU64; 4096] = [const { AtomicU64::new(0) }; 4096];
 
 /// The place of a file, and what stands there if it is defined.

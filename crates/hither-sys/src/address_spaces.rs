@@ -1,8 +1,8 @@
 //! What programs map, and their page faults, as one stream in order of time, by the records that
 //! perf's events of page faults bring along.
 //!
-//! The kernel reports each mapping (`PERF_RECORD_MMAP2`), fork, exec and end of a thread, also those
-//! that no library sees (the dynamic linker's own, programs that map and end within a
+//! The kernel reports each mapping (`PERF_RECORD_MMAP2`), fork, exec and end of a thread, also
+//! those that no library sees (the dynamic linker's own, programs that map and end within a
 //! millisecond). It does not report `munmap`: a fault at an address that was unmapped can only
 //! follow another mapping there. Nor does it report `mremap`.
 
@@ -181,9 +181,13 @@ mod tests {
         assert_eq!(spaces.lost(), 0);
         let at = |wanted: &dyn Fn(&SpaceEvent) -> bool| events.iter().position(wanted);
         let exec = at(&|event| *event == SpaceEvent::Exec { pid: child.id() }).expect("an exec");
-        let fork = at(
-            &|event| matches!(event, SpaceEvent::Forked { parent, pid } if *parent == child.id() && pid != parent),
-        );
+        let is_fork = |event: &SpaceEvent| {
+            let SpaceEvent::Forked { parent, pid } = event else {
+                return false;
+            };
+            *parent == child.id() && pid != parent
+        };
+        let fork = at(&is_fork);
         assert!(fork.expect("a fork") > exec);
         // What /proc shows was reported, with its file and place in it.
         assert!(!known.is_empty());

@@ -20,8 +20,8 @@
 //! - [`page_sampling`]: who uses which page. The samples come as [`page_faults`]. The [`samplers`]
 //!   are the [`pmu`], the kernel's own [`hint_faults`], and [`userfaultfd`] write protection;
 //! - [`page_cache`]: pages of files; [`file_map`]: the same pages by address; [`mapped_files`]: the
-//!   same in programs that have mapped a file; [`address_spaces`]: what programs map, and their page
-//!   faults; [`page_unmapping`]: has mapped pages fault again;
+//!   same in programs that have mapped a file; [`address_spaces`]: what programs map, and their
+//!   page faults; [`page_unmapping`]: has mapped pages fault again;
 //! - [`private_folder`]: folders that only this user may write.
 //!
 //! What both need: [`syscalls`] past libc's symbols, which the preload library interposes, and past

@@ -2,9 +2,9 @@
 //! cache, so that the next touch is a page fault, which is seen.
 //!
 //! No system call says "unmap". `process_madvise(MADV_PAGEOUT)` unmaps a page and then frees it,
-//! unless somebody else holds it. So each page is spliced into a pipe of ours first, which holds it,
-//! and is let go afterwards (tried on Linux 6.18, ext4, 2026-11: 2 us a page, and each of 65,536
-//! pages stayed cached).
+//! unless somebody else holds it. So each page is spliced into a pipe of ours first, which holds
+//! it, and is let go afterwards (tried on Linux 6.18, ext4, 2026-11: 2 us a page, and each of
+//! 65,536 pages stayed cached).
 //!
 //! **Why it is safe.** `MADV_PAGEOUT` and `MADV_COLD` are hints: whatever lies at an address when
 //! the kernel gets to it, its bytes stay what they are. So a mapping that changes meanwhile, or a
@@ -235,8 +235,8 @@ mod tests {
 
     const PAGES: u64 = 1024;
 
-    /// Maps a file, writes over every other page where it is mapped to be copied, and prints the sum
-    /// of the first bytes of its pages for each line that it reads.
+    /// Maps a file, writes over every other page where it is mapped to be copied, and prints the
+    /// sum of the first bytes of its pages for each line that it reads.
     const PROGRAM: &str = "import mmap,sys\nfile=open(sys.argv[1],'rb')\n\
         m=mmap.mmap(file.fileno(),0,access=getattr(mmap,sys.argv[2]))\n\
         if sys.argv[2]=='ACCESS_COPY':\n for at in range(0,len(m),8192): m[at]=9\n\

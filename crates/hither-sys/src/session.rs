@@ -257,10 +257,10 @@ impl Session {
     }
 
     /// Frees the rings whose thread is gone: it has ended, or has claimed a newer ring since
-    /// (exec). Their content goes to `sink`. Gives the memory back to the kernel that no drain since
-    /// the last call needed. It looks up to 512 threads up in /proc, others the next time, and the
-    /// list of all processes where some are in another pid namespace; a few calls a second are
-    /// enough. A ring in another namespace is held until its process has ended.
+    /// (exec). Their content goes to `sink`. Gives the memory back to the kernel that no drain
+    /// since the last call needed. It looks up to 512 threads up in /proc, others the next time,
+    /// and the list of all processes where some are in another pid namespace; a few calls a second
+    /// are enough. A ring in another namespace is held until its process has ended.
     pub fn reap(&mut self, mut sink: impl FnMut(&RingInfo, Record<'_>)) -> usize {
         let mut newest: HashMap<u64, u64> = HashMap::new();
         let claims: Vec<(usize, u64, u64)> = (0..self.rings_used())

@@ -205,10 +205,11 @@ enum Leftover {
 
 impl Leftover {
     fn of(path: &Path) -> Leftover {
-        // An export is a file, a trace a folder.
-        let locked = match path.is_dir() {
-            true => path.join(ACCESSES),
-            false => path.to_owned(),
+        // An export is a file, a trace a folder; nothing else is opened, which could wait.
+        let locked = match fs::symlink_metadata(path) {
+            Ok(about) if about.is_dir() => path.join(ACCESSES),
+            Ok(about) if about.is_file() => path.to_owned(),
+            _ => return Leftover::InUse,
         };
         match OpenOptions::new().write(true).open(&locked) {
             Ok(file) => match file.try_lock() {

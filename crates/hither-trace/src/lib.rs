@@ -15,6 +15,7 @@
 
 mod arrow_schema;
 mod clock;
+mod columns;
 mod counts;
 mod error;
 mod export;

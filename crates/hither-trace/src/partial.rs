@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use parquet::file::metadata::{KeyValue, RowGroupMetaData};
 
 use crate::arrow_schema;
+use crate::columns::{objects_cells, sites_cells, write_table};
 use crate::error::{Error, Result};
 use crate::folder::{Destination, PartialFolder, intended, sync_folder};
 use crate::format::hither::{for_each_access, open_accesses};
@@ -22,7 +23,6 @@ use crate::schema::{
     SITES, SITES_COLUMNS, SiteRow,
 };
 use crate::table::{self, MAGIC};
-use crate::writer::{objects_cells, sites_cells, write_table};
 
 /// The rows of a trace, without its other files.
 #[derive(Debug)]

@@ -209,7 +209,7 @@ fn what_holds_nothing_is_removed_by_the_next_writer() {
     );
     // And a file, of an export.
     fs::write(killed.path(".e.csv.partial-1"), "half").unwrap();
-    let trace = Trace::load(&killed.path("t"), None, &LoadOptions::default()).unwrap();
+    let trace = Trace::load(killed.path("t"), None, &LoadOptions::default()).unwrap();
     let csv = hither_trace::Export::find("csv").unwrap();
     csv.write(&trace, &killed.path("e.csv"), false, |_| ())
         .unwrap();
@@ -245,7 +245,7 @@ fn a_writer_that_was_killed_between_two_renames_loses_neither_trace() {
     );
     assert_eq!(names_in(folder.path()), [".t.partial-0", "t"]);
     let requests = || {
-        let trace = Trace::load(&path("t"), None, &LoadOptions::default()).unwrap();
+        let trace = Trace::load(path("t"), None, &LoadOptions::default()).unwrap();
         trace.counts().total.requests
     };
     assert_eq!(requests(), 10);

@@ -65,9 +65,12 @@ pub(crate) struct Doubt {
 }
 
 impl Doubt {
-    /// A doubt whose extent is not known: the advice is at most likely.
+    /// The strength of a doubt whose extent is not known: the advice is at most likely.
+    pub(crate) const UNBOUNDED: f64 = 2.0;
+
+    /// A doubt whose extent is not known.
     pub(crate) fn unbounded(words: String) -> Doubt {
-        let strength = 2.0;
+        let strength = Doubt::UNBOUNDED;
         Doubt { words, strength }
     }
 

@@ -301,9 +301,9 @@ impl Streams {
         number
     }
 
-    /// The stream of a thread, which may have no ring, by its numbers here. Its process is `parent`,
-    /// or descends from it; it has not announced itself if it has made no recorded call. `None` if
-    /// that process is not recorded.
+    /// The stream of a thread, which may have no ring, by its numbers here. Its process is
+    /// `parent`, or descends from it; it has not announced itself if it has made no recorded call.
+    /// `None` if that process is not recorded.
     pub(crate) fn of_thread(&mut self, pid: u32, tid: u32, parent: u32) -> Option<u32> {
         let image = match self.youngest(Pid::own(pid)) {
             Some(image) => image,

@@ -103,8 +103,8 @@ impl Symboliser {
         let Some(found) = find::debug_file(module, &self.debug_root, self.recorded) else {
             return locations;
         };
-        // Nobody looks for lines of libc, and to unpack its debug information (`libc6-dbg`) took half
-        // of the CPU time of a short recording: 40 of 75 ms.
+        // Nobody looks for lines of libc, and to unpack its debug information (`libc6-dbg`) took
+        // half of the CPU time of a short recording: 40 of 75 ms.
         let wants_lines = found.has_debug_info && !is_runtime(&module.path.to_string_lossy());
         // If the supplement is damaged, the names of the rest are still found.
         let loader = wants_lines.then(|| {

@@ -7,8 +7,9 @@
 //!   with one userfaultfd only.
 //! - *mbind* (libnuma calls it by number). The program has chosen a policy for that memory, which
 //!   is left alone.
-//! - *fadvise*, *readahead*, *close*, *dup*, *fcntl* by number count like the functions of that name. What
-//!   *read* and its kin do by number is not recorded; that they move positions is taken note of.
+//! - *fadvise*, *readahead*, *close*, *dup*, *fcntl* by number count like the functions of that
+//!   name. What *read* and its kin do by number is not recorded; that they move positions is taken
+//!   note of.
 //! - *clone*, *unshare*, *io_uring* by number: no read at a file's own offset is served from
 //!   replicas any more, and readahead is left alone. Where a thread gets descriptors of its own,
 //!   each access looks its file up.

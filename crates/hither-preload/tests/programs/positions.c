@@ -1,6 +1,6 @@
 /* Reads and writes at a descriptor's own position, which is moved in every way there is. For each
- * one that a hook sees it prints where it began, as the kernel says, and how long it was. PATH SEED.
- */
+ * one that a hook sees it prints where it began, as the kernel says, and how long it was. PATH
+ * SEED. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>

@@ -55,8 +55,9 @@ Doubts, where they make a sure advice likely: a tenth of what was read was not
 seen (from half on there is no verdict); the recorder lost 0.1 % of the accesses
 or of the bytes that they moved; blocks are used 2.4 times on average; with a
 fifth less or a quarter more cache, or with a fifth of or five times the
-policy's sampling period, there is half of the gain. That nothing helps is sure if, at 95 % confidence, the best policy
-gains less than 2 points, and likely if it gains less than 4.
+policy's sampling period, there is half of the gain. That nothing helps is sure
+if, at 95 % confidence, the best policy gains less than 2 points, and likely if
+it gains less than 4.
 
 The exit code is the program's. It is 127 if there is no such program and 126 if
 it cannot be executed.";

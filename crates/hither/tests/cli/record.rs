@@ -173,6 +173,8 @@ fn what_the_recorder_cannot_see_is_said_first_and_there_is_no_verdict() {
           if (n > 1) {\n\
             char *p = mmap(0, 4 << 20, PROT_READ, MAP_SHARED, f, 0);\n\
             for (int i = 0; i < 4 << 20; i += 4096) b[0] += p[i];\n\
+            usleep(500000);\n\
+            for (int i = 0; i < 4 << 20; i += 4096) b[0] += p[i];\n\
           } else {\n\
             while (read(f, b, sizeof b) > 0);\n\
           }\n\

@@ -521,33 +521,35 @@ fn an_interrupt_leaves_nothing_behind() {
     assert_eq!(lab.names(), ["loop.trace"]);
 }
 
-/// The page is being written, to a pipe that nobody empties in the place of its hidden file, when
-/// the interrupt comes.
+/// The page has been written to its hidden file, and strace holds the call that puts it on the
+/// disk, when the interrupt comes.
 #[test]
 fn an_interrupt_while_writing_leaves_the_earlier_page() {
-    let lab = Lab::new();
+    let lab = Lab::with_loop();
     lab.write("page.html", "an earlier page");
-    let mut child = lab
-        .command("sh")
-        .args(["-c", "exec hither report -q - -o page.html"])
-        .stdin(Stdio::piped())
+    let held = "inject=fsync:delay_enter=600000000";
+    let mut strace = lab
+        .command("strace")
+        .args(["-f", "-o", "/dev/null", "-e", "trace=fsync", "-e", held])
+        .args(["hither", "report", "-q", "loop.trace", "-o", "page.html"])
         .spawn()
         .unwrap();
-    let hidden = format!(".page.html.partial-{}", child.id());
-    assert_eq!(lab.run(&format!("mkfifo {hidden}")).code, 0);
-    // Until it has the trace, it writes nothing.
-    let mut trace = child.stdin.take().unwrap();
-    trace.write_all(rounds(10, 3).as_bytes()).unwrap();
-    drop(trace);
-    // Opening waits for the writer; the page is longer than what a pipe holds.
-    let mut pipe = std::fs::File::open(lab.path(&hidden)).unwrap();
-    let mut start = [0; 15];
-    pipe.read_exact(&mut start).unwrap();
-    assert_eq!(&start, b"<!doctype html>");
-    assert_eq!(child.try_wait().unwrap(), None, "still writing");
-    assert_eq!(lab.run(&format!("kill -INT {}", child.id())).code, 0);
-    assert_eq!(child.wait().unwrap().signal(), Some(2));
-    assert_eq!(lab.names(), ["page.html"]);
+    let partial = |name: &String| {
+        let pid = name.strip_prefix(".page.html.partial-")?;
+        let whole = std::fs::read(lab.path(name)).ok()?.ends_with(b"</html>\n");
+        whole.then(|| pid.to_owned())
+    };
+    let pid = loop {
+        assert_eq!(strace.try_wait().unwrap(), None, "it was not held");
+        if let Some(pid) = lab.names().iter().find_map(partial) {
+            break pid;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    };
+    assert_eq!(lab.run(&format!("kill -INT {pid}")).code, 0);
+    // strace ends as its program did.
+    assert_eq!(strace.wait().unwrap().signal(), Some(2));
+    assert_eq!(lab.names(), ["loop.trace", "page.html"]);
     let page = std::fs::read_to_string(lab.path("page.html")).unwrap();
     assert_eq!(page, "an earlier page");
 }

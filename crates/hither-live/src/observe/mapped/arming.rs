@@ -99,8 +99,8 @@ impl Arming {
         self.round.retain(|&(of, ..)| of != pid);
     }
 
-    /// Goes on with a round, or begins one when it is time. `is_mapped` says whether an address of a
-    /// process is still that offset of that file.
+    /// Goes on with a round, or begins one when it is time. `is_mapped` says whether an address of
+    /// a process is still that offset of that file.
     pub(super) fn step(
         &mut self,
         now_ns: u64,

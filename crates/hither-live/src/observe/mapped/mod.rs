@@ -3,11 +3,11 @@
 //! A touch of a mapped page is no call. What can be seen is a page fault, by perf's software event.
 //! The kernel maps up to 16 pages for each ("fault-around"), and no fault comes once a page is
 //! mapped. So one page in each part of a file is watched: the agent takes it out of the page table
-//! again and again, and leaves it cached (`hither_sys::page_unmapping`). Its touches stand for those
-//! of the whole part, as in SHARDS (Waldspurger et al., FAST 2015).
+//! again and again, and leaves it cached (`hither_sys::page_unmapping`). Its touches stand for
+//! those of the whole part, as in SHARDS (Waldspurger et al., FAST 2015).
 //!
-//! [`spaces`] knows what is mapped where, [`pattern`] makes touched ranges of faults, and [`arming`]
-//! unmaps the watched pages.
+//! [`spaces`] knows what is mapped where, [`pattern`] makes touched ranges of faults, and
+//! [`arming`] unmaps the watched pages.
 
 mod arming;
 mod pattern;

@@ -2,10 +2,11 @@
 //!
 //! A file is divided into equal parts, at most some 4,096. One page of each is *watched*, chosen by
 //! a hash. A fault in a watched page is a touch of the whole part. That is right on average: the
-//! other pages of a part are touched as often as its watched page. A fault in another page says that
-//! this page was touched, but its neighbours are mapped by it and fault no more. It counts only in a
-//! run: after a fault in the 64 KiB before or behind, or in the next folio, all in between were
-//! touched. Otherwise each random touch of a page would count for the 16 that its fault maps.
+//! other pages of a part are touched as often as its watched page. A fault in another page says
+//! that this page was touched, but its neighbours are mapped by it and fault no more. It counts
+//! only in a run: after a fault in the 64 KiB before or behind, or in the next folio, all in
+//! between were touched. Otherwise each random touch of a page would count for the 16 that its
+//! fault maps.
 //!
 //! In a run a fault counts for all that it maps: the 64 KiB around it, or 2 MiB where faults come
 //! one a folio of that size.
