@@ -521,35 +521,34 @@ fn an_interrupt_leaves_nothing_behind() {
     assert_eq!(lab.names(), ["loop.trace"]);
 }
 
-/// The page has been written to its hidden file, and strace holds the call that puts it on the
-/// disk, when the interrupt comes.
+/// The page has been written to its hidden file, and the call that puts it on the disk takes long,
+/// when the interrupt comes.
 #[test]
 fn an_interrupt_while_writing_leaves_the_earlier_page() {
     let lab = Lab::with_loop();
     lab.write("page.html", "an earlier page");
-    let held = "inject=fsync:delay_enter=600000000";
-    let mut strace = lab
-        .command("strace")
-        .args(["-f", "-o", "/dev/null", "-e", "trace=fsync", "-e", held])
-        .args(["hither", "report", "-q", "loop.trace", "-o", "page.html"])
+    let slow = "#include <unistd.h>\nint fsync(int file) { sleep(600); return 0; }\n";
+    lab.write("slow.c", slow);
+    let built = lab.run("gcc -shared -fPIC -o slow.so slow.c");
+    assert_eq!(built.code, 0, "{built}");
+    let mut child = lab
+        .command("hither")
+        .args(["report", "-q", "loop.trace", "-o", "page.html"])
+        .env("LD_PRELOAD", lab.path("slow.so"))
         .spawn()
         .unwrap();
-    let partial = |name: &String| {
-        let pid = name.strip_prefix(".page.html.partial-")?;
-        let whole = std::fs::read(lab.path(name)).ok()?.ends_with(b"</html>\n");
-        whole.then(|| pid.to_owned())
-    };
-    let pid = loop {
-        assert_eq!(strace.try_wait().unwrap(), None, "it was not held");
-        if let Some(pid) = lab.names().iter().find_map(partial) {
-            break pid;
-        }
+    let hidden = lab.path(&format!(".page.html.partial-{}", child.id()));
+    let is_whole = || std::fs::read(&hidden).is_ok_and(|page| page.ends_with(b"</html>\n"));
+    while !is_whole() {
+        assert_eq!(child.try_wait().unwrap(), None, "still writing");
         std::thread::sleep(std::time::Duration::from_millis(10));
-    };
-    assert_eq!(lab.run(&format!("kill -INT {pid}")).code, 0);
-    // strace ends as its program did.
-    assert_eq!(strace.wait().unwrap().signal(), Some(2));
-    assert_eq!(lab.names(), ["loop.trace", "page.html"]);
+    }
+    assert_eq!(lab.run(&format!("kill -INT {}", child.id())).code, 0);
+    assert_eq!(child.wait().unwrap().signal(), Some(2));
+    assert_eq!(
+        lab.names(),
+        ["loop.trace", "page.html", "slow.c", "slow.so"]
+    );
     let page = std::fs::read_to_string(lab.path("page.html")).unwrap();
     assert_eq!(page, "an earlier page");
 }
