@@ -3,9 +3,10 @@
 
 Runs each program three times: plain, under `hither record`, and under `strace -f -y`. Compares
 the outputs byte for byte, and the bytes read from files that hither recorded with those that
-strace saw. Reads of the dynamic loader (the first 832 bytes and the program headers of each
-library) happen inside ld.so, where a preloaded library cannot see them; they are listed
-separately. So are mapped bytes, since no system call shows them being read.
+strace saw, transfers inside the kernel (sendfile, copy_file_range, splice) included. Reads of the
+dynamic loader (the first 832 bytes and the program headers of each library) happen inside ld.so,
+where a preloaded library cannot see them; they are listed separately. So are mapped bytes, since no
+system call shows them being read.
 
 Needs: strace, cscope, sqlite3, git, gcc, ripgrep (Debian packages), a source tree.
 
@@ -22,11 +23,18 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 # A read call on a regular file in a log of strace -f -y: name, path, and bytes moved.
 READ = re.compile(
     r"(?:^|\s)(read|pread64|readv|preadv|preadv2)\(\d+<(/[^>]*)>(?:\(deleted\))?, (.*) = (\d+)$"
+)
+# Transfers of a file's bytes inside the kernel: the file is the second descriptor of sendfile, and
+# the first of the others.
+TRANSFER = re.compile(
+    r"(?:^|\s)(?:sendfile\(\d+<[^>]*>|copy_file_range\(|splice\()(?:, )?\d+<(/[^>]*)>"
+    r".*\) = (\d+)$"
 )
 MAP = re.compile(r"(?:^|\s)mmap\([^,]+, (\d+), [^,]+, [^,]+, \d+<(/[^>]*)>")
 NO_FILE = ("/dev/", "/proc/", "/sys/", "/memfd:")
@@ -114,38 +122,37 @@ def output_of(command: list[str] | str) -> tuple[str, int]:
     return hashlib.sha256(done.stdout).hexdigest(), done.returncode
 
 
-def traced_bytes(command: str, log: Path) -> tuple[int, int, int]:
-    """Bytes read from files, by programs and by the loader, and bytes mapped, by strace's log."""
-    subprocess.run(
-        [
-            "strace",
-            "-f",
-            "-y",
-            "-s",
-            "8",
-            "-e",
-            "trace=read,pread64,readv,preadv,preadv2,mmap",
-            "-o",
-            str(log),
-            "/bin/sh",
-            "-c",
-            command,
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        check=False,
-    )
-    read = loader = mapped = 0
+@dataclass
+class Traced:
+    """Bytes of files in a log of strace."""
+
+    # By programs, by calls and inside the kernel.
+    read: int = 0
+    # By the dynamic loader.
+    loader: int = 0
+    mapped: int = 0
+
+
+def strace(log: Path) -> list[str]:
+    """What comes before a command whose reads go to a log."""
+    calls = "read,pread64,readv,preadv,preadv2,mmap,sendfile,copy_file_range,splice"
+    return ["strace", "-f", "-y", "-s", "8", "-e", f"trace={calls}", "-o", str(log)]
+
+
+def traced_bytes(log: Path) -> Traced:
+    """Bytes that a log of `strace` has."""
+    traced = Traced()
     pending: dict[str, str] = {}
     loading: dict[str, str] = {}
     for line in log.open(errors="replace"):
         pid, _, rest = line.rstrip("\n").partition(" ")
         rest = rest.strip()
         if rest.endswith("<unfinished ...>"):
-            pending[pid] = rest.removesuffix("<unfinished ...>")
+            pending[pid] = rest.removesuffix("<unfinished ...>").rstrip()
             continue
         if resumed := re.match(r"<\.\.\. \w+ resumed>(.*)", rest):
-            rest = pending.pop(pid, "") + resumed[1]
+            before, after = pending.pop(pid, ""), resumed[1].lstrip()
+            rest = before + (" " if before.endswith(",") else "") + after
         rest = re.sub(r"\s+= ", " = ", rest)
         if found := READ.search(rest):
             name, path, arguments, count = found[1], found[2], found[3], int(found[4])
@@ -161,13 +168,16 @@ def traced_bytes(command: str, log: Path) -> tuple[int, int, int]:
             if elf_header:
                 loading[pid] = path
             if elf_header or (name == "pread64" and loading.get(pid) == path and count <= 1024):
-                loader += count
+                traced.loader += count
             else:
-                read += count
+                traced.read += count
+        elif found := TRANSFER.search(rest):
+            if not found[1].startswith(NO_FILE):
+                traced.read += int(found[2])
         elif found := MAP.search(rest):
             if not found[2].startswith(NO_FILE):
-                mapped += int(found[1])
-    return read, loader, mapped
+                traced.mapped += int(found[1])
+    return traced
 
 
 def main() -> None:
@@ -212,15 +222,22 @@ def main() -> None:
             ).stdout
         )
         shutil.rmtree(trace)
-        seen, loader, mapped = traced_bytes(command, work / "strace.log")
-        ours = stat["bytes"]["read"]
+        log = work / "strace.log"
+        subprocess.run(
+            [*strace(log), "/bin/sh", "-c", command],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+        traced = traced_bytes(log)
+        seen, ours = traced.read, stat["bytes"]["read"]
         difference = (ours - seen) / seen if seen else 0.0
         equal = plain == recorded
         if abs(difference) > 0.001 or not equal:
             failed.append(name)
         print(
-            f"| {name} | {seen:,} | {ours:,} | {difference:+.4%} | {loader:,} | {mapped:,} | "
-            f"{'yes' if equal else 'NO'} |",
+            f"| {name} | {seen:,} | {ours:,} | {difference:+.4%} | {traced.loader:,} | "
+            f"{traced.mapped:,} | {'yes' if equal else 'NO'} |",
             flush=True,
         )
     if failed:

@@ -1,7 +1,7 @@
 //! `hither report`. What the page looks like in a browser, and that its controls work,
 //! `tests/browser` tries.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Stdio;
 
