@@ -256,7 +256,9 @@ impl Collector {
                 }
             }
             Record::Object { .. } | Record::Site { .. } | Record::Module { .. } => {
-                self.definitions.on_record(&record);
+                let streams = &mut self.streams;
+                self.definitions
+                    .on_record(&record, || streams.maps_of(ring));
             }
             Record::Process {
                 forked, time_ns, ..
@@ -308,10 +310,12 @@ impl Collector {
             start,
             read_bytes,
             failure,
+            definitions,
             ..
         } = self;
-        for event in window.release(until_ns) {
+        for mut event in window.release(until_ns) {
             if failure.is_none() {
+                event.signature = definitions.site_of(event.signature);
                 let row = tables.row(&event, streams, start.time_ns);
                 summary.add(&row);
                 if row.op == RowOp::Read {

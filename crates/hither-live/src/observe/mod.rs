@@ -10,6 +10,7 @@ mod intern;
 mod machine;
 mod not_recorded;
 mod order;
+mod perf_maps;
 pub mod record;
 mod running;
 pub(crate) mod sites;

@@ -7,8 +7,11 @@
 use hither_trace::labels::is_runtime;
 use hither_trace::schema::{Frame, SiteRow};
 
-use super::intern::{Definitions, Numbers};
+use super::intern::{Definitions, Numbers, PYTHON_FUNCTION};
 use crate::symbolise::{SourceLocation, Symboliser};
+
+/// The module of frames of code that was made at run time and that a map names.
+const PERF_MAP: &str = "[perf map]";
 
 /// The row of each signature; the first, 0, is the unknown site.
 pub(crate) fn rows(
@@ -16,11 +19,9 @@ pub(crate) fn rows(
     definitions: &Definitions,
     symboliser: &Symboliser,
 ) -> Vec<SiteRow> {
-    let frames_of = |signature| {
-        definitions
-            .sites
-            .get(signature)
-            .map_or(&[][..], |site| &site.frames)
+    let frames_of = |&signature: &u64| {
+        let site = definitions.site(signature);
+        site.map_or(&[][..], |site| &site.frames)
     };
     let mut modules: Numbers<u64> = Numbers::default();
     let mut addresses: Vec<Numbers<u64>> = Vec::new();
@@ -43,6 +44,9 @@ pub(crate) fn rows(
     let locations = symboliser.locations(&questions);
 
     let mut frame = |&(key, offset): &(u64, u64)| {
+        if let Some(name) = definitions.code_name((key, offset)) {
+            return run_time_frame(name, offset);
+        }
         let module = modules.number(key) as usize;
         let SourceLocation {
             function,
@@ -68,10 +72,8 @@ pub(crate) fn rows(
         .iter()
         .map(|signature| {
             let frames = frames_of(signature).iter().map(&mut frame).collect();
-            let truncated = definitions
-                .sites
-                .get(signature)
-                .is_some_and(|site| site.truncated);
+            let site = definitions.site(*signature);
+            let truncated = site.is_some_and(|site| site.truncated);
             named(SiteRow {
                 signature: *signature,
                 truncated,
@@ -80,6 +82,25 @@ pub(crate) fn rows(
             })
         })
         .collect()
+}
+
+/// A frame of code made at run time. CPython names it `py::FUNCTION:FILE`.
+fn run_time_frame(name: &str, offset: u64) -> Frame {
+    let python = name.strip_prefix(PYTHON_FUNCTION);
+    let (function, file) = match python.and_then(|name| name.split_once(':')) {
+        Some((function, file)) => (
+            format!("{PYTHON_FUNCTION}{function}"),
+            Some(file.to_owned()),
+        ),
+        None => (name.to_owned(), None),
+    };
+    Frame {
+        module: PERF_MAP.to_owned(),
+        offset,
+        function: Some(function),
+        file,
+        ..Frame::default()
+    }
 }
 
 /// Names a site after one of its frames.
@@ -110,11 +131,14 @@ mod tests {
             (2, &[], b"/opt/none/tool"),
         ];
         for (module, build_id, path) in modules {
-            definitions.on_record(&Record::Module {
-                module,
-                build_id,
-                path,
-            });
+            definitions.on_record(
+                &Record::Module {
+                    module,
+                    build_id,
+                    path,
+                },
+                Vec::new,
+            );
         }
         let sites: [(u64, bool, &[u64]); 3] = [
             (10, false, &[1, 100, 2, 200, 2, 300]),
@@ -122,11 +146,14 @@ mod tests {
             (12, false, &[9, 400]),
         ];
         for (signature, truncated, frames) in sites {
-            definitions.on_record(&Record::Site {
-                signature,
-                truncated,
-                frames,
-            });
+            definitions.on_record(
+                &Record::Site {
+                    signature,
+                    truncated,
+                    frames,
+                },
+                Vec::new,
+            );
         }
         let rows = rows(
             &[0, 10, 11, 12, 13],
