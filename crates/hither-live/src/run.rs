@@ -392,14 +392,18 @@ impl RunLoop {
             definitions,
             ..
         } = state;
-        let mut take = |ring: &RingInfo, record: Record<'_>| {
+        let mut take = |ring: &RingInfo, mut record: Record<'_>| {
             let is_new_image = match record {
                 Record::Process { .. } => streams.on_record(ring, &record).is_some(),
                 Record::Site { .. } | Record::Module { .. } => {
-                    return definitions.on_record(&record);
+                    return definitions.on_record(&record, || streams.maps_of(ring));
                 }
                 _ => false,
             };
+            // Those of regions stay what they are in the process, which is answered by them.
+            if let Record::Access { signature, .. } = &mut record {
+                *signature = definitions.site_of(*signature);
+            }
             let mut source = RecordSource {
                 ring,
                 streams: &mut *streams,

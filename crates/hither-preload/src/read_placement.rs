@@ -23,14 +23,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hither_sys::program_session::ProgramSession;
-use hither_sys::record::{Bind, BindMode};
+use hither_sys::record::{Bind, BindMode, mix};
 use hither_sys::syscalls;
 
 use crate::real;
 use crate::request::{Destination, Position};
 use crate::resident_filter::{self, PAGE_BYTES, Pages, WINDOW_BYTES};
 use crate::session;
-use crate::signature::mix;
 
 /// A bit each node; 0 where nothing is placed.
 static NODES: AtomicU64 = AtomicU64::new(0);

@@ -27,11 +27,11 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use hither_sys::program_session::ProgramSession;
+use hither_sys::record::mix;
 use hither_sys::syscalls;
 
 use crate::descriptor_table::{Row, Table};
 use crate::files;
-use crate::signature::mix;
 use crate::streams::Streams;
 
 /// Reads in a row that make a pattern random. The way down a B-tree is four.

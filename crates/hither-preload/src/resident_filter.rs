@@ -9,10 +9,10 @@
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use hither_sys::process::tick_ns;
+use hither_sys::record::mix;
 use hither_sys::syscalls;
 
 use crate::descriptor_table::{Row, Table};
-use crate::signature::mix;
 
 pub(crate) const PAGE_BYTES: u64 = 4096;
 

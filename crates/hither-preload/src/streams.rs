@@ -10,7 +10,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::signature::mix;
+use hither_sys::record::mix;
 
 const PLACES: usize = 256;
 

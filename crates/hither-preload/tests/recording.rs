@@ -9,12 +9,13 @@ mod skip;
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use hither_sys::record::{IN_KERNEL, Op};
+use hither_sys::record::{IN_KERNEL, Op, RUN_TIME_CODE};
 use hither_sys::session::{Lost, Session, SessionOptions};
 use support::{
     Recording, Run, blocks_session, check_same, compile, data, finish, follow, record,
@@ -496,6 +497,48 @@ fn signatures_tell_call_sites_apart_and_nothing_else() {
         seen.push(first);
     }
     assert_ne!(seen[0], seen[1], "another build is another program");
+}
+
+#[test]
+fn stacks_go_on_beyond_trampolines_made_at_run_time() {
+    let file = data(4_096);
+    for flags in [
+        &["-O0"][..],
+        &["-O2", "-fomit-frame-pointer"],
+        &["-O2", "-fno-omit-frame-pointer"],
+    ] {
+        let program = compile("trampolines.c", flags);
+        let run = || record(&program, &[file.path()]).recording;
+        let (recording, again) = (run(), run());
+        let sites = signatures(&recording, file.path());
+        // r: code made at run time, p: the program, of which its main is not the innermost.
+        let shape = |site: u64| {
+            let all = &sites[&(64 * site)];
+            assert_eq!(all.len(), 1, "{flags:?}: site {site} is one");
+            let frames = recording.sites[all.first().unwrap()].chunks_exact(2);
+            let of = |frame: &[u64]| match &recording.modules[&frame[0]] {
+                path if path.as_os_str().as_bytes() == RUN_TIME_CODE => "r",
+                path if *path == program => "p",
+                _ => "",
+            };
+            frames.map(of).collect::<String>()
+        };
+        for site in [1, 2, 3] {
+            // The leaf, inner, outer, main and _start; the trampoline counts once.
+            assert_eq!(shape(site), "prpppp", "{flags:?}: site {site}");
+        }
+        for site in [4, 5] {
+            assert_eq!(
+                shape(site),
+                "p",
+                "{flags:?}: site {site} ends at the trampoline"
+            );
+        }
+        let others = signatures(&again, file.path());
+        let same = |site: u64| sites[&(64 * site)] == others[&(64 * site)];
+        let in_each_process = [1, 2, 3, 4, 5].map(same);
+        assert_eq!(in_each_process, [false, false, false, true, true]);
+    }
 }
 
 #[test]

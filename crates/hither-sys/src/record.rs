@@ -48,6 +48,19 @@ pub fn mix(value: u64) -> u64 {
     value ^ value >> 31
 }
 
+/// The path of the module that stands for code that no file holds. Its key is another one in every
+/// process, since offsets in it are addresses.
+pub const RUN_TIME_CODE: &[u8] = b"[code made at run time]";
+
+/// The signature of a call stack, given as in [`Record::Site`]; never 0.
+pub fn signature(frames: &[u64]) -> u64 {
+    let (frames, _) = frames.as_chunks::<2>();
+    let sum = frames.iter().fold(0_u64, |sum, &[module, offset]| {
+        sum.wrapping_add(mix(module ^ mix(offset)))
+    });
+    sum.max(1)
+}
+
 /// The key of a file. Its two lowest bits are free.
 pub fn file_key(device: u64, inode: u64, birth_ns: u64) -> u64 {
     (mix(device ^ mix(inode ^ mix(birth_ns))) & !3).max(4)

@@ -326,6 +326,7 @@ impl Frame {
         let name = self.module.rsplit('/').next().unwrap_or_default();
         match (&self.function, &self.file, self.line) {
             (Some(function), Some(file), Some(line)) => format!("{function} ({file}:{line})"),
+            (Some(function), Some(file), None) => format!("{function} ({file})"),
             (Some(function), ..) => format!("{function} in {name}"),
             (None, ..) => format!("{name}+{:#x}", self.offset),
         }

@@ -301,7 +301,9 @@ impl Collector {
                 }
             }
             Record::Object { .. } | Record::Site { .. } | Record::Module { .. } => {
-                self.definitions.on_record(&record);
+                let streams = &mut self.streams;
+                self.definitions
+                    .on_record(&record, || streams.maps_of(ring));
             }
             Record::Process {
                 forked, time_ns, ..
@@ -421,9 +423,11 @@ impl Collector {
             start,
             read_bytes,
             failure,
+            definitions,
             ..
         } = self;
-        for event in window.release(until_ns) {
+        for mut event in window.release(until_ns) {
+            event.signature = definitions.site_of(event.signature);
             if event.op == RowOp::Read {
                 let image = streams.stream(event.stream).image as usize;
                 if read_bytes.len() <= image {

@@ -8,11 +8,19 @@ use std::hash::Hash;
 use std::os::unix::ffi::OsStrExt;
 
 use hither_sys::pid_namespace::PidNamespace;
-use hither_sys::record::Record;
+use hither_sys::record::{self, RUN_TIME_CODE, Record, mix};
 use hither_sys::session::RingInfo;
 use rustc_hash::FxHashMap;
 
+use super::perf_maps::PerfMaps;
 use crate::symbolise::Module;
+
+/// What names of Python functions begin with.
+pub(super) const PYTHON_FUNCTION: &str = "py::";
+
+/// The key of the module that stands for named code made at run time: offsets in it are hashes of
+/// names. The key is no hash of a build-id but by an accident as rare as that of two build-ids.
+const NAMED_CODE: u64 = 0x6e61_6d65_645f_6a69;
 
 /// Numbers keys from 0 in order of first appearance.
 #[derive(Debug)]
@@ -62,9 +70,18 @@ pub(crate) struct ObjectDefinition {
 }
 
 /// All definitions so far. Of several definitions of one key the first counts.
+///
+/// A call stack with code made at run time has another signature in each process, since that code
+/// has other addresses there. Its site is defined by the names of such code instead, and the
+/// process's signature stands for that of this site.
 #[derive(Debug, Default)]
 pub(crate) struct Definitions {
-    pub(crate) sites: FxHashMap<u64, SiteDefinition>,
+    sites: FxHashMap<u64, SiteDefinition>,
+    /// The sites that the signatures of processes stand for.
+    stands_for: FxHashMap<u64, u64>,
+    /// Names of code made at run time, by their hashes.
+    names: FxHashMap<u64, Box<str>>,
+    perf_maps: PerfMaps,
     pub(crate) objects: FxHashMap<u64, ObjectDefinition>,
     pub(crate) modules: FxHashMap<u64, Module>,
 }
@@ -75,25 +92,110 @@ impl Definitions {
         self.objects.get(&object)
     }
 
-    /// Takes in a record, if it defines something.
-    pub(crate) fn on_record(&mut self, record: &Record<'_>) {
+    /// The signature that is the same in each process.
+    #[inline]
+    pub(crate) fn site_of(&self, signature: u64) -> u64 {
+        *self.stands_for.get(&signature).unwrap_or(&signature)
+    }
+
+    /// What is known of a site.
+    pub(crate) fn site(&self, signature: u64) -> Option<&SiteDefinition> {
+        self.sites.get(&self.site_of(signature))
+    }
+
+    /// The name of a frame of code made at run time.
+    pub(crate) fn code_name(&self, (module, offset): (u64, u64)) -> Option<&str> {
+        let name = (module == NAMED_CODE).then(|| self.names.get(&offset))?;
+        name.map(|name| &**name)
+    }
+
+    fn is_run_time(&self, module: u64) -> bool {
+        let module = self.modules.get(&module);
+        module.is_some_and(|module| module.path.as_os_str().as_bytes() == RUN_TIME_CODE)
+    }
+
+    /// The frame of code made at run time, by the maps of these processes.
+    fn named_frame(&mut self, address: u64, pids: &[u32]) -> Option<[u64; 2]> {
+        let maps = &mut self.perf_maps;
+        let name: Box<str> = pids
+            .iter()
+            .find_map(|&pid| maps.name(pid, address).map(Box::from))?;
+        let hash = name
+            .bytes()
+            .fold(0, |hash, byte| mix(hash ^ u64::from(byte)));
+        self.names.entry(hash).or_insert(name);
+        Some([NAMED_CODE, hash])
+    }
+
+    /// Leaves out the frames of CPython's program or library from a stack with Python functions:
+    /// which of its functions make a call changes while it runs, as it specialises its bytecode.
+    fn leave_out_interpreter(&self, frames: &mut Vec<[u64; 2]>) {
+        let is_python = |&[module, offset]: &[u64; 2]| {
+            let name = self.code_name((module, offset));
+            name.is_some_and(|name| name.starts_with(PYTHON_FUNCTION))
+        };
+        // A trampoline calls the interpreter's loop. That of the innermost one comes first of all.
+        let innermost = frames.iter().position(is_python);
+        let called = innermost.and_then(|at| frames.get(at.checked_sub(1)?));
+        if let Some(&[interpreter, _]) = called {
+            frames.retain(|&[module, _]| module != interpreter);
+        }
+    }
+
+    /// A call site of a process, as [`Definitions::on_record`].
+    fn on_site(
+        &mut self,
+        signature: u64,
+        mut truncated: bool,
+        frames: &[[u64; 2]],
+        maps_of: impl FnOnce() -> Vec<u32>,
+    ) {
+        if self.stands_for.contains_key(&signature) {
+            return;
+        }
+        let mut site = signature;
+        let mut frames = frames.to_vec();
+        if frames.iter().any(|&[module, _]| self.is_run_time(module)) {
+            let pids = maps_of();
+            let mut named: Vec<[u64; 2]> = Vec::new();
+            for [module, offset] in frames {
+                let frame = match self.is_run_time(module) {
+                    true => self.named_frame(offset, &pids),
+                    false => Some([module, offset]),
+                };
+                // What lies beyond code without a name is as little known.
+                let Some(frame) = frame else {
+                    truncated = true;
+                    break;
+                };
+                if !named.contains(&frame) {
+                    named.push(frame);
+                }
+            }
+            self.leave_out_interpreter(&mut named);
+            site = record::signature(named.as_flattened());
+            self.stands_for.insert(signature, site);
+            frames = named;
+        }
+        let definition = || SiteDefinition {
+            truncated,
+            frames: frames
+                .into_iter()
+                .map(|[module, at]| (module, at))
+                .collect(),
+        };
+        self.sites.entry(site).or_insert_with(definition);
+    }
+
+    /// Takes in a record, if it defines something. `maps_of`: the processes whose maps may have the
+    /// names of code made at run time, as [`Streams::maps_of`] says.
+    pub(crate) fn on_record(&mut self, record: &Record<'_>, maps_of: impl FnOnce() -> Vec<u32>) {
         match *record {
             Record::Site {
                 signature,
                 truncated,
                 frames,
-            } => {
-                let definition = || SiteDefinition {
-                    truncated,
-                    frames: frames
-                        .as_chunks::<2>()
-                        .0
-                        .iter()
-                        .map(|&[module, offset]| (module, offset))
-                        .collect(),
-                };
-                self.sites.entry(signature).or_insert_with(definition);
-            }
+            } => self.on_site(signature, truncated, frames.as_chunks().0, maps_of),
             Record::Module {
                 module,
                 build_id,
@@ -163,6 +265,8 @@ pub(crate) struct Image {
     pub(crate) exe: Vec<u8>,
     /// The arguments, each ended by a NUL byte.
     pub(crate) args: Vec<u8>,
+    /// Its memory is a copy of its parent's.
+    pub(super) forked: bool,
     /// What distinguishes it in the session; images that are younger have larger numbers. 0 if its
     /// announcement was lost.
     pub(super) number: u32,
@@ -177,6 +281,9 @@ pub(crate) struct Stream {
     pub(crate) tid: u32,
     pub(crate) image: u32,
 }
+
+/// How many generations of forked processes are asked for names.
+const FORKS_MAX: usize = 8;
 
 /// The thread and program image of each ring.
 ///
@@ -221,6 +328,7 @@ impl Streams {
         let Record::Process {
             parent,
             image: number,
+            forked,
             time_ns,
             exe,
             args,
@@ -249,6 +357,7 @@ impl Streams {
                 time_ns,
                 exe: exe.to_owned(),
                 args: args.to_owned(),
+                forked,
                 number,
                 is_inferred: false,
             })
@@ -263,6 +372,30 @@ impl Streams {
             let image = &self.images[image as usize];
             image.is_inferred && (&*image.exe, &*image.args) == (exe, args)
         })
+    }
+
+    /// The processes that may have named the code made at run time of a ring's owner: itself, and
+    /// its parents as far as it was forked and runs on with their memory. None in another pid
+    /// namespace, where ids of processes mean others.
+    pub(crate) fn maps_of(&mut self, ring: &RingInfo) -> Vec<u32> {
+        let mut pids = Vec::new();
+        if !ring.namespace.is_own() {
+            return pids;
+        }
+        let of = self.of(ring);
+        let mut image = Some(self.stream(of).image);
+        while let Some(at) = image.filter(|_| pids.len() < FORKS_MAX) {
+            let Image {
+                pid,
+                parent,
+                forked,
+                ..
+            } = self.images[at as usize];
+            pids.push(pid.pid);
+            let parent = Pid { pid: parent, ..pid };
+            image = forked.then(|| self.youngest(parent)).flatten();
+        }
+        pids
     }
 
     /// The image that a process runs.
@@ -368,6 +501,116 @@ mod tests {
             [0, 1, 0, 2, 1]
         );
         assert_eq!(numbers.keys(), [7, 3, 9]);
+    }
+
+    #[test]
+    fn stacks_through_trampolines_are_named_alike_in_each_process() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let map = |pid: u32, base: u64| {
+            let lines = format!(
+                "{base:x} b py::load:a.py\n{:x} b py::main:a.py\n{:x} b stub\n",
+                base + 0x10,
+                base + 0x20
+            );
+            std::fs::write(folder.path().join(format!("perf-{pid}.map")), lines).expect("written");
+        };
+        let mut definitions = Definitions {
+            perf_maps: PerfMaps::new(folder.path()),
+            ..Definitions::default()
+        };
+        let (libc, python, one, two) = (1, 2, 3, 4);
+        for (module, path) in [
+            (one, RUN_TIME_CODE),
+            (two, RUN_TIME_CODE),
+            (python, b"/python"),
+        ] {
+            let module = Record::Module {
+                module,
+                build_id: &[],
+                path,
+            };
+            definitions.on_record(&module, Vec::new);
+        }
+        let mut define = |signature, frames: &[u64], pids: &[u32]| {
+            let site = Record::Site {
+                signature,
+                truncated: false,
+                frames,
+            };
+            definitions.on_record(&site, || pids.to_vec());
+            let site = definitions.site_of(signature);
+            let SiteDefinition { truncated, frames } = definitions.site(signature).expect("known");
+            let names: Vec<String> = frames
+                .iter()
+                .map(|&frame| match definitions.code_name(frame) {
+                    Some(name) => name.to_owned(),
+                    None => format!("{}:{}", frame.0, frame.1),
+                })
+                .collect();
+            let truncated = if *truncated { " ..." } else { "" };
+            (site, names.join(" ") + truncated)
+        };
+        map(7, 0x1000);
+        map(8, 0x8000);
+        let whole = define(
+            70,
+            &[libc, 5, python, 6, one, 0x1006, python, 7, one, 0x1016],
+            &[7],
+        );
+        assert_eq!(whole.1, "1:5 py::load:a.py py::main:a.py");
+        // Another process, other positions in the interpreter.
+        let frames = [
+            libc, 5, python, 9, two, 0x8006, python, 8, two, 0x8016, python, 1,
+        ];
+        assert_eq!(define(80, &frames, &[8]), whole);
+        // A forked child, whose own map does not have the functions that called the fork.
+        let frames = [libc, 5, python, 6, two, 0x1006, two, 0x1016];
+        assert_eq!(define(81, &frames, &[9, 7]), whole);
+        // Other code is named, and nothing is left out.
+        let other = define(71, &[libc, 5, python, 6, one, 0x1026, python, 7], &[7]);
+        assert_eq!(other.1, "1:5 2:6 stub 2:7");
+        // Without a name, the stack ends there, as that of a walk that ends there.
+        let unnamed = define(72, &[libc, 5, python, 6, one, 0x1036, python, 7], &[7]);
+        let ended = [libc, 5, python, 6];
+        assert_eq!(
+            unnamed,
+            (record::signature(&ended), "1:5 2:6 ...".to_owned())
+        );
+        // What has no such code is what it was.
+        assert_eq!(define(90, &ended, &[7]), (90, "1:5 2:6".to_owned()));
+    }
+
+    #[test]
+    fn names_are_looked_for_in_the_maps_of_parents_with_the_same_memory() {
+        let mut streams = Streams::default();
+        let mut process = |pid: u32, parent, forked| {
+            let ring = ring(pid as usize, pid, pid, 0);
+            let record = Record::Process {
+                pid,
+                parent,
+                image: pid,
+                forked,
+                time_ns: 0,
+                exe: b"/bin/a",
+                args: b"",
+            };
+            streams.on_record(&ring, &record);
+            streams.maps_of(&ring)
+        };
+        assert_eq!(process(1, 0, true), [1]);
+        assert_eq!(process(2, 1, false), [2], "it runs another program");
+        assert_eq!(process(3, 2, true), [3, 2]);
+        assert_eq!(process(4, 3, true), [4, 3, 2]);
+        assert_eq!(
+            process(5, 5, true),
+            [5; FORKS_MAX],
+            "a parent that cannot be"
+        );
+        let inside = RingInfo {
+            namespace: PidNamespace::from_bits(77),
+            ..ring(9, 4, 4, 0)
+        };
+        assert!(streams.maps_of(&inside).is_empty());
     }
 
     #[test]

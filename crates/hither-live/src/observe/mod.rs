@@ -15,6 +15,7 @@ mod machine;
 mod mapped;
 mod not_recorded;
 mod order;
+mod perf_maps;
 pub mod record;
 mod running;
 pub(crate) mod sites;

@@ -8,8 +8,11 @@ use hither_trace::labels::is_runtime;
 use hither_trace::schema::{Frame, SiteRow};
 use rustc_hash::FxHashMap;
 
-use super::intern::{Definitions, Numbers};
+use super::intern::{Definitions, Numbers, PYTHON_FUNCTION};
 use crate::symbolise::{Module, SourceLocation, Symboliser};
+
+/// The module of frames of code that was made at run time and that a map names.
+const PERF_MAP: &str = "[perf map]";
 
 /// The row of each signature; the first, 0, is the unknown site.
 pub(crate) fn rows(
@@ -28,20 +31,23 @@ pub(crate) fn rows(
 /// Whether all is known that makes the row of a site.
 pub(crate) fn is_defined(signature: u64, definitions: &Definitions) -> bool {
     let is_known = |frame: &(u64, u64)| definitions.modules.contains_key(&frame.0);
-    let site = definitions.sites.get(&signature);
+    let site = definitions.site(signature);
     signature == 0 || site.is_some_and(|site| site.frames.iter().all(is_known))
 }
 
 /// The row of a site without the names of its functions.
 pub(crate) fn unnamed(signature: u64, definitions: &Definitions) -> SiteRow {
-    let Some(site) = definitions.sites.get(&signature) else {
+    let Some(site) = definitions.site(signature) else {
         return SiteRow {
             signature,
             ..SiteRow::unknown()
         };
     };
-    let frame = |&(module, offset): &(u64, u64)| {
-        let module = definitions.modules.get(&module);
+    let frame = |&(key, offset): &(u64, u64)| {
+        if let Some(name) = definitions.code_name((key, offset)) {
+            return run_time_frame(name, offset);
+        }
+        let module = definitions.modules.get(&key);
         let build_id = module.map_or(&[][..], |module| &module.build_id);
         Frame {
             module: module.map_or(String::new(), |module| {
@@ -65,7 +71,8 @@ pub(crate) fn name(rows: &mut [SiteRow], symboliser: &Symboliser) {
     let mut modules: FxHashMap<(String, String), usize> = FxHashMap::default();
     let mut addresses: Vec<Numbers<u64>> = Vec::new();
     let mut places: Vec<(usize, u32)> = Vec::new();
-    for frame in rows.iter().flat_map(|row| &row.frames) {
+    let is_unnamed = |frame: &&Frame| frame.module != PERF_MAP;
+    for frame in rows.iter().flat_map(|row| &row.frames).filter(is_unnamed) {
         let next = modules.len();
         let key = (frame.module.clone(), frame.build_id.clone());
         let module = *modules.entry(key).or_insert(next);
@@ -85,7 +92,9 @@ pub(crate) fn name(rows: &mut [SiteRow], symboliser: &Symboliser) {
     let locations = symboliser.locations(&questions);
     let mut places = places.into_iter();
     for row in rows {
-        for (frame, (module, address)) in row.frames.iter_mut().zip(places.by_ref()) {
+        let frames = row.frames.iter_mut();
+        let unnamed = frames.filter(|frame| frame.module != PERF_MAP);
+        for (frame, (module, address)) in unnamed.zip(places.by_ref()) {
             let SourceLocation {
                 function,
                 file,
@@ -94,6 +103,25 @@ pub(crate) fn name(rows: &mut [SiteRow], symboliser: &Symboliser) {
             (frame.function, frame.file, frame.line) = (function, file, line);
         }
         name_after_frame(row);
+    }
+}
+
+/// A frame of code made at run time. CPython names it `py::FUNCTION:FILE`.
+fn run_time_frame(name: &str, offset: u64) -> Frame {
+    let python = name.strip_prefix(PYTHON_FUNCTION);
+    let (function, file) = match python.and_then(|name| name.split_once(':')) {
+        Some((function, file)) => (
+            format!("{PYTHON_FUNCTION}{function}"),
+            Some(file.to_owned()),
+        ),
+        None => (name.to_owned(), None),
+    };
+    Frame {
+        module: PERF_MAP.to_owned(),
+        offset,
+        function: Some(function),
+        file,
+        ..Frame::default()
     }
 }
 
@@ -124,11 +152,14 @@ mod tests {
             (2, &[], b"/opt/none/tool"),
         ];
         for (module, build_id, path) in modules {
-            definitions.on_record(&Record::Module {
-                module,
-                build_id,
-                path,
-            });
+            definitions.on_record(
+                &Record::Module {
+                    module,
+                    build_id,
+                    path,
+                },
+                Vec::new,
+            );
         }
         let sites: [(u64, bool, &[u64]); 3] = [
             (10, false, &[1, 100, 2, 200, 2, 300]),
@@ -136,11 +167,14 @@ mod tests {
             (12, false, &[9, 400]),
         ];
         for (signature, truncated, frames) in sites {
-            definitions.on_record(&Record::Site {
-                signature,
-                truncated,
-                frames,
-            });
+            definitions.on_record(
+                &Record::Site {
+                    signature,
+                    truncated,
+                    frames,
+                },
+                Vec::new,
+            );
         }
         let rows = rows(
             &[0, 10, 11, 12, 13],

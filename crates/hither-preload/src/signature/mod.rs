@@ -20,16 +20,16 @@ mod caller;
 mod memo;
 mod module;
 mod stack;
+mod trampoline;
 
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
-use hither_sys::record::{FRAMES_MAX, Record};
+use hither_sys::record::{self, FRAMES_MAX, Record};
 
 pub use caller::Caller;
-pub(crate) use hither_sys::record::mix;
 pub use memo::Memo;
 pub use module::modules_changed;
 #[cfg(feature = "pages")]
@@ -38,6 +38,7 @@ pub(crate) use module::{epoch, is_readable};
 use memo::Check;
 use module::{Module, Modules};
 use stack::{Stack, Window};
+use trampoline::Epilogue;
 
 /// Looks up what the dynamic linker and libc offer. To be called once, early: symbol lookup may
 /// allocate.
@@ -184,13 +185,19 @@ impl Walker {
         let stack = self.stack;
         frames.memoisable = walkable;
         frames.check(0, address.get());
-        let mut slot = sp;
         let mut regs = UnwindRegsX86_64::new(address.get(), sp + 8, caller.rbp);
         let mut rbp = Rbp::Callers;
         loop {
             let Some(module) = self.modules.find(address.get(), &mut self.unwinder) else {
-                frames.truncated = true;
-                return frames;
+                let over = walkable
+                    .then(|| self.step_over(&mut frames, depth, sp, (address, regs, rbp)))
+                    .flatten();
+                let Some(over) = over else {
+                    frames.truncated = true;
+                    return frames;
+                };
+                (address, regs, rbp) = over;
+                continue;
             };
             if module.is_signal_return(address.get()) {
                 return frames;
@@ -239,10 +246,9 @@ impl Walker {
                     frames.memoisable &= in_place;
                     frames.check(saved_at - sp, next.get());
                     if restored {
-                        rbp = self.saved_rbp(sp, slot + 8, saved_at, regs.bp());
+                        rbp = self.saved_rbp(sp, before.sp(), saved_at, regs.bp());
                     }
                     address = next;
-                    slot = saved_at;
                 }
                 Ok(None) => return frames,
                 Err(_) => {
@@ -251,6 +257,42 @@ impl Walker {
                 }
             }
         }
+    }
+
+    /// From a trampoline that was made at run time to its caller: what the instructions at the
+    /// return address will do. `None` for any other code.
+    fn step_over(
+        &mut self,
+        frames: &mut Frames,
+        depth: usize,
+        sp: u64,
+        (address, regs, mut rbp): (NonZeroU64, UnwindRegsX86_64, Rbp),
+    ) -> Option<(NonZeroU64, UnwindRegsX86_64, Rbp)> {
+        let epilogue = Epilogue::at(address.get())?;
+        frames.push(self.modules.run_time_code(), address.get());
+        if frames.count >= depth || frames.is_full() {
+            return None;
+        }
+        let (first_at, next_at) = (regs.sp(), regs.sp() + 8);
+        if !self.stack.contains(first_at) || !self.stack.contains(next_at) {
+            return None;
+        }
+        let first = self.window.read(first_at)?;
+        let next = NonZeroU64::new(self.window.read(next_at)?)?;
+        frames.check(next_at - sp, next.get());
+        let mut bp = regs.bp();
+        if epilogue == Epilogue::PopsRbp {
+            let distance = first_at - sp;
+            (bp, rbp) = (
+                first,
+                Rbp::Saved {
+                    distance,
+                    value: first,
+                },
+            );
+        }
+        let regs = UnwindRegsX86_64::new(next.get(), next_at + 8, bp);
+        Some((next, regs, rbp))
     }
 
     /// Where between `from` and `to` a frame has restored `rbp` from.
@@ -382,12 +424,7 @@ impl Frames {
     }
 
     fn signature(&self) -> u64 {
-        let sum = self.words[..2 * self.count]
-            .chunks_exact(2)
-            .fold(0_u64, |sum, pair| {
-                sum.wrapping_add(mix(pair[0] ^ mix(pair[1])))
-            });
-        sum.max(1)
+        record::signature(&self.words[..2 * self.count])
     }
 }
 

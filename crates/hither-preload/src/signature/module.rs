@@ -10,14 +10,17 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use framehop::x86_64::UnwinderX86_64;
 use framehop::{ExplicitModuleSectionInfo, MustNotAllocateDuringUnwind, Unwinder};
-use hither_sys::record::Record;
-use hither_sys::this_process;
+use hither_sys::record::{RUN_TIME_CODE, Record, mix};
+use hither_sys::{syscalls, this_process};
 
 /// Counts unloaded libraries: addresses seen before may belong to another module since.
 static EPOCH: AtomicU64 = AtomicU64::new(1);
 
 /// `_dl_find_object`, null where glibc has none.
 static FIND_OBJECT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// A random number that the kernel gives each program that it starts.
+static RANDOM: AtomicU64 = AtomicU64::new(0);
 
 /// The current epoch.
 #[inline]
@@ -35,6 +38,12 @@ pub(super) fn prepare() {
     // SAFETY: the name is a C string; RTLD_DEFAULT asks the global scope.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
     FIND_OBJECT.store(found, Ordering::Relaxed);
+    // SAFETY: it takes a number and cannot fail.
+    let random = unsafe { libc::getauxval(libc::AT_RANDOM) } as *const [u8; 8];
+    // SAFETY: it is null or the address of 16 random bytes, which the kernel lays on the stack.
+    if let Some(&random) = unsafe { random.as_ref() } {
+        RANDOM.store(u64::from_le_bytes(random), Ordering::Relaxed);
+    }
 }
 
 /// A loaded program or library.
@@ -116,6 +125,27 @@ impl Modules {
             }
         };
         self.known.get(at)
+    }
+
+    /// What stands for code that no module holds. Its key is this process's own, since the same
+    /// code has other addresses in another one. The random number distinguishes the programs that
+    /// one process runs, and the process id a forked child.
+    pub(super) fn run_time_code(&mut self) -> &Module {
+        let key = mix(RANDOM.load(Ordering::Relaxed) ^ mix(u64::from(syscalls::pid())));
+        let known = self.known.iter().position(|module| module.key == key);
+        let at = known.unwrap_or_else(|| {
+            self.known.push(Module {
+                start: 0,
+                end: 0,
+                bias: 0,
+                key,
+                build_id: &[],
+                path: RUN_TIME_CODE,
+                defined: false,
+            });
+            self.known.len() - 1
+        });
+        &self.known[at]
     }
 
     /// Sends the module's definition unless this thread has. False if it could not be sent.

@@ -1,5 +1,6 @@
 //! `hither stat`.
 
+use hither_trace::{LoadOptions, Trace};
 use insta::assert_snapshot;
 use serde_json::Value;
 
@@ -377,5 +378,111 @@ fn whole_stacks_are_shown_and_folded() {
             "(",
         );
         assert!(found.contains(line), "{line} in {text}");
+    }
+}
+
+/// Calls functions as CPython does with `-X perf`, and names them as it does. Its own functions are
+/// the interpreter's. A forked child goes on without a map of its own.
+const PYTHON_LIKE: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#define APART __attribute__((noinline, noclone))
+typedef long loop(const char *file, long times, long unused);
+typedef long trampoline(const char *file, long times, long unused, loop *called);
+static const unsigned char code[] = {0x48, 0x83, 0xec, 8, 0xff, 0xd1, 0x48, 0x83, 0xc4, 8, 0xc3};
+static trampoline *load, *scan, *module;
+static volatile int zero;
+APART long reads(const char *file, long times, long unused) {
+    char b[4096];
+    int f = open(file, O_RDONLY);
+    long got = times == 1 ? read(f, b, sizeof b) : 0;
+    while (read(f, b, sizeof b) > 0) got++;
+    close(f);
+    return got;
+}
+APART long program(const char *file, long times, long unused) {
+    pid_t child = 1;
+    for (int i = 0; i < times; i++) {
+        load("one", i % 2, 0, reads);
+        scan("two", i % 2, 0, reads);
+        if (i == 1) child = fork();
+    }
+    return child ? wait(0) : 0;
+}
+int main(void) {
+    char name[64], *at = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const char *names[] = {"load:/a/script.py", "scan:/a/script.py", "<module>:/a/script.py"};
+    trampoline **made[] = {&load, &scan, &module};
+    snprintf(name, sizeof name, "/tmp/perf-%d.map", getpid());
+    FILE *map = fopen(name, "w");
+    // Nowhere the same in two processes.
+    at += getpid() % 64 * 16;
+    for (int i = 0; i < 3; i++, at += 16) {
+        memcpy(at, code, sizeof code);
+        *made[i] = (trampoline *)at;
+        fprintf(map, "%lx %zx py::%s\n", (long)at, sizeof code, names[i]);
+    }
+    fclose(map);
+    mprotect((void *)((long)at & ~4095l), 4096, PROT_READ | PROT_EXEC);
+    puts(name);
+    return module("", 4, 0, program) & zero;
+}
+"#;
+
+#[test]
+fn python_functions_are_frames_and_the_same_in_each_process_and_run() {
+    let lab = Lab::new();
+    lab.write("a.c", PYTHON_LIKE);
+    lab.write("one", vec![b'x'; 8192]);
+    lab.write("two", vec![b'x'; 16384]);
+    let compiled = lab.run("gcc -O1 -o script a.c");
+    assert_eq!(compiled.code, 0, "{compiled}");
+    let sites = |name: &str| {
+        let ran = lab.run(&format!(
+            "hither record -q -o {name} -- sh -c './script; ./script'"
+        ));
+        assert_eq!(ran.code, 0, "{ran}");
+        for map in ran.stdout().lines() {
+            // A forked child prints it, too.
+            let _ = std::fs::remove_file(map);
+        }
+        let trace = Trace::load(lab.path(name), None, &LoadOptions::default()).unwrap();
+        let all = trace.sites().iter();
+        let mut python: Vec<(String, u64, bool)> = all
+            .map(|site| (site.label(), site.signature, site.truncated))
+            .filter(|(label, ..)| label.starts_with("py::"))
+            .collect();
+        python.sort();
+        python
+    };
+    // Of two programs of two processes each, which do not read from one place of the interpreter.
+    let first = sites("a.hither");
+    let labels: Vec<(&str, bool)> = first
+        .iter()
+        .map(|(label, _, truncated)| (label.as_str(), *truncated))
+        .collect();
+    assert_eq!(
+        labels,
+        [
+            ("py::load (/a/script.py)", false),
+            ("py::scan (/a/script.py)", false),
+        ]
+    );
+    assert_eq!(sites("b.hither"), first);
+    let folded = lab.run("hither stat a.hither --folded");
+    let python = folded.stdout().lines().filter(|line| line.contains("py::"));
+    let inner: Vec<&str> = python
+        .map(|line| line.rsplit_once(' ').unwrap().0)
+        .map(|stack| &stack[stack.find(";py::").unwrap()..])
+        .collect();
+    assert_eq!(inner.len(), 2, "{folded}");
+    for function in ["load", "scan"] {
+        let whole = format!(";py::<module>;py::{function}");
+        assert!(inner.contains(&whole.as_str()), "{folded}");
     }
 }
