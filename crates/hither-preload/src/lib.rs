@@ -9,8 +9,8 @@
 //!
 //! The layers, each of which imports those above it only:
 //!
-//! - `real`, `arena`, `signature`, `descriptor_table`, `files`, `streams`: tools that know no
-//!   session;
+//! - `real`, `arena`, `signature`, `descriptor_table`, `files`, `open_buffers`, `streams`: tools
+//!   that know no session;
 //! - `process`, `session`, `thread`, `access`, `opened`: attaching, forks, rings, and the records
 //!   of an access and of a file;
 //! - the features: `readahead`, `read_placement` with its `resident_filter`, `replicas`, `pages`;
@@ -45,6 +45,8 @@ mod files;
 mod hooks;
 #[cfg(feature = "interpose")]
 mod lifecycle;
+#[cfg(feature = "interpose")]
+mod open_buffers;
 #[cfg(feature = "interpose")]
 mod opened;
 #[cfg(any(feature = "pages", test))]

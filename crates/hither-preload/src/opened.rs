@@ -13,71 +13,11 @@ use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hither_sys::program_session::{ProgramSession, Pushed};
-use hither_sys::record::Words;
-use hither_sys::syscalls::{self, StatusBuffer};
+use hither_sys::syscalls;
 
+use crate::open_buffers::{Buffers, Directory, PATH_BYTES_MAX};
 use crate::thread::{self, Thread};
 use crate::{files, process};
-
-/// The longest path that is defined here.
-const PATH_BYTES_MAX: usize = 2048;
-
-/// Directories whose paths a thread remembers.
-const DIRECTORIES: usize = 8;
-
-/// The longest path of a directory that is remembered.
-const DIRECTORY_BYTES_MAX: usize = 488;
-
-/// What a thread needs to define files: too much for the stack of a signal handler.
-pub(crate) struct Buffers {
-    status: StatusBuffer,
-    path: [u8; PATH_BYTES_MAX],
-    words: Words,
-    directories: [Directory; DIRECTORIES],
-    next_directory: u8,
-}
-
-/// The path of a directory that the program opens files below.
-struct Directory {
-    /// As [`files::directory`] has it; 0 in an entry never used.
-    token: u64,
-    length: usize,
-    path: [u8; DIRECTORY_BYTES_MAX],
-}
-
-impl Buffers {
-    /// In place, since the stack may be smaller.
-    pub(crate) fn boxed() -> Box<Buffers> {
-        let zeroed = Box::<Buffers>::new_zeroed();
-        // SAFETY: every field is made of integers, for which zero is a value.
-        unsafe { zeroed.assume_init() }
-    }
-
-    /// Remembers the path of a directory in place of the one longest known. False if it is too
-    /// long.
-    fn remember(&mut self, token: u64, path: &[u8]) -> bool {
-        let at = usize::from(self.next_directory) % DIRECTORIES;
-        self.next_directory = self.next_directory.wrapping_add(1);
-        let Some(directory) = self.directories.get_mut(at) else {
-            return false;
-        };
-        let Some(into) = directory.path.get_mut(..path.len()) else {
-            return false;
-        };
-        into.copy_from_slice(path);
-        (directory.token, directory.length) = (token, path.len());
-        true
-    }
-}
-
-impl Directory {
-    /// The path of the directory of this token, if it is remembered.
-    fn of(directories: &[Directory], token: u64) -> Option<&[u8]> {
-        let known = |directory: &&Directory| directory.token == token && token != 0;
-        let directory = directories.iter().find(known)?;
-        directory.path.get(..directory.length)
-    }
-}
 
 /// Files that this process has defined, each at the one place that follows from its key: the key
 /// and the process, since the agent is to learn of each process what it uses, also after a fork.

@@ -13,8 +13,9 @@ use hither_sys::program_session::{Producer, ProgramSession, Pushed, moved};
 use hither_sys::record::Record;
 use hither_sys::{syscalls, this_process};
 
+use crate::open_buffers::Buffers;
 use crate::signature::{Caller, Walker};
-use crate::{arena, opened, process, session};
+use crate::{arena, process, session};
 
 /// Unless the library was loaded early enough to get one of the first 32 thread-specific keys,
 /// setting one may allocate.
@@ -47,7 +48,7 @@ pub(crate) struct Thread {
     /// The process that the ring was claimed in.
     pid: u32,
     walker: Walker,
-    opened: Box<opened::Buffers>,
+    opened: Box<Buffers>,
 }
 
 /// Has threads give their rings back when they end. To be called once, when the process attaches.
@@ -137,7 +138,7 @@ fn this_thread() -> *mut Thread {
         patience: 0,
         pid: process::last_id(),
         walker: Walker::new(),
-        opened: opened::Buffers::boxed(),
+        opened: Buffers::boxed(),
     }));
     THREAD.set(thread);
     let key = THREAD_KEY.load(Ordering::Relaxed);
@@ -188,7 +189,7 @@ impl Thread {
     }
 
     /// The thread's ring, if it has one, and what it needs to define files.
-    pub(crate) fn for_opened(&mut self) -> Option<(&mut Producer, &mut opened::Buffers)> {
+    pub(crate) fn for_opened(&mut self) -> Option<(&mut Producer, &mut Buffers)> {
         Some((self.producer.as_mut()?, &mut self.opened))
     }
 

@@ -1,5 +1,5 @@
-//! The tables of a trace beside the accesses, as columns: what their cells are, and the properties of
-//! the Parquet files.
+//! The tables of a trace beside the accesses, as columns: what their cells are, and the properties
+//! of the Parquet files.
 
 use std::fs::File;
 use std::path::Path;
