@@ -14,7 +14,9 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let partial = hither_trace::partial_path(path)
         .unwrap_or_else(|| beside(path, &format!(".partial-{number}")));
     hither_trace::clear_leftovers(path);
-    publish(hither_trace::create_locked(&partial), &partial, path, bytes)
+    // Where it cannot be created, it may be another process's, as in a container with equal ids.
+    let file = hither_trace::create_locked(&partial).map_err(Error::of_writing(path))?;
+    publish(Ok(file), &partial, path, bytes)
 }
 
 /// As [`write_whole`], with the name `partial` until the file is complete. A file of that name is

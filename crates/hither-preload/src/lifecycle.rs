@@ -61,7 +61,13 @@ fn attached(session: &'static ProgramSession) {
     process::prepare(session);
     // The fork page tells every kind of fork, but only when somebody looks; a child of `vfork` must
     // not be the first to look. SAFETY: the handler only does what every hook does.
-    unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_forked_child)) };
+    unsafe {
+        libc::pthread_atfork(
+            Some(before_fork),
+            Some(were_all_shared),
+            Some(in_forked_child),
+        )
+    };
     thread::prepare();
     // Should the unwinder panic, it is caught, but must not write to the program's stderr.
     std::panic::set_hook(Box::new(|_| {}));
@@ -98,9 +104,10 @@ pub(crate) fn made(fd: i32) {
 pub(crate) fn opened(fd: i32, at: i32, path: &CStr, flags: i32) {
     closed(fd);
     let session = files_session();
-    // Where reads may go unnoticed for a while, nobody knows positions. What is appended is at the
-    // end of the file, wherever that is.
+    // Where reads may go unnoticed for a while, or are served from replicas, nobody knows positions.
+    // What is appended is at the end of the file, wherever that is.
     let reports_all = session.is_some_and(|session| session.block_bits() == 0);
+    let reports_all = reports_all && !replicas::may_serve();
     files::opened(fd, reports_all && flags & libc::O_APPEND == 0);
     // What has no bytes is no file, and may have no name.
     if flags & (libc::O_DIRECTORY | libc::O_PATH) == 0
@@ -179,9 +186,18 @@ pub(crate) fn before_exec() {
 }
 
 extern "C" fn before_fork() {
-    // A process that was itself made without this handler learns of it before its children.
-    process::notice_fork();
+    // A process that was itself made without this handler learns of it before its children. One
+    // that has confined itself may not be allowed to ask who it is.
+    if session::is_attached() {
+        process::notice_fork();
+    }
     all_shared();
+}
+
+/// Another process has got all descriptors, also those that other threads have opened since it was
+/// about to.
+pub(crate) extern "C" fn were_all_shared() {
+    files::all_shared();
 }
 
 extern "C" fn in_forked_child() {

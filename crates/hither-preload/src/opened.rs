@@ -33,7 +33,10 @@ fn place(key: u64) -> (Option<&'static AtomicU64>, u64) {
 /// `at`. What is not defined here is looked up at its first use.
 pub(crate) fn define(session: &'static ProgramSession, fd: c_int, at: c_int, path: &CStr) {
     let path = path.to_bytes();
-    let path = path.strip_prefix(b"./").unwrap_or(path);
+    let path = match path.strip_prefix(b"./") {
+        Some(below) if below.starts_with(b"/") => return,
+        below => below.unwrap_or(path),
+    };
     if !is_plain(path) {
         return;
     }
@@ -51,13 +54,18 @@ pub(crate) fn define(session: &'static ProgramSession, fd: c_int, at: c_int, pat
 
 /// Whether a path needs nothing but a directory before it.
 fn is_plain(path: &[u8]) -> bool {
-    let special: [&[u8]; 2] = [b"/proc/", b"/dev/"];
     let below = path.strip_prefix(b"/").unwrap_or(path);
     path.len() < PATH_BYTES_MAX
-        && !special.iter().any(|prefix| path.starts_with(prefix))
+        && !is_special(path)
         && !below
             .split(|&byte| byte == b'/')
             .any(|part| matches!(part, b"" | b"." | b".."))
+}
+
+/// Whether a path may name what another descriptor stands for.
+fn is_special(path: &[u8]) -> bool {
+    let special: [&[u8]; 2] = [b"/proc/", b"/dev/"];
+    special.iter().any(|prefix| path.starts_with(prefix))
 }
 
 /// A descriptor and what the program opened.
@@ -130,7 +138,7 @@ impl Opened<'_> {
                 directory.len()
             }
         };
-        let slash: &[u8] = if before == 0 { b"" } else { b"/" };
+        let slash: &[u8] = if before <= 1 { b"" } else { b"/" };
         let mut end = before;
         for part in [slash, self.path] {
             let Some(room) = into.get_mut(end..end + part.len()) else {
@@ -139,7 +147,8 @@ impl Opened<'_> {
             room.copy_from_slice(part);
             end += part.len();
         }
-        Ok(Some(end))
+        let is_special = into.get(..end).is_none_or(is_special);
+        Ok((!is_special).then_some(end))
     }
 
     /// Finds the path of the directory and remembers it. False if it has none.

@@ -106,9 +106,11 @@ fn namespace_of_child(parent: u32) -> PidNamespace {
 pub(crate) fn forked() {
     // SAFETY: as in `notice_fork`.
     if let Some(page) = unsafe { FORK_PAGE.load(Ordering::Acquire).as_ref() } {
+        became_child();
         page.store(NOT_FORKED, Ordering::Relaxed);
+    } else {
+        became_child();
     }
-    became_child();
 }
 
 /// Notices that this process is a fork of the one that attached.
@@ -126,8 +128,8 @@ pub(crate) fn notice_fork() {
 
 #[cold]
 fn after_fork(page: &AtomicU32) {
-    page.store(NOT_FORKED, Ordering::Relaxed);
     became_child();
+    page.store(NOT_FORKED, Ordering::Relaxed);
 }
 
 fn became_child() {

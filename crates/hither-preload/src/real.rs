@@ -113,6 +113,9 @@ pub(crate) static SYSCALL: Real = Real::new(c"syscall");
 /// As `SYSCALL`: a function that returns twice can only be jumped to.
 pub(crate) static VFORK: Real = Real::new(c"vfork");
 
+/// As `VFORK`, by the same macro.
+pub(crate) static FORK: Real = Real::new(c"_Fork");
+
 /// As `SYSCALL`: its arguments are an open list.
 pub(crate) static CLONE: Real = Real::new(c"clone");
 
@@ -195,7 +198,7 @@ macro_rules! declare {
 
         /// Looks every function up.
         pub(crate) fn find_all() {
-            for function in [&SYSCALL, &VFORK, &CLONE, $($(&found::$name),+),*] {
+            for function in [&SYSCALL, &VFORK, &FORK, &CLONE, $($(&found::$name),+),*] {
                 function.find();
             }
             // A name that this libc lacks leaves a message behind, which the program would take for

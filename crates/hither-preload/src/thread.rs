@@ -152,7 +152,9 @@ fn this_thread() -> *mut Thread {
 unsafe extern "C" fn end_of_thread(thread: *mut c_void) {
     // Above every stack, so that nothing takes it for abandoned.
     INSIDE.set(usize::MAX);
-    process::notice_fork();
+    if session::is_attached() {
+        process::notice_fork();
+    }
     THREAD.set(null_mut());
     let thread = thread.cast::<Thread>();
     // SAFETY: it is the pointer that `this_thread` made for this thread, which has just lost it.

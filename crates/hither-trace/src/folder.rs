@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::journal;
+use crate::journal::{self, JOURNAL};
 use crate::schema::{ACCESSES, FILES};
 
 /// Checks that `folder` has the files of a trace folder and nothing else, so that it may be
@@ -77,9 +77,15 @@ impl Destination {
     /// The siblings of a role, of any process, in order of their names.
     fn siblings(&self, role: &str) -> Vec<PathBuf> {
         let prefix = format!(".{}.{role}-", self.name);
+        let is_one = |name: &str| {
+            let id = name.strip_prefix(&prefix).unwrap_or_default();
+            let mut numbers = id.splitn(2, '.');
+            let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+            numbers.all(|number| !number.is_empty() && is_number(number))
+        };
         let entries = fs::read_dir(&self.parent).into_iter().flatten().flatten();
         let mut siblings: Vec<PathBuf> = entries
-            .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+            .filter(|entry| is_one(&entry.file_name().to_string_lossy()))
             // By the path that the user gave, which has no `./` that they did not write.
             .map(|entry| self.folder.with_file_name(entry.file_name()))
             .collect();
@@ -142,7 +148,9 @@ impl Destination {
                 Leftover::Useless => drop(remove(&sibling)),
             }
         }
-        for old in self.siblings("old") {
+        // A file of such a name is not hither's.
+        let olds = self.siblings("old").into_iter();
+        for old in olds.filter(|old| trace_folder(old).is_ok()) {
             let process = old
                 .to_string_lossy()
                 .rsplit_once('-')
@@ -192,6 +200,15 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Whether a folder holds nothing but what a writer makes.
+fn is_partial(folder: &Path) -> bool {
+    let is_ours = |entry: io::Result<fs::DirEntry>| {
+        let name = entry.map(|entry| entry.file_name());
+        name.is_ok_and(|name| FILES.iter().chain([&JOURNAL]).any(|file| name == *file))
+    };
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.all(is_ours))
+}
+
 /// What a hidden sibling is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leftover {
@@ -207,8 +224,9 @@ impl Leftover {
     fn of(path: &Path) -> Leftover {
         // An export is a file, a trace a folder; nothing else is opened, which could wait.
         let locked = match fs::symlink_metadata(path) {
-            Ok(about) if about.is_dir() => path.join(ACCESSES),
+            Ok(about) if about.is_dir() && is_partial(path) => path.join(ACCESSES),
             Ok(about) if about.is_file() => path.to_owned(),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Leftover::Useless,
             _ => return Leftover::InUse,
         };
         match OpenOptions::new().write(true).open(&locked) {

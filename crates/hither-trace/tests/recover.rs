@@ -231,6 +231,25 @@ fn in_a_container_the_next_writer_may_have_the_same_process_id() {
 }
 
 #[test]
+fn what_only_has_such_a_name_is_not_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let others = [".t.old-2025", ".t.partial-backup", ".t.partial-1.2.3"];
+    for name in others {
+        std::fs::write(path(name), "somebody's").unwrap();
+    }
+    std::fs::create_dir(path(".t.partial-7")).unwrap();
+    std::fs::write(path(".t.partial-7/notes"), "somebody's").unwrap();
+    std::fs::create_dir(path(".t.partial-8")).unwrap();
+    let before = names_in(folder.path());
+    Sample::new(10).write(&path("t"), false).unwrap();
+    hither_trace::clear_leftovers(&path("t"));
+    let mut expected: Vec<String> = before.into_iter().chain(["t".to_owned()]).collect();
+    expected.retain(|name| name != ".t.partial-8");
+    assert_eq!(names_in(folder.path()), expected);
+}
+
+#[test]
 fn a_writer_that_was_killed_between_two_renames_loses_neither_trace() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

@@ -346,6 +346,7 @@ impl Streams {
         if let Some(image) = inferred {
             let announced = &mut self.images[image as usize];
             (announced.number, announced.is_inferred) = (number, false);
+            (announced.parent, announced.time_ns, announced.forked) = (parent, time_ns, forked);
             self.numbered.insert(number, image);
         }
         let is_new = known.is_none();

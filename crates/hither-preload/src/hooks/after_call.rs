@@ -87,7 +87,11 @@ pub(super) fn record(
 fn followed(fd: i32, position: Position, length: u64) -> Position {
     match position {
         Position::At(_) => position,
-        Position::BeforeCurrent => files::advance(fd, length).map_or(position, Position::At),
+        // Not in the child of a `vfork`, whose numbers may stand for other files.
+        Position::BeforeCurrent if session::owns_descriptors() => {
+            files::advance(fd, length).map_or(position, Position::At)
+        }
+        Position::BeforeCurrent => position,
     }
 }
 

@@ -274,6 +274,7 @@ unsafe fn start_program(
             spawn(environment, &raw mut child)
         })
     };
+    lifecycle::were_all_shared();
     if result == 0 {
         // SAFETY: as the caller says.
         if let Some(pid) = unsafe { pid.as_mut() } {

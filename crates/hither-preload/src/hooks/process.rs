@@ -47,6 +47,7 @@ macro_rules! announced {
 
 announced!(vfork => about_to_vfork);
 announced!(clone => about_to_clone);
+announced!(_Fork => about_to_fork);
 
 fn or_missing(real: *mut c_void) -> *const c_void {
     extern "C" fn missing() -> c_int {
@@ -63,6 +64,12 @@ extern "C" fn about_to_vfork() -> *const c_void {
     lifecycle::makes_child_in_this_memory();
     lifecycle::all_shared();
     or_missing(real::VFORK.get())
+}
+
+/// Unlike `fork`, it calls no handlers.
+extern "C" fn about_to_fork() -> *const c_void {
+    lifecycle::all_shared();
+    or_missing(real::FORK.get())
 }
 
 /// A child may share the one and not the other, in any way.

@@ -47,6 +47,7 @@ const LOW: u64 = 1 << libc::SYS_read
     | 1 << libc::SYS_lseek
     | 1 << libc::SYS_readv
     | 1 << libc::SYS_writev
+    | 1 << libc::SYS_dup
     | 1 << libc::SYS_dup2
     | 1 << libc::SYS_sendfile
     | 1 << libc::SYS_clone
@@ -176,6 +177,7 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
                 lifecycle::descriptors_unshared();
             }
         }
+        libc::SYS_dup => lifecycle::shared(first as i32),
         libc::SYS_dup2 | libc::SYS_dup3 => {
             lifecycle::shared(first as i32);
             lifecycle::closed(second as i32);
@@ -198,7 +200,10 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
             libc::F_SETFL => lifecycle::flags_changed(first as i32),
             _ => {}
         },
-        libc::SYS_sendfile => lifecycle::position_unfollowed(second as i32),
+        libc::SYS_sendfile => {
+            lifecycle::position_unfollowed(first as i32);
+            lifecycle::position_unfollowed(second as i32);
+        }
         libc::SYS_splice | libc::SYS_copy_file_range => {
             lifecycle::position_unfollowed(first as i32);
             lifecycle::position_unfollowed(third as i32);

@@ -19,8 +19,8 @@ use crate::ui::Ui;
 #[command(after_help = "\
 A recording is written to a hidden folder beside its place, .NAME.partial-PID,
 and renamed at the end. If hither is killed, this folder stays. `recover` makes
-a trace of it that says where it is cut. What the program did in the last one or
-two seconds is missing; in a recording of hours it is a minute.
+a trace of it that says where it is cut. What the program did in the last second
+is missing, or in the last 64th of a long recording, at most a minute.
 
 Examples:
   hither recover                            what was to be trace.hither

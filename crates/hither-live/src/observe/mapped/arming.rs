@@ -190,7 +190,11 @@ impl Arming {
         }
         let opened = self.files.entry((pid, file));
         let opened = opened.or_insert_with(|| open_mapped(pid, file));
-        let opened = opened.as_ref().ok_or(PageCacheError::NotThis)?;
+        let Some(opened) = opened else {
+            // An unlinked file, or one that may not be opened: its pages stay mapped.
+            self.outcomes.entry(file).or_default().0 += pages.len();
+            return Err(PageCacheError::NotThis);
+        };
         if self.unmapper.is_none() {
             self.unmapper = PageUnmapper::new().ok();
         }

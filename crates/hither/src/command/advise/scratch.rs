@@ -85,13 +85,19 @@ fn clear(parent: &Path) -> Vec<Left> {
         let partial = hither_trace::recoverable(&trace);
         if trace.exists() {
             left.push(Left::Trace(trace));
-        } else if partial.is_empty() {
+        } else if partial.is_empty() && !has_partial(&folder) {
             // What cannot be removed is in nobody's way.
             let _ = fs::remove_dir_all(&folder);
         }
         left.extend(partial.into_iter().map(Left::Partial));
     }
     left
+}
+
+/// Whether a recording is being made or recovered in a folder.
+fn has_partial(folder: &Path) -> bool {
+    let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.any(|entry| entry.file_name().to_string_lossy().contains(".partial-"))
 }
 
 #[cfg(test)]
