@@ -104,8 +104,8 @@ pub(crate) fn made(fd: i32) {
 pub(crate) fn opened(fd: i32, at: i32, path: &CStr, flags: i32) {
     closed(fd);
     let session = files_session();
-    // Where reads may go unnoticed for a while, or are served from replicas, nobody knows positions.
-    // What is appended is at the end of the file, wherever that is.
+    // Where reads may go unnoticed for a while, or are served from replicas, nobody knows
+    // positions. What is appended is at the end of the file, wherever that is.
     let reports_all = session.is_some_and(|session| session.block_bits() == 0);
     let reports_all = reports_all && !replicas::may_serve();
     files::opened(fd, reports_all && flags & libc::O_APPEND == 0);

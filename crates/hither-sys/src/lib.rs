@@ -3,7 +3,7 @@
 //! Between a recorded program and the agent:
 //!
 //! - [`record`]: the wire format of an event;
-//! - [`ring`]: the single-producer, single-consumer queue that carries events, one a thread;
+//! - `ring`: the single-producer, single-consumer queue that carries events, one a thread;
 //! - [`session`]: the shared segment that holds the rings, as the agent sees it, and
 //!   [`program_session`]: the same segment as a recorded program sees it;
 //! - [`bind_requests`]: the other direction, memory policies that the agent asks programs to set;

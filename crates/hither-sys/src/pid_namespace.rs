@@ -55,7 +55,7 @@ impl PidNamespace {
         PidNamespace(bits & ((1 << NAMESPACE_BITS) - 1))
     }
 
-    /// [`NAMESPACE_BITS`] bits.
+    /// The low 20 bits of the inode number; 0 for the agent's own.
     pub fn bits(self) -> u32 {
         self.0
     }

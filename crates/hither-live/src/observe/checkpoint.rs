@@ -5,9 +5,9 @@ use hither_sys::session::{Lost, Session};
 use hither_trace::schema::Losses;
 use hither_trace::{Result, TableRows, Writer};
 
-use super::collect::Tables;
 use super::intern::{Definitions, Streams};
 use super::sites;
+use super::tables::Tables;
 
 /// The shortest time between two checkpoints that come by time. A killed agent loses the accesses
 /// of this time.

@@ -16,25 +16,23 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use hither_sys::page_cache::PageCacheError;
-use hither_sys::pid_namespace::PidNamespace;
 use hither_sys::process::{self, ancestors, monotonic_ns};
 use hither_sys::process_tree::Transferred;
 use hither_sys::record::{IN_KERNEL, Op, Record};
 use hither_sys::session::{Lost, RingInfo, Session};
-use hither_trace::schema::{
-    AccessRow, Cut, Losses, MemoryNode, Meta, ObjectRow, ProcessRow, RowOp, Seen, ThreadRow,
-};
+use hither_trace::schema::{AccessRow, Cut, Losses, MemoryNode, Meta, RowOp, Seen};
 use hither_trace::{Error, Kept, Writer};
 use rustc_hash::FxHashMap;
 
 use super::checkpoint::{self, Checkpoints};
 use super::cut::{self, TraceTables};
-use super::intern::{Definitions, Image, Numbers, Pid, Stream, Streams};
+use super::intern::{Definitions, Image, Pid, Streams};
 use super::mapped::{MappedTouches, Touch};
 use super::not_recorded::Execs;
-use super::order::{HOLD_NS, Horizon, ReorderWindow, Timed};
+use super::order::{HOLD_NS, Horizon, ReorderWindow};
 use super::running::running;
 use super::summary::RecordingSummary;
+use super::tables::{Event, Tables};
 use super::{machine, sites};
 use crate::symbolise::Symboliser;
 
@@ -46,26 +44,6 @@ const RECORDS_PER_DRAIN: usize = 2048;
 
 /// How often the rings of threads that died without reporting it are looked for.
 const REAP_PERIOD_NS: u64 = 100_000_000;
-
-/// An access on its way to the trace.
-#[derive(Debug)]
-struct Event {
-    time_ns: u64,
-    signature: u64,
-    object: u64,
-    offset: u64,
-    length: u64,
-    stream: u32,
-    node: u32,
-    op: RowOp,
-    in_kernel: bool,
-}
-
-impl Timed for Event {
-    fn key(&self) -> (u64, u32) {
-        (self.time_ns, self.stream)
-    }
-}
 
 /// What is known about a recording before it starts.
 #[derive(Debug)]
@@ -145,18 +123,6 @@ pub(crate) struct Collector {
     mappings: Vec<(u32, u64, u64)>,
     /// The first failure to write; nothing is written after it.
     failure: Option<Error>,
-}
-
-/// The numbers that rows use, in order of the rows.
-#[derive(Debug, Default)]
-pub(crate) struct Tables {
-    pub(crate) sites: Numbers<u64>,
-    pub(crate) objects: Numbers<u64>,
-    /// Time of the first and last access to each object.
-    seen_ns: Vec<(u64, u64)>,
-    /// Indices of program images.
-    processes: Numbers<u32>,
-    threads: Numbers<Stream>,
 }
 
 /// The result of a recording.
@@ -634,91 +600,6 @@ pub(crate) struct Unfinished {
     pub(crate) source: Error,
     /// The folder that it can be recovered from.
     pub(crate) left: Option<PathBuf>,
-}
-
-impl Tables {
-    fn row(&mut self, event: &Event, streams: &Streams, start_ns: u64) -> AccessRow {
-        let time_ns = event.time_ns.saturating_sub(start_ns);
-        let stream = streams.stream(event.stream);
-        let object = self.objects.number(event.object);
-        match self.seen_ns.get_mut(object as usize) {
-            Some((first_ns, last_ns)) => {
-                *first_ns = time_ns.min(*first_ns);
-                *last_ns = time_ns.max(*last_ns);
-            }
-            None => self.seen_ns.push((time_ns, time_ns)),
-        }
-        AccessRow {
-            time_ns,
-            process: self.processes.number(stream.image),
-            thread: self.threads.number(stream),
-            node: event.node,
-            site: self.sites.number(event.signature),
-            object,
-            op: event.op,
-            in_kernel: event.in_kernel,
-            offset: event.offset,
-            length: event.length,
-            count: 1,
-        }
-    }
-
-    /// A row of the objects.
-    pub(crate) fn object_row(&self, number: u32, definitions: &Definitions) -> ObjectRow {
-        let (first_seen_ns, last_seen_ns) = self.seen_ns[number as usize];
-        let row = ObjectRow {
-            first_seen_ns,
-            last_seen_ns,
-            ..ObjectRow::default()
-        };
-        match definitions.object(self.objects.keys()[number as usize]) {
-            Some(file) => ObjectRow {
-                path: file.path.clone(),
-                device: file.device,
-                inode: file.inode,
-                size: file.size,
-                ..row
-            },
-            None => row,
-        }
-    }
-
-    /// The rows of the processes from number `first` on.
-    pub(crate) fn process_rows(&self, streams: &Streams, first: usize) -> Vec<ProcessRow> {
-        let mut namespaces = Numbers::default();
-        namespaces.number(PidNamespace::OWN);
-        let row = |(process, &image): (u32, &u32)| {
-            let image = &streams.images()[image as usize];
-            let args = image.args.strip_suffix(b"\0").unwrap_or(&image.args);
-            let args = args
-                .split(|&byte| byte == 0)
-                .map(|arg| String::from_utf8_lossy(arg).into_owned());
-            ProcessRow {
-                process,
-                pid: image.pid.pid,
-                parent_pid: image.parent,
-                pid_namespace: namespaces.number(image.pid.namespace),
-                exe: String::from_utf8_lossy(&image.exe).into_owned(),
-                command: args.collect(),
-            }
-        };
-        // Those before count too: namespaces are numbered in the order of their processes.
-        let rows = (0..).zip(self.processes.keys()).map(row);
-        rows.skip(first).collect()
-    }
-
-    /// The rows of the threads from number `first` on.
-    pub(crate) fn thread_rows(&mut self, first: usize) -> Vec<ThreadRow> {
-        let Tables {
-            threads, processes, ..
-        } = self;
-        let row = |(thread, stream): (u32, &Stream)| ThreadRow {
-            thread,
-            process: processes.number(stream.image),
-            tid: stream.tid,
-        };
-        (0..).zip(threads.keys()).skip(first).map(row).collect()
-    }
 }
 
 /// When an access was; 0 of other records, which need no order.

@@ -20,6 +20,7 @@ pub mod record;
 mod running;
 pub(crate) mod sites;
 mod summary;
+mod tables;
 
 pub use cut::{CutRecording, Recovered, recover};
 pub(crate) use intern::{Definitions, Numbers, Pid, Streams};

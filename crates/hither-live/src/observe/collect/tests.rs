@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
+use hither_sys::pid_namespace::PidNamespace;
 use hither_sys::program_session::{Producer, ProgramSession, Pushed};
 use hither_sys::session::SessionOptions;
 use hither_trace::{LoadOptions, Trace};

@@ -23,12 +23,8 @@ use hither_trace::schema::Touches;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use arming::Arming;
-use pattern::{Pattern, WatchedFile};
+use pattern::{FOLIO_BYTES_MAX, Pattern, WatchedFile};
 use spaces::Spaces;
-
-/// A folio has at most so many bytes. A fault maps no more than it, so that the watched pages
-/// around a fault may have been mapped by it.
-const FOLIO_BYTES_MAX: u64 = 2 << 20;
 
 /// A part of a file that was touched.
 #[derive(Clone, Debug, PartialEq, Eq)]

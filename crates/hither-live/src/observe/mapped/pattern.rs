@@ -16,8 +16,11 @@ use std::ops::Range;
 use hither_sys::record::mix;
 use rustc_hash::FxHashMap;
 
-use super::FOLIO_BYTES_MAX;
 use super::arming::page_bytes;
+
+/// A folio has at most so many bytes. A fault maps no more than it, so that the watched pages
+/// around a fault may have been mapped by it.
+pub(super) const FOLIO_BYTES_MAX: u64 = 2 << 20;
 
 /// What the kernel maps around a fault by default (`fault_around_bytes`), aligned.
 const WINDOW_BYTES: u64 = 64 << 10;
