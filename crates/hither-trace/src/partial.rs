@@ -103,8 +103,6 @@ impl PartialTrace {
                     self.highest = kept.highest;
                     return Ok(kept);
                 }
-                // It may be readable another time.
-                Err(error @ Error::Io { .. }) => return Err(error),
                 Err(_) => self.row_groups.truncate(table.row_groups_read()),
             }
         }
