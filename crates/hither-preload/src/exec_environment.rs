@@ -35,15 +35,13 @@ pub(crate) fn remember() {
         // SAFETY: getenv returned a C string, or null.
         (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
     });
-    let parts = |(name, value): (&CStr, &CStr)| -> [usize; 3] {
-        [name.to_bytes().len(), 1, value.to_bytes_with_nul().len()]
-    };
-    let known = || {
-        OURS.iter()
-            .zip(&values)
-            .filter_map(|(name, value)| Some((*name, (*value)?)))
-    };
-    let bytes = known().flat_map(parts).sum();
+    let lengths = OURS.iter().zip(&values).map(|(name, value)| {
+        // The name, "=", and the value with its NUL.
+        value.map_or(0, |value| {
+            name.to_bytes().len() + 1 + value.count_bytes() + 1
+        })
+    });
+    let bytes = lengths.sum();
     let Ok(mut at) = syscalls::map(bytes, None) else {
         return;
     };

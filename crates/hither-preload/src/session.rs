@@ -123,7 +123,7 @@ pub(crate) fn owns_descriptors() -> bool {
 /// Whether this is the process that the memory belongs to. The kernel is asked only after a call
 /// that makes a child which shares it.
 #[inline]
-fn owns_memory() -> bool {
+pub(crate) fn owns_memory() -> bool {
     !MADE_CHILD.get() || ask_who_owns_memory()
 }
 

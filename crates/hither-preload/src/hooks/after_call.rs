@@ -88,7 +88,7 @@ fn followed(fd: i32, position: Position, length: u64) -> Position {
     match position {
         Position::At(_) => position,
         // Not in the child of a `vfork`, whose numbers may stand for other files.
-        Position::BeforeCurrent if session::owns_descriptors() => {
+        Position::BeforeCurrent if session::owns_memory() => {
             files::advance(fd, length).map_or(position, Position::At)
         }
         Position::BeforeCurrent => position,
