@@ -19,7 +19,6 @@ EVIL = (
     "<img src=x onerror=\"document.title='owned'\">\n'&</script><script>document.title='owned'<!--"
 )
 
-
 # Scans a file in three ways that share their innermost frames.
 READER = """#include <fcntl.h>
 #include <unistd.h>

@@ -27,6 +27,7 @@ CHROMIUM = shutil.which("chromium")
 if not CHROMIUM:
     sys.exit(print("skipped: no chromium"))
 
+
 def numbers(lab, page, trace):
     """What is on the page, word by word, against what the other commands print."""
     stats = lab.json("stat", trace)["stats"]
