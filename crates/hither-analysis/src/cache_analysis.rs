@@ -17,6 +17,7 @@ use serde::Serialize;
 use crate::Result;
 use crate::advice::{AdviceInput, CacheAdvice, Doubt, Recommendation, SEGMENTS, SecondPass};
 use crate::coverage::{self, Coverage, share};
+use crate::expected::{ExpectedReads, RunModel};
 use crate::format::{bytes, counted, percent, shortened};
 use crate::placement;
 use crate::progress::Progress;
@@ -42,12 +43,15 @@ pub struct CacheAnalysis {
 impl CacheAnalysis {
     /// Simulates every policy at every size and counts the statistics of the trace. `asked_sizes`
     /// says whether the user named the sizes. `profile` is the file of what is known of call sites.
+    /// `run_model` is asked what a run would read, if a policy is advised in the memory that the
+    /// program had.
     pub fn of(
         trace: &Trace,
         policies: Vec<Spec>,
         sizes: Vec<(Size, u32)>,
         asked_sizes: bool,
         profile: Option<&Path>,
+        run_model: RunModel,
         progress: &dyn Progress,
     ) -> Result<CacheAnalysis> {
         let known = simulate::load_profile(trace, profile)?;
@@ -74,10 +78,19 @@ impl CacheAnalysis {
             doubts: trace_limitations(trace),
         };
         let second = second_pass(trace, &input, &known, progress)?;
-        let advice = match Coverage::of(trace).and_then(|coverage| coverage.no_verdict()) {
+        let mut advice = match Coverage::of(trace).and_then(|coverage| coverage.no_verdict()) {
             Some(sentence) => CacheAdvice::unknown(sentence),
             None => input.advice(&second),
         };
+        if let (Recommendation::Policy, Some(here), Some(candidate)) =
+            (advice.change, input.here, input.candidate())
+        {
+            let _spinner = progress.begin("simulating a run", None);
+            let here_bytes = here * input.block_bytes;
+            advice.expected = run_model(trace, candidate.spec(), here_bytes)?;
+            let expected = advice.expected.iter();
+            advice.sentences.extend(expected.map(ExpectedReads::sentence));
+        }
         let sites = call_sites(trace, &stats, &policies, &outcomes);
         Ok(CacheAnalysis {
             policies,

@@ -11,6 +11,7 @@ pub mod cache_analysis;
 pub mod coverage;
 pub mod curve;
 mod error;
+pub mod expected;
 pub mod file;
 pub mod format;
 pub mod free_memory;

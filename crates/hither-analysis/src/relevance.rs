@@ -25,7 +25,9 @@ pub struct Relevance {
     pub memory_bytes: u64,
     /// Whether that is the limit of a cgroup.
     pub limited: bool,
-    /// Whether the files fit into that memory.
+    /// What of it was left for pages of files, as far as the trace says.
+    pub left_bytes: u64,
+    /// Whether the files fit into what was left.
     pub fit: bool,
     /// Bytes that the kernel fetched from storage. `None`: it did not say.
     pub storage_bytes: Option<u64>,
@@ -42,21 +44,23 @@ impl Relevance {
             return None;
         }
         let memory_bytes = seen.memory_limit_bytes.unwrap_or(meta.machine.memory_bytes);
+        let left_bytes = seen.memory_left_bytes.unwrap_or(memory_bytes);
         let files_bytes = trace.blocks_of_all() * u64::from(trace.options().block_bytes);
         Some(Relevance {
             files_bytes,
             memory_bytes,
             limited: seen.memory_limit_bytes.is_some(),
-            fit: files_bytes <= memory_bytes,
+            left_bytes,
+            fit: files_bytes <= left_bytes,
             storage_bytes: seen.storage_bytes,
         })
     }
 
-    /// The size of a cache of all this memory, in bytes, if the files do not fit and `hither run`
+    /// The size of a cache of all that was left, in bytes, if the files do not fit and `hither run`
     /// can steer it.
     pub fn size_bytes(&self) -> Option<u64> {
-        let is_size = !self.fit && self.memory_bytes >= STEERABLE_MIN_BYTES;
-        is_size.then_some(self.memory_bytes)
+        let is_size = !self.fit && self.left_bytes >= STEERABLE_MIN_BYTES;
+        is_size.then_some(self.left_bytes)
     }
 
     /// Whether it matters, in words.
@@ -66,10 +70,15 @@ impl Relevance {
             true => format!("the {} of its memory cgroup", bytes(self.memory_bytes)),
             false => format!("the machine's {} of memory", bytes(self.memory_bytes)),
         };
+        let left = bytes(self.left_bytes);
+        let memory = match self.left_bytes < self.memory_bytes {
+            true => format!("the {left} that the program itself left of {memory}"),
+            false => memory,
+        };
         if !self.fit {
             return format!("It matters here: {files} of files do not fit into {memory}.");
         }
-        let much = (2 * self.files_bytes).max(self.memory_bytes / MEMORY_DIVISOR);
+        let much = (2 * self.files_bytes).max(self.left_bytes / MEMORY_DIVISOR);
         match self.storage_bytes {
             Some(read) if read > much => format!(
                 "It may matter here: {files} of files would fit into {memory}, yet {} were read \
@@ -101,6 +110,7 @@ mod tests {
             files_bytes: 95 * MIB,
             memory_bytes: 1024 * MIB,
             limited: false,
+            left_bytes: 1024 * MIB,
             fit: true,
             storage_bytes: Some(92 * MIB),
         };
@@ -111,10 +121,17 @@ mod tests {
         here.storage_bytes = Some(800 * MIB);
         assert!(here.sentence().starts_with("It may matter here"));
         (here.fit, here.memory_bytes, here.limited) = (false, 64 * MIB, true);
+        here.left_bytes = 64 * MIB;
+        let said = here.sentence();
         assert!(
-            here.sentence()
-                .ends_with("the 64.00 MiB of its memory cgroup.")
+            said.ends_with("the 64.00 MiB of its memory cgroup."),
+            "{said}"
         );
         assert_eq!(here.size_bytes(), Some(64 * MIB));
+        here.left_bytes = 40 * MIB;
+        let said = here.sentence();
+        let left = "the 40.00 MiB that the program itself left of the 64.00 MiB";
+        assert!(said.contains(left), "{said}");
+        assert_eq!(here.size_bytes(), Some(40 * MIB));
     }
 }

@@ -228,6 +228,9 @@ pub struct Seen {
     pub touches: Option<Touches>,
     /// The limit of the recorder's memory cgroup. `None`: the machine's memory is the limit.
     pub memory_limit_bytes: Option<u64>,
+    /// What the programs in that cgroup left of it for pages of files: the median over the
+    /// recording. `None`: there is no limit, or the recording does not say.
+    pub memory_left_bytes: Option<u64>,
 }
 
 /// How the touches of mapped files were recorded.

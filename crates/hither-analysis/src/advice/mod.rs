@@ -16,6 +16,7 @@ use hither_core::registry::Needs;
 use hither_sim::{CacheConfiguration, CacheOutcome};
 use serde::Serialize;
 
+use crate::expected::ExpectedReads;
 use crate::format::{bytes, count, counted, percent, points, policy};
 use crate::run_plan::RunPlan;
 use confidence::{Claim, GAIN_MIN_HIT_RATIO};
@@ -90,6 +91,9 @@ pub struct CacheAdvice {
     pub alternatives: Vec<Change>,
     /// The gain of the same policy at slightly different sizes and sampling periods.
     pub variants: Vec<Change>,
+    /// What a run with that policy would have read, if it is advised in the memory that the program
+    /// had.
+    pub expected: Option<ExpectedReads>,
     /// How sure it is. `None`: nothing was simulated.
     pub confidence: Option<Confidence>,
     /// The advice in words.
@@ -169,6 +173,10 @@ pub(crate) struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
+    pub(crate) fn spec(&self) -> &Spec {
+        self.spec
+    }
+
     fn gain(&self) -> f64 {
         self.outcome.hit_ratio - self.lru.hit_ratio
     }
@@ -532,6 +540,7 @@ impl<'a> AdviceInput<'a> {
             gain_max,
             alternatives: others,
             variants: variants.collect(),
+            expected: None,
             confidence: None,
             sentences,
         };
@@ -624,6 +633,7 @@ impl<'a> AdviceInput<'a> {
             gain_max,
             alternatives: others,
             variants: Vec::new(),
+            expected: None,
             confidence: None,
             sentences,
         };
@@ -741,6 +751,7 @@ fn no_change(sentence: String) -> CacheAdvice {
         gain_max: 0.0,
         alternatives: Vec::new(),
         variants: Vec::new(),
+        expected: None,
         confidence: None,
         sentences: vec![sentence],
     }

@@ -3,6 +3,7 @@
 use hither_core::Spec;
 use hither_sim::Size;
 
+use crate::expected::RunModel;
 use crate::placement::PlacementSetup;
 
 /// What a report simulates on its traces.
@@ -19,4 +20,6 @@ pub struct ReportRequest {
     pub points: Option<usize>,
     /// The placements to simulate.
     pub placing: PlacementSetup,
+    /// Says what a run would read.
+    pub run_model: RunModel,
 }

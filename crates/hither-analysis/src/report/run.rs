@@ -171,8 +171,15 @@ impl RunReport {
         let (placing, node_sizes) = (&request.placing, &request.sizes);
         let placed = PlacementAnalysis::of(trace, placing, node_sizes, MOVES_MAX, progress)?;
         let asked_sizes = !request.sizes.is_empty();
-        let verdict =
-            CacheAnalysis::of(trace, policies, sizes.to_vec(), asked_sizes, None, progress)?;
+        let verdict = CacheAnalysis::of(
+            trace,
+            policies,
+            sizes.to_vec(),
+            asked_sizes,
+            None,
+            request.run_model,
+            progress,
+        )?;
         let curves = curves(trace, &verdict, request.points, progress)?;
         let cells = PICTURE_CELLS_MAX / page_share;
         let activity = Activity::of(trace, &verdict.stats, &verdict.policies, cells, progress)?;

@@ -28,6 +28,7 @@ use super::checkpoint::{self, Checkpoints};
 use super::cut::{self, TraceTables};
 use super::intern::{Definitions, Image, Pid, Streams};
 use super::mapped::{MappedTouches, Touch};
+use super::memory_left::MemoryLeft;
 use super::not_recorded::Execs;
 use super::order::{HOLD_NS, Horizon, ReorderWindow};
 use super::running::running;
@@ -52,8 +53,7 @@ pub(crate) struct Start {
     pub(crate) wall: SystemTime,
     pub(crate) time_ns: u64,
     nodes: Vec<MemoryNode>,
-    /// The limit of its memory cgroup.
-    memory_limit_bytes: Option<u64>,
+    memory_left: MemoryLeft,
     /// The processes above the recorder.
     ancestors: Vec<u32>,
 }
@@ -65,7 +65,7 @@ impl Start {
             wall: SystemTime::now(),
             time_ns: monotonic_ns(),
             nodes: machine::nodes(),
-            memory_limit_bytes: machine::memory_limit_bytes(),
+            memory_left: MemoryLeft::here(),
             ancestors: ancestors(),
         }
     }
@@ -89,7 +89,8 @@ impl Start {
             machine: machine::machine(),
             nodes: self.nodes.clone(),
             seen: Some(Seen {
-                memory_limit_bytes: self.memory_limit_bytes,
+                memory_limit_bytes: self.memory_left.limit_bytes(),
+                memory_left_bytes: self.memory_left.median_bytes(),
                 ..Seen::default()
             }),
             ..Meta::default()
@@ -209,6 +210,7 @@ impl Collector {
                 reaped_ns = drained_ns;
             }
             if !is_behind {
+                self.start.memory_left.sample(drained_ns);
                 records += self.touches(drained_ns);
             }
             let last = ended && !is_behind;
@@ -543,7 +545,8 @@ impl Collector {
             mapped_files: mapped.len() as u64,
             mapped_bytes: mapped.into_iter().fold(0, u64::saturating_add),
             touches: self.touches.as_ref().map(MappedTouches::summary),
-            memory_limit_bytes: self.start.memory_limit_bytes,
+            memory_limit_bytes: self.start.memory_left.limit_bytes(),
+            memory_left_bytes: self.start.memory_left.median_bytes(),
         }
     }
 

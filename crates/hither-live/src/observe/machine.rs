@@ -4,7 +4,6 @@
 use std::fs;
 use std::path::Path;
 
-use hither_sys::cgroup::MemoryGroup;
 use hither_sys::machine::{Machine as _, ThisMachine, kib_field, parse_list};
 use hither_trace::schema::{Machine, MemoryNode};
 
@@ -27,11 +26,6 @@ pub(crate) fn machine() -> Machine {
         page_bytes: page_bytes(&fs::read("/proc/self/auxv").unwrap_or_default()),
         memory_bytes: kib_field(&text("/proc/meminfo"), "MemTotal:"),
     }
-}
-
-/// The limit of this process's memory cgroup, if it has one.
-pub(crate) fn memory_limit_bytes() -> Option<u64> {
-    MemoryGroup::of_this_process().ok()??.limit_bytes()
 }
 
 /// The memory nodes in order of their numbers.

@@ -13,6 +13,7 @@ mod cut;
 mod intern;
 mod machine;
 mod mapped;
+mod memory_left;
 mod not_recorded;
 mod order;
 mod perf_maps;

@@ -3,10 +3,12 @@
 //!
 //! `run` sets the mechanism up. `controller` takes what programs read and write, asks the policy,
 //! and decides which ranges to drop. It touches no file and no clock: equal inputs give equal
-//! decisions, so a log can be replayed. `event` has the inputs and the decisions.
+//! decisions, so a log can be replayed, and a trace too: `expected` says what a run would read.
+//! `event` has the inputs and the decisions.
 
 mod controller;
 mod event;
+mod expected;
 pub(crate) mod run;
 #[cfg(test)]
 mod tests;
@@ -18,6 +20,7 @@ use crate::decision_log::{self, Mismatch};
 use crate::error::Result;
 
 pub use controller::{PageCacheSummary, ReadStats, SiteStats};
+pub use expected::{ExpectedReads, expected_reads};
 pub use run::{
     BUDGET_MIN_BYTES, Budget, FileStats, MappedError, PageCacheOptions, PageCacheReport,
 };

@@ -15,6 +15,7 @@ use hither_sys::page_cache::PageCache;
 
 pub(crate) use self::actuator::PageCacheActuator;
 pub use self::mapped::MappedError;
+pub(super) use self::options::steered_bytes;
 pub use self::options::{BUDGET_MIN_BYTES, Budget, PageCacheOptions};
 pub use self::report::{FileStats, PageCacheReport};
 use super::controller::{BLOCK_BYTES, LoggedSiteProfile, PageCacheConfig};

@@ -25,6 +25,7 @@ use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::PlacementArgs;
 use super::options::recording::{RecordingArgs, record};
 use super::options::{CacheArgs, LoadArgs, ProfileArgs};
+use super::run_model::run_model;
 use super::subcommand::Subcommand;
 use crate::exit;
 use crate::output;
@@ -156,7 +157,8 @@ impl Advise {
         let sizes = sizes_to_advise_on(self.caches.sizes_as_written(), &trace)?;
         let asked = self.caches.names_sizes();
         let learnt = self.profile.path.as_deref();
-        let verdict = CacheAnalysis::of(&trace, policies, sizes, asked, learnt, ui)?;
+        let verdict = 
+            CacheAnalysis::of(&trace, policies, sizes, asked, learnt, run_model, ui)?;
         let stats = &verdict.stats;
         let block_bytes = u64::from(trace.options().block_bytes);
         let said = verdict.advice.sentences.iter().chain(placed.sentences());

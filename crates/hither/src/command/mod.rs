@@ -16,6 +16,7 @@ mod record;
 mod recover;
 mod report;
 mod run;
+mod run_model;
 mod sim;
 mod stat;
 mod subcommand;

@@ -10,6 +10,7 @@ use hither_analysis::report::{Report, ReportRequest};
 use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::PlacementArgs;
 use super::options::{CacheArgs, LoadArgs};
+use super::run_model::run_model;
 use super::subcommand::Subcommand;
 use crate::exit::Usage;
 use crate::output;
@@ -94,6 +95,7 @@ impl Subcommand for ReportCommand {
             sizes: self.caches.sizes_as_written().to_vec(),
             points: self.points.map(usize::from),
             placing: self.placing.chosen()?,
+            run_model,
         };
         let load = |path: &PathBuf| self.loading.load(path, ui);
         let report = Report::of_traces(&self.traces, load, &request, ui)?;

@@ -11,7 +11,9 @@
 //!   ratio says how far the kernel's cache is from LRU.
 //! - With steering, what LRU reads again times that ratio, and what is new, would have been read
 //!   without it. Once more than that has been read, by 1/32 of all that was read so far and by a
-//!   sixteenth of the budget, steering stops.
+//!   sixteenth of the budget, steering stops. What a call reads is counted while it is under way,
+//!   and reported when it returns, so what had been read at one count is held against what was
+//!   reported at the next. (DuckDB reads 32 MB by one call, in 76 ms.)
 //! - Programs that read much more than LRU misses, with steering or without, read what is not in
 //!   the model, such as what no hook has seen. Then nobody knows what steering saves.
 
@@ -96,13 +98,14 @@ impl StorageAccount {
             return false;
         }
         self.doubtful |= self.read_of_missed() > RATIO_MAX;
+        let read_before = self.steered_read;
         self.steered_read += bytes;
         self.steered_missed += missed.all();
         let ratio = self.ratio(budget_bytes);
         let (new, again) = (missed.new as f64, missed.again as f64);
         self.expected += (new * ratio.max(1.0) + again * ratio) as u64;
         let bearable = (self.read / LOSS_READ_DIVISOR).max(budget_bytes / EVIDENCE_BUDGET_DIVISOR);
-        !self.distrusted && self.steered_read > self.expected + bearable
+        !self.distrusted && read_before > self.expected + bearable
     }
 
     /// The programs use a file whose reads are not counted: the count says nothing from now on.
@@ -175,8 +178,9 @@ mod tests {
         // As much as without steering, then a little more, then too much.
         assert!(!step(&mut account, 100, 75, true));
         assert!(!step(&mut account, 100, 85, true));
-        assert!(step(&mut account, 100, 80, true), "15 MiB too much");
+        assert!(!step(&mut account, 100, 80, true), "15 MiB too much");
         assert_eq!(account.steered(), (270 * MIB, 255 * MIB));
+        assert!(account.read(0, BUDGET, true), "nor were they reported since");
     }
 
     #[test]
@@ -186,7 +190,17 @@ mod tests {
         assert!(!step(&mut account, 1000, 500, true));
         assert!(!step(&mut account, 1000, 1500, true), "as expected in all");
         assert!(!step(&mut account, 0, 80, true), "of 3120");
-        assert!(step(&mut account, 0, 20, true), "100 of 3150");
+        assert!(!step(&mut account, 0, 20, true));
+        assert!(account.read(0, BUDGET, true), "100 of 3150");
+    }
+
+    #[test]
+    fn a_call_under_way_is_reported_when_it_returns() {
+        let mut account = StorageAccount::default();
+        assert!(!step(&mut account, 200, 200, false));
+        assert!(!step(&mut account, 0, 60, true));
+        assert!(!step(&mut account, 60, 0, true), "it has returned");
+        assert!(!account.read(0, BUDGET, true));
     }
 
     #[test]

@@ -54,14 +54,7 @@ impl Budget {
         matches!(self, Budget::Given(_))
     }
 
-    /// The sizes now. Of a cgroup's memory a reserve of at least an eighth is left for pages on
-    /// their way in: readahead, and what is read until the agent has seen it and dropped something.
-    /// The kernel reclaims 32 folios at a time, which is 64 MiB where they are large, so a slight
-    /// excess costs much. With a readahead of 8 MiB, a loop over 512 MiB in a group of 256 MiB read
-    /// 2000 MiB in six passes with budgets of 208 to 240 MiB, and 3066 MiB with 248 MiB. Scans of
-    /// 390 MiB by sqlite in a group of 195 MiB exceeded a budget of 150 MiB by up to 32 MiB; with
-    /// 170 MiB the kernel reclaimed 1 GiB of what the policy kept (2026-11, while other programs
-    /// used both CPUs).
+    /// The sizes now, with at least this reserve where a cgroup leaves the memory.
     pub(super) fn sizes(&self, reserve_bytes: u64) -> CacheSizes {
         let (bytes, alone_bytes) = match self {
             Budget::Given(bytes) | Budget::Available(bytes) => (*bytes, *bytes),
@@ -72,8 +65,8 @@ impl Budget {
             } => {
                 let own = program_cached_bytes().min(*cached_before);
                 let alone = group.file_bytes().unwrap_or(0).saturating_sub(own);
-                let reserve = reserve_bytes.max(alone / 8).min(alone / 2);
-                (at_most.unwrap_or(u64::MAX).min(alone - reserve), alone)
+                let steered = steered_bytes(alone, reserve_bytes);
+                (at_most.unwrap_or(u64::MAX).min(steered), alone)
             }
         };
         CacheSizes {
@@ -81,6 +74,19 @@ impl Budget {
             alone_bytes: alone_bytes.max(BUDGET_MIN_BYTES),
         }
     }
+}
+
+/// What a policy gets of the memory that is left for files. A reserve of at least an eighth is for
+/// pages on their way in: readahead, and what is read until the agent has seen it and dropped
+/// something.
+///
+/// The kernel reclaims 32 folios at a time, which is 64 MiB where they are large, so a slight excess
+/// costs much. With a readahead of 8 MiB, a loop over 512 MiB in a group of 256 MiB read 2000 MiB in
+/// six passes with budgets of 208 to 240 MiB, and 3066 MiB with 248 MiB. Scans of 390 MiB by sqlite
+/// in a group of 195 MiB exceeded a budget of 150 MiB by up to 32 MiB; with 170 MiB the kernel
+/// reclaimed 1 GiB of what the policy kept (2026-11, while other programs used both CPUs).
+pub(in super::super) fn steered_bytes(alone_bytes: u64, reserve_bytes: u64) -> u64 {
+    alone_bytes - reserve_bytes.max(alone_bytes / 8).min(alone_bytes / 2)
 }
 
 /// The options of the mechanism.
