@@ -89,7 +89,9 @@ impl CacheAnalysis {
             let here_bytes = here * input.block_bytes;
             advice.expected = run_model(trace, candidate.spec(), here_bytes)?;
             let expected = advice.expected.iter();
-            advice.sentences.extend(expected.map(ExpectedReads::sentence));
+            advice
+                .sentences
+                .extend(expected.map(ExpectedReads::sentence));
         }
         let sites = call_sites(trace, &stats, &policies, &outcomes);
         Ok(CacheAnalysis {

@@ -31,6 +31,8 @@ const NAMED_PROGRAMS_MAX: usize = 3;
 pub struct Coverage {
     /// Of files, by recorded calls.
     pub recorded_bytes: u64,
+    /// Those of them that bypassed the page cache (`O_DIRECT`).
+    pub direct_bytes: u64,
     /// By calls that the recorder did not see, as far as the kernel counted. `None`: it did not.
     pub unseen_bytes: Option<u64>,
     /// Moved by accesses that were lost. Those of them that were reads are in `unseen_bytes` too.
@@ -45,8 +47,11 @@ pub struct Coverage {
     pub touches: Option<Touches>,
     /// Processes that went on, unrecorded, when the program had ended.
     pub left_running: u64,
-    /// Processes that set up an io_uring: reads by it are in no figure.
+    /// Processes that set up an io_uring: reads by it are in no record.
     pub io_uring_processes: u64,
+    /// What storage delivered beyond all that was recorded, not seen or mapped, if a process has an
+    /// io_uring: at least so much is likely to have been read by it.
+    pub io_uring_bytes: u64,
     /// The recorded share of what was read by calls and, taken once, of what was mapped: from 0 to
     /// 1.
     pub share: f64,
@@ -93,10 +98,15 @@ impl Coverage {
             true => 0,
             false => seen.mapped_bytes,
         };
-        let all = seen.recorded_bytes.saturating_add(unseen);
-        let all = all.saturating_add(mapped);
+        let known = seen.recorded_bytes.saturating_add(unseen);
+        let io_uring = match (seen.io_uring_processes, seen.storage_bytes) {
+            (1.., Some(read)) => read.saturating_sub(known.saturating_add(seen.mapped_bytes)),
+            _ => 0,
+        };
+        let all = known.saturating_add(mapped).saturating_add(io_uring);
         Coverage {
             recorded_bytes: seen.recorded_bytes,
+            direct_bytes: seen.direct_bytes,
             unseen_bytes: seen.unseen_bytes.map(|_| unseen),
             lost_bytes: losses.dropped_bytes,
             mapped_bytes: seen.mapped_bytes,
@@ -105,6 +115,7 @@ impl Coverage {
             touches: seen.touches,
             left_running: seen.left_running,
             io_uring_processes: seen.io_uring_processes,
+            io_uring_bytes: io_uring,
             share: match all {
                 0 => 1.0,
                 all => seen.recorded_bytes as f64 / all as f64,
@@ -144,6 +155,12 @@ impl Coverage {
         let mut recorded = bytes(self.recorded_bytes) + " that the program read of files";
         if self.cut.is_some() {
             recorded += " until then";
+        }
+        if self.direct_share() > MENTIONED_MIN_SHARE {
+            recorded += &format!(
+                " ({} of it past the page cache, by O_DIRECT)",
+                bytes(self.direct_bytes)
+            );
         }
         if self.maps_are_reads && self.mapped_bytes > 0 {
             recorded += &format!(
@@ -247,8 +264,15 @@ impl Coverage {
             hidden.push(format!("lost accesses, which moved {lost}"));
         }
         if self.io_uring_processes > 0 {
+            let much = match matters(self.io_uring_bytes) {
+                true => format!(
+                    ", about {} by what storage delivered",
+                    bytes(self.io_uring_bytes)
+                ),
+                false => String::new(),
+            };
             hidden.push(format!(
-                "what {} may have read by io_uring",
+                "what {} may have read by io_uring{much}",
                 counted(self.io_uring_processes, "process")
             ));
         }
@@ -261,8 +285,23 @@ impl Coverage {
         hidden
     }
 
-    /// That there is no verdict, and what to do, if most may not have been seen.
+    /// The share of the recorded bytes that bypassed the page cache.
+    fn direct_share(&self) -> f64 {
+        self.direct_bytes as f64 / self.recorded_bytes.max(1) as f64
+    }
+
+    /// That there is no verdict, and what to do, if most may not have been seen, or bypasses the
+    /// page cache.
     pub(crate) fn no_verdict(&self) -> Option<String> {
+        if self.direct_share() >= BLIND_MIN_SHARE {
+            return Some(format!(
+                "No verdict: of the {} that the program read of files, {} bypass the page cache \
+                 (O_DIRECT). The program caches for itself; `hither sim` says what caches of other \
+                 sizes and policies would serve.",
+                bytes(self.recorded_bytes),
+                bytes(self.direct_bytes)
+            ));
+        }
         let is_open = self.has_unbounded() || self.cut.is_some();
         let nothing_known = self.recorded_bytes == 0 && is_open;
         if 1.0 - self.share < BLIND_MIN_SHARE && !nothing_known {
@@ -312,6 +351,12 @@ impl Coverage {
             return Some(format!(
                 "{} may have read by io_uring, which is not recorded",
                 counted(self.io_uring_processes, "process")
+            ));
+        }
+        if self.direct_share() >= DOUBT_MIN_SHARE {
+            return Some(format!(
+                "{} of what the program read bypassed the page cache (O_DIRECT)",
+                percent(self.direct_share())
             ));
         }
         if let Some(touches) = self.touches
@@ -441,6 +486,50 @@ mod tests {
             told.contains("strace") && !told.contains("--maps"),
             "{told}"
         );
+    }
+
+    #[test]
+    fn what_bypasses_the_page_cache_is_not_for_it_to_cache() {
+        let mut seen = Seen {
+            recorded_bytes: 100 << 20,
+            direct_bytes: 20 << 20,
+            unseen_bytes: Some(0),
+            ..Seen::default()
+        };
+        let of = |seen: &Seen| Coverage::of_recording(seen, &Losses::default(), 1, false);
+        let some = of(&seen);
+        let words = "(20.00 MiB of it past the page cache, by O_DIRECT)";
+        assert!(some.words().contains(words), "{}", some.words());
+        assert!(
+            some.doubt()
+                .is_some_and(|doubt| doubt.starts_with("20.0 %"))
+        );
+        assert_eq!(some.no_verdict(), None);
+        seen.direct_bytes = 60 << 20;
+        let told = of(&seen).no_verdict().expect("no verdict");
+        assert!(told.contains("60.00 MiB bypass the page cache"), "{told}");
+    }
+
+    #[test]
+    fn what_storage_delivered_beside_the_records_was_read_by_io_uring() {
+        let mut seen = Seen {
+            recorded_bytes: 10 << 20,
+            unseen_bytes: Some(0),
+            mapped_bytes: 2 << 20,
+            mapped_files: 1,
+            storage_bytes: Some(512 << 20),
+            ..Seen::default()
+        };
+        let of = |seen: &Seen| Coverage::of_recording(seen, &Losses::default(), 1, false);
+        assert_eq!(of(&seen).io_uring_bytes, 0, "readahead, perhaps");
+        seen.io_uring_processes = 1;
+        let by_ring = of(&seen);
+        assert_eq!(by_ring.io_uring_bytes, 500 << 20);
+        let words = "io_uring, about 500.00 MiB by what storage delivered";
+        assert!(by_ring.words().contains(words), "{}", by_ring.words());
+        assert!(by_ring.no_verdict().is_some());
+        seen.storage_bytes = Some(11 << 20);
+        assert_eq!(of(&seen).no_verdict(), None);
     }
 
     #[test]

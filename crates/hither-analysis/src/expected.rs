@@ -29,7 +29,8 @@ impl ExpectedReads {
     pub(crate) fn sentence(&self) -> String {
         let (read, alone) = (bytes(self.read_bytes), bytes(self.alone_bytes));
         let saved = self.alone_bytes.saturating_sub(self.read_bytes);
-        let why = "it keeps a reserve for pages on their way in, and drops nothing before that pays";
+        let why =
+            "it keeps a reserve for pages on their way in, and drops nothing before that pays";
         match saved as f64 >= MIN_SAVED_SHARE * self.alone_bytes as f64 {
             true => format!(
                 "`hither run` would have read {read} from storage, and the kernel alone {alone} \

@@ -282,6 +282,18 @@ pub(crate) fn object<'a>(status: &FileStatus, path: &'a [u8]) -> Record<'a> {
     }
 }
 
+/// The record that accesses to a file bypass the page cache.
+fn direct(status: &FileStatus) -> Record<'static> {
+    Record::Direct {
+        object: status.key(),
+    }
+}
+
+/// Whether accesses through `fd` bypass the page cache.
+pub(crate) fn is_direct(fd: i32) -> bool {
+    syscalls::status_flags(fd).is_ok_and(|flags| flags & libc::O_DIRECT != 0)
+}
+
 /// The entry for `fd`.
 fn describe(fd: i32, define: &mut dyn FnMut(&Record<'_>) -> bool) -> u64 {
     let Ok(status) = syscalls::status(fd) else {
@@ -306,7 +318,7 @@ fn describe(fd: i32, define: &mut dyn FnMut(&Record<'_>) -> bool) -> u64 {
     if made_up {
         return IGNORED;
     }
-    let defined = define(&object(&status, path));
+    let defined = define(&object(&status, path)) && (!is_direct(fd) || define(&direct(&status)));
     status.key() | FILE | if defined { DEFINED } else { 0 }
 }
 

@@ -7,6 +7,7 @@
 use std::ffi::CStr;
 
 use hither_sys::program_session::ProgramSession;
+use hither_sys::record::Record;
 
 use crate::{
     access, exec_environment, files, opened, process, read_placement, readahead, real, replicas,
@@ -114,6 +115,19 @@ pub(crate) fn opened(fd: i32, at: i32, path: &CStr, flags: i32) {
         && let Some(session) = session
     {
         opened::define(session, fd, at, path);
+        if flags & libc::O_DIRECT != 0 {
+            may_be_direct(session, fd);
+        }
+    }
+}
+
+/// Accesses through `fd` may bypass the page cache from here on. A file that is not known yet is
+/// asked about at its first use.
+fn may_be_direct(session: &'static ProgramSession, fd: i32) {
+    if let Some(Some(object)) = files::known(fd)
+        && files::is_direct(fd)
+    {
+        thread::push_apart(session, &Record::Direct { object });
     }
 }
 
@@ -159,6 +173,9 @@ pub(crate) fn position_unfollowed(fd: i32) {
 pub(crate) fn flags_changed(fd: i32) {
     files::forget_position(fd);
     replicas::TABLE.forget(fd);
+    if let Some(session) = files_session() {
+        may_be_direct(session, fd);
+    }
 }
 
 /// This thread is about to make a child that shares the process's memory, and perhaps more.

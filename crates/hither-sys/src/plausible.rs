@@ -56,7 +56,9 @@ pub(crate) fn is_plausible(record: &Record<'_>, is_past: impl FnOnce(u64) -> boo
         Record::Bound { time_ns, .. }
         | Record::Construct { time_ns, .. }
         | Record::At { time_ns, .. } => is_past(time_ns),
-        Record::Site { .. } | Record::Module { .. } | Record::IoUring => true,
+        Record::Site { .. } | Record::Module { .. } | Record::IoUring | Record::Direct { .. } => {
+            true
+        }
     }
 }
 

@@ -161,6 +161,12 @@ pub enum Record<'a> {
     },
     /// The process has set up an io_uring: what it reads and writes by it is not seen.
     IoUring,
+    /// The program has opened this file with `O_DIRECT`, or set that later: what it reads and
+    /// writes so bypasses the page cache.
+    Direct {
+        /// The key of the file.
+        object: u64,
+    },
     /// Memory that the program got: an allocation of at least the session's `region_min` bytes. No
     /// part of it is in another region: such regions ended before.
     Region {
@@ -314,6 +320,7 @@ const BOUND: u8 = 10;
 const CONSTRUCT: u8 = 11;
 const AT: u8 = 12;
 const IO_URING: u8 = 13;
+const DIRECT: u8 = 14;
 
 /// In the payload of a [`Record::Bound`], beside the error number.
 const SITE_BOUND: u32 = 1 << 31;
@@ -412,6 +419,10 @@ impl<'a> Record<'a> {
             }
             Record::ExecFailed { pid } => (EXEC_FAILED, 0, pid),
             Record::IoUring => (IO_URING, 0, 0),
+            Record::Direct { object } => {
+                writer.word(object);
+                (DIRECT, 0, 0)
+            }
             Record::Region {
                 start,
                 length,
@@ -597,6 +608,9 @@ impl<'a> Record<'a> {
             },
             EXEC_FAILED => Record::ExecFailed { pid: b },
             IO_URING => Record::IoUring,
+            DIRECT => Record::Direct {
+                object: reader.word()?,
+            },
             REGION => Record::Region {
                 start: reader.word()?,
                 length: reader.word()?,

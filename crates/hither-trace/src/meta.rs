@@ -205,6 +205,8 @@ pub struct Cut {
 pub struct Seen {
     /// Bytes of files that recorded calls read.
     pub recorded_bytes: u64,
+    /// Those of them that were read of files opened with `O_DIRECT`: they bypass the page cache.
+    pub direct_bytes: u64,
     /// Bytes that recorded programs read of what is not recorded: pipes, sockets, terminals, files
     /// under /proc.
     pub other_bytes: u64,

@@ -22,7 +22,7 @@ use hither_sys::record::{IN_KERNEL, Op, Record};
 use hither_sys::session::{Lost, RingInfo, Session};
 use hither_trace::schema::{AccessRow, Cut, Losses, MemoryNode, Meta, RowOp, Seen};
 use hither_trace::{Error, Kept, Writer};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::checkpoint::{self, Checkpoints};
 use super::cut::{self, TraceTables};
@@ -116,6 +116,10 @@ pub(crate) struct Collector {
     read_bytes: Vec<u64>,
     /// Program images with an io_uring.
     io_urings: BTreeSet<u32>,
+    /// Program images, and the files of each of them that bypass the page cache; and the bytes
+    /// that were read so.
+    direct: FxHashSet<(u32, u64)>,
+    direct_bytes: u64,
     /// What is mapped of each file, from the lowest byte to the highest.
     mapped: FxHashMap<u64, Range<u64>>,
     /// The touches of what is mapped, if these are recorded.
@@ -168,6 +172,8 @@ impl Collector {
             summary: RecordingSummary::default(),
             read_bytes: Vec::new(),
             io_urings: BTreeSet::new(),
+            direct: FxHashSet::default(),
+            direct_bytes: 0,
             mapped: FxHashMap::default(),
             touches,
             mappings: Vec::new(),
@@ -303,6 +309,10 @@ impl Collector {
                 let by = self.streams.of(ring);
                 self.io_urings.insert(self.streams.stream(by).image);
             }
+            Record::Direct { object } => {
+                let by = self.streams.of(ring);
+                self.direct.insert((self.streams.stream(by).image, object));
+            }
             // The recording library reports no regions and no constructs.
             Record::Region { .. }
             | Record::RegionEnd { .. }
@@ -390,6 +400,8 @@ impl Collector {
             summary,
             start,
             read_bytes,
+            direct,
+            direct_bytes,
             failure,
             definitions,
             ..
@@ -397,11 +409,15 @@ impl Collector {
         for mut event in window.release(until_ns) {
             event.signature = definitions.site_of(event.signature);
             if event.op == RowOp::Read {
-                let image = streams.stream(event.stream).image as usize;
+                let number = streams.stream(event.stream).image;
+                let image = number as usize;
                 if read_bytes.len() <= image {
                     read_bytes.resize(image + 1, 0);
                 }
                 read_bytes[image] = read_bytes[image].saturating_add(event.length);
+                if !direct.is_empty() && direct.contains(&(number, event.object)) {
+                    *direct_bytes = direct_bytes.saturating_add(event.length);
+                }
             }
             if failure.is_some() {
                 summary.add(&AccessRow {
@@ -536,6 +552,7 @@ impl Collector {
         let mapped = self.mapped_bytes();
         Seen {
             recorded_bytes: self.summary.bytes_read,
+            direct_bytes: self.direct_bytes,
             other_bytes: ended.other_read_bytes,
             // Less than was seen: processes that nobody waited for are not in its count.
             unseen_bytes: kernel.and_then(|all| all.called_bytes.checked_sub(seen)),

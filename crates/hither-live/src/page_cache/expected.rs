@@ -1,8 +1,12 @@
 //! What a run would read from storage, by a trace: its accesses go through the controller of a run.
+//!
+//! The controller counts in blocks of [`BLOCK_BYTES`]. Here the pages are counted that programs
+//! read of a block after it was missed: fewer where they read here and there.
 
 use hither_core::registry::{Mechanism, Needs};
-use hither_core::{Op, Spec};
+use hither_core::{Access, Op, Spec};
 use hither_trace::Trace;
+use rustc_hash::FxHashMap;
 
 use super::controller::{BLOCK_BYTES, PageCacheConfig, PageCacheController};
 use super::event::{Input, TimedInput};
@@ -10,6 +14,8 @@ use super::run::steered_bytes;
 use crate::controller::Controller;
 
 const BATCH_REFERENCES: usize = 8192;
+
+const PAGE_BYTES: u64 = 4096;
 
 /// What is read from storage, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +30,7 @@ pub struct ExpectedReads {
 
 /// What a run with this policy would read where the kernel has `available_bytes` for files. `None`
 /// where nothing can say: the policy needs the future, or the trace is a sample, or its blocks are
-/// of another size.
+/// larger than a page.
 ///
 /// The page cache is taken to have nothing of the files at the start, the agent to be in time, and
 /// readahead to bring only what is read.
@@ -36,7 +42,7 @@ pub fn expected_reads(
     available_bytes: u64,
 ) -> Result<Option<ExpectedReads>, hither_trace::Error> {
     let runs = policy.entry().runs(Mechanism::PageCache);
-    let is_of_pages = u64::from(trace.options().block_bytes) == BLOCK_BYTES;
+    let is_of_pages = u64::from(trace.options().block_bytes) == PAGE_BYTES;
     if !runs || !is_of_pages || !trace.has_objects() || trace.sampled().is_some() {
         return Ok(None);
     }
@@ -58,11 +64,8 @@ pub fn expected_reads(
     let times = trace.reference_times();
     let mut times = times.iter().peekable();
     let mut time_ns = 0;
-    let mut expected = ExpectedReads {
-        budget_bytes,
-        read_bytes: 0,
-        alone_bytes: 0,
-    };
+    let mut blocks = Blocks::default();
+    let [mut in_run, mut alone] = [PagesRead::default(), PagesRead::default()];
     let needs = Needs {
         sites: true,
         objects: true,
@@ -78,8 +81,8 @@ pub fn expected_reads(
             let before = controller.missed();
             let input = Input::Access {
                 file: access.object.0.into(),
-                offset: u64::from(access.index) * BLOCK_BYTES,
-                length: BLOCK_BYTES,
+                offset: u64::from(access.index) * PAGE_BYTES,
+                length: PAGE_BYTES,
                 signature: trace.sites()[access.site.index()].signature,
                 process: access.process.0,
                 thread: access.thread.0,
@@ -87,13 +90,102 @@ pub fn expected_reads(
             };
             controller.step(&TimedInput { time_ns, input }, &mut out);
             out.clear();
-            // A write takes its block's place, and reads nothing.
-            if access.op != Op::Write {
-                let [missed, alone] = controller.missed();
-                expected.read_bytes += missed - before[0];
-                expected.alone_bytes += alone - before[1];
+            let after = controller.missed();
+            let block = blocks.of(access);
+            for (pages, [before, after]) in [&mut in_run, &mut alone]
+                .into_iter()
+                .zip([[before[0], after[0]], [before[1], after[1]]])
+            {
+                pages.access(access, block, after > before);
             }
         }
     })?;
-    Ok(Some(expected))
+    Ok(Some(ExpectedReads {
+        budget_bytes,
+        read_bytes: in_run.read * PAGE_BYTES,
+        alone_bytes: alone.read * PAGE_BYTES,
+    }))
+}
+
+/// The controller's blocks, numbered.
+#[derive(Default)]
+struct Blocks {
+    by_position: FxHashMap<(u32, u32), u32>,
+    /// By page: its block, or [`Blocks::NONE`].
+    of_page: Vec<u32>,
+}
+
+impl Blocks {
+    const NONE: u32 = u32::MAX;
+
+    fn of(&mut self, access: &Access) -> usize {
+        let page = access.block.index();
+        if page >= self.of_page.len() {
+            self.of_page.resize(page + 1, Blocks::NONE);
+        }
+        if self.of_page[page] == Blocks::NONE {
+            let index = u64::from(access.index) * PAGE_BYTES / BLOCK_BYTES;
+            let number = self.by_position.len() as u32;
+            let position = (access.object.0, index as u32);
+            self.of_page[page] = *self.by_position.entry(position).or_insert(number);
+        }
+        self.of_page[page] as usize
+    }
+}
+
+/// The pages that are read from storage where certain references miss their blocks.
+#[derive(Default)]
+struct PagesRead {
+    /// By block: how often it was missed.
+    misses: Vec<u32>,
+    /// By page: the same number when it was last accessed, and 1.
+    accessed: Vec<u32>,
+    read: u64,
+}
+
+impl PagesRead {
+    /// A page of this block is accessed, and perhaps the block was missed.
+    fn access(&mut self, access: &Access, block: usize, missed: bool) {
+        let page = access.block.index();
+        self.misses.resize(self.misses.len().max(block + 1), 0);
+        self.accessed.resize(self.accessed.len().max(page + 1), 0);
+        self.misses[block] += u32::from(missed);
+        let now = self.misses[block] + 1;
+        let before = std::mem::replace(&mut self.accessed[page], now);
+        // A write takes its page's place, and reads nothing.
+        self.read += u64::from(before != now && access.op != Op::Write);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hither_core::{Block, Object};
+
+    use super::*;
+
+    #[test]
+    fn of_a_block_that_was_missed_the_pages_are_read_that_are_accessed() {
+        let access = |block, index, op| Access {
+            object: Object(3),
+            index,
+            op,
+            ..Access::bare(0, Block(block))
+        };
+        let mut blocks = Blocks::default();
+        let numbers = [(0, 0), (1, 3), (2, 4), (0, 0)]
+            .map(|(page, index)| blocks.of(&access(page, index, Op::Read)));
+        assert_eq!(numbers, [0, 0, 1, 0]);
+        let mut pages = PagesRead::default();
+        let mut read = |page, op, missed| {
+            pages.access(&access(page, page, op), 0, missed);
+            pages.read
+        };
+        assert_eq!(read(0, Op::Read, true), 1);
+        assert_eq!(read(0, Op::Read, false), 1);
+        assert_eq!(read(1, Op::Read, false), 2);
+        assert_eq!(read(2, Op::Write, false), 2);
+        assert_eq!(read(2, Op::Read, false), 2);
+        assert_eq!(read(1, Op::Read, true), 3);
+        assert_eq!(read(0, Op::Read, false), 4);
+    }
 }

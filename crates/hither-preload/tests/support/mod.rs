@@ -95,7 +95,7 @@ impl Recording {
             } => drop(self.modules.insert(module, path(name))),
             Record::Process { pid, .. } => drop(self.processes.insert(pid)),
             Record::Exec { path: name, .. } => self.execs.push(path(name)),
-            Record::ExecFailed { .. } | Record::IoUring => {}
+            Record::ExecFailed { .. } | Record::IoUring | Record::Direct { .. } => {}
             Record::Region { .. } | Record::RegionEnd { .. } | Record::Bound { .. } => {
                 self.regions
                     .extend(detached(record).map(|record| (pid, tid, record)));

@@ -54,6 +54,7 @@ fn samples() -> Vec<Record<'static>> {
         },
         Record::ExecFailed { pid: 5 },
         Record::IoUring,
+        Record::Direct { object: u64::MAX },
         Record::Region {
             start: u64::MAX,
             length: 1 << 40,

@@ -157,8 +157,7 @@ impl Advise {
         let sizes = sizes_to_advise_on(self.caches.sizes_as_written(), &trace)?;
         let asked = self.caches.names_sizes();
         let learnt = self.profile.path.as_deref();
-        let verdict = 
-            CacheAnalysis::of(&trace, policies, sizes, asked, learnt, run_model, ui)?;
+        let verdict = CacheAnalysis::of(&trace, policies, sizes, asked, learnt, run_model, ui)?;
         let stats = &verdict.stats;
         let block_bytes = u64::from(trace.options().block_bytes);
         let said = verdict.advice.sentences.iter().chain(placed.sentences());

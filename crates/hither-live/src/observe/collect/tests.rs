@@ -380,9 +380,10 @@ fn an_orphan_that_has_ended_hides_nothing_of_what_others_read() {
     fixture.read(&mut child, 1011, 7, 1);
     fixture.push(&mut child, &Record::IoUring);
     fixture.push(&mut child, &Record::IoUring);
+    fixture.push(&mut child, &Record::Direct { object: 1 });
     let (_, finished, _folder) = fixture.finish();
     let seen = finished.seen;
     assert_eq!(seen.recorded_bytes, 20);
     assert_eq!(seen.unseen_bytes, Some((1 << 20) - (1 << 10) - 10));
-    assert_eq!(seen.io_uring_processes, 1);
+    assert_eq!((seen.io_uring_processes, seen.direct_bytes), (1, 10));
 }

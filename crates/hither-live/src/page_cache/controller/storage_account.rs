@@ -180,7 +180,10 @@ mod tests {
         assert!(!step(&mut account, 100, 85, true));
         assert!(!step(&mut account, 100, 80, true), "15 MiB too much");
         assert_eq!(account.steered(), (270 * MIB, 255 * MIB));
-        assert!(account.read(0, BUDGET, true), "nor were they reported since");
+        assert!(
+            account.read(0, BUDGET, true),
+            "nor were they reported since"
+        );
     }
 
     #[test]
