@@ -35,8 +35,9 @@ import time
 from pathlib import Path
 
 from coverage import strace, traced_bytes
-from strangers_programs import HERE, PROGRAMS, Program
+from strangers_programs import PROGRAMS, Program
 
+import by_program
 import machine
 from workloads import Kit
 
@@ -94,15 +95,9 @@ def run(program: Program, before: list[str]) -> dict:
 class Strangers:
     """One invocation."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self.arguments = arguments
-        work = arguments.work.resolve()
-        work.mkdir(parents=True, exist_ok=True)
-        self.kit = Kit(work, arguments.small)
-        # The build that is measured does not change meanwhile.
-        self.hither = Path(shutil.copy(arguments.hither.resolve(), work / "hither"))
-        self.trace = work / "trace.hither"
-        self.log = work / "strace.log"
+    def __init__(self, arguments: argparse.Namespace, kit: Kit, hither: Path) -> None:
+        self.pairs, self.kit, self.hither = arguments.pairs, kit, hither
+        self.trace, self.log = kit.work / "trace.hither", kit.work / "strace.log"
 
     def asked(self, command: str) -> dict:
         """What hither says about the trace."""
@@ -135,7 +130,7 @@ class Strangers:
         program = PROGRAMS[name](self.kit)
         first = run(program, [])
         runs: dict[str, list[dict]] = {"plain": [], "recorded": []}
-        for pair in range(self.arguments.pairs):
+        for pair in range(self.pairs):
             for way in list(runs)[:: -1 if pair % 2 else 1]:
                 found = run(program, []) if way == "plain" else self.recorded(program)
                 runs[way].append(found)
@@ -210,50 +205,11 @@ def heading() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--hither", type=Path, help="the command to measure")
-    parser.add_argument("--work", type=Path, help="where data are made and kept")
-    parser.add_argument("--only", default=",".join(PROGRAMS), help="these, parted by commas")
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--small", action="store_true", help="data of a quarter")
-    parser.add_argument("--results", type=Path, help="the JSON file for all runs")
-    parser.add_argument("--table", type=Path, help="print the table of such a file")
-    arguments = parser.parse_args()
-    if arguments.table:
-        measured = json.loads(arguments.table.read_text())["programs"]
-        print("\n".join([heading(), *map(row, measured)]))
-        return 0
-    if not (arguments.hither and arguments.work):
-        parser.error("--hither and --work are needed")
-    names = arguments.only.split(",")
-    if unknown := set(names) - set(PROGRAMS):
-        parser.error(f"no such program: {', '.join(unknown)}; there are {', '.join(PROGRAMS)}")
-    os.environ["LC_ALL"] = "C"
-    machine.adopt()
-    strangers = Strangers(arguments)
-    say = lambda *words: subprocess.run(words, capture_output=True, text=True).stdout.strip()
-    document = {
-        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": machine.machine(strangers.kit.work),
-        "commit": say("git", "-C", str(HERE), "rev-parse", "HEAD"),
-        "hither": say(str(strangers.hither), "--version"),
-        "sha256": hashlib.sha256(strangers.hither.read_bytes()).hexdigest(),
-        "argv": sys.argv[1:],
-        "programs": [],
-    }
-    print(heading())
-    failed = []
-    for name in names:
-        measured = strangers.measure(name)
-        document["programs"].append(measured)
-        print(row(measured), flush=True)
-        if not (measured["works"] and measured["equal"]):
-            failed.append(name)
-        if arguments.results:
-            arguments.results.parent.mkdir(parents=True, exist_ok=True)
-            arguments.results.write_text(json.dumps(document, indent=1) + "\n")
+    arguments = by_program.parse(__doc__, PROGRAMS, "pairs")
+    if not arguments.table:
+        machine.adopt()
+    measured = by_program.run(arguments, Strangers, heading(), row)
+    failed = [one["program"] for one in measured if not (one["works"] and one["equal"])]
     if failed:
         machine.say(f"failed, or with another output: {', '.join(failed)}")
     return 1 if failed else 0

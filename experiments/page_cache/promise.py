@@ -17,24 +17,23 @@ packages duckdb and numpy. Prints Markdown; writes all runs as JSON to --results
 
 import argparse
 import json
-import os
 import shutil
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path += [str(HERE.parent / "files"), str(HERE.parent / "end_to_end")]
 
+import by_program
 import machine
 import page_cache
 import strangers_programs
 import workloads
 from machine import MIB, Run, measure, say
-from workloads import Kit, Workload, repeat
+from workloads import Kit, Workload
 
 # A promise is kept if what was read is within this share of it.
 GOAL = 0.1
@@ -99,14 +98,9 @@ PROGRAMS: dict[str, Callable[[Kit], Workload]] = {
 class Promise:
     """One invocation."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self.rounds = arguments.rounds
-        work = arguments.work.resolve()
-        work.mkdir(parents=True, exist_ok=True)
-        self.kit = Kit(work, arguments.small)
-        # The build that is measured does not change meanwhile.
-        self.hither = Path(shutil.copy(arguments.hither.resolve(), work / "hither"))
-        self.trace, self.plan = work / "trace.hither", work / "plan.toml"
+    def __init__(self, arguments: argparse.Namespace, kit: Kit, hither: Path) -> None:
+        self.rounds, self.kit, self.hither = arguments.rounds, kit, hither
+        self.trace, self.plan = kit.work / "trace.hither", kit.work / "plan.toml"
 
     def said(self, *words: object) -> dict:
         asked = [str(word) for word in (self.hither, "-q", *words)]
@@ -197,49 +191,13 @@ def heading() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--hither", type=Path, help="the command to measure")
-    parser.add_argument("--work", type=Path, help="where data are made and kept")
-    parser.add_argument("--only", default=",".join(PROGRAMS), help="these, parted by commas")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--small", action="store_true", help="data and limits of a quarter")
-    parser.add_argument("--results", type=Path, help="the JSON file for all runs")
-    parser.add_argument("--table", type=Path, help="print the table of such a file")
-    arguments = parser.parse_args()
-    if arguments.table:
-        print(
-            "\n".join([heading(), *map(row, json.loads(arguments.table.read_text())["programs"])])
-        )
-        return 0
-    if not (arguments.hither and arguments.work):
-        parser.error("--hither and --work are needed")
-    if not machine.cgroup_version():
-        say("skipped: no memory cgroup can be made here (root, and the memory controller)")
-        return 0
-    names = arguments.only.split(",")
-    if unknown := set(names) - set(PROGRAMS):
-        parser.error(f"no such program: {', '.join(unknown)}; there are {', '.join(PROGRAMS)}")
-    os.environ["LC_ALL"] = "C"
-    machine.prepare()
-    promise = Promise(arguments)
-    document = {
-        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": machine.machine(promise.kit.work),
-        "hither": workloads.version(str(promise.hither), "--version"),
-        "commit": workloads.version("git", "-C", str(HERE), "rev-parse", "HEAD"),
-        "argv": sys.argv[1:],
-        "programs": [],
-    }
-    print(heading())
-    for name in names:
-        found = promise.measure(name)
-        document["programs"].append(found)
-        print(row(found), flush=True)
-        if arguments.results:
-            arguments.results.parent.mkdir(parents=True, exist_ok=True)
-            arguments.results.write_text(json.dumps(document, indent=1) + "\n")
+    arguments = by_program.parse(__doc__, PROGRAMS, "rounds")
+    if not arguments.table:
+        if not machine.cgroup_version():
+            say("skipped: no memory cgroup can be made here (root, and the memory controller)")
+            return 0
+        machine.prepare()
+    by_program.run(arguments, Promise, heading(), row)
     return 0
 
 

@@ -387,3 +387,31 @@ fn reads_by_io_uring_are_said_not_to_be_seen() {
     let none = Recorded::of(folder.path(), "cat data > /dev/null");
     assert_eq!(none.seen("io_uring_processes"), 0, "{}", none.said);
 }
+
+#[test]
+fn reads_that_bypass_the_page_cache_are_said_to() {
+    let folder = folder();
+    let direct = "dd if=data of=/dev/null bs=64k iflag=direct";
+    let can = Command::new("sh")
+        .args(["-c", direct])
+        .current_dir(folder.path())
+        .output();
+    if !can.is_ok_and(|ran| ran.status.success()) {
+        skip_on_this_machine("this file system has no O_DIRECT");
+        return;
+    }
+    let both = Recorded::of(folder.path(), &format!("cat data > /dev/null; {direct}"));
+    assert_eq!(both.seen("direct_bytes"), DATA_BYTES, "{}", both.said);
+    assert!(
+        both.said.contains("past the page cache, by O_DIRECT"),
+        "{}",
+        both.said
+    );
+    let later = "import fcntl, os; file = os.open('data', os.O_RDONLY); \
+                 fcntl.fcntl(file, fcntl.F_SETFL, os.O_DIRECT); \
+                 import mmap; print(os.preadv(file, [mmap.mmap(-1, 65536)], 0))";
+    let set = Recorded::of(folder.path(), &format!("python3 -c \"{later}\""));
+    assert_eq!(set.seen("direct_bytes"), 65536, "{}", set.said);
+    let none = Recorded::of(folder.path(), "cat data > /dev/null");
+    assert_eq!(none.seen("direct_bytes"), 0, "{}", none.said);
+}
