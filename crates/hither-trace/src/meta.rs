@@ -233,6 +233,8 @@ pub struct Seen {
     /// What the programs in that cgroup left of it for pages of files: the median over the
     /// recording. `None`: there is no limit, or the recording does not say.
     pub memory_left_bytes: Option<u64>,
+    /// How far the kernel reads ahead in the program's files: the most over their devices.
+    pub readahead_bytes: u64,
 }
 
 /// How the touches of mapped files were recorded.

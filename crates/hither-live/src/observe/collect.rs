@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use hither_sys::page_cache::PageCacheError;
+use hither_sys::page_cache::{PageCache as _, PageCacheError, ThisPageCache};
 use hither_sys::process::{self, ancestors, monotonic_ns};
 use hither_sys::process_tree::Transferred;
 use hither_sys::record::{IN_KERNEL, Op, Record};
@@ -550,6 +550,8 @@ impl Collector {
             sum.saturating_add(bytes)
         });
         let mapped = self.mapped_bytes();
+        let devices = self.definitions.devices().into_iter();
+        let readahead = devices.map(|device| ThisPageCache.readahead_bytes(device));
         Seen {
             recorded_bytes: self.summary.bytes_read,
             direct_bytes: self.direct_bytes,
@@ -564,6 +566,7 @@ impl Collector {
             touches: self.touches.as_ref().map(MappedTouches::summary),
             memory_limit_bytes: self.start.memory_left.limit_bytes(),
             memory_left_bytes: self.start.memory_left.median_bytes(),
+            readahead_bytes: readahead.max().unwrap_or(0),
         }
     }
 

@@ -3,6 +3,7 @@
 //! Keys are numbered when an access that names them is written, so that numbers follow the order of
 //! the trace. Definitions are kept by key: they may come before their use, after it, or never.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::hash::Hash;
 use std::os::unix::ffi::OsStrExt;
@@ -90,6 +91,11 @@ impl Definitions {
     /// What is known of a file.
     pub(crate) fn object(&self, object: u64) -> Option<&ObjectDefinition> {
         self.objects.get(&object)
+    }
+
+    /// The devices of all files.
+    pub(crate) fn devices(&self) -> BTreeSet<u64> {
+        self.objects.values().map(|file| file.device).collect()
     }
 
     /// The signature that is the same in each process.

@@ -46,7 +46,9 @@ pub fn expected_reads(
     if !runs || !is_of_pages || !trace.has_objects() || trace.sampled().is_some() {
         return Ok(None);
     }
-    let budget_bytes = steered_bytes(available_bytes, 0);
+    let seen = trace.meta().seen;
+    let readahead_bytes = seen.map_or(0, |seen| seen.readahead_bytes);
+    let budget_bytes = steered_bytes(available_bytes, readahead_bytes);
     let controller = PageCacheController::new(&PageCacheConfig {
         policy: policy.to_string(),
         budget_bytes,

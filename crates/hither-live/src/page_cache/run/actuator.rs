@@ -50,10 +50,6 @@ const RESIDENCY_PERIOD_NS: u64 = 250_000_000;
 /// a hundredth of a CPU.
 const RESIDENCY_EXTENTS: usize = 128;
 
-/// The reserve in a cgroup, in readaheads: two are on their way in, and the extents that are read
-/// and not yet dropped take as much.
-const RESERVED_READAHEADS: u64 = 4;
-
 /// How far a program that reads from storage may be ahead of its first record that is seen.
 const REPORTING_LAG_BYTES: u64 = 8 << 20;
 
@@ -74,8 +70,8 @@ pub(crate) struct PageCacheActuator {
     budget: Budget,
     /// The sizes that the budget last came to.
     sizes: CacheSizes,
-    /// The reserve of a cgroup's memory.
-    reserve_bytes: u64,
+    /// How far the kernel reads ahead in the programs' files: the most.
+    readahead_bytes: u64,
     program_files: ProgramFiles,
     /// Files that were opened since the last step; with their size, if no program had used them
     /// before.
@@ -258,7 +254,7 @@ impl PageCacheActuator {
             spare_preexisting: !options.all_files,
             budget: options.budget.clone(),
             sizes: options.budget.sizes(0),
-            reserve_bytes: 0,
+            readahead_bytes: 0,
             program_files: ProgramFiles::new(cache),
             opened: BTreeMap::new(),
             later: Vec::new(),
@@ -303,9 +299,9 @@ impl PageCacheActuator {
             let Some(size) = size else {
                 continue;
             };
-            let reserve = RESERVED_READAHEADS * self.program_files.readahead_bytes(file);
-            if reserve > self.reserve_bytes {
-                self.reserve_bytes = reserve;
+            let readahead = self.program_files.readahead_bytes(file);
+            if readahead > self.readahead_bytes {
+                self.readahead_bytes = readahead;
                 self.read_budget(context, now_ns);
             }
             self.find_preexisting(context, now_ns, file, size, &events);
@@ -556,7 +552,7 @@ impl PageCacheActuator {
     }
 
     fn read_budget(&mut self, context: &mut Context<'_, PageCacheController>, now_ns: u64) {
-        let sizes = self.budget.sizes(self.reserve_bytes);
+        let sizes = self.budget.sizes(self.readahead_bytes);
         if sizes != self.sizes {
             self.sizes = sizes;
             let CacheSizes { bytes, alone_bytes } = sizes;

@@ -54,8 +54,8 @@ impl Budget {
         matches!(self, Budget::Given(_))
     }
 
-    /// The sizes now, with at least this reserve where a cgroup leaves the memory.
-    pub(super) fn sizes(&self, reserve_bytes: u64) -> CacheSizes {
+    /// The sizes now, where the kernel reads so far ahead.
+    pub(super) fn sizes(&self, readahead_bytes: u64) -> CacheSizes {
         let (bytes, alone_bytes) = match self {
             Budget::Given(bytes) | Budget::Available(bytes) => (*bytes, *bytes),
             Budget::Group {
@@ -65,7 +65,7 @@ impl Budget {
             } => {
                 let own = program_cached_bytes().min(*cached_before);
                 let alone = group.file_bytes().unwrap_or(0).saturating_sub(own);
-                let steered = steered_bytes(alone, reserve_bytes);
+                let steered = steered_bytes(alone, readahead_bytes);
                 (at_most.unwrap_or(u64::MAX).min(steered), alone)
             }
         };
@@ -76,6 +76,10 @@ impl Budget {
     }
 }
 
+/// The reserve in readaheads: two are on their way in, and the extents that are read and not yet
+/// dropped take as much.
+const RESERVED_READAHEADS: u64 = 4;
+
 /// What a policy gets of the memory that is left for files. A reserve of at least an eighth is for
 /// pages on their way in: readahead, and what is read until the agent has seen it and dropped
 /// something.
@@ -85,8 +89,9 @@ impl Budget {
 /// six passes with budgets of 208 to 240 MiB, and 3066 MiB with 248 MiB. Scans of 390 MiB by sqlite
 /// in a group of 195 MiB exceeded a budget of 150 MiB by up to 32 MiB; with 170 MiB the kernel
 /// reclaimed 1 GiB of what the policy kept (2026-11, while other programs used both CPUs).
-pub(in super::super) fn steered_bytes(alone_bytes: u64, reserve_bytes: u64) -> u64 {
-    alone_bytes - reserve_bytes.max(alone_bytes / 8).min(alone_bytes / 2)
+pub(in super::super) fn steered_bytes(alone_bytes: u64, readahead_bytes: u64) -> u64 {
+    let reserve = RESERVED_READAHEADS * readahead_bytes;
+    alone_bytes - reserve.max(alone_bytes / 8).min(alone_bytes / 2)
 }
 
 /// The options of the mechanism.
