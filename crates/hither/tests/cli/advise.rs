@@ -1,6 +1,7 @@
 //! `hither advise`.
 
 use insta::assert_snapshot;
+use serde_json::{Value, json};
 
 use crate::{Lab, keys, rounds};
 
@@ -272,4 +273,45 @@ fn what_helps_is_found_and_how_sure_is_said() {
     let advice = &lab.json("hither advise -q phase -s 600 --json")["advice"];
     let report = lab.json("hither report -q phase -s 600 --json");
     assert_eq!(&report["runs"][0]["advice"], advice);
+}
+
+/// Of a loop of 12 MiB, read four times where 10 MiB are left, LRU reads all of it each time. A run
+/// keeps what its budget holds, once it steers.
+#[test]
+fn what_a_run_would_read_is_said_where_the_memory_is_known() {
+    const MIB: u64 = 1 << 20;
+    let lab = Lab::new();
+    lab.write("large", vec![0; 12 << 20]);
+    lab.run("hither record -q -o t.hither -- cat large large large large");
+    let path = lab.path("t.hither/meta.json");
+    let meta: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let expected = |left: Value| -> (Value, String) {
+        let mut meta = meta.clone();
+        meta["seen"]["memory_limit_bytes"] = json!(16 * MIB);
+        meta["seen"]["memory_left_bytes"] = left;
+        meta["seen"]["readahead_bytes"] = json!(128 << 10);
+        std::fs::write(&path, meta.to_string()).unwrap();
+        let ran = lab.run("hither advise --json t.hither");
+        let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+        (
+            told["advice"]["expected"].clone(),
+            told["advice"]["sentences"].to_string(),
+        )
+    };
+    let (run, said) = expected(json!(10 * MIB));
+    let of = |field: &str| run[field].as_u64().unwrap_or_else(|| panic!("{run}"));
+    // Beside the loop, `cat` reads its own libraries.
+    let little = 4 * MIB;
+    let budget = 10 * MIB - 10 * MIB / 8;
+    assert_eq!(of("budget_bytes"), budget);
+    let alone = of("alone_bytes");
+    assert!((48 * MIB..48 * MIB + little).contains(&alone), "{run}");
+    let best = 12 * MIB + 3 * (12 * MIB - budget);
+    assert!(
+        (best..alone - 12 * MIB).contains(&of("read_bytes")),
+        "{run}"
+    );
+    assert!(said.contains("`hither run` would have read"), "{said}");
+    let (fits, said) = expected(json!(13 * MIB));
+    assert_eq!(fits, Value::Null, "{said}");
 }
