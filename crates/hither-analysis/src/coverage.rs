@@ -39,6 +39,8 @@ pub struct Coverage {
     pub lost_bytes: u64,
     /// In mapped ranges of files.
     pub mapped_bytes: u64,
+    /// The most of these that can have been touched.
+    pub touched_max_bytes: u64,
     /// The files of `mapped_bytes`.
     pub mapped_files: u64,
     /// Whether each mapping counts as a read of what it maps (`--maps`).
@@ -94,13 +96,14 @@ impl Coverage {
             true => 0,
             false => unseen,
         };
+        let touched_max = seen.touched_max_bytes.unwrap_or(seen.mapped_bytes);
         let mapped = match maps || seen.touches.is_some() {
             true => 0,
-            false => seen.mapped_bytes,
+            false => touched_max,
         };
         let known = seen.recorded_bytes.saturating_add(unseen);
         let io_uring = match (seen.io_uring_processes, seen.storage_bytes) {
-            (1.., Some(read)) => read.saturating_sub(known.saturating_add(seen.mapped_bytes)),
+            (1.., Some(read)) => read.saturating_sub(known.saturating_add(touched_max)),
             _ => 0,
         };
         let all = known.saturating_add(mapped).saturating_add(io_uring);
@@ -110,6 +113,7 @@ impl Coverage {
             unseen_bytes: seen.unseen_bytes.map(|_| unseen),
             lost_bytes: losses.dropped_bytes,
             mapped_bytes: seen.mapped_bytes,
+            touched_max_bytes: touched_max,
             mapped_files: seen.mapped_files,
             maps_are_reads: maps,
             touches: seen.touches,
@@ -252,9 +256,13 @@ impl Coverage {
             }
             hidden.push(part);
         }
-        if matters(self.mapped_bytes) && !self.mapped_is_seen() {
+        if matters(self.touched_max_bytes) && !self.mapped_is_seen() {
+            let most = match self.touched_max_bytes < self.mapped_bytes {
+                true => format!(" (at most {})", bytes(self.touched_max_bytes)),
+                false => String::new(),
+            };
             hidden.push(format!(
-                "what was touched of {} in {}",
+                "what was touched of {} in {}{most}",
                 bytes(self.mapped_bytes),
                 counted(self.mapped_files, "mapped file")
             ));

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use hither_sys::page_cache::{PageCache as _, PageCacheError, ThisPageCache};
+use hither_sys::page_cache::{FileId, PageCache as _, PageCacheError, ThisPageCache};
 use hither_sys::process::{self, ancestors, monotonic_ns};
 use hither_sys::process_tree::Transferred;
 use hither_sys::record::{IN_KERNEL, Op, Record};
@@ -26,7 +26,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::checkpoint::{self, Checkpoints};
 use super::cut::{self, TraceTables};
-use super::intern::{Definitions, Image, Pid, Streams};
+use super::intern::{Definitions, Image, ObjectDefinition, Pid, Streams};
 use super::mapped::{MappedTouches, Touch};
 use super::memory_left::MemoryLeft;
 use super::not_recorded::Execs;
@@ -549,7 +549,8 @@ impl Collector {
         let seen = recorded.fold(ended.other_read_bytes, |sum, (_, &bytes)| {
             sum.saturating_add(bytes)
         });
-        let mapped = self.mapped_bytes();
+        let mapped = self.mapped_files();
+        let sum = |of: fn(&MappedBytes) -> u64| mapped.iter().map(of).fold(0, u64::saturating_add);
         let devices = self.definitions.devices().into_iter();
         let readahead = devices.map(|device| ThisPageCache.readahead_bytes(device));
         Seen {
@@ -562,7 +563,8 @@ impl Collector {
             left_running: running.len() as u64,
             io_uring_processes: self.io_urings.len() as u64,
             mapped_files: mapped.len() as u64,
-            mapped_bytes: mapped.into_iter().fold(0, u64::saturating_add),
+            mapped_bytes: sum(|file| file.bytes),
+            touched_max_bytes: Some(sum(|file| file.touched_max)),
             touches: self.touches.as_ref().map(MappedTouches::summary),
             memory_limit_bytes: self.start.memory_left.limit_bytes(),
             memory_left_bytes: self.start.memory_left.median_bytes(),
@@ -577,13 +579,42 @@ impl Collector {
         *whole = whole.start.min(range.start)..whole.end.max(range.end);
     }
 
-    /// The bytes of each file that was mapped.
-    fn mapped_bytes(&self) -> Vec<u64> {
+    /// The files that were mapped.
+    fn mapped_files(&self) -> Vec<MappedBytes> {
         let of_file = |(object, range): (&u64, &Range<u64>)| {
             let file = self.definitions.object(*object)?;
-            cut::mapped_bytes(&file.path, file.size, range)
+            MappedBytes::of(file, range)
         };
         self.mapped.iter().filter_map(of_file).collect()
+    }
+}
+
+/// What is known of a file that was mapped.
+#[derive(Clone, Copy)]
+struct MappedBytes {
+    /// From the first to the last byte that was mapped.
+    bytes: u64,
+    /// No more of these can have been touched.
+    touched_max: u64,
+}
+
+impl MappedBytes {
+    /// What is touched of a mapping is read into the page cache. So where the kernel has evicted
+    /// nothing of it, what is not there now was not touched. `None` if nothing was mapped.
+    fn of(file: &ObjectDefinition, range: &Range<u64>) -> Option<MappedBytes> {
+        const PAGE_BYTES: u64 = 4096;
+        let bytes = cut::mapped_bytes(&file.path, file.size, range)?;
+        let id = FileId {
+            device: file.device,
+            inode: file.inode,
+            birth_ns: file.birth_ns,
+        };
+        let opened = ThisPageCache.open(Path::new(OsStr::from_bytes(&file.path)), id);
+        let cached = opened.ok().map(|opened| opened.cached(range.start, bytes));
+        let kept = cached.and_then(Result::ok);
+        let kept = kept.filter(|cached| cached.any_evicted == Some(false));
+        let touched_max = kept.map_or(bytes, |kept| bytes.min(kept.pages * PAGE_BYTES));
+        Some(MappedBytes { bytes, touched_max })
     }
 }
 

@@ -66,6 +66,7 @@ pub(crate) struct SiteDefinition {
 pub(crate) struct ObjectDefinition {
     pub(crate) device: u64,
     pub(crate) inode: u64,
+    pub(crate) birth_ns: u64,
     pub(crate) size: u64,
     pub(crate) path: Vec<u8>,
 }
@@ -217,13 +218,14 @@ impl Definitions {
                 object,
                 device,
                 inode,
+                birth_ns,
                 size,
                 path,
-                ..
             } => {
                 let definition = || ObjectDefinition {
                     device,
                     inode,
+                    birth_ns,
                     size,
                     path: path.to_owned(),
                 };
