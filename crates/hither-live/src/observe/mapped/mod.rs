@@ -23,7 +23,7 @@ use hither_trace::schema::Touches;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use arming::Arming;
-use pattern::{FOLIO_BYTES_MAX, Pattern, WatchedFile};
+use pattern::{FOLIO_BYTES_MAX, PageFault, Pattern, WatchedFile};
 use spaces::Spaces;
 
 /// A part of a file that was touched.
@@ -107,7 +107,6 @@ impl MappedTouches {
             files,
             writable,
         } = self;
-        let mut ranges = Vec::new();
         events.drain(until_ns, &mut |event| match event {
             SpaceEvent::Fault(fault) => {
                 let Some(hit) = spaces.at(fault.pid, fault.address) else {
@@ -126,14 +125,13 @@ impl MappedTouches {
                     return;
                 };
                 let was_armed = arming.faulted(fault.pid, page);
-                pattern.on_fault(
-                    (fault.tid, hit.file),
-                    &file.watched,
+                let page_fault = PageFault {
                     offset,
+                    address: page,
                     was_armed,
-                    &mut ranges,
-                );
-                for bytes in ranges.drain(..) {
+                };
+                let names = (fault.tid, hit.file);
+                if let Some(bytes) = pattern.on_fault(names, &file.watched, page_fault) {
                     sink(Touch {
                         fault,
                         object: file.object,
