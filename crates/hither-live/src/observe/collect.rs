@@ -46,6 +46,10 @@ const RECORDS_PER_DRAIN: usize = 2048;
 /// How often the rings of threads that died without reporting it are looked for.
 const REAP_PERIOD_NS: u64 = 100_000_000;
 
+/// How long a mapping waits for the definition of its file, which another thread may have reported.
+/// After that it was lost.
+const DEFINITION_WAIT_NS: u64 = 1_000_000_000;
+
 /// What is known about a recording before it starts.
 #[derive(Debug)]
 pub(crate) struct Start {
@@ -120,8 +124,8 @@ pub(crate) struct Collector {
     mapped: FxHashMap<u64, Range<u64>>,
     /// The touches of what is mapped, if these are recorded.
     touches: Option<MappedTouches>,
-    /// Mappings that [`MappedTouches`] has yet to learn of: process, file, call site.
-    mappings: Vec<(u32, u64, u64)>,
+    /// Mappings that [`MappedTouches`] has yet to learn of: time, process, file, call site.
+    mappings: Vec<(u64, u32, u64, u64)>,
     /// The first failure to write; nothing is written after it.
     failure: Option<Error>,
 }
@@ -250,7 +254,7 @@ impl Collector {
                 if op == Op::Map {
                     self.mapped(object, offset, length);
                     if self.touches.is_some() && ring.namespace.is_own() {
-                        self.mappings.push((ring.pid, object, signature));
+                        self.mappings.push((time_ns, ring.pid, object, signature));
                     }
                 }
                 self.window.push(Event {
@@ -328,14 +332,14 @@ impl Collector {
             return 0;
         };
         mappings.retain(
-            |&(pid, object, signature)| match definitions.object(object) {
+            |&(time_ns, pid, object, signature)| match definitions.object(object) {
                 Some(file) => {
                     let path = Path::new(OsStr::from_bytes(&file.path));
                     let names = (object, signature);
                     touches.on_map(pid, names, (file.device, file.inode), (path, file.size));
                     false
                 }
-                None => true,
+                None => until_ns.saturating_sub(time_ns) < DEFINITION_WAIT_NS,
             },
         );
         let events = touches.drain(until_ns, |touch| {

@@ -44,8 +44,6 @@ pub(super) struct Touch {
 struct MappedFile {
     object: u64,
     watched: WatchedFile,
-    /// The call sites that mapped it last, by process.
-    sites: FxHashMap<u32, u64>,
 }
 
 /// See the module.
@@ -57,6 +55,8 @@ pub(super) struct MappedTouches {
     arming: Arming,
     /// By device and inode.
     files: FxHashMap<(u64, u64), MappedFile>,
+    /// The call sites that mapped them last, by process.
+    sites: FxHashMap<u32, FxHashMap<(u64, u64), u64>>,
     /// Those of them that programs may write to where they are mapped.
     writable: FxHashSet<(u64, u64)>,
 }
@@ -69,6 +69,7 @@ impl MappedTouches {
             pattern: Pattern::default(),
             arming: Arming::default(),
             files: FxHashMap::default(),
+            sites: FxHashMap::default(),
             writable: FxHashSet::default(),
         }
     }
@@ -90,11 +91,10 @@ impl MappedTouches {
             MappedFile {
                 object,
                 watched: WatchedFile::new(bytes.max(now)),
-                sites: FxHashMap::default(),
             }
         });
         entry.object = object;
-        entry.sites.insert(pid, signature);
+        self.sites.entry(pid).or_default().insert(file, signature);
     }
 
     /// Passes on the touches up to `until_ns`. Returns the number of the kernel's events.
@@ -105,9 +105,10 @@ impl MappedTouches {
             pattern,
             arming,
             files,
+            sites,
             writable,
         } = self;
-        events.drain(until_ns, &mut |event| match event {
+        let drained = events.drain(until_ns, &mut |event| match event {
             SpaceEvent::Fault(fault) => {
                 let Some(hit) = spaces.at(fault.pid, fault.address) else {
                     return;
@@ -120,7 +121,7 @@ impl MappedTouches {
                 file.watched.reached(offset);
                 // A child has the mappings of the process that started it.
                 let mut line = spaces.line_of(fault.pid);
-                let by = line.find_map(|pid| Some((pid, *file.sites.get(&pid)?)));
+                let by = line.find_map(|pid| Some((pid, *sites.get(&pid)?.get(&hit.file)?)));
                 let Some((mapped_by, signature)) = by else {
                     return;
                 };
@@ -161,13 +162,18 @@ impl MappedTouches {
                 arming.forget(pid);
                 spaces.on_event(&event);
             }
-            SpaceEvent::Ended { pid } => {
+            SpaceEvent::Ended { pid, tid } => {
+                pattern.ended(tid);
                 if spaces.ended(pid) {
                     arming.forget(pid);
                 }
             }
             _ => spaces.on_event(&event),
-        })
+        });
+        for pid in spaces.take_forgotten() {
+            sites.remove(&pid);
+        }
+        drained
     }
 
     /// Unmaps watched pages, when it is time, for at most a few milliseconds.

@@ -183,6 +183,11 @@ impl Pattern {
         of_thread.insert(key, Last { fault, counted_to });
         counted.filter(|range| !range.is_empty())
     }
+
+    /// The thread has ended.
+    pub(super) fn ended(&mut self, thread: u32) {
+        self.last.remove(&thread);
+    }
 }
 
 #[cfg(test)]
