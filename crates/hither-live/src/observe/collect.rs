@@ -20,7 +20,7 @@ use hither_sys::process::{self, ancestors, monotonic_ns};
 use hither_sys::process_tree::Transferred;
 use hither_sys::record::{IN_KERNEL, Op, Record};
 use hither_sys::session::{Lost, RingInfo, Session};
-use hither_trace::schema::{AccessRow, Cut, Losses, MemoryNode, Meta, RowOp, Seen};
+use hither_trace::schema::{AccessRow, Cut, Losses, MemoryNode, Meta, RowOp, Seen, Touches};
 use hither_trace::{Error, Kept, Writer};
 use rustc_hash::FxHashMap;
 
@@ -537,7 +537,15 @@ impl Collector {
         let seen = recorded.fold(ended.other_read_bytes, |sum, (_, &bytes)| {
             sum.saturating_add(bytes)
         });
-        let mapped = self.mapped_bytes();
+        let mapped = self.mapped_bytes(|_| true);
+        let touches = self.touches.as_ref().map(|touches| {
+            let unseen = self.mapped_bytes(|object| !touches.sees(object));
+            Touches {
+                unseen_files: unseen.len() as u64,
+                unseen_bytes: unseen.into_iter().fold(0, u64::saturating_add),
+                ..touches.summary()
+            }
+        });
         Seen {
             recorded_bytes: self.summary.bytes_read,
             other_bytes: ended.other_read_bytes,
@@ -548,7 +556,7 @@ impl Collector {
             io_uring_processes: self.io_urings.len() as u64,
             mapped_files: mapped.len() as u64,
             mapped_bytes: mapped.into_iter().fold(0, u64::saturating_add),
-            touches: self.touches.as_ref().map(MappedTouches::summary),
+            touches,
             memory_limit_bytes: self.start.memory_left.limit_bytes(),
             memory_left_bytes: self.start.memory_left.median_bytes(),
         }
@@ -561,13 +569,14 @@ impl Collector {
         *whole = whole.start.min(range.start)..whole.end.max(range.end);
     }
 
-    /// The bytes of each file that was mapped.
-    fn mapped_bytes(&self) -> Vec<u64> {
+    /// The bytes of each of these files that was mapped.
+    fn mapped_bytes(&self, is_asked: impl Fn(u64) -> bool) -> Vec<u64> {
         let of_file = |(object, range): (&u64, &Range<u64>)| {
             let file = self.definitions.object(*object)?;
             cut::mapped_bytes(&file.path, file.size, range)
         };
-        self.mapped.iter().filter_map(of_file).collect()
+        let asked = self.mapped.iter().filter(|&(&object, _)| is_asked(object));
+        asked.filter_map(of_file).collect()
     }
 }
 

@@ -17,6 +17,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use hither_sys::address_spaces::{AddressSpaces, SpaceEvent};
+use hither_sys::mapped_files::mapped_id;
 use hither_sys::page_cache::PageCacheError;
 use hither_sys::page_faults::Fault;
 use hither_trace::schema::Touches;
@@ -53,12 +54,16 @@ pub(super) struct MappedTouches {
     spaces: Spaces,
     pattern: Pattern,
     arming: Arming,
-    /// By device and inode.
+    /// By device and inode where they are mapped.
     files: FxHashMap<(u64, u64), MappedFile>,
     /// The call sites that mapped them last, by process.
     sites: FxHashMap<u32, FxHashMap<(u64, u64), u64>>,
     /// Those of them that programs may write to where they are mapped.
     writable: FxHashSet<(u64, u64)>,
+    /// The keys of files that a report of the kernel's names: their touches are seen.
+    reported: FxHashSet<u64>,
+    /// The devices of files where they are mapped, by those that `stat` gives.
+    devices: FxHashMap<u64, u64>,
 }
 
 impl MappedTouches {
@@ -71,6 +76,8 @@ impl MappedTouches {
             files: FxHashMap::default(),
             sites: FxHashMap::default(),
             writable: FxHashSet::default(),
+            reported: FxHashSet::default(),
+            devices: FxHashMap::default(),
         }
     }
 
@@ -86,6 +93,7 @@ impl MappedTouches {
         if path.starts_with("/dev/shm") {
             return;
         }
+        let file = self.id_where_mapped(file, path);
         let entry = self.files.entry(file).or_insert_with(|| {
             let now = std::fs::metadata(path).map_or(0, |about| about.len());
             MappedFile {
@@ -95,6 +103,24 @@ impl MappedTouches {
         });
         entry.object = object;
         self.sites.entry(pid).or_default().insert(file, signature);
+        if !self.reported.contains(&object) && self.spaces.has(pid, file) {
+            self.reported.insert(object);
+        }
+    }
+
+    /// The device and inode of a file where it is mapped; those of `stat` if it cannot be asked.
+    fn id_where_mapped(&mut self, file: (u64, u64), path: &Path) -> (u64, u64) {
+        let (device, inode) = file;
+        if let Some(&device) = self.devices.get(&device) {
+            return (device, inode);
+        }
+        let Some(id) = mapped_id(path, file) else {
+            return file;
+        };
+        if id.1 == inode {
+            self.devices.insert(device, id.0);
+        }
+        id
     }
 
     /// Passes on the touches up to `until_ns`. Returns the number of the kernel's events.
@@ -107,6 +133,8 @@ impl MappedTouches {
             files,
             sites,
             writable,
+            reported,
+            ..
         } = self;
         let drained = events.drain(until_ns, &mut |event| match event {
             SpaceEvent::Fault(fault) => {
@@ -168,7 +196,15 @@ impl MappedTouches {
                     arming.forget(pid);
                 }
             }
-            _ => spaces.on_event(&event),
+            _ => {
+                if let SpaceEvent::Mapped(range) = &event
+                    && let Some(file) = range.file.and_then(|file| files.get(&file))
+                    && !range.is_executable
+                {
+                    reported.insert(file.object);
+                }
+                spaces.on_event(&event);
+            }
         });
         for pid in spaces.take_forgotten() {
             sites.remove(&pid);
@@ -190,7 +226,12 @@ impl MappedTouches {
         self.arming.refused()
     }
 
-    /// What the trace says of them.
+    /// Whether the touches of a file are seen at all.
+    pub(super) fn sees(&self, object: u64) -> bool {
+        self.reported.contains(&object)
+    }
+
+    /// What the trace says of them, but for the files that are not seen.
     pub(super) fn summary(&self) -> Touches {
         let first_only = match self.arming.refused() {
             Some(_) => self.files.len(),
@@ -204,6 +245,7 @@ impl MappedTouches {
             interval_ns: self.arming.longest_interval_ns(),
             first_only_files: first_only as u64,
             lost_faults: self.events.lost(),
+            ..Touches::default()
         }
     }
 }

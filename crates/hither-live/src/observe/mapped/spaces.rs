@@ -112,6 +112,12 @@ impl Spaces {
         (address < range.end).then_some(*range)
     }
 
+    /// Whether a process has a file mapped as data.
+    pub(super) fn has(&self, pid: u32, file: (u64, u64)) -> bool {
+        let space = self.by_pid.get(&pid);
+        space.is_some_and(|space| space.ranges.values().any(|range| range.file == file))
+    }
+
     /// The process and those that it descends from, the closest first.
     pub(super) fn line_of(&self, pid: u32) -> impl Iterator<Item = u32> + '_ {
         let parent = |of: &u32| self.descents.get(of)?.parent;
@@ -229,6 +235,7 @@ mod tests {
         assert_eq!(at(&spaces, 1, 0x2fff), Some((5, 0x11fff)));
         assert_eq!(at(&spaces, 1, 0x3001), Some((6, 1)));
         assert_eq!(at(&spaces, 1, 0x4000), Some((5, 0x13000)));
+        assert!(spaces.has(1, (1, 6)) && !spaces.has(1, (2, 6)) && !spaces.has(2, (1, 6)));
         let range = spaces.at(1, 0x4000).expect("mapped");
         assert_eq!(range.address_of(0x13000), Some(0x4000));
         assert_eq!(range.address_of(0x12fff), None);
