@@ -64,6 +64,15 @@ pub struct Coverage {
     programs: Vec<String>,
 }
 
+/// Mapped files whose touches are not in the trace.
+#[derive(Default)]
+struct MappedUnseen {
+    files: u64,
+    bytes: u64,
+    /// The most of these bytes that can have been touched.
+    touched_max_bytes: u64,
+}
+
 impl Coverage {
     /// `None` if the trace does not say, since it was not recorded by hither.
     pub fn of(trace: &Trace) -> Option<Coverage> {
@@ -96,39 +105,37 @@ impl Coverage {
             true => 0,
             false => unseen,
         };
-        let touched_max = seen.touched_max_bytes.unwrap_or(seen.mapped_bytes);
-        let mapped = match maps || seen.touches.is_some() {
-            true => 0,
-            false => touched_max,
-        };
+        let touched_max_bytes = seen.touched_max_bytes.unwrap_or(seen.mapped_bytes);
         let known = seen.recorded_bytes.saturating_add(unseen);
-        let io_uring = match (seen.io_uring_processes, seen.storage_bytes) {
-            (1.., Some(read)) => read.saturating_sub(known.saturating_add(touched_max)),
+        let io_uring_bytes = match (seen.io_uring_processes, seen.storage_bytes) {
+            (1.., Some(read)) => read.saturating_sub(known.saturating_add(touched_max_bytes)),
             _ => 0,
         };
-        let all = known.saturating_add(mapped).saturating_add(io_uring);
-        Coverage {
+        let mut coverage = Coverage {
             recorded_bytes: seen.recorded_bytes,
             direct_bytes: seen.direct_bytes,
             unseen_bytes: seen.unseen_bytes.map(|_| unseen),
             lost_bytes: losses.dropped_bytes,
             mapped_bytes: seen.mapped_bytes,
-            touched_max_bytes: touched_max,
+            touched_max_bytes,
             mapped_files: seen.mapped_files,
             maps_are_reads: maps,
             touches: seen.touches,
             left_running: seen.left_running,
             io_uring_processes: seen.io_uring_processes,
-            io_uring_bytes: io_uring,
-            share: match all {
-                0 => 1.0,
-                all => seen.recorded_bytes as f64 / all as f64,
-            },
+            io_uring_bytes,
+            share: 1.0,
             cut: None,
             programs: programs
                 .map(|program| format!("{}: {}", program.path, program.reason))
                 .collect(),
+        };
+        let mapped = coverage.mapped_unseen().touched_max_bytes;
+        let all = known.saturating_add(mapped).saturating_add(io_uring_bytes);
+        if all > 0 {
+            coverage.share = seen.recorded_bytes as f64 / all as f64;
         }
+        coverage
     }
 
     /// What was seen and what was not, in words that follow "seen:".
@@ -173,12 +180,15 @@ impl Coverage {
                 counted(self.mapped_files, "mapped file")
             );
         }
-        if let Some(touches) = self.touches.filter(|_| self.mapped_bytes > 0) {
+        if let Some(touches) = self.touches
+            && self.mapped_bytes > touches.unseen_bytes
+        {
+            let files = self.mapped_files.saturating_sub(touches.unseen_files);
             recorded += &format!(
                 ", and touches of {} in {}, {}",
-                bytes(self.mapped_bytes),
-                counted(self.mapped_files, "mapped file"),
-                self.sampling(touches)
+                bytes(self.mapped_bytes - touches.unseen_bytes),
+                counted(files, "mapped file"),
+                sampling(touches, files)
             );
         }
         let hidden = self.hidden();
@@ -218,23 +228,26 @@ impl Coverage {
         format!("Seen: {}.", self.words())
     }
 
-    /// Whether there is no mapped byte whose touches are not in the trace.
-    fn mapped_is_seen(&self) -> bool {
-        self.mapped_bytes == 0 || self.maps_are_reads || self.touches.is_some()
+    /// The mapped files whose touches are not in the trace.
+    fn mapped_unseen(&self) -> MappedUnseen {
+        match self.touches {
+            _ if self.maps_are_reads => MappedUnseen::default(),
+            Some(touches) => MappedUnseen {
+                files: touches.unseen_files,
+                bytes: touches.unseen_bytes,
+                touched_max_bytes: touches.unseen_bytes,
+            },
+            None => MappedUnseen {
+                files: self.mapped_files,
+                bytes: self.mapped_bytes,
+                touched_max_bytes: self.touched_max_bytes,
+            },
+        }
     }
 
-    /// How touches were recorded.
-    fn sampling(&self, touches: Touches) -> String {
-        let first = touches.first_only_files.min(self.mapped_files);
-        let interval = format!(
-            "sampled at least every {}",
-            duration_ns(touches.interval_ns as f64)
-        );
-        match first {
-            0 => interval,
-            _ if first == self.mapped_files => "only the first by each process".to_owned(),
-            _ => format!("{interval}, of {first} of them only the first by each process"),
-        }
+    /// Whether there is no mapped byte whose touches are not in the trace.
+    fn mapped_is_seen(&self) -> bool {
+        self.mapped_unseen().touched_max_bytes == 0
     }
 
     /// What was not seen, in parts of a sentence. What is too little to matter is left out.
@@ -256,15 +269,16 @@ impl Coverage {
             }
             hidden.push(part);
         }
-        if matters(self.touched_max_bytes) && !self.mapped_is_seen() {
-            let most = match self.touched_max_bytes < self.mapped_bytes {
-                true => format!(" (at most {})", bytes(self.touched_max_bytes)),
+        let mapped = self.mapped_unseen();
+        if matters(mapped.touched_max_bytes) {
+            let most = match mapped.touched_max_bytes < mapped.bytes {
+                true => format!(" (at most {})", bytes(mapped.touched_max_bytes)),
                 false => String::new(),
             };
             hidden.push(format!(
                 "what was touched of {} in {}{most}",
-                bytes(self.mapped_bytes),
-                counted(self.mapped_files, "mapped file")
+                bytes(mapped.bytes),
+                counted(mapped.files, "mapped file")
             ));
         }
         if matters(self.lost_bytes) {
@@ -320,10 +334,13 @@ impl Coverage {
             remedies.push("A recording that is not cut tells more");
         }
         if !self.mapped_is_seen() {
-            remedies.push(
-                "`record --mapped` records touches of mapped files; \
-                 --maps counts each mapping as one read of what it maps",
-            );
+            remedies.push(match self.touches {
+                Some(_) => "`--maps` counts each mapping as one read of what it maps",
+                None => {
+                    "`record --mapped` records touches of mapped files; \
+                     --maps counts each mapping as one read of what it maps"
+                }
+            });
         }
         if self.lost_bytes > 0 {
             remedies.push("On a less busy machine, or as root, the recorder loses less");
@@ -439,6 +456,20 @@ pub fn lost(losses: &Losses) -> Option<String> {
             format!("{all}: {}", parts.join(", "))
         }
     })
+}
+
+/// How touches of so many files were recorded.
+fn sampling(touches: Touches, files: u64) -> String {
+    let first = touches.first_only_files.min(files);
+    let interval = format!(
+        "sampled at least every {}",
+        duration_ns(touches.interval_ns as f64)
+    );
+    match first {
+        0 => interval,
+        _ if first == files => "only the first by each process".to_owned(),
+        _ => format!("{interval}, of {first} of them only the first by each process"),
+    }
 }
 
 #[cfg(test)]
@@ -713,6 +744,27 @@ mod tests {
             "{words}"
         );
         assert!(of(&seen).doubt().is_some());
+        seen.touches = seen.touches.map(|touches| Touches {
+            first_only_files: 0,
+            unseen_files: 1,
+            unseen_bytes: 60 << 20,
+            ..touches
+        });
+        assert_eq!(
+            of(&seen).words(),
+            "1.00 MiB that the program read of files, and touches of 4.00 MiB in 1 mapped file, \
+             sampled at least every 100 ms; not seen: what was touched of 60.00 MiB in 1 mapped \
+             file"
+        );
+        let told = of(&seen).no_verdict().expect("no verdict");
+        assert!(!told.contains("`record --mapped`"), "{told}");
+        seen.touches = seen.touches.map(|touches| Touches {
+            unseen_files: 2,
+            unseen_bytes: 64 << 20,
+            ..touches
+        });
+        let words = of(&seen).words();
+        assert!(!words.contains("touches of"), "{words}");
         seen.touches = None;
         let told = of(&seen).no_verdict().expect("no verdict");
         assert!(told.contains("`record --mapped`"), "{told}");

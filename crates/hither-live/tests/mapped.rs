@@ -124,7 +124,8 @@ fn both(order: &str, mib: u64, touches: u64, pause_us: u64, sizes: &[usize]) -> 
     };
     let mapped = record(folder.path(), &words("map"), true);
     let touches = mapped.seen.touches.expect("recorded");
-    assert_eq!((touches.first_only_files, touches.lost_faults), (0, 0));
+    let missing = (touches.first_only_files, touches.unseen_files);
+    assert_eq!((missing, touches.lost_faults), ((0, 0), 0));
     assert_eq!(mapped.touches_refused, None);
     let read = record(folder.path(), &words("read"), false);
     assert_eq!(read.seen.touches, None);
@@ -147,8 +148,7 @@ fn a_loop_has_the_misses_of_its_reads() {
     // Passes of 0.5 s: several intervals.
     let counted = both("loop", 8, 4 * 2048, 8000, &[256, 1024, 2047, 2048]);
     for &counts in &counted[..3] {
-        // With the first touches alone it would be a quarter.
-        assert!(is_near(counts, 0.3), "{counted:?}");
+        assert!(is_near(counts, 0.15), "{counted:?}");
     }
     // All of it fits: each block is missed once.
     assert!(is_near(counted[3], 0.01), "{counted:?}");
@@ -160,10 +160,10 @@ fn a_hot_set_has_the_misses_of_its_reads() {
         return;
     }
     // 32 touches in 4 ms: 800 in an interval, fewer than the smallest cache holds. The hot set has
-    // 1,024 pages, of which 64 are watched: so few are off by up to 29 %.
+    // 1,024 pages, of which 64 are watched.
     let counted = both("hot", 32, 24_000, 4000, &[2048, 4096, 8192]);
     for &counts in &counted {
-        assert!(is_near(counts, 0.4), "{counted:?}");
+        assert!(is_near(counts, 0.25), "{counted:?}");
     }
 }
 

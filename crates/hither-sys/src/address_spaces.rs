@@ -41,6 +41,8 @@ pub enum SpaceEvent {
     Ended {
         /// Its process.
         pid: u32,
+        /// The thread.
+        tid: u32,
     },
 }
 
@@ -116,7 +118,10 @@ fn event(record: &RingRecord<'_>, own: u32) -> Option<(u64, SpaceEvent)> {
         RECORD_MMAP2 if record.words > 8 => SpaceEvent::Mapped(mapped(pid, record)),
         RECORD_COMM if record.flags & COMM_IS_EXEC != 0 => SpaceEvent::Exec { pid },
         RECORD_FORK => SpaceEvent::Forked { pid, parent: other },
-        RECORD_EXIT => SpaceEvent::Ended { pid },
+        RECORD_EXIT => SpaceEvent::Ended {
+            pid,
+            tid: halves(record.word(2)).0,
+        },
         _ => return None,
     };
     Some((time_ns, event))
@@ -165,8 +170,7 @@ mod tests {
         let mut events = Vec::new();
         // The shell waits for a line when it has run the other program.
         let ended = |pid: u32, events: &[SpaceEvent]| {
-            let of =
-                |event: &&SpaceEvent| matches!(event, SpaceEvent::Ended { pid: of } if *of != pid);
+            let of = |event: &&SpaceEvent| matches!(event, SpaceEvent::Ended { pid: of, .. } if *of != pid);
             events.iter().any(|event| of(&event))
         };
         while !ended(child.id(), &events) {
@@ -175,7 +179,8 @@ mod tests {
         let known = mappings(child.id());
         drop(child.stdin.take());
         child.wait().expect("it ends");
-        while !events.contains(&SpaceEvent::Ended { pid: child.id() }) {
+        let [pid, tid] = [child.id(); 2];
+        while !events.contains(&SpaceEvent::Ended { pid, tid }) {
             spaces.drain(u64::MAX, &mut |event| events.push(event));
         }
         assert_eq!(spaces.lost(), 0);

@@ -6,7 +6,7 @@
 //! process has mapped as well, and what is dirty. The program reads the bytes again when it touches
 //! them: it cannot tell.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -14,8 +14,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use crate::file_map::FileMap;
 use crate::page_cache::{FileId, PageCacheError};
 use crate::process_tree::mapped_file;
+use crate::sysfs::page_bytes;
 use crate::{seccomp, syscalls};
 
 /// A part of a file in a program's memory.
@@ -98,6 +100,26 @@ pub fn identify(path: &Path, file: (u64, u64)) -> Option<(FileId, u64)> {
     };
     let is_file = place.metadata().is_ok_and(|about| about.is_file());
     ((id.device, id.inode) == file && is_file).then_some((id, status.size))
+}
+
+/// The device and inode of a file where it is mapped, in /proc/PID/maps and in perf's records, by
+/// its path and those that `stat` gives. btrfs has `stat` give another device for each subvolume.
+pub fn mapped_id(path: &Path, file: (u64, u64)) -> Option<(u64, u64)> {
+    identify(path, file)?;
+    // Another file may have come to be there, such as a pipe, which would block.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let opened = File::options().read(true).custom_flags(flags).open(path);
+    mapped_id_of(&opened.ok()?)
+}
+
+/// The same of an open file.
+pub(crate) fn mapped_id_of(file: &File) -> Option<(u64, u64)> {
+    // Nothing of it is touched, so that the file may be empty.
+    let map = FileMap::new(file, 0, page_bytes()).ok()?;
+    let address = map.address(0);
+    let all = mappings(std::process::id());
+    let own = all.iter().find(|of| of.addresses.contains(&address));
+    own.map(|of| of.file)
 }
 
 /// A process whose pages can be dropped.
@@ -209,6 +231,19 @@ mod tests {
         );
         assert_eq!(mapping("7f00-7f0000 rw-p 00000000 00:00 0  [stack]"), None);
         assert_eq!(mapping("7f00-7f0000 rw-p"), None);
+    }
+
+    #[test]
+    fn a_file_has_an_id_where_it_is_mapped() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
+        let path = folder.path().join("empty");
+        let file = File::create(&path).expect("created");
+        let status = syscalls::status(file.as_raw_fd()).expect("asked");
+        let id = (status.device, status.inode);
+        let (_, inode) = mapped_id(&path, id).expect("mapped");
+        assert_eq!(inode, status.inode);
+        assert_eq!(mapped_id(&path, (id.0, id.1 + 1)), None, "another file");
+        assert_eq!(mapped_id(folder.path(), id), None);
     }
 
     /// Another process maps a file and touches it: its faults are seen, and its pages are dropped.

@@ -21,7 +21,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::mapped_files::{MappedProcess, mappings};
+use crate::mapped_files::{MappedProcess, mapped_id_of, mappings};
 use crate::page_cache::PageCacheError;
 use crate::sysfs::page_bytes;
 
@@ -211,8 +211,8 @@ pub fn open_mapped(pid: u32, file: (u64, u64)) -> Option<File> {
     Some(opened)
 }
 
-/// Opens a regular file if it has this device and inode.
-fn open_this(path: &Path, (device, inode): (u64, u64)) -> Option<File> {
+/// Opens a regular file if it has this device and inode where it is mapped.
+fn open_this(path: &Path, id: (u64, u64)) -> Option<File> {
     let open = |flags| {
         // A pipe of that name would block otherwise.
         let flags = flags | libc::O_NONBLOCK | libc::O_NOCTTY;
@@ -221,7 +221,8 @@ fn open_this(path: &Path, (device, inode): (u64, u64)) -> Option<File> {
     let file = open(libc::O_NOATIME).or_else(|_| open(0)).ok()?;
     let about = file.metadata().ok()?;
     let number = u64::from(libc::major(about.dev())) << 32 | u64::from(libc::minor(about.dev()));
-    (about.is_file() && (number, about.ino()) == (device, inode)).then_some(file)
+    let is_it = || (number, about.ino()) == id || mapped_id_of(&file) == Some(id);
+    (about.is_file() && is_it()).then_some(file)
 }
 
 #[cfg(test)]

@@ -248,6 +248,11 @@ pub struct Touches {
     pub interval_ns: u64,
     /// Of the mapped files, those of which only the first touch by each process is recorded.
     pub first_only_files: u64,
+    /// Of the mapped files, those that no report of the kernel's names: none of their touches is
+    /// recorded.
+    pub unseen_files: u64,
+    /// The bytes of `unseen_files`, from the first to the last mapped one.
+    pub unseen_bytes: u64,
     /// Page faults that were lost because the kernel's buffer was full.
     pub lost_faults: u64,
 }

@@ -20,7 +20,7 @@ use hither_sys::process::{self, ancestors, monotonic_ns};
 use hither_sys::process_tree::Transferred;
 use hither_sys::record::{IN_KERNEL, Op, Record};
 use hither_sys::session::{Lost, RingInfo, Session};
-use hither_trace::schema::{AccessRow, Cut, Losses, MemoryNode, Meta, RowOp, Seen};
+use hither_trace::schema::{AccessRow, Cut, Losses, MemoryNode, Meta, RowOp, Seen, Touches};
 use hither_trace::{Error, Kept, Writer};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -45,6 +45,10 @@ const RECORDS_PER_DRAIN: usize = 2048;
 
 /// How often the rings of threads that died without reporting it are looked for.
 const REAP_PERIOD_NS: u64 = 100_000_000;
+
+/// How long a mapping waits for the definition of its file, which another thread may have reported.
+/// After that it was lost.
+const DEFINITION_WAIT_NS: u64 = 1_000_000_000;
 
 /// What is known about a recording before it starts.
 #[derive(Debug)]
@@ -124,8 +128,8 @@ pub(crate) struct Collector {
     mapped: FxHashMap<u64, Range<u64>>,
     /// The touches of what is mapped, if these are recorded.
     touches: Option<MappedTouches>,
-    /// Mappings that [`MappedTouches`] has yet to learn of: process, file, call site.
-    mappings: Vec<(u32, u64, u64)>,
+    /// Mappings that [`MappedTouches`] has yet to learn of: time, process, file, call site.
+    mappings: Vec<(u64, u32, u64, u64)>,
     /// The first failure to write; nothing is written after it.
     failure: Option<Error>,
 }
@@ -256,7 +260,7 @@ impl Collector {
                 if op == Op::Map {
                     self.mapped(object, offset, length);
                     if self.touches.is_some() && ring.namespace.is_own() {
-                        self.mappings.push((ring.pid, object, signature));
+                        self.mappings.push((time_ns, ring.pid, object, signature));
                     }
                 }
                 self.window.push(Event {
@@ -338,14 +342,14 @@ impl Collector {
             return 0;
         };
         mappings.retain(
-            |&(pid, object, signature)| match definitions.object(object) {
+            |&(time_ns, pid, object, signature)| match definitions.object(object) {
                 Some(file) => {
                     let path = Path::new(OsStr::from_bytes(&file.path));
                     let names = (object, signature);
                     touches.on_map(pid, names, (file.device, file.inode), (path, file.size));
                     false
                 }
-                None => true,
+                None => until_ns.saturating_sub(time_ns) < DEFINITION_WAIT_NS,
             },
         );
         let events = touches.drain(until_ns, |touch| {
@@ -549,8 +553,18 @@ impl Collector {
         let seen = recorded.fold(ended.other_read_bytes, |sum, (_, &bytes)| {
             sum.saturating_add(bytes)
         });
-        let mapped = self.mapped_files();
-        let sum = |of: fn(&MappedBytes) -> u64| mapped.iter().map(of).fold(0, u64::saturating_add);
+        let mapped = self.mapped_files(|_| true);
+        let sum = |files: &[MappedBytes], of: fn(&MappedBytes) -> u64| {
+            files.iter().map(of).fold(0, u64::saturating_add)
+        };
+        let touches = self.touches.as_ref().map(|touches| {
+            let unseen = self.mapped_files(|object| !touches.sees(object));
+            Touches {
+                unseen_files: unseen.len() as u64,
+                unseen_bytes: sum(&unseen, |file| file.bytes),
+                ..touches.summary()
+            }
+        });
         let devices = self.definitions.devices().into_iter();
         let readahead = devices.map(|device| ThisPageCache.readahead_bytes(device));
         Seen {
@@ -563,9 +577,9 @@ impl Collector {
             left_running: running.len() as u64,
             io_uring_processes: self.io_urings.len() as u64,
             mapped_files: mapped.len() as u64,
-            mapped_bytes: sum(|file| file.bytes),
-            touched_max_bytes: Some(sum(|file| file.touched_max)),
-            touches: self.touches.as_ref().map(MappedTouches::summary),
+            mapped_bytes: sum(&mapped, |file| file.bytes),
+            touched_max_bytes: Some(sum(&mapped, |file| file.touched_max)),
+            touches,
             memory_limit_bytes: self.start.memory_left.limit_bytes(),
             memory_left_bytes: self.start.memory_left.median_bytes(),
             readahead_bytes: readahead.max().unwrap_or(0),
@@ -579,13 +593,14 @@ impl Collector {
         *whole = whole.start.min(range.start)..whole.end.max(range.end);
     }
 
-    /// The files that were mapped.
-    fn mapped_files(&self) -> Vec<MappedBytes> {
+    /// Those of these files that were mapped.
+    fn mapped_files(&self, is_asked: impl Fn(u64) -> bool) -> Vec<MappedBytes> {
         let of_file = |(object, range): (&u64, &Range<u64>)| {
             let file = self.definitions.object(*object)?;
             MappedBytes::of(file, range)
         };
-        self.mapped.iter().filter_map(of_file).collect()
+        let asked = self.mapped.iter().filter(|&(&object, _)| is_asked(object));
+        asked.filter_map(of_file).collect()
     }
 }
 

@@ -17,13 +17,14 @@ use std::ops::Range;
 use std::path::Path;
 
 use hither_sys::address_spaces::{AddressSpaces, SpaceEvent};
+use hither_sys::mapped_files::mapped_id;
 use hither_sys::page_cache::PageCacheError;
 use hither_sys::page_faults::Fault;
 use hither_trace::schema::Touches;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use arming::Arming;
-use pattern::{FOLIO_BYTES_MAX, Pattern, WatchedFile};
+use pattern::{FOLIO_BYTES_MAX, PageFault, Pattern, WatchedFile};
 use spaces::Spaces;
 
 /// A part of a file that was touched.
@@ -44,8 +45,6 @@ pub(super) struct Touch {
 struct MappedFile {
     object: u64,
     watched: WatchedFile,
-    /// The call sites that mapped it last, by process.
-    sites: FxHashMap<u32, u64>,
 }
 
 /// See the module.
@@ -55,10 +54,16 @@ pub(super) struct MappedTouches {
     spaces: Spaces,
     pattern: Pattern,
     arming: Arming,
-    /// By device and inode.
+    /// By device and inode where they are mapped.
     files: FxHashMap<(u64, u64), MappedFile>,
+    /// The call sites that mapped them last, by process.
+    sites: FxHashMap<u32, FxHashMap<(u64, u64), u64>>,
     /// Those of them that programs may write to where they are mapped.
     writable: FxHashSet<(u64, u64)>,
+    /// The keys of files that a report of the kernel's names: their touches are seen.
+    reported: FxHashSet<u64>,
+    /// The devices of files where they are mapped, by those that `stat` gives.
+    devices: FxHashMap<u64, u64>,
 }
 
 impl MappedTouches {
@@ -69,7 +74,10 @@ impl MappedTouches {
             pattern: Pattern::default(),
             arming: Arming::default(),
             files: FxHashMap::default(),
+            sites: FxHashMap::default(),
             writable: FxHashSet::default(),
+            reported: FxHashSet::default(),
+            devices: FxHashMap::default(),
         }
     }
 
@@ -85,16 +93,34 @@ impl MappedTouches {
         if path.starts_with("/dev/shm") {
             return;
         }
+        let file = self.id_where_mapped(file, path);
         let entry = self.files.entry(file).or_insert_with(|| {
             let now = std::fs::metadata(path).map_or(0, |about| about.len());
             MappedFile {
                 object,
                 watched: WatchedFile::new(bytes.max(now)),
-                sites: FxHashMap::default(),
             }
         });
         entry.object = object;
-        entry.sites.insert(pid, signature);
+        self.sites.entry(pid).or_default().insert(file, signature);
+        if !self.reported.contains(&object) && self.spaces.has(pid, file) {
+            self.reported.insert(object);
+        }
+    }
+
+    /// The device and inode of a file where it is mapped; those of `stat` if it cannot be asked.
+    fn id_where_mapped(&mut self, file: (u64, u64), path: &Path) -> (u64, u64) {
+        let (device, inode) = file;
+        if let Some(&device) = self.devices.get(&device) {
+            return (device, inode);
+        }
+        let Some(id) = mapped_id(path, file) else {
+            return file;
+        };
+        if id.1 == inode {
+            self.devices.insert(device, id.0);
+        }
+        id
     }
 
     /// Passes on the touches up to `until_ns`. Returns the number of the kernel's events.
@@ -105,10 +131,12 @@ impl MappedTouches {
             pattern,
             arming,
             files,
+            sites,
             writable,
+            reported,
+            ..
         } = self;
-        let mut ranges = Vec::new();
-        events.drain(until_ns, &mut |event| match event {
+        let drained = events.drain(until_ns, &mut |event| match event {
             SpaceEvent::Fault(fault) => {
                 let Some(hit) = spaces.at(fault.pid, fault.address) else {
                     return;
@@ -121,19 +149,18 @@ impl MappedTouches {
                 file.watched.reached(offset);
                 // A child has the mappings of the process that started it.
                 let mut line = spaces.line_of(fault.pid);
-                let by = line.find_map(|pid| Some((pid, *file.sites.get(&pid)?)));
+                let by = line.find_map(|pid| Some((pid, *sites.get(&pid)?.get(&hit.file)?)));
                 let Some((mapped_by, signature)) = by else {
                     return;
                 };
                 let was_armed = arming.faulted(fault.pid, page);
-                pattern.on_fault(
-                    (fault.tid, hit.file),
-                    &file.watched,
+                let page_fault = PageFault {
                     offset,
+                    address: page,
                     was_armed,
-                    &mut ranges,
-                );
-                for bytes in ranges.drain(..) {
+                };
+                let names = (fault.tid, hit.file);
+                if let Some(bytes) = pattern.on_fault(names, &file.watched, page_fault) {
                     sink(Touch {
                         fault,
                         object: file.object,
@@ -163,13 +190,26 @@ impl MappedTouches {
                 arming.forget(pid);
                 spaces.on_event(&event);
             }
-            SpaceEvent::Ended { pid } => {
+            SpaceEvent::Ended { pid, tid } => {
+                pattern.ended(tid);
                 if spaces.ended(pid) {
                     arming.forget(pid);
                 }
             }
-            _ => spaces.on_event(&event),
-        })
+            _ => {
+                if let SpaceEvent::Mapped(range) = &event
+                    && let Some(file) = range.file.and_then(|file| files.get(&file))
+                    && !range.is_executable
+                {
+                    reported.insert(file.object);
+                }
+                spaces.on_event(&event);
+            }
+        });
+        for pid in spaces.take_forgotten() {
+            sites.remove(&pid);
+        }
+        drained
     }
 
     /// Unmaps watched pages, when it is time, for at most a few milliseconds.
@@ -186,7 +226,12 @@ impl MappedTouches {
         self.arming.refused()
     }
 
-    /// What the trace says of them.
+    /// Whether the touches of a file are seen at all.
+    pub(super) fn sees(&self, object: u64) -> bool {
+        self.reported.contains(&object)
+    }
+
+    /// What the trace says of them, but for the files that are not seen.
     pub(super) fn summary(&self) -> Touches {
         let first_only = match self.arming.refused() {
             Some(_) => self.files.len(),
@@ -200,6 +245,7 @@ impl MappedTouches {
             interval_ns: self.arming.longest_interval_ns(),
             first_only_files: first_only as u64,
             lost_faults: self.events.lost(),
+            ..Touches::default()
         }
     }
 }

@@ -86,12 +86,22 @@ impl Space {
     }
 }
 
+/// Where a process descends from. It is kept until all that descend from it have ended.
+#[derive(Debug, Default)]
+struct Descent {
+    parent: Option<u32>,
+    /// The processes that it started and that are kept.
+    children: u32,
+    has_ended: bool,
+}
+
 /// The memory of all processes.
 #[derive(Debug, Default)]
 pub(super) struct Spaces {
     by_pid: FxHashMap<u32, Space>,
-    /// Of each process that was started by another one.
-    parents: FxHashMap<u32, u32>,
+    descents: FxHashMap<u32, Descent>,
+    /// See [`take_forgotten`](Spaces::take_forgotten).
+    forgotten: Vec<u32>,
 }
 
 impl Spaces {
@@ -102,9 +112,15 @@ impl Spaces {
         (address < range.end).then_some(*range)
     }
 
+    /// Whether a process has a file mapped as data.
+    pub(super) fn has(&self, pid: u32, file: (u64, u64)) -> bool {
+        let space = self.by_pid.get(&pid);
+        space.is_some_and(|space| space.ranges.values().any(|range| range.file == file))
+    }
+
     /// The process and those that it descends from, the closest first.
     pub(super) fn line_of(&self, pid: u32) -> impl Iterator<Item = u32> + '_ {
-        let parent = |of: &u32| self.parents.get(of).copied();
+        let parent = |of: &u32| self.descents.get(of)?.parent;
         // Process numbers are used again, so that a line may not end.
         std::iter::successors(Some(pid), parent).take(LINE_MAX)
     }
@@ -118,7 +134,7 @@ impl Spaces {
             }
             SpaceEvent::Forked { pid, parent } => {
                 let space = self.by_pid.get(parent).cloned().unwrap_or_default();
-                self.parents.insert(*pid, *parent);
+                self.descend(*pid, *parent);
                 self.by_pid.insert(
                     *pid,
                     Space {
@@ -130,7 +146,7 @@ impl Spaces {
             SpaceEvent::Exec { pid } => {
                 self.by_pid.insert(*pid, Space::default());
             }
-            SpaceEvent::Ended { pid } => {
+            SpaceEvent::Ended { pid, .. } => {
                 self.ended(*pid);
             }
             SpaceEvent::Fault(_) => {}
@@ -144,8 +160,47 @@ impl Spaces {
                 space.threads -= 1;
                 false
             }
-            Some(_) => self.by_pid.remove(&pid).is_some(),
+            Some(_) => {
+                self.by_pid.remove(&pid);
+                self.descents.entry(pid).or_default().has_ended = true;
+                self.forget(pid);
+                true
+            }
             None => false,
+        }
+    }
+
+    /// The processes that have ended and from which no other one descends any more, since the last
+    /// call.
+    pub(super) fn take_forgotten(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.forgotten)
+    }
+
+    fn descend(&mut self, pid: u32, parent: u32) {
+        self.descents.entry(parent).or_default().children += 1;
+        let descent = self.descents.entry(pid).or_default();
+        descent.has_ended = false;
+        // The number was another process's, from which others descend.
+        if let Some(former) = descent.parent.replace(parent) {
+            self.lose_child(former);
+        }
+    }
+
+    fn lose_child(&mut self, pid: u32) {
+        if let Some(descent) = self.descents.get_mut(&pid) {
+            descent.children = descent.children.saturating_sub(1);
+            self.forget(pid);
+        }
+    }
+
+    /// Forgets a process that has ended if none descends from it, and then likewise its parent.
+    fn forget(&mut self, pid: u32) {
+        let is_done = |of: &Descent| of.has_ended && of.children == 0;
+        if self.descents.get(&pid).is_some_and(is_done) {
+            self.forgotten.push(pid);
+            if let Some(parent) = self.descents.remove(&pid).and_then(|of| of.parent) {
+                self.lose_child(parent);
+            }
         }
     }
 }
@@ -180,6 +235,7 @@ mod tests {
         assert_eq!(at(&spaces, 1, 0x2fff), Some((5, 0x11fff)));
         assert_eq!(at(&spaces, 1, 0x3001), Some((6, 1)));
         assert_eq!(at(&spaces, 1, 0x4000), Some((5, 0x13000)));
+        assert!(spaces.has(1, (1, 6)) && !spaces.has(1, (2, 6)) && !spaces.has(2, (1, 6)));
         let range = spaces.at(1, 0x4000).expect("mapped");
         assert_eq!(range.address_of(0x13000), Some(0x4000));
         assert_eq!(range.address_of(0x12fff), None);
@@ -206,5 +262,32 @@ mod tests {
         assert!(!spaces.ended(1) && mapping(&spaces, 1));
         assert!(spaces.ended(1) && !mapping(&spaces, 1));
         assert!(spaces.line_of(2).eq([2, 1]));
+        // It is forgotten with the last that descends from it.
+        spaces.on_event(&SpaceEvent::Forked { pid: 3, parent: 2 });
+        assert!(spaces.ended(2));
+        assert!(spaces.take_forgotten().is_empty());
+        assert!(spaces.line_of(3).eq([3, 2, 1]));
+        assert!(spaces.ended(3));
+        assert_eq!(spaces.take_forgotten(), [3, 2, 1]);
+        assert!(spaces.descents.is_empty());
+    }
+
+    /// A number that is used again while a process descends from its former one.
+    #[test]
+    fn a_number_that_is_used_again_is_forgotten_once() {
+        let mut spaces = Spaces::default();
+        for (pid, parent) in [(2, 1), (3, 2)] {
+            spaces.on_event(&SpaceEvent::Forked { pid, parent });
+        }
+        assert!(spaces.ended(2));
+        spaces.on_event(&SpaceEvent::Forked { pid: 2, parent: 1 });
+        assert!(spaces.ended(2) && spaces.ended(3));
+        assert_eq!(spaces.take_forgotten(), [3, 2]);
+        let left: Vec<(u32, u32)> = spaces
+            .descents
+            .iter()
+            .map(|(&pid, of)| (pid, of.children))
+            .collect();
+        assert_eq!(left, [(1, 0)], "which has not ended");
     }
 }
