@@ -528,6 +528,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_cached_of_a_mapped_file_was_not_touched() {
+        let mut seen = Seen {
+            recorded_bytes: 30 << 20,
+            unseen_bytes: Some(0),
+            mapped_files: 2,
+            mapped_bytes: 900 << 20,
+            touched_max_bytes: Some(10 << 20),
+            ..Seen::default()
+        };
+        let of = |seen: &Seen| Coverage::of_recording(seen, &Losses::default(), 1, false);
+        let bound = of(&seen);
+        let words = "what was touched of 900.00 MiB in 2 mapped files (at most 10.00 MiB)";
+        assert!(bound.words().contains(words), "{}", bound.words());
+        assert_eq!((bound.share, bound.no_verdict()), (0.75, None));
+        seen.touched_max_bytes = Some(0);
+        assert_eq!(of(&seen).share, 1.0);
+        seen.touched_max_bytes = None;
+        assert!(of(&seen).no_verdict().is_some());
+    }
+
+    #[test]
     fn what_bypasses_the_page_cache_is_not_for_it_to_cache() {
         let mut seen = Seen {
             recorded_bytes: 100 << 20,
