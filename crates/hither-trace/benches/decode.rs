@@ -1,5 +1,6 @@
 //! Records per second of each reader alone: the sink only counts, so this excludes numbering the
-//! blocks. `cargo test --benches` runs each case once.
+//! blocks. The last two cases number them: the same references in oracleGeneral and in a trace
+//! folder. `cargo test --benches` runs each case once.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -7,7 +8,7 @@ use std::path::Path;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hither_core::Op;
 use hither_trace::schema::{AccessRow, Meta, ObjectRow, ProcessRow, SiteRow, ThreadRow};
-use hither_trace::{Input, LoadOptions, Result, Sink, Trace, format};
+use hither_trace::{Input, LoadOptions, Result, Sink, Trace, format, import};
 
 /// Adds up keys and counts requests.
 #[derive(Default)]
@@ -134,6 +135,14 @@ fn readers(criterion: &mut Criterion) {
             let input = Input::new(*name, bytes.as_slice()).unwrap();
             Trace::read(input, Some(name), &LoadOptions::default()).unwrap()
         });
+    });
+    let options = LoadOptions::default();
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("trace.hither");
+    let input = Input::new(*name, bytes.as_slice()).unwrap();
+    import(input, Some(name), &options, &folder, false).unwrap();
+    group.bench_function("hither, the same blocks numbered", |bencher| {
+        bencher.iter(|| Trace::load(&folder, None, &options).unwrap());
     });
     group.finish();
 }

@@ -42,6 +42,7 @@ impl RequestCounts {
         self.faults += other.faults;
     }
 
+    #[inline]
     pub(crate) fn add(&mut self, row: &AccessRow, sequential: bool) {
         let count = u64::from(row.count);
         let bytes = row.length.saturating_mul(count);

@@ -16,7 +16,7 @@ use crate::clock::REFERENCE_CLOCK;
 use crate::error::{Error, Result};
 use crate::format::{self, RecordKind};
 use crate::load_options::LoadOptions;
-use crate::row_range::checked_range;
+use crate::row_range::{BlockSize, checked_range};
 use crate::schema::{
     AccessRow, Meta, ObjectKind, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow,
 };
@@ -132,11 +132,14 @@ impl Sink for Importer {
     }
 
     fn request(&mut self, row: &AccessRow) -> Result<()> {
-        let end = checked_range(row, self.block_bytes, false).map_err(|problem| Error::Row {
-            path: self.file.clone(),
-            row: self.rows,
-            problem,
-        })?;
+        let end =
+            checked_range(row, BlockSize::new(self.block_bytes), false).map_err(|problem| {
+                Error::Row {
+                    path: self.file.clone(),
+                    row: self.rows,
+                    problem,
+                }
+            })?;
         if let Some(object) = self.objects.get_mut(row.object as usize)
             && !self.described
             && row.op != RowOp::Mark

@@ -20,6 +20,11 @@ pub trait Sink {
     /// Adds a request. Its errors name a row; readers of text replace that by the line.
     fn request(&mut self, row: &AccessRow) -> Result<()>;
 
+    /// Adds requests.
+    fn requests(&mut self, rows: &[AccessRow]) -> Result<()> {
+        rows.iter().try_for_each(|row| self.request(row))
+    }
+
     /// Counts a line that only separates records.
     fn separator(&mut self);
 

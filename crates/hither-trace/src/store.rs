@@ -137,18 +137,27 @@ impl Store {
     }
 
     /// Appends a reference.
-    #[inline]
     pub(crate) fn push(&mut self, block: u32, run: Run) -> Result<()> {
+        self.append(&[block], run)
+    }
+
+    /// Appends references of a run.
+    pub(crate) fn append(&mut self, mut blocks: &[u32], run: Run) -> Result<()> {
         let words = run.words();
-        if self.runs.last_chunk() != Some(&words) {
-            self.runs.push(self.blocks.len() as u32);
-            self.runs.extend(words);
-            self.has_sites |= run.site != 0;
-            self.has_writes |= run.op == Op::Write;
-        }
-        self.blocks.push(block);
-        if self.blocks.len() == CHUNK_REFERENCES {
-            self.close()?;
+        while !blocks.is_empty() {
+            if self.runs.last_chunk() != Some(&words) {
+                self.runs.push(self.blocks.len() as u32);
+                self.runs.extend(words);
+                self.has_sites |= run.site != 0;
+                self.has_writes |= run.op == Op::Write;
+            }
+            let room = CHUNK_REFERENCES - self.blocks.len();
+            let (fitting, rest) = blocks.split_at(room.min(blocks.len()));
+            self.blocks.extend_from_slice(fitting);
+            if self.blocks.len() == CHUNK_REFERENCES {
+                self.close()?;
+            }
+            blocks = rest;
         }
         Ok(())
     }

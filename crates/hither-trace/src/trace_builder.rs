@@ -24,7 +24,7 @@ use crate::counts::{RequestCounts, TraceCounts};
 use crate::error::{Error, Result};
 use crate::intern::Interner;
 use crate::load_options::LoadOptions;
-use crate::row_range::checked_range;
+use crate::row_range::{BlockSize, checked_range};
 use crate::sample::Sampler;
 use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
 use crate::sink::Sink;
@@ -38,11 +38,54 @@ const ROW_REFERENCES_MAX: u64 = 1 << 28;
 /// Upper limit of node numbers, so that the number of nodes also has 16 bits.
 const NODES_MAX: u32 = u16::MAX as u32;
 
+/// References whose blocks are numbered together. The look-ups are mostly cache misses, which
+/// overlap in a tight loop, and do not if the work for a row of a table lies between them.
+const BATCH_REFERENCES: usize = 1024;
+
+/// The blocks of a row that are referenced. The number is how many are not.
+#[derive(Clone, Copy, Debug)]
+enum Blocks {
+    All = 0,
+    /// The first block is merged with the reference before it, the first time.
+    AllButFirst = 1,
+}
+
 /// Where a thread's last request on an object ended.
 #[derive(Clone, Copy, Debug)]
 struct LastRequest {
     end: u64,
     op: RowOp,
+}
+
+/// The last request of each thread on each object. Many objects are used by one thread only, so
+/// nothing is hashed for the first thread of an object.
+#[derive(Debug, Default)]
+struct LastRequests {
+    of_first_threads: Vec<Option<(u32, LastRequest)>>,
+    of_others: FxHashMap<(u32, u32), LastRequest>,
+}
+
+impl LastRequests {
+    /// Notes a request of a thread on an object. Returns the one before.
+    #[inline]
+    fn replace(&mut self, object: u32, thread: u32, request: LastRequest) -> Option<LastRequest> {
+        if self.of_first_threads.len() <= object as usize {
+            self.of_first_threads.resize(object as usize + 1, None);
+        }
+        match &mut self.of_first_threads[object as usize] {
+            Some((first, last)) if *first == thread => {
+                // Field by field: a copy of the whole would wait for the stores that just made it.
+                let (end, op) = (last.end, last.op);
+                (last.end, last.op) = (request.end, request.op);
+                Some(LastRequest { end, op })
+            }
+            Some(_) => self.of_others.insert((object, thread), request),
+            none => {
+                *none = Some((thread, request));
+                None
+            }
+        }
+    }
 }
 
 /// Builds a [`Trace`] from requests or from bare blocks. Format readers and generators use it.
@@ -52,7 +95,13 @@ pub struct TraceBuilder {
     file: PathBuf,
     interner: Interner,
     sampler: Option<Sampler>,
-    last: FxHashMap<u64, LastRequest>,
+    block_size: BlockSize,
+    /// References whose blocks are not yet numbered: their keys, and where each run begins.
+    keys: Vec<u64>,
+    runs: Vec<(usize, Run)>,
+    /// The numbers of the blocks of a run.
+    numbers: Vec<u32>,
+    last: LastRequests,
     /// References to bare blocks, how many of them are writes and how many sequential, and the
     /// block after the last one.
     bare: u64,
@@ -99,7 +148,11 @@ impl TraceBuilder {
             file,
             interner: Interner::new(),
             sampler: Sampler::new(options.sample),
-            last: FxHashMap::default(),
+            block_size: BlockSize::new(options.block_bytes),
+            keys: Vec::with_capacity(BATCH_REFERENCES),
+            runs: Vec::new(),
+            numbers: Vec::with_capacity(BATCH_REFERENCES),
+            last: LastRequests::default(),
             bare: 0,
             bare_written: 0,
             bare_sequential: 0,
@@ -187,38 +240,37 @@ impl TraceBuilder {
             self.trace.counts.first_ns = row.time_ns;
         }
         self.trace.counts.last_ns = row.time_ns;
-        let before = self.trace.store.references() as u64;
-        self.trace.times.push(before, row.time_ns);
+        // In a sample this may be too large. Times are then of no use.
+        let before = self.trace.store.references() + self.keys.len();
+        self.trace.times.push(before as u64, row.time_ns);
         self.rows += 1;
-        let sequential = match row.op {
-            RowOp::Read | RowOp::Write => return self.transfer(row, end),
+        let (sequential, referenced) = match row.op {
+            RowOp::Read | RowOp::Write => self.transfer(row, end),
             RowOp::Map => {
                 self.trace.counts.maps += u64::from(row.count);
-                if self.trace.options.include_maps && row.length > 0 {
-                    self.reference(row, end, false)?;
-                } else {
+                let referenced = self.trace.options.include_maps && row.length > 0;
+                if !referenced {
                     self.trace.counts.skipped.maps += u64::from(row.count);
                 }
-                false
+                (false, referenced.then_some(Blocks::All))
             }
             RowOp::Unmap => {
                 self.trace.counts.unmaps += u64::from(row.count);
-                false
+                (false, None)
             }
             RowOp::Truncate => {
                 self.trace.counts.truncates += u64::from(row.count);
-                false
+                (false, None)
             }
             RowOp::Load | RowOp::Store | RowOp::Fault => {
-                if row.length > 0 {
-                    self.reference(row, end, false)?;
-                } else {
+                if row.length == 0 {
                     self.trace.counts.skipped.empty += u64::from(row.count);
                 }
-                false
+                (false, (row.length > 0).then_some(Blocks::All))
             }
             RowOp::Mark => {
                 let kind = row.marked().expect("checked above");
+                self.number_batch()?;
                 let reference = self.trace.store.references() as u64;
                 let process = Process(row.process);
                 self.trace.marks.push(Mark {
@@ -230,11 +282,15 @@ impl TraceBuilder {
             }
         };
         self.tally(row, sequential);
-        Ok(())
+        match referenced {
+            Some(blocks) => self.reference(row, end, blocks),
+            None => Ok(()),
+        }
     }
 
     /// Completes the trace.
-    pub fn finish(self) -> Result<Trace> {
+    pub fn finish(mut self) -> Result<Trace> {
+        self.number_batch()?;
         let mut trace = self.trace;
         let bytes = |blocks: u64| blocks.saturating_mul(u64::from(trace.options.block_bytes));
         let tally = RequestCounts {
@@ -244,8 +300,10 @@ impl TraceBuilder {
             written_bytes: bytes(self.bare_written),
             ..RequestCounts::default()
         };
-        trace.counts.total.merge(&tally);
         trace.site_counts[0].merge(&tally);
+        for of_site in &trace.site_counts {
+            trace.counts.total.merge(of_site);
+        }
         trace.keys = self.interner.into_keys();
         if let Some(sampler) = self.sampler {
             let sampled = sampler.sampled();
@@ -271,62 +329,92 @@ impl TraceBuilder {
         Ok(trace)
     }
 
-    /// Adds a reference, if its block is in the sample.
+    /// Adds a reference.
     #[inline]
     fn push(&mut self, key: u64, run: Run) -> Result<()> {
-        if let Some(sampler) = &mut self.sampler
-            && !sampler.admits(key)
-        {
-            return Ok(());
+        if self.runs.last().is_none_or(|(_, last)| *last != run) {
+            self.runs.push((self.keys.len(), run));
         }
-        let known = self.interner.len();
-        let Some(number) = self.interner.number(key) else {
-            return Err(Error::TooMany {
-                path: self.file.clone(),
-                problem: "distinct blocks, 2^32 - 1 at most".to_owned(),
-            });
-        };
-        if let Some(sampler) = &mut self.sampler
-            && number as usize == known
-        {
-            sampler.added(key, number);
+        self.keys.push(key);
+        match self.keys.len() {
+            BATCH_REFERENCES => self.number_batch(),
+            _ => Ok(()),
         }
-        self.trace.store.push(number, run)
     }
 
-    /// A read or a write.
-    fn transfer(&mut self, row: &AccessRow, end: u64) -> Result<()> {
+    /// Numbers the blocks of the references so far, and stores those that are in the sample.
+    #[inline(never)]
+    fn number_batch(&mut self) -> Result<()> {
+        let mut runs = self.runs.drain(..).peekable();
+        while let Some((start, run)) = runs.next() {
+            let end = runs.peek().map_or(self.keys.len(), |(start, _)| *start);
+            self.numbers.clear();
+            for &key in &self.keys[start..end] {
+                if let Some(sampler) = &mut self.sampler
+                    && !sampler.admits(key)
+                {
+                    continue;
+                }
+                let known = self.interner.len();
+                let Some(number) = self.interner.number(key) else {
+                    return Err(Error::TooMany {
+                        path: self.file.clone(),
+                        problem: "distinct blocks, 2^32 - 1 at most".to_owned(),
+                    });
+                };
+                if let Some(sampler) = &mut self.sampler
+                    && number as usize == known
+                {
+                    sampler.added(key, number);
+                }
+                self.numbers.push(number);
+            }
+            self.trace.store.append(&self.numbers, run)?;
+        }
+        self.keys.clear();
+        Ok(())
+    }
+
+    /// A read or a write. Returns whether it is sequential, and what becomes references.
+    #[inline]
+    fn transfer(&mut self, row: &AccessRow, end: u64) -> (bool, Option<Blocks>) {
         if row.length == 0 {
             self.trace.counts.skipped.empty += u64::from(row.count);
-            self.tally(row, false);
-            return Ok(());
+            return (false, None);
         }
-        let key = u64::from(row.thread) << 32 | u64::from(row.object);
-        let last = self.last.insert(key, LastRequest { end, op: row.op });
-        self.tally(row, last.is_some_and(|last| last.end == row.offset));
+        let request = LastRequest { end, op: row.op };
+        let last = self.last.replace(row.object, row.thread, request);
+        let sequential = last.is_some_and(|last| last.end == row.offset);
         if row.in_kernel && !self.trace.options.include_in_kernel {
             self.trace.counts.skipped.in_kernel += u64::from(row.count);
-            return Ok(());
+            return (sequential, None);
         }
-        let first = row.offset / u64::from(self.trace.options.block_bytes);
+        let first = self.block_size.block_of(row.offset);
         let merge = !self.trace.options.keep_repeats
             && last.is_some_and(|last| {
-                last.op == row.op && last.end <= row.offset && self.block_before(last.end) == first
+                last.op == row.op
+                    && last.end <= row.offset
+                    && self.block_size.block_of(last.end - 1) == first
             });
-        self.reference(row, end, merge)
+        let blocks = match merge {
+            true => Blocks::AllButFirst,
+            false => Blocks::All,
+        };
+        (sequential, Some(blocks))
     }
 
-    /// References the blocks of a request `count` times. With `merge`, the first block of the first
-    /// time is merged with the reference before it.
-    fn reference(&mut self, row: &AccessRow, end: u64, merge: bool) -> Result<()> {
-        let first = row.offset / u64::from(self.trace.options.block_bytes);
-        let last = self.block_before(end);
-        // The rest of the count, and the share of it that each reference takes.
-        let (mut left, each) = match row.op.is_memory() {
-            true => (row.count, row.count.min(u16::MAX.into())),
-            false => (row.count, 1),
+    /// References blocks of a row, `count` times.
+    #[inline]
+    fn reference(&mut self, row: &AccessRow, end: u64, blocks: Blocks) -> Result<()> {
+        let first = self.block_size.block_of(row.offset);
+        let last = self.block_size.block_of(end - 1);
+        // The rest of the count, and the most that a reference takes of it.
+        let mut left = row.count;
+        let (each, times) = match row.op.is_memory() {
+            true => (u32::from(u16::MAX), left.div_ceil(u16::MAX.into())),
+            false => (1, left),
         };
-        let (skip, times) = (u64::from(merge), u64::from(left.div_ceil(each)));
+        let (skip, times) = (blocks as u64, u64::from(times));
         self.trace.counts.skipped.merged += skip;
         let references = (last - first + 1).saturating_mul(times) - skip;
         if references > ROW_REFERENCES_MAX {
@@ -342,7 +430,7 @@ impl TraceBuilder {
                 _ => Op::Read,
             },
             node: row.node as u16,
-            count: each as u16,
+            count: left.min(each) as u16,
         };
         self.trace.nodes = self.trace.nodes.max(run.node + 1);
         let object = u64::from(row.object) << 32;
@@ -357,18 +445,14 @@ impl TraceBuilder {
         Ok(())
     }
 
+    #[inline]
     fn tally(&mut self, row: &AccessRow, sequential: bool) {
-        self.trace.counts.total.add(row, sequential);
         self.trace.object_counts[row.object as usize].add(row, sequential);
         self.trace.site_counts[row.site as usize].add(row, sequential);
     }
 
-    /// The block of the last byte before `end`.
-    fn block_before(&self, end: u64) -> u64 {
-        (end - 1) / u64::from(self.trace.options.block_bytes)
-    }
-
     /// Checks a row against the tables and the limits. Returns where its range ends.
+    #[inline]
     fn checked_end(&self, row: &AccessRow) -> Result<u64> {
         let trace = &self.trace;
         let problem = if row.object as usize >= trace.objects.len() {
@@ -389,7 +473,7 @@ impl TraceBuilder {
             format!("node {}, not below {NODES_MAX}", row.node)
         } else {
             let referenced = row.op == RowOp::Map && trace.options.include_maps;
-            match checked_range(row, trace.options.block_bytes, referenced) {
+            match checked_range(row, self.block_size, referenced) {
                 Ok(end) => return Ok(end),
                 Err(problem) => problem,
             }
@@ -397,6 +481,7 @@ impl TraceBuilder {
         Err(self.row_error(self.rows, problem))
     }
 
+    #[cold]
     fn row_error(&self, row: u64, problem: String) -> Error {
         Error::Row {
             path: self.file.clone(),

@@ -1,9 +1,13 @@
 //! The trace folder, by its [`schema`](crate::schema). Accesses are decoded in batches and become
-//! references at once, so memory does not hold the file.
+//! references at once, so memory does not hold the file. One thread decodes the next rows and
+//! another one hashes the files, while the rows before become references.
 
 use std::fs::File;
 use std::io::BufReader;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread::{self, ScopedJoinHandle};
 
 use super::reader::{Format, RecordKind};
 use crate::error::{Error, Result};
@@ -38,13 +42,48 @@ fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
     let accesses = folder.join(ACCESSES);
     sink.describe(objects, sites, meta);
     sink.at(&accesses);
-    let mut table = open_accesses(accesses)?;
-    for_each_access(&mut table, |row| sink.request(row))?;
+    let table = open_accesses(accesses)?;
+    thread::scope(|scope| {
+        let sha256 = scope.spawn(|| sha256_of_files(&folder));
+        // At an error the receiver is dropped, which ends the decoding.
+        let (decoded, batches) = mpsc::sync_channel(1);
+        let (used, spare) = mpsc::channel();
+        let decoding = scope.spawn(move || decode(table, &decoded, &spare));
+        for rows in batches {
+            sink.requests(&rows)?;
+            // It has no receiver when all is decoded.
+            let _ = used.send(rows);
+        }
+        join(decoding)?;
+        join(sha256).map(Some)
+    })
+}
+
+/// Decodes a table of accesses into `decoded`, in vectors from `spare` if there are any.
+fn decode(
+    mut table: Table,
+    decoded: &mpsc::SyncSender<Vec<AccessRow>>,
+    spare: &mpsc::Receiver<Vec<AccessRow>>,
+) -> Result<()> {
+    loop {
+        let mut rows = spare.try_recv().unwrap_or_default();
+        if !next_accesses(&mut table, &mut rows)? || decoded.send(rows).is_err() {
+            return Ok(());
+        }
+    }
+}
+
+/// What a thread returned, or its panic.
+fn join<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+fn sha256_of_files(folder: &Path) -> Result<String> {
     let mut sums = String::new();
     for name in FILES {
         sums += &format!("{}  {name}\n", source::sha256_of_file(&folder.join(name))?);
     }
-    Ok(Some(source::sha256_of_text(&sums)))
+    Ok(source::sha256_of_text(&sums))
 }
 
 /// The trace folder of a path: the path itself, or the folder of its `accesses.parquet`.
@@ -101,46 +140,46 @@ pub(crate) fn for_each_access(
     table: &mut Table,
     mut each: impl FnMut(&AccessRow) -> Result<()>,
 ) -> Result<()> {
-    while let Some(batch) = table.next_batch()? {
-        let time_ns = batch.u64s("time_ns")?;
-        let process = batch.u32s("process")?;
-        let thread = batch.u32s("thread")?;
-        let node = batch.u32s("node")?;
-        let site = batch.u32s("site")?;
-        let object = batch.u32s("object")?;
-        let ops = batch.bytes("op")?;
-        let in_kernel = batch.booleans("in_kernel")?;
-        let offset = batch.u64s("offset")?;
-        let length = batch.u64s("length")?;
-        let count = batch.u32s("count")?;
-        // Successive rows often have the same op. Then its name is not looked up again.
-        let mut op = RowOp::Read;
-        for row in 0..batch.len() {
-            let name = ops[row].data();
-            if name != op.name().as_bytes() {
-                op = op_named(&batch, name)?;
-            }
-            each(&AccessRow {
-                time_ns: time_ns.get(row),
-                process: process.get(row),
-                thread: thread.get(row),
-                node: node.get(row),
-                site: site.get(row),
-                object: object.get(row),
-                op,
-                in_kernel: in_kernel[row],
-                offset: offset.get(row),
-                length: length.get(row),
-                count: count.get(row),
-            })?;
-        }
+    let mut rows = Vec::new();
+    while next_accesses(table, &mut rows)? {
+        rows.iter().try_for_each(&mut each)?;
     }
     Ok(())
 }
 
-fn op_named(batch: &RowBatch<'_>, name: &[u8]) -> Result<RowOp> {
-    let name = String::from_utf8_lossy(name);
-    RowOp::from_name(&name).ok_or_else(|| batch.error("op", &format!("unknown op {name:?}")))
+/// Replaces `rows` by the next rows of a table of accesses. False at the end.
+fn next_accesses(table: &mut Table, rows: &mut Vec<AccessRow>) -> Result<bool> {
+    let Some(batch) = table.next_batch()? else {
+        return Ok(false);
+    };
+    let len = batch.len();
+    let time_ns = batch.u64s("time_ns")?.first(len);
+    let process = batch.u32s("process")?.first(len);
+    let thread = batch.u32s("thread")?.first(len);
+    let node = batch.u32s("node")?.first(len);
+    let site = batch.u32s("site")?.first(len);
+    let object = batch.u32s("object")?.first(len);
+    let op = batch.parsed("op", RowOp::from_name)?;
+    let op = &op[..len];
+    let in_kernel = &batch.booleans("in_kernel")?[..len];
+    let offset = batch.u64s("offset")?.first(len);
+    let length = batch.u64s("length")?.first(len);
+    let count = batch.u32s("count")?.first(len);
+    rows.clear();
+    rows.extend((0..len).map(move |row| AccessRow {
+        time_ns: time_ns.get(row),
+        process: process.get(row),
+        thread: thread.get(row),
+        node: node.get(row),
+        site: site.get(row),
+        object: object.get(row),
+        op: op[row],
+        in_kernel: in_kernel[row],
+        offset: offset.get(row),
+        length: length.get(row),
+        count: count.get(row),
+    }));
+    Ok(true)
 }
 
 fn read_objects(path: PathBuf) -> Result<Vec<ObjectRow>> {
@@ -148,7 +187,7 @@ fn read_objects(path: PathBuf) -> Result<Vec<ObjectRow>> {
     let mut objects = Vec::new();
     while let Some(batch) = table.next_batch()? {
         let ids = batch.u32s("object")?;
-        let kind = batch.bytes("kind")?;
+        let kind = batch.parsed("kind", ObjectKind::from_name)?;
         let text = batch.bytes("path")?;
         let bytes = batch.optional_bytes("path_bytes")?;
         let (device, inode) = (batch.u64s("device")?, batch.u64s("inode")?);
@@ -157,11 +196,9 @@ fn read_objects(path: PathBuf) -> Result<Vec<ObjectRow>> {
         let last_seen_ns = batch.u64s("last_seen_ns")?;
         for (row, bytes) in bytes.into_iter().enumerate() {
             numbered(&path, objects.len(), ids.get(row))?;
-            let kind = String::from_utf8_lossy(kind[row].data());
             objects.push(ObjectRow {
-                kind: ObjectKind::from_name(&kind)
-                    .ok_or_else(|| batch.error("kind", &format!("unknown kind {kind:?}")))?,
-                path: bytes.unwrap_or_else(|| text[row].data()).to_owned(),
+                kind: kind[row],
+                path: bytes.unwrap_or(text[row]).to_owned(),
                 device: device.get(row),
                 inode: inode.get(row),
                 size: size.get(row),

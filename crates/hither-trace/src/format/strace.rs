@@ -28,7 +28,7 @@ use self::line::{Call, Event, call, descriptor, entry, last, quoted, unescaped, 
 use self::stack::Stack;
 use super::reader::{Format, RecordKind};
 use crate::error::Result;
-use crate::row_range::checked_range;
+use crate::row_range::{BlockSize, checked_range};
 use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
 use crate::sink::Sink;
 use crate::source::Input;
@@ -254,7 +254,7 @@ impl<'s> Log<'s> {
         if let Some(request) = self.moves_bytes(tid, &made, result) {
             let rows = request.map(|row| AccessRow { time_ns, ..row });
             for row in rows {
-                checked_range(&row, self.sink.block_bytes(), false)
+                checked_range(&row, BlockSize::new(self.sink.block_bytes()), false)
                     .map_err(|problem| line.error(problem))?;
                 self.held.push(row);
             }

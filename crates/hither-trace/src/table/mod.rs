@@ -6,6 +6,7 @@
 //! A column holds one value per row, or a list of structs per row. Deeper nesting is not supported.
 
 mod column;
+mod dictionary;
 mod read;
 mod write;
 

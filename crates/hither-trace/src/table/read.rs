@@ -8,12 +8,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as PhysicalType};
-use parquet::column::reader::{ColumnReader, get_column_reader};
+use parquet::column::page::PageReader;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::ByteArray;
+use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor, Type};
 
 use super::column::{Column, ColumnType, Values};
+use super::dictionary::{IndexPages, is_dictionary};
 use crate::error::{Error, Result};
 
 /// Rows decoded at a time: enough to amortise the call, and few enough for the second-level cache.
@@ -92,7 +95,7 @@ impl Table {
         let row_group = self.file.get_row_group(self.next_row_group - 1)?;
         for leaf in &mut self.leaves {
             let pages = row_group.get_column_page_reader(leaf.index)?;
-            leaf.reader = Some(get_column_reader(leaf.descriptor.clone(), pages));
+            leaf.open(row_group.metadata().column(leaf.index), pages)?;
         }
         self.rows_left = usize::try_from(row_group.metadata().num_rows())?;
         Ok(())
@@ -135,11 +138,34 @@ impl<'a> RowBatch<'a> {
     }
 
     /// A column of bytes, or of text as bytes, that must not hold nulls.
-    pub(crate) fn bytes(&self, name: &str) -> Result<&'a [ByteArray]> {
-        match &self.without_nulls(name)?.values {
-            Values::Bytes(values) => Ok(values),
-            _ => Err(self.unexpected_type(name)),
+    pub(crate) fn bytes(&self, name: &str) -> Result<Vec<&'a [u8]>> {
+        let values = self.without_nulls(name)?.bytes();
+        values.ok_or_else(|| self.unexpected_type(name))
+    }
+
+    /// A column of text that must not hold nulls, and what `parse` makes of it. `None` is an error.
+    pub(crate) fn parsed<T: Copy>(
+        &self,
+        name: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Vec<T>> {
+        let leaf = self.without_nulls(name)?;
+        let unknown = |text: &[u8]| {
+            let text = String::from_utf8_lossy(text);
+            self.error(name, &format!("unknown {name} {text:?}"))
+        };
+        let parse = |text: &[u8]| std::str::from_utf8(text).ok().and_then(&parse);
+        if let (Some(names), Values::Int32(indices)) = (&leaf.names, &leaf.values) {
+            let parsed: Vec<Option<T>> = names.iter().map(|name| parse(name)).collect();
+            let value = |&index: &i32| {
+                parsed[index as usize].ok_or_else(|| unknown(&names[index as usize]))
+            };
+            return indices.iter().map(value).collect();
         }
+        let texts = self.bytes(name)?.into_iter();
+        texts
+            .map(|text| parse(text).ok_or_else(|| unknown(text)))
+            .collect()
     }
 
     /// A column of numbers, or a field `PARENT.FIELD` of the structs in its lists, with nulls.
@@ -163,10 +189,8 @@ impl<'a> RowBatch<'a> {
     /// Like [`RowBatch::optional_u32s`], of bytes.
     pub(crate) fn optional_bytes(&self, name: &str) -> Result<Vec<Option<&'a [u8]>>> {
         let leaf = self.leaf(name)?;
-        match &leaf.values {
-            Values::Bytes(values) => Ok(leaf.cells(values, ByteArray::data)),
-            _ => Err(self.unexpected_type(name)),
-        }
+        let values = leaf.bytes().ok_or_else(|| self.unexpected_type(name))?;
+        Ok(leaf.cells(&values, |value| *value))
     }
 
     /// Like [`RowBatch::optional_u32s`], of text.
@@ -192,6 +216,12 @@ impl<'a> RowBatch<'a> {
             lengths = Some(own);
         }
         lengths.ok_or_else(|| self.unexpected_type(name))
+    }
+
+    /// Whether a column is read as indices into a dictionary.
+    #[cfg(test)]
+    pub(super) fn has_indices(&self, name: &str) -> bool {
+        self.leaf(name).is_ok_and(|leaf| leaf.names.is_some())
     }
 
     /// An error about a column of these rows.
@@ -224,6 +254,12 @@ impl<'a> RowBatch<'a> {
 pub(crate) struct U32s<'a>(&'a [i32]);
 
 impl U32s<'_> {
+    /// The values of the first rows. With a length that the compiler sees, a loop over them checks
+    /// no bounds.
+    pub(crate) fn first(self, rows: usize) -> Self {
+        Self(&self.0[..rows])
+    }
+
     pub(crate) fn get(self, row: usize) -> u32 {
         self.0[row].cast_unsigned()
     }
@@ -234,6 +270,12 @@ impl U32s<'_> {
 pub(crate) struct U64s<'a>(&'a [i64]);
 
 impl U64s<'_> {
+    /// The values of the first rows. With a length that the compiler sees, a loop over them checks
+    /// no bounds.
+    pub(crate) fn first(self, rows: usize) -> Self {
+        Self(&self.0[..rows])
+    }
+
     pub(crate) fn get(self, row: usize) -> u64 {
         self.0[row].cast_unsigned()
     }
@@ -249,6 +291,9 @@ struct Leaf {
     /// Reads the open row group.
     reader: Option<ColumnReader>,
     values: Values,
+    /// Of a column of bytes that is stored as a dictionary: the dictionary. The values are indices
+    /// into it.
+    names: Option<Vec<Vec<u8>>>,
     /// Definition levels. Empty if the column cannot have nulls.
     definitions: Vec<i16>,
     /// Repetition levels: 0 where a row begins. Empty outside lists.
@@ -256,6 +301,42 @@ struct Leaf {
 }
 
 impl Leaf {
+    /// Begins with a column chunk.
+    fn open(
+        &mut self,
+        chunk: &ColumnChunkMetaData,
+        pages: Box<dyn PageReader>,
+    ) -> parquet::errors::Result<()> {
+        let descriptor = self.descriptor.clone();
+        let is_bytes = descriptor.physical_type() == PhysicalType::BYTE_ARRAY;
+        if is_bytes && is_dictionary(chunk) {
+            let (pages, names) = IndexPages::new(pages)?;
+            let reader = ColumnReaderImpl::new(descriptor, Box::new(pages));
+            self.reader = Some(ColumnReader::Int32ColumnReader(reader));
+            self.values = Values::Int32(Vec::new());
+            self.names = Some(names);
+            return Ok(());
+        }
+        if is_bytes {
+            self.values = Values::Bytes(Vec::new());
+            self.names = None;
+        }
+        self.reader = Some(get_column_reader(descriptor, pages));
+        Ok(())
+    }
+
+    /// The values of a column of bytes.
+    fn bytes(&self) -> Option<Vec<&[u8]>> {
+        match (&self.values, &self.names) {
+            (Values::Bytes(values), _) => Some(values.iter().map(ByteArray::data).collect()),
+            (Values::Int32(values), Some(names)) => {
+                let name = |&index: &i32| names[index as usize].as_slice();
+                Some(values.iter().map(name).collect())
+            }
+            _ => None,
+        }
+    }
+
     /// Decodes the next rows of the open row group. Returns their number.
     fn read(&mut self, rows: usize) -> parquet::errors::Result<usize> {
         use ColumnReader::{
@@ -422,6 +503,7 @@ fn leaf(
         descriptor,
         reader: None,
         values: Values::new(column_type),
+        names: None,
         definitions: Vec::new(),
         repetitions: Vec::new(),
     })
