@@ -170,8 +170,11 @@ mod tests {
         let mut events = Vec::new();
         // The shell waits for a line when it has run the other program.
         let ended = |pid: u32, events: &[SpaceEvent]| {
-            let of = |event: &&SpaceEvent| matches!(event, SpaceEvent::Ended { pid: of, .. } if *of != pid);
-            events.iter().any(|event| of(&event))
+            let others = events.iter().filter(|event| match event {
+                SpaceEvent::Ended { pid: of, .. } => *of != pid,
+                _ => false,
+            });
+            others.count() > 0
         };
         while !ended(child.id(), &events) {
             spaces.drain(u64::MAX, &mut |event| events.push(event));

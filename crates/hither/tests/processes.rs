@@ -422,7 +422,8 @@ fn of_a_mapped_file_no_more_was_touched_than_is_cached() {
     fs::write(folder.path().join("large"), vec![7; 8 << 20]).expect("written");
     let touches = "import mmap; file = open('large', 'rb'); \
                    map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ); \
-                   map.madvise(mmap.MADV_RANDOM); print(map[0])";
+                   map.madvise(mmap.MADV_RANDOM); \
+                   print(sum(map[page] for page in range(0, 2 << 20, 4096)))";
     let uncache = "import os; file = os.open('large', os.O_RDWR); os.fsync(file); \
                    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)";
     let uncached = Command::new("python3")
@@ -436,7 +437,7 @@ fn of_a_mapped_file_no_more_was_touched_than_is_cached() {
         skip_on_this_machine("this file system keeps pages, or the kernel has no cachestat");
         return;
     }
-    assert!((4096..4 << 20).contains(&most), "{}", cold.said);
+    assert!((2 << 20..4 << 20).contains(&most), "{}", cold.said);
     assert!(
         cold.said.contains("8.00 MiB in 1 mapped file (at most"),
         "{}",

@@ -88,6 +88,7 @@ fn one_document_for_programs() {
             "cache_blocks",
             "change",
             "confidence",
+            "expected",
             "gain",
             "gain_max",
             "policy",
@@ -292,7 +293,7 @@ fn what_a_run_would_read_is_said_where_the_memory_is_known() {
         meta["seen"]["readahead_bytes"] = json!(128 << 10);
         std::fs::write(&path, meta.to_string()).unwrap();
         let ran = lab.run("hither advise --json t.hither");
-        let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let told: Value = serde_json::from_slice(&ran.stdout).unwrap();
         (
             told["advice"]["expected"].clone(),
             told["advice"]["sentences"].to_string(),

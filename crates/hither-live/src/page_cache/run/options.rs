@@ -84,12 +84,13 @@ const RESERVED_READAHEADS: u64 = 4;
 /// pages on their way in: readahead, and what is read until the agent has seen it and dropped
 /// something.
 ///
-/// The kernel reclaims 32 folios at a time, which is 64 MiB where they are large, so a slight excess
-/// costs much. With a readahead of 8 MiB, a loop over 512 MiB in a group of 256 MiB read 2000 MiB in
-/// six passes with budgets of 208 to 240 MiB, and 3066 MiB with 248 MiB. Scans of 390 MiB by sqlite
-/// in a group of 195 MiB exceeded a budget of 150 MiB by up to 32 MiB; with 170 MiB the kernel
-/// reclaimed 1 GiB of what the policy kept (2026-11, while other programs used both CPUs).
-pub(in super::super) fn steered_bytes(alone_bytes: u64, readahead_bytes: u64) -> u64 {
+/// The kernel reclaims 32 folios at a time, which is 64 MiB where they are large, so a slight
+/// excess costs much. With a readahead of 8 MiB, a loop over 512 MiB in a group of 256 MiB read
+/// 2000 MiB in six passes with budgets of 208 to 240 MiB, and 3066 MiB with 248 MiB. Scans of
+/// 390 MiB by sqlite in a group of 195 MiB exceeded a budget of 150 MiB by up to 32 MiB; with
+/// 170 MiB the kernel reclaimed 1 GiB of what the policy kept (2026-11, while other programs used
+/// both CPUs).
+pub(crate) fn steered_bytes(alone_bytes: u64, readahead_bytes: u64) -> u64 {
     let reserve = RESERVED_READAHEADS * readahead_bytes;
     alone_bytes - reserve.max(alone_bytes / 8).min(alone_bytes / 2)
 }
