@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::Result;
 use crate::advice::{AdviceInput, CacheAdvice, Doubt, Recommendation, SEGMENTS, SecondPass};
 use crate::coverage::{self, Coverage, share};
-use crate::expected::{ExpectedReads, RunModel};
+use crate::expected::RunModel;
 use crate::format::{bytes, counted, percent, shortened};
 use crate::placement;
 use crate::progress::Progress;
@@ -61,7 +61,7 @@ impl CacheAnalysis {
         let stats = Stats::of(trace)?;
         drop(spinner);
         let blocks: Vec<u32> = sizes.iter().map(|&(_, blocks)| blocks).collect();
-        let input = AdviceInput {
+        let mut input = AdviceInput {
             references: trace.references_of_all(),
             blocks: trace.blocks_of_all(),
             block_bytes: trace.options().block_bytes.into(),
@@ -75,24 +75,18 @@ impl CacheAnalysis {
                 .and_then(|relevance| relevance.size_bytes())
                 .map(|bytes| bytes / u64::from(trace.options().block_bytes))
                 .filter(|&here| sizes.iter().any(|&(_, blocks)| u64::from(blocks) == here)),
+            expected: None,
             doubts: trace_limitations(trace),
         };
+        if let (Some(here), Some(candidate)) = (input.here, input.candidate()) {
+            let _spinner = progress.begin("simulating a run", None);
+            input.expected = run_model(trace, candidate.spec(), here * input.block_bytes)?;
+        }
         let second = second_pass(trace, &input, &known, progress)?;
-        let mut advice = match Coverage::of(trace).and_then(|coverage| coverage.no_verdict()) {
+        let advice = match Coverage::of(trace).and_then(|coverage| coverage.no_verdict()) {
             Some(sentence) => CacheAdvice::unknown(sentence),
             None => input.advice(&second),
         };
-        if let (Recommendation::Policy, Some(here), Some(candidate)) =
-            (advice.change, input.here, input.candidate())
-        {
-            let _spinner = progress.begin("simulating a run", None);
-            let here_bytes = here * input.block_bytes;
-            advice.expected = run_model(trace, candidate.spec(), here_bytes)?;
-            let expected = advice.expected.iter();
-            advice
-                .sentences
-                .extend(expected.map(ExpectedReads::sentence));
-        }
         let sites = call_sites(trace, &stats, &policies, &outcomes);
         Ok(CacheAnalysis {
             policies,

@@ -39,8 +39,8 @@ pub struct Coverage {
     pub lost_bytes: u64,
     /// In mapped ranges of files.
     pub mapped_bytes: u64,
-    /// The most of these that can have been touched.
-    pub touched_max_bytes: u64,
+    /// What of these was in the page cache at the end. `None`: not known.
+    pub mapped_cached_bytes: Option<u64>,
     /// The files of `mapped_bytes`.
     pub mapped_files: u64,
     /// Whether each mapping counts as a read of what it maps (`--maps`).
@@ -51,8 +51,9 @@ pub struct Coverage {
     pub left_running: u64,
     /// Processes that set up an io_uring: reads by it are in no record.
     pub io_uring_processes: u64,
-    /// What storage delivered beyond all that was recorded, not seen or mapped, if a process has an
-    /// io_uring: at least so much is likely to have been read by it.
+    /// If a process has an io_uring, what storage delivered beyond all that was recorded, not seen
+    /// or mapped: so much may have been read by it, beside what was cached. Programs, libraries and
+    /// readahead are in it.
     pub io_uring_bytes: u64,
     /// The recorded share of what was read by calls and, taken once, of what was mapped: from 0 to
     /// 1.
@@ -62,15 +63,6 @@ pub struct Coverage {
     /// The programs that were not recorded, and why.
     #[serde(skip)]
     programs: Vec<String>,
-}
-
-/// Mapped files whose touches are not in the trace.
-#[derive(Default)]
-struct MappedUnseen {
-    files: u64,
-    bytes: u64,
-    /// The most of these bytes that can have been touched.
-    touched_max_bytes: u64,
 }
 
 impl Coverage {
@@ -105,10 +97,9 @@ impl Coverage {
             true => 0,
             false => unseen,
         };
-        let touched_max_bytes = seen.touched_max_bytes.unwrap_or(seen.mapped_bytes);
         let known = seen.recorded_bytes.saturating_add(unseen);
         let io_uring_bytes = match (seen.io_uring_processes, seen.storage_bytes) {
-            (1.., Some(read)) => read.saturating_sub(known.saturating_add(touched_max_bytes)),
+            (1.., Some(read)) => read.saturating_sub(known.saturating_add(seen.mapped_bytes)),
             _ => 0,
         };
         let mut coverage = Coverage {
@@ -117,7 +108,7 @@ impl Coverage {
             unseen_bytes: seen.unseen_bytes.map(|_| unseen),
             lost_bytes: losses.dropped_bytes,
             mapped_bytes: seen.mapped_bytes,
-            touched_max_bytes,
+            mapped_cached_bytes: seen.mapped_cached_bytes,
             mapped_files: seen.mapped_files,
             maps_are_reads: maps,
             touches: seen.touches,
@@ -130,7 +121,7 @@ impl Coverage {
                 .map(|program| format!("{}: {}", program.path, program.reason))
                 .collect(),
         };
-        let mapped = coverage.mapped_unseen().touched_max_bytes;
+        let (_, mapped) = coverage.mapped_unseen();
         let all = known.saturating_add(mapped).saturating_add(io_uring_bytes);
         if all > 0 {
             coverage.share = seen.recorded_bytes as f64 / all as f64;
@@ -228,26 +219,18 @@ impl Coverage {
         format!("Seen: {}.", self.words())
     }
 
-    /// The mapped files whose touches are not in the trace.
-    fn mapped_unseen(&self) -> MappedUnseen {
+    /// The mapped files whose touches are not in the trace, and their bytes.
+    fn mapped_unseen(&self) -> (u64, u64) {
         match self.touches {
-            _ if self.maps_are_reads => MappedUnseen::default(),
-            Some(touches) => MappedUnseen {
-                files: touches.unseen_files,
-                bytes: touches.unseen_bytes,
-                touched_max_bytes: touches.unseen_bytes,
-            },
-            None => MappedUnseen {
-                files: self.mapped_files,
-                bytes: self.mapped_bytes,
-                touched_max_bytes: self.touched_max_bytes,
-            },
+            _ if self.maps_are_reads => (0, 0),
+            Some(touches) => (touches.unseen_files, touches.unseen_bytes),
+            None => (self.mapped_files, self.mapped_bytes),
         }
     }
 
     /// Whether there is no mapped byte whose touches are not in the trace.
     fn mapped_is_seen(&self) -> bool {
-        self.mapped_unseen().touched_max_bytes == 0
+        self.mapped_unseen().1 == 0
     }
 
     /// What was not seen, in parts of a sentence. What is too little to matter is left out.
@@ -269,16 +252,18 @@ impl Coverage {
             }
             hidden.push(part);
         }
-        let mapped = self.mapped_unseen();
-        if matters(mapped.touched_max_bytes) {
-            let most = match mapped.touched_max_bytes < mapped.bytes {
-                true => format!(" (at most {})", bytes(mapped.touched_max_bytes)),
-                false => String::new(),
+        let (files, unseen) = self.mapped_unseen();
+        if matters(unseen) {
+            let cached = match self.mapped_cached_bytes {
+                Some(cached) if unseen == self.mapped_bytes => {
+                    format!(", of which {} are cached", bytes(cached))
+                }
+                _ => String::new(),
             };
             hidden.push(format!(
-                "what was touched of {} in {}{most}",
-                bytes(mapped.bytes),
-                counted(mapped.files, "mapped file")
+                "what was touched of {} in {}{cached}",
+                bytes(unseen),
+                counted(files, "mapped file")
             ));
         }
         if matters(self.lost_bytes) {
@@ -287,10 +272,7 @@ impl Coverage {
         }
         if self.io_uring_processes > 0 {
             let much = match matters(self.io_uring_bytes) {
-                true => format!(
-                    ", about {} by what storage delivered",
-                    bytes(self.io_uring_bytes)
-                ),
+                true => format!(", up to {} from storage", bytes(self.io_uring_bytes)),
                 false => String::new(),
             };
             hidden.push(format!(
@@ -318,8 +300,8 @@ impl Coverage {
         if self.direct_share() >= BLIND_MIN_SHARE {
             return Some(format!(
                 "No verdict: of the {} that the program read of files, {} bypass the page cache \
-                 (O_DIRECT). The program caches for itself; `hither sim` says what caches of other \
-                 sizes and policies would serve.",
+                 (O_DIRECT), which serves none of it. `hither sim` says what a cache of the \
+                 program's own would serve.",
                 bytes(self.recorded_bytes),
                 bytes(self.direct_bytes)
             ));

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::format::bytes;
 
-/// A run that saves less than this share is not worth it.
+/// A run that saves less than this share is not worth it; one that steers stops there, too.
 const MIN_SAVED_SHARE: f64 = 0.02;
 
 /// What is read from storage, in bytes.
@@ -28,19 +28,23 @@ impl ExpectedReads {
     /// The same in words.
     pub(crate) fn sentence(&self) -> String {
         let (read, alone) = (bytes(self.read_bytes), bytes(self.alone_bytes));
-        let saved = self.alone_bytes.saturating_sub(self.read_bytes);
-        let why =
-            "it keeps a reserve for pages on their way in, and drops nothing before that pays";
-        match saved as f64 >= MIN_SAVED_SHARE * self.alone_bytes as f64 {
+        match self.gains() {
             true => format!(
-                "`hither run` would have read {read} from storage, and the kernel alone {alone} \
-                 ({why})."
+                "`hither run` would have read {read} from storage, and the kernel alone {alone}. \
+                 (A run keeps a reserve for pages on their way in, and steers only once it would \
+                 have saved something.)"
             ),
             false => format!(
                 "`hither run` would have gained nothing here: {read} from storage, and the kernel \
-                 alone {alone} ({why})."
+                 alone {alone}."
             ),
         }
+    }
+
+    /// Whether a run is worth it.
+    pub fn gains(&self) -> bool {
+        let saved = self.alone_bytes.saturating_sub(self.read_bytes);
+        saved as f64 >= MIN_SAVED_SHARE * self.alone_bytes as f64
     }
 }
 

@@ -72,7 +72,7 @@ impl Relevance {
         };
         let left = bytes(self.left_bytes);
         let memory = match self.left_bytes < self.memory_bytes {
-            true => format!("the {left} that the program itself left of {memory}"),
+            true => format!("the {left} that programs left of {memory}"),
             false => memory,
         };
         if !self.fit {
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(here.size_bytes(), Some(64 * MIB));
         here.left_bytes = 40 * MIB;
         let said = here.sentence();
-        let left = "the 40.00 MiB that the program itself left of the 64.00 MiB";
+        let left = "the 40.00 MiB that programs left of the 64.00 MiB";
         assert!(said.contains(left), "{said}");
         assert_eq!(here.size_bytes(), Some(40 * MIB));
     }

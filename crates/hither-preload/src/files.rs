@@ -290,7 +290,7 @@ fn direct(status: &FileStatus) -> Record<'static> {
 }
 
 /// Whether accesses through `fd` bypass the page cache.
-pub(crate) fn is_direct(fd: i32) -> bool {
+fn is_direct(fd: i32) -> bool {
     syscalls::status_flags(fd).is_ok_and(|flags| flags & libc::O_DIRECT != 0)
 }
 

@@ -115,19 +115,11 @@ pub(crate) fn opened(fd: i32, at: i32, path: &CStr, flags: i32) {
         && let Some(session) = session
     {
         opened::define(session, fd, at, path);
-        if flags & libc::O_DIRECT != 0 {
-            may_be_direct(session, fd);
+        if flags & libc::O_DIRECT != 0
+            && let Some(Some(object)) = files::known(fd)
+        {
+            thread::push_apart(session, &Record::Direct { object });
         }
-    }
-}
-
-/// Accesses through `fd` may bypass the page cache from here on. A file that is not known yet is
-/// asked about at its first use.
-fn may_be_direct(session: &'static ProgramSession, fd: i32) {
-    if let Some(Some(object)) = files::known(fd)
-        && files::is_direct(fd)
-    {
-        thread::push_apart(session, &Record::Direct { object });
     }
 }
 
@@ -169,13 +161,14 @@ pub(crate) fn position_unfollowed(fd: i32) {
     files::forget_position(fd);
 }
 
-/// The flags of a descriptor's open file description have changed.
+/// The flags of a descriptor's open file description have changed, or are about to. A file is asked
+/// about anew at its next use: it may bypass the page cache from then on.
 pub(crate) fn flags_changed(fd: i32) {
     files::forget_position(fd);
-    replicas::TABLE.forget(fd);
-    if let Some(session) = files_session() {
-        may_be_direct(session, fd);
+    if let Some(Some(_)) = files::known(fd) {
+        files::TABLE.forget(fd);
     }
+    replicas::TABLE.forget(fd);
 }
 
 /// This thread is about to make a child that shares the process's memory, and perhaps more.

@@ -49,9 +49,6 @@ pub struct Cached {
     pub dirty: u64,
     /// Of these, under writeback.
     pub writeback: u64,
-    /// Whether pages of the range were evicted, as far as the kernel remembers. `None`: it does not
-    /// say.
-    pub any_evicted: Option<bool>,
 }
 
 /// Why a file cannot be opened.
@@ -281,7 +278,6 @@ impl Opened {
             pages: found.cached,
             dirty: found.dirty,
             writeback: found.writeback,
-            any_evicted: Some(found.evicted > 0),
         })
     }
 

@@ -225,9 +225,9 @@ pub struct Seen {
     /// Their bytes, from the first to the last one mapped. Which of these it touched is recorded as
     /// far as `touches` says.
     pub mapped_bytes: u64,
-    /// No more of these can have been touched: what of them was in the page cache when the program
-    /// had ended, and all of files of which the kernel had evicted pages. `None`: not known.
-    pub touched_max_bytes: Option<u64>,
+    /// What of these was in the page cache when the program had ended: by this program or another,
+    /// then or before. `None`: not known.
+    pub mapped_cached_bytes: Option<u64>,
     /// How the touches of mapped files were recorded. `None`: they were not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub touches: Option<Touches>,

@@ -110,10 +110,13 @@ impl CacheAdvice {
     }
 
     /// The settings for `hither run`, if the advice is a policy in a cache that is large enough to
-    /// be steered.
+    /// be steered, and the run is expected to gain.
     pub fn plan(&self, block_bytes: u64) -> Option<RunPlan> {
         let bytes = self.cache_blocks? * block_bytes;
         let policy = self.policy.clone()?;
+        if self.expected.is_some_and(|expected| !expected.gains()) {
+            return None;
+        }
         (bytes >= STEERABLE_MIN_BYTES).then(|| RunPlan {
             page_cache: Some(policy),
             cache: Some(match bytes {
@@ -144,6 +147,8 @@ pub(crate) struct AdviceInput<'a> {
     /// The size that the recorded program had, in blocks, if it is one of the sizes: the advice is
     /// about it.
     pub(crate) here: Option<u64>,
+    /// What a run with the [candidate](AdviceInput::candidate) would have read there.
+    pub(crate) expected: Option<ExpectedReads>,
     /// What the trace lacks.
     pub(crate) doubts: Vec<Doubt>,
 }
@@ -473,11 +478,14 @@ impl<'a> AdviceInput<'a> {
                 points(gain),
                 points(gain_max)
             ),
-            format!(
-                "That is {} fewer blocks ({}) from storage.",
-                count(saved),
-                bytes(saved * self.block_bytes)
-            ),
+            match &self.expected {
+                Some(expected) => expected.sentence(),
+                None => format!(
+                    "That is {} fewer blocks ({}) from storage.",
+                    count(saved),
+                    bytes(saved * self.block_bytes)
+                ),
+            },
         ];
         sentences.extend(self.size_choice(candidate));
         let mut others = Vec::new();
@@ -540,7 +548,7 @@ impl<'a> AdviceInput<'a> {
             gain_max,
             alternatives: others,
             variants: variants.collect(),
-            expected: None,
+            expected: self.expected,
             confidence: None,
             sentences,
         };

@@ -71,6 +71,7 @@ fn advised_here(
         steerable,
         asked_sizes,
         here,
+        expected: None,
         doubts: Vec::new(),
     };
     let variants = input.candidate().map(|candidate| candidate.variants());
@@ -294,6 +295,7 @@ fn what_the_trace_lacks_weakens_the_advice() {
         steerable: true,
         asked_sizes: true,
         here: None,
+        expected: None,
         doubts: vec![Doubt::unbounded("3 accesses were lost".to_owned())],
     };
     let advice = input.advice(&SecondPass::default());

@@ -54,24 +54,22 @@ fn what_was_not_seen_is_said_and_little_is_not() {
 }
 
 #[test]
-fn what_is_not_cached_of_a_mapped_file_was_not_touched() {
+fn what_is_cached_of_mapped_files_is_told_and_proves_nothing() {
     let mut seen = Seen {
         recorded_bytes: 30 << 20,
         unseen_bytes: Some(0),
         mapped_files: 2,
         mapped_bytes: 900 << 20,
-        touched_max_bytes: Some(10 << 20),
+        mapped_cached_bytes: Some(10 << 20),
         ..Seen::default()
     };
     let of = |seen: &Seen| Coverage::of_recording(seen, &Losses::default(), 1, false);
-    let bound = of(&seen);
-    let words = "what was touched of 900.00 MiB in 2 mapped files (at most 10.00 MiB)";
-    assert!(bound.words().contains(words), "{}", bound.words());
-    assert_eq!((bound.share, bound.no_verdict()), (0.75, None));
-    seen.touched_max_bytes = Some(0);
-    assert_eq!(of(&seen).share, 1.0);
-    seen.touched_max_bytes = None;
-    assert!(of(&seen).no_verdict().is_some());
+    let told = of(&seen);
+    let words = "what was touched of 900.00 MiB in 2 mapped files, of which 10.00 MiB are cached";
+    assert!(told.words().contains(words), "{}", told.words());
+    assert!(told.no_verdict().is_some());
+    seen.mapped_cached_bytes = None;
+    assert!(!of(&seen).words().contains("cached"));
 }
 
 #[test]
@@ -111,7 +109,7 @@ fn what_storage_delivered_beside_the_records_was_read_by_io_uring() {
     seen.io_uring_processes = 1;
     let by_ring = of(&seen);
     assert_eq!(by_ring.io_uring_bytes, 500 << 20);
-    let words = "io_uring, about 500.00 MiB by what storage delivered";
+    let words = "io_uring, up to 500.00 MiB from storage";
     assert!(by_ring.words().contains(words), "{}", by_ring.words());
     assert!(by_ring.no_verdict().is_some());
     seen.storage_bytes = Some(11 << 20);

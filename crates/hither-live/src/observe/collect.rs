@@ -30,7 +30,7 @@ use super::intern::{Definitions, Image, ObjectDefinition, Pid, Streams};
 use super::mapped::{MappedTouches, Touch};
 use super::memory_left::MemoryLeft;
 use super::not_recorded::Execs;
-use super::order::{HOLD_NS, Horizon, ReorderWindow};
+use super::order::{HOLD_NS, Horizon, RELEASE_PERIOD_NS, ReorderWindow};
 use super::running::running;
 use super::summary::RecordingSummary;
 use super::tables::{Event, Tables};
@@ -199,6 +199,7 @@ impl Collector {
         let mut pause = PAUSE_MIN;
         let mut horizon = Horizon::new(self.start.time_ns);
         let mut reaped_ns = monotonic_ns();
+        let mut released_ns = reaped_ns;
         loop {
             // Read before the drain, so that the last drain finds all that the program pushed.
             let ended = ended.load(Ordering::Acquire);
@@ -226,8 +227,9 @@ impl Collector {
             let last = ended && !is_behind;
             if last {
                 self.release(u64::MAX);
-            } else if records > 0 {
+            } else if drained_ns - released_ns >= RELEASE_PERIOD_NS {
                 self.release(until_ns.min(drained_ns.saturating_sub(HOLD_NS)));
+                released_ns = drained_ns;
             }
             self.checkpoint((!last).then_some(drained_ns), session);
             if last {
@@ -285,12 +287,11 @@ impl Collector {
             }
             Record::Process {
                 forked, time_ns, ..
-            } => {
-                let image = self.streams.on_record(ring, &record);
-                if let Some(image) = image.filter(|_| !forked) {
-                    self.execs.started(Pid::of(ring), time_ns, image);
-                }
-            }
+            } => match self.streams.on_record(ring, &record) {
+                Some(image) if forked => self.inherits_direct(image),
+                Some(image) => self.execs.started(Pid::of(ring), time_ns, image),
+                None => {}
+            },
             Record::Exec {
                 pid,
                 time_ns,
@@ -553,12 +554,13 @@ impl Collector {
         let seen = recorded.fold(ended.other_read_bytes, |sum, (_, &bytes)| {
             sum.saturating_add(bytes)
         });
-        let mapped = self.mapped_files(|_| true);
+        let mapped = self.mapped_files();
         let sum = |files: &[MappedBytes], of: fn(&MappedBytes) -> u64| {
             files.iter().map(of).fold(0, u64::saturating_add)
         };
         let touches = self.touches.as_ref().map(|touches| {
-            let unseen = self.mapped_files(|object| !touches.sees(object));
+            let unseen = mapped.iter().filter(|file| !touches.sees(file.object));
+            let unseen: Vec<MappedBytes> = unseen.copied().collect();
             Touches {
                 unseen_files: unseen.len() as u64,
                 unseen_bytes: sum(&unseen, |file| file.bytes),
@@ -578,12 +580,27 @@ impl Collector {
             io_uring_processes: self.io_urings.len() as u64,
             mapped_files: mapped.len() as u64,
             mapped_bytes: sum(&mapped, |file| file.bytes),
-            touched_max_bytes: Some(sum(&mapped, |file| file.touched_max)),
+            mapped_cached_bytes: Some(sum(&mapped, |file| file.cached)),
             touches,
             memory_limit_bytes: self.start.memory_left.limit_bytes(),
             memory_left_bytes: self.start.memory_left.median_bytes(),
             readahead_bytes: readahead.max().unwrap_or(0),
         }
+    }
+
+    /// A process was forked: its descriptors are those of its parent.
+    fn inherits_direct(&mut self, image: u32) {
+        if self.direct.is_empty() {
+            return;
+        }
+        let Image { pid, parent, .. } = self.streams.images()[image as usize];
+        let Some(parent) = self.streams.youngest(Pid { pid: parent, ..pid }) else {
+            return;
+        };
+        let of_parent = self.direct.iter().filter(|&&(by, _)| by == parent);
+        let inherited: Vec<u64> = of_parent.map(|&(_, object)| object).collect();
+        let its = inherited.into_iter().map(|object| (image, object));
+        self.direct.extend(its);
     }
 
     /// Takes a mapping of a file into account.
@@ -593,30 +610,28 @@ impl Collector {
         *whole = whole.start.min(range.start)..whole.end.max(range.end);
     }
 
-    /// Those of these files that were mapped.
-    fn mapped_files(&self, is_asked: impl Fn(u64) -> bool) -> Vec<MappedBytes> {
-        let of_file = |(object, range): (&u64, &Range<u64>)| {
-            let file = self.definitions.object(*object)?;
-            MappedBytes::of(file, range)
+    /// The files that were mapped.
+    fn mapped_files(&self) -> Vec<MappedBytes> {
+        let of_file = |(&object, range): (&u64, &Range<u64>)| {
+            MappedBytes::of(object, self.definitions.object(object)?, range)
         };
-        let asked = self.mapped.iter().filter(|&(&object, _)| is_asked(object));
-        asked.filter_map(of_file).collect()
+        self.mapped.iter().filter_map(of_file).collect()
     }
 }
 
-/// What is known of a file that was mapped.
+/// What is known of a file that was mapped, in bytes.
 #[derive(Clone, Copy)]
 struct MappedBytes {
+    object: u64,
     /// From the first to the last byte that was mapped.
     bytes: u64,
-    /// No more of these can have been touched.
-    touched_max: u64,
+    /// What of these is in the page cache now.
+    cached: u64,
 }
 
 impl MappedBytes {
-    /// What is touched of a mapping is read into the page cache. So where the kernel has evicted
-    /// nothing of it, what is not there now was not touched. `None` if nothing was mapped.
-    fn of(file: &ObjectDefinition, range: &Range<u64>) -> Option<MappedBytes> {
+    /// `None` if nothing was mapped.
+    fn of(object: u64, file: &ObjectDefinition, range: &Range<u64>) -> Option<MappedBytes> {
         const PAGE_BYTES: u64 = 4096;
         let bytes = cut::mapped_bytes(&file.path, file.size, range)?;
         let id = FileId {
@@ -625,11 +640,16 @@ impl MappedBytes {
             birth_ns: file.birth_ns,
         };
         let opened = ThisPageCache.open(Path::new(OsStr::from_bytes(&file.path)), id);
-        let cached = opened.ok().map(|opened| opened.cached(range.start, bytes));
-        let kept = cached.and_then(Result::ok);
-        let kept = kept.filter(|cached| cached.any_evicted == Some(false));
-        let touched_max = kept.map_or(bytes, |kept| bytes.min(kept.pages * PAGE_BYTES));
-        Some(MappedBytes { bytes, touched_max })
+        let cached = opened.map(|opened| opened.cached(range.start, bytes));
+        let cached = match cached {
+            Ok(Ok(cached)) => bytes.min(cached.pages * PAGE_BYTES),
+            _ => bytes,
+        };
+        Some(MappedBytes {
+            object,
+            bytes,
+            cached,
+        })
     }
 }
 

@@ -8,6 +8,10 @@
 /// How long an event is held back: longer than a runnable thread waits on a loaded machine.
 pub(crate) const HOLD_NS: u64 = 1_000_000_000;
 
+/// How often events are released. Each time, all that are held are sorted: after every drain, that
+/// took 14 % of the CPU time of a program that opens small files, and its recorder's (2026-11).
+pub(crate) const RELEASE_PERIOD_NS: u64 = HOLD_NS / 16;
+
 /// The most events that are held back: 80 MiB. In a burst of more, events are held back for less
 /// time.
 const HELD_MAX: usize = 1 << 20;

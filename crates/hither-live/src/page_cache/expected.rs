@@ -6,16 +6,20 @@
 use hither_core::registry::{Mechanism, Needs};
 use hither_core::{Access, Op, Spec};
 use hither_trace::Trace;
+use hither_trace::schema::Seen;
 use rustc_hash::FxHashMap;
 
 use super::controller::{BLOCK_BYTES, PageCacheConfig, PageCacheController};
 use super::event::{Input, TimedInput};
-use super::run::steered_bytes;
+use super::run::{BUDGET_MIN_BYTES, steered_bytes};
 use crate::controller::Controller;
 
 const BATCH_REFERENCES: usize = 8192;
 
 const PAGE_BYTES: u64 = 4096;
+
+/// Mapped files of less than this share of what was read matter little: 1/16.
+const MAPPED_DIVISOR: u64 = 16;
 
 /// What is read from storage, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,11 +33,11 @@ pub struct ExpectedReads {
 }
 
 /// What a run with this policy would read where the kernel has `available_bytes` for files. `None`
-/// where nothing can say: the policy needs the future, or the trace is a sample, or its blocks are
-/// larger than a page.
+/// where nothing can say: the policy needs the future, the trace is a sample, its blocks are larger
+/// than a page, or a run would not steer by all that it has.
 ///
-/// The page cache is taken to have nothing of the files at the start, the agent to be in time, and
-/// readahead to bring only what is read.
+/// The page cache is taken to have nothing of the files at the start, the agent to be in time,
+/// readahead to bring only what is read, and the kernel's own count never to stop the steering.
 ///
 /// Fails like [`Trace::fill`].
 pub fn expected_reads(
@@ -41,14 +45,15 @@ pub fn expected_reads(
     policy: &Spec,
     available_bytes: u64,
 ) -> Result<Option<ExpectedReads>, hither_trace::Error> {
+    let Some(seen) = trace.meta().seen.filter(is_all_steered) else {
+        return Ok(None);
+    };
     let runs = policy.entry().runs(Mechanism::PageCache);
     let is_of_pages = u64::from(trace.options().block_bytes) == PAGE_BYTES;
     if !runs || !is_of_pages || !trace.has_objects() || trace.sampled().is_some() {
         return Ok(None);
     }
-    let seen = trace.meta().seen;
-    let readahead_bytes = seen.map_or(0, |seen| seen.readahead_bytes);
-    let budget_bytes = steered_bytes(available_bytes, readahead_bytes);
+    let budget_bytes = steered_bytes(available_bytes, seen.readahead_bytes).max(BUDGET_MIN_BYTES);
     let controller = PageCacheController::new(&PageCacheConfig {
         policy: policy.to_string(),
         budget_bytes,
@@ -107,6 +112,15 @@ pub fn expected_reads(
         read_bytes: in_run.read * PAGE_BYTES,
         alone_bytes: alone.read * PAGE_BYTES,
     }))
+}
+
+/// Whether a run would steer by all that the trace has. Nobody knows what it would make of mapped
+/// files; what bypasses the page cache it cannot know. Without a cgroup's limit, the user says what
+/// its budget is.
+fn is_all_steered(seen: &Seen) -> bool {
+    seen.memory_limit_bytes.is_some()
+        && seen.direct_bytes == 0
+        && seen.mapped_bytes <= seen.recorded_bytes / MAPPED_DIVISOR
 }
 
 /// The controller's blocks, numbered.

@@ -210,7 +210,7 @@ fn what_the_recorder_cannot_see_is_said_first_and_there_is_no_verdict() {
 
     let (line, text, document) = of("./plain mapped");
     assert!(
-        line.ends_with("what was touched of 4.00 MiB in 1 mapped file"),
+        line.contains("what was touched of 4.00 MiB in 1 mapped file, of which "),
         "{line}"
     );
     assert!(text.contains("--maps counts each mapping"), "{text}");

@@ -91,7 +91,7 @@ const RESERVED_READAHEADS: u64 = 4;
 /// 170 MiB the kernel reclaimed 1 GiB of what the policy kept (2026-11, while other programs used
 /// both CPUs).
 pub(crate) fn steered_bytes(alone_bytes: u64, readahead_bytes: u64) -> u64 {
-    let reserve = RESERVED_READAHEADS * readahead_bytes;
+    let reserve = RESERVED_READAHEADS.saturating_mul(readahead_bytes);
     alone_bytes - reserve.max(alone_bytes / 8).min(alone_bytes / 2)
 }
 
