@@ -79,6 +79,7 @@ pub fn expected_reads(
         processes: true,
         ..Needs::NOTHING
     };
+    let sites = trace.sites();
     let mut out = Vec::new();
     trace.for_each_batch(BATCH_REFERENCES, needs, |batch| {
         for access in batch {
@@ -90,7 +91,9 @@ pub fn expected_reads(
                 file: access.object.0.into(),
                 offset: u64::from(access.index) * PAGE_BYTES,
                 length: PAGE_BYTES,
-                signature: trace.sites()[access.site.index()].signature,
+                signature: sites
+                    .get(access.site.index())
+                    .map_or(0, |site| site.signature),
                 process: access.process.0,
                 thread: access.thread.0,
                 write: access.op == Op::Write,
