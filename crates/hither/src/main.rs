@@ -12,6 +12,7 @@ mod interrupt;
 mod metrics;
 mod output;
 mod preload;
+mod run_model;
 mod this_machine;
 mod ui;
 

@@ -25,10 +25,10 @@ use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::PlacementArgs;
 use super::options::recording::{RecordingArgs, record};
 use super::options::{CacheArgs, LoadArgs, ProfileArgs};
-use super::run_model::run_model;
 use super::subcommand::Subcommand;
 use crate::exit;
 use crate::output;
+use crate::run_model::run_model;
 use crate::ui::{self, Ui};
 
 const EXAMPLES: &str = "\

@@ -16,7 +16,6 @@ mod record;
 mod recover;
 mod report;
 mod run;
-mod run_model;
 mod sim;
 mod stat;
 mod subcommand;

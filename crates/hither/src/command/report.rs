@@ -10,10 +10,10 @@ use hither_analysis::report::{Report, ReportRequest};
 use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::PlacementArgs;
 use super::options::{CacheArgs, LoadArgs};
-use super::run_model::run_model;
 use super::subcommand::Subcommand;
 use crate::exit::Usage;
 use crate::output;
+use crate::run_model::run_model;
 use crate::ui::{self, Ui};
 use hither_core::registry::compared_in_advice;
 

@@ -6,7 +6,7 @@ use hither_live::page_cache;
 use hither_trace::{Error, Trace};
 
 /// What a run with this policy would read where so many bytes are left for files.
-pub(super) fn run_model(
+pub(crate) fn run_model(
     trace: &Trace,
     policy: &Spec,
     left_bytes: u64,
