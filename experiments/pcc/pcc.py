@@ -384,6 +384,8 @@ def advised(advice: dict) -> list[str]:
     """The table cells of one workload's advice."""
     size = lambda blocks: f"{blocks * 4096 / 2**20:.1f} MiB"
     sure = advice["confidence"]
+    if not sure:
+        return ["no verdict", *[""] * 7]
     change = {"policy": advice["policy"], "size": "more room", "nothing": "nothing"}[
         advice["change"]
     ]

@@ -11,8 +11,8 @@ use serde::Serialize;
 use crate::format::{bytes, count, counted, duration_ns, percent};
 
 /// What a process reads at its start, before the recorder sees it: the headers of its libraries,
-/// 832 bytes each.
-const START_BYTES: u64 = 32 << 10;
+/// 832 bytes each. A program with a window has 140 of them.
+const START_BYTES: u64 = 128 << 10;
 
 /// Less than this share of the recorded bytes is not mentioned.
 const MENTIONED_MIN_SHARE: f64 = 0.01;
