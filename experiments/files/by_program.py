@@ -17,7 +17,7 @@ from workloads import Kit
 
 
 class Experiment(Protocol):
-    """What such an experiment says of itself."""
+    """Measures a program."""
 
     def measure(self, name: str) -> dict: ...
 

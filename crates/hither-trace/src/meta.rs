@@ -226,7 +226,7 @@ pub struct Seen {
     /// far as `touches` says.
     pub mapped_bytes: u64,
     /// What of these was in the page cache when the program had ended: by this program or another,
-    /// then or before. `None`: not known.
+    /// then or before. `None`: not known of each of them.
     pub mapped_cached_bytes: Option<u64>,
     /// How the touches of mapped files were recorded. `None`: they were not.
     #[serde(skip_serializing_if = "Option::is_none")]

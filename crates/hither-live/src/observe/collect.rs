@@ -94,7 +94,6 @@ impl Start {
             nodes: self.nodes.clone(),
             seen: Some(Seen {
                 memory_limit_bytes: self.memory_left.limit_bytes(),
-                memory_left_bytes: self.memory_left.median_bytes(),
                 ..Seen::default()
             }),
             ..Meta::default()
@@ -555,15 +554,12 @@ impl Collector {
             sum.saturating_add(bytes)
         });
         let mapped = self.mapped_files();
-        let sum = |files: &[MappedBytes], of: fn(&MappedBytes) -> u64| {
-            files.iter().map(of).fold(0, u64::saturating_add)
-        };
         let touches = self.touches.as_ref().map(|touches| {
             let unseen = mapped.iter().filter(|file| !touches.sees(file.object));
-            let unseen: Vec<MappedBytes> = unseen.copied().collect();
+            let unseen = unseen.map(|file| file.bytes);
             Touches {
-                unseen_files: unseen.len() as u64,
-                unseen_bytes: sum(&unseen, |file| file.bytes),
+                unseen_files: unseen.clone().count() as u64,
+                unseen_bytes: unseen.fold(0, u64::saturating_add),
                 ..touches.summary()
             }
         });
@@ -579,8 +575,10 @@ impl Collector {
             left_running: running.len() as u64,
             io_uring_processes: self.io_urings.len() as u64,
             mapped_files: mapped.len() as u64,
-            mapped_bytes: sum(&mapped, |file| file.bytes),
-            mapped_cached_bytes: Some(sum(&mapped, |file| file.cached)),
+            mapped_bytes: mapped
+                .iter()
+                .fold(0, |sum, file| sum.saturating_add(file.bytes)),
+            mapped_cached_bytes: mapped.iter().map(|file| file.cached).sum(),
             touches,
             memory_limit_bytes: self.start.memory_left.limit_bytes(),
             memory_left_bytes: self.start.memory_left.median_bytes(),
@@ -620,13 +618,12 @@ impl Collector {
 }
 
 /// What is known of a file that was mapped, in bytes.
-#[derive(Clone, Copy)]
 struct MappedBytes {
     object: u64,
     /// From the first to the last byte that was mapped.
     bytes: u64,
-    /// What of these is in the page cache now.
-    cached: u64,
+    /// What of these is in the page cache now. `None`: not known, for example if the file is gone.
+    cached: Option<u64>,
 }
 
 impl MappedBytes {
@@ -640,15 +637,13 @@ impl MappedBytes {
             birth_ns: file.birth_ns,
         };
         let opened = ThisPageCache.open(Path::new(OsStr::from_bytes(&file.path)), id);
-        let cached = opened.map(|opened| opened.cached(range.start, bytes));
-        let cached = match cached {
-            Ok(Ok(cached)) => bytes.min(cached.pages * PAGE_BYTES),
-            _ => bytes,
-        };
+        let cached = opened
+            .ok()
+            .and_then(|opened| opened.cached(range.start, bytes).ok());
         Some(MappedBytes {
             object,
             bytes,
-            cached,
+            cached: cached.map(|cached| bytes.min(cached.pages * PAGE_BYTES)),
         })
     }
 }

@@ -178,7 +178,7 @@ mod tests {
         // As much as without steering, then a little more, then too much.
         assert!(!step(&mut account, 100, 75, true));
         assert!(!step(&mut account, 100, 85, true));
-        assert!(!step(&mut account, 100, 80, true), "15 MiB too much");
+        assert!(!step(&mut account, 100, 80, true), "of a call, perhaps");
         assert_eq!(account.steered(), (270 * MIB, 255 * MIB));
         assert!(
             account.read(0, BUDGET, true),
