@@ -34,7 +34,7 @@ fn mapped(size: usize, align: usize) -> Option<usize> {
 }
 
 /// `length` zeroed bytes from a multiple of [`HUGE_PAGE_BYTES`] on, or null.
-fn map(length: usize) -> *mut u8 {
+pub(crate) fn map(length: usize) -> *mut u8 {
     let whole = length.saturating_add(HUGE_PAGE_BYTES);
     let arguments = [
         0,

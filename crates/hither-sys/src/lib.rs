@@ -30,6 +30,7 @@
 #![allow(unsafe_code)]
 
 pub mod address_spaces;
+pub mod arena;
 pub mod bind_requests;
 pub mod cgroup;
 mod chunks;
