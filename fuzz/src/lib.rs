@@ -2,7 +2,13 @@
 //!
 //! The bytes are read as a trace in one format. Whatever they are, that gives an error that names
 //! the input, or a trace that holds together; nothing panics, hangs, or asks for memory that the
-//! bytes do not account for.
+//! bytes do not account for. With the format `frame` they are read as the frames that nodes of a
+//! cluster send each other.
+
+/// The file itself rather than the crate, which would have all of TLS and HTTP instrumented.
+#[path = "../../crates/hither-net/src/frame.rs"]
+pub mod frame;
+mod frames;
 
 use std::fs;
 use std::path::Path;
@@ -21,10 +27,17 @@ const OPTIONS: LoadOptions = LoadOptions {
 /// The format to read, which the environment variable names.
 static FORMAT: OnceLock<&str> = OnceLock::new();
 
+/// What is named in place of a format to read frames.
+const FRAME: &str = "frame";
+
 /// What is done once, before the first bytes.
 pub fn start() {
     const VARIABLE: &str = "HITHER_FUZZ_FORMAT";
     let name = std::env::var(VARIABLE).unwrap_or_else(|_| panic!("{VARIABLE} names no format"));
+    if name == FRAME {
+        FORMAT.get_or_init(|| FRAME);
+        return;
+    }
     let format = format::find(&name).unwrap_or_else(|error| panic!("{VARIABLE}: {error}"));
     FORMAT.get_or_init(|| format.name);
     if format.name == "hither" {
@@ -35,6 +48,9 @@ pub fn start() {
 /// Reads `bytes` in the format.
 pub fn read(bytes: &[u8]) {
     let format = *FORMAT.get().expect("start was called");
+    if format == FRAME {
+        return frames::read(bytes);
+    }
     if format == "hither" {
         return read_folder(bytes);
     }

@@ -1,0 +1,9 @@
+//! Messages between the machines of a cluster: frames, TLS, membership.
+#![forbid(unsafe_code)]
+
+pub mod frame;
+pub mod membership;
+pub mod mesh;
+mod random;
+pub mod tls;
+pub mod view;
