@@ -1,0 +1,92 @@
+//! A node among others.
+
+use std::sync::{Arc, Weak};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use hither_net::membership::{Membership, Standing, State};
+use hither_net::mesh::{Mesh, MeshConfig, MeshError};
+
+use crate::ear::Ear;
+use crate::machine::{self, Input, Settings};
+use crate::node::Node;
+
+impl Node {
+    /// Joins the members that `membership` names, by a mesh of its own. Before the first read: what
+    /// is in flight then would be forgotten.
+    ///
+    /// # Errors
+    /// The mesh cannot be started: the port is in use, the certificate is not this node's.
+    pub async fn join(
+        self: &Arc<Self>,
+        config: MeshConfig,
+        mut membership: Membership,
+    ) -> Result<(), MeshError> {
+        let mesh = Mesh::start(config, Arc::new(Ear(Arc::downgrade(self)))).await?;
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let settings = Settings {
+            // Restarts are more than a millisecond apart, and 49 days are longer than anything
+            // that a member remembers of another.
+            incarnation: since.as_millis() as u32,
+            ..Settings::default()
+        };
+        self.driver.join(mesh.me(), settings);
+        self.peers.join(mesh);
+        let state = membership.borrow_and_update().clone();
+        self.on_membership(&state, None);
+        self.runtime()
+            .spawn(follow(Arc::downgrade(self), membership, state));
+        Ok(())
+    }
+
+    /// The mesh that this node belongs to, if it has joined one.
+    pub fn mesh(&self) -> Option<&Mesh> {
+        self.peers.mesh()
+    }
+
+    fn on_membership(self: &Arc<Self>, state: &State, before: Option<&State>) {
+        let is_isolated = |state: &State| matches!(state.standing, Standing::Isolated(_));
+        let was_isolated = before.is_some_and(is_isolated);
+        if let Standing::Isolated(reason) = &state.standing {
+            if !was_isolated {
+                tracing::warn!("this node has left the cluster: {reason}");
+                self.input(Input::Isolated);
+            }
+            return;
+        }
+        if was_isolated {
+            tracing::info!("this node belongs to the cluster again");
+            self.input(Input::Rejoined);
+        }
+        if before.is_none_or(|before| was_isolated || before.view != state.view) {
+            if let Some(mesh) = self.peers.mesh() {
+                mesh.set_view(&state.view);
+            }
+            let view = machine::View::new(state.view.epoch(), state.view.ids().to_vec());
+            self.input(Input::ViewChanged(view));
+        }
+        let reachable = before.is_none_or(|before| before.source_reachable);
+        if reachable != state.source_reachable {
+            match state.source_reachable {
+                true => tracing::info!("the membership can be asked again"),
+                false => tracing::warn!(
+                    "the membership cannot be asked: going on with {} members",
+                    state.view.members().len()
+                ),
+            }
+        }
+    }
+}
+
+/// Tells the node of each change, until one of both is gone.
+async fn follow(node: Weak<Node>, mut membership: Membership, mut before: State) {
+    while membership.changed().await.is_ok() {
+        let Some(node) = node.upgrade() else {
+            return;
+        };
+        let state = membership.borrow_and_update().clone();
+        node.on_membership(&state, Some(&before));
+        before = state;
+    }
+}

@@ -1,0 +1,94 @@
+//! Drives the state machine: gives it inputs one at a time, with the time, and wakes it when it
+//! wants to be woken.
+
+use std::time::{Duration, Instant};
+
+use hither_net::view::MemberId;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::machine::{Counters, Input, Machine, Output, Settings, Time, View};
+use crate::peers::Peers;
+
+/// See the module.
+pub(crate) struct Driver {
+    machine: Mutex<Machine>,
+    started: Instant,
+    /// Says that the machine's deadline has come nearer.
+    nearer: Notify,
+}
+
+/// What a node is called that has joined no others.
+const ALONE: &str = "alone";
+
+impl Driver {
+    /// A driver of a node that is alone.
+    pub(crate) fn new() -> Driver {
+        let driver = Driver::with_machine(Machine::new(MemberId::of(ALONE), Settings::default()));
+        let view = View::new(1, vec![MemberId::of(ALONE)]);
+        let outputs = driver.step(Input::ViewChanged(view), &Peers::default());
+        debug_assert!(outputs.is_empty(), "a node that is alone has nothing to do");
+        driver
+    }
+
+    fn with_machine(machine: Machine) -> Driver {
+        Driver {
+            machine: Mutex::new(machine),
+            started: Instant::now(),
+            nearer: Notify::new(),
+        }
+    }
+
+    /// The node joins others as `me`.
+    pub(crate) fn join(&self, me: MemberId, settings: Settings) {
+        *self.machine.lock() = Machine::new(me, settings);
+    }
+
+    /// What the machine has counted.
+    pub(crate) fn counters(&self) -> Counters {
+        *self.machine.lock().counters()
+    }
+
+    fn now(&self) -> Time {
+        Time(self.started.elapsed().as_nanos() as u64)
+    }
+
+    /// One step of the machine. Its messages are sent before the next step, so that each member
+    /// gets them in their order; all else is for the caller to do.
+    pub(crate) fn step(&self, input: Input, peers: &Peers) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        let mut machine = self.machine.lock();
+        let before = machine.next_deadline();
+        machine.step(self.now(), input, &mut outputs);
+        outputs.retain(|output| match output {
+            Output::Send { to, epoch, message } => {
+                peers.send(*to, *epoch, message);
+                false
+            }
+            _ => true,
+        });
+        let after = machine.next_deadline();
+        drop(machine);
+        let is_nearer = after.is_some_and(|after| before.is_none_or(|before| after < before));
+        if is_nearer {
+            self.nearer.notify_one();
+        }
+        outputs
+    }
+
+    /// How long the machine needs no input; `None` if it needs one now.
+    pub(crate) fn idle_for(&self) -> Option<Duration> {
+        let deadline = self.machine.lock().next_deadline();
+        let now = self.now();
+        match deadline {
+            Some(deadline) if deadline <= now => None,
+            Some(deadline) => Some(Duration::from_nanos(deadline.0 - now.0)),
+            None => Some(Duration::MAX),
+        }
+    }
+
+    /// Waits until the machine's deadline has come nearer.
+    pub(crate) async fn nearer(&self) {
+        self.nearer.notified().await;
+    }
+}

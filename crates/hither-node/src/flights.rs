@@ -1,0 +1,226 @@
+//! Blocks that are on their way to this node, and who waits for them.
+
+use std::collections::hash_map::Entry as MapEntry;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+
+use crate::key::{BlockKey, ChunkKey, bits};
+use crate::machine::{Blocks, Fault, Urgency};
+use crate::pending::PendingRead;
+use crate::source::{SourceError, SourcePath};
+use crate::store::memory::MemoryStore;
+
+/// A version of a file, as far as the node needs to know it to get its blocks.
+pub(crate) trait FlightFile: Send + Sync {
+    /// Where it is at its source.
+    fn path(&self) -> &SourcePath;
+
+    /// Length of block `index`.
+    fn block_len(&self, index: u32) -> u64;
+
+    /// Starts to read successive blocks of one chunk from the source. Each of them lands in the
+    /// node, or the node is told why not.
+    fn fetch(self: Arc<Self>, blocks: Range<u32>, urgency: Urgency);
+
+    /// A prefetch of it was given up.
+    fn on_dropped_prefetch(&self);
+
+    /// A block of it came from another node.
+    fn on_peer_block(&self);
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Flights {
+    flights: Mutex<FxHashMap<BlockKey, Flight>>,
+}
+
+/// A block that is on its way.
+struct Flight {
+    file: Arc<dyn FlightFile>,
+    waiting: Vec<Waiting>,
+    /// Whether somebody waits for it, here or on another node.
+    urgent: bool,
+    /// What the source said, if it did not give the block.
+    error: Option<SourceError>,
+}
+
+/// A reader that waits for a block, and the block's place among those that it waits for.
+pub(crate) struct Waiting {
+    pub(crate) read: Arc<PendingRead>,
+    pub(crate) part: usize,
+}
+
+impl Flight {
+    fn new(file: Arc<dyn FlightFile>, waiting: Vec<Waiting>) -> Flight {
+        Flight {
+            file,
+            urgent: !waiting.is_empty(),
+            waiting,
+            error: None,
+        }
+    }
+}
+
+impl Flights {
+    /// A reader waits for a block of `file`: gives it at once if it is in `store` by now. Returns
+    /// whether the block must be asked for.
+    pub(crate) fn wait_for(
+        &self,
+        key: BlockKey,
+        file: Arc<dyn FlightFile>,
+        waiting: Waiting,
+        store: &MemoryStore,
+    ) -> bool {
+        let mut flights = self.flights.lock();
+        match flights.entry(key) {
+            MapEntry::Occupied(mut flight) => {
+                let flight = flight.get_mut();
+                flight.waiting.push(waiting);
+                !std::mem::replace(&mut flight.urgent, true)
+            }
+            MapEntry::Vacant(vacant) => {
+                if let Some(data) = store.peek(&key) {
+                    drop(flights);
+                    waiting.read.supply(waiting.part, Ok(data));
+                    return false;
+                }
+                vacant.insert(Flight::new(file, vec![waiting]));
+                true
+            }
+        }
+    }
+
+    /// Of the blocks `mask` of a chunk, those that are neither in `store` nor on their way: they
+    /// are on their way from now on.
+    pub(crate) fn start_prefetch(
+        &self,
+        file: &Arc<dyn FlightFile>,
+        chunk: ChunkKey,
+        mask: u64,
+        store: &MemoryStore,
+    ) -> u64 {
+        let mut started = 0;
+        let mut flights = self.flights.lock();
+        for bit in bits(mask) {
+            let key = chunk.block(bit);
+            if let MapEntry::Vacant(vacant) = flights.entry(key)
+                && !store.contains(&key)
+            {
+                vacant.insert(Flight::new(Arc::clone(file), Vec::new()));
+                started |= 1 << bit;
+            }
+        }
+        started
+    }
+
+    /// Somebody waits for these blocks, here or elsewhere.
+    pub(crate) fn hurry(&self, blocks: Blocks) {
+        let mut flights = self.flights.lock();
+        for key in blocks.chunk.blocks(blocks.mask) {
+            if let Some(flight) = flights.get_mut(&key) {
+                flight.urgent = true;
+            }
+        }
+    }
+
+    /// Prefetches are given up, but for those that a reader waits for by now.
+    pub(crate) fn shed(&self, blocks: Blocks) {
+        let mut flights = self.flights.lock();
+        for key in blocks.chunk.blocks(blocks.mask) {
+            if let MapEntry::Occupied(flight) = flights.entry(key)
+                && flight.get().waiting.is_empty()
+            {
+                flight.remove().file.on_dropped_prefetch();
+            }
+        }
+    }
+
+    /// Whether nobody waits for any of these blocks: they are no longer on their way then.
+    pub(crate) fn drop_unwanted(&self, keys: impl Iterator<Item = BlockKey> + Clone) -> bool {
+        let mut flights = self.flights.lock();
+        let is_urgent = |key: &BlockKey| flights.get(key).is_some_and(|flight| flight.urgent);
+        if keys.clone().any(|key| is_urgent(&key)) {
+            return false;
+        }
+        for key in keys {
+            flights.remove(&key);
+        }
+        true
+    }
+
+    /// Whether somebody waits for the block.
+    pub(crate) fn is_urgent(&self, key: &BlockKey) -> bool {
+        self.urgency(key) == Some(Urgency::Demand)
+    }
+
+    /// Whether the block is on its way, and for whom.
+    pub(crate) fn urgency(&self, key: &BlockKey) -> Option<Urgency> {
+        let flights = self.flights.lock();
+        flights.get(key).map(|flight| match flight.urgent {
+            true => Urgency::Demand,
+            false => Urgency::Prefetch,
+        })
+    }
+
+    /// The file of the first of these blocks that is on its way. All blocks of a chunk are of one
+    /// version of one file, whoever opened it.
+    pub(crate) fn file(
+        &self,
+        mut keys: impl Iterator<Item = BlockKey>,
+    ) -> Option<Arc<dyn FlightFile>> {
+        let flights = self.flights.lock();
+        keys.find_map(|key| Some(Arc::clone(&flights.get(&key)?.file)))
+    }
+
+    /// Gives a block that is here to those who wait. Whether there was anybody.
+    pub(crate) fn give(&self, key: &BlockKey, data: &Bytes) -> bool {
+        let Some(flight) = self.flights.lock().remove(key) else {
+            return false;
+        };
+        let is_wanted = !flight.waiting.is_empty();
+        for waiting in flight.waiting {
+            waiting.read.supply(waiting.part, Ok(data.clone()));
+        }
+        is_wanted
+    }
+
+    /// Remembers why the source did not give a block.
+    pub(crate) fn note_error(&self, key: &BlockKey, error: &SourceError) {
+        if let Some(flight) = self.flights.lock().get_mut(key) {
+            flight.error = Some(error.clone());
+        }
+    }
+
+    /// These blocks cannot be had.
+    pub(crate) fn fail(&self, blocks: Blocks, fault: Fault) {
+        for key in blocks.chunk.blocks(blocks.mask) {
+            let Some(flight) = self.flights.lock().remove(&key) else {
+                continue;
+            };
+            let error = flight.error.unwrap_or_else(|| {
+                let path = flight.file.path().clone();
+                match fault {
+                    Fault::NotFound => SourceError::NotFound(path),
+                    Fault::Changed => SourceError::Changed(path),
+                    Fault::Denied | Fault::Failed => SourceError::Failed {
+                        path,
+                        reason: "the source gave no answer".to_owned(),
+                    },
+                }
+            });
+            for waiting in flight.waiting {
+                waiting.read.supply(waiting.part, Err(error.clone()));
+            }
+        }
+    }
+
+    /// Blocks that are on their way.
+    pub(crate) fn len(&self) -> usize {
+        self.flights.lock().len()
+    }
+}

@@ -1,0 +1,15 @@
+//! The shared cache of a cluster: block store, directory, sources.
+#![forbid(unsafe_code)]
+
+pub mod cluster;
+mod driver;
+mod ear;
+mod flights;
+pub mod key;
+pub mod machine;
+pub mod node;
+mod peers;
+mod pending;
+pub mod source;
+pub mod store;
+pub mod volume;

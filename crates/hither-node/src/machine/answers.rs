@@ -1,0 +1,219 @@
+//! The requester, when it is answered: by a home, by data from a holder, by the source.
+
+use super::effects::Effects;
+use super::event::{FetchResult, Output, Time};
+use super::flight::{Ask, Flight, Part, State};
+use super::holdings::Holdings;
+use super::message::{Blocks, Message, RequestId};
+use super::requester::Requester;
+use super::view::MemberId;
+use crate::key::ChunkKey;
+
+impl Requester {
+    /// A reader waits for blocks that the home knows to be fetched here as a prefetch.
+    pub(super) fn on_hurry(&mut self, effects: &mut Effects, blocks: Blocks) {
+        self.raise(effects, blocks, |part| part.state.is_fetch());
+        self.settle(blocks.chunk);
+    }
+
+    /// The home told this node to read blocks from the source.
+    pub(super) fn on_grant(
+        &mut self,
+        effects: &mut Effects,
+        holdings: &Holdings,
+        from: MemberId,
+        blocks: Blocks,
+    ) {
+        effects.peers.on_answer(from);
+        let parts = self.take(blocks, |part| !part.state.is_fetch());
+        let mut taken = 0;
+        for part in parts {
+            taken |= part.mask;
+            effects.counters.granted_blocks += u64::from(part.count());
+            self.fetch(effects, blocks.chunk, part);
+        }
+        let flight = self.flights.get(&blocks.chunk);
+        let in_flight = flight.map_or(0, Flight::mask);
+        let held = holdings.held(blocks) & !in_flight;
+        if held != 0 {
+            holdings.repeat(effects, blocks.with_mask(held), from);
+        }
+        // An outdated grant: somebody else may have it.
+        let declined = blocks.mask & !(taken | in_flight | held);
+        if declined != 0 {
+            let blocks = blocks.with_mask(declined);
+            let tried = false;
+            effects.send(from, Message::NotFetched { blocks, tried });
+        }
+        self.settle(blocks.chunk);
+    }
+
+    /// The home told this node to wait.
+    pub(super) fn on_pending(
+        &mut self,
+        effects: &mut Effects,
+        from: MemberId,
+        id: RequestId,
+        blocks: Blocks,
+    ) {
+        effects.peers.on_answer(from);
+        for part in self.take_request(id, blocks) {
+            let deadline = effects.now.after(effects.settings.pending_ns);
+            self.wait(effects, blocks.chunk, part, deadline, |ask| {
+                State::Pending { ask }
+            });
+        }
+        self.settle(blocks.chunk);
+    }
+
+    /// The home told `holder` to deliver.
+    pub(super) fn on_at(
+        &mut self,
+        effects: &mut Effects,
+        from: MemberId,
+        id: RequestId,
+        blocks: Blocks,
+        holder: MemberId,
+    ) {
+        effects.peers.on_answer(from);
+        for part in self.take_request(id, blocks) {
+            let deadline = effects.now.after(effects.settings.delivery_ns);
+            self.wait(effects, blocks.chunk, part, deadline, |ask| State::Coming {
+                ask,
+                holder,
+            });
+        }
+        self.settle(blocks.chunk);
+    }
+
+    /// Goes on waiting until `deadline`, but not beyond the patience.
+    fn wait(
+        &mut self,
+        effects: &mut Effects,
+        chunk: ChunkKey,
+        part: Part,
+        deadline: Time,
+        state: impl Fn(Ask) -> State,
+    ) {
+        let patience = part.started.after(effects.settings.patience_ns);
+        match part.state.ask() {
+            Some(ask) if effects.now < patience => {
+                let deadline = deadline.min(patience);
+                self.put(chunk, part.into_state(state(Ask { deadline, ..ask })));
+            }
+            _ => self.lose_patience(effects, chunk, part),
+        }
+    }
+
+    /// A node says that it is not the home. Asks the home of a view that may have come since, once;
+    /// then reads from the source.
+    pub(super) fn on_not_home(
+        &mut self,
+        effects: &mut Effects,
+        from: MemberId,
+        id: RequestId,
+        blocks: Blocks,
+    ) {
+        effects.peers.on_answer(from);
+        for part in self.take_request(id, blocks) {
+            match effects.peers.home(blocks.chunk) {
+                Some((home, _)) if home != from => {
+                    self.retry(effects, blocks.chunk, part, None);
+                }
+                _ => {
+                    effects.counters.refused_blocks += u64::from(part.count());
+                    self.fetch(effects, blocks.chunk, part);
+                }
+            }
+        }
+        self.settle(blocks.chunk);
+    }
+
+    /// A node refuses: reads from the source.
+    pub(super) fn on_refused(
+        &mut self,
+        effects: &mut Effects,
+        from: MemberId,
+        id: RequestId,
+        blocks: Blocks,
+    ) {
+        effects.peers.on_answer(from);
+        for part in self.take_request(id, blocks) {
+            effects.counters.refused_blocks += u64::from(part.count());
+            self.fetch(effects, blocks.chunk, part);
+        }
+        self.settle(blocks.chunk);
+    }
+
+    /// Data came, solicited or not.
+    pub(super) fn on_arrived(&mut self, effects: &mut Effects, blocks: Blocks, from: MemberId) {
+        effects.peers.on_answer(from);
+        effects.counters.arrived_blocks += u64::from(blocks.mask.count_ones());
+        let mut ready = 0;
+        if let Some(flight) = self.flights.get_mut(&blocks.chunk) {
+            for part in &mut flight.parts {
+                if let State::Fetching { unanswered } = &mut part.state {
+                    ready |= *unanswered & blocks.mask;
+                    *unanswered &= !blocks.mask;
+                }
+            }
+        }
+        let parts = self.take(blocks, |part| !matches!(part.state, State::Fetching { .. }));
+        for part in parts {
+            ready |= part.mask;
+            if part.state == State::FetchQueued {
+                effects.not_fetched(blocks.with_mask(part.mask), false);
+            }
+        }
+        if ready != 0 {
+            effects.out.push(Output::Ready(blocks.with_mask(ready)));
+        }
+        self.settle(blocks.chunk);
+    }
+
+    /// A read of the source ended.
+    pub(super) fn on_fetch_ended(
+        &mut self,
+        effects: &mut Effects,
+        holdings: &mut Holdings,
+        blocks: Blocks,
+        result: FetchResult,
+    ) {
+        let mut unanswered = 0;
+        for part in self.take(blocks, |part| matches!(part.state, State::Fetching { .. })) {
+            if let State::Fetching {
+                unanswered: waiting,
+            } = part.state
+            {
+                unanswered |= waiting;
+            }
+        }
+        let answered = blocks.with_mask(unanswered);
+        let answer = match result {
+            FetchResult::Kept | FetchResult::NotKept => Output::Ready(answered),
+            FetchResult::Failed(fault) => Output::Fail {
+                blocks: answered,
+                fault,
+            },
+        };
+        // None is left to answer where data from another node came first.
+        if unanswered != 0 {
+            effects.out.push(answer);
+        }
+        match result {
+            FetchResult::Kept => holdings.add(effects, blocks),
+            FetchResult::NotKept => effects.not_fetched(blocks, true),
+            FetchResult::Failed(_) => {
+                effects.counters.failed_blocks += u64::from(blocks.mask.count_ones());
+                effects.not_fetched(blocks, true);
+            }
+        }
+        self.settle(blocks.chunk);
+    }
+
+    fn take_request(&mut self, id: RequestId, blocks: Blocks) -> Vec<Part> {
+        self.take(blocks, |part| {
+            part.state.ask().is_some_and(|ask| ask.id == id)
+        })
+    }
+}

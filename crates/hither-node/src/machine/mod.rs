@@ -1,0 +1,46 @@
+//! The state machine of a cluster's node: where to get a block, and who reads it from the source.
+//!
+//! A node has three roles. As a *requester* it gets the blocks that its readers want and its store
+//! has not. As a *home* it keeps the directory of the chunks whose home it is by rendezvous
+//! hashing: who holds which blocks, who reads them from the source, who waits for them. As a
+//! *holder* it serves what its store has.
+//!
+//! A block travels in three hops: the requester asks the home ([`Message::Want`]), the home tells a
+//! holder to deliver ([`Message::Deliver`]), the holder sends the data to the requester. Where
+//! nobody holds the block, the home grants the first requester to read it from the source
+//! ([`Message::Grant`]) and lets the others wait ([`Message::Pending`]).
+//!
+//! The machine is pure: time and events come in, instructions go out, equal inputs give equal
+//! outputs. It carries no data. A block of one key never changes, so nothing that is decided here
+//! can make a read wrong; a lost message or an outdated directory costs time, or one more read of
+//! the source. No answer within a deadline is never an error: the requester reads from the source.
+
+mod answers;
+mod clock;
+pub mod decision;
+mod directory;
+mod effects;
+pub mod event;
+mod flight;
+mod holdings;
+mod home;
+mod limits;
+pub mod message;
+mod node;
+mod peers;
+mod recovery;
+mod requester;
+mod serve;
+pub mod settings;
+mod timers;
+pub mod view;
+pub mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub use event::{Fault, FetchResult, Input, Output, Time};
+pub use message::{Blocks, Message, ReportEntry, Request, RequestId, Urgency};
+pub use node::Machine;
+pub use settings::{Counters, Settings};
+pub use view::{MemberId, View};

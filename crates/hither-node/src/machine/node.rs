@@ -1,0 +1,404 @@
+//! The machine: passes inputs to the roles of a node until nothing is left to do.
+
+use std::collections::VecDeque;
+
+use super::clock::Clock;
+use super::decision::{Decision, FirstAndForever};
+use super::effects::Effects;
+use super::event::{Input, Output, Time};
+use super::holdings::Holdings;
+use super::home::Home;
+use super::message::{Blocks, Message, Request};
+use super::peers::{Change, Incarnation, Peers};
+use super::requester::Requester;
+use super::settings::{Counters, Settings};
+use super::view::{MemberId, View};
+
+/// The state machine of a node: see the [module](super).
+pub struct Machine {
+    effects: Effects,
+    clock: Clock,
+    /// In the machine's time.
+    deadline: Option<Time>,
+    requester: Requester,
+    home: Home,
+    holdings: Holdings,
+}
+
+impl Machine {
+    /// The machine of the member `me`, which knows no view yet: until one comes, it reads all from
+    /// the source. Blocks stay where they were first read.
+    pub fn new(me: MemberId, settings: Settings) -> Machine {
+        Machine::with_decision(me, settings, Box::new(FirstAndForever))
+    }
+
+    /// The same, with another rule for where copies of blocks go.
+    pub fn with_decision(me: MemberId, settings: Settings, decision: Box<dyn Decision>) -> Machine {
+        Machine {
+            clock: Clock::default(),
+            deadline: None,
+            requester: Requester::new(&settings),
+            home: Home::new(settings.directory_chunks_max, decision),
+            holdings: Holdings::default(),
+            effects: Effects {
+                now: Time::default(),
+                me,
+                settings,
+                peers: Peers::new(me),
+                counters: Counters::default(),
+                out: Vec::new(),
+                loopback: VecDeque::new(),
+                rejoins: 0,
+            },
+        }
+    }
+
+    /// Takes an input at `now`, by the node's monotonic clock, and appends what is to be done to
+    /// `out`, in order.
+    pub fn step(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {
+        let stall_ns = self.effects.settings.stall_ns;
+        let (now, stalled_ns) = self.clock.advance(now, self.deadline, stall_ns);
+        self.effects.now = now;
+        self.effects.counters.stalled_ns += stalled_ns;
+        std::mem::swap(&mut self.effects.out, out);
+        self.handle(input);
+        while self.proceed() {}
+        std::mem::swap(&mut self.effects.out, out);
+        let deadlines = [
+            self.effects.peers.next_ping(),
+            self.requester.deadline(),
+            self.home.deadline(),
+            self.holdings.deadline(),
+        ];
+        self.deadline = deadlines.into_iter().flatten().min();
+    }
+
+    /// When the machine needs an input at the latest, by the node's clock: [`Input::Timer`], if
+    /// there is no other.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.deadline.map(|deadline| self.clock.clock_at(deadline))
+    }
+
+    fn handle(&mut self, input: Input) {
+        let effects = &mut self.effects;
+        match input {
+            Input::Want { blocks, urgency } => {
+                // What is wanted is not there, so it was dropped.
+                self.holdings.remove(effects, blocks);
+                self.requester.want(effects, blocks, urgency);
+            }
+            Input::Cancel(blocks) => self.requester.cancel(effects, blocks),
+            Input::Message {
+                from,
+                epoch,
+                message,
+            } => {
+                let own_epoch = effects.peers.view().epoch;
+                effects.counters.other_epoch_messages += u64::from(epoch != own_epoch);
+                if effects.peers.is_isolated() {
+                    self.refuse(from, message);
+                } else {
+                    self.on_message(from, epoch, message);
+                }
+            }
+            Input::FetchEnded { blocks, result } => {
+                let holdings = &mut self.holdings;
+                self.requester
+                    .on_fetch_ended(effects, holdings, blocks, result);
+            }
+            Input::Arrived { blocks, from, kept } => {
+                self.requester.on_arrived(effects, blocks, from);
+                if kept {
+                    self.holdings.add(effects, blocks);
+                }
+            }
+            Input::Missing {
+                home,
+                request,
+                blocks,
+            } => {
+                self.holdings.remove(effects, blocks);
+                if !effects.peers.is_isolated() {
+                    effects.send(home, Message::Gone { request, blocks });
+                }
+            }
+            Input::Held(blocks) => self.holdings.add_silently(effects, blocks),
+            Input::Dropped(blocks) => self.holdings.remove(effects, blocks),
+            Input::ViewChanged(view) => self.on_view_changed(view),
+            Input::Isolated => self.on_isolated(),
+            Input::Rejoined => {
+                effects.rejoins += 1;
+                effects.peers.set_isolated(false, effects.now);
+                self.holdings.sweep(effects);
+                self.requester.on_homes_changed(effects, false);
+            }
+            Input::PeerDown(member) => effects.peers.set_connected(member, false),
+            Input::PeerUp(member) => effects.peers.set_connected(member, true),
+            Input::Timer => {}
+        }
+    }
+
+    /// Does one of the things that are left to do. Returns whether there was one.
+    fn proceed(&mut self) -> bool {
+        let effects = &mut self.effects;
+        if let Some(message) = effects.loopback.pop_front() {
+            let (me, epoch) = (effects.me, effects.peers.view().epoch);
+            self.on_message(me, epoch, message);
+            return true;
+        }
+        let changes = effects.peers.changes(effects.now, &effects.settings);
+        if !changes.is_empty() {
+            self.on_changes(&changes);
+            return true;
+        }
+        if let Some(round) = effects.peers.next_round(effects.now, &effects.settings) {
+            let others: Vec<MemberId> = effects.peers.others().collect();
+            for member in others {
+                effects.send(member, Message::Ping { round });
+            }
+            return true;
+        }
+        if self
+            .holdings
+            .deadline()
+            .is_some_and(|time| time <= effects.now)
+        {
+            self.holdings.on_timer(effects);
+            return true;
+        }
+        self.home.on_timer(effects)
+            || self.requester.on_timer(effects)
+            || self.requester.start_queued(effects)
+    }
+
+    fn on_message(&mut self, from: MemberId, epoch: u64, message: Message) {
+        let Machine {
+            effects,
+            requester,
+            home,
+            holdings,
+            ..
+        } = self;
+        match message {
+            Message::Want {
+                id,
+                blocks,
+                urgency,
+                rank,
+                avoid,
+            } => {
+                let request = Request {
+                    member: from,
+                    id,
+                    urgency,
+                };
+                self.on_want(epoch, request, blocks, rank, avoid);
+            }
+            Message::Raise(blocks) => home.on_raise(effects, from, blocks),
+            Message::Withdraw { id, blocks } => home.on_withdraw(effects, from, id, blocks),
+            Message::Pending { id, blocks } => requester.on_pending(effects, from, id, blocks),
+            Message::Grant(blocks) => requester.on_grant(effects, holdings, from, blocks),
+            Message::At { id, blocks, holder } => {
+                requester.on_at(effects, from, id, blocks, holder);
+            }
+            Message::Deliver {
+                request,
+                blocks,
+                keep,
+            } => self.on_deliver(from, request, blocks, keep),
+            Message::Gone { request, blocks } => home.on_gone(effects, from, request, blocks),
+            Message::NotHome { id, blocks } => requester.on_not_home(effects, from, id, blocks),
+            Message::Refused { id, blocks } => requester.on_refused(effects, from, id, blocks),
+            Message::Fetching { blocks, urgency } => {
+                home.on_fetching(effects, from, blocks, urgency);
+            }
+            Message::Hurry(blocks) => requester.on_hurry(effects, blocks),
+            Message::NotFetched { blocks, tried } => {
+                home.on_not_fetched(effects, from, blocks, tried);
+            }
+            Message::Report {
+                incarnation,
+                entries,
+            } => {
+                self.on_incarnation(from, incarnation);
+                for entry in entries {
+                    self.home.on_report(&mut self.effects, from, entry);
+                }
+            }
+            Message::Ping { round } => {
+                let incarnation = effects.incarnation();
+                effects.send(from, Message::Pong { round, incarnation });
+            }
+            Message::Pong { round, incarnation } => {
+                let Effects {
+                    peers, settings, ..
+                } = effects;
+                peers.on_pong(from, round, settings);
+                self.on_incarnation(from, incarnation);
+            }
+        }
+    }
+
+    fn on_want(
+        &mut self,
+        epoch: u64,
+        request: Request,
+        blocks: Blocks,
+        rank: u8,
+        avoid: Option<MemberId>,
+    ) {
+        let effects = &mut self.effects;
+        if effects.peers.acts_as_home(blocks.chunk, epoch, rank) {
+            self.home.on_want(effects, request, blocks, avoid);
+        } else {
+            effects.counters.not_home += 1;
+            let id = request.id;
+            effects.send(request.member, Message::NotHome { id, blocks });
+        }
+    }
+
+    fn on_deliver(&mut self, home: MemberId, request: Request, blocks: Blocks, keep: bool) {
+        let effects = &mut self.effects;
+        let held = blocks.with_mask(self.holdings.held(blocks));
+        let gone = blocks.with_mask(blocks.mask & !held.mask);
+        if gone.mask != 0 {
+            let blocks = gone;
+            effects.send(home, Message::Gone { request, blocks });
+        }
+        if held.mask != 0 {
+            effects.counters.provided_blocks += u64::from(held.mask.count_ones());
+            effects.out.push(Output::Provide {
+                home,
+                request,
+                blocks: held,
+                keep,
+            });
+        }
+    }
+
+    /// An isolated node serves nobody, and says so to those who would wait.
+    fn refuse(&mut self, from: MemberId, message: Message) {
+        let (requester, id, blocks) = match message {
+            Message::Want { id, blocks, .. } => (from, id, blocks),
+            Message::Deliver {
+                request, blocks, ..
+            }
+            | Message::Gone { request, blocks } => (request.member, request.id, blocks),
+            _ => return,
+        };
+        self.effects
+            .send(requester, Message::Refused { id, blocks });
+    }
+
+    /// What a member was told, and what it has said, is void once it has restarted.
+    fn on_incarnation(&mut self, from: MemberId, incarnation: u64) {
+        let effects = &mut self.effects;
+        match effects.peers.on_incarnation(from, incarnation) {
+            Incarnation::Known => {}
+            Incarnation::First => self.holdings.forget_home(effects, from),
+            Incarnation::Changed => {
+                self.home.on_lost(effects, from);
+                self.home.forget_holder(effects, from);
+                self.holdings.forget_home(effects, from);
+                self.requester.on_lost(effects, from);
+            }
+        }
+    }
+
+    fn on_view_changed(&mut self, view: View) {
+        let effects = &mut self.effects;
+        if view.epoch <= effects.peers.view().epoch {
+            return;
+        }
+        let left = effects.peers.set_view(view, effects.now);
+        self.home.on_view_changed(effects);
+        for member in left {
+            self.home.on_lost(effects, member);
+            self.holdings.forget_home(effects, member);
+            self.requester.on_lost(effects, member);
+        }
+        let gone_ns = effects.settings.gone_ns;
+        for member in effects.peers.gone_for_good(effects.now, gone_ns) {
+            self.home.forget_holder(effects, member);
+        }
+        self.holdings.sweep(effects);
+        self.requester.on_homes_changed(effects, true);
+    }
+
+    fn on_isolated(&mut self) {
+        let effects = &mut self.effects;
+        effects.peers.set_isolated(true, effects.now);
+        self.home.on_isolated(effects);
+        self.holdings.forget_homes();
+        self.requester.on_isolated(effects);
+    }
+
+    fn on_changes(&mut self, changes: &[Change]) {
+        let effects = &mut self.effects;
+        for &change in changes {
+            match change {
+                Change::Lost(member) => {
+                    effects.counters.suspicions += 1;
+                    self.home.on_lost(effects, member);
+                    // What was sent last may be lost.
+                    self.holdings.forget_home(effects, member);
+                    self.requester.on_lost(effects, member);
+                }
+                Change::Back(_) => {}
+            }
+        }
+        self.holdings.sweep(effects);
+        self.requester.on_homes_changed(effects, false);
+    }
+
+    /// The view that the machine goes by.
+    pub fn view(&self) -> &View {
+        self.effects.peers.view()
+    }
+
+    /// Whether a member of the view is suspected.
+    pub fn suspects(&self, member: MemberId) -> bool {
+        self.effects.peers.is_suspected(member)
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> &Counters {
+        &self.effects.counters
+    }
+
+    /// Blocks that local readers or the prefetch are waiting for.
+    pub fn blocks_in_flight(&self) -> usize {
+        self.requester.block_count()
+    }
+
+    /// Chunks in this node's part of the directory.
+    pub fn directory_chunks(&self) -> usize {
+        self.home.directory.len()
+    }
+
+    /// Reads and requests in this node's part of the directory, counted by chunks.
+    pub fn busy_chunks(&self) -> usize {
+        self.home.directory.busy_chunks().len()
+    }
+
+    /// Chunks of which this node holds blocks.
+    pub fn held_chunks(&self) -> usize {
+        self.holdings.chunk_count()
+    }
+
+    /// Walks every invariant and panics on a broken one.
+    pub fn check(&self) {
+        self.effects.peers.check();
+        assert!(self.effects.loopback.is_empty());
+        assert!(self.effects.out.is_empty());
+        self.requester.check();
+        self.home.directory.check();
+        self.holdings.check(&self.effects);
+        if self.effects.peers.is_isolated() {
+            assert_eq!(self.home.directory.len(), 0);
+        }
+        if let Some(deadline) = self.deadline {
+            assert!(deadline > self.effects.now, "what is due was done");
+        }
+    }
+}

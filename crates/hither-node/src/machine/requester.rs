@@ -1,0 +1,262 @@
+//! The requester: gets the blocks that local readers and the prefetch want.
+//!
+//! Blocks of a chunk that have come equally far form a [`Part`]. Each part either has a deadline,
+//! or stands in a queue, or is being read from the source by the runtime, which always reports the
+//! end: so every block comes to an end. Whatever goes wrong with other nodes leads to the source.
+
+use std::collections::BTreeMap;
+
+use super::effects::Effects;
+use super::event::Output;
+use super::flight::{Ask, Flight, Part, State};
+use super::limits::Limit;
+use super::message::{Blocks, Message, RequestId, Urgency};
+use super::settings::Settings;
+use super::timers::Timers;
+use super::view::MemberId;
+use crate::key::ChunkKey;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Requester {
+    pub(super) flights: BTreeMap<ChunkKey, Flight>,
+    pub(super) timers: Timers,
+    pub(super) fetches: Limit,
+    /// Blocks asked for at each home; a home without any has no entry.
+    pub(super) asks: BTreeMap<MemberId, Limit>,
+    /// Blocks of the prefetch in queues.
+    pub(super) queued_prefetch: u32,
+    next_id: u64,
+}
+
+impl Requester {
+    pub(super) fn new(settings: &Settings) -> Requester {
+        Requester {
+            flights: BTreeMap::new(),
+            timers: Timers::default(),
+            fetches: Limit::new(settings.fetch_blocks_max, settings.prefetch_percent),
+            asks: BTreeMap::new(),
+            queued_prefetch: 0,
+            next_id: u64::from(settings.incarnation) << 32,
+        }
+    }
+
+    /// Readers or the prefetch want blocks.
+    pub(super) fn want(&mut self, effects: &mut Effects, blocks: Blocks, urgency: Urgency) {
+        let Blocks { chunk, mask } = blocks;
+        let flight = self.flights.entry(chunk).or_default();
+        let fresh = mask & !flight.mask();
+        for part in &mut flight.parts {
+            if let State::Fetching { unanswered } = &mut part.state {
+                *unanswered |= part.mask & mask;
+            }
+        }
+        if urgency == Urgency::Demand {
+            self.raise(effects, blocks.with_mask(mask & !fresh), |_| true);
+        }
+        if fresh != 0 {
+            effects.counters.wanted_blocks += u64::from(fresh.count_ones());
+            let part = Part {
+                mask: fresh,
+                urgency,
+                started: effects.now,
+                retries: 0,
+                state: State::FetchQueued,
+            };
+            self.ask(effects, chunk, part, None);
+        }
+        self.settle(chunk);
+    }
+
+    /// The prefetch no longer wants blocks. Reads of the source that have started go on.
+    pub(super) fn cancel(&mut self, effects: &mut Effects, blocks: Blocks) {
+        let parts = self.take(blocks, |part| {
+            part.urgency == Urgency::Prefetch && !matches!(part.state, State::Fetching { .. })
+        });
+        for part in parts {
+            let blocks = blocks.with_mask(part.mask);
+            if let Some(Ask { home, id, .. }) = part.state.ask() {
+                effects.send(home, Message::Withdraw { id, blocks });
+            } else if part.state == State::FetchQueued {
+                effects.not_fetched(blocks, false);
+            }
+        }
+        self.settle(blocks.chunk);
+    }
+
+    /// Raises the urgency of those parts of the prefetch that `wanted` names.
+    pub(super) fn raise(
+        &mut self,
+        effects: &mut Effects,
+        blocks: Blocks,
+        wanted: impl Fn(&Part) -> bool,
+    ) {
+        let parts = self.take(blocks, |part| {
+            part.urgency == Urgency::Prefetch && wanted(part)
+        });
+        for mut part in parts {
+            part.urgency = Urgency::Demand;
+            let blocks = blocks.with_mask(part.mask);
+            match part.state {
+                State::AskQueued { .. } => self.ask(effects, blocks.chunk, part, None),
+                State::FetchQueued => self.fetch(effects, blocks.chunk, part),
+                State::Fetching { .. } => {
+                    effects.out.push(Output::Hurry(blocks));
+                    self.put(blocks.chunk, part);
+                }
+                State::Asked { ask } | State::Pending { ask } | State::Coming { ask, .. } => {
+                    effects.send(ask.home, Message::Raise(blocks));
+                    self.put(blocks.chunk, part);
+                }
+            }
+        }
+    }
+
+    /// Asks the home for the blocks of a part that is not in flight.
+    pub(super) fn ask(
+        &mut self,
+        effects: &mut Effects,
+        chunk: ChunkKey,
+        part: Part,
+        avoid: Option<MemberId>,
+    ) {
+        let Some((home, rank)) = effects.peers.home(chunk) else {
+            return self.fetch(effects, chunk, part);
+        };
+        if home != effects.me {
+            let limit = limit_of(&mut self.asks, home, &effects.settings);
+            if !limit.has_room(part.urgency) {
+                return self.queue(effects, chunk, part.into_state(State::AskQueued { home }));
+            }
+        }
+        let id = RequestId(self.next_id);
+        self.next_id += 1;
+        effects.counters.asked_blocks += u64::from(part.count());
+        let message = Message::Want {
+            id,
+            blocks: Blocks::new(chunk, part.mask),
+            urgency: part.urgency,
+            rank,
+            avoid,
+        };
+        effects.send(home, message);
+        let deadline = effects.now.after(effects.settings.answer_ns);
+        let ask = Ask { home, id, deadline };
+        self.put(chunk, part.into_state(State::Asked { ask }));
+    }
+
+    /// Asks again, or reads from the source if that was done too often.
+    pub(super) fn retry(
+        &mut self,
+        effects: &mut Effects,
+        chunk: ChunkKey,
+        mut part: Part,
+        avoid: Option<MemberId>,
+    ) {
+        if part.retries >= effects.settings.retries_max {
+            return self.lose_patience(effects, chunk, part);
+        }
+        part.retries += 1;
+        effects.counters.retried_blocks += u64::from(part.count());
+        self.ask(effects, chunk, part, avoid);
+    }
+
+    pub(super) fn lose_patience(&mut self, effects: &mut Effects, chunk: ChunkKey, part: Part) {
+        effects.counters.patience_blocks += u64::from(part.count());
+        self.fetch(effects, chunk, part);
+    }
+
+    /// Reads the blocks of a part that is not in flight from the source, now or when there is room.
+    pub(super) fn fetch(&mut self, effects: &mut Effects, chunk: ChunkKey, part: Part) {
+        if !self.fetches.has_room(part.urgency) {
+            return self.queue(effects, chunk, part.into_state(State::FetchQueued));
+        }
+        effects.counters.fetched_blocks += u64::from(part.count());
+        effects.out.push(Output::Fetch {
+            blocks: Blocks::new(chunk, part.mask),
+            urgency: part.urgency,
+        });
+        let unanswered = part.mask;
+        self.put(chunk, part.into_state(State::Fetching { unanswered }));
+    }
+
+    /// Queues a part, or sheds it if it is for the prefetch and too much of that queues already.
+    fn queue(&mut self, effects: &mut Effects, chunk: ChunkKey, part: Part) {
+        let queue_max = effects.settings.prefetch_queue_blocks_max;
+        if part.urgency == Urgency::Prefetch && self.queued_prefetch >= queue_max {
+            let blocks = Blocks::new(chunk, part.mask);
+            effects.counters.shed_blocks += u64::from(part.count());
+            effects.out.push(Output::Shed(blocks));
+            if part.state == State::FetchQueued {
+                effects.not_fetched(blocks, false);
+            }
+            return;
+        }
+        self.put(chunk, part);
+        let limit = match part.state {
+            State::AskQueued { home } => limit_of(&mut self.asks, home, &effects.settings),
+            _ => &mut self.fetches,
+        };
+        limit.queue(part.urgency, chunk);
+        let flights = &self.flights;
+        limit.compact(flights.len(), |chunk| flights.contains_key(&chunk));
+    }
+
+    /// Puts a part into its flight and counts it. The caller settles the chunk in the end.
+    pub(super) fn put(&mut self, chunk: ChunkKey, part: Part) {
+        if part.urgency == Urgency::Prefetch && part.state.is_queued() {
+            self.queued_prefetch += part.count();
+        }
+        if let State::Fetching { .. } = part.state {
+            self.fetches.start(part.count());
+        }
+        if let Some(ask) = part.state.ask()
+            && let Some(limit) = self.asks.get_mut(&ask.home)
+        {
+            limit.start(part.count());
+        }
+        self.flights.entry(chunk).or_default().parts.push(part);
+    }
+
+    /// Takes blocks of those parts that `wanted` names out of their flight.
+    pub(super) fn take(&mut self, blocks: Blocks, wanted: impl Fn(&Part) -> bool) -> Vec<Part> {
+        let Some(flight) = self.flights.get_mut(&blocks.chunk) else {
+            return Vec::new();
+        };
+        let parts = flight.extract(blocks.mask, wanted);
+        for part in &parts {
+            if part.urgency == Urgency::Prefetch && part.state.is_queued() {
+                self.queued_prefetch -= part.count();
+            }
+            if let State::Fetching { .. } = part.state {
+                self.fetches.end(part.count());
+            }
+            if let Some(ask) = part.state.ask()
+                && let Some(limit) = self.asks.get_mut(&ask.home)
+            {
+                limit.end(part.count());
+            }
+        }
+        parts
+    }
+
+    /// After the flight of a chunk has changed: sets its deadline, or removes it.
+    pub(super) fn settle(&mut self, chunk: ChunkKey) {
+        if let Some(flight) = self.flights.get_mut(&chunk) {
+            let deadline = flight.deadline();
+            self.timers.set(chunk, &mut flight.timer, deadline);
+            if flight.parts.is_empty() {
+                self.flights.remove(&chunk);
+            }
+        }
+    }
+}
+
+fn limit_of<'a>(
+    asks: &'a mut BTreeMap<MemberId, Limit>,
+    home: MemberId,
+    settings: &Settings,
+) -> &'a mut Limit {
+    asks.entry(home)
+        .or_insert_with(|| Limit::new(settings.peer_blocks_max, settings.prefetch_percent))
+}

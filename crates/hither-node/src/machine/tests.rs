@@ -1,0 +1,624 @@
+//! What the machines of a small cluster do in single cases, with messages that arrive at once.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::*;
+use crate::key::{ChunkKey, FileKey};
+
+const CHUNK: ChunkKey = ChunkKey {
+    file: FileKey(1),
+    number: 0,
+};
+const SECOND: u64 = 1_000_000_000;
+
+fn blocks(mask: u64) -> Blocks {
+    Blocks::new(CHUNK, mask)
+}
+
+/// Machines, and the messages between them.
+struct Cluster {
+    now: Time,
+    machines: BTreeMap<MemberId, Machine>,
+    messages: VecDeque<(MemberId, MemberId, u64, Message)>,
+    /// What the runtimes were told, apart from messages and pings.
+    told: Vec<(MemberId, Output)>,
+    /// A member that nothing comes from.
+    silent: Option<MemberId>,
+}
+
+impl Cluster {
+    fn new(count: u64, settings: &Settings) -> Cluster {
+        let members: Vec<MemberId> = (1..=count).map(MemberId).collect();
+        let mut cluster = Cluster {
+            now: Time(SECOND),
+            machines: BTreeMap::new(),
+            messages: VecDeque::new(),
+            told: Vec::new(),
+            silent: None,
+        };
+        for &member in &members {
+            let machine = Machine::new(member, settings.clone());
+            cluster.machines.insert(member, machine);
+        }
+        for &member in &members {
+            let view = View::new(1, members.clone());
+            cluster.input(member, Input::ViewChanged(view));
+        }
+        cluster.settle();
+        cluster
+    }
+
+    fn home(&self) -> MemberId {
+        let view = self.machines.values().next().unwrap().view();
+        view.home(CHUNK, |_| false).unwrap()
+    }
+
+    /// The members that are not the home of the chunk.
+    fn others(&self) -> Vec<MemberId> {
+        let home = self.home();
+        let members = self.machines.keys().copied();
+        members.filter(|&member| member != home).collect()
+    }
+
+    fn input(&mut self, member: MemberId, input: Input) {
+        let mut out = Vec::new();
+        let machine = self.machines.get_mut(&member).unwrap();
+        machine.step(self.now, input, &mut out);
+        machine.check();
+        for output in out {
+            match output {
+                Output::Send { to, epoch, message } => {
+                    self.messages.push_back((member, to, epoch, message));
+                }
+                output => self.told.push((member, output)),
+            }
+        }
+    }
+
+    /// Gives these members a view of themselves.
+    fn set_view(&mut self, epoch: u64, members: &[MemberId]) {
+        for &member in members {
+            let view = View::new(epoch, members.to_vec());
+            self.input(member, Input::ViewChanged(view));
+        }
+        self.settle();
+    }
+
+    /// Delivers all messages.
+    fn settle(&mut self) {
+        while let Some((from, to, epoch, message)) = self.messages.pop_front() {
+            if self.silent != Some(from) {
+                let input = Input::Message {
+                    from,
+                    epoch,
+                    message,
+                };
+                self.input(to, input);
+            }
+        }
+    }
+
+    /// Takes an input and delivers all messages that follow. Returns what runtimes are told.
+    fn run(&mut self, member: MemberId, input: Input) -> Vec<(MemberId, Output)> {
+        self.input(member, input);
+        self.settle();
+        std::mem::take(&mut self.told)
+    }
+
+    fn want(&mut self, member: MemberId, mask: u64, urgency: Urgency) -> Vec<(MemberId, Output)> {
+        let blocks = blocks(mask);
+        self.run(member, Input::Want { blocks, urgency })
+    }
+
+    fn fetched(&mut self, member: MemberId, mask: u64) -> Vec<(MemberId, Output)> {
+        let (blocks, result) = (blocks(mask), FetchResult::Kept);
+        self.run(member, Input::FetchEnded { blocks, result })
+    }
+
+    /// Lets time pass, each machine being called when it asks to be.
+    fn pass(&mut self, ns: u64) -> Vec<(MemberId, Output)> {
+        let end = self.now.after(ns);
+        loop {
+            let deadlines = self.machines.iter().filter_map(|(&member, machine)| {
+                let deadline = machine.next_deadline()?;
+                (deadline <= end).then_some((deadline, member))
+            });
+            let Some((deadline, member)) = deadlines.min() else {
+                break;
+            };
+            self.now = self.now.max(deadline);
+            self.input(member, Input::Timer);
+            self.settle();
+        }
+        self.now = end;
+        std::mem::take(&mut self.told)
+    }
+}
+
+fn fetch(mask: u64, urgency: Urgency) -> Output {
+    let blocks = blocks(mask);
+    Output::Fetch { blocks, urgency }
+}
+
+use Urgency::{Demand, Prefetch};
+
+#[test]
+fn without_a_view_the_source_is_read() {
+    let mut machine = Machine::new(MemberId(1), Settings::default());
+    let mut out = Vec::new();
+    let want = Input::Want {
+        blocks: blocks(0b11),
+        urgency: Demand,
+    };
+    machine.step(Time(5), want, &mut out);
+    assert_eq!(out, [fetch(0b11, Demand)]);
+    out.clear();
+    let ended = Input::FetchEnded {
+        blocks: blocks(0b01),
+        result: FetchResult::Kept,
+    };
+    machine.step(Time(6), ended, &mut out);
+    assert_eq!(out, [Output::Ready(blocks(0b01))]);
+    assert_eq!(machine.blocks_in_flight(), 1);
+}
+
+#[test]
+fn one_reads_the_source_and_the_others_wait_for_it() {
+    let mut cluster = Cluster::new(4, &Settings::default());
+    let [first, second, third] = cluster.others()[..] else {
+        panic!();
+    };
+    assert_eq!(
+        cluster.want(first, 0b110, Demand),
+        [(first, fetch(0b110, Demand))]
+    );
+    assert_eq!(
+        cluster.want(second, 0b111, Demand),
+        [(second, fetch(0b001, Demand))]
+    );
+    assert_eq!(cluster.want(third, 0b100, Demand), []);
+    let told = cluster.fetched(first, 0b110);
+    assert_eq!(told[0], (first, Output::Ready(blocks(0b110))));
+    let provided = |at: usize| match &told[at] {
+        (
+            member,
+            Output::Provide {
+                request, blocks, ..
+            },
+        ) => (*member, request.member, blocks.mask),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(provided(1), (first, second, 0b110));
+    assert_eq!(provided(2), (first, third, 0b100));
+    let arrived = Input::Arrived {
+        blocks: blocks(0b100),
+        from: first,
+        kept: false,
+    };
+    let told = cluster.run(third, arrived);
+    assert_eq!(told, [(third, Output::Ready(blocks(0b100)))]);
+    assert_eq!(cluster.machines[&third].held_chunks(), 0);
+}
+
+#[test]
+fn a_holder_without_the_block_is_corrected() {
+    let mut cluster = Cluster::new(3, &Settings::default());
+    let [holder, reader] = cluster.others()[..] else {
+        panic!();
+    };
+    cluster.want(holder, 1, Demand);
+    cluster.fetched(holder, 1);
+    let told = cluster.want(reader, 1, Demand);
+    let (_, Output::Provide { home, request, .. }) = told[0].clone() else {
+        panic!("{told:?}");
+    };
+    let missing = Input::Missing {
+        home,
+        request,
+        blocks: blocks(1),
+    };
+    assert_eq!(cluster.run(holder, missing), [(reader, fetch(1, Demand))]);
+    assert_eq!(cluster.machines[&home].counters().gone_blocks, 1);
+}
+
+#[test]
+fn an_old_answer_takes_nothing_from_a_holder() {
+    let mut cluster = Cluster::new(4, &Settings::default());
+    let home = cluster.home();
+    let [first, second, third] = cluster.others()[..] else {
+        panic!();
+    };
+    cluster.want(first, 1, Demand);
+    cluster.fetched(first, 1);
+    // The first holder does not answer, so the second node reads the source; then it does.
+    let told = cluster.want(second, 1, Demand);
+    let (_, Output::Provide { request, .. }) = told[0].clone() else {
+        panic!("{told:?}");
+    };
+    assert_eq!(cluster.pass(2 * SECOND), [(second, fetch(1, Demand))]);
+    cluster.fetched(second, 1);
+    let missing = Input::Missing {
+        home,
+        request,
+        blocks: blocks(1),
+    };
+    assert_eq!(cluster.run(first, missing), []);
+    let told = cluster.want(third, 1, Demand);
+    assert!(matches!(told[..], [(member, Output::Provide { .. })] if member == second));
+}
+
+#[test]
+fn the_home_hears_of_dropped_blocks() {
+    let mut cluster = Cluster::new(3, &Settings::default());
+    let [holder, reader] = cluster.others()[..] else {
+        panic!();
+    };
+    cluster.want(holder, 0b11, Demand);
+    cluster.fetched(holder, 0b11);
+    cluster.run(holder, Input::Dropped(blocks(0b01)));
+    cluster.pass(SECOND / 10);
+    let told = cluster.want(reader, 0b11, Demand);
+    assert_eq!(told[1], (reader, fetch(0b01, Demand)));
+    assert_eq!(cluster.machines[&cluster.home()].counters().gone_blocks, 0);
+}
+
+#[test]
+fn a_block_that_was_dropped_and_read_again_is_held() {
+    let mut cluster = Cluster::new(3, &Settings::default());
+    let [holder, reader] = cluster.others()[..] else {
+        panic!();
+    };
+    cluster.want(holder, 1, Demand);
+    cluster.fetched(holder, 1);
+    cluster.run(holder, Input::Dropped(blocks(1)));
+    assert_eq!(
+        cluster.want(holder, 1, Demand),
+        [(holder, fetch(1, Demand))]
+    );
+    cluster.fetched(holder, 1);
+    // The drop was not reported yet, and is not any more.
+    cluster.pass(SECOND / 10);
+    let told = cluster.want(reader, 1, Demand);
+    assert!(matches!(told[..], [(member, Output::Provide { .. })] if member == holder));
+}
+
+#[test]
+fn a_new_home_learns_who_reads_and_who_holds() {
+    let mut cluster = Cluster::new(4, &Settings::default());
+    let home = cluster.home();
+    let [first, second, third] = cluster.others()[..] else {
+        panic!();
+    };
+    cluster.set_view(2, &[first, second, third]);
+    cluster.want(first, 0b11, Demand);
+    cluster.fetched(first, 0b01);
+    cluster.set_view(3, &[home, first, second, third]);
+    cluster.pass(SECOND / 10);
+    // The new home has the first block delivered, and lets the reader wait for the second one.
+    let told = cluster.want(second, 0b11, Demand);
+    assert!(
+        matches!(told[..], [(member, Output::Provide { blocks, .. })]
+        if member == first && blocks.mask == 0b01)
+    );
+    let told = cluster.fetched(first, 0b10);
+    assert!(matches!(told[1], (member, Output::Provide { .. }) if member == first));
+}
+
+#[test]
+fn what_was_asked_of_a_former_home_is_asked_again() {
+    let mut cluster = Cluster::new(4, &Settings::default());
+    let (home, others) = (cluster.home(), cluster.others());
+    cluster.set_view(2, &others);
+    let view = View::new(2, others.clone());
+    let interim = view.home(CHUNK, |_| false).unwrap();
+    let reader = others
+        .into_iter()
+        .find(|&member| member != interim)
+        .unwrap();
+    cluster.silent = Some(interim);
+    assert_eq!(cluster.want(reader, 1, Demand), []);
+    cluster.set_view(
+        3,
+        &[home, view.members[0], view.members[1], view.members[2]],
+    );
+    assert_eq!(cluster.told, [(reader, fetch(1, Demand))]);
+}
+
+#[test]
+fn after_a_failure_all_who_wait_try() {
+    let mut cluster = Cluster::new(4, &Settings::default());
+    let [first, second, third] = cluster.others()[..] else {
+        panic!();
+    };
+    for member in [first, second, third] {
+        cluster.want(member, 1, Demand);
+    }
+    let (blocks, fault) = (blocks(1), Fault::Failed);
+    let result = FetchResult::Failed(fault);
+    let told = cluster.run(first, Input::FetchEnded { blocks, result });
+    let expected = [
+        (first, Output::Fail { blocks, fault }),
+        (second, fetch(1, Demand)),
+        (third, fetch(1, Demand)),
+    ];
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn a_reader_hurries_the_prefetch_of_another_node() {
+    let mut cluster = Cluster::new(3, &Settings::default());
+    let [first, second] = cluster.others()[..] else {
+        panic!();
+    };
+    assert_eq!(
+        cluster.want(first, 1, Prefetch),
+        [(first, fetch(1, Prefetch))]
+    );
+    assert_eq!(cluster.want(second, 1, Prefetch), []);
+    let told = cluster.want(second, 1, Demand);
+    assert_eq!(told, [(first, Output::Hurry(blocks(1)))]);
+    assert_eq!(cluster.want(second, 1, Demand), []);
+}
+
+#[test]
+fn the_prefetch_is_shed_and_readers_go_first() {
+    let settings = Settings {
+        fetch_blocks_max: 2,
+        prefetch_queue_blocks_max: 1,
+        ..Settings::default()
+    };
+    let mut cluster = Cluster::new(1, &settings);
+    let me = MemberId(1);
+    assert_eq!(
+        cluster.want(me, 0b1, Prefetch),
+        [(me, fetch(0b1, Prefetch))]
+    );
+    assert_eq!(
+        cluster.want(me, 0b10, Prefetch),
+        [],
+        "over its share of the limit"
+    );
+    let shed = Output::Shed(blocks(0b100));
+    assert_eq!(cluster.want(me, 0b100, Prefetch), [(me, shed)]);
+    assert_eq!(
+        cluster.want(me, 0b1000, Demand),
+        [(me, fetch(0b1000, Demand))]
+    );
+    assert_eq!(cluster.want(me, 0b10000, Demand), []);
+    assert_eq!(
+        cluster.fetched(me, 0b1)[1..],
+        [(me, fetch(0b10000, Demand))]
+    );
+    assert_eq!(cluster.run(me, Input::Cancel(blocks(u64::MAX))), []);
+    assert_eq!(cluster.machines[&me].blocks_in_flight(), 2);
+}
+
+#[test]
+fn an_isolated_node_serves_nobody_and_asks_nobody() {
+    let mut cluster = Cluster::new(2, &Settings::default());
+    let (home, other) = (cluster.home(), cluster.others()[0]);
+    assert_eq!(cluster.run(home, Input::Isolated), []);
+    assert_eq!(cluster.want(home, 1, Demand), [(home, fetch(1, Demand))]);
+    cluster.fetched(home, 1);
+    assert_eq!(cluster.want(other, 1, Demand), [(other, fetch(1, Demand))]);
+    cluster.fetched(other, 1);
+    cluster.run(home, Input::Rejoined);
+    cluster.pass(SECOND);
+    cluster.run(other, Input::Dropped(blocks(1)));
+    let told = cluster.want(other, 1, Demand);
+    assert!(
+        matches!(told[..], [(_, Output::Provide { .. })]),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn what_was_asked_of_others_is_read_from_the_source_when_isolated() {
+    let mut cluster = Cluster::new(2, &Settings::default());
+    let (home, reader) = (cluster.home(), cluster.others()[0]);
+    cluster.silent = Some(home);
+    assert_eq!(cluster.want(reader, 0b11, Demand), []);
+    assert_eq!(
+        cluster.run(reader, Input::Isolated),
+        [(reader, fetch(0b11, Demand))]
+    );
+}
+
+#[test]
+fn a_lost_home_is_replaced_at_once() {
+    let mut cluster = Cluster::new(3, &Settings::default());
+    let (home, reader) = (cluster.home(), cluster.others()[0]);
+    cluster.silent = Some(home);
+    assert_eq!(cluster.want(reader, 1, Demand), []);
+    let told = cluster.run(reader, Input::PeerDown(home));
+    assert_eq!(told, [(reader, fetch(1, Demand))]);
+    let counters = cluster.machines[&reader].counters();
+    assert_eq!((counters.retried_blocks, counters.granted_blocks), (1, 1));
+}
+
+#[test]
+fn no_answer_leads_to_the_source_and_to_suspicion() {
+    let mut cluster = Cluster::new(3, &Settings::default());
+    let (home, reader) = (cluster.home(), cluster.others()[0]);
+    cluster.silent = Some(home);
+    assert_eq!(cluster.want(reader, 1, Demand), []);
+    assert_eq!(cluster.pass(SECOND / 2), [(reader, fetch(1, Demand))]);
+    assert_eq!(
+        cluster.machines[&reader].counters().answer_timeout_blocks,
+        1
+    );
+    cluster.pass(2 * SECOND);
+    assert!(cluster.machines[&reader].suspects(home));
+    let late = Input::Message {
+        from: home,
+        epoch: 1,
+        message: Message::Pong {
+            round: 1,
+            incarnation: 0,
+        },
+    };
+    cluster.run(reader, late);
+    assert!(
+        cluster.machines[&reader].suspects(home),
+        "an old answer proves nothing"
+    );
+    // Another node is home meanwhile.
+    assert_eq!(
+        cluster.want(reader, 2, Demand),
+        [(reader, fetch(2, Demand))]
+    );
+    cluster.silent = None;
+    cluster.pass(SECOND);
+    assert!(!cluster.machines[&reader].suspects(home));
+}
+
+#[test]
+fn a_node_that_was_stopped_suspects_nobody() {
+    let mut cluster = Cluster::new(3, &Settings::default());
+    let (home, reader) = (cluster.home(), cluster.others()[0]);
+    cluster.input(
+        reader,
+        Input::Want {
+            blocks: blocks(1),
+            urgency: Demand,
+        },
+    );
+    // All stand still for a minute; the answer lies in a queue behind the timer.
+    cluster.now = cluster.now.after(60 * SECOND);
+    for member in [reader, home] {
+        cluster.input(member, Input::Timer);
+    }
+    cluster.settle();
+    assert_eq!(
+        std::mem::take(&mut cluster.told),
+        [(reader, fetch(1, Demand))]
+    );
+    assert_eq!(cluster.pass(SECOND), []);
+    for machine in cluster.machines.values() {
+        assert_eq!(machine.counters().suspicions, 0);
+        assert_eq!(machine.counters().answer_timeout_blocks, 0);
+    }
+    assert!(cluster.machines[&reader].counters().stalled_ns > 50 * SECOND);
+}
+
+#[test]
+fn an_outdated_grant_is_declined() {
+    let mut cluster = Cluster::new(3, &Settings::default());
+    let [first, second] = cluster.others()[..] else {
+        panic!();
+    };
+    // The prefetch gives up while the grant is under way.
+    cluster.input(
+        first,
+        Input::Want {
+            blocks: blocks(1),
+            urgency: Prefetch,
+        },
+    );
+    cluster.input(first, Input::Cancel(blocks(1)));
+    cluster.settle();
+    assert_eq!(std::mem::take(&mut cluster.told), []);
+    assert_eq!(
+        cluster.want(second, 1, Demand),
+        [(second, fetch(1, Demand))]
+    );
+}
+
+#[test]
+fn a_lost_fetcher_is_replaced() {
+    let mut cluster = Cluster::new(4, &Settings::default());
+    let home = cluster.home();
+    let [first, second, third] = cluster.others()[..] else {
+        panic!();
+    };
+    for member in [first, second, third] {
+        cluster.want(member, 1, Demand);
+    }
+    let told = cluster.run(home, Input::PeerDown(first));
+    assert_eq!(told, [(second, fetch(1, Demand))]);
+    // Who still waits gets the block from the new one.
+    let told = cluster.fetched(second, 1);
+    assert!(matches!(&told[1], (member, Output::Provide { request, .. })
+        if *member == second && request.member == third));
+}
+
+#[test]
+fn a_grant_that_is_not_reported_runs_out() {
+    let mut cluster = Cluster::new(3, &Settings::default());
+    let home = cluster.home();
+    let [first, second] = cluster.others()[..] else {
+        panic!();
+    };
+    cluster.want(first, 1, Demand);
+    cluster.want(second, 1, Demand);
+    assert_eq!(cluster.pass(9 * SECOND), []);
+    assert_eq!(cluster.pass(2 * SECOND), [(second, fetch(1, Demand))]);
+    assert_eq!(cluster.machines[&home].counters().grant_timeout_blocks, 1);
+}
+
+#[test]
+fn the_directory_and_its_waiters_are_bounded() {
+    let settings = Settings {
+        directory_chunks_max: 2,
+        waiters_max: 1,
+        ..Settings::default()
+    };
+    let mut cluster = Cluster::new(4, &settings);
+    let home = cluster.home();
+    let [first, second, third] = cluster.others()[..] else {
+        panic!();
+    };
+    cluster.want(first, 1, Demand);
+    cluster.want(second, 1, Demand);
+    assert_eq!(
+        cluster.want(third, 1, Demand),
+        [(third, fetch(1, Demand))],
+        "too many wait"
+    );
+    assert_eq!(cluster.machines[&home].counters().overflows, 1);
+    for number in 1..50 {
+        let chunk = ChunkKey { number, ..CHUNK };
+        let (blocks, result) = (Blocks::new(chunk, 1), FetchResult::Kept);
+        cluster.run(first, Input::FetchEnded { blocks, result });
+    }
+    let counters = cluster.machines[&home].counters();
+    assert_eq!(cluster.machines[&home].directory_chunks(), 2);
+    assert!(counters.evicted_entries > 0);
+    assert_eq!(
+        cluster.machines[&home].busy_chunks(),
+        1,
+        "who waits is not forgotten"
+    );
+}
+
+#[test]
+fn a_node_that_is_not_home_says_so() {
+    let mut cluster = Cluster::new(3, &Settings::default());
+    let [first, second] = cluster.others()[..] else {
+        panic!();
+    };
+    let want = |rank| Message::Want {
+        id: RequestId(1),
+        blocks: blocks(1),
+        urgency: Demand,
+        rank,
+        avoid: None,
+    };
+    let ask = |epoch, rank| Input::Message {
+        from: first,
+        epoch,
+        message: want(rank),
+    };
+    let answer = |cluster: &mut Cluster, input| {
+        cluster.input(second, input);
+        cluster.messages.pop_front().unwrap().3
+    };
+    let refusal = Message::NotHome {
+        id: RequestId(1),
+        blocks: blocks(1),
+    };
+    assert_eq!(answer(&mut cluster, ask(1, 0)), refusal);
+    // It stands in for members that the requester suspects, and trusts a later view.
+    assert_eq!(answer(&mut cluster, ask(1, 2)), Message::Grant(blocks(1)));
+    assert_eq!(answer(&mut cluster, ask(2, 0)), Message::Grant(blocks(1)));
+}

@@ -1,0 +1,135 @@
+//! Messages survive the way over the wire, and hostile bytes do no harm.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+
+fn chunk() -> impl Strategy<Value = ChunkKey> {
+    (any::<u128>(), 0..=u32::MAX / 64).prop_map(|(file, number)| ChunkKey {
+        file: FileKey(file),
+        number,
+    })
+}
+
+fn blocks() -> impl Strategy<Value = Blocks> {
+    (chunk(), 1..=u64::MAX).prop_map(|(chunk, mask)| Blocks::new(chunk, mask))
+}
+
+fn urgency() -> impl Strategy<Value = Urgency> {
+    prop_oneof![Just(Urgency::Demand), Just(Urgency::Prefetch)]
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    (any::<u64>(), any::<u64>(), urgency()).prop_map(|(member, id, urgency)| Request {
+        member: MemberId(member),
+        id: RequestId(id),
+        urgency,
+    })
+}
+
+fn id() -> impl Strategy<Value = RequestId> {
+    any::<u64>().prop_map(RequestId)
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    let avoid = proptest::option::of(any::<u64>().prop_map(MemberId));
+    let entry =
+        (chunk(), any::<u64>(), any::<u64>()).prop_map(|(chunk, held, dropped)| ReportEntry {
+            chunk,
+            held,
+            dropped,
+        });
+    prop_oneof![
+        (id(), blocks(), urgency(), any::<u8>(), avoid).prop_map(
+            |(id, blocks, urgency, rank, avoid)| Message::Want {
+                id,
+                blocks,
+                urgency,
+                rank,
+                avoid,
+            }
+        ),
+        blocks().prop_map(Message::Raise),
+        (id(), blocks()).prop_map(|(id, blocks)| Message::Withdraw { id, blocks }),
+        (id(), blocks()).prop_map(|(id, blocks)| Message::Pending { id, blocks }),
+        blocks().prop_map(Message::Grant),
+        (id(), blocks(), any::<u64>()).prop_map(|(id, blocks, holder)| Message::At {
+            id,
+            blocks,
+            holder: MemberId(holder),
+        }),
+        (request(), blocks(), any::<bool>()).prop_map(|(request, blocks, keep)| {
+            Message::Deliver {
+                request,
+                blocks,
+                keep,
+            }
+        }),
+        (request(), blocks()).prop_map(|(request, blocks)| Message::Gone { request, blocks }),
+        (id(), blocks()).prop_map(|(id, blocks)| Message::NotHome { id, blocks }),
+        (id(), blocks()).prop_map(|(id, blocks)| Message::Refused { id, blocks }),
+        (blocks(), urgency()).prop_map(|(blocks, urgency)| Message::Fetching { blocks, urgency }),
+        blocks().prop_map(Message::Hurry),
+        (blocks(), any::<bool>()).prop_map(|(blocks, tried)| Message::NotFetched { blocks, tried }),
+        (any::<u64>(), vec(entry, 0..20)).prop_map(|(incarnation, entries)| Message::Report {
+            incarnation,
+            entries,
+        }),
+        any::<u64>().prop_map(|round| Message::Ping { round }),
+        (any::<u64>(), any::<u64>())
+            .prop_map(|(round, incarnation)| Message::Pong { round, incarnation }),
+    ]
+}
+
+fn encoded(message: &Message) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(message, &mut bytes);
+    bytes
+}
+
+proptest! {
+    #[test]
+    fn what_is_encoded_is_decoded(message in message()) {
+        prop_assert_eq!(decode(&encoded(&message)), Ok(message));
+    }
+
+    #[test]
+    fn part_of_a_message_is_none(message in message(), cut in any::<prop::sample::Index>()) {
+        let bytes = encoded(&message);
+        prop_assert!(decode(&bytes[..cut.index(bytes.len())]).is_err());
+        let longer = [&bytes[..], &[0]].concat();
+        prop_assert_eq!(decode(&longer), Err(WireError::Long(1)));
+    }
+
+    #[test]
+    fn damaged_bytes_decode_to_their_own_message(
+        message in message(),
+        at in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+    ) {
+        let mut bytes = encoded(&message);
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        if let Ok(message) = decode(&bytes) {
+            prop_assert_eq!(encoded(&message), bytes);
+        }
+    }
+
+    #[test]
+    fn any_bytes_decode_or_fail(bytes in vec(any::<u8>(), 0..200)) {
+        if let Ok(message) = decode(&bytes) {
+            prop_assert_eq!(encoded(&message), bytes);
+        }
+    }
+}
+
+#[test]
+fn a_huge_count_allocates_nothing() {
+    let error = WireError::Range("the number of entries");
+    let report = |count: [u8; 2]| decode(&[&[14, 0, 0, 0, 0, 0, 0, 0, 0][..], &count].concat());
+    assert_eq!(report([0xff, 0xff]), Err(error));
+    assert_eq!(report([0, 2]), Err(WireError::Short));
+    assert_eq!(decode(&[]), Err(WireError::Short));
+    assert_eq!(decode(&[0]), Err(WireError::Kind(0)));
+}

@@ -1,0 +1,334 @@
+//! One machine of the cluster: its block store, and what is on its way there.
+//!
+//! A block that a reader needs and the store does not have is *in flight*: an entry says who waits
+//! for it. Where it comes from is decided by the [state machine](crate::machine); this module
+//! carries out what that says, and tells it what came of it. A block lands in the store first and
+//! leaves the flights after, so whoever holds the lock of the flights and finds it in neither knows
+//! that it is not here.
+
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use hither_core::Spec;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+
+use crate::driver::Driver;
+use crate::flights::{FlightFile, Flights, Waiting};
+use crate::key::{BlockKey, ChunkKey, bits};
+use crate::machine::{Blocks, Counters, FetchResult, Input, MemberId, Output, Request, Urgency};
+use crate::peers::Peers;
+use crate::source::counters::Count;
+use crate::store::memory::{Evicted, Filling, MemoryStore, MemoryStoreError};
+
+/// What a node is made of.
+#[derive(Clone, Debug)]
+pub struct NodeSettings {
+    /// Memory for blocks: those that are kept, those on their way, and what a source sends ahead
+    /// of them.
+    pub memory_bytes: u64,
+    /// Length of a block.
+    pub block_bytes: u32,
+    /// What the memory keeps.
+    pub policy: Spec,
+    /// Prefetches from sources at the same time: fewer than a source takes requests, so that
+    /// readers do not queue behind them.
+    pub prefetches_max: usize,
+}
+
+/// The part of the memory for what sources send before it is in the store: one in so many bytes.
+const ARRIVING: u64 = 8;
+
+/// The unit in which that is counted.
+const PAGE_BYTES: u64 = 4096;
+
+/// The longest range that a source is asked for: one that it reads in one piece.
+const RUN_BYTES_MAX: u64 = 8 << 20;
+
+/// See the module.
+pub struct Node {
+    pub(crate) store: MemoryStore,
+    pub(crate) driver: Driver,
+    pub(crate) peers: Peers,
+    pub(crate) prefetches: Semaphore,
+    /// Somebody waits by now for a block that was a prefetch.
+    pub(crate) hurried: Notify,
+    /// Memory for what a source sends before it is in the store, in pages.
+    arriving: Semaphore,
+    arriving_pages: u32,
+    settings: NodeSettings,
+    runtime: Handle,
+    pub(crate) flights: Flights,
+    evicted: Count,
+}
+
+impl Node {
+    /// A node that works on `runtime`, alone until it joins others.
+    ///
+    /// # Errors
+    /// The store cannot be made.
+    pub fn new(settings: NodeSettings, runtime: Handle) -> Result<Arc<Node>, MemoryStoreError> {
+        let arriving_bytes = settings.memory_bytes / ARRIVING;
+        let arriving_pages = u32::try_from(arriving_bytes / PAGE_BYTES).unwrap_or(u32::MAX >> 1);
+        let store = MemoryStore::new(
+            settings.memory_bytes - arriving_bytes,
+            settings.block_bytes,
+            &settings.policy,
+        );
+        let store = store.map_err(|error| match error {
+            MemoryStoreError::TooSmall { least, .. } => MemoryStoreError::TooSmall {
+                bytes: settings.memory_bytes,
+                block_bytes: settings.block_bytes,
+                least: least.div_ceil(ARRIVING - 1) * ARRIVING,
+            },
+            error => error,
+        })?;
+        let node = Arc::new(Node {
+            store,
+            driver: Driver::new(),
+            peers: Peers::default(),
+            prefetches: Semaphore::new(settings.prefetches_max.max(1)),
+            hurried: Notify::new(),
+            arriving: Semaphore::new(arriving_pages as usize),
+            arriving_pages,
+            settings,
+            runtime,
+            flights: Flights::default(),
+            evicted: Count::default(),
+        });
+        node.runtime.spawn(keep_time(Arc::downgrade(&node)));
+        Ok(node)
+    }
+
+    /// What it was made of.
+    pub fn settings(&self) -> &NodeSettings {
+        &self.settings
+    }
+
+    /// The runtime that the node works on.
+    pub fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// The blocks that the node holds.
+    pub fn store(&self) -> &MemoryStore {
+        &self.store
+    }
+
+    /// Blocks that were evicted from memory.
+    pub fn evicted_blocks(&self) -> u64 {
+        self.evicted.get()
+    }
+
+    /// What the state machine has counted.
+    pub fn machine_counters(&self) -> Counters {
+        self.driver.counters()
+    }
+
+    /// Blocks that are on their way.
+    pub fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// A reader waits for a block of `file`: gives it at once if it is here by now. Returns whether
+    /// the block must be asked for.
+    pub(crate) fn wait_for(
+        &self,
+        key: BlockKey,
+        file: Arc<dyn FlightFile>,
+        waiting: Waiting,
+    ) -> bool {
+        self.flights.wait_for(key, file, waiting, &self.store)
+    }
+
+    /// Of the blocks `mask` of a chunk, those that are neither here nor on their way: they are on
+    /// their way from now on.
+    pub(crate) fn start_prefetch(
+        &self,
+        file: &Arc<dyn FlightFile>,
+        chunk: ChunkKey,
+        mask: u64,
+    ) -> u64 {
+        self.flights.start_prefetch(file, chunk, mask, &self.store)
+    }
+
+    /// Asks for blocks that are in flight.
+    pub(crate) fn want(self: &Arc<Self>, chunk: ChunkKey, mask: u64, urgency: Urgency) {
+        let blocks = Blocks::new(chunk, mask);
+        self.input(Input::Want { blocks, urgency });
+    }
+
+    /// Tells the state machine what happened, and does what it says.
+    pub(crate) fn input(self: &Arc<Self>, input: Input) {
+        for output in self.driver.step(input, &self.peers) {
+            self.carry_out(output);
+        }
+    }
+
+    fn carry_out(self: &Arc<Self>, output: Output) {
+        match output {
+            // The driver has sent it.
+            Output::Send { .. } => {}
+            Output::Fetch { blocks, urgency } => self.fetch(blocks, urgency),
+            Output::Hurry(blocks) => {
+                self.flights.hurry(blocks);
+                self.hurried.notify_waiters();
+            }
+            Output::Provide {
+                home,
+                request,
+                blocks,
+                keep,
+            } => self.provide(home, request, blocks, keep),
+            Output::Ready(blocks) => self.settle(blocks),
+            Output::Fail { blocks, fault } => self.flights.fail(blocks, fault),
+            Output::Shed(blocks) => self.flights.shed(blocks),
+        }
+    }
+
+    /// A run, in parts of [`RUN_BYTES_MAX`] and of half of the memory for what arrives.
+    fn parts(&self, run: Range<u32>) -> impl Iterator<Item = Range<u32>> + use<> {
+        let arriving_bytes = u64::from(self.arriving_pages) * PAGE_BYTES;
+        let bytes = RUN_BYTES_MAX.min(arriving_bytes / 2);
+        let blocks = (bytes / u64::from(self.settings.block_bytes)).max(1) as usize;
+        let end = run.end;
+        run.step_by(blocks)
+            .map(move |start| start..(start + blocks as u32).min(end))
+    }
+
+    /// Waits until there is memory for `bytes` that a source sends.
+    pub(crate) async fn room_for(&self, bytes: u64) -> Option<SemaphorePermit<'_>> {
+        let pages = u32::try_from(bytes.div_ceil(PAGE_BYTES)).unwrap_or(u32::MAX);
+        let pages = pages.min(self.arriving_pages);
+        // The semaphore is never closed.
+        self.arriving.acquire_many(pages).await.ok()
+    }
+
+    /// Reads blocks from the source, each run of them by one request.
+    fn fetch(self: &Arc<Self>, blocks: Blocks, urgency: Urgency) {
+        let mut lost = 0;
+        for run in runs(blocks.mask).flat_map(|run| self.parts(run)) {
+            let mask = mask_of(&run);
+            match self.flights.file(blocks.chunk.blocks(mask)) {
+                Some(file) => {
+                    let first = blocks.chunk.block(run.start).index;
+                    file.fetch(first..first + run.len() as u32, urgency);
+                }
+                None => lost |= mask,
+            }
+        }
+        if lost != 0 {
+            // Nobody wanted them here any more. Who does by now asks anew.
+            let blocks = blocks.with_mask(lost);
+            let result = FetchResult::NotKept;
+            self.input(Input::FetchEnded { blocks, result });
+        }
+    }
+
+    /// Sends blocks of the store to another node.
+    fn provide(self: &Arc<Self>, home: MemberId, request: Request, blocks: Blocks, keep: bool) {
+        let mut missing = 0;
+        for bit in bits(blocks.mask) {
+            let key = blocks.chunk.block(bit);
+            match self.store.get(&key) {
+                Some(data) => self.peers.send_block(request.member, key, data, keep),
+                None => missing |= 1 << bit,
+            }
+        }
+        if missing != 0 {
+            let blocks = blocks.with_mask(missing);
+            self.input(Input::Missing {
+                home,
+                request,
+                blocks,
+            });
+        }
+    }
+
+    /// The machine has no more to do for these blocks. Who waited has them since they landed, but
+    /// for those who came after that and found them evicted again: they ask anew.
+    fn settle(self: &Arc<Self>, blocks: Blocks) {
+        let mut again = [0, 0];
+        for bit in bits(blocks.mask) {
+            let key = blocks.chunk.block(bit);
+            let Some(urgency) = self.flights.urgency(&key) else {
+                continue;
+            };
+            match self.store.peek(&key) {
+                Some(data) => drop(self.flights.give(&key, &data)),
+                None => again[usize::from(urgency == Urgency::Demand)] |= 1 << bit,
+            }
+        }
+        for (mask, urgency) in again.into_iter().zip([Urgency::Prefetch, Urgency::Demand]) {
+            if mask != 0 {
+                self.want(blocks.chunk, mask, urgency);
+            }
+        }
+    }
+
+    /// A block that is filled: keeps it and gives it to those who wait.
+    pub(crate) fn keep(self: &Arc<Self>, filling: Filling) {
+        let key = filling.key();
+        let mut evicted = Evicted::new();
+        let data = self.store.insert(filling, &mut evicted);
+        self.flights.give(&key, &data);
+        for (key, _) in evicted {
+            self.evicted.add(1);
+            let (chunk, mask) = key.in_chunk();
+            self.input(Input::Dropped(Blocks::new(chunk, mask)));
+        }
+    }
+}
+
+/// Gives `node` its timer inputs, until it is gone.
+async fn keep_time(node: Weak<Node>) {
+    // A node that is dropped meanwhile is gone at the latest when this wait ends.
+    const WAIT_MAX: Duration = Duration::from_secs(1);
+    while let Some(node) = node.upgrade() {
+        let Some(wait) = node.driver.idle_for() else {
+            node.input(Input::Timer);
+            continue;
+        };
+        tokio::select! {
+            () = node.driver.nearer() => {}
+            () = tokio::time::sleep(wait.min(WAIT_MAX)) => {}
+        }
+    }
+}
+
+/// The runs of successive bits of `mask`.
+fn runs(mut mask: u64) -> impl Iterator<Item = Range<u32>> {
+    std::iter::from_fn(move || {
+        if mask == 0 {
+            return None;
+        }
+        let start = mask.trailing_zeros();
+        let run = start..start + (mask >> start).trailing_ones();
+        mask &= !mask_of(&run);
+        Some(run)
+    })
+}
+
+/// The bits of a run, which is not empty.
+fn mask_of(run: &Range<u32>) -> u64 {
+    u64::MAX >> (u64::BITS - run.len() as u32) << run.start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_the_successive_bits() {
+        let of = |mask| {
+            runs(mask)
+                .map(|run| (run.start, run.end))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(0), []);
+        assert_eq!(of(u64::MAX), [(0, 64)]);
+        assert_eq!(of(0b1011_0001), [(0, 1), (4, 6), (7, 8)]);
+        assert_eq!(of(1 << 63), [(63, 64)]);
+    }
+}

@@ -1,0 +1,20 @@
+//! `file:///path`: a directory as a source, be it on NFS, Lustre or a local disk.
+//!
+//! Blocking calls run on threads of their own, a bounded number at once. So a file system that
+//! hangs costs these threads and nothing else: each request fails after its deadline.
+//!
+//! A read compares the file's version *after* it has its bytes: the kernel moves a file's times
+//! before a write changes its bytes. Two things are beyond this. Stores through a shared mapping
+//! move the times once per write-back, not once per store. And a network file system reports a
+//! change by another machine only when its own rules let it.
+
+mod attributes;
+mod beneath;
+mod caller;
+mod kept;
+mod partial;
+mod source;
+mod tree;
+mod writing;
+
+pub(super) use self::source::open;

@@ -1,0 +1,351 @@
+//! Writes below a directory.
+//!
+//! A new version is written to a file beside the old one, `.hither-….partial`, synced, and renamed
+//! over it. Listings leave these files out. What a crash leaves behind of them stays there. A
+//! version of a file with several links takes the place of one link only.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{
+    AtFlags, Gid, Mode, OFlags, RenameFlags, Statx, Timespec, Timestamps, UTIME_OMIT, Uid, chownat,
+    fchmod, fchown, fsync, linkat, mkdirat, openat, renameat_with, symlinkat, unlinkat, utimensat,
+};
+use rustix::io::{Errno, pwrite};
+
+use super::super::write::{Changes, Replace, Upload};
+use super::super::{Entry, SourceError, SourcePath};
+use super::attributes::{ask, is_file};
+use super::caller::Caller;
+use super::partial::partial_name;
+use super::tree::{Tree, failure};
+
+/// A file that is being written.
+pub(super) struct DirectoryUpload {
+    caller: Caller,
+    path: SourcePath,
+    replace: Replace,
+    written: u64,
+    /// `None` once it is finished or given up.
+    partial: Option<Arc<Partial>>,
+}
+
+/// An unfinished file. Dropped, it is removed.
+struct Partial {
+    directory: OwnedFd,
+    name: Vec<u8>,
+    file: OwnedFd,
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // It is not there once it was renamed.
+        let _ = unlinkat(&self.directory, &self.name[..], AtFlags::empty());
+    }
+}
+
+impl DirectoryUpload {
+    /// Begins a file at `path`.
+    pub(super) async fn begin(
+        caller: Caller,
+        path: &SourcePath,
+        replace: Replace,
+        mode: u32,
+    ) -> Result<DirectoryUpload, SourceError> {
+        let (asked, wanted) = (path.clone(), replace.clone());
+        let begin = move |tree: &Tree| tree.begin(&asked, &wanted, mode);
+        let partial = caller.call(path, begin).await?;
+        Ok(DirectoryUpload {
+            caller,
+            path: path.clone(),
+            replace,
+            written: 0,
+            partial: Some(Arc::new(partial)),
+        })
+    }
+
+    fn partial(&self) -> Result<Arc<Partial>, SourceError> {
+        self.partial.clone().ok_or_else(|| SourceError::Failed {
+            path: self.path.clone(),
+            reason: "an earlier write failed".into(),
+        })
+    }
+}
+
+#[async_trait]
+impl Upload for DirectoryUpload {
+    async fn write(&mut self, bytes: Bytes) -> Result<(), SourceError> {
+        let partial = self.partial()?;
+        // Should it fail, the file is gone with the last of those who write to it.
+        self.partial = None;
+        let (path, at, length) = (self.path.clone(), self.written, bytes.len() as u64);
+        let kept = Arc::clone(&partial);
+        let write = move |_: &Tree| {
+            let mut done = 0;
+            while done < bytes.len() {
+                match pwrite(&partial.file, &bytes[done..], at + done as u64) {
+                    Ok(0) => return Err(failure(&path, Errno::IO)),
+                    Ok(count) => done += count,
+                    Err(Errno::INTR) => {}
+                    Err(error) => return Err(failure(&path, error)),
+                }
+            }
+            Ok(())
+        };
+        self.caller.call(&self.path, write).await?;
+        self.partial = Some(kept);
+        self.written += length;
+        Ok(())
+    }
+
+    async fn finish(mut self: Box<Self>) -> Result<Entry, SourceError> {
+        let partial = self.partial()?;
+        self.partial = None;
+        let (path, replace) = (self.path.clone(), self.replace.clone());
+        let finish = move |tree: &Tree| tree.finish(&path, &partial, &replace);
+        self.caller.call(&self.path, finish).await
+    }
+
+    async fn abort(mut self: Box<Self>) -> Result<(), SourceError> {
+        let partial = self.partial.take();
+        let remove = move |_: &Tree| {
+            drop(partial);
+            Ok(())
+        };
+        self.caller.call(&self.path, remove).await
+    }
+}
+
+/// A directory that is open, and a name in it.
+type Place<'a> = (OwnedFd, &'a [u8]);
+
+impl Tree {
+    fn place<'a>(&self, path: &'a SourcePath) -> Result<Place<'a>, SourceError> {
+        let Some((directory, name)) = path.split() else {
+            return Err(in_the_way(path, "it is the root of the source"));
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let opened = self.root.open_beneath(directory.as_bytes(), flags);
+        Ok((opened.map_err(|error| failure(path, error))?, name))
+    }
+
+    fn begin(
+        &self,
+        path: &SourcePath,
+        replace: &Replace,
+        mode: u32,
+    ) -> Result<Partial, SourceError> {
+        let failed = |error| failure(path, error);
+        let (directory, _) = self.place(path)?;
+        let current = self.check(path, replace)?;
+        let partial = partial_name();
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW;
+        let flags = flags | OFlags::CLOEXEC;
+        let new_mode = Mode::from_raw_mode(mode & 0o7777);
+        let file = openat(&directory, &partial[..], flags, new_mode).map_err(failed)?;
+        let partial = Partial {
+            directory,
+            name: partial,
+            file,
+        };
+        if let Some(current) = current {
+            // Only root may give a file away: then it stays ours.
+            let owner = (
+                Uid::from_raw(current.stx_uid),
+                Gid::from_raw(current.stx_gid),
+            );
+            let _ = fchown(&partial.file, Some(owner.0), Some(owner.1));
+            let mode = Mode::from_raw_mode(u32::from(current.stx_mode) & 0o7777);
+            fchmod(&partial.file, mode).map_err(failed)?;
+        }
+        Ok(partial)
+    }
+
+    /// What is at `path` now, if `replace` allows it.
+    fn check(&self, path: &SourcePath, replace: &Replace) -> Result<Option<Statx>, SourceError> {
+        let current = match self.root.open_beneath(path.as_bytes(), OFlags::PATH) {
+            Ok(current) => Some(ask(current, c"").map_err(|error| failure(path, error))?),
+            Err(Errno::NOENT) => None,
+            Err(error) => return Err(failure(path, error)),
+        };
+        if current.as_ref().is_some_and(|stat| !is_file(stat)) {
+            return Err(in_the_way(path, "it is no file"));
+        }
+        match (replace, &current) {
+            (Replace::Any, _) | (Replace::Nothing, None) => Ok(current),
+            (Replace::Nothing, Some(_)) => Err(in_the_way(path, "it exists")),
+            (Replace::Version(wanted), Some(stat)) if self.attributes.version(stat) == *wanted => {
+                Ok(current)
+            }
+            (Replace::Version(_), _) => Err(SourceError::Changed(path.clone())),
+        }
+    }
+
+    fn finish(
+        &self,
+        path: &SourcePath,
+        partial: &Partial,
+        replace: &Replace,
+    ) -> Result<Entry, SourceError> {
+        let (directory, name) = self.place(path)?;
+        fsync(&partial.file).map_err(|error| failure(path, error))?;
+        // Between this and the rename is a moment in which another writer may come in: no call
+        // renames onto one version only.
+        self.check(path, replace)?;
+        let from = (&partial.directory, &partial.name[..]);
+        let only_new = *replace == Replace::Nothing;
+        move_to(from, (&directory, name), only_new).map_err(|error| match error {
+            Errno::EXIST => in_the_way(path, "it exists"),
+            Errno::ISDIR | Errno::NOTEMPTY => in_the_way(path, "it is a directory"),
+            error => failure(path, error),
+        })?;
+        self.stat(path)
+    }
+
+    /// Removes a file, or a directory.
+    pub(super) fn remove(&self, path: &SourcePath, flags: AtFlags) -> Result<(), SourceError> {
+        let (directory, name) = self.place(path)?;
+        unlinkat(&directory, name, flags).map_err(|error| match error {
+            Errno::NOTEMPTY | Errno::EXIST => in_the_way(path, "it is not empty"),
+            Errno::ISDIR => in_the_way(path, "it is a directory"),
+            Errno::NOTDIR if flags.contains(AtFlags::REMOVEDIR) => {
+                in_the_way(path, "it is no directory")
+            }
+            error => failure(path, error),
+        })
+    }
+
+    /// Moves `from` to `to`.
+    pub(super) fn rename(
+        &self,
+        from: &SourcePath,
+        to: &SourcePath,
+        replace: bool,
+    ) -> Result<(), SourceError> {
+        let (old_directory, old_name) = self.place(from)?;
+        let (new_directory, new_name) = self.place(to)?;
+        let moved = move_to(
+            (&old_directory, old_name),
+            (&new_directory, new_name),
+            !replace,
+        );
+        moved.map_err(|error| match error {
+            Errno::EXIST | Errno::NOTEMPTY => in_the_way(to, "it exists"),
+            Errno::ISDIR => in_the_way(to, "it is a directory"),
+            Errno::NOTDIR => in_the_way(to, "it is no directory"),
+            Errno::INVAL => in_the_way(to, "it lies below what is moved"),
+            Errno::XDEV => SourceError::Unsupported("the paths are on two file systems"),
+            error => failure(from, error),
+        })
+    }
+
+    /// Makes a directory.
+    pub(super) fn make_dir(&self, path: &SourcePath, mode: u32) -> Result<(), SourceError> {
+        let (directory, name) = self.place(path)?;
+        let mode = Mode::from_raw_mode(mode & 0o7777);
+        mkdirat(&directory, name, mode).map_err(|error| made(path, error))
+    }
+
+    /// Makes a link.
+    pub(super) fn make_link(&self, path: &SourcePath, target: &[u8]) -> Result<(), SourceError> {
+        let (directory, name) = self.place(path)?;
+        symlinkat(target, &directory, name).map_err(|error| made(path, error))
+    }
+
+    /// Sets attributes. Permission bits need the file to be open, and so the right to read it.
+    pub(super) fn set_attributes(
+        &self,
+        path: &SourcePath,
+        changes: &Changes,
+    ) -> Result<Entry, SourceError> {
+        let failed = |error| failure(path, error);
+        let (directory, name) = match path.is_root() {
+            true => (
+                self.root.open_beneath(b"", OFlags::PATH).map_err(failed)?,
+                &b"."[..],
+            ),
+            false => self.place(path)?,
+        };
+        if changes.uid.is_some() || changes.gid.is_some() {
+            let owner = changes.uid.map(Uid::from_raw);
+            let group = changes.gid.map(Gid::from_raw);
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            chownat(&directory, name, owner, group, flags).map_err(failed)?;
+        }
+        if let Some(mode) = changes.mode {
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+            let opened = self.root.open_beneath(path.as_bytes(), flags);
+            let mode = Mode::from_raw_mode(mode & 0o7777);
+            fchmod(opened.map_err(failed)?, mode).map_err(failed)?;
+        }
+        if changes.accessed.is_some() || changes.modified.is_some() {
+            let times = Timestamps {
+                last_access: timespec(changes.accessed),
+                last_modification: timespec(changes.modified),
+            };
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            utimensat(&directory, name, &times, flags).map_err(failed)?;
+        }
+        self.stat(path)
+    }
+}
+
+/// Renames. With `only_new`, what is there is the error EEXIST.
+fn move_to(from: (impl AsFd, &[u8]), to: (impl AsFd, &[u8]), only_new: bool) -> Result<(), Errno> {
+    let flags = match only_new {
+        true => RenameFlags::NOREPLACE,
+        false => RenameFlags::empty(),
+    };
+    match renameat_with(&from.0, from.1, &to.0, to.1, flags) {
+        // NFS knows no such rename, but links: of files only.
+        Err(error @ (Errno::INVAL | Errno::NOSYS)) if only_new => {
+            match linkat(&from.0, from.1, &to.0, to.1, AtFlags::empty()) {
+                Ok(()) => unlinkat(&from.0, from.1, AtFlags::empty()),
+                Err(Errno::PERM) => Err(error),
+                Err(error) => Err(error),
+            }
+        }
+        renamed => renamed,
+    }
+}
+
+fn made(path: &SourcePath, error: Errno) -> SourceError {
+    match error {
+        Errno::EXIST => in_the_way(path, "it exists"),
+        error => failure(path, error),
+    }
+}
+
+fn in_the_way(path: &SourcePath, reason: &str) -> SourceError {
+    SourceError::InTheWay {
+        path: path.clone(),
+        reason: reason.into(),
+    }
+}
+
+fn timespec(time: Option<SystemTime>) -> Timespec {
+    let Some(time) = time else {
+        return Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_OMIT,
+        };
+    };
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => Timespec {
+            tv_sec: after.as_secs() as i64,
+            tv_nsec: after.subsec_nanos().into(),
+        },
+        Err(before) => {
+            // Whole seconds down, and nanoseconds up from there.
+            let before = before.duration();
+            let nanoseconds = before.subsec_nanos();
+            Timespec {
+                tv_sec: -(before.as_secs() as i64) - i64::from(nanoseconds > 0),
+                tv_nsec: i64::from((1_000_000_000 - nanoseconds) % 1_000_000_000),
+            }
+        }
+    }
+}

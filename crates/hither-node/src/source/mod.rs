@@ -1,0 +1,268 @@
+//! Where the data comes from: an object store, or a directory. One file a kind of source, and one
+//! line each in [`registry::SCHEMES`].
+//!
+//! A source serves byte ranges of *versions* of files: a read that would give bytes of another
+//! version than the one that was asked for is the error [`SourceError::Changed`], never a mixture.
+
+pub mod counters;
+mod directory;
+mod object;
+mod open_error;
+mod opened;
+pub mod registry;
+pub mod settings;
+pub mod write;
+
+use std::fmt;
+use std::ops::Range;
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+
+use self::counters::SourceCounters;
+pub use self::open_error::OpenError;
+
+/// A path below the root of a source: components of any bytes but `/` and NUL, separated by `/`.
+/// Neither `.` nor `..` nor an empty component occurs. The root is the empty path.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourcePath(Vec<u8>);
+
+impl SourcePath {
+    /// The path `bytes`. `None` if a component is one that it may not have.
+    pub fn new(bytes: &[u8]) -> Option<SourcePath> {
+        let sound = bytes.is_empty() || bytes.split(|&byte| byte == b'/').all(is_component);
+        sound.then(|| SourcePath(bytes.to_vec()))
+    }
+
+    /// The path of `name` in this directory. `None` if `name` is no component.
+    pub fn join(&self, name: &[u8]) -> Option<SourcePath> {
+        if !is_component(name) {
+            return None;
+        }
+        let mut joined = self.0.clone();
+        if !joined.is_empty() {
+            joined.push(b'/');
+        }
+        joined.extend_from_slice(name);
+        Some(SourcePath(joined))
+    }
+
+    /// The bytes, without a leading or trailing `/`.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether this is the root of the source.
+    pub fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The directory that the path lies in, and its last component. `None` for the root.
+    pub fn split(&self) -> Option<(SourcePath, &[u8])> {
+        if self.is_root() {
+            return None;
+        }
+        Some(match self.0.iter().rposition(|&byte| byte == b'/') {
+            Some(at) => (SourcePath(self.0[..at].to_vec()), &self.0[at + 1..]),
+            None => (SourcePath::default(), &self.0),
+        })
+    }
+}
+
+fn is_component(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..") && !name.iter().any(|byte| matches!(byte, b'/' | 0))
+}
+
+impl fmt::Display for SourcePath {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", String::from_utf8_lossy(&self.0))
+    }
+}
+
+impl fmt::Debug for SourcePath {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:?}", String::from_utf8_lossy(&self.0))
+    }
+}
+
+/// What tells two versions of a file apart: an etag, or what stat(2) says of a file. Equal versions
+/// mean equal bytes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(Box<[u8]>);
+
+impl Version {
+    /// The version named by `bytes`.
+    pub fn new(bytes: &[u8]) -> Version {
+        Version(bytes.into())
+    }
+
+    /// Its name.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Version {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.0.escape_ascii())
+    }
+}
+
+/// One version of one file: what is read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FileVersion {
+    /// Where it is.
+    pub path: SourcePath,
+    /// Which version.
+    pub version: Version,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// What a path leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A file, with the version that is current. Not settled: it may be rewritten without the
+    /// version's changing, since its last change is younger than the source's clock can tell apart.
+    /// What is read of it may be returned, but not kept.
+    File {
+        /// The current version.
+        version: Version,
+        /// Whether a later change shows as another version.
+        settled: bool,
+    },
+    /// A directory, or a common prefix of keys.
+    Directory,
+    /// A symbolic link, and where it leads.
+    Link(Vec<u8>),
+    /// A socket, pipe or device: shown and not read.
+    Special,
+}
+
+/// What a source says of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// What it is.
+    pub kind: Kind,
+    /// Length of a file in bytes; 0 for all else.
+    pub bytes: u64,
+    /// When its contents last changed.
+    pub modified: SystemTime,
+    /// Permission bits, owner and group where the source has them.
+    pub unix: Option<UnixAttributes>,
+}
+
+/// Attributes that only file systems have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnixAttributes {
+    /// Type and permission bits, as in `st_mode`.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Links to it.
+    pub links: u32,
+}
+
+/// Why a source could not answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SourceError {
+    /// There is nothing at the path.
+    #[error("{0} does not exist")]
+    NotFound(SourcePath),
+    /// The file has another version by now.
+    #[error("{0} changed while it was read")]
+    Changed(SourcePath),
+    /// The source refuses.
+    #[error("{path}: access denied: {reason}")]
+    Denied {
+        /// What was asked for.
+        path: SourcePath,
+        /// What the source says.
+        reason: String,
+    },
+    /// The source cannot do this at all.
+    #[error("{0}")]
+    Unsupported(&'static str),
+    /// It would replace or remove what is in the way: a directory that is not empty, a file where a
+    /// directory should be.
+    #[error("{path}: {reason}")]
+    InTheWay {
+        /// What was asked for.
+        path: SourcePath,
+        /// What is in the way.
+        reason: String,
+    },
+    /// No answer, or an unusable one, after all retries.
+    #[error("{path}: {reason}")]
+    Failed {
+        /// What was asked for.
+        path: SourcePath,
+        /// The last failure.
+        reason: String,
+    },
+}
+
+/// One page of a directory's listing.
+#[derive(Clone, Debug, Default)]
+pub struct Listing {
+    /// Names and what they lead to, each name once.
+    pub entries: Vec<(Vec<u8>, Entry)>,
+    /// Where the next page starts; `None` if this is the last.
+    pub next: Option<ListCursor>,
+}
+
+/// Where a listing goes on: opaque, meaningful to the source that made it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListCursor(pub Vec<u8>);
+
+/// Bytes of a file as they arrive, in order.
+pub type ByteStream = BoxStream<'static, Result<Bytes, SourceError>>;
+
+/// A place that data comes from. Retries, timeouts and the limit on requests in flight are the
+/// source's own matter: an error is final.
+#[async_trait]
+pub trait Source: Send + Sync + 'static {
+    /// What the path leads to now. Asks the source each time.
+    async fn stat(&self, path: &SourcePath) -> Result<Entry, SourceError>;
+
+    /// The entries of a directory from `from` on (the start: `None`).
+    async fn list(
+        &self,
+        path: &SourcePath,
+        from: Option<ListCursor>,
+    ) -> Result<Listing, SourceError>;
+
+    /// The bytes `range` of a version, which lie within its length. The stream gives exactly these
+    /// bytes or ends in an error; what was given before the error is of that version.
+    async fn read(&self, file: &FileVersion, range: Range<u64>) -> Result<ByteStream, SourceError>;
+
+    /// What the source was asked for so far. `None` if it does not count.
+    fn counters(&self) -> Option<&SourceCounters> {
+        None
+    }
+}
+
+/// Refuses a range that does not lie within the file.
+fn check_range(file: &FileVersion, range: &Range<u64>) -> Result<(), SourceError> {
+    if range.start <= range.end && range.end <= file.bytes {
+        return Ok(());
+    }
+    Err(SourceError::Failed {
+        path: file.path.clone(),
+        reason: format!("bytes {range:?} of a file of {} bytes", file.bytes),
+    })
+}
+
+/// `range` in pieces of at most `bytes`, none of them empty.
+fn pieces(range: Range<u64>, bytes: u64) -> impl Iterator<Item = Range<u64>> + Send {
+    let mut start = range.start;
+    std::iter::from_fn(move || {
+        let piece = start..range.end.min(start.saturating_add(bytes));
+        start = piece.end;
+        (!piece.is_empty()).then_some(piece)
+    })
+}

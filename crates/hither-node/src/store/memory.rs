@@ -1,0 +1,478 @@
+//! The memory tier: blocks in an [`Arena`] of frames, ranked by a replacement policy of the core.
+//!
+//! A frame holds one block, or many small ones: blocks of at most half a frame, the ends of files
+//! and small files, share a frame in the order in which they come in, and leave together. The
+//! policy ranks frames. So its slots are all alike, nothing fragments, and a tree of small files
+//! takes the memory that it is long.
+//!
+//! All memory is the arena's, whatever it is used for: blocks that are being filled, blocks that
+//! readers still hold after their eviction, and resident ones. The last may be 7/8 of it
+//! (`SPARE`); without a free frame nothing is filled ([`MemoryStore::fill`] says so).
+//!
+//! The store is cut into shards by block, each with a lock and a policy of its own. A lock is held
+//! for a look-up, or for the copy of a small block: never while a frame is filled or read.
+
+use std::io;
+
+use bytes::Bytes;
+use hither_core::registry::ReplacementSettings;
+use hither_core::{Access, Block, NEVER, Object, Op, ReplacementPolicy, Slot, Spec};
+use hither_sys::arena::{Arena, Frame};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+
+use super::ids::BlockIds;
+use crate::key::BlockKey;
+
+/// The part of the arena that is kept for what is being filled, and for what is still read after
+/// its eviction: one in so many frames.
+const SPARE: u32 = 8;
+
+/// Frames of a shard, at least: below, a policy's queues have too few slots to mean much.
+const SHARD_FRAMES_MIN: u32 = 256;
+
+/// Shards, at most: beyond, they rarely meet on one lock.
+const SHARDS_MAX: u32 = 16;
+
+/// Why there is no such store.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryStoreError {
+    /// Too little memory.
+    #[error("a memory of {bytes} bytes is too small: blocks of {block_bytes} need {least}")]
+    TooSmall {
+        /// What was asked for.
+        bytes: u64,
+        /// Length of a block.
+        block_bytes: u32,
+        /// What is needed at least.
+        least: u64,
+    },
+    /// The system does not have so much.
+    #[error("cannot reserve {bytes} bytes of memory: {error}")]
+    NoMemory {
+        /// What was asked for.
+        bytes: u64,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A policy that needs to know what a node does not see.
+    #[error("policy {policy} needs {needs}, which a node does not see")]
+    Policy {
+        /// The policy's name.
+        policy: &'static str,
+        /// What it needs.
+        needs: &'static str,
+    },
+}
+
+/// See the module.
+pub struct MemoryStore {
+    arena: Arena,
+    shards: Box<[Mutex<Shard>]>,
+    /// Frames that fills may take at the same time and that prefetches leave to others.
+    spare: usize,
+}
+
+/// What a block was evicted for, or removed: its key and its bytes, as long as somebody holds them.
+pub type Evicted = Vec<(BlockKey, Bytes)>;
+
+impl MemoryStore {
+    /// A store of `bytes` in all, for blocks of at most `block_bytes`.
+    ///
+    /// # Errors
+    /// See [`MemoryStoreError`].
+    pub fn new(bytes: u64, block_bytes: u32, policy: &Spec) -> Result<Self, MemoryStoreError> {
+        let needs = policy.entry().needs;
+        let unseen = [
+            (needs.future, "the future"),
+            (needs.sites, "call sites"),
+            (needs.processes, "processes"),
+        ];
+        if let Some(&(_, needs)) = unseen.iter().find(|(needed, _)| *needed) {
+            let policy = policy.entry().name;
+            return Err(MemoryStoreError::Policy { policy, needs });
+        }
+        let frames = u32::try_from(bytes / u64::from(block_bytes)).unwrap_or(u32::MAX);
+        if frames < 2 * SPARE {
+            return Err(MemoryStoreError::TooSmall {
+                bytes,
+                block_bytes,
+                least: u64::from(2 * SPARE) * u64::from(block_bytes),
+            });
+        }
+        let arena = Arena::new(frames, block_bytes as usize)
+            .map_err(|error| MemoryStoreError::NoMemory { bytes, error })?;
+        let spare = frames / SPARE;
+        let shards = ((frames - spare) / SHARD_FRAMES_MIN).clamp(1, SHARDS_MAX);
+        let capacity = (frames - spare) / shards;
+        Ok(MemoryStore {
+            arena,
+            shards: (0..shards)
+                .map(|_| Mutex::new(Shard::new(capacity, policy)))
+                .collect(),
+            spare: spare as usize,
+        })
+    }
+
+    fn shard(&self, key: &BlockKey) -> &Mutex<Shard> {
+        // The file's key is a cryptographic hash. Successive blocks go to successive shards.
+        let at = (key.file.0 as u64).wrapping_add(u64::from(key.index)) % self.shards.len() as u64;
+        &self.shards[at as usize]
+    }
+
+    /// The block, if it is here. The policy hears of it.
+    pub fn get(&self, key: &BlockKey) -> Option<Bytes> {
+        self.shard(key).lock().get(key)
+    }
+
+    /// The block, if it is here. The policy does not hear of it: for a reader that goes on within a
+    /// block, and for what serves no reader.
+    pub fn peek(&self, key: &BlockKey) -> Option<Bytes> {
+        let shard = self.shard(key).lock();
+        shard.places.get(key).map(|place| place.data.clone())
+    }
+
+    /// Whether the block is here.
+    pub fn contains(&self, key: &BlockKey) -> bool {
+        self.shard(key).lock().places.contains_key(key)
+    }
+
+    /// Memory for a block of `bytes` that is about to arrive. `None` if all frames are in use, or
+    /// if few are left and the block is only a prefetch.
+    ///
+    /// # Panics
+    /// If `bytes` is more than a block.
+    pub fn fill(&self, key: BlockKey, bytes: usize, prefetch: bool) -> Option<Filling> {
+        assert!(bytes <= self.arena.frame_bytes(), "longer than a block");
+        if prefetch && self.arena.free() <= self.spare / 2 {
+            return None;
+        }
+        let memory = if self.is_small(bytes) {
+            Memory::Small(Vec::with_capacity(bytes))
+        } else {
+            Memory::Frame(self.arena.take()?.split_to(bytes))
+        };
+        Some(Filling {
+            key,
+            memory,
+            filled: 0,
+            bytes,
+        })
+    }
+
+    fn is_small(&self, bytes: usize) -> bool {
+        bytes <= self.arena.frame_bytes() / 2
+    }
+
+    /// Takes in a block that is filled, evicting what must go for it. Returns the block's bytes,
+    /// and adds what was evicted to `evicted`.
+    ///
+    /// # Panics
+    /// If the block is not filled.
+    pub fn insert(&self, filling: Filling, evicted: &mut Evicted) -> Bytes {
+        assert_eq!(filling.filled, filling.bytes, "a block that is not filled");
+        let key = filling.key;
+        let mut shard = self.shard(&key).lock();
+        if let Some(place) = shard.places.get(&key) {
+            return place.data.clone();
+        }
+        match filling.memory {
+            Memory::Frame(frame) => {
+                let data = Bytes::from_owner(frame);
+                shard.insert_whole(key, data.clone(), evicted);
+                data
+            }
+            Memory::Small(data) => shard.insert_small(key, data, &self.arena, evicted),
+        }
+    }
+
+    /// Removes a block, if it is here.
+    pub fn remove(&self, key: &BlockKey) -> Option<Bytes> {
+        self.shard(key).lock().remove(key)
+    }
+
+    /// Blocks in the store, and their length in all.
+    pub fn usage(&self) -> MemoryUsage {
+        let mut usage = MemoryUsage {
+            frames_free: self.arena.free(),
+            ..MemoryUsage::default()
+        };
+        for shard in &self.shards {
+            let shard = shard.lock();
+            usage.blocks += shard.places.len();
+            let lengths = shard.places.values().map(|place| place.data.len() as u64);
+            usage.bytes += lengths.sum::<u64>();
+        }
+        usage
+    }
+
+    /// The keys of all blocks: a snapshot of one shard after the other.
+    pub fn keys(&self) -> Vec<BlockKey> {
+        let mut keys = Vec::new();
+        for shard in &self.shards {
+            keys.extend(shard.lock().places.keys());
+        }
+        keys
+    }
+
+    /// Panics on a broken invariant.
+    pub fn check(&self) {
+        for shard in &self.shards {
+            shard.lock().check();
+        }
+    }
+}
+
+/// How much is in a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUsage {
+    /// Blocks.
+    pub blocks: usize,
+    /// Their length in all.
+    pub bytes: u64,
+    /// Frames of the arena that nobody has.
+    pub frames_free: usize,
+}
+
+/// A block that is arriving: see [`MemoryStore::fill`]. Dropped, its memory comes back.
+#[derive(Debug)]
+pub struct Filling {
+    key: BlockKey,
+    memory: Memory,
+    filled: usize,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+enum Memory {
+    Frame(Frame),
+    /// A block that will share a frame: it is copied there when it is complete, since nobody may
+    /// read a part of a frame that is written.
+    Small(Vec<u8>),
+}
+
+impl Filling {
+    /// The block.
+    pub fn key(&self) -> BlockKey {
+        self.key
+    }
+
+    /// Bytes that are still missing.
+    pub fn missing(&self) -> usize {
+        self.bytes - self.filled
+    }
+
+    /// Adds the beginning of `data`, as much as is missing, and returns the rest.
+    pub fn write<'a>(&mut self, data: &'a [u8]) -> &'a [u8] {
+        let (now, rest) = data.split_at(data.len().min(self.missing()));
+        match &mut self.memory {
+            Memory::Frame(frame) => {
+                frame.as_mut()[self.filled..self.filled + now.len()].copy_from_slice(now);
+            }
+            Memory::Small(memory) => memory.extend_from_slice(now),
+        }
+        self.filled += now.len();
+        rest
+    }
+}
+
+struct Shard {
+    places: FxHashMap<BlockKey, Place>,
+    policy: Box<dyn ReplacementPolicy>,
+    ids: BlockIds,
+    /// By slot of the policy.
+    slots: Vec<Contents>,
+    free: Vec<u32>,
+    capacity: u32,
+    /// The slot whose frame has room for small blocks, and that room.
+    open: Option<(u32, Frame)>,
+    tick: u64,
+}
+
+struct Place {
+    slot: u32,
+    data: Bytes,
+}
+
+enum Contents {
+    Nothing,
+    Whole(BlockKey),
+    Shared { id: Block, blocks: Vec<BlockKey> },
+}
+
+impl Shard {
+    fn new(capacity: u32, policy: &Spec) -> Shard {
+        Shard {
+            places: FxHashMap::default(),
+            policy: policy.build(&ReplacementSettings::new(capacity)),
+            ids: BlockIds::new(capacity),
+            slots: Vec::new(),
+            free: Vec::new(),
+            capacity,
+            open: None,
+            tick: 0,
+        }
+    }
+
+    fn access(&mut self, block: Block, object: Object, index: u32) -> Access {
+        self.tick += 1;
+        Access {
+            object,
+            index,
+            next: NEVER,
+            op: Op::Read,
+            ..Access::bare(self.tick, block)
+        }
+    }
+
+    fn get(&mut self, key: &BlockKey) -> Option<Bytes> {
+        let place = self.places.get(key)?;
+        let (slot, data) = (place.slot, place.data.clone());
+        let (block, object) = match &self.slots[slot as usize] {
+            Contents::Shared { id, .. } => (*id, Object(0)),
+            _ => self.ids.get(key),
+        };
+        let access = self.access(block, object, key.index);
+        self.policy.hit(Slot(slot), &access);
+        Some(data)
+    }
+
+    /// A slot for a frame that comes in with `access`.
+    fn slot(&mut self, access: &Access, evicted: &mut Evicted) -> u32 {
+        if let Some(slot) = self.free.pop() {
+            return slot;
+        }
+        if self.slots.len() < self.capacity as usize {
+            self.slots.push(Contents::Nothing);
+            return self.slots.len() as u32 - 1;
+        }
+        let slot = self.policy.victim(access).0;
+        self.empty(slot, evicted);
+        slot
+    }
+
+    /// Takes out what is in a slot that the policy has let go.
+    fn empty(&mut self, slot: u32, evicted: &mut Evicted) {
+        if self.open.as_ref().is_some_and(|(open, _)| *open == slot) {
+            self.open = None;
+        }
+        match std::mem::replace(&mut self.slots[slot as usize], Contents::Nothing) {
+            Contents::Nothing => unreachable!("a policy let an empty slot go"),
+            Contents::Whole(key) => {
+                self.ids.evict(key);
+                let place = self
+                    .places
+                    .remove(&key)
+                    .expect("a slot's block has a place");
+                evicted.push((key, place.data));
+            }
+            Contents::Shared { id, blocks } => {
+                self.ids.evict_shared(id);
+                for key in blocks {
+                    let place = self
+                        .places
+                        .remove(&key)
+                        .expect("a slot's block has a place");
+                    evicted.push((key, place.data));
+                }
+            }
+        }
+    }
+
+    fn insert_whole(&mut self, key: BlockKey, data: Bytes, evicted: &mut Evicted) {
+        let (block, object) = self.ids.insert(key);
+        let access = self.access(block, object, key.index);
+        let slot = self.slot(&access, evicted);
+        self.slots[slot as usize] = Contents::Whole(key);
+        self.places.insert(key, Place { slot, data });
+        self.policy.inserted(Slot(slot), &access);
+    }
+
+    /// Copies a small block into the frame that is open, or into a new one. Without any frame it
+    /// is not kept.
+    fn insert_small(
+        &mut self,
+        key: BlockKey,
+        data: Vec<u8>,
+        arena: &Arena,
+        evicted: &mut Evicted,
+    ) -> Bytes {
+        let has_room = |frame: &Frame| frame.as_ref().len() >= data.len();
+        if !self.open.as_ref().is_some_and(|(_, frame)| has_room(frame)) {
+            let Some(frame) = arena.take() else {
+                return data.into();
+            };
+            let id = self.ids.insert_shared();
+            let access = self.access(id, Object(0), 0);
+            let slot = self.slot(&access, evicted);
+            self.slots[slot as usize] = Contents::Shared {
+                id,
+                blocks: Vec::new(),
+            };
+            self.policy.inserted(Slot(slot), &access);
+            self.open = Some((slot, frame));
+        }
+        let (slot, frame) = self.open.as_mut().expect("opened above");
+        let mut part = frame.split_to(data.len());
+        part.as_mut().copy_from_slice(&data);
+        let data = Bytes::from_owner(part);
+        let slot = *slot;
+        if let Contents::Shared { blocks, .. } = &mut self.slots[slot as usize] {
+            blocks.push(key);
+        }
+        let place = Place {
+            slot,
+            data: data.clone(),
+        };
+        self.places.insert(key, place);
+        data
+    }
+
+    fn remove(&mut self, key: &BlockKey) -> Option<Bytes> {
+        let Place { slot, data } = self.places.remove(key)?;
+        match &mut self.slots[slot as usize] {
+            Contents::Nothing => unreachable!("a block lies in an empty slot"),
+            Contents::Whole(_) => self.ids.evict(*key),
+            Contents::Shared { id, blocks } => {
+                blocks.retain(|block| block != key);
+                if !blocks.is_empty() {
+                    return Some(data);
+                }
+                self.ids.evict_shared(*id);
+                if self.open.as_ref().is_some_and(|(open, _)| *open == slot) {
+                    self.open = None;
+                }
+            }
+        }
+        self.slots[slot as usize] = Contents::Nothing;
+        self.policy.removed(Slot(slot));
+        self.free.push(slot);
+        Some(data)
+    }
+
+    fn check(&self) {
+        let mut blocks = 0;
+        for (slot, contents) in (0..).zip(&self.slots) {
+            let keys: &[BlockKey] = match contents {
+                Contents::Nothing => {
+                    assert!(self.free.contains(&slot), "slot {slot} is lost");
+                    &[]
+                }
+                Contents::Whole(key) => std::slice::from_ref(key),
+                Contents::Shared { blocks, .. } => {
+                    assert!(!blocks.is_empty(), "slot {slot} holds nothing");
+                    blocks
+                }
+            };
+            blocks += keys.len();
+            assert!(keys.iter().all(|key| self.places[key].slot == slot));
+        }
+        assert_eq!(blocks, self.places.len());
+        assert!(self.slots.len() <= self.capacity as usize);
+        self.policy.check(self.slots.len() - self.free.len());
+        self.ids.check();
+    }
+}
+
+#[cfg(test)]
+mod tests;

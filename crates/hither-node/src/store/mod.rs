@@ -1,0 +1,4 @@
+//! Blocks that this node holds.
+
+mod ids;
+pub mod memory;

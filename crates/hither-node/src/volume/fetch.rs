@@ -1,0 +1,215 @@
+//! Fetching blocks from a source into the store.
+
+use std::ops::Range;
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use tokio::sync::SemaphorePermit;
+
+use super::files::OpenFile;
+use crate::flights::FlightFile;
+use crate::key::BlockKey;
+use crate::machine::{Blocks, Fault, FetchResult, Input, Urgency};
+use crate::node::Node;
+use crate::source::{SourceError, SourcePath};
+use crate::store::memory::Filling;
+
+impl FlightFile for OpenFile {
+    fn path(&self) -> &SourcePath {
+        &self.file.path
+    }
+
+    fn block_len(&self, index: u32) -> u64 {
+        let range = self.block_range(index);
+        range.end.saturating_sub(range.start)
+    }
+
+    fn fetch(self: Arc<Self>, blocks: Range<u32>, urgency: Urgency) {
+        let node = Arc::clone(&self.volume.node);
+        let runtime = node.runtime().clone();
+        runtime.spawn(fetch(node, self, blocks, urgency));
+    }
+
+    fn on_dropped_prefetch(&self) {
+        self.volume.counters().dropped_prefetches.add(1);
+    }
+
+    fn on_peer_block(&self) {
+        self.volume.counters().peer_blocks.add(1);
+    }
+}
+
+/// Fetches successive blocks of a chunk of `file`, all of which are in flight, and tells the
+/// machine of each of them what came of it.
+async fn fetch(node: Arc<Node>, file: Arc<OpenFile>, blocks: Range<u32>, urgency: Urgency) {
+    let counters = file.volume.counters();
+    let _permit = match urgency {
+        Urgency::Demand => None,
+        Urgency::Prefetch => {
+            let keys = blocks.clone().map(|index| file.block(index));
+            let permit = turn(&node, keys.clone()).await;
+            let unwanted = !file.is_ahead(&blocks);
+            if unwanted && node.flights.drop_unwanted(keys) {
+                counters.dropped_prefetches.add(blocks.len() as u64);
+                // Who wants them by now asks anew.
+                return report(&node, &file, blocks, FetchResult::NotKept);
+            }
+            permit
+        }
+    };
+    let mut next = blocks.start;
+    let result = blocks_of(&node, &file, blocks.clone(), &mut next).await;
+    file.note(&result);
+    if let Err(error) = result {
+        counters.fetch_errors.add(1);
+        let left = next..blocks.end;
+        for index in left.clone() {
+            node.flights.note_error(&file.block(index), &error);
+        }
+        report(&node, &file, left, FetchResult::Failed(Fault::from(&error)));
+    }
+}
+
+/// Waits for a prefetch's turn, or until somebody waits for one of its blocks.
+async fn turn(
+    node: &Node,
+    keys: impl Iterator<Item = BlockKey> + Clone,
+) -> Option<SemaphorePermit<'_>> {
+    let mut acquire = pin!(node.prefetches.acquire());
+    loop {
+        let mut hurried = pin!(node.hurried.notified());
+        // From here on no notification is missed.
+        hurried.as_mut().enable();
+        if keys.clone().any(|key| node.flights.is_urgent(&key)) {
+            return None;
+        }
+        tokio::select! {
+            permit = &mut acquire => return permit.ok(),
+            () = hurried => {}
+        }
+    }
+}
+
+/// Tells the machine how the read of `blocks` has ended.
+fn report(node: &Arc<Node>, file: &OpenFile, blocks: Range<u32>, result: FetchResult) {
+    let mut chunk_and_mask = None;
+    for index in blocks {
+        let (chunk, bit) = file.block(index).in_chunk();
+        let (_, mask) = chunk_and_mask.get_or_insert((chunk, 0));
+        *mask |= bit;
+    }
+    if let Some((chunk, mask)) = chunk_and_mask {
+        let blocks = Blocks::new(chunk, mask);
+        node.input(Input::FetchEnded { blocks, result });
+    }
+}
+
+/// Fetches `blocks`; `next` is the first one that has not landed.
+async fn blocks_of(
+    node: &Arc<Node>,
+    file: &Arc<OpenFile>,
+    blocks: Range<u32>,
+    next: &mut u32,
+) -> Result<(), SourceError> {
+    if file.is_stale() {
+        return Err(SourceError::Changed(file.file.path.clone()));
+    }
+    let range = file.block_range(blocks.start).start..file.block_range(blocks.end - 1).end;
+    let counters = file.volume.counters();
+    let _room = node.room_for(range.end - range.start).await;
+    counters.fetches.add(1);
+    let mut stream = file.volume.source().read(&file.file, range).await?;
+    let mut arriving = Arriving::start(node, file, *next);
+    while let Some(piece) = stream.next().await {
+        let piece = piece?;
+        counters.fetched_bytes.add(piece.len() as u64);
+        let mut rest: &[u8] = &piece;
+        while !rest.is_empty() {
+            rest = arriving.write(rest);
+            if arriving.missing() > 0 {
+                break;
+            }
+            arriving.land(node, file, *next);
+            *next += 1;
+            if *next == blocks.end {
+                return Ok(());
+            }
+            arriving = Arriving::start(node, file, *next);
+        }
+    }
+    Err(SourceError::Failed {
+        path: file.file.path.clone(),
+        reason: "the source sent less than was asked for".to_owned(),
+    })
+}
+
+/// A block as its bytes come in.
+enum Arriving {
+    Kept(Filling),
+    /// No frame is free for it: who waits gets it past the store. Of each request there is at most
+    /// one such block.
+    Passed {
+        data: BytesMut,
+        bytes: usize,
+    },
+}
+
+impl Arriving {
+    fn start(node: &Node, file: &OpenFile, index: u32) -> Arriving {
+        let key = file.block(index);
+        let bytes = file.block_len(index) as usize;
+        match node.store.fill(key, bytes, !node.flights.is_urgent(&key)) {
+            Some(filling) => Arriving::Kept(filling),
+            None => Arriving::Passed {
+                data: BytesMut::with_capacity(bytes),
+                bytes,
+            },
+        }
+    }
+
+    fn missing(&self) -> usize {
+        match self {
+            Arriving::Kept(filling) => filling.missing(),
+            Arriving::Passed { data, bytes } => bytes - data.len(),
+        }
+    }
+
+    /// Adds the beginning of `data`, as much as is missing, and returns the rest.
+    fn write<'a>(&mut self, data: &'a [u8]) -> &'a [u8] {
+        let (now, rest) = data.split_at(data.len().min(self.missing()));
+        match self {
+            Arriving::Kept(filling) => {
+                filling.write(now);
+            }
+            Arriving::Passed { data, .. } => data.extend_from_slice(now),
+        }
+        rest
+    }
+
+    /// The block is complete.
+    fn land(self, node: &Arc<Node>, file: &Arc<OpenFile>, index: u32) {
+        let counters = file.volume.counters();
+        let result = match self {
+            Arriving::Kept(filling) => {
+                node.keep(filling);
+                FetchResult::Kept
+            }
+            Arriving::Passed { data, .. } => {
+                match node.flights.give(&file.block(index), &Bytes::from(data)) {
+                    true => counters.overflow_blocks.add(1),
+                    false => counters.dropped_prefetches.add(1),
+                }
+                FetchResult::NotKept
+            }
+        };
+        report(node, file, index..index + 1, result);
+        let key = file.block(index);
+        if result == FetchResult::Kept && !node.store.contains(&key) {
+            // It is gone already, and whoever evicted it may have said so before.
+            let (chunk, mask) = key.in_chunk();
+            node.input(Input::Dropped(Blocks::new(chunk, mask)));
+        }
+    }
+}

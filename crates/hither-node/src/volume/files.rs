@@ -1,0 +1,132 @@
+//! Volumes and their open files.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+
+use super::counters::Counters;
+use super::pattern::Pattern;
+use crate::key::{BlockKey, FileKey};
+use crate::node::Node;
+use crate::source::{FileVersion, Source};
+
+/// How a volume is read.
+#[derive(Clone, Debug)]
+pub struct VolumeSettings {
+    /// Its name: the same on all nodes that share its blocks.
+    pub name: String,
+    /// How far to read ahead of a sequential reader, at most.
+    pub prefetch_bytes_max: u64,
+}
+
+/// A source, seen through the node's cache.
+pub struct Volume {
+    pub(super) node: Arc<Node>,
+    source: Arc<dyn Source>,
+    settings: VolumeSettings,
+    counters: Counters,
+}
+
+impl Volume {
+    /// The volume of `source` on `node`.
+    pub fn new(node: Arc<Node>, source: Arc<dyn Source>, settings: VolumeSettings) -> Arc<Volume> {
+        Arc::new(Volume {
+            node,
+            source,
+            settings,
+            counters: Counters::default(),
+        })
+    }
+
+    /// The node that caches it.
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// Where its data comes from.
+    pub fn source(&self) -> &Arc<dyn Source> {
+        &self.source
+    }
+
+    /// Where its reads were served from.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// How many blocks of a file are in this node's memory, and how many it has.
+    pub fn blocks_in_memory(&self, file: &FileVersion) -> (usize, u64) {
+        let block_bytes = self.node.settings().block_bytes;
+        let key = FileKey::new(&self.settings.name, block_bytes, file);
+        let keys = self.node.store.keys();
+        let here = keys.iter().filter(|block| block.file == key).count();
+        (here, file.bytes.div_ceil(u64::from(block_bytes)))
+    }
+
+    /// Whether a file has no more blocks than can be numbered.
+    pub fn can_number(&self, file: &FileVersion) -> bool {
+        let block_bytes = u64::from(self.node.settings().block_bytes);
+        file.bytes.div_ceil(block_bytes) < u64::from(u32::MAX)
+    }
+
+    /// Opens a version of a file whose blocks can be numbered. While `settled` is false its blocks
+    /// are not kept.
+    pub fn open(self: &Arc<Self>, file: FileVersion, settled: bool) -> Arc<OpenFile> {
+        let block_bytes = self.node.settings().block_bytes;
+        Arc::new(OpenFile {
+            volume: Arc::clone(self),
+            key: FileKey::new(&self.settings.name, block_bytes, &file),
+            block_bytes,
+            pattern: Mutex::new(Pattern::new(block_bytes, self.settings.prefetch_bytes_max)),
+            last_block: AtomicU32::new(u32::MAX),
+            stale: AtomicBool::new(false),
+            settled,
+            file,
+        })
+    }
+}
+
+/// One version of one file, opened by one reader.
+pub struct OpenFile {
+    pub(super) volume: Arc<Volume>,
+    pub(super) file: FileVersion,
+    pub(super) key: FileKey,
+    pub(super) block_bytes: u32,
+    pub(super) settled: bool,
+    pub(super) pattern: Mutex<Pattern>,
+    /// The block that was read last: a reader that goes on in it is one access, not many.
+    pub(super) last_block: AtomicU32,
+    /// The source has another version by now, so what is not cached cannot be had any more.
+    pub(super) stale: AtomicBool,
+}
+
+impl OpenFile {
+    /// The volume that it belongs to.
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// Which version of which file it is.
+    pub fn version(&self) -> &FileVersion {
+        &self.file
+    }
+
+    /// The key of block `index`.
+    pub fn block(&self, index: u32) -> BlockKey {
+        BlockKey {
+            file: self.key,
+            index,
+        }
+    }
+
+    /// Whether the source was found to have another version.
+    pub fn is_stale(&self) -> bool {
+        self.stale.load(Ordering::Relaxed)
+    }
+
+    /// Where block `index` lies in the file.
+    pub(super) fn block_range(&self, index: u32) -> std::ops::Range<u64> {
+        let start = u64::from(index) * u64::from(self.block_bytes);
+        start..(start + u64::from(self.block_bytes)).min(self.file.bytes)
+    }
+}

@@ -1,0 +1,174 @@
+//! Reading: from memory at once, or by waiting for what is missing.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures_util::StreamExt;
+
+use super::files::OpenFile;
+use crate::flights::{FlightFile, Waiting};
+use crate::key::ChunkKey;
+use crate::machine::Urgency;
+use crate::pending::{Data, Parts, PendingRead};
+use crate::source::SourceError;
+
+impl OpenFile {
+    /// Reads up to `bytes` from `offset` on: fewer only at the file's end. Calls `done` with them,
+    /// on this thread if all are in memory.
+    ///
+    /// The error is [`SourceError::Changed`] where the file has another version at the source and
+    /// what was asked for is not cached.
+    pub fn read(
+        self: &Arc<Self>,
+        offset: u64,
+        bytes: usize,
+        done: impl FnOnce(Result<Data, SourceError>) + Send + 'static,
+    ) {
+        let end = offset.saturating_add(bytes as u64).min(self.file.bytes);
+        let counters = self.volume.counters();
+        counters.reads.add(1);
+        if offset >= end {
+            return done(Ok(Data::default()));
+        }
+        counters.read_bytes.add(end - offset);
+        if !self.settled {
+            return self.read_past_the_cache(offset..end, done);
+        }
+        let first = (offset / u64::from(self.block_bytes)) as u32;
+        let last = ((end - 1) / u64::from(self.block_bytes)) as u32;
+        let before = self.last_block.swap(last, Ordering::Relaxed);
+        let mut parts = Parts {
+            blocks: Vec::with_capacity((last - first + 1) as usize),
+            missing: 0,
+            done: None,
+        };
+        let mut hit_bytes = 0;
+        for index in first..=last {
+            let start = u64::from(index) * u64::from(self.block_bytes);
+            let within = offset.saturating_sub(start) as usize
+                ..(end - start).min(u64::from(self.block_bytes)) as usize;
+            let key = self.block(index);
+            let store = self.volume.node.store();
+            let block = match index == before {
+                true => store.peek(&key),
+                false => store.get(&key),
+            };
+            let block = block.map(|block| block.slice(within.clone()));
+            match &block {
+                Some(block) => hit_bytes += block.len() as u64,
+                None => parts.missing += 1,
+            }
+            parts.blocks.push((within, block));
+        }
+        counters.memory_bytes.add(hit_bytes);
+        if parts.missing == 0 {
+            let pieces = parts.blocks.into_iter().filter_map(|it| it.1).collect();
+            done(Ok(Data(pieces)));
+        } else {
+            counters.awaited_bytes.add(end - offset - hit_bytes);
+            parts.done = Some(Box::new(done));
+            self.wait(first, parts);
+        }
+        self.prefetch(offset, end - offset);
+    }
+
+    /// Waits for the parts that are missing, and sees to it that they come.
+    fn wait(self: &Arc<Self>, first: u32, parts: Parts) {
+        let missing: Vec<usize> = (0..parts.blocks.len())
+            .filter(|&part| parts.blocks[part].1.is_none())
+            .collect();
+        let read = PendingRead::new(parts);
+        let node = &self.volume.node;
+        let mut wanted: Vec<(ChunkKey, u64)> = Vec::new();
+        for part in missing {
+            let index = first + part as u32;
+            let read = Arc::clone(&read);
+            if node.wait_for(self.block(index), self.clone(), Waiting { read, part }) {
+                let (chunk, bit) = self.block(index).in_chunk();
+                match wanted.last_mut() {
+                    Some((last, mask)) if *last == chunk => *mask |= bit,
+                    _ => wanted.push((chunk, bit)),
+                }
+            }
+        }
+        for (chunk, mask) in wanted {
+            node.want(chunk, mask, Urgency::Demand);
+        }
+    }
+
+    /// Asks for what the reader will likely read next.
+    fn prefetch(self: &Arc<Self>, offset: u64, bytes: u64) {
+        let ranges = self.pattern.lock().on_read(offset, bytes, self.file.bytes);
+        for range in ranges {
+            self.prefetch_range(range);
+        }
+    }
+
+    /// Asks for the blocks of `range` that are neither here nor on their way.
+    fn prefetch_range(self: &Arc<Self>, range: Range<u64>) {
+        let block_bytes = u64::from(self.block_bytes);
+        let mut index = (range.start / block_bytes) as u32;
+        let end = range.end.div_ceil(block_bytes) as u32;
+        let node = &self.volume.node;
+        let file: Arc<dyn FlightFile> = Arc::clone(self) as _;
+        while index < end {
+            let (chunk, first) = self.block(index).in_chunk();
+            let mut mask = 0;
+            let mut bit = first;
+            while index < end && bit != 0 {
+                mask |= bit;
+                bit <<= 1;
+                index += 1;
+            }
+            let started = node.start_prefetch(&file, chunk, mask);
+            let counters = self.volume.counters();
+            counters
+                .prefetched_blocks
+                .add(u64::from(started.count_ones()));
+            if started != 0 {
+                node.want(chunk, started, Urgency::Prefetch);
+            }
+        }
+    }
+
+    /// Whether a reader that goes on as before will read some of these blocks.
+    pub(super) fn is_ahead(&self, blocks: &Range<u32>) -> bool {
+        let bytes = self.block_range(blocks.start).start..self.block_range(blocks.end - 1).end;
+        self.pattern.lock().is_ahead(&bytes)
+    }
+
+    /// Reads a version that may still change unseen: straight from the source, kept nowhere.
+    fn read_past_the_cache(
+        self: &Arc<Self>,
+        range: Range<u64>,
+        done: impl FnOnce(Result<Data, SourceError>) + Send + 'static,
+    ) {
+        let file = Arc::clone(self);
+        file.volume
+            .counters()
+            .awaited_bytes
+            .add(range.end - range.start);
+        self.volume.node.runtime().spawn(async move {
+            let read = async {
+                let mut stream = file.volume.source().read(&file.file, range).await?;
+                let mut pieces = Vec::new();
+                while let Some(piece) = stream.next().await {
+                    pieces.push(piece?);
+                }
+                Ok(Data(pieces))
+            };
+            let result = read.await;
+            file.note(&result);
+            done(result);
+        });
+    }
+
+    /// Remembers that the source has another version.
+    pub(super) fn note<T>(&self, result: &Result<T, SourceError>) {
+        if let Err(SourceError::Changed(_) | SourceError::NotFound(_)) = result {
+            self.stale.store(true, Ordering::Relaxed);
+            self.volume.counters().stale_reads.add(1);
+        }
+    }
+}

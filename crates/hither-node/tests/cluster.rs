@@ -1,0 +1,266 @@
+//! Several nodes of one process over loopback, with a source that counts.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use hither_net::membership::fixed;
+use hither_net::mesh::{Limits, MeshConfig};
+use hither_net::tls::Security;
+use hither_net::view::Member;
+use hither_node::node::{Node, NodeSettings};
+use hither_node::source::{
+    ByteStream, Entry, FileVersion, Kind, ListCursor, Listing, Source, SourceError, SourcePath,
+    Version,
+};
+use hither_node::volume::{OpenFile, Volume, VolumeSettings};
+use tokio::runtime::Runtime;
+
+const BLOCK_BYTES: u64 = 64 << 10;
+
+/// A file of any length, whose bytes follow from their place, and that counts what is read of it.
+#[derive(Default)]
+struct Counted {
+    blocks: Mutex<BTreeMap<u64, u32>>,
+    delay_ms: AtomicU64,
+}
+
+fn byte(offset: u64) -> u8 {
+    (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+#[async_trait]
+impl Source for Counted {
+    async fn stat(&self, _: &SourcePath) -> Result<Entry, SourceError> {
+        Ok(Entry {
+            kind: Kind::Directory,
+            bytes: 0,
+            modified: SystemTime::UNIX_EPOCH,
+            unix: None,
+        })
+    }
+
+    async fn list(&self, _: &SourcePath, _: Option<ListCursor>) -> Result<Listing, SourceError> {
+        Ok(Listing::default())
+    }
+
+    async fn read(&self, _: &FileVersion, range: Range<u64>) -> Result<ByteStream, SourceError> {
+        tokio::time::sleep(Duration::from_millis(self.delay_ms.load(Ordering::Relaxed))).await;
+        {
+            let mut blocks = self.blocks.lock().unwrap();
+            for block in range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES) {
+                *blocks.entry(block).or_default() += 1;
+            }
+        }
+        let end = range.end;
+        let pieces: Vec<Result<Bytes, SourceError>> = range
+            .step_by(10_000)
+            .map(|start| start..(start + 10_000).min(end))
+            .map(|piece| Ok(piece.map(byte).collect::<Vec<u8>>().into()))
+            .collect();
+        Ok(futures_util::stream::iter(pieces).boxed())
+    }
+}
+
+struct Machine {
+    node: Arc<Node>,
+    volume: Arc<Volume>,
+    /// Dropped to stop the machine at once, as a crash would.
+    runtime: Option<Runtime>,
+}
+
+fn cluster(count: usize, source: &Arc<Counted>) -> Vec<Machine> {
+    let listeners: Vec<TcpListener> = (0..count)
+        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+        .collect();
+    let addresses: Vec<_> = listeners
+        .iter()
+        .map(|it| it.local_addr().unwrap())
+        .collect();
+    drop(listeners);
+    let members: Vec<Member> = (0..count)
+        .map(|number| Member {
+            name: format!("n{number}"),
+            address: addresses[number].to_string(),
+        })
+        .collect();
+    let start = |number: usize| {
+        let runtime = Runtime::new().unwrap();
+        let settings = NodeSettings {
+            memory_bytes: 64 << 20,
+            block_bytes: BLOCK_BYTES as u32,
+            policy: "s3-fifo".parse().unwrap(),
+            prefetches_max: 8,
+        };
+        let node = Node::new(settings, runtime.handle().clone()).unwrap();
+        let config = MeshConfig {
+            me: members[number].name.clone(),
+            cluster: "test".to_owned(),
+            listen: addresses[number],
+            security: Security::Off,
+            limits: Limits::default(),
+        };
+        let membership = fixed::members(&config.me, members.clone()).unwrap();
+        runtime.block_on(node.join(config, membership)).unwrap();
+        let settings = VolumeSettings {
+            name: "volume".to_owned(),
+            prefetch_bytes_max: 0,
+        };
+        let volume = Volume::new(Arc::clone(&node), Arc::clone(source) as _, settings);
+        Machine {
+            node,
+            volume,
+            runtime: Some(runtime),
+        }
+    };
+    let machines: Vec<Machine> = (0..count).map(start).collect();
+    for machine in &machines {
+        let connected = || {
+            let stats = machine.node.mesh().unwrap().stats();
+            stats.len() == count - 1 && stats.iter().all(|peer| peer.connected)
+        };
+        while !connected() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    machines
+}
+
+fn open(machine: &Machine, name: &str, bytes: u64) -> Arc<OpenFile> {
+    let version = FileVersion {
+        path: SourcePath::new(name.as_bytes()).unwrap(),
+        version: Version::new(b"1"),
+        bytes,
+    };
+    machine.volume.open(version, true)
+}
+
+/// Starts to read, and sends whether every byte was right.
+fn start_read(file: &Arc<OpenFile>, range: Range<u64>, done: &mpsc::Sender<Result<(), String>>) {
+    let done = done.clone();
+    let bytes = (range.end - range.start) as usize;
+    file.read(range.start, bytes, move |result| {
+        let checked = result.map_err(|error| error.to_string()).and_then(|data| {
+            let read = data.pieces().iter().flat_map(|piece| piece.iter().copied());
+            match read.eq(range.clone().map(byte)) {
+                true => Ok(()),
+                false => Err(format!("wrong bytes in {range:?}")),
+            }
+        });
+        let _ = done.send(checked);
+    });
+}
+
+fn wait(done: &mpsc::Receiver<Result<(), String>>, count: usize) {
+    for number in 0..count {
+        let result = done.recv_timeout(Duration::from_secs(60));
+        result
+            .unwrap_or_else(|_| panic!("read {number} of {count} hangs"))
+            .unwrap();
+    }
+}
+
+#[test]
+fn each_block_leaves_the_source_once_for_all_readers_of_all_nodes() {
+    let source = Arc::new(Counted::default());
+    source.delay_ms.store(20, Ordering::Relaxed);
+    let machines = cluster(3, &source);
+    let blocks = 40;
+    let (sender, receiver) = mpsc::channel();
+    let mut reads = 0;
+    for reader in 0..30 {
+        let file = open(&machines[reader % 3], "file", blocks * BLOCK_BYTES);
+        for block in 0..blocks {
+            // Each reader starts somewhere else.
+            let block = (block + reader as u64 * 7) % blocks;
+            start_read(
+                &file,
+                block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES,
+                &sender,
+            );
+            reads += 1;
+        }
+    }
+    wait(&receiver, reads);
+    let counts = source.blocks.lock().unwrap();
+    assert_eq!(counts.len() as u64, blocks);
+    let more: Vec<_> = counts.iter().filter(|(_, count)| **count != 1).collect();
+    // On a machine that stalls for longer than a deadline, a block may be read twice, and counted.
+    let late: u64 = machines
+        .iter()
+        .map(|machine| machine.node.machine_counters())
+        .map(|counters| {
+            counters.answer_timeout_blocks
+                + counters.delivery_timeout_blocks
+                + counters.patience_blocks
+                + counters.refused_blocks
+        })
+        .sum();
+    assert!(
+        more.len() as u64 <= late,
+        "fetched more than once: {more:?}, {late} late"
+    );
+    let from_peers: u64 = machines
+        .iter()
+        .map(|it| it.volume.counters().counts().peer_blocks)
+        .sum();
+    assert!(
+        from_peers + late >= 2 * blocks,
+        "{from_peers} blocks came from other nodes"
+    );
+    for machine in &machines {
+        machine.node.store().check();
+        assert_eq!(machine.node.in_flight(), 0);
+    }
+}
+
+#[test]
+fn reads_go_on_when_a_node_dies() {
+    let source = Arc::new(Counted::default());
+    let mut machines = cluster(3, &source);
+    let blocks = 60;
+    let (sender, receiver) = mpsc::channel();
+    for (number, machine) in machines.iter().enumerate() {
+        let file = open(machine, "file", blocks * BLOCK_BYTES);
+        for block in (0..blocks).filter(|block| block % 3 == number as u64) {
+            start_read(
+                &file,
+                block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES,
+                &sender,
+            );
+        }
+    }
+    wait(&receiver, blocks as usize);
+    let dead = machines.pop().unwrap();
+    let files: Vec<_> = machines
+        .iter()
+        .map(|it| open(it, "file", blocks * BLOCK_BYTES))
+        .collect();
+    let ask = |part: Range<u64>| {
+        for file in &files {
+            for block in part.clone() {
+                start_read(
+                    file,
+                    block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES,
+                    &sender,
+                );
+            }
+        }
+    };
+    // Some before it dies, some while it does, some after.
+    ask(0..20);
+    let Machine { mut runtime, .. } = dead;
+    ask(20..40);
+    runtime.take().unwrap().shutdown_background();
+    ask(40..60);
+    wait(&receiver, 2 * blocks as usize);
+    for machine in &machines {
+        machine.node.store().check();
+    }
+}

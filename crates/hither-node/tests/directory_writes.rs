@@ -1,0 +1,204 @@
+//! Writes to a directory: whole versions, and nothing outside its root.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use hither_node::source::registry::open_writable;
+use hither_node::source::settings::SourceSettings;
+use hither_node::source::write::{Changes, Replace, WritableSource};
+use hither_node::source::{Kind, SourceError, SourcePath};
+
+use support::{contents, list_all, path, read, version};
+
+async fn writable(folder: &Path) -> Arc<dyn WritableSource> {
+    let url = format!("file://{}", folder.display());
+    let settings = SourceSettings::default();
+    open_writable(&url, &settings).await.unwrap()
+}
+
+fn is_in_the_way<T>(result: Result<T, SourceError>) -> bool {
+    matches!(result, Err(SourceError::InTheWay { .. }))
+}
+
+#[tokio::test]
+async fn a_version_takes_its_place_as_a_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().join("file");
+    fs::write(&at, "before").unwrap();
+    fs::set_permissions(&at, fs::Permissions::from_mode(0o640)).unwrap();
+    let source = writable(folder.path()).await;
+    let name = path("file");
+    let bytes = contents(3_000_000, 1);
+    let mut upload = source.create(&name, Replace::Any, 0o600).await.unwrap();
+    for chunk in bytes.chunks(1_000_001) {
+        upload.write(chunk.to_vec().into()).await.unwrap();
+        assert_eq!(fs::read(&at).unwrap(), b"before");
+        // The unfinished file is not shown.
+        let root = list_all(&*source, &SourcePath::default()).await;
+        assert_eq!(root.len(), 1);
+    }
+    let entry = upload.finish().await.unwrap();
+    assert_eq!(entry.bytes, 3_000_000);
+    assert_eq!(entry.unix.unwrap().mode & 0o777, 0o640, "it is kept");
+    let (file, _) = version(&*source, &name).await;
+    assert!(read(&*source, &file, 0..3_000_000).await.unwrap() == bytes);
+    // Given up, by word or by dropping it.
+    let mut upload = source.create(&name, Replace::Any, 0o600).await.unwrap();
+    upload.write("after"[..].into()).await.unwrap();
+    upload.abort().await.unwrap();
+    let mut upload = source.create(&name, Replace::Any, 0o600).await.unwrap();
+    upload.write("after"[..].into()).await.unwrap();
+    drop(upload);
+    assert!(fs::read(&at).unwrap() == bytes);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    // An empty file, which is new.
+    let name = path("empty");
+    let upload = source.create(&name, Replace::Nothing, 0o600).await.unwrap();
+    let entry = upload.finish().await.unwrap();
+    assert_eq!((entry.bytes, entry.unix.unwrap().mode & 0o777), (0, 0o600));
+}
+
+#[tokio::test]
+async fn nothing_is_replaced_that_was_not_meant() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().join("file");
+    let source = writable(folder.path()).await;
+    let name = path("file");
+    // Another writer was first.
+    let upload = source.create(&name, Replace::Nothing, 0o600).await.unwrap();
+    fs::write(&at, "theirs").unwrap();
+    assert!(is_in_the_way(upload.finish().await));
+    assert!(is_in_the_way(
+        source.create(&name, Replace::Nothing, 0o600).await
+    ));
+    let (file, _) = version(&*source, &name).await;
+    let replace = Replace::Version(file.version);
+    let upload = source.create(&name, replace.clone(), 0o600).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    fs::write(&at, "THEIRS").unwrap();
+    let changed = upload.finish().await;
+    assert!(matches!(changed, Err(SourceError::Changed(_))));
+    let changed = source.create(&name, replace, 0o600).await.err();
+    assert!(matches!(changed, Some(SourceError::Changed(_))));
+    assert_eq!(fs::read(&at).unwrap(), b"THEIRS");
+    fs::create_dir(folder.path().join("dir")).unwrap();
+    symlink("file", folder.path().join("link")).unwrap();
+    for no_file in ["dir", "link"] {
+        assert!(is_in_the_way(
+            source.create(&path(no_file), Replace::Any, 0o600).await
+        ));
+    }
+    let missing = source.create(&path("none/file"), Replace::Any, 0o600).await;
+    assert!(matches!(missing, Err(SourceError::NotFound(_))));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+}
+
+#[tokio::test]
+async fn names_are_removed_moved_and_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("a"), "a").unwrap();
+    fs::write(at("b"), "b").unwrap();
+    let source = writable(folder.path()).await;
+    source.make_dir(&path("dir"), 0o750).await.unwrap();
+    assert_eq!(fs::metadata(at("dir")).unwrap().mode() & 0o7027, 0);
+    assert!(is_in_the_way(source.make_dir(&path("dir"), 0o700).await));
+    assert!(is_in_the_way(
+        source.rename(&path("a"), &path("b"), false).await
+    ));
+    source.rename(&path("a"), &path("b"), true).await.unwrap();
+    assert_eq!(fs::read(at("b")).unwrap(), b"a");
+    source
+        .rename(&path("b"), &path("dir/b"), false)
+        .await
+        .unwrap();
+    assert!(is_in_the_way(
+        source.rename(&path("dir"), &path("dir/x"), true).await
+    ));
+    assert!(is_in_the_way(
+        source.rename(&path("dir"), &path("dir/x"), false).await
+    ));
+    assert!(is_in_the_way(source.remove_dir(&path("dir")).await));
+    assert!(is_in_the_way(source.remove_dir(&path("dir/b")).await));
+    assert!(is_in_the_way(source.remove(&path("dir")).await));
+    source.remove(&path("dir/b")).await.unwrap();
+    let gone = source.remove(&path("dir/b")).await;
+    assert!(matches!(gone, Err(SourceError::NotFound(_))));
+    source.remove_dir(&path("dir")).await.unwrap();
+    source.make_link(&path("link"), b"x/../\xff").await.unwrap();
+    let link = source.stat(&path("link")).await.unwrap();
+    assert_eq!(link.kind, Kind::Link(b"x/../\xff".to_vec()));
+    source.remove(&path("link")).await.unwrap();
+    assert!(is_in_the_way(
+        source.remove_dir(&SourcePath::default()).await
+    ));
+}
+
+#[tokio::test]
+async fn attributes_are_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    let secret = outside.path().join("secret");
+    fs::write(&secret, "").unwrap();
+    let before = fs::metadata(&secret).unwrap();
+    fs::write(folder.path().join("file"), "").unwrap();
+    symlink(&secret, folder.path().join("link")).unwrap();
+    let source = writable(folder.path()).await;
+    for modified in [
+        UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789),
+        UNIX_EPOCH - Duration::new(1_000_000, 250_000_000),
+        UNIX_EPOCH,
+    ] {
+        let changes = Changes {
+            mode: Some(0o4751),
+            modified: Some(modified),
+            ..Changes::default()
+        };
+        let entry = source.set_attributes(&path("file"), changes).await.unwrap();
+        assert_eq!(entry.modified, modified);
+        assert_eq!(entry.unix.unwrap().mode & 0o7777, 0o4751);
+        let through = source.set_attributes(&path("link"), changes).await;
+        assert!(through.is_err(), "links have no permission bits");
+        let times = Changes {
+            mode: None,
+            ..changes
+        };
+        let link = source.set_attributes(&path("link"), times).await.unwrap();
+        assert_eq!(link.modified, modified);
+    }
+    let after = fs::metadata(&secret).unwrap();
+    assert_eq!(after.mode(), before.mode());
+    assert_eq!(after.modified().unwrap(), before.modified().unwrap());
+}
+
+#[tokio::test]
+async fn writes_through_links_stay_inside() {
+    let outer = tempfile::tempdir().unwrap();
+    let root = outer.path().join("root");
+    fs::create_dir(&root).unwrap();
+    fs::create_dir(outer.path().join("outside")).unwrap();
+    fs::write(outer.path().join("outside/file"), "theirs").unwrap();
+    symlink("../outside", root.join("out")).unwrap();
+    fs::write(root.join("mine"), "mine").unwrap();
+    let source = writable(&root).await;
+    let file = path("out/file");
+    assert!(source.create(&file, Replace::Any, 0o600).await.is_err());
+    assert!(source.remove(&file).await.is_err());
+    assert!(source.rename(&path("mine"), &file, true).await.is_err());
+    assert!(source.rename(&file, &path("x"), true).await.is_err());
+    assert!(source.make_dir(&path("out/dir"), 0o700).await.is_err());
+    let mode = Changes {
+        mode: Some(0o777),
+        ..Changes::default()
+    };
+    assert!(source.set_attributes(&file, mode).await.is_err());
+    let outside = fs::read_dir(outer.path().join("outside")).unwrap();
+    assert_eq!(outside.count(), 1);
+    let theirs = fs::read(outer.path().join("outside/file")).unwrap();
+    assert_eq!(theirs, b"theirs");
+}

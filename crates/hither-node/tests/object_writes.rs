@@ -1,0 +1,186 @@
+//! Writes to a bucket that fails in every way: each byte is compared.
+
+#[path = "../../../testing/s3_emulator/mod.rs"]
+mod s3_emulator;
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hither_node::source::registry::open_writable;
+use hither_node::source::settings::SourceSettings;
+use hither_node::source::write::{Changes, Replace, WritableSource};
+use hither_node::source::{OpenError, SourceError, SourcePath};
+
+use s3_emulator::{Fault, Faults, S3Emulator};
+use support::{contents, path, version};
+
+fn settings(server: &S3Emulator) -> SourceSettings {
+    let options = [
+        ("endpoint", server.endpoint()),
+        ("skip_signature", "true".into()),
+    ];
+    SourceSettings {
+        backoff_min: Duration::from_millis(2),
+        backoff_max: Duration::from_millis(50),
+        options: options.map(|(key, value)| (key.into(), value)).into(),
+        ..SourceSettings::default()
+    }
+}
+
+async fn writable(server: &S3Emulator) -> Arc<dyn WritableSource> {
+    let settings = settings(server);
+    open_writable("s3://bucket", &settings).await.unwrap()
+}
+
+async fn write(
+    source: &dyn WritableSource,
+    at: &SourcePath,
+    replace: Replace,
+    bytes: &[u8],
+) -> Result<u64, SourceError> {
+    let mut upload = source.create(at, replace, 0o600).await?;
+    for chunk in bytes.chunks(1_500_001) {
+        upload.write(chunk.to_vec().into()).await?;
+    }
+    Ok(upload.finish().await?.bytes)
+}
+
+fn is_in_the_way<T>(result: Result<T, SourceError>) -> bool {
+    matches!(result, Err(SourceError::InTheWay { .. }))
+}
+
+#[tokio::test]
+async fn objects_of_all_sizes_are_written_under_faults() {
+    let server = S3Emulator::start();
+    let source = writable(&server).await;
+    let name = path("dir/object");
+    for (seed, length) in [0, 1, 7 << 20, 8 << 20, (33 << 20) + 5]
+        .into_iter()
+        .enumerate()
+    {
+        let bytes = contents(length, seed as u64);
+        server.set_faults(Faults {
+            error_share: 0.1,
+            error_status: 503,
+            reset_share: 0.1,
+            seed: seed as u64,
+            ..Faults::default()
+        });
+        let written = write(&*source, &name, Replace::Any, &bytes).await.unwrap();
+        assert_eq!(written, length as u64);
+        assert!(server.get("dir/object").unwrap() == bytes, "{length} bytes");
+        assert_eq!(server.open_uploads(), 0);
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_is_given_up_leaves_nothing() {
+    let server = S3Emulator::start();
+    let source = writable(&server).await;
+    let name = path("object");
+    let big = contents(20 << 20, 1);
+    let mut upload = source.create(&name, Replace::Any, 0).await.unwrap();
+    upload.write(big.clone().into()).await.unwrap();
+    assert_eq!(server.open_uploads(), 1);
+    upload.abort().await.unwrap();
+    assert_eq!(server.open_uploads(), 0);
+    let mut upload = source.create(&name, Replace::Any, 0).await.unwrap();
+    upload.write(big.into()).await.unwrap();
+    drop(upload);
+    let start = Instant::now();
+    while server.open_uploads() > 0 {
+        assert!(start.elapsed() < Duration::from_secs(10));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(server.get("object"), None);
+}
+
+#[tokio::test]
+async fn nothing_is_replaced_that_was_not_meant() {
+    let server = S3Emulator::start();
+    let source = writable(&server).await;
+    let name = path("object");
+    let small = contents(1000, 1);
+    let big = contents(9 << 20, 2);
+    for mine in [&small, &big] {
+        // Another writer comes in after the check.
+        server.remove("object");
+        let mut upload = source.create(&name, Replace::Nothing, 0).await.unwrap();
+        upload.write(mine.clone().into()).await.unwrap();
+        server.put("object", "theirs");
+        assert!(is_in_the_way(upload.finish().await));
+        assert!(is_in_the_way(
+            source.create(&name, Replace::Nothing, 0).await
+        ));
+        let (file, _) = version(&*source, &name).await;
+        let replace = Replace::Version(file.version);
+        let upload = source.create(&name, replace.clone(), 0).await;
+        let mut upload = upload.unwrap();
+        upload.write(mine.clone().into()).await.unwrap();
+        server.put("object", "others");
+        let changed = upload.finish().await;
+        assert!(
+            matches!(changed, Err(SourceError::Changed(_))),
+            "{changed:?}"
+        );
+        assert_eq!(server.get("object").unwrap(), b"others");
+        server.put("object", "theirs");
+        write(&*source, &name, replace, mine).await.unwrap();
+        assert!(server.get("object").unwrap() == *mine);
+    }
+    let start = Instant::now();
+    while server.open_uploads() > 0 {
+        assert!(start.elapsed() < Duration::from_secs(10));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn names_are_removed_and_moved_and_the_rest_is_refused() {
+    let server = S3Emulator::start();
+    let source = writable(&server).await;
+    server.put("a b+c", "bytes");
+    server.put("dir/file", "x");
+    server.put("b", "theirs");
+    let missing = |result| matches!(result, Err(SourceError::NotFound(_)));
+    let (a, b, dir) = (path("a b+c"), path("b"), path("dir"));
+    assert!(is_in_the_way(source.rename(&a, &b, false).await));
+    assert!(is_in_the_way(source.rename(&a, &dir, true).await));
+    assert!(is_in_the_way(source.create(&dir, Replace::Any, 0).await));
+    source.rename(&a, &b, true).await.unwrap();
+    assert_eq!(server.get("b").unwrap(), b"bytes");
+    assert_eq!(server.get("a b+c"), None);
+    assert!(missing(source.rename(&a, &b, true).await));
+    source.rename(&b, &a, false).await.unwrap();
+    server.fail_next([Fault::None, Fault::Reset, Fault::Status(500, None)]);
+    source.remove(&a).await.unwrap();
+    assert_eq!(server.get("a b+c"), None);
+    assert!(missing(source.remove(&a).await));
+    assert!(is_in_the_way(source.remove(&dir).await));
+    assert!(is_in_the_way(source.remove_dir(&dir).await));
+    assert!(missing(source.remove_dir(&a).await));
+    server.take_seen();
+    let unsupported = [
+        source.make_dir(&a, 0).await,
+        source.make_link(&a, b"x").await,
+        source
+            .set_attributes(&dir, Changes::default())
+            .await
+            .map(drop),
+        source
+            .create(&SourcePath::new(b"\xff").unwrap(), Replace::Any, 0)
+            .await
+            .map(drop),
+    ];
+    for refused in unsupported {
+        assert!(matches!(refused, Err(SourceError::Unsupported(_))));
+    }
+    assert_eq!(server.take_seen().len(), 0, "at once");
+    let renamed = source.rename(&dir, &path("other"), true).await;
+    assert!(matches!(renamed, Err(SourceError::Unsupported(_))));
+    let url = format!("{}/bucket", server.endpoint());
+    let settings = SourceSettings::default();
+    let web = open_writable(&url, &settings).await.err();
+    assert!(matches!(web, Some(OpenError::ReadOnly { .. })));
+}

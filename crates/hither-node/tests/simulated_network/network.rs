@@ -1,0 +1,137 @@
+//! The connections between nodes: packets arrive in order, or are lost with all that follow until
+//! the connection is made anew. With reordering, each packet has its own fate.
+
+use hither_node::machine::{Blocks, Input, MemberId, Message, wire};
+
+use crate::scenario::MS;
+use crate::world::{Event, World};
+
+/// What one node sends to another.
+#[derive(Clone, Debug)]
+pub(crate) enum Packet {
+    /// A message as bytes.
+    Message { epoch: u64, bytes: Vec<u8> },
+    /// Blocks with their contents.
+    Data {
+        blocks: Blocks,
+        contents: Vec<u64>,
+        keep: bool,
+    },
+}
+
+/// A connection between two nodes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Link {
+    /// Changes when the connection breaks.
+    pub(crate) connection: u64,
+    /// Packets from the lower to the higher node, and back, do not get through.
+    pub(crate) blocked: [bool; 2],
+    /// A packet was lost that way.
+    pub(crate) lost: bool,
+    /// When the last packet arrives, by direction.
+    pub(crate) last: [u64; 2],
+}
+
+impl World {
+    pub(crate) fn is_reordering(&self) -> bool {
+        self.scenario.faults.is_some_and(|faults| faults.reordering)
+    }
+
+    pub(crate) fn link(&mut self, one: usize, other: usize) -> &mut Link {
+        let pair = (one.min(other), one.max(other));
+        self.links.entry(pair).or_default()
+    }
+
+    pub(crate) fn number_of(&self, member: MemberId) -> usize {
+        let mut nodes = self.nodes.iter();
+        nodes.position(|node| node.member == member).unwrap()
+    }
+
+    /// Sends a packet, unless it is lost at once.
+    pub(crate) fn send(&mut self, from: usize, to: usize, packet: Packet) {
+        let mut latency = self.between(self.scenario.latency_ns);
+        let direction = usize::from(from > to);
+        let lossy = self.disturbed && self.is_reordering();
+        if lossy && self.percent(10) {
+            latency *= 20;
+        }
+        let times = match self.random.below(100) {
+            0..3 if lossy => 0,
+            3..6 if lossy => 2,
+            _ => 1,
+        };
+        let (now, reordering) = (self.now, self.is_reordering());
+        let link = self.link(from, to);
+        if link.blocked[direction] {
+            link.lost = true;
+            return;
+        }
+        let mut at = now + latency;
+        if !reordering {
+            at = at.max(link.last[direction]);
+            link.last[direction] = at;
+        }
+        let connection = link.connection;
+        for _ in 0..times {
+            let packet = packet.clone();
+            let event = Event::Packet {
+                from,
+                connection,
+                packet,
+            };
+            self.schedule(at - now, to, event);
+        }
+    }
+
+    /// A connection breaks: what is on its way is lost, and both ends see it.
+    pub(crate) fn break_link(&mut self, one: usize, other: usize) {
+        let link = self.link(one, other);
+        link.connection += 1;
+        link.lost = false;
+        link.last = [0; 2];
+        for (node, peer) in [(one, other), (other, one)] {
+            let peer = self.nodes[peer].member;
+            let down = self.random.below(5 * MS);
+            let up = down + 1 + self.random.below(50 * MS);
+            self.schedule(down, node, Event::Input(Input::PeerDown(peer)));
+            self.schedule(up, node, Event::Input(Input::PeerUp(peer)));
+        }
+    }
+
+    /// A packet has arrived.
+    pub(crate) fn arrive(&mut self, from: usize, to: usize, packet: Packet) {
+        let sender = self.nodes[from].member;
+        match packet {
+            Packet::Message { epoch, bytes } => {
+                let message: Message = wire::decode(&bytes).unwrap();
+                let input = Input::Message {
+                    from: sender,
+                    epoch,
+                    message,
+                };
+                self.step(to, input);
+            }
+            Packet::Data {
+                blocks,
+                contents,
+                keep,
+            } => {
+                let node = &mut self.nodes[to];
+                let mut dropped = Vec::new();
+                for (block, content) in blocks.chunk.blocks(blocks.mask).zip(contents) {
+                    node.buffers.insert(block, content);
+                    if keep {
+                        dropped.extend(node.store.insert(block, &mut self.random));
+                    }
+                }
+                let input = Input::Arrived {
+                    blocks,
+                    from: sender,
+                    kept: keep,
+                };
+                self.step(to, input);
+                self.drop_blocks(to, dropped);
+            }
+        }
+    }
+}

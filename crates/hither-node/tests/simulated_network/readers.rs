@@ -1,0 +1,107 @@
+//! What the readers and the prefetch of the simulated cluster ask for.
+
+use std::collections::BTreeSet;
+
+use hither_node::key::{BlockKey, ChunkKey, FileKey};
+use hither_node::machine::{Blocks, Input, Urgency};
+
+use crate::node::Read;
+use crate::scenario::MS;
+use crate::world::{Event, World};
+
+impl World {
+    /// A reader or the prefetch of a node wants something.
+    pub(crate) fn start_reading(&mut self, node: usize) {
+        let after = self.around(self.scenario.read_ns);
+        if self.now < self.scenario.disturbed_ns + 200 * MS {
+            self.schedule(after, node, Event::Read);
+        } else {
+            return;
+        }
+        let number = self.random.below(self.scenario.chunks);
+        let chunk = ChunkKey {
+            file: FileKey(u128::from(number % 3)),
+            number: number as u32 / 3,
+        };
+        let start = self.random.below(64);
+        let length = 1 + self.random.below(64 - start).min(self.random.below(64));
+        let mask = (u64::MAX >> (64 - length)) << start;
+        let blocks = Blocks::new(chunk, mask);
+        if self.percent(self.scenario.prefetch_percent) {
+            if self.percent(30) {
+                self.cancel_some(node);
+            } else {
+                self.want(node, blocks, Urgency::Prefetch);
+            }
+        } else if self.percent(10) {
+            for node in 0..self.nodes.len() {
+                self.read(node, blocks);
+            }
+        } else {
+            self.read(node, blocks);
+        }
+    }
+
+    /// The prefetch of a node gives up a chunk that it waits for.
+    fn cancel_some(&mut self, node: usize) {
+        let wanted = &self.nodes[node].wanted;
+        let chunks: BTreeSet<ChunkKey> = wanted.iter().map(|block| block.in_chunk().0).collect();
+        if !chunks.is_empty() {
+            let at = self.random.below(chunks.len() as u64) as usize;
+            let chunk = *chunks.iter().nth(at).unwrap();
+            let mask = self.random.bits() | self.random.bits();
+            self.cancel(node, Blocks::new(chunk, mask));
+        }
+    }
+
+    /// A reader reads.
+    pub(crate) fn read(&mut self, number: usize, blocks: Blocks) {
+        let node = &mut self.nodes[number];
+        if node.machine.is_none() {
+            return;
+        }
+        self.reads += 1;
+        let mask = blocks.mask & !node.store.present(blocks);
+        if mask == 0 {
+            self.answered += 1;
+            return;
+        }
+        node.reads.push(Read {
+            chunk: blocks.chunk,
+            mask,
+            started: self.now,
+            stopped_ns: node.stopped_ns,
+        });
+        self.want(number, blocks, Urgency::Demand);
+    }
+
+    fn want(&mut self, number: usize, blocks: Blocks, urgency: Urgency) {
+        let node = &mut self.nodes[number];
+        let blocks = blocks.with_mask(blocks.mask & !node.store.present(blocks));
+        if blocks.mask == 0 || node.machine.is_none() {
+            return;
+        }
+        for block in blocks.chunk.blocks(blocks.mask) {
+            if node.wanted.insert(block) && !node.fetching.contains(&block) {
+                *self.wants.entry(block).or_default() += 1;
+            }
+            node.cancelled.remove(&block);
+        }
+        self.step(number, Input::Want { blocks, urgency });
+    }
+
+    fn cancel(&mut self, number: usize, blocks: Blocks) {
+        let node = &mut self.nodes[number];
+        let awaited: BTreeSet<BlockKey> = node
+            .reads
+            .iter()
+            .flat_map(|read| read.chunk.blocks(read.mask))
+            .collect();
+        for block in blocks.chunk.blocks(blocks.mask) {
+            if !awaited.contains(&block) && node.wanted.remove(&block) {
+                node.cancelled.insert(block);
+            }
+        }
+        self.step(number, Input::Cancel(blocks));
+    }
+}

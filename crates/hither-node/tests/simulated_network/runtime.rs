@@ -1,0 +1,208 @@
+//! What the runtime around a machine does: it carries out what the machine asks for, and checks on
+//! the way that it makes sense.
+
+use hither_node::key::BlockKey;
+use hither_node::machine::{Blocks, Fault, FetchResult, Input, Message, Output, wire};
+
+use crate::network::Packet;
+use crate::node::content;
+use crate::scenario::MS;
+use crate::world::{Event, Sabotage, World};
+
+impl World {
+    /// Does what the machine of a node asks for.
+    pub(crate) fn perform(&mut self, number: usize, output: Output) {
+        match output {
+            Output::Send { to, epoch, message } => {
+                let to = self.number_of(to);
+                assert_ne!(to, number, "a message to oneself");
+                let message = match message {
+                    Message::Pending { blocks, .. }
+                        if self.sabotage == Some(Sabotage::NobodyWaits) =>
+                    {
+                        Message::Grant(blocks)
+                    }
+                    Message::NotFetched { .. } | Message::Report { .. }
+                        if self.sabotage == Some(Sabotage::SilentReports) =>
+                    {
+                        return;
+                    }
+                    message => message,
+                };
+                let mut bytes = Vec::new();
+                wire::encode(&message, &mut bytes);
+                self.send(number, to, Packet::Message { epoch, bytes });
+            }
+            Output::Fetch { blocks, .. } => self.start_fetch(number, blocks),
+            Output::Hurry(blocks) => {
+                let node = &self.nodes[number];
+                let mut blocks = blocks.chunk.blocks(blocks.mask);
+                assert!(blocks.all(|block| node.fetching.contains(&block)));
+            }
+            Output::Provide {
+                home,
+                request,
+                blocks,
+                keep,
+            } => {
+                let store = &self.nodes[number].store;
+                let held = blocks.with_mask(store.present(blocks));
+                if held.mask != 0 {
+                    let contents = held.chunk.blocks(held.mask);
+                    let mut contents: Vec<u64> =
+                        contents.map(|block| store.get(block).unwrap()).collect();
+                    if self.sabotage == Some(Sabotage::WrongBlocks) {
+                        contents[0] ^= 1;
+                    }
+                    let packet = Packet::Data {
+                        blocks: held,
+                        contents,
+                        keep,
+                    };
+                    let to = self.number_of(request.member);
+                    assert_ne!(to, number, "data to oneself");
+                    self.send(number, to, packet);
+                }
+                let blocks = blocks.with_mask(blocks.mask & !held.mask);
+                if blocks.mask != 0 {
+                    let input = Input::Missing {
+                        home,
+                        request,
+                        blocks,
+                    };
+                    self.schedule(0, number, Event::Input(input));
+                }
+            }
+            Output::Ready(blocks) => self.on_ready(number, blocks),
+            Output::Fail { blocks, .. } => self.on_fail(number, blocks),
+            Output::Shed(blocks) => {
+                let node = &mut self.nodes[number];
+                for read in &node.reads {
+                    let shed = read.chunk == blocks.chunk && read.mask & blocks.mask != 0;
+                    assert!(!shed, "a block was shed that a reader waits for");
+                }
+                for block in blocks.chunk.blocks(blocks.mask) {
+                    assert!(node.wanted.remove(&block) || node.cancelled.remove(&block));
+                }
+            }
+        }
+    }
+
+    /// The runtime reads from the source, in parts that end at different times.
+    fn start_fetch(&mut self, number: usize, blocks: Blocks) {
+        for block in blocks.chunk.blocks(blocks.mask) {
+            let first = self.nodes[number].fetching.insert(block);
+            assert!(first, "{block:?} is read twice at once by one node");
+            *self.fetch_starts.entry(block).or_default() += 1;
+        }
+        let mut rest = blocks.mask;
+        while rest != 0 {
+            let part = match self.random.below(3) {
+                0 => rest & self.random.bits(),
+                _ => rest,
+            };
+            rest &= !part;
+            if part == 0 {
+                continue;
+            }
+            let errors = match self.scenario.faults {
+                Some(faults) if self.disturbed => faults.errors_percent,
+                _ => 0,
+            };
+            let fails = self.percent(errors);
+            let after = self.between(self.scenario.source_ns);
+            let blocks = blocks.with_mask(part);
+            self.schedule(after, number, Event::Fetched { blocks, fails });
+        }
+    }
+
+    fn on_ready(&mut self, number: usize, blocks: Blocks) {
+        assert_ne!(blocks.mask, 0);
+        let node = &mut self.nodes[number];
+        for block in blocks.chunk.blocks(blocks.mask) {
+            let found = node.buffers.remove(&block).or(node.store.get(block));
+            assert_eq!(found, Some(content(block)), "{block:?} has other bytes");
+            let owed = node.wanted.remove(&block) | node.cancelled.remove(&block);
+            assert!(owed, "{block:?} is answered twice");
+        }
+        self.answer(number, blocks);
+    }
+
+    fn on_fail(&mut self, number: usize, blocks: Blocks) {
+        assert_ne!(blocks.mask, 0);
+        let node = &mut self.nodes[number];
+        for block in blocks.chunk.blocks(blocks.mask) {
+            let owed = node.wanted.remove(&block) | node.cancelled.remove(&block);
+            assert!(owed, "{block:?} is answered twice");
+            let failed = node.failures.get(&block).copied();
+            for read in &node.reads {
+                if read.chunk == blocks.chunk && read.mask & block.in_chunk().1 != 0 {
+                    let since = failed.is_some_and(|failed| failed >= read.started);
+                    assert!(since, "{block:?} fails although the source did not");
+                }
+            }
+        }
+        self.answer(number, blocks);
+    }
+
+    /// Readers go on once they have all their blocks.
+    fn answer(&mut self, number: usize, blocks: Blocks) {
+        let wait_max = self.scenario.wait_max_ns();
+        let node = &mut self.nodes[number];
+        for read in &mut node.reads {
+            if read.chunk == blocks.chunk {
+                read.mask &= !blocks.mask;
+            }
+            if read.mask == 0 {
+                let stopped = node.stopped_ns - read.stopped_ns;
+                let waited = self.now - read.started - stopped.min(self.now - read.started);
+                assert!(waited <= wait_max, "a reader waited for {} ms", waited / MS);
+                self.wait_longest = self.wait_longest.max(waited);
+                self.answered += 1;
+            }
+        }
+        node.reads.retain(|read| read.mask != 0);
+    }
+
+    /// Blocks came from the source, or did not.
+    pub(crate) fn end_fetch(&mut self, number: usize, blocks: Blocks, fails: bool) {
+        let fails = fails || self.now < self.outage_until;
+        let not_kept = self
+            .scenario
+            .faults
+            .map_or(0, |faults| faults.not_kept_percent);
+        let kept = !self.percent(not_kept);
+        let mut dropped = Vec::new();
+        let node = &mut self.nodes[number];
+        for block in blocks.chunk.blocks(blocks.mask) {
+            assert!(node.fetching.remove(&block));
+            if fails {
+                node.failures.insert(block, self.now);
+                continue;
+            }
+            *self.fetched.entry(block).or_default() += 1;
+            node.buffers.insert(block, content(block));
+            if kept {
+                dropped.extend(node.store.insert(block, &mut self.random));
+            } else {
+                *self.evicted.entry(block).or_default() += 1;
+            }
+        }
+        let result = match (fails, kept) {
+            (true, _) => FetchResult::Failed(Fault::Failed),
+            (false, true) => FetchResult::Kept,
+            (false, false) => FetchResult::NotKept,
+        };
+        self.step(number, Input::FetchEnded { blocks, result });
+        self.drop_blocks(number, dropped);
+    }
+
+    /// The store of a node had no room for these.
+    pub(crate) fn drop_blocks(&mut self, number: usize, dropped: Vec<BlockKey>) {
+        for block in dropped {
+            *self.evicted.entry(block).or_default() += 1;
+            let (chunk, mask) = block.in_chunk();
+            self.step(number, Input::Dropped(Blocks::new(chunk, mask)));
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! The simulated cluster: nodes, the connections between them, a source, and readers. All that
+//! happens is an event of one queue, so that a seed gives the same run each time.
+
+use std::collections::BTreeMap;
+
+use hither_core::Random;
+use hither_node::key::BlockKey;
+use hither_node::machine::{Blocks, Input, Time, View};
+
+use crate::network::{Link, Packet};
+use crate::node::Node;
+use crate::scenario::{MS, Scenario};
+
+/// What happens.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// A packet arrives, if its connection still stands.
+    Packet {
+        from: usize,
+        connection: u64,
+        packet: Packet,
+    },
+    /// The runtime has something for the machine.
+    Input(Input),
+    /// A read of the source ends.
+    Fetched { blocks: Blocks, fails: bool },
+    /// The deadline of the machine, unless a later step replaced it.
+    Timer { number: u64 },
+    /// A reader wants something.
+    Read,
+    /// Something goes wrong.
+    Fault,
+    /// It is put right.
+    Repair(Repair),
+}
+
+/// How a fault ends.
+#[derive(Clone, Debug)]
+pub(crate) enum Repair {
+    /// A node goes on.
+    Resume,
+    /// A node starts again.
+    Restart,
+    /// A node without a lease is removed from the membership.
+    Expel,
+    /// A node gets its lease back.
+    Rejoin,
+    /// Packets from one node to another get through again.
+    Unblock { from: usize },
+}
+
+/// What a run may break on purpose, to see that the checks find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sabotage {
+    /// Homes never let anybody wait: each requester is granted to read from the source.
+    NobodyWaits,
+    /// Deadlines pass unnoticed.
+    NoTimers,
+    /// Holders answer with the blocks of another index.
+    WrongBlocks,
+    /// Fetchers do not say that they failed, and the grant does not run out.
+    SilentReports,
+}
+
+/// See the module.
+pub(crate) struct World {
+    pub(crate) scenario: Scenario,
+    pub(crate) random: Random,
+    pub(crate) now: u64,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) links: BTreeMap<(usize, usize), Link>,
+    pub(crate) view: View,
+    pub(crate) outage_until: u64,
+    /// Whether faults happen now.
+    pub(crate) disturbed: bool,
+    /// Reads of each block that gave it.
+    pub(crate) fetched: BTreeMap<BlockKey, u64>,
+    /// Reads of each block that were started.
+    pub(crate) fetch_starts: BTreeMap<BlockKey, u64>,
+    /// How often each block was wanted that was not in flight at its node.
+    pub(crate) wants: BTreeMap<BlockKey, u64>,
+    /// How often each block left a store.
+    pub(crate) evicted: BTreeMap<BlockKey, u64>,
+    pub(crate) answered: u64,
+    pub(crate) reads: u64,
+    pub(crate) wait_longest: u64,
+    pub(crate) sabotage: Option<Sabotage>,
+    pub(crate) log: bool,
+    events: BTreeMap<(u64, u64), (usize, u32, Event)>,
+    sequence: u64,
+    /// Events of nodes that are stopped.
+    held_back: BTreeMap<usize, Vec<(u32, Event)>>,
+}
+
+/// The machine walks its invariants after each so many steps.
+const CHECK_EVERY: u64 = 8;
+
+/// The generation of events that outlive a crash.
+const ANY: u32 = u32::MAX;
+
+impl World {
+    pub(crate) fn new(seed: u64, sabotage: Option<Sabotage>, log: bool) -> World {
+        let mut random = Random::new(seed);
+        let scenario = Scenario::new(&mut random);
+        let nodes = (0..scenario.nodes).map(|number| Node::new(number, scenario.store_blocks));
+        let nodes: Vec<Node> = nodes.collect();
+        let members = nodes.iter().map(|node| node.member).collect();
+        let mut world = World {
+            view: View::new(1, members),
+            random,
+            now: 0,
+            nodes,
+            links: BTreeMap::new(),
+            outage_until: 0,
+            disturbed: scenario.faults.is_some(),
+            scenario,
+            fetched: BTreeMap::new(),
+            fetch_starts: BTreeMap::new(),
+            wants: BTreeMap::new(),
+            evicted: BTreeMap::new(),
+            answered: 0,
+            reads: 0,
+            wait_longest: 0,
+            sabotage,
+            log,
+            events: BTreeMap::new(),
+            sequence: 0,
+            held_back: BTreeMap::new(),
+        };
+        world.log(|world| format!("{:#?}", world.scenario));
+        for node in 0..world.nodes.len() {
+            world.nodes[node].start(&world.scenario);
+            let view = world.view.clone();
+            world.step(node, Input::ViewChanged(view));
+            world.schedule(0, node, Event::Read);
+        }
+        if world.disturbed {
+            world.schedule(0, 0, Event::Fault);
+        }
+        world
+    }
+
+    pub(crate) fn log(&self, line: impl Fn(&World) -> String) {
+        if self.log {
+            println!("{:>10.3} {}", self.now as f64 / 1e6, line(self));
+        }
+    }
+
+    pub(crate) fn between(&mut self, (low, high): (u64, u64)) -> u64 {
+        low + self.random.below(high - low + 1)
+    }
+
+    /// About `mean`.
+    pub(crate) fn around(&mut self, mean: u64) -> u64 {
+        self.between((mean / 4, mean * 7 / 4))
+    }
+
+    pub(crate) fn percent(&mut self, percent: u64) -> bool {
+        self.random.below(100) < percent
+    }
+
+    /// Lets an event happen to a node, unless it crashes before.
+    pub(crate) fn schedule(&mut self, after_ns: u64, node: usize, event: Event) {
+        let generation = match event {
+            Event::Read | Event::Fault | Event::Repair(_) => ANY,
+            _ => self.nodes[node].generation,
+        };
+        self.sequence += 1;
+        let at = (self.now + after_ns, self.sequence);
+        self.events.insert(at, (node, generation, event));
+    }
+
+    /// Lets happen what happens until `end`.
+    pub(crate) fn run_until(&mut self, end: u64) {
+        while let Some(entry) = self.events.first_entry() {
+            if entry.key().0 > end {
+                break;
+            }
+            let ((time, _), (node, generation, event)) = entry.remove_entry();
+            self.now = time;
+            self.happen(node, generation, event);
+        }
+        self.now = end;
+    }
+
+    fn happen(&mut self, node: usize, generation: u32, event: Event) {
+        if generation != ANY && generation != self.nodes[node].generation {
+            return;
+        }
+        let is_repair = matches!(event, Event::Fault | Event::Repair(_));
+        if self.nodes[node].stopped && !is_repair {
+            let held_back = self.held_back.entry(node).or_default();
+            held_back.push((generation, event));
+            return;
+        }
+        match event {
+            Event::Packet {
+                from,
+                connection,
+                packet,
+            } => {
+                if connection == self.link(from, node).connection || self.is_reordering() {
+                    self.arrive(from, node, packet);
+                }
+            }
+            Event::Input(input) => self.step(node, input),
+            Event::Fetched { blocks, fails } => self.end_fetch(node, blocks, fails),
+            Event::Timer { number } => {
+                if number == self.nodes[node].timer && self.sabotage != Some(Sabotage::NoTimers) {
+                    self.step(node, Input::Timer);
+                }
+            }
+            Event::Read => self.start_reading(node),
+            Event::Fault => self.start_fault(),
+            Event::Repair(repair) => self.repair(node, repair),
+        }
+    }
+
+    /// A stopped node takes in what came meanwhile.
+    pub(crate) fn resume(&mut self, node: usize) {
+        let state = &mut self.nodes[node];
+        if !std::mem::take(&mut state.stopped) {
+            return;
+        }
+        state.stopped_ns += self.now - state.stopped_at;
+        // Its timer may come before or after what lies in its queues.
+        if self.random.below(2) == 0 {
+            self.step(node, Input::Timer);
+        }
+        for (generation, event) in self.held_back.remove(&node).unwrap_or_default() {
+            self.happen(node, generation, event);
+        }
+        self.step(node, Input::Timer);
+    }
+
+    /// The machine of a node takes an input, and what it asks for is done.
+    pub(crate) fn step(&mut self, number: usize, input: Input) {
+        self.log(|world| format!("{number} <- {input:?} ({})", world.nodes[number].generation));
+        let node = &mut self.nodes[number];
+        let Some(machine) = &mut node.machine else {
+            return;
+        };
+        let now = Time(self.now + node.clock_ahead);
+        let mut out = Vec::new();
+        machine.step(now, input, &mut out);
+        if node.timer.is_multiple_of(CHECK_EVERY) {
+            machine.check();
+        }
+        node.timer += 1;
+        let timer = node.timer;
+        let deadline = machine.next_deadline();
+        if let Some(deadline) = deadline {
+            let after = deadline.0.saturating_sub(now.0);
+            // Timers are late.
+            let late = self.random.below(MS);
+            self.schedule(after + late, number, Event::Timer { number: timer });
+        }
+        for output in out {
+            self.log(|_| format!("{number} -> {output:?}"));
+            self.perform(number, output);
+        }
+    }
+}
