@@ -10,6 +10,7 @@ mod advise;
 mod export;
 mod r#gen;
 mod import;
+mod mount;
 pub(crate) mod options;
 mod policies;
 mod record;
@@ -22,6 +23,7 @@ mod subcommand;
 mod sweep;
 mod top;
 mod topo;
+mod unmount;
 
 use subcommand::Subcommand;
 
@@ -47,6 +49,7 @@ pub(crate) const COMMANDS: &[CommandEntry] = &[
     entry::<export::Export>(),
     entry::<r#gen::Gen>(),
     entry::<import::Import>(),
+    entry::<mount::Mount>(),
     entry::<policies::Policies>(),
     entry::<record::Record>(),
     entry::<recover::Recover>(),
@@ -57,6 +60,7 @@ pub(crate) const COMMANDS: &[CommandEntry] = &[
     entry::<sweep::SweepCommand>(),
     entry::<top::Top>(),
     entry::<topo::Topo>(),
+    entry::<unmount::Unmount>(),
 ];
 
 /// Adds every command to the parser.

@@ -27,6 +27,7 @@ fn no_command() {
       gen       Generate a trace of patterns (zipf, scans, loops) or of threaded programs, alone or
                 mixed
       import    Convert a trace in another format to a trace folder
+      mount     Show a bucket or a directory of slow shared storage as a fast one
       policies  List the replacement and placement policies, their parameters and their sources
       record    Record the file accesses of an unmodified program and of all processes that it
                 starts
@@ -42,6 +43,7 @@ fn no_command() {
       top       Watch programs that run under `hither run`: page cache, nodes, regions, local share,
                 moves
       topo      Show and draw a topology: this machine, a mesh, a machine of the papers
+      unmount   End a mount of `hither mount`
       help      Print this message or the help of the given subcommand(s)
 
     Options:

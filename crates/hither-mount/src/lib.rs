@@ -1,0 +1,13 @@
+//! The shared cache as a file system.
+//!
+//! [`Mounted`] is a volume that programs see under a directory. All of FUSE is in this crate.
+#![forbid(unsafe_code)]
+
+mod attributes;
+mod filesystem;
+mod inodes;
+mod listing;
+mod session;
+
+pub use attributes::Consistency;
+pub use session::{MountError, MountSettings, Mounted, unmount};

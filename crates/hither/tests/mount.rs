@@ -1,0 +1,253 @@
+//! `hither mount` as a user runs it: over a bucket and a directory, in the foreground and the
+//! background, ended in every way, and what it says to bad usage.
+
+#[path = "../../../testing/s3_emulator/mod.rs"]
+mod s3_emulator;
+#[path = "../../../testing/skip.rs"]
+mod skip;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use s3_emulator::S3Emulator;
+use tempfile::TempDir;
+
+fn hither(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hither"));
+    command
+        .args(arguments)
+        .env_remove("AWS_ACCESS_KEY_ID")
+        .env_remove("AWS_PROFILE");
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Waits for what must come; only a failing test waits for long.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "{what} never comes"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A mount in the foreground that serves. Dropped, it is killed and removed.
+struct Mounted {
+    process: Child,
+    directory: TempDir,
+}
+
+impl Mounted {
+    /// `None` where this user cannot mount.
+    fn new(arguments: &[&str]) -> Option<Mounted> {
+        let directory = tempfile::tempdir().unwrap();
+        let mut process = hither(&["mount"])
+            .args(arguments)
+            .arg(directory.path())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let stderr = process.stderr.as_mut().unwrap();
+        BufReader::new(stderr).read_line(&mut line).unwrap();
+        if !line.contains("Ctrl-C ends it") {
+            let _ = process.wait();
+            if rustix::process::getuid().is_root() {
+                panic!("not mounted: {line}");
+            }
+            skip::skip_on_this_machine(line);
+            return None;
+        }
+        Some(Mounted { process, directory })
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn signal(&self, signal: &str) {
+        let process = self.process.id().to_string();
+        let status = Command::new("kill")
+            .args([signal, &process])
+            .status()
+            .unwrap();
+        assert!(status.success());
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = hither(&["unmount"]).arg(self.path()).output();
+    }
+}
+
+fn is_mounted(directory: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    mounts.contains(directory.to_str().unwrap())
+}
+
+fn noise(seed: usize, bytes: usize) -> Vec<u8> {
+    (0..bytes)
+        .map(|at| (at.wrapping_mul(seed * 2 + 1) >> 7) as u8)
+        .collect()
+}
+
+fn bucket() -> (S3Emulator, Vec<String>) {
+    let server = S3Emulator::start();
+    server.put("data/a/first", noise(1, 3_000_000));
+    server.put("data/a/b/second", noise(2, 100));
+    server.put("data/empty", Vec::new());
+    let options = [
+        format!("endpoint={}", server.endpoint()),
+        "region=anywhere".to_owned(),
+        "skip_signature=true".to_owned(),
+    ];
+    let options = options
+        .into_iter()
+        .flat_map(|option| ["-o".to_owned(), option]);
+    (server, options.collect())
+}
+
+#[test]
+fn a_bucket_is_a_directory_until_it_is_ended() {
+    for signal in ["-INT", "-TERM"] {
+        let (server, options) = bucket();
+        let mut arguments: Vec<&str> = options.iter().map(String::as_str).collect();
+        arguments.extend(["--consistency", "immutable", "s3://bucket/data"]);
+        let Some(mut mounted) = Mounted::new(&arguments) else {
+            return;
+        };
+        let at = |path: &str| mounted.path().join(path);
+        assert!(fs::read(at("a/first")).unwrap() == noise(1, 3_000_000));
+        assert_eq!(fs::read(at("a/b/second")).unwrap(), noise(2, 100));
+        assert_eq!(fs::read(at("empty")).unwrap(), b"");
+        assert!(!at("a/none").exists());
+        let names = fs::read_dir(at("a")).unwrap();
+        let mut names: Vec<_> = names.map(|name| name.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["b", "first"]);
+        // Nothing is fetched twice.
+        let seen = server.take_seen();
+        let ranges = seen
+            .iter()
+            .filter(|it| it.method == "GET" && it.key == "data/a/first");
+        let mut ranges: Vec<_> = ranges.map(|it| it.range.clone().unwrap()).collect();
+        let count = ranges.len();
+        ranges.sort();
+        ranges.dedup();
+        assert_eq!(ranges.len(), count, "{ranges:?}");
+        mounted.signal(signal);
+        wait_until("the end", || mounted.process.try_wait().unwrap().is_some());
+        assert!(mounted.process.wait().unwrap().success());
+        assert!(!is_mounted(mounted.path()));
+    }
+}
+
+#[test]
+fn unmount_ends_a_mount_in_the_background() {
+    let source = tempfile::tempdir().unwrap();
+    fs::write(source.path().join("file"), noise(3, 500_000)).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let output = hither(&["mount", "--background", "--memory", "64MiB"])
+        .args([source.path(), directory.path()])
+        .output()
+        .unwrap();
+    if !output.status.success() && !rustix::process::getuid().is_root() {
+        return skip::skip_on_this_machine(text(&output.stderr));
+    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(fs::read(directory.path().join("file")).unwrap() == noise(3, 500_000));
+    let output = hither(&["unmount"]).arg(directory.path()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(!is_mounted(directory.path()));
+}
+
+#[test]
+fn what_a_killed_mount_left_is_replaced_and_can_be_removed() {
+    let source = tempfile::tempdir().unwrap();
+    fs::write(source.path().join("file"), "contents").unwrap();
+    let url = source.path().to_str().unwrap();
+    let Some(mut mounted) = Mounted::new(&[url]) else {
+        return;
+    };
+    mounted.signal("-KILL");
+    mounted.process.wait().unwrap();
+    let error = fs::read(mounted.path().join("file")).unwrap_err();
+    assert_eq!(
+        error.raw_os_error(),
+        Some(rustix::io::Errno::NOTCONN.raw_os_error())
+    );
+    // Replaced by the next mount.
+    let directory = mounted.path().to_str().unwrap();
+    let output = hither(&["mount", "--background", url, directory])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(fs::read(mounted.path().join("file")).unwrap(), b"contents");
+    // A living one is not.
+    let output = hither(&["mount", url, directory]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("already"),
+        "{}",
+        text(&output.stderr)
+    );
+    let output = hither(&["unmount", directory]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let output = hither(&["unmount", directory]).output().unwrap();
+    assert!(
+        text(&output.stderr).contains("no mount of hither"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn bad_usage_is_one_clear_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().to_str().unwrap();
+    let check = |arguments: &[&str], code: i32, words: &[&str]| {
+        let Output { status, stderr, .. } = hither(&["mount"]).args(arguments).output().unwrap();
+        let stderr = text(&stderr);
+        assert_eq!(status.code(), Some(code), "{arguments:?}: {stderr}");
+        for word in words {
+            assert!(
+                stderr.contains(word),
+                "{arguments:?}: {word} is not in {stderr}"
+            );
+        }
+    };
+    check(&["ftp://host/path", place], 1, &["ftp", "s3"]);
+    check(&["/no/such/directory", place], 1, &["/no/such/directory"]);
+    check(&["relative", place], 1, &["relative"]);
+    check(&[place, "/no/such/place"], 1, &["/no/such/place"]);
+    check(&["--memory", "1MiB", place, place], 1, &["too small"]);
+    check(&["--memory", "10%", place, place], 2, &["bytes"]);
+    check(&["--block", "100000", place, place], 2, &["power of two"]);
+    check(
+        &["--policy", "pcc", place, place],
+        1,
+        &["pcc", "call sites"],
+    );
+    check(
+        &["--consistency", "loose", place, place],
+        2,
+        &["strict", "ttl="],
+    );
+    check(&["-o", "region", "s3://bucket", place], 2, &["KEY=VALUE"]);
+    let (_server, options) = bucket();
+    let mut arguments: Vec<&str> = options.iter().map(String::as_str).collect();
+    arguments.extend(["s3://nowhere", place]);
+    check(&arguments, 1, &["nowhere"]);
+}
