@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cluster;
+pub mod config;
 mod driver;
 mod ear;
 mod flights;

@@ -8,10 +8,12 @@ mod skip;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use hither_net::tls::Authority;
 use s3_emulator::S3Emulator;
 use tempfile::TempDir;
 
@@ -250,4 +252,67 @@ fn bad_usage_is_one_clear_line() {
     let mut arguments: Vec<&str> = options.iter().map(String::as_str).collect();
     arguments.extend(["s3://nowhere", place]);
     check(&arguments, 1, &["nowhere"]);
+}
+
+#[test]
+fn mounts_of_a_cluster_read_each_block_from_the_source_once() {
+    let (server, options) = bucket();
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::create(folder.path(), "test").unwrap();
+    let ports = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let ports = ports.map(|port| port.local_addr().unwrap().port());
+    let config = |name: &str, port: u16| {
+        authority
+            .issue(name, folder.path(), Authority::NODE_VALIDITY)
+            .unwrap();
+        let path = folder.path().join(format!("{name}.toml"));
+        let text = format!(
+            "name = \"{name}\"\ncluster = \"test\"\nlisten = \"127.0.0.1:{port}\"\n\
+             tls = {{ authority = \"ca.pem\", certificate = \"{name}.pem\", \
+             key = \"{name}.key\" }}\n\
+             [members]\na = \"127.0.0.1:{}\"\nb = \"127.0.0.1:{}\"\n",
+            ports[0], ports[1],
+        );
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let configs = [config("a", ports[0]), config("b", ports[1])];
+    let mounts: Vec<Mounted> = configs
+        .iter()
+        .map_while(|config| {
+            let mut arguments: Vec<&str> = options.iter().map(String::as_str).collect();
+            arguments.extend(["--cluster", config, "--consistency", "immutable"]);
+            arguments.push("s3://bucket/data");
+            Mounted::new(&arguments)
+        })
+        .collect();
+    if mounts.len() < 2 {
+        return;
+    }
+    let fetched = |server: &S3Emulator| {
+        let seen = server.take_seen();
+        seen.iter()
+            .filter(|it| it.method == "GET" && !it.key.is_empty())
+            .count()
+    };
+    // Until the two are connected, each reads for itself.
+    let mut tries = 0;
+    wait_until("the connection", || {
+        tries += 1;
+        let name = format!("try{tries}");
+        server.put(&format!("data/{name}"), noise(tries, 100_000));
+        for mounted in &mounts {
+            assert!(fs::read(mounted.path().join(&name)).unwrap() == noise(tries, 100_000));
+        }
+        fetched(&server) == 1
+    });
+    let path = |mounted: &Mounted| mounted.path().join("a/first");
+    assert!(fs::read(path(&mounts[0])).unwrap() == noise(1, 3_000_000));
+    fetched(&server);
+    assert!(fs::read(path(&mounts[1])).unwrap() == noise(1, 3_000_000));
+    assert_eq!(
+        fetched(&server),
+        0,
+        "a block that the other one has was read from the source"
+    );
 }

@@ -12,6 +12,7 @@ use clap::Args;
 use hither_analysis::format::bytes as readable;
 use hither_core::Spec;
 use hither_mount::{Consistency, MountSettings, Mounted};
+use hither_node::config::{ClusterConfig, Joined};
 use hither_node::node::{Node, NodeSettings};
 use hither_node::source::registry;
 use hither_node::source::settings::SourceSettings;
@@ -43,7 +44,8 @@ Examples:
   hither mount s3://bucket/data /mnt/data
   hither mount --memory 16GiB --consistency immutable s3://bucket/data /mnt/data
   hither mount --option endpoint=http://127.0.0.1:7070 s3://bucket /mnt/data
-  hither mount --background /nfs/data /mnt/data")]
+  hither mount --background /nfs/data /mnt/data
+  hither mount --cluster cluster.toml s3://bucket/data /mnt/data")]
 pub(super) struct Mount {
     /// Where the data is
     #[arg(value_name = "SOURCE")]
@@ -78,6 +80,14 @@ pub(super) struct Mount {
     /// How far to read ahead of a sequential reader, at most; 0 for not at all
     #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = size_bytes)]
     prefetch: u64,
+
+    /// Share blocks with the machines that this file names (TOML)
+    #[arg(long, value_name = "FILE")]
+    cluster: Option<PathBuf>,
+
+    /// The name under which machines share the blocks of this source [default: SOURCE]
+    #[arg(long, value_name = "NAME", requires = "cluster")]
+    volume: Option<String>,
 
     /// An option of the source, such as region=eu-west-1, endpoint=URL, skip_signature=true
     #[arg(long = "option", short = 'o', value_name = "KEY=VALUE", value_parser = key_and_value)]
@@ -142,7 +152,7 @@ impl Subcommand for Mount {
             let _inside = runtime.enter();
             EndSignals::new().context("watching for signals")?
         };
-        let mounted = self.mount(&runtime)?;
+        let (mounted, joined) = self.mount(&runtime)?;
         let volume = Arc::clone(mounted.volume());
         let place = mounted.path().display().to_string();
         if is_child {
@@ -159,6 +169,10 @@ impl Subcommand for Mount {
             ));
         }
         runtime.block_on(ends.wait(&mounted));
+        // The others learn at once that this node goes.
+        if let Some(joined) = joined {
+            runtime.block_on(joined.leave());
+        }
         mounted
             .unmount(PATIENCE)
             .with_context(|| format!("unmounting {place}"))?;
@@ -170,7 +184,7 @@ impl Subcommand for Mount {
 }
 
 impl Mount {
-    fn mount(&self, runtime: &Runtime) -> anyhow::Result<Mounted> {
+    fn mount(&self, runtime: &Runtime) -> anyhow::Result<(Mounted, Option<Joined>)> {
         if let (Ok(source), Ok(place)) = (
             Path::new(&volume_name(&self.source)).canonicalize(),
             self.directory.canonicalize(),
@@ -207,8 +221,15 @@ impl Mount {
             prefetches_max: self.requests.div_ceil(2).into(),
         };
         let node = Node::new(settings, runtime.handle().clone())?;
+        let joined = match &self.cluster {
+            Some(path) => Some(runtime.block_on(join(&node, path))?),
+            None => None,
+        };
         let settings = VolumeSettings {
-            name: volume_name(&self.source),
+            name: match &self.volume {
+                Some(name) => name.clone(),
+                None => volume_name(&self.source),
+            },
             // Prefetches of a few readers fit into the memory that is not for resident blocks.
             prefetch_bytes_max: self.prefetch.min(memory_bytes / 16),
         };
@@ -220,8 +241,17 @@ impl Mount {
             allow_other: self.allow_other,
             threads: self.threads.map(usize::from),
         };
-        Ok(Mounted::new(volume, &self.directory, &settings)?)
+        let mounted = Mounted::new(volume, &self.directory, &settings)?;
+        Ok((mounted, joined))
     }
+}
+
+/// Makes `node` one of the cluster that the file at `path` describes.
+async fn join(node: &Arc<Node>, path: &Path) -> anyhow::Result<Joined> {
+    let config = ClusterConfig::load(path)?;
+    let joined = config.join().await?;
+    node.join(config.mesh.clone(), joined.membership()).await?;
+    Ok(joined)
 }
 
 /// The signals that end a mount.

@@ -1,0 +1,372 @@
+//! The file that makes a node one of a cluster, in TOML:
+//!
+//! ```toml
+//! name = "a"                      # this node, among the members
+//! cluster = "lab"
+//! listen = "10.0.0.1:7300"
+//! tls = { authority = "ca.pem", certificate = "a.pem", key = "a.key" }  # or "off" on loopback
+//!
+//! [members]                       # all of them, this one too
+//! a = "10.0.0.1:7300"
+//! b = "10.0.0.2:7300"
+//!
+//! # or, in place of [members]
+//! [etcd]
+//! endpoints = ["https://10.0.0.9:2379"]
+//! address = "10.0.0.1:7300"       # where the others reach this node
+//! tls = { authority = "etcd-ca.pem", certificate = "client.pem", key = "client.key" }
+//! ```
+//!
+//! Relative paths are relative to the file.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hither_net::membership::etcd::{EtcdConfig, EtcdError};
+use hither_net::membership::fixed::{self, FixedError};
+use hither_net::membership::{Membership, etcd};
+use hither_net::mesh::{Limits, MeshConfig};
+use hither_net::tls::{Identity, IdentityFiles, Security, ServiceFiles, TlsError};
+use hither_net::view::{Member, View, ViewError};
+use serde::Deserialize;
+
+/// Why a file makes no node one of a cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("{}: {error}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// It is not what is expected.
+    #[error("{}: {reason}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and where.
+        reason: String,
+    },
+    /// A certificate or key cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The members make no cluster.
+    #[error(transparent)]
+    Members(#[from] FixedError),
+    /// etcd does not let the node in.
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
+}
+
+/// What a cluster's file says.
+#[derive(Debug)]
+pub struct ClusterConfig {
+    /// The node's place in the mesh.
+    pub mesh: MeshConfig,
+    members: Members,
+}
+
+#[derive(Debug)]
+enum Members {
+    Fixed(Vec<Member>),
+    Etcd(Box<EtcdConfig>),
+}
+
+/// The membership that a node has joined. Kept for as long as it is a member.
+#[derive(Debug)]
+pub enum Joined {
+    /// A list: there is nothing to keep.
+    Fixed(Membership),
+    /// A lease in etcd.
+    Etcd(etcd::Joined),
+}
+
+impl Joined {
+    /// What to watch.
+    pub fn membership(&self) -> Membership {
+        match self {
+            Joined::Fixed(membership) => membership.clone(),
+            Joined::Etcd(joined) => joined.membership(),
+        }
+    }
+
+    /// Leaves, so that the others see it at once.
+    pub async fn leave(self) {
+        if let Joined::Etcd(joined) = self {
+            joined.leave().await;
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: String,
+    cluster: String,
+    listen: String,
+    tls: Tls,
+    members: Option<BTreeMap<String, String>>,
+    etcd: Option<Etcd>,
+}
+
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "\"off\" or a table of authority, certificate and key is expected"
+)]
+enum Tls {
+    Off(Off),
+    Files(TlsFiles),
+}
+
+#[derive(Deserialize)]
+enum Off {
+    #[serde(rename = "off")]
+    Off,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TlsFiles {
+    authority: PathBuf,
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Etcd {
+    endpoints: Vec<String>,
+    address: String,
+    tls: Option<EtcdTls>,
+    user: Option<String>,
+    password: Option<String>,
+    /// How long the others wait for a node that has died, in seconds.
+    ttl_s: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EtcdTls {
+    authority: PathBuf,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+}
+
+/// How long the others wait for a node that has died, unless the file says otherwise.
+const TTL_S: u64 = 5;
+
+impl ClusterConfig {
+    /// Reads the file at `path`, and the certificates that it names.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn load(path: &Path) -> Result<ClusterConfig, ConfigError> {
+        let text = fs::read_to_string(path).map_err(|error| ConfigError::Read {
+            path: path.to_owned(),
+            error,
+        })?;
+        let wrong = |reason: String| ConfigError::Content {
+            path: path.to_owned(),
+            reason,
+        };
+        let file: File = toml::from_str(&text).map_err(|error| wrong(place(&text, &error)))?;
+        let listen = address(&file.listen).map_err(wrong)?;
+        let beside = |name: &Path| path.parent().unwrap_or(Path::new("")).join(name);
+        let security = match &file.tls {
+            Tls::Off(Off::Off) => Security::Off,
+            Tls::Files(files) => Security::Tls(Identity::load(&IdentityFiles {
+                authority: beside(&files.authority),
+                certificate: beside(&files.certificate),
+                key: beside(&files.key),
+            })?),
+        };
+        let members = match (file.members, file.etcd) {
+            (Some(members), None) => {
+                let members = members.into_iter();
+                let members: Vec<Member> = members
+                    .map(|(name, address)| Member { name, address })
+                    .collect();
+                let view = View::new(1, members.clone());
+                let view = view.map_err(|error: ViewError| wrong(error.to_string()))?;
+                security.check_view(&view)?;
+                Members::Fixed(members)
+            }
+            (None, Some(etcd)) => {
+                let me = Member {
+                    name: file.name.clone(),
+                    address: etcd.address.clone(),
+                };
+                let etcd = etcd.config(&file.cluster, me, beside).map_err(wrong)?;
+                Members::Etcd(Box::new(etcd))
+            }
+            _ => return Err(wrong("one of [members] and [etcd] is expected".to_owned())),
+        };
+        Ok(ClusterConfig {
+            mesh: MeshConfig {
+                me: file.name,
+                cluster: file.cluster,
+                listen,
+                security,
+                limits: Limits::default(),
+            },
+            members,
+        })
+    }
+
+    /// Becomes a member.
+    ///
+    /// # Errors
+    /// This node is not in the list, or etcd does not let it in.
+    pub async fn join(&self) -> Result<Joined, ConfigError> {
+        Ok(match &self.members {
+            Members::Fixed(members) => {
+                Joined::Fixed(fixed::members(&self.mesh.me, members.clone())?)
+            }
+            Members::Etcd(config) => Joined::Etcd(etcd::join(EtcdConfig::clone(config)).await?),
+        })
+    }
+}
+
+impl Etcd {
+    fn config(
+        self,
+        cluster: &str,
+        me: Member,
+        beside: impl Fn(&Path) -> PathBuf,
+    ) -> Result<EtcdConfig, String> {
+        let tls = self.tls.map(|files| {
+            let identity = match (&files.certificate, &files.key) {
+                (Some(certificate), Some(key)) => Some((beside(certificate), beside(key))),
+                (None, None) => None,
+                _ => return Err("etcd.tls: certificate and key come together".to_owned()),
+            };
+            let authority = beside(&files.authority);
+            Ok(ServiceFiles {
+                authority,
+                identity,
+            })
+        });
+        let user = match (self.user, self.password) {
+            (Some(user), Some(password)) => Some((user, password)),
+            (None, None) => None,
+            _ => return Err("etcd: user and password come together".to_owned()),
+        };
+        Ok(EtcdConfig {
+            endpoints: self.endpoints,
+            tls: tls.transpose()?,
+            user,
+            cluster: cluster.to_owned(),
+            me,
+            ttl: Duration::from_secs(self.ttl_s.unwrap_or(TTL_S)),
+        })
+    }
+}
+
+/// The error of a TOML document on one line: the line in the document, and what is wrong there.
+fn place(text: &str, error: &toml::de::Error) -> String {
+    let message = error.message().replace('\n', " ");
+    match error.span() {
+        Some(span) => {
+            let line = text[..span.start.min(text.len())].matches('\n').count() + 1;
+            format!("line {line}: {message}")
+        }
+        None => message,
+    }
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let addresses = text.to_socket_addrs();
+    let mut addresses = addresses.map_err(|error| format!("listen = {text:?}: {error}"))?;
+    addresses
+        .next()
+        .ok_or_else(|| format!("listen = {text:?}: no address"))
+}
+
+#[cfg(test)]
+mod tests {
+    use hither_net::tls::Authority;
+
+    use super::*;
+
+    fn load(text: &str) -> Result<ClusterConfig, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cluster.toml");
+        fs::write(&path, text).unwrap();
+        ClusterConfig::load(&path).map_err(|error| {
+            let text = error.to_string();
+            assert!(!text.contains('\n'), "more than a line: {text}");
+            text
+        })
+    }
+
+    const START: &str = "name = \"a\"\ncluster = \"c\"\nlisten = \"127.0.0.1:0\"\n";
+
+    #[test]
+    fn a_list_of_members_and_etcd() {
+        let fixed = format!("{START}tls = \"off\"\n[members]\na = \"127.0.0.1:1\"\n");
+        let config = load(&fixed).unwrap();
+        assert_eq!(config.mesh.me, "a");
+        assert!(matches!(config.members, Members::Fixed(_)));
+        let etcd = "[etcd]\nendpoints = [\"http://127.0.0.1:2\"]\naddress = \"127.0.0.1:1\"\n";
+        let config = load(&format!("{START}tls = \"off\"\n{etcd}")).unwrap();
+        assert!(matches!(config.members, Members::Etcd(_)));
+    }
+
+    #[test]
+    fn certificates_lie_beside_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::create(folder.path(), "c").unwrap();
+        authority
+            .issue("a", folder.path(), Authority::NODE_VALIDITY)
+            .unwrap();
+        let path = folder.path().join("cluster.toml");
+        let tls = "tls = { authority = \"ca.pem\", certificate = \"a.pem\", key = \"a.key\" }\n";
+        fs::write(&path, format!("{START}{tls}[members]\na = \"host:1\"\n")).unwrap();
+        let config = ClusterConfig::load(&path).unwrap();
+        assert!(matches!(config.mesh.security, Security::Tls(_)));
+    }
+
+    #[test]
+    fn mistakes_are_one_clear_line() {
+        let members = "[members]\na = \"127.0.0.1:1\"\n";
+        for (text, words) in [
+            (String::new(), "name"),
+            (format!("{START}tls = \"on\"\n{members}"), "off"),
+            (format!("{START}tls = \"off\"\n"), "[members]"),
+            (
+                format!("{START}tls = \"off\"\nport = 1\n{members}"),
+                "line 5",
+            ),
+            (
+                format!("{START}tls = \"off\"\n[members]\na = \"host\"\n"),
+                "HOST:PORT",
+            ),
+            (
+                format!("{START}tls = \"off\"\n[members]\na = \"10.0.0.1:1\"\n"),
+                "10.0.0.1",
+            ),
+            (
+                START.replace("127.0.0.1:0", "nowhere") + "tls = \"off\"\n" + members,
+                "nowhere",
+            ),
+            (
+                format!(
+                    "{START}tls = {{ authority = \"x\", certificate = \"y\", key = \"z\" }}\n\
+                     {members}"
+                ),
+                "cluster.toml",
+            ),
+        ] {
+            let error = load(&text).err();
+            let error = error.unwrap_or_else(|| panic!("taken: {text}"));
+            let named = error.contains(words) || (words == "cluster.toml" && error.contains('/'));
+            assert!(named, "{words} is not in: {error}");
+        }
+    }
+}
