@@ -98,15 +98,16 @@ pub(super) async fn open_bucket(
 pub(super) async fn open_server(url: &str, mut store: Store) -> Result<Opened, OpenError> {
     let deadline = store.settings.deadline;
     store.settings.deadline = deadline.min(OPENING_MAX);
-    // A server that is there need not have a page for the directory.
-    match store.head(&SourcePath::default(), &store.prefix).await {
-        Err(SourceError::Failed { reason, .. }) => Err(OpenError::Unreachable {
+    // A server that is there need not have a page for the directory, nor say how long it is.
+    let root = SourcePath::default();
+    if let Err(SourceError::Failed { reason, .. }) = store.head(&root, &store.prefix).await
+        && store.list_server(&root).await.is_err()
+    {
+        return Err(OpenError::Unreachable {
             url: url.into(),
             reason,
-        }),
-        _ => {
-            store.settings.deadline = deadline;
-            Ok(Opened::ReadOnly(Arc::new(ObjectSource(Arc::new(store)))))
-        }
+        });
     }
+    store.settings.deadline = deadline;
+    Ok(Opened::ReadOnly(Arc::new(ObjectSource(Arc::new(store)))))
 }

@@ -42,7 +42,11 @@ impl Source for ObjectSource {
                     Err(SourceError::Unsupported(_)) => Err(missing()),
                     Err(error) => Err(error),
                 },
-                Err(error) => Err(error.clone()),
+                // WebDAV servers do not say how long the page of a directory is.
+                Err(error) => match store.list_server(path).await {
+                    Ok(_) => Ok(directory()),
+                    Err(_) => Err(error.clone()),
+                },
             };
         }
         match head {
