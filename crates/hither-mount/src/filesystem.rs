@@ -141,12 +141,12 @@ impl Shared {
         }
         let asked = Instant::now();
         let entry = self.volume.source().stat(&inode.path).await?;
-        let entry = self.believed(entry);
+        let entry = self.settled_if_immutable(entry);
         Ok(self.inodes.refresh(inode.number, entry, asked))
     }
 
-    /// What is made of an answer of the source: of what never changes all is settled.
-    fn believed(&self, mut entry: Entry) -> Entry {
+    /// The source's answer, in which every file is settled if nothing ever changes.
+    fn settled_if_immutable(&self, mut entry: Entry) -> Entry {
         if let Kind::File { settled, .. } = &mut entry.kind
             && self.view.consistency == Consistency::Immutable
         {
@@ -164,7 +164,9 @@ impl Shared {
         let path = parent.child(name).ok_or_else(not_found)?;
         let asked = Instant::now();
         let entry = self.volume.source().stat(&path).await?;
-        Ok(self.inodes.look_up(path, self.believed(entry), asked))
+        Ok(self
+            .inodes
+            .look_up(path, self.settled_if_immutable(entry), asked))
     }
 
     fn reply_to_look_up(&self, result: Result<Arc<Inode>, SourceError>, reply: ReplyEntry) {
@@ -480,7 +482,7 @@ impl Filesystem for CachedFiles {
                         Generation(0),
                     );
                 };
-                let entry = shared.believed(entry.clone());
+                let entry = shared.settled_if_immutable(entry.clone());
                 let inode = shared.inodes.look_up(path, entry, asked);
                 let ttl = shared.view.consistency.ttl();
                 let full = reply.add(

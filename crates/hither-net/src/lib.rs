@@ -4,6 +4,6 @@
 pub mod frame;
 pub mod membership;
 pub mod mesh;
-mod random;
+pub mod random;
 pub mod tls;
 pub mod view;

@@ -3,6 +3,6 @@
 use std::hash::{BuildHasher, RandomState};
 
 /// A random number: std seeds its hashers from the system's generator.
-pub(crate) fn random() -> u64 {
+pub fn random() -> u64 {
     RandomState::new().hash_one(0_u64)
 }

@@ -6,9 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use hither_net::membership::{Membership, Standing, State};
 use hither_net::mesh::{Mesh, MeshConfig, MeshError};
 
-use crate::ear::Ear;
 use crate::machine::{self, Input, Settings};
 use crate::node::Node;
+use crate::peer_handler::PeerHandler;
 
 impl Node {
     /// Joins the members that `membership` names, by a mesh of its own. Before the first read: what
@@ -21,7 +21,7 @@ impl Node {
         config: MeshConfig,
         mut membership: Membership,
     ) -> Result<(), MeshError> {
-        let mesh = Mesh::start(config, Arc::new(Ear(Arc::downgrade(self)))).await?;
+        let mesh = Mesh::start(config, Arc::new(PeerHandler(Arc::downgrade(self)))).await?;
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();

@@ -4,11 +4,11 @@
 pub mod cluster;
 pub mod config;
 mod driver;
-mod ear;
 mod flights;
 pub mod key;
 pub mod machine;
 pub mod node;
+mod peer_handler;
 mod peers;
 mod pending;
 pub mod source;

@@ -15,11 +15,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::driver::Driver;
-use crate::flights::{FlightFile, Flights, Waiting};
-use crate::key::{BlockKey, ChunkKey, bits};
+use crate::flights::Flights;
+use crate::key::{ChunkKey, bits};
 use crate::machine::{Blocks, Counters, FetchResult, Input, MemberId, Output, Request, Urgency};
 use crate::peers::Peers;
-use crate::source::counters::Count;
 use crate::store::memory::{Evicted, Filling, MemoryStore, MemoryStoreError};
 
 /// What a node is made of.
@@ -32,9 +31,30 @@ pub struct NodeSettings {
     pub block_bytes: u32,
     /// What the memory keeps.
     pub policy: Spec,
-    /// Prefetches from sources at the same time: fewer than a source takes requests, so that
-    /// readers do not queue behind them.
+    /// Prefetches from sources at the same time, at most: fewer than a source takes requests, so
+    /// that readers do not queue behind them.
     pub prefetches_max: usize,
+}
+
+impl NodeSettings {
+    /// Memory for what sources send before it is in the store.
+    fn arriving_bytes(&self) -> u64 {
+        self.memory_bytes / ARRIVING
+    }
+
+    /// The longest range that a source is asked for, so long as a block is not longer.
+    fn run_bytes_max(&self) -> u64 {
+        RUN_BYTES_MAX
+            .min(self.arriving_bytes() / 2)
+            .max(u64::from(self.block_bytes))
+    }
+}
+
+/// How many prefetches run at the same time: they take no more than half of the memory for what
+/// arrives, so that readers do not wait for it either.
+fn prefetches_max(settings: &NodeSettings) -> usize {
+    let fit = settings.arriving_bytes() / 2 / settings.run_bytes_max();
+    settings.prefetches_max.min(fit as usize).max(1)
 }
 
 /// The part of the memory for what sources send before it is in the store: one in so many bytes.
@@ -60,7 +80,6 @@ pub struct Node {
     settings: NodeSettings,
     runtime: Handle,
     pub(crate) flights: Flights,
-    evicted: Count,
 }
 
 impl Node {
@@ -69,7 +88,7 @@ impl Node {
     /// # Errors
     /// The store cannot be made.
     pub fn new(settings: NodeSettings, runtime: Handle) -> Result<Arc<Node>, MemoryStoreError> {
-        let arriving_bytes = settings.memory_bytes / ARRIVING;
+        let arriving_bytes = settings.arriving_bytes();
         let arriving_pages = u32::try_from(arriving_bytes / PAGE_BYTES).unwrap_or(u32::MAX >> 1);
         let store = MemoryStore::new(
             settings.memory_bytes - arriving_bytes,
@@ -88,14 +107,13 @@ impl Node {
             store,
             driver: Driver::new(),
             peers: Peers::default(),
-            prefetches: Semaphore::new(settings.prefetches_max.max(1)),
+            prefetches: Semaphore::new(prefetches_max(&settings)),
             hurried: Notify::new(),
             arriving: Semaphore::new(arriving_pages as usize),
             arriving_pages,
             settings,
             runtime,
             flights: Flights::default(),
-            evicted: Count::default(),
         });
         node.runtime.spawn(keep_time(Arc::downgrade(&node)));
         Ok(node)
@@ -116,11 +134,6 @@ impl Node {
         &self.store
     }
 
-    /// Blocks that were evicted from memory.
-    pub fn evicted_blocks(&self) -> u64 {
-        self.evicted.get()
-    }
-
     /// What the state machine has counted.
     pub fn machine_counters(&self) -> Counters {
         self.driver.counters()
@@ -129,28 +142,6 @@ impl Node {
     /// Blocks that are on their way.
     pub fn in_flight(&self) -> usize {
         self.flights.len()
-    }
-
-    /// A reader waits for a block of `file`: gives it at once if it is here by now. Returns whether
-    /// the block must be asked for.
-    pub(crate) fn wait_for(
-        &self,
-        key: BlockKey,
-        file: Arc<dyn FlightFile>,
-        waiting: Waiting,
-    ) -> bool {
-        self.flights.wait_for(key, file, waiting, &self.store)
-    }
-
-    /// Of the blocks `mask` of a chunk, those that are neither here nor on their way: they are on
-    /// their way from now on.
-    pub(crate) fn start_prefetch(
-        &self,
-        file: &Arc<dyn FlightFile>,
-        chunk: ChunkKey,
-        mask: u64,
-    ) -> u64 {
-        self.flights.start_prefetch(file, chunk, mask, &self.store)
     }
 
     /// Asks for blocks that are in flight.
@@ -187,11 +178,10 @@ impl Node {
         }
     }
 
-    /// A run, in parts of [`RUN_BYTES_MAX`] and of half of the memory for what arrives.
+    /// A run, in parts that a source is asked for.
     fn parts(&self, run: Range<u32>) -> impl Iterator<Item = Range<u32>> + use<> {
-        let arriving_bytes = u64::from(self.arriving_pages) * PAGE_BYTES;
-        let bytes = RUN_BYTES_MAX.min(arriving_bytes / 2);
-        let blocks = (bytes / u64::from(self.settings.block_bytes)).max(1) as usize;
+        let bytes = self.settings.run_bytes_max();
+        let blocks = (bytes / u64::from(self.settings.block_bytes)) as usize;
         let end = run.end;
         run.step_by(blocks)
             .map(move |start| start..(start + blocks as u32).min(end))
@@ -274,7 +264,6 @@ impl Node {
         let data = self.store.insert(filling, &mut evicted);
         self.flights.give(&key, &data);
         for (key, _) in evicted {
-            self.evicted.add(1);
             let (chunk, mask) = key.in_chunk();
             self.input(Input::Dropped(Blocks::new(chunk, mask)));
         }

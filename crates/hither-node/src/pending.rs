@@ -17,11 +17,6 @@ impl Data {
     pub fn pieces(&self) -> &[Bytes] {
         &self.0
     }
-
-    /// Their length in all.
-    pub fn bytes(&self) -> usize {
-        self.0.iter().map(Bytes::len).sum()
-    }
 }
 
 /// What is called with the result of a read.

@@ -83,9 +83,13 @@ impl OpenFile {
         let mut wanted: Vec<(ChunkKey, u64)> = Vec::new();
         for part in missing {
             let index = first + part as u32;
+            let key = self.block(index);
             let read = Arc::clone(&read);
-            if node.wait_for(self.block(index), self.clone(), Waiting { read, part }) {
-                let (chunk, bit) = self.block(index).in_chunk();
+            if node
+                .flights
+                .wait_for(key, self.clone(), Waiting { read, part }, &node.store)
+            {
+                let (chunk, bit) = key.in_chunk();
                 match wanted.last_mut() {
                     Some((last, mask)) if *last == chunk => *mask |= bit,
                     _ => wanted.push((chunk, bit)),
@@ -121,7 +125,7 @@ impl OpenFile {
                 bit <<= 1;
                 index += 1;
             }
-            let started = node.start_prefetch(&file, chunk, mask);
+            let started = node.flights.start_prefetch(&file, chunk, mask, &node.store);
             let counters = self.volume.counters();
             counters
                 .prefetched_blocks

@@ -1,10 +1,9 @@
 //! What a failed attempt means, and how long to wait before the next one.
 
-use std::collections::hash_map::RandomState;
 use std::error::Error;
-use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
+use hither_net::random::random;
 use object_store::client::HttpError;
 use tokio::time::Instant;
 
@@ -186,8 +185,7 @@ impl<'a> Attempts<'a> {
     }
 }
 
-/// A number from 0 to 1. The standard library's hash keys are random.
+/// A number from 0 to 1.
 fn random_share() -> f64 {
-    let random = RandomState::new().build_hasher().finish();
-    (random >> 11) as f64 / (1u64 << 53) as f64
+    (random() >> 11) as f64 / (1u64 << 53) as f64
 }

@@ -13,10 +13,10 @@ use crate::machine::{Blocks, Input, wire};
 use crate::node::Node;
 use crate::peers::{BLOCK, BLOCK_HEAD_BYTES, MESSAGE};
 
-/// Passes what the mesh hears to the node.
-pub(crate) struct Ear(pub(crate) Weak<Node>);
+/// Passes what the mesh receives to the node.
+pub(crate) struct PeerHandler(pub(crate) Weak<Node>);
 
-impl Ear {
+impl PeerHandler {
     fn input(&self, input: Input) {
         if let Some(node) = self.0.upgrade() {
             node.input(input);
@@ -24,7 +24,7 @@ impl Ear {
     }
 }
 
-impl Handler for Ear {
+impl Handler for PeerHandler {
     fn on_frame(&self, from: MemberId, frame: Frame) {
         let Some(node) = self.0.upgrade() else {
             return;
