@@ -68,7 +68,30 @@ pub(crate) struct Shared {
     pub(crate) epoch: AtomicU64,
     pub(crate) peers: RwLock<HashMap<MemberId, Arc<Peer>>>,
     instance: u64,
-    logged: Mutex<VecDeque<String>>,
+    logged: Mutex<Logged>,
+}
+
+/// What was logged. Strangers can cause lines, so there are not many.
+struct Logged {
+    /// The last texts.
+    texts: VecDeque<String>,
+    /// When the minute began in which lines are counted, and how many there were.
+    since: Instant,
+    lines: u32,
+}
+
+impl Logged {
+    /// Whether one more line may be logged. Says so if it is the first one that may not.
+    fn may_log(&mut self, now: Instant) -> bool {
+        if now - self.since >= Duration::from_secs(60) {
+            (self.since, self.lines) = (now, 0);
+        }
+        self.lines = self.lines.saturating_add(1);
+        if self.lines == LINES_PER_MINUTE_MAX + 1 {
+            tracing::warn!("more than {LINES_PER_MINUTE_MAX} connections failed in a minute");
+        }
+        self.lines <= LINES_PER_MINUTE_MAX
+    }
 }
 
 /// What a task holds while it runs: how it learns that the mesh ends, and how the mesh learns that
@@ -94,6 +117,9 @@ impl Guard {
 /// Repeated texts that are remembered.
 const LOGGED_MAX: usize = 64;
 
+/// Lines about failures in a minute.
+const LINES_PER_MINUTE_MAX: u32 = 100;
+
 impl Shared {
     pub(crate) fn new(config: MeshConfig, handler: Arc<dyn Handler>) -> Shared {
         Shared {
@@ -102,7 +128,11 @@ impl Shared {
             epoch: AtomicU64::new(0),
             peers: RwLock::default(),
             instance: random(),
-            logged: Mutex::default(),
+            logged: Mutex::new(Logged {
+                texts: VecDeque::new(),
+                since: Instant::now(),
+                lines: 0,
+            }),
         }
     }
 
@@ -151,18 +181,41 @@ impl Shared {
     /// attempt to connect.
     pub(crate) fn warn_once(&self, text: String) {
         let mut logged = self.logged.lock();
-        if logged.contains(&text) {
+        if logged.texts.contains(&text) || !logged.may_log(Instant::now()) {
             return;
         }
         tracing::warn!("{text}");
-        if logged.len() == LOGGED_MAX {
-            logged.pop_front();
+        if logged.texts.len() == LOGGED_MAX {
+            logged.texts.pop_front();
         }
-        logged.push_back(text);
+        logged.texts.push_back(text);
     }
 
     /// Lets warnings that start with `subject` be logged again: what they said is over.
     pub(crate) fn forget_warnings(&self, subject: &str) {
-        self.logged.lock().retain(|text| !text.starts_with(subject));
+        let texts = &mut self.logged.lock().texts;
+        texts.retain(|text| !text.starts_with(subject));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_cause_few_lines() {
+        let start = Instant::now();
+        let mut logged = Logged {
+            texts: VecDeque::new(),
+            since: start,
+            lines: 0,
+        };
+        let mut lines = |after_s| {
+            let now = start + Duration::from_secs(after_s);
+            (0..1000).filter(|_| logged.may_log(now)).count()
+        };
+        assert_eq!(lines(1), LINES_PER_MINUTE_MAX as usize);
+        assert_eq!(lines(59), 0);
+        assert_eq!(lines(60), LINES_PER_MINUTE_MAX as usize);
     }
 }

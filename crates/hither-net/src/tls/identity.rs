@@ -7,6 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{Resumption, WebPkiServerVerifier};
@@ -218,6 +219,39 @@ fn check_validity(path: &Path, certificate: &CertificateDer<'_>) -> Result<(), T
     Ok(())
 }
 
+/// When a certificate ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateEnd {
+    /// The time.
+    pub at: SystemTime,
+    /// The same, for people.
+    pub text: String,
+}
+
+impl CertificateEnd {
+    /// When the first certificate in the file at `path` ends.
+    pub fn of(path: &Path) -> Result<CertificateEnd, TlsError> {
+        let chain = certificates(path)?;
+        let (_, parsed) =
+            X509Certificate::from_der(&chain[0]).map_err(|error| TlsError::Content {
+                path: path.to_owned(),
+                what: format!("the certificate is damaged: {error}"),
+            })?;
+        let end = parsed.validity().not_after;
+        let since_epoch = u64::try_from(end.timestamp()).unwrap_or(0);
+        Ok(CertificateEnd {
+            at: SystemTime::UNIX_EPOCH + Duration::from_secs(since_epoch),
+            text: end.to_string(),
+        })
+    }
+
+    /// How long it is still valid: nothing once it has ended.
+    pub fn left(&self) -> Duration {
+        let left = self.at.duration_since(SystemTime::now());
+        left.unwrap_or_default()
+    }
+}
+
 /// Checks that the other nodes, which trust the same authority, will accept the certificate.
 fn check_trusted(
     files: &IdentityFiles,
@@ -246,7 +280,6 @@ fn check_trusted(
 mod tests {
     use super::*;
     use crate::tls::Authority;
-    use std::time::Duration;
 
     #[test]
     fn what_is_wrong_with_the_files_is_said_in_one_line() {
@@ -264,6 +297,11 @@ mod tests {
         fs::write(path("text"), "hello").unwrap();
 
         assert_eq!(Identity::load(&sound).unwrap().names(), ["a"]);
+        let left = CertificateEnd::of(&sound.certificate).unwrap().left();
+        let gone = Authority::NODE_VALIDITY - left;
+        assert!(gone < Duration::from_secs(600), "{gone:?}");
+        let ended = CertificateEnd::of(&expired.certificate).unwrap();
+        assert_eq!(ended.left(), Duration::ZERO);
         let with = |change: &dyn Fn(&mut IdentityFiles)| {
             let mut files = sound.clone();
             change(&mut files);

@@ -17,7 +17,7 @@ pub use authority::Authority;
 pub use error::TlsError;
 pub(crate) use error::describe_handshake_error;
 pub(crate) use identity::member_names;
-pub use identity::{Identity, IdentityFiles};
+pub use identity::{CertificateEnd, Identity, IdentityFiles};
 pub use outside::ServiceFiles;
 
 use crate::view::View;
