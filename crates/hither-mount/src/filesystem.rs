@@ -6,6 +6,8 @@
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -32,17 +34,22 @@ const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// Requests that the kernel sends without waiting for their answers, such as for reading ahead.
 const BACKGROUND_MAX: u16 = 64;
 
+/// The attribute by which a command finds the node that serves a path: the path of its socket.
+const XATTR_SOCKET: &str = "user.hither.socket";
+
 /// Attributes by which a program asks where a file is cached.
 const XATTR_VERSION: &str = "user.hither.version";
 const XATTR_MEMORY: &str = "user.hither.memory";
 
 /// How a volume appears.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) consistency: Consistency,
     pub(crate) owner: Owner,
     /// Reads go past the kernel's page cache.
     pub(crate) direct_io: bool,
+    /// The socket of the node.
+    pub(crate) socket: Option<PathBuf>,
 }
 
 /// See the module.
@@ -140,7 +147,9 @@ impl Shared {
             return Ok(Some(inode));
         }
         let asked = Instant::now();
-        let entry = self.volume.source().stat(&inode.path).await?;
+        let entry = self.volume.source().stat(&inode.path).await;
+        self.volume.note_answer(&entry);
+        let entry = entry?;
         let entry = self.settled_if_immutable(entry);
         Ok(self.inodes.refresh(inode.number, entry, asked))
     }
@@ -163,7 +172,9 @@ impl Shared {
         let not_found = || SourceError::NotFound(parent.path.clone());
         let path = parent.child(name).ok_or_else(not_found)?;
         let asked = Instant::now();
-        let entry = self.volume.source().stat(&path).await?;
+        let entry = self.volume.source().stat(&path).await;
+        self.volume.note_answer(&entry);
+        let entry = entry?;
         Ok(self
             .inodes
             .look_up(path, self.settled_if_immutable(entry), asked))
@@ -523,10 +534,19 @@ impl Filesystem for CachedFiles {
     }
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, bytes: u32, reply: ReplyXattr) {
-        let file = match self.inode(number).map(|inode| inode.file()) {
-            Ok(Some((file, _))) if name == XATTR_VERSION || name == XATTR_MEMORY => file,
-            Ok(_) => return reply.error(Errno::ENODATA),
+        let inode = match self.inode(number) {
+            Ok(inode) => inode,
             Err(error) => return reply.error(error),
+        };
+        if name == XATTR_SOCKET {
+            return match &self.0.view.socket {
+                Some(socket) => reply_value(reply, bytes, socket.as_os_str().as_bytes()),
+                None => reply.error(Errno::ENODATA),
+            };
+        }
+        let file = match inode.file() {
+            Some((file, _)) if name == XATTR_VERSION || name == XATTR_MEMORY => file,
+            _ => return reply.error(Errno::ENODATA),
         };
         let is_version = name == XATTR_VERSION;
         self.later(async move |shared| {
@@ -536,11 +556,7 @@ impl Filesystem for CachedFiles {
                 let (here, all) = shared.volume.blocks_in_memory(&file);
                 format!("{here}/{all}")
             };
-            match bytes as usize {
-                0 => reply.size(value.len() as u32),
-                room if value.len() > room => reply.error(Errno::ERANGE),
-                _ => reply.data(value.as_bytes()),
-            }
+            reply_value(reply, bytes, value.as_bytes());
         });
     }
 
@@ -553,6 +569,15 @@ impl Filesystem for CachedFiles {
     }
 }
 
+/// Answers for an attribute's value, or only for its length if there is no room for any.
+fn reply_value(reply: ReplyXattr, room: u32, value: &[u8]) {
+    match room as usize {
+        0 => reply.size(value.len() as u32),
+        room if value.len() > room => reply.error(Errno::ERANGE),
+        _ => reply.data(value),
+    }
+}
+
 fn as_name(name: &[u8]) -> &OsStr {
-    std::os::unix::ffi::OsStrExt::from_bytes(name)
+    OsStr::from_bytes(name)
 }

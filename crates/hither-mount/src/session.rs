@@ -31,6 +31,8 @@ pub struct MountSettings {
     pub allow_other: bool,
     /// Threads that answer the kernel; by default as many as there are processors, at least 4.
     pub threads: Option<usize>,
+    /// The socket of the node that serves it, by which commands find it.
+    pub socket: Option<PathBuf>,
 }
 
 /// Why a volume is not mounted.
@@ -102,6 +104,7 @@ impl Mounted {
                 gid: rustix::process::getgid().as_raw(),
             },
             direct_io: settings.direct_io,
+            socket: settings.socket.clone(),
         };
         let files = CachedFiles::new(Arc::clone(&volume), root, view);
         let refused = |error: io::Error| MountError::Refused {
@@ -216,6 +219,8 @@ fn prepare(path: &Path) -> Result<PathBuf, MountError> {
         let path = absolute(path).map_err(failed)?;
         if mount_at(&path).is_some_and(|mount| mount.is_ours) {
             detach(&path).map_err(failed)?;
+            let place = path.display();
+            tracing::warn!("{place}: the mount that a killed process has left is replaced");
         }
     }
     let path = path.canonicalize().map_err(failed)?;

@@ -67,6 +67,7 @@ impl Bench {
             direct_io,
             allow_other: false,
             threads: Some(4),
+            socket: Some("/run/x.sock".into()),
         };
         let mounted = match Mounted::new(Arc::clone(&volume), target.path(), &settings) {
             Ok(mounted) => mounted,
@@ -335,6 +336,7 @@ fn a_living_mount_is_not_replaced_and_what_is_none_is_not_unmounted() {
         direct_io: false,
         allow_other: false,
         threads: None,
+        socket: Some("/run/x.sock".into()),
     };
     let again = Mounted::new(Arc::clone(&bench.volume), bench.target.path(), &settings);
     let error = again.err().expect("refused").to_string();
@@ -362,4 +364,11 @@ fn a_file_says_where_it_is_cached() {
     fs::read(bench.at("file")).unwrap();
     assert_eq!(attribute("user.hither.memory"), "4/4");
     assert!(!attribute("user.hither.version").is_empty());
+    // By this a command finds the node that serves a path: any path.
+    assert_eq!(attribute("user.hither.socket"), "/run/x.sock");
+    let mut value = [0; 64];
+    let bytes = rustix::fs::getxattr(bench.at(""), "user.hither.socket", &mut value[..]).unwrap();
+    assert_eq!(&value[..bytes], b"/run/x.sock");
+    let listed = rustix::fs::listxattr(bench.at("file"), &mut [0u8; 64][..]).unwrap();
+    assert_eq!(listed, 0, "programs would copy it");
 }

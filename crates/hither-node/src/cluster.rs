@@ -3,12 +3,15 @@
 use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use hither_net::membership::{Membership, Standing, State};
 use hither_net::mesh::{Mesh, MeshConfig, MeshError};
+use hither_net::view::{MemberId, View};
 
 use crate::machine::{self, Input, Settings};
 use crate::node::Node;
 use crate::peer_handler::PeerHandler;
+use crate::questions::AskError;
 
 impl Node {
     /// Joins the members that `membership` names, by a mesh of its own. Before the first read: what
@@ -21,7 +24,7 @@ impl Node {
         config: MeshConfig,
         mut membership: Membership,
     ) -> Result<(), MeshError> {
-        let mesh = Mesh::start(config, Arc::new(PeerHandler(Arc::downgrade(self)))).await?;
+        let mesh = Mesh::start(config, Arc::new(PeerHandler::new(Arc::downgrade(self)))).await?;
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -33,6 +36,8 @@ impl Node {
         };
         self.driver.join(mesh.me(), settings);
         self.peers.join(mesh);
+        // A node joins once.
+        let _ = self.membership.set(membership.clone());
         let state = membership.borrow_and_update().clone();
         self.on_membership(&state, None);
         self.runtime()
@@ -43,6 +48,19 @@ impl Node {
     /// The mesh that this node belongs to, if it has joined one.
     pub fn mesh(&self) -> Option<&Mesh> {
         self.peers.mesh()
+    }
+
+    /// What this node answers when another member asks about it. The first one given holds.
+    pub fn answer_with(&self, answer: impl Fn() -> Vec<u8> + Send + Sync + 'static) {
+        self.questions.answer_with(answer);
+    }
+
+    /// Asks a member about itself.
+    ///
+    /// # Errors
+    /// It is not connected, or does not answer within a second.
+    pub async fn ask(&self, member: MemberId) -> Result<Bytes, AskError> {
+        self.questions.ask(&self.peers, member).await
     }
 
     fn on_membership(self: &Arc<Self>, state: &State, before: Option<&State>) {
@@ -59,6 +77,7 @@ impl Node {
             tracing::info!("this node belongs to the cluster again");
             self.input(Input::Rejoined);
         }
+        log_changes(before.map(|before| &before.view), &state.view);
         if before.is_none_or(|before| was_isolated || before.view != state.view) {
             if let Some(mesh) = self.peers.mesh() {
                 mesh.set_view(&state.view);
@@ -75,6 +94,24 @@ impl Node {
                     state.view.members().len()
                 ),
             }
+        }
+    }
+}
+
+/// Logs who has joined and who has left.
+fn log_changes(before: Option<&View>, now: &View) {
+    let Some(before) = before else {
+        let names: Vec<&str> = now.members().iter().map(|it| &it.name[..]).collect();
+        return tracing::info!("the members are {}", names.join(", "));
+    };
+    for member in now.members() {
+        if before.member(member.id()).is_none() {
+            tracing::info!("member {} at {} has joined", member.name, member.address);
+        }
+    }
+    for member in before.members() {
+        if now.member(member.id()).is_none() {
+            tracing::info!("member {} has left", member.name);
         }
     }
 }

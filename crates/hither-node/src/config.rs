@@ -1,4 +1,4 @@
-//! The file that makes a node one of a cluster, in TOML:
+//! What makes a node one of a cluster: a part of the file of `hither node`, in TOML.
 //!
 //! ```toml
 //! name = "a"                      # this node, among the members
@@ -20,7 +20,6 @@
 //! Relative paths are relative to the file.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -36,14 +35,6 @@ use serde::Deserialize;
 /// Why a file makes no node one of a cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// It cannot be read.
-    #[error("{}: {error}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        error: std::io::Error,
-    },
     /// It is not what is expected.
     #[error("{}: {reason}", path.display())]
     Content {
@@ -63,11 +54,13 @@ pub enum ConfigError {
     Etcd(#[from] EtcdError),
 }
 
-/// What a cluster's file says.
+/// A node's place in a cluster, checked.
 #[derive(Debug)]
 pub struct ClusterConfig {
     /// The node's place in the mesh.
     pub mesh: MeshConfig,
+    /// The file of the node's certificate, if there is TLS.
+    pub certificate: Option<PathBuf>,
     members: Members,
 }
 
@@ -103,44 +96,58 @@ impl Joined {
     }
 }
 
-#[derive(Deserialize)]
+/// What a file says of a cluster, as it stands there.
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
-    name: String,
-    cluster: String,
-    listen: String,
-    tls: Tls,
-    members: Option<BTreeMap<String, String>>,
-    etcd: Option<Etcd>,
+pub struct ClusterFile {
+    /// This node, among the members.
+    pub name: String,
+    /// The cluster's name.
+    pub cluster: String,
+    /// Where to listen.
+    pub listen: String,
+    /// How connections are protected.
+    pub tls: Tls,
+    /// The members, if their list is fixed.
+    pub members: Option<BTreeMap<String, String>>,
+    /// Where the list is, otherwise.
+    pub etcd: Option<Etcd>,
 }
 
-#[derive(Deserialize)]
+/// How connections are protected.
+#[derive(Debug, Deserialize)]
 #[serde(
     untagged,
     expecting = "\"off\" or a table of authority, certificate and key is expected"
 )]
-enum Tls {
+pub enum Tls {
+    /// Not at all: `"off"`.
     Off(Off),
+    /// By the files of a node's identity.
     Files(TlsFiles),
 }
 
-#[derive(Deserialize)]
-enum Off {
+/// The word `off`.
+#[derive(Debug, Deserialize)]
+pub enum Off {
+    /// It stands there.
     #[serde(rename = "off")]
     Off,
 }
 
-#[derive(Deserialize)]
+/// The files of a node's identity.
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct TlsFiles {
+pub struct TlsFiles {
     authority: PathBuf,
     certificate: PathBuf,
     key: PathBuf,
 }
 
-#[derive(Deserialize)]
+/// Where etcd is, and how to talk to it.
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Etcd {
+pub struct Etcd {
     endpoints: Vec<String>,
     address: String,
     tls: Option<EtcdTls>,
@@ -150,7 +157,7 @@ struct Etcd {
     ttl_s: Option<u64>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EtcdTls {
     authority: PathBuf,
@@ -162,29 +169,28 @@ struct EtcdTls {
 const TTL_S: u64 = 5;
 
 impl ClusterConfig {
-    /// Reads the file at `path`, and the certificates that it names.
+    /// What `file`, which was read from `path`, says. Loads the certificates that it names.
     ///
     /// # Errors
     /// See [`ConfigError`].
-    pub fn load(path: &Path) -> Result<ClusterConfig, ConfigError> {
-        let text = fs::read_to_string(path).map_err(|error| ConfigError::Read {
-            path: path.to_owned(),
-            error,
-        })?;
+    pub fn new(file: ClusterFile, path: &Path) -> Result<ClusterConfig, ConfigError> {
         let wrong = |reason: String| ConfigError::Content {
             path: path.to_owned(),
             reason,
         };
-        let file: File = toml::from_str(&text).map_err(|error| wrong(place(&text, &error)))?;
         let listen = address(&file.listen).map_err(wrong)?;
         let beside = |name: &Path| path.parent().unwrap_or(Path::new("")).join(name);
-        let security = match &file.tls {
-            Tls::Off(Off::Off) => Security::Off,
-            Tls::Files(files) => Security::Tls(Identity::load(&IdentityFiles {
-                authority: beside(&files.authority),
-                certificate: beside(&files.certificate),
-                key: beside(&files.key),
-            })?),
+        let (security, certificate) = match &file.tls {
+            Tls::Off(Off::Off) => (Security::Off, None),
+            Tls::Files(files) => {
+                let identity = IdentityFiles {
+                    authority: beside(&files.authority),
+                    certificate: beside(&files.certificate),
+                    key: beside(&files.key),
+                };
+                let security = Security::Tls(Identity::load(&identity)?);
+                (security, Some(identity.certificate))
+            }
         };
         let members = match (file.members, file.etcd) {
             (Some(members), None) => {
@@ -215,6 +221,7 @@ impl ClusterConfig {
                 security,
                 limits: Limits::default(),
             },
+            certificate,
             members,
         })
     }
@@ -268,18 +275,6 @@ impl Etcd {
     }
 }
 
-/// The error of a TOML document on one line: the line in the document, and what is wrong there.
-fn place(text: &str, error: &toml::de::Error) -> String {
-    let message = error.message().replace('\n', " ");
-    match error.span() {
-        Some(span) => {
-            let line = text[..span.start.min(text.len())].matches('\n').count() + 1;
-            format!("line {line}: {message}")
-        }
-        None => message,
-    }
-}
-
 fn address(text: &str) -> Result<SocketAddr, String> {
     let addresses = text.to_socket_addrs();
     let mut addresses = addresses.map_err(|error| format!("listen = {text:?}: {error}"))?;
@@ -296,9 +291,12 @@ mod tests {
 
     fn load(text: &str) -> Result<ClusterConfig, String> {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("cluster.toml");
-        fs::write(&path, text).unwrap();
-        ClusterConfig::load(&path).map_err(|error| {
+        load_at(&folder.path().join("cluster.toml"), text)
+    }
+
+    fn load_at(path: &Path, text: &str) -> Result<ClusterConfig, String> {
+        let file: ClusterFile = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+        ClusterConfig::new(file, path).map_err(|error| {
             let text = error.to_string();
             assert!(!text.contains('\n'), "more than a line: {text}");
             text
@@ -327,8 +325,9 @@ mod tests {
             .unwrap();
         let path = folder.path().join("cluster.toml");
         let tls = "tls = { authority = \"ca.pem\", certificate = \"a.pem\", key = \"a.key\" }\n";
-        fs::write(&path, format!("{START}{tls}[members]\na = \"host:1\"\n")).unwrap();
-        let config = ClusterConfig::load(&path).unwrap();
+        let text = format!("{START}{tls}[members]\na = \"host:1\"\n");
+        let config = load_at(&path, &text).unwrap();
+        assert_eq!(config.certificate, Some(folder.path().join("a.pem")));
         assert!(matches!(config.mesh.security, Security::Tls(_)));
     }
 
@@ -339,10 +338,7 @@ mod tests {
             (String::new(), "name"),
             (format!("{START}tls = \"on\"\n{members}"), "off"),
             (format!("{START}tls = \"off\"\n"), "[members]"),
-            (
-                format!("{START}tls = \"off\"\nport = 1\n{members}"),
-                "line 5",
-            ),
+            (format!("{START}tls = \"off\"\nport = 1\n{members}"), "port"),
             (
                 format!("{START}tls = \"off\"\n[members]\na = \"host\"\n"),
                 "HOST:PORT",

@@ -7,7 +7,7 @@ use hither_net::view::MemberId;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::machine::{Counters, Input, Machine, Output, Settings, Time, View};
+use crate::machine::{Counters, Input, Machine, Output, PeerState, Settings, Time, View};
 use crate::peers::Peers;
 
 /// See the module.
@@ -47,6 +47,11 @@ impl Driver {
     /// What the machine has counted.
     pub(crate) fn counters(&self) -> Counters {
         *self.machine.lock().counters()
+    }
+
+    /// What the machine knows of each other member.
+    pub(crate) fn members(&self) -> Vec<PeerState> {
+        self.machine.lock().peers()
     }
 
     fn now(&self) -> Time {

@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::key::{BlockKey, ChunkKey, bits};
 use crate::machine::{Blocks, Fault, Urgency};
+use crate::origin::Origin;
 use crate::pending::PendingRead;
 use crate::source::{SourceError, SourcePath};
 use crate::store::memory::MemoryStore;
@@ -31,6 +32,9 @@ pub(crate) trait FlightFile: Send + Sync {
 
     /// A block of it came from another node.
     fn on_peer_block(&self);
+
+    /// Readers that waited got so many bytes from there.
+    fn on_served(&self, from: Origin, bytes: u64);
 }
 
 /// See the module.
@@ -86,7 +90,8 @@ impl Flights {
             MapEntry::Vacant(vacant) => {
                 if let Some(data) = store.peek(&key) {
                     drop(flights);
-                    waiting.read.supply(waiting.part, Ok(data));
+                    let bytes = waiting.read.supply(waiting.part, Ok(data));
+                    file.on_served(Origin::Memory, bytes);
                     return false;
                 }
                 vacant.insert(Flight::new(file, vec![waiting]));
@@ -177,14 +182,15 @@ impl Flights {
         keys.find_map(|key| Some(Arc::clone(&flights.get(&key)?.file)))
     }
 
-    /// Gives a block that is here to those who wait. Whether there was anybody.
-    pub(crate) fn give(&self, key: &BlockKey, data: &Bytes) -> bool {
+    /// Gives a block that came `from` there to those who wait. Whether there was anybody.
+    pub(crate) fn give(&self, key: &BlockKey, data: &Bytes, from: Origin) -> bool {
         let Some(flight) = self.flights.lock().remove(key) else {
             return false;
         };
         let is_wanted = !flight.waiting.is_empty();
         for waiting in flight.waiting {
-            waiting.read.supply(waiting.part, Ok(data.clone()));
+            let bytes = waiting.read.supply(waiting.part, Ok(data.clone()));
+            flight.file.on_served(from, bytes);
         }
         is_wanted
     }

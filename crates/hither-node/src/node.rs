@@ -7,18 +7,23 @@
 //! that it is not here.
 
 use std::ops::Range;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use hither_core::Spec;
+use hither_net::membership::{Membership, State};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::driver::Driver;
 use crate::flights::Flights;
 use crate::key::{ChunkKey, bits};
-use crate::machine::{Blocks, Counters, FetchResult, Input, MemberId, Output, Request, Urgency};
+use crate::machine::{
+    Blocks, Counters, FetchResult, Input, MemberId, Output, PeerState, Request, Urgency,
+};
+use crate::origin::Origin;
 use crate::peers::Peers;
+use crate::questions::Questions;
 use crate::store::memory::{Evicted, Filling, MemoryStore, MemoryStoreError};
 
 /// What a node is made of.
@@ -80,6 +85,9 @@ pub struct Node {
     settings: NodeSettings,
     runtime: Handle,
     pub(crate) flights: Flights,
+    pub(crate) questions: Questions,
+    /// What the node knows of its cluster, once it has joined one.
+    pub(crate) membership: OnceLock<Membership>,
 }
 
 impl Node {
@@ -114,6 +122,8 @@ impl Node {
             settings,
             runtime,
             flights: Flights::default(),
+            questions: Questions::default(),
+            membership: OnceLock::new(),
         });
         node.runtime.spawn(keep_time(Arc::downgrade(&node)));
         Ok(node)
@@ -137,6 +147,25 @@ impl Node {
     /// What the state machine has counted.
     pub fn machine_counters(&self) -> Counters {
         self.driver.counters()
+    }
+
+    /// What the state machine knows of each other member.
+    pub fn members(&self) -> Vec<PeerState> {
+        self.driver.members()
+    }
+
+    /// What is known of the cluster. `None` if the node is alone.
+    pub fn membership(&self) -> Option<State> {
+        self.membership
+            .get()
+            .map(|membership| membership.borrow().clone())
+    }
+
+    /// A member's name, as far as it is known.
+    fn name_of(&self, id: MemberId) -> String {
+        let state = self.membership();
+        let member = state.as_ref().and_then(|state| state.view.member(id));
+        member.map_or_else(|| format!("{id:?}"), |member| member.name.clone())
     }
 
     /// Blocks that are on their way.
@@ -175,6 +204,13 @@ impl Node {
             Output::Ready(blocks) => self.settle(blocks),
             Output::Fail { blocks, fault } => self.flights.fail(blocks, fault),
             Output::Shed(blocks) => self.flights.shed(blocks),
+            Output::Suspected(member) => {
+                let name = self.name_of(member);
+                tracing::warn!("member {name} does not answer: going on without it");
+            }
+            Output::Trusted(member) => {
+                tracing::info!("member {} answers again", self.name_of(member));
+            }
         }
     }
 
@@ -246,7 +282,7 @@ impl Node {
                 continue;
             };
             match self.store.peek(&key) {
-                Some(data) => drop(self.flights.give(&key, &data)),
+                Some(data) => drop(self.flights.give(&key, &data, Origin::Memory)),
                 None => again[usize::from(urgency == Urgency::Demand)] |= 1 << bit,
             }
         }
@@ -257,12 +293,12 @@ impl Node {
         }
     }
 
-    /// A block that is filled: keeps it and gives it to those who wait.
-    pub(crate) fn keep(self: &Arc<Self>, filling: Filling) {
+    /// A block that came `from` there, filled: keeps it and gives it to those who wait.
+    pub(crate) fn keep(self: &Arc<Self>, filling: Filling, from: Origin) {
         let key = filling.key();
         let mut evicted = Evicted::new();
         let data = self.store.insert(filling, &mut evicted);
-        self.flights.give(&key, &data);
+        self.flights.give(&key, &data, from);
         for (key, _) in evicted {
             let (chunk, mask) = key.in_chunk();
             self.input(Input::Dropped(Blocks::new(chunk, mask)));

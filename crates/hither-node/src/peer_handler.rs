@@ -2,23 +2,36 @@
 //! that its place in the file gives it.
 
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use hither_net::frame::Frame;
 use hither_net::mesh::Handler;
 use hither_net::view::MemberId;
+use parking_lot::Mutex;
 
 use crate::key::{BlockKey, FileKey};
 use crate::machine::{Blocks, Input, wire};
 use crate::node::Node;
-use crate::peers::{BLOCK, BLOCK_HEAD_BYTES, MESSAGE};
+use crate::origin::Origin;
+use crate::peers::{ANSWER, ASK, BLOCK, BLOCK_HEAD_BYTES, MESSAGE};
 
 /// Passes what the mesh receives to the node.
-pub(crate) struct PeerHandler(pub(crate) Weak<Node>);
+pub(crate) struct PeerHandler {
+    node: Weak<Node>,
+    complaints: Complaints,
+}
 
 impl PeerHandler {
+    pub(crate) fn new(node: Weak<Node>) -> PeerHandler {
+        PeerHandler {
+            node,
+            complaints: Complaints::default(),
+        }
+    }
+
     fn input(&self, input: Input) {
-        if let Some(node) = self.0.upgrade() {
+        if let Some(node) = self.node.upgrade() {
             node.input(input);
         }
     }
@@ -26,7 +39,7 @@ impl PeerHandler {
 
 impl Handler for PeerHandler {
     fn on_frame(&self, from: MemberId, frame: Frame) {
-        let Some(node) = self.0.upgrade() else {
+        let Some(node) = self.node.upgrade() else {
             return;
         };
         match frame.header.kind {
@@ -36,10 +49,33 @@ impl Handler for PeerHandler {
                     epoch: frame.header.epoch,
                     message,
                 }),
-                Err(error) => tracing::warn!("a message that makes no sense: {error}"),
+                Err(error) => {
+                    let what = format!("a message that makes no sense: {error}");
+                    self.complaints.add(from, &what);
+                }
             },
-            BLOCK => on_block(&node, from, frame.body),
-            kind => tracing::warn!("a frame of an unknown kind: {kind}"),
+            BLOCK => {
+                if let Err(what) = on_block(&node, from, frame.body) {
+                    self.complaints.add(from, &what);
+                }
+            }
+            ASK => {
+                let request = frame.header.request;
+                if node.questions.may_answer() {
+                    let runtime = node.runtime().clone();
+                    runtime.spawn_blocking(move || {
+                        node.questions.answer(&node.peers, from, request);
+                    });
+                }
+            }
+            ANSWER => {
+                let request = frame.header.request;
+                node.questions.on_answer(from, request, &frame.body);
+            }
+            kind => {
+                let what = format!("a frame of an unknown kind, {kind}");
+                self.complaints.add(from, &what);
+            }
         }
     }
 
@@ -52,20 +88,41 @@ impl Handler for PeerHandler {
     }
 }
 
+/// Frames that make no sense. A member may send many of them, so few are logged.
+#[derive(Default)]
+struct Complaints(Mutex<Option<(Instant, u64)>>);
+
+impl Complaints {
+    /// The time between two lines.
+    const INTERVAL: Duration = Duration::from_secs(10);
+
+    fn add(&self, from: MemberId, what: &str) {
+        let mut last = self.0.lock();
+        match &mut *last {
+            Some((at, more)) if at.elapsed() < Self::INTERVAL => *more += 1,
+            _ => {
+                let more = last.map_or(0, |(_, more)| more);
+                tracing::warn!("member {from:?} sent {what}; {more} more since the last of this");
+                *last = Some((Instant::now(), 0));
+            }
+        }
+    }
+}
+
 /// A block came. Those that nobody waits for any more are late, and dropped.
-fn on_block(node: &Arc<Node>, from: MemberId, mut body: Bytes) {
+fn on_block(node: &Arc<Node>, from: MemberId, mut body: Bytes) -> Result<(), String> {
     if body.len() < BLOCK_HEAD_BYTES {
-        return tracing::warn!("a block without a name");
+        return Err("a block without a name".to_owned());
     }
     let file = FileKey(body.get_u128_le());
     let index = body.get_u32_le();
     let keep = body.get_u8() != 0;
     let key = BlockKey { file, index };
     let Some(file) = node.flights.file(std::iter::once(key)) else {
-        return;
+        return Ok(());
     };
     if body.len() as u64 != file.block_len(index) {
-        return tracing::warn!("block {key:?} has {} bytes", body.len());
+        return Err(format!("{} bytes as block {key:?}", body.len()));
     }
     file.on_peer_block();
     // What nobody waits for yet would be sent in vain.
@@ -78,13 +135,14 @@ fn on_block(node: &Arc<Node>, from: MemberId, mut body: Bytes) {
     match filling {
         Some(mut filling) => {
             filling.write(&body);
-            node.keep(filling);
+            node.keep(filling, Origin::Member(from));
         }
         None => {
-            node.flights.give(&key, &body);
+            node.flights.give(&key, &body, Origin::Member(from));
         }
     }
     let (chunk, mask) = key.in_chunk();
     let blocks = Blocks::new(chunk, mask);
     node.input(Input::Arrived { blocks, from, kept });
+    Ok(())
 }

@@ -13,6 +13,9 @@ use crate::machine::{Message, wire};
 /// The kinds of frames.
 pub(crate) const MESSAGE: u8 = 1;
 pub(crate) const BLOCK: u8 = 2;
+/// See [`questions`](crate::questions).
+pub(crate) const ASK: u8 = 3;
+pub(crate) const ANSWER: u8 = 4;
 
 /// What stands before a block's bytes: file, index, and whether to keep it.
 pub(crate) const BLOCK_HEAD_BYTES: usize = 16 + 4 + 1;
@@ -46,6 +49,14 @@ impl Peers {
         };
         if let (Some(mesh), Ok(frame)) = (self.mesh(), header.encode(&body)) {
             let _ = mesh.send(to, frame);
+        }
+    }
+
+    /// Sends a frame of little meaning to the cache. Whether it is on its way.
+    pub(crate) fn send_small(&self, to: MemberId, header: FrameHeader, body: &[u8]) -> bool {
+        match (self.mesh(), header.encode(body)) {
+            (Some(mesh), Ok(frame)) => mesh.send(to, frame).is_ok(),
+            _ => false,
         }
     }
 

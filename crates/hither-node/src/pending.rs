@@ -43,8 +43,10 @@ impl PendingRead {
         })
     }
 
-    /// Gives the read its part number `part`: a whole block, or why there is none.
-    pub(crate) fn supply(&self, part: usize, block: Result<Bytes, SourceError>) {
+    /// Gives the read its part number `part`: a whole block, or why there is none. Returns how many
+    /// bytes of it the read takes.
+    pub(crate) fn supply(&self, part: usize, block: Result<Bytes, SourceError>) -> u64 {
+        let mut taken = 0;
         let mut guard = self.parts.lock();
         let parts = &mut *guard;
         let result = match block {
@@ -53,9 +55,10 @@ impl PendingRead {
                 let (range, bytes) = &mut parts.blocks[part];
                 debug_assert!(bytes.is_none(), "a part was supplied twice");
                 *bytes = Some(block.slice(range.clone()));
+                taken = range.len() as u64;
                 parts.missing -= 1;
                 if parts.missing > 0 {
-                    return;
+                    return taken;
                 }
                 let blocks = std::mem::take(&mut parts.blocks);
                 Ok(Data(blocks.into_iter().filter_map(|it| it.1).collect()))
@@ -66,5 +69,6 @@ impl PendingRead {
         if let Some(done) = done {
             done(result);
         }
+        taken
     }
 }

@@ -13,6 +13,7 @@ mod metrics;
 mod output;
 mod preload;
 mod run_model;
+mod service;
 mod this_machine;
 mod ui;
 

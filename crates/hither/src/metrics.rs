@@ -1,4 +1,4 @@
-//! The metrics of a run in Prometheus' text format (0.0.4), for `hither run --metrics`.
+//! Metrics in Prometheus' text format (0.0.4), and those of a run, for `hither run --metrics`.
 //!
 //! A metric is one entry of [`METRICS`]: a name, and a JSON pointer to a figure of the status that
 //! the agent posts (see [`hither_live::status`]). Figures that a run does not have are left out, so
@@ -19,7 +19,7 @@ const PREFIX: &str = "hither_";
 
 /// Prometheus' type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MetricKind {
+pub(crate) enum MetricKind {
     /// The value only grows.
     Counter,
     /// The value may also fall.
@@ -29,12 +29,12 @@ enum MetricKind {
 use MetricKind::{Counter, Gauge};
 
 /// A figure and its name.
-struct Metric {
+pub(crate) struct Metric {
     /// The name without the prefix. That of a counter ends with `_total`, as is usual in
     /// Prometheus.
-    name: &'static str,
-    kind: MetricKind,
-    help: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) kind: MetricKind,
+    pub(crate) help: &'static str,
     /// The JSON pointer to the figure, in a [`Status`] or in the first status of a mechanism that
     /// has it.
     at: &'static str,
@@ -44,7 +44,8 @@ struct Metric {
     divisor: f64,
 }
 
-const fn metric(
+/// A metric of the figure at `at`.
+pub(crate) const fn metric(
     name: &'static str,
     kind: MetricKind,
     at: &'static str,
@@ -179,6 +180,16 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
+/// The content type of the text format.
+pub(crate) const TEXT_FORMAT: &str = server::TEXT_FORMAT;
+
+/// Families in the text format.
+pub(crate) fn encode(families: &[proto::MetricFamily]) -> String {
+    // It fails on a family without a name or a sample.
+    let text = TextEncoder::new().encode_to_string(families);
+    text.expect("each family has a name and samples")
+}
+
 /// The metrics of a run, in the text format. A run that has posted nothing yet has none.
 fn exposition(run: Option<&Status>) -> String {
     let Some(run) = run else {
@@ -210,9 +221,7 @@ fn exposition(run: Option<&Status>) -> String {
             families.push(metric.family(samples));
         }
     }
-    // It fails on a family without a name or a sample.
-    let text = TextEncoder::new().encode_to_string(&families);
-    text.expect("each family has a name and samples")
+    encode(&families)
 }
 
 impl Metric {
@@ -240,7 +249,8 @@ impl Metric {
         samples.collect()
     }
 
-    fn sample(&self, labels: &[(&str, &str)], value: f64) -> proto::Metric {
+    /// A sample of this value.
+    pub(crate) fn sample(&self, labels: &[(&str, &str)], value: f64) -> proto::Metric {
         let pair = |&(name, value): &(&str, &str)| {
             let mut pair = proto::LabelPair::default();
             pair.set_name(name.to_owned());
@@ -263,7 +273,8 @@ impl Metric {
         sample
     }
 
-    fn family(&self, samples: Vec<proto::Metric>) -> proto::MetricFamily {
+    /// The metric and its samples.
+    pub(crate) fn family(&self, samples: Vec<proto::Metric>) -> proto::MetricFamily {
         let mut family = proto::MetricFamily::default();
         family.set_name(format!("{PREFIX}{}", self.name));
         family.set_help(self.help.to_owned());

@@ -58,10 +58,15 @@ impl Mounted {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
         let stderr = process.stderr.as_mut().unwrap();
-        BufReader::new(stderr).read_line(&mut line).unwrap();
-        if !line.contains("Ctrl-C ends it") {
+        // What a cluster's log says of members that are not there yet stands before it.
+        let mut lines = BufReader::new(stderr).lines().map(Result::unwrap);
+        let mut line = String::new();
+        let is_there = lines.any(|next| {
+            line = next;
+            line.contains("Ctrl-C ends it")
+        });
+        if !is_there {
             let _ = process.wait();
             if rustix::process::getuid().is_root() {
                 panic!("not mounted: {line}");

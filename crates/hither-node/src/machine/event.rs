@@ -165,4 +165,8 @@ pub enum Output {
     },
     /// These blocks of the prefetch were given up, since there is too much to do.
     Shed(Blocks),
+    /// A member is suspected from now on: for the log, there is nothing to do.
+    Suspected(MemberId),
+    /// It is no longer.
+    Trusted(MemberId),
 }

@@ -42,5 +42,6 @@ mod tests;
 pub use event::{Fault, FetchResult, Input, Output, Time};
 pub use message::{Blocks, Message, ReportEntry, Request, RequestId, Urgency};
 pub use node::Machine;
+pub use peers::PeerState;
 pub use settings::{Counters, Settings};
 pub use view::{MemberId, View};

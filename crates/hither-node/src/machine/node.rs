@@ -9,7 +9,7 @@ use super::event::{Input, Output, Time};
 use super::holdings::Holdings;
 use super::home::Home;
 use super::message::{Blocks, Message, Request};
-use super::peers::{Change, Incarnation, Peers};
+use super::peers::{Change, Incarnation, PeerState, Peers};
 use super::requester::Requester;
 use super::settings::{Counters, Settings};
 use super::view::{MemberId, View};
@@ -231,9 +231,12 @@ impl Machine {
             }
             Message::Pong { round, incarnation } => {
                 let Effects {
-                    peers, settings, ..
+                    now,
+                    peers,
+                    settings,
+                    ..
                 } = effects;
-                peers.on_pong(from, round, settings);
+                peers.on_pong(from, round, *now, settings);
                 self.on_incarnation(from, incarnation);
             }
         }
@@ -339,12 +342,13 @@ impl Machine {
             match change {
                 Change::Lost(member) => {
                     effects.counters.suspicions += 1;
+                    effects.out.push(Output::Suspected(member));
                     self.home.on_lost(effects, member);
                     // What was sent last may be lost.
                     self.holdings.forget_home(effects, member);
                     self.requester.on_lost(effects, member);
                 }
-                Change::Back(_) => {}
+                Change::Back(member) => effects.out.push(Output::Trusted(member)),
             }
         }
         self.holdings.sweep(effects);
@@ -359,6 +363,11 @@ impl Machine {
     /// Whether a member of the view is suspected.
     pub fn suspects(&self, member: MemberId) -> bool {
         self.effects.peers.is_suspected(member)
+    }
+
+    /// What is known of each other member of the view.
+    pub fn peers(&self) -> Vec<PeerState> {
+        self.effects.peers.states()
     }
 
     /// What was counted so far.

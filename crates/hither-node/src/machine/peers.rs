@@ -41,6 +41,21 @@ struct Peer {
     /// Requests in a row that it has not answered.
     unanswered: u32,
     avoid_until: Option<Time>,
+    /// From the latest ping to its answer.
+    round_trip_ns: Option<u64>,
+}
+
+/// What is known of another member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerState {
+    /// The member.
+    pub member: MemberId,
+    /// Whether there is a connection to it.
+    pub connected: bool,
+    /// Whether it is suspected: nothing is asked of it then.
+    pub suspected: bool,
+    /// From the latest ping that it answered in time to the answer, in nanoseconds.
+    pub round_trip_ns: Option<u64>,
 }
 
 /// A member that left. It may be back in the next view, and have said so already.
@@ -63,6 +78,8 @@ pub(super) struct Peers {
     /// In ascending order.
     suspects: Vec<MemberId>,
     round: u64,
+    /// When the latest round began.
+    round_began: Time,
     next_ping: Option<Time>,
     /// Whether `suspects` may be outdated.
     stale: bool,
@@ -78,6 +95,7 @@ impl Peers {
             departed: BTreeMap::new(),
             suspects: Vec::new(),
             round: 0,
+            round_began: Time::default(),
             next_ping: None,
             stale: false,
         }
@@ -121,6 +139,7 @@ impl Peers {
                 incarnation: departed.and_then(|departed| departed.incarnation),
                 unanswered: 0,
                 avoid_until: None,
+                round_trip_ns: None,
             });
         }
         self.view = view;
@@ -200,6 +219,7 @@ impl Peers {
         }
         self.next_ping = Some(now.after(settings.ping_ns));
         self.round += 1;
+        self.round_began = now;
         self.stale = true;
         Some(self.round)
     }
@@ -214,13 +234,16 @@ impl Peers {
     }
 
     /// Takes the answer of a member to a ping.
-    pub(super) fn on_pong(&mut self, member: MemberId, round: u64, settings: &Settings) {
+    pub(super) fn on_pong(&mut self, member: MemberId, round: u64, now: Time, settings: &Settings) {
         let Some(peer) = self.peers.get_mut(&member) else {
             return;
         };
         // An answer that is as old as a suspicion proves nothing.
         if round > self.round || self.round - round > settings.pings_missed_max {
             return;
+        }
+        if round == self.round {
+            peer.round_trip_ns = Some(now.0.saturating_sub(self.round_began.0));
         }
         self.stale |= !peer.connected || self.suspects.binary_search(&member).is_ok();
         peer.connected = true;
@@ -270,6 +293,17 @@ impl Peers {
                 self.stale = true;
             }
         }
+    }
+
+    /// What is known of each other member of the view.
+    pub(super) fn states(&self) -> Vec<PeerState> {
+        let state = |(&member, peer): (&MemberId, &Peer)| PeerState {
+            member,
+            connected: peer.connected,
+            suspected: self.is_suspected(member),
+            round_trip_ns: peer.round_trip_ns,
+        };
+        self.peers.iter().map(state).collect()
     }
 
     /// What became of the members since the last call.

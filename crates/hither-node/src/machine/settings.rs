@@ -83,7 +83,7 @@ impl Default for Settings {
 }
 
 /// What the machine has counted since it started. Masks count by their blocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counters {
     /// Blocks wanted that were not in flight yet.
     pub wanted_blocks: u64,

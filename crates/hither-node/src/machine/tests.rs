@@ -70,6 +70,7 @@ impl Cluster {
                 Output::Send { to, epoch, message } => {
                     self.messages.push_back((member, to, epoch, message));
                 }
+                Output::Suspected(_) | Output::Trusted(_) => {}
                 output => self.told.push((member, output)),
             }
         }

@@ -200,8 +200,7 @@ impl MemoryStore {
         for shard in &self.shards {
             let shard = shard.lock();
             usage.blocks += shard.places.len();
-            let lengths = shard.places.values().map(|place| place.data.len() as u64);
-            usage.bytes += lengths.sum::<u64>();
+            usage.bytes += shard.bytes;
         }
         usage
     }
@@ -278,6 +277,8 @@ impl Filling {
 
 struct Shard {
     places: FxHashMap<BlockKey, Place>,
+    /// Length of all blocks.
+    bytes: u64,
     policy: Box<dyn ReplacementPolicy>,
     ids: BlockIds,
     /// By slot of the policy.
@@ -304,6 +305,7 @@ impl Shard {
     fn new(capacity: u32, policy: &Spec) -> Shard {
         Shard {
             places: FxHashMap::default(),
+            bytes: 0,
             policy: policy.build(&ReplacementSettings::new(capacity)),
             ids: BlockIds::new(capacity),
             slots: Vec::new(),
@@ -360,19 +362,13 @@ impl Shard {
             Contents::Nothing => unreachable!("a policy let an empty slot go"),
             Contents::Whole(key) => {
                 self.ids.evict(key);
-                let place = self
-                    .places
-                    .remove(&key)
-                    .expect("a slot's block has a place");
+                let place = self.take_place(&key).expect("a slot's block has a place");
                 evicted.push((key, place.data));
             }
             Contents::Shared { id, blocks } => {
                 self.ids.evict_shared(id);
                 for key in blocks {
-                    let place = self
-                        .places
-                        .remove(&key)
-                        .expect("a slot's block has a place");
+                    let place = self.take_place(&key).expect("a slot's block has a place");
                     evicted.push((key, place.data));
                 }
             }
@@ -384,7 +380,7 @@ impl Shard {
         let access = self.access(block, object, key.index);
         let slot = self.slot(&access, evicted);
         self.slots[slot as usize] = Contents::Whole(key);
-        self.places.insert(key, Place { slot, data });
+        self.put_place(key, Place { slot, data });
         self.policy.inserted(Slot(slot), &access);
     }
 
@@ -424,12 +420,23 @@ impl Shard {
             slot,
             data: data.clone(),
         };
-        self.places.insert(key, place);
+        self.put_place(key, place);
         data
     }
 
+    fn put_place(&mut self, key: BlockKey, place: Place) {
+        self.bytes += place.data.len() as u64;
+        self.places.insert(key, place);
+    }
+
+    fn take_place(&mut self, key: &BlockKey) -> Option<Place> {
+        let place = self.places.remove(key)?;
+        self.bytes -= place.data.len() as u64;
+        Some(place)
+    }
+
     fn remove(&mut self, key: &BlockKey) -> Option<Bytes> {
-        let Place { slot, data } = self.places.remove(key)?;
+        let Place { slot, data } = self.take_place(key)?;
         match &mut self.slots[slot as usize] {
             Contents::Nothing => unreachable!("a block lies in an empty slot"),
             Contents::Whole(_) => self.ids.evict(*key),
@@ -468,6 +475,8 @@ impl Shard {
             assert!(keys.iter().all(|key| self.places[key].slot == slot));
         }
         assert_eq!(blocks, self.places.len());
+        let lengths = self.places.values().map(|place| place.data.len() as u64);
+        assert_eq!(lengths.sum::<u64>(), self.bytes);
         assert!(self.slots.len() <= self.capacity as usize);
         self.policy.check(self.slots.len() - self.free.len());
         self.ids.check();

@@ -11,7 +11,9 @@ macro_rules! counters {
         }
 
         /// The counts of a volume at one time.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize,
+        )]
         pub struct Counts {
             $($(#[$doc])* pub $name: u64,)*
         }
@@ -32,8 +34,12 @@ counters! {
     read_bytes,
     /// Of these, bytes that lay in this node's memory.
     memory_bytes,
-    /// Of these, bytes that a reader waited for: they came from another node or the source.
+    /// Bytes that were not in this node's memory when they were read: the reader waited.
     awaited_bytes,
+    /// Bytes that readers waited for and that another node sent.
+    peer_bytes,
+    /// Bytes that readers waited for and that the source sent.
+    source_bytes,
     /// Blocks that other nodes sent.
     peer_blocks,
     /// Bytes that were read from the source, also those that nobody waited for.

@@ -13,6 +13,7 @@ use crate::flights::FlightFile;
 use crate::key::BlockKey;
 use crate::machine::{Blocks, Fault, FetchResult, Input, Urgency};
 use crate::node::Node;
+use crate::origin::Origin;
 use crate::source::{SourceError, SourcePath};
 use crate::store::memory::Filling;
 
@@ -39,6 +40,10 @@ impl FlightFile for OpenFile {
     fn on_peer_block(&self) {
         self.volume.counters().peer_blocks.add(1);
     }
+
+    fn on_served(&self, from: Origin, bytes: u64) {
+        self.volume.on_served(from, bytes);
+    }
 }
 
 /// Fetches successive blocks of a chunk of `file`, all of which are in flight, and tells the
@@ -62,6 +67,7 @@ async fn fetch(node: Arc<Node>, file: Arc<OpenFile>, blocks: Range<u32>, urgency
     let mut next = blocks.start;
     let result = blocks_of(&node, &file, blocks.clone(), &mut next).await;
     file.note(&result);
+    file.volume.note_answer(&result);
     if let Err(error) = result {
         counters.fetch_errors.add(1);
         let left = next..blocks.end;
@@ -193,11 +199,12 @@ impl Arriving {
         let counters = file.volume.counters();
         let result = match self {
             Arriving::Kept(filling) => {
-                node.keep(filling);
+                node.keep(filling, Origin::Source);
                 FetchResult::Kept
             }
             Arriving::Passed { data, .. } => {
-                match node.flights.give(&file.block(index), &Bytes::from(data)) {
+                let key = file.block(index);
+                match node.flights.give(&key, &Bytes::from(data), Origin::Source) {
                     true => counters.overflow_blocks.add(1),
                     false => counters.dropped_prefetches.add(1),
                 }

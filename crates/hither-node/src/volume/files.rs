@@ -1,15 +1,18 @@
 //! Volumes and their open files.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use hither_net::view::MemberId;
 use parking_lot::Mutex;
 
 use super::counters::Counters;
 use super::pattern::Pattern;
 use crate::key::{BlockKey, FileKey};
 use crate::node::Node;
-use crate::source::{FileVersion, Source};
+use crate::origin::Origin;
+use crate::source::{FileVersion, Source, SourceError};
 
 /// How a volume is read.
 #[derive(Clone, Debug)]
@@ -26,6 +29,10 @@ pub struct Volume {
     source: Arc<dyn Source>,
     settings: VolumeSettings,
     counters: Counters,
+    /// Bytes that readers waited for, by the member that sent them.
+    peer_bytes: Mutex<BTreeMap<MemberId, u64>>,
+    /// Whether the last request to the source was answered.
+    answers: AtomicBool,
 }
 
 impl Volume {
@@ -36,6 +43,8 @@ impl Volume {
             source,
             settings,
             counters: Counters::default(),
+            peer_bytes: Mutex::default(),
+            answers: AtomicBool::new(true),
         })
     }
 
@@ -52,6 +61,52 @@ impl Volume {
     /// Where its reads were served from.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Its name: the same on all nodes that share its blocks.
+    pub fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    /// Bytes that readers waited for, by the member that sent them.
+    pub fn peer_bytes(&self) -> BTreeMap<MemberId, u64> {
+        self.peer_bytes.lock().clone()
+    }
+
+    /// Whether the source answered the last request to it.
+    pub fn source_answers(&self) -> bool {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of how a request to the source ended, and logs that it stopped or began to
+    /// answer.
+    pub fn note_answer<T>(&self, result: &Result<T, SourceError>) {
+        let failure = match result {
+            Err(SourceError::Failed { reason, .. }) => Some(reason),
+            _ => None,
+        };
+        let answers = failure.is_none();
+        if self.answers.load(Ordering::Relaxed) == answers
+            || self.answers.swap(answers, Ordering::Relaxed) == answers
+        {
+            return;
+        }
+        match failure {
+            Some(reason) => tracing::warn!("the source of {} fails: {reason}", self.name()),
+            None => tracing::info!("the source of {} answers again", self.name()),
+        }
+    }
+
+    /// Readers that waited got so many bytes from there.
+    pub(super) fn on_served(&self, from: Origin, bytes: u64) {
+        match from {
+            Origin::Memory => self.counters.memory_bytes.add(bytes),
+            Origin::Source => self.counters.source_bytes.add(bytes),
+            Origin::Member(member) => {
+                self.counters.peer_bytes.add(bytes);
+                *self.peer_bytes.lock().entry(member).or_default() += bytes;
+            }
+        }
     }
 
     /// How many blocks of a file are in this node's memory, and how many it has.

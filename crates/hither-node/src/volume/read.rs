@@ -10,6 +10,7 @@ use super::files::OpenFile;
 use crate::flights::{FlightFile, Waiting};
 use crate::key::ChunkKey;
 use crate::machine::Urgency;
+use crate::origin::Origin;
 use crate::pending::{Data, Parts, PendingRead};
 use crate::source::SourceError;
 
@@ -162,8 +163,13 @@ impl OpenFile {
                 }
                 Ok(Data(pieces))
             };
-            let result = read.await;
+            let result: Result<Data, SourceError> = read.await;
             file.note(&result);
+            file.volume.note_answer(&result);
+            if let Ok(data) = &result {
+                let bytes = data.pieces().iter().map(|piece| piece.len() as u64);
+                file.volume.on_served(Origin::Source, bytes.sum());
+            }
             done(result);
         });
     }

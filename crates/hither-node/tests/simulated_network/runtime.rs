@@ -85,6 +85,7 @@ impl World {
                     assert!(node.wanted.remove(&block) || node.cancelled.remove(&block));
                 }
             }
+            Output::Suspected(_) | Output::Trusted(_) => {}
         }
     }
 

@@ -7,10 +7,12 @@ use clap::{ArgMatches, Command};
 use crate::ui::Ui;
 
 mod advise;
+mod cluster;
 mod export;
 mod r#gen;
 mod import;
 mod mount;
+mod node;
 pub(crate) mod options;
 mod policies;
 mod record;
@@ -46,10 +48,12 @@ const fn entry<C: Subcommand>() -> CommandEntry {
 /// Every command, sorted by name.
 pub(crate) const COMMANDS: &[CommandEntry] = &[
     entry::<advise::Advise>(),
+    entry::<cluster::Cluster>(),
     entry::<export::Export>(),
     entry::<r#gen::Gen>(),
     entry::<import::Import>(),
     entry::<mount::Mount>(),
+    entry::<node::NodeCommand>(),
     entry::<policies::Policies>(),
     entry::<record::Record>(),
     entry::<recover::Recover>(),

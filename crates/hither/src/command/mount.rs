@@ -2,27 +2,26 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
 use hither_analysis::format::bytes as readable;
 use hither_core::Spec;
-use hither_mount::{Consistency, MountSettings, Mounted};
-use hither_node::config::{ClusterConfig, Joined};
-use hither_node::node::{Node, NodeSettings};
-use hither_node::source::registry;
-use hither_node::source::settings::SourceSettings;
-use hither_node::volume::{Counts, Volume, VolumeSettings};
-use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use hither_mount::Consistency;
+use tracing_subscriber::filter::LevelFilter;
 
-use super::options::cached_volume::{key_and_value, size_bytes, volume_name};
 use super::subcommand::Subcommand;
-use crate::exit::Usage;
+use crate::metrics;
+use crate::service::file;
+use crate::service::log::{self, LogArgs};
+use crate::service::running::{Ends, Service};
+use crate::service::settings::{
+    CacheSettings, MountedSettings, ServedSettings, ServiceSettings, default,
+};
+use crate::service::values::{block_bytes, key_and_value, size_bytes};
 use crate::ui::Ui;
 
 /// Show a bucket or a directory of slow shared storage as a fast one
@@ -63,22 +62,27 @@ pub(super) struct Mount {
     #[arg(
         long,
         value_name = "BYTES",
-        default_value = "128KiB",
-        value_parser = size_bytes,
+        default_value = default::BLOCK,
+        value_parser = block_bytes,
         hide_short_help = true
     )]
-    block: u64,
+    block: u32,
 
     /// What the memory keeps: a replacement policy (`hither policies` lists them)
-    #[arg(long, value_name = "POLICY", default_value = "s3-fifo")]
+    #[arg(long, value_name = "POLICY", default_value = default::POLICY)]
     policy: Spec,
 
     /// How old what a program opens may be: strict, ttl=SECONDS or immutable
-    #[arg(long, value_name = "MODE", default_value = "ttl=1")]
+    #[arg(long, value_name = "MODE", default_value = default::CONSISTENCY)]
     consistency: Consistency,
 
     /// How far to read ahead of a sequential reader, at most; 0 for not at all
-    #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = size_bytes)]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value = default::PREFETCH,
+        value_parser = size_bytes
+    )]
     prefetch: u64,
 
     /// Share blocks with the machines that this file names (TOML)
@@ -86,7 +90,12 @@ pub(super) struct Mount {
     cluster: Option<PathBuf>,
 
     /// The name under which machines share the blocks of this source [default: SOURCE]
-    #[arg(long, value_name = "NAME", requires = "cluster")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "cluster",
+        hide_short_help = true
+    )]
     volume: Option<String>,
 
     /// An option of the source, such as region=eu-west-1, endpoint=URL, skip_signature=true
@@ -97,7 +106,7 @@ pub(super) struct Mount {
     #[arg(
         long,
         value_name = "N",
-        default_value_t = 32,
+        default_value_t = default::REQUESTS,
         value_parser = clap::value_parser!(u16).range(1..),
         hide_short_help = true
     )]
@@ -120,6 +129,13 @@ pub(super) struct Mount {
     )]
     threads: Option<u16>,
 
+    /// Serve Prometheus metrics at ADDR: a port on this machine, or an address and a port
+    #[arg(long, value_name = "ADDR", value_parser = metrics::address)]
+    metrics: Option<SocketAddr>,
+
+    #[command(flatten)]
+    log: LogArgs,
+
     /// Return once it is mounted, and serve it from a process of its own
     #[arg(long)]
     background: bool,
@@ -130,9 +146,6 @@ const READY: &str = "ready\n";
 
 /// Tells a process that it is the one in the background.
 const IN_BACKGROUND: &str = "HITHER_MOUNT_IN_BACKGROUND";
-
-/// How long reads that are under way may go on after the mount was ended.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Subcommand for Mount {
     const NAME: &'static str = "mount";
@@ -146,15 +159,9 @@ impl Subcommand for Mount {
             // Fails only for a leader of a group, which a process that was just started is not.
             let _ = rustix::process::setsid();
         }
-        let runtime = Runtime::new().context("starting threads")?;
-        // From before it is there on, so that no signal leaves a mount that nobody serves.
-        let ends = {
-            let _inside = runtime.enter();
-            EndSignals::new().context("watching for signals")?
-        };
-        let (mounted, joined) = self.mount(&runtime)?;
-        let volume = Arc::clone(mounted.volume());
-        let place = mounted.path().display().to_string();
+        log::start(&self.log, LevelFilter::WARN)?;
+        let source = self.source.clone();
+        let mut service = Service::start(self.settings()?)?;
         if is_child {
             let mut stdout = std::io::stdout();
             stdout
@@ -162,127 +169,58 @@ impl Subcommand for Mount {
                 .and_then(|()| stdout.flush())?;
             leave_the_terminal()?;
         } else {
+            if let Some(at) = service.metrics() {
+                ui.note(format_args!("metrics at http://{at}/metrics"));
+            }
+            let mounts = service.mounts().iter();
+            let places: Vec<String> = mounts
+                .map(|mounted| mounted.path().display().to_string())
+                .collect();
             ui.note(format_args!(
-                "{} is at {place}, with {} of memory; Ctrl-C ends it",
-                self.source,
-                readable(volume.node().settings().memory_bytes),
+                "{source} is at {}, with {} of memory; Ctrl-C ends it",
+                places.join(", "),
+                readable(service.memory_bytes()),
             ));
         }
-        runtime.block_on(ends.wait(&mounted));
-        // The others learn at once that this node goes.
-        if let Some(joined) = joined {
-            runtime.block_on(joined.leave());
+        service.wait(Ends::WithItsMounts);
+        for line in service.end()? {
+            ui.note(line);
         }
-        mounted
-            .unmount(PATIENCE)
-            .with_context(|| format!("unmounting {place}"))?;
-        ui.note(summary(&volume.counters().counts()));
-        // Open files of a mount that was taken away would keep threads of the runtime.
-        runtime.shutdown_background();
         Ok(ExitCode::SUCCESS)
     }
 }
 
 impl Mount {
-    fn mount(&self, runtime: &Runtime) -> anyhow::Result<(Mounted, Option<Joined>)> {
-        if let (Ok(source), Ok(place)) = (
-            Path::new(&volume_name(&self.source)).canonicalize(),
-            self.directory.canonicalize(),
-        ) && place.starts_with(&source)
-            && place != source
-        {
-            let place = self.directory.display();
-            bail!(
-                "{place} lies below {}: it would contain itself",
-                self.source
-            );
-        }
-        let settings = SourceSettings {
-            options: self.options.iter().cloned().collect(),
-            requests_max: self.requests.into(),
-            ..SourceSettings::default()
-        };
-        let source = runtime.block_on(registry::open(&self.source, &settings))?;
-        let block_bytes = u32::try_from(self.block).ok();
-        let block_bytes = block_bytes.filter(|bytes| bytes.is_power_of_two());
-        let Some(block_bytes) = block_bytes.filter(|bytes| (4 << 10..=8 << 20).contains(bytes))
-        else {
-            let reason = "--block: a power of two from 4KiB to 8MiB is expected";
-            return Err(Usage(reason.to_owned()).into());
-        };
-        let memory_bytes = match self.memory {
-            Some(bytes) => bytes,
-            None => hither_analysis::free_memory::half_of_free_bytes() / 2,
-        };
-        let settings = NodeSettings {
-            memory_bytes,
-            block_bytes,
-            policy: self.policy,
-            prefetches_max: self.requests.div_ceil(2).into(),
-        };
-        let node = Node::new(settings, runtime.handle().clone())?;
-        let joined = match &self.cluster {
-            Some(path) => Some(runtime.block_on(join(&node, path))?),
-            None => None,
-        };
-        let settings = VolumeSettings {
-            name: match &self.volume {
-                Some(name) => name.clone(),
-                None => volume_name(&self.source),
-            },
-            // Prefetches of a few readers fit into the memory that is not for resident blocks.
-            prefetch_bytes_max: self.prefetch.min(memory_bytes / 16),
-        };
-        let volume = Volume::new(node, source, settings);
-        let settings = MountSettings {
-            name: self.source.clone(),
+    fn settings(self) -> anyhow::Result<ServiceSettings> {
+        let cluster = self.cluster.as_deref().map(file::cluster).transpose()?;
+        let mount = MountedSettings {
+            directory: self.directory,
             consistency: self.consistency,
-            direct_io: self.direct_io,
             allow_other: self.allow_other,
-            threads: self.threads.map(usize::from),
+            direct_io: self.direct_io,
+            threads: self.threads,
         };
-        let mounted = Mounted::new(volume, &self.directory, &settings)?;
-        Ok((mounted, joined))
-    }
-}
-
-/// Makes `node` one of the cluster that the file at `path` describes.
-async fn join(node: &Arc<Node>, path: &Path) -> anyhow::Result<Joined> {
-    let config = ClusterConfig::load(path)?;
-    let joined = config.join().await?;
-    node.join(config.mesh.clone(), joined.membership()).await?;
-    Ok(joined)
-}
-
-/// The signals that end a mount.
-struct EndSignals([Signal; 3]);
-
-impl EndSignals {
-    fn new() -> std::io::Result<EndSignals> {
-        let kinds = [
-            SignalKind::interrupt(),
-            SignalKind::terminate(),
-            SignalKind::hangup(),
-        ];
-        let [interrupt, terminate, hang_up] = kinds.map(signal);
-        Ok(EndSignals([interrupt?, terminate?, hang_up?]))
-    }
-
-    /// Waits for one of them, or for somebody to unmount.
-    async fn wait(self, mounted: &Mounted) {
-        let EndSignals([mut interrupt, mut terminate, mut hang_up]) = self;
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => return,
-                _ = terminate.recv() => return,
-                _ = hang_up.recv() => return,
-                () = tokio::time::sleep(Duration::from_millis(100)) => {
-                    if mounted.is_over() {
-                        return;
-                    }
-                }
-            }
-        }
+        let name = self.volume;
+        let volume = ServedSettings {
+            name: name.unwrap_or_else(|| ServedSettings::name_of(&self.source)),
+            source: self.source,
+            options: self.options.into_iter().collect(),
+            prefetch_bytes: self.prefetch,
+            mount: Some(mount),
+        };
+        Ok(ServiceSettings {
+            file: None,
+            name: cluster.as_ref().map(|config| config.mesh.me.clone()),
+            cluster,
+            cache: CacheSettings {
+                memory_bytes: self.memory,
+                block_bytes: self.block,
+                policy: self.policy,
+                requests: self.requests,
+            },
+            metrics: self.metrics,
+            volumes: vec![volume],
+        })
     }
 }
 
@@ -317,17 +255,4 @@ fn start_in_background() -> anyhow::Result<ExitCode> {
         true => bail!("the process in the background ended before it served"),
         false => Ok(crate::exit::code_of(status)),
     }
-}
-
-/// Where the reads of a mount were served from.
-fn summary(counts: &Counts) -> String {
-    format!(
-        "{} read: {} were in memory, {} were waited for; {} came from the source in {} requests \
-         (reads that the kernel's page cache served are not seen)",
-        readable(counts.read_bytes),
-        readable(counts.memory_bytes),
-        readable(counts.awaited_bytes),
-        readable(counts.fetched_bytes),
-        counts.fetches,
-    )
 }

@@ -1,6 +1,5 @@
 //! Arguments that several commands take.
 
-pub(super) mod cached_volume;
 pub(super) mod curves;
 pub(super) mod parameters;
 pub(super) mod placement;

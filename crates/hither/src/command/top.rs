@@ -1,4 +1,4 @@
-//! `hither top`: what the runs of `hither run` do, live.
+//! `hither top`: what the runs of `hither run` and the nodes of a cluster cache do, live.
 
 mod screen;
 mod text;
@@ -10,17 +10,19 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use hither_live::status::{self, Status};
-use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
+use hither_sys::machine::{Machine, ThisMachine};
 use signal_hook::low_level::emulate_default_handler;
 
 use self::screen::{Next, Screen};
-use self::text::text;
+use self::text::{Seen, text};
 use super::subcommand::Subcommand;
+use crate::service::status::NodeStatus;
+use crate::service::{client, sockets};
 use crate::ui::{self, Ui};
 
 const EXAMPLES: &str = "\
-Shows your runs until they have ended. q and Ctrl-C quit without ending a run;
-the arrow and page keys scroll.
+Shows your runs, mounts and nodes until they have ended. q and Ctrl-C quit
+without ending any; the arrow and page keys scroll.
 
 Examples:
   hither top                 all your runs, updated each second
@@ -28,11 +30,11 @@ Examples:
   hither top --once          once, for a script
   hither top --json | jq '.[].mechanisms[].figures.after.local_share'";
 
-/// Watch programs that run under `hither run`: page cache, nodes, regions, local share, moves
+/// Watch programs that run under `hither run`, mounts and nodes: caches, local share, moves
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Top {
-    /// Show only the run whose `hither run` has this process id
+    /// Show only the run, mount or node that has this process id
     #[arg(value_name = "PID")]
     pid: Option<u32>,
 
@@ -51,6 +53,8 @@ pub(super) struct Top {
     delay: u32,
 
     /// Print one JSON document: an array with an element for each run
+    ///
+    /// The figures of a node are in `hither cluster status --json`.
     #[arg(long)]
     json: bool,
 }
@@ -59,22 +63,22 @@ impl Subcommand for Top {
     const NAME: &'static str = "top";
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
-        let runs = self.runs();
         if self.json {
-            ui::print_json(&runs)?;
+            ui::print_json(&self.runs())?;
             return Ok(ExitCode::SUCCESS);
         }
-        if runs.is_empty() {
+        let seen = self.seen();
+        if seen.is_empty() {
             match self.pid {
-                Some(pid) => bail!("no run of yours has the process number {pid}"),
-                None => bail!("nothing of yours runs under `hither run`"),
+                Some(pid) => bail!("no run or node of yours has the process number {pid}"),
+                None => bail!("nothing of yours runs under `hither run`, no mount and no node"),
             }
         }
         if self.once || !io::stdout().is_terminal() {
-            ui::print(&text(&runs, &nodes()))?;
+            ui::print(&text(&seen))?;
             return Ok(ExitCode::SUCCESS);
         }
-        match self.watch(runs).context("the terminal")? {
+        match self.watch(seen).context("the terminal")? {
             Next::Refresh => ui.note("ended"),
             Next::Quit => {}
             Next::Signal(signal) => emulate_default_handler(signal)?,
@@ -90,21 +94,31 @@ impl Top {
         runs
     }
 
-    /// Shows the runs until there are none, or the user or a signal ends the watching.
-    fn watch(&self, mut runs: Vec<Status>) -> io::Result<Next> {
+    fn seen(&self) -> Seen {
+        let sockets = sockets::running();
+        let answers = sockets
+            .iter()
+            .filter_map(|it| client::get(it, "/status").ok());
+        let nodes = answers.filter_map(|answer| serde_json::from_slice(&answer).ok());
+        let mut nodes: Vec<NodeStatus> = nodes.collect();
+        nodes.retain(|node| self.pid.is_none_or(|pid| node.pid == pid));
+        Seen {
+            machine: ThisMachine.nodes().unwrap_or_default(),
+            runs: self.runs(),
+            nodes,
+        }
+    }
+
+    /// Shows what there is until there is nothing, or the user or a signal ends the watching.
+    fn watch(&self, mut seen: Seen) -> io::Result<Next> {
         let mut screen = Screen::open()?;
-        while !runs.is_empty() {
+        while !seen.is_empty() {
             let delay = Duration::from_secs(self.delay.into());
-            match screen.show(&text(&runs, &nodes()), delay)? {
-                Next::Refresh => runs = self.runs(),
+            match screen.show(&text(&seen), delay)? {
+                Next::Refresh => seen = self.seen(),
                 end => return Ok(end),
             }
         }
         Ok(Next::Refresh)
     }
-}
-
-/// The machine's nodes; none where sysfs hides them.
-fn nodes() -> Vec<NodeMemory> {
-    ThisMachine.nodes().unwrap_or_default()
 }

@@ -35,7 +35,7 @@ const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// The most header lines of a request.
 const HEADERS_MAX: usize = 64;
 
-const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(super) const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Serves the text of `metrics` for as long as the process lives. Returns the address.
 pub(super) fn serve(

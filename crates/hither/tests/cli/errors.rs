@@ -22,12 +22,14 @@ fn no_command() {
     Commands:
       advise    Say what would help a program: another policy, more cache, another placement, or
                 nothing
+      cluster   Show the members of a cluster cache: memory, where reads are served from, suspicion
       export    Write a trace for other tools: libCacheSim's oracleGeneral or CSV, or a trace folder
                 of single references
       gen       Generate a trace of patterns (zipf, scans, loops) or of threaded programs, alone or
                 mixed
       import    Convert a trace in another format to a trace folder
       mount     Show a bucket or a directory of slow shared storage as a fast one
+      node      Run a member of a cluster cache from a file, or make the certificates of its members
       policies  List the replacement and placement policies, their parameters and their sources
       record    Record the file accesses of an unmodified program and of all processes that it
                 starts
@@ -40,7 +42,7 @@ fn no_command() {
       stat      Show what is in a trace: requests and bytes, files, call sites, sharing, reuse
                 distances
       sweep     Simulate many policies and sizes on many traces; resume after an interruption
-      top       Watch programs that run under `hither run`: page cache, nodes, regions, local share,
+      top       Watch programs that run under `hither run`, mounts and nodes: caches, local share,
                 moves
       topo      Show and draw a topology: this machine, a mesh, a machine of the papers
       unmount   End a mount of `hither mount`
@@ -71,7 +73,7 @@ fn an_unknown_command() {
     ----- stderr -----
     error: unrecognized subcommand 'simulate'
 
-      tip: some similar subcommands exist: 'stat', 'sim'
+      tip: some similar subcommands exist: 'stat', 'cluster', 'sim'
 
     Usage: hither [OPTIONS] <COMMAND>
 

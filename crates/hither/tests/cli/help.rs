@@ -3,8 +3,8 @@
 use crate::Lab;
 
 const COMMANDS: &[&str] = &[
-    "", "advise", "export", "gen", "import", "policies", "record", "recover", "report", "run",
-    "sim", "stat", "sweep", "top", "topo",
+    "", "advise", "cluster", "export", "gen", "import", "mount", "node", "policies", "record",
+    "recover", "report", "run", "sim", "stat", "sweep", "top", "topo", "unmount",
 ];
 
 fn help(lab: &Lab, command: &str, option: &str, columns: u32) -> String {

@@ -22,7 +22,10 @@ impl Drop for Running {
 /// Looks for runs of this lab's alone.
 fn seen_from(lab: &Lab, line: &str) -> Ran {
     let folder = lab.path("");
-    lab.run(&format!("env XDG_RUNTIME_DIR={} {line}", folder.display()))
+    let folder = folder.display();
+    lab.run(&format!(
+        "env XDG_RUNTIME_DIR={folder} HITHER_RUNTIME_DIR={folder}/hither {line}"
+    ))
 }
 
 #[test]
@@ -33,14 +36,14 @@ fn nothing_runs() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: nothing of yours runs under `hither run`
+    hither: nothing of yours runs under `hither run`, no mount and no node
     ");
     assert_snapshot!(seen_from(&lab, "hither top 7"), @"
     exit code: 1
     ----- stdout -----
 
     ----- stderr -----
-    hither: no run of yours has the process number 7
+    hither: no run or node of yours has the process number 7
     ");
     assert_eq!(seen_from(&lab, "hither top --json").stdout(), "[]\n");
 }

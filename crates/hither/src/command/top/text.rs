@@ -6,14 +6,72 @@ use hither_live::status::{MechanismStatus, MechanismTag, Status};
 use hither_sys::machine::NodeMemory;
 use serde_json::Value;
 
-/// The whole text.
-pub(super) fn text(runs: &[Status], nodes: &[NodeMemory]) -> String {
-    let mut text = of_nodes(nodes);
-    for run in runs {
-        text.push('\n');
-        text.push_str(&of_run(run));
+use crate::service::status::NodeStatus;
+
+/// What there is to show.
+pub(super) struct Seen {
+    /// The machine's memory nodes; none where sysfs hides them.
+    pub(super) machine: Vec<NodeMemory>,
+    /// The runs of `hither run`.
+    pub(super) runs: Vec<Status>,
+    /// The mounts and nodes of a cache.
+    pub(super) nodes: Vec<NodeStatus>,
+}
+
+impl Seen {
+    /// Whether nothing runs.
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.nodes.is_empty()
     }
-    text
+}
+
+/// The whole text.
+pub(super) fn text(seen: &Seen) -> String {
+    let runs = seen.runs.iter().map(of_run);
+    let caches = seen.nodes.iter().map(of_cache);
+    let parts = runs.chain(caches);
+    parts.fold(of_nodes(&seen.machine), |text, part| text + "\n" + &part)
+}
+
+/// A mount, or a node of a cluster.
+fn of_cache(node: &NodeStatus) -> String {
+    let name = match (&node.node, &node.cluster) {
+        (Some(name), Some(cluster)) => {
+            let others = cluster.members.len().saturating_sub(1);
+            let suspected = cluster.members.iter().filter(|it| it.suspected).count();
+            format!(
+                "node {name} of the cluster {}, with {}, {suspected} of them suspected",
+                cluster.name,
+                counted(others as u64, "other member"),
+            )
+        }
+        _ => "a node that is alone".to_owned(),
+    };
+    let uptime = format::duration_ns(node.uptime_s * 1e9);
+    let (memory, limit) = (bytes(node.memory.bytes), bytes(node.memory.limit_bytes));
+    let blocks = count(node.memory.blocks);
+    let head = format!(
+        "{}: {name}, for {uptime}\n  {memory} of {limit} in {blocks} blocks\n",
+        node.pid
+    );
+    let volumes = node.volumes.iter().map(|volume| {
+        let place = match &volume.directory {
+            Some(directory) => format!(" at {}", directory.display()),
+            None => ", not mounted".to_owned(),
+        };
+        let total = volume.served.total();
+        let parts = volume
+            .served
+            .parts()
+            .map(|(from, part)| format!("{} {from}", percent(part as f64 / total.max(1) as f64)));
+        format!(
+            "  {}{place}: {} read: {}\n",
+            volume.name.escape_debug(),
+            bytes(total),
+            parts.join(", "),
+        )
+    });
+    volumes.fold(head, |text, volume| text + &volume)
 }
 
 fn of_nodes(nodes: &[NodeMemory]) -> String {
@@ -328,7 +386,12 @@ mod tests {
         };
         let nodes = [node(0, vec![0, 1]), node(2, Vec::new())];
         let wet = with(of_memory(), false);
-        assert_snapshot!(text(&[wet], &nodes), @r"
+        let seen = Seen {
+            machine: nodes.to_vec(),
+            runs: vec![wet],
+            nodes: vec![],
+        };
+        assert_snapshot!(text(&seen), @r"
           node  CPUs    memory  available
              0     2  4.00 GiB   1.00 GiB
              2     0  4.00 GiB   1.00 GiB
@@ -475,7 +538,12 @@ mod tests {
             ..of_memory()
         };
         let bare = with(bare, false);
-        assert_snapshot!(text(&[bare], &[]), @r"
+        let seen = Seen {
+            machine: vec![],
+            runs: vec![bare],
+            nodes: vec![],
+        };
+        assert_snapshot!(text(&seen), @r"
           node  CPUs  memory  available
 
         810: ./bt a\nb

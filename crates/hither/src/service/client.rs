@@ -1,0 +1,80 @@
+//! Asking a running node, by its socket.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::Request;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use super::sockets;
+
+/// The longest answer that is read.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// How long a node may take: longer than the members that it asks.
+const TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The attribute of a mount's files that names the socket.
+const ATTRIBUTE: &str = "user.hither.socket";
+
+/// The longest path of a socket, and more.
+const PATH_BYTES_MAX: usize = 4096;
+
+/// The socket of the node that serves the mount at `path`.
+pub(crate) fn socket_of(path: &Path) -> anyhow::Result<PathBuf> {
+    let mut value = [0; PATH_BYTES_MAX];
+    match rustix::fs::getxattr(path, ATTRIBUTE, &mut value[..]) {
+        Ok(bytes) => Ok(OsString::from_vec(value[..bytes].to_vec()).into()),
+        Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => {
+            bail!("{} is in no mount of hither", path.display())
+        }
+        Err(error) => Err(error).with_context(|| path.display().to_string()),
+    }
+}
+
+/// The socket of the only node of this user that runs.
+pub(crate) fn only_socket() -> anyhow::Result<PathBuf> {
+    let mut sockets = sockets::running();
+    match (sockets.pop(), sockets.is_empty()) {
+        (Some(socket), true) => Ok(socket),
+        (None, _) => bail!("no node of yours runs on this machine"),
+        (Some(last), false) => {
+            sockets.push(last);
+            let paths: Vec<String> = sockets.iter().map(|it| it.display().to_string()).collect();
+            let paths = paths.join(", ");
+            bail!("several nodes of yours run: name a directory or a --socket of {paths}")
+        }
+    }
+}
+
+/// What the node at `socket` answers to `GET path`.
+pub(crate) fn get(socket: &Path, path: &str) -> anyhow::Result<Bytes> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let answer = runtime.block_on(async { timeout(TIME_MAX, ask(socket, path)).await });
+    let answer = answer.unwrap_or_else(|_| bail!("no answer in {} s", TIME_MAX.as_secs()));
+    answer.with_context(|| format!("{}", socket.display()))
+}
+
+async fn ask(socket: &Path, path: &str) -> anyhow::Result<Bytes> {
+    let stream = UnixStream::connect(socket).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let request = Request::get(path).header(hyper::header::HOST, "node");
+    let answer = sender
+        .send_request(request.body(Empty::<Bytes>::new())?)
+        .await?;
+    ensure!(answer.status().is_success(), "{path}: {}", answer.status());
+    let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
+    let body = body.collect().await;
+    Ok(body.map_err(|error| anyhow::anyhow!("{error}"))?.to_bytes())
+}

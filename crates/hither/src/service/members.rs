@@ -1,0 +1,65 @@
+//! `GET /members`: each member of the cluster, a JSON line each, as it answers.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use hither_net::view::MemberId;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc::Sender;
+
+use super::served::Served;
+use super::status::{MemberStatus, NodeBrief};
+
+/// A member, as this node sees it, and what it says of itself.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct MemberReport {
+    /// As this node sees it.
+    #[serde(flatten)]
+    pub(crate) member: MemberStatus,
+    /// What it says of itself.
+    pub(crate) report: Option<NodeBrief>,
+    /// Why it says nothing.
+    pub(crate) error: Option<String>,
+}
+
+/// Sends a line for each member. A node that is alone is the only one.
+pub(super) async fn tell(served: Arc<Served>, sender: Sender<String>) {
+    let members = match served.status().cluster {
+        Some(cluster) => cluster.members,
+        None => vec![MemberStatus {
+            name: served.name.clone().unwrap_or_default(),
+            this_node: true,
+            ..MemberStatus::default()
+        }],
+    };
+    let asked = members.into_iter().map(|member| ask(&served, member));
+    let mut answers: FuturesUnordered<_> = asked.collect();
+    while let Some(report) = answers.next().await {
+        // It fails on a map whose keys are no texts.
+        let line = serde_json::to_string(&report).expect("a document");
+        if sender.send(line).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn ask(served: &Served, member: MemberStatus) -> MemberReport {
+    let answer = match member.this_node {
+        true => Ok(served.brief()),
+        false => match served.node.ask(MemberId::of(&member.name)).await {
+            Ok(body) => serde_json::from_slice(&body)
+                .map_err(|_| "an answer that is not understood".to_owned()),
+            Err(error) => Err(error.to_string()),
+        },
+    };
+    let (report, error) = match answer {
+        Ok(report) => (Some(report), None),
+        Err(error) => (None, Some(error)),
+    };
+    MemberReport {
+        member,
+        report,
+        error,
+    }
+}

@@ -1,0 +1,17 @@
+//! A node that serves: what `hither mount` and `hither node` have in common. Both are turned into
+//! [`settings`], the one from options and the other from a [`file`], and run by [`running`].
+
+pub(crate) mod client;
+mod control;
+mod exposition;
+pub(crate) mod file;
+pub(crate) mod log;
+pub(crate) mod members;
+mod notify;
+pub(crate) mod running;
+mod served;
+pub(crate) mod settings;
+mod signals;
+pub(crate) mod sockets;
+pub(crate) mod status;
+pub(crate) mod values;

@@ -1,0 +1,292 @@
+//! A node that runs: from its settings to its end.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use hither_analysis::format::bytes;
+use hither_mount::Mounted;
+use hither_net::tls::CertificateEnd;
+use hither_node::config::{ClusterConfig, Joined};
+use hither_node::node::Node;
+use hither_node::source::{Source, registry};
+use hither_node::volume::Volume;
+use tokio::runtime::Runtime;
+
+use super::control::{self, ControlSocket};
+use super::notify::notify;
+use super::served::{Served, ServedVolume};
+use super::settings::{MountedSettings, ServedSettings, ServiceSettings};
+use super::signals::EndSignals;
+
+/// How long reads that are under way may go on after the end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often a mount is looked at: whether somebody has unmounted it.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A certificate that is valid for fewer days is warned of.
+const CERTIFICATE_DAYS_LEFT: u32 = 30;
+
+/// See the module.
+pub(crate) struct Service {
+    mounts: Vec<Mounted>,
+    served: Arc<Served>,
+    /// Where the node can be asked. `None` if that could not be made.
+    control: Option<ControlSocket>,
+    metrics: Option<SocketAddr>,
+    joined: Option<Joined>,
+    signals: EndSignals,
+    runtime: Runtime,
+}
+
+/// When a service ends, beside by a signal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// Once somebody has unmounted all that it has mounted.
+    WithItsMounts,
+    /// Never.
+    BySignal,
+}
+
+impl Service {
+    /// Starts all that the settings say. On an error nothing is left of it.
+    pub(crate) fn start(settings: ServiceSettings) -> anyhow::Result<Service> {
+        let runtime = Runtime::new().context("starting threads")?;
+        // From before the mounts are there on, so that no signal leaves one that nobody serves.
+        let signals = {
+            let _inside = runtime.enter();
+            EndSignals::new().context("watching for signals")?
+        };
+        let place = settings.file.as_deref();
+        let mut sources = Vec::new();
+        for served in &settings.volumes {
+            check_places(served)?;
+            let source = served.source(&settings.cache);
+            let opened = runtime.block_on(registry::open(&served.source, &source));
+            sources.push(in_file(opened, place, served)?);
+        }
+        let node = Node::new(settings.cache.node(), runtime.handle().clone())?;
+        let joined = match &settings.cluster {
+            Some(config) => Some(runtime.block_on(join(&node, config))?),
+            None => None,
+        };
+        let cluster = settings.cluster;
+        let cluster_name = cluster.as_ref().map(|config| config.mesh.cluster.clone());
+        let certificate = cluster.and_then(|config| config.certificate);
+        if let Some(certificate) = certificate {
+            runtime.spawn(watch_certificate(certificate));
+        }
+        let served = Arc::new(Served {
+            volumes: volumes(&node, &settings.volumes, sources),
+            name: settings.name,
+            cluster: cluster_name,
+            since: Instant::now(),
+            node,
+        });
+        let metrics = match settings.metrics {
+            Some(at) => Some(runtime.block_on(control::serve_metrics(&served, at))?),
+            None => None,
+        };
+        let mut service = Service {
+            mounts: Vec::new(),
+            control: control_socket(&served, &runtime),
+            metrics,
+            served,
+            joined,
+            signals,
+            runtime,
+        };
+        for (asked, volume) in settings.volumes.iter().zip(&service.served.volumes) {
+            let Some(mount) = &asked.mount else {
+                continue;
+            };
+            let socket = service.control.as_ref().map(|it| it.path().to_owned());
+            let volume = Arc::clone(&volume.volume);
+            let mounted = Mounted::new(volume, &mount.directory, &asked.mount(mount, socket));
+            service.mounts.push(in_file(mounted, place, asked)?);
+        }
+        let status = status_line(&service.served);
+        notify(&format!("READY=1\nSTATUS={status}"));
+        tracing::info!("{status}");
+        Ok(service)
+    }
+
+    /// Memory for file contents.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.served.node.settings().memory_bytes
+    }
+
+    /// Where the metrics are served.
+    pub(crate) fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+
+    /// What is mounted.
+    pub(crate) fn mounts(&self) -> &[Mounted] {
+        &self.mounts
+    }
+
+    /// Serves until the end.
+    pub(crate) fn wait(&mut self, ends: Ends) {
+        let (signals, mounts) = (&mut self.signals, &self.mounts);
+        let mut over = vec![false; mounts.len()];
+        self.runtime.block_on(async {
+            loop {
+                tokio::select! {
+                    () = signals.wait() => return,
+                    () = tokio::time::sleep(LOOK) => {
+                        for (mounted, was_over) in mounts.iter().zip(&mut over) {
+                            if mounted.is_over() && !std::mem::replace(was_over, true) {
+                                tracing::info!("{} was unmounted", mounted.path().display());
+                            }
+                        }
+                        if ends == Ends::WithItsMounts && mounts.iter().all(Mounted::is_over) {
+                            return;
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    /// Leaves the cluster, unmounts, and returns a line about each volume.
+    pub(crate) fn end(self) -> anyhow::Result<Vec<String>> {
+        notify("STOPPING=1");
+        drop(self.control);
+        // The others learn at once that this node goes.
+        if let Some(joined) = self.joined {
+            self.runtime.block_on(joined.leave());
+        }
+        let mut result = Ok(());
+        for mounted in self.mounts {
+            let place = mounted.path().display().to_string();
+            let unmounted = mounted.unmount(PATIENCE);
+            let unmounted = unmounted.with_context(|| format!("unmounting {place}"));
+            result = result.and(unmounted);
+        }
+        // Open files of a mount that was taken away would keep threads of the runtime.
+        self.runtime.shutdown_background();
+        let volumes = self.served.volumes.iter();
+        result.map(|()| volumes.map(|it| summary(&it.volume)).collect())
+    }
+}
+
+/// The volumes of a node, not mounted yet.
+fn volumes(
+    node: &Arc<Node>,
+    settings: &[ServedSettings],
+    sources: Vec<Arc<dyn Source>>,
+) -> Vec<ServedVolume> {
+    let memory_bytes = node.settings().memory_bytes;
+    let volumes = settings.iter().zip(sources);
+    let volumes = volumes.map(|(asked, source)| ServedVolume {
+        source: asked.source.clone(),
+        directory: asked
+            .mount
+            .as_ref()
+            .and_then(|mount| std::path::absolute(&mount.directory).ok()),
+        volume: Volume::new(Arc::clone(node), source, asked.volume(memory_bytes)),
+    });
+    volumes.collect()
+}
+
+/// The control socket. A node that cannot have one serves all the same.
+fn control_socket(served: &Arc<Served>, runtime: &Runtime) -> Option<ControlSocket> {
+    let answerer = Arc::downgrade(served);
+    served.node.answer_with(move || {
+        let brief = answerer.upgrade().map(|served| served.brief());
+        // It fails on a map whose keys are no texts.
+        serde_json::to_vec(&brief).expect("a document")
+    });
+    let _inside = runtime.enter();
+    match control::serve(served) {
+        Ok(socket) => Some(socket),
+        Err(error) => {
+            tracing::warn!("no control socket: {error}");
+            None
+        }
+    }
+}
+
+/// What the node does, in one line.
+fn status_line(served: &Served) -> String {
+    let volumes = served.volumes.iter().map(|volume| volume.volume.name());
+    let volumes: Vec<&str> = volumes.collect();
+    let memory = bytes(served.node.settings().memory_bytes);
+    let mut line = format!("serves {} with {memory} of memory", volumes.join(", "));
+    if let (Some(name), Some(cluster)) = (&served.name, &served.cluster) {
+        line = format!("{line}, as {name} of the cluster {cluster}");
+    }
+    line
+}
+
+/// An error about a volume names the file that asks for it.
+fn in_file<T, E: Into<anyhow::Error>>(
+    result: Result<T, E>,
+    file: Option<&Path>,
+    served: &ServedSettings,
+) -> anyhow::Result<T> {
+    let result = result.map_err(Into::into);
+    match file {
+        Some(file) => result.with_context(|| format!("{}: volume {}", file.display(), served.name)),
+        None => result,
+    }
+}
+
+/// A mount below its own source would contain itself.
+fn check_places(served: &ServedSettings) -> anyhow::Result<()> {
+    let Some(MountedSettings { directory, .. }) = &served.mount else {
+        return Ok(());
+    };
+    let name = ServedSettings::name_of(&served.source);
+    if let (Ok(source), Ok(place)) = (Path::new(&name).canonicalize(), directory.canonicalize())
+        && place.starts_with(&source)
+        && place != source
+    {
+        let (place, source) = (directory.display(), &served.source);
+        bail!("{place} lies below {source}: it would contain itself");
+    }
+    Ok(())
+}
+
+/// Makes `node` one of a cluster.
+async fn join(node: &Arc<Node>, config: &ClusterConfig) -> anyhow::Result<Joined> {
+    let joined = config.join().await?;
+    node.join(config.mesh.clone(), joined.membership()).await?;
+    Ok(joined)
+}
+
+/// Where the reads of a volume were served from.
+fn summary(volume: &Volume) -> String {
+    let counts = volume.counters().counts();
+    format!(
+        "{}: {} read: {} were in memory, {} were waited for; {} came from the source in {} \
+         requests (reads that the kernel's page cache served are not seen)",
+        volume.name(),
+        bytes(counts.read_bytes),
+        bytes(counts.memory_bytes),
+        bytes(counts.awaited_bytes),
+        bytes(counts.fetched_bytes),
+        counts.fetches,
+    )
+}
+
+/// Warns each day of a certificate that ends soon.
+async fn watch_certificate(path: PathBuf) {
+    const DAY: Duration = Duration::from_secs(86_400);
+    loop {
+        match CertificateEnd::of(&path) {
+            Ok(end) if end.left() < CERTIFICATE_DAYS_LEFT * DAY => tracing::warn!(
+                "{}: the certificate ends on {}: replace it and restart the node",
+                path.display(),
+                end.text
+            ),
+            Ok(_) => {}
+            Err(error) => tracing::warn!("{error}"),
+        }
+        tokio::time::sleep(DAY).await;
+    }
+}

@@ -1,0 +1,156 @@
+//! What a node is, and what it serves.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use hither_core::Spec;
+use hither_mount::{Consistency, MountSettings};
+use hither_node::config::ClusterConfig;
+use hither_node::node::NodeSettings;
+use hither_node::source::settings::SourceSettings;
+use hither_node::volume::VolumeSettings;
+
+use super::values::{block_bytes, size_bytes};
+
+/// What holds unless an option or a file says otherwise.
+pub(crate) mod default {
+    /// Length of a block.
+    pub(crate) const BLOCK: &str = "128KiB";
+    /// What the memory keeps.
+    pub(crate) const POLICY: &str = "s3-fifo";
+    /// Requests to a source at the same time.
+    pub(crate) const REQUESTS: u16 = 32;
+    /// How old what a program opens may be.
+    pub(crate) const CONSISTENCY: &str = "ttl=1";
+    /// How far to read ahead, at most.
+    pub(crate) const PREFETCH: &str = "64MiB";
+}
+
+/// A node and its volumes.
+#[derive(Debug)]
+pub(crate) struct ServiceSettings {
+    /// The file that says so, for messages.
+    pub(crate) file: Option<PathBuf>,
+    /// What the node is called.
+    pub(crate) name: Option<String>,
+    /// The cluster that it belongs to, if it is not alone.
+    pub(crate) cluster: Option<ClusterConfig>,
+    /// Its cache.
+    pub(crate) cache: CacheSettings,
+    /// Where its metrics are served.
+    pub(crate) metrics: Option<SocketAddr>,
+    /// What it serves.
+    pub(crate) volumes: Vec<ServedSettings>,
+}
+
+/// The cache of a node.
+#[derive(Debug)]
+pub(crate) struct CacheSettings {
+    /// Memory for file contents; by default a quarter of what is free.
+    pub(crate) memory_bytes: Option<u64>,
+    /// Length of a block.
+    pub(crate) block_bytes: u32,
+    /// What the memory keeps.
+    pub(crate) policy: Spec,
+    /// Requests to each source at the same time.
+    pub(crate) requests: u16,
+}
+
+impl Default for CacheSettings {
+    fn default() -> CacheSettings {
+        CacheSettings {
+            memory_bytes: None,
+            block_bytes: block_bytes(default::BLOCK).expect("a length of a block"),
+            policy: default::POLICY.parse().expect("a policy"),
+            requests: default::REQUESTS,
+        }
+    }
+}
+
+impl CacheSettings {
+    /// The settings of the node.
+    pub(crate) fn node(&self) -> NodeSettings {
+        let by_default = || hither_analysis::free_memory::half_of_free_bytes() / 2;
+        NodeSettings {
+            memory_bytes: self.memory_bytes.unwrap_or_else(by_default),
+            block_bytes: self.block_bytes,
+            policy: self.policy,
+            prefetches_max: self.requests.div_ceil(2).into(),
+        }
+    }
+}
+
+/// A volume of a node.
+#[derive(Debug)]
+pub(crate) struct ServedSettings {
+    /// Where the data is.
+    pub(crate) source: String,
+    /// The name under which nodes share its blocks.
+    pub(crate) name: String,
+    /// Options of the source.
+    pub(crate) options: BTreeMap<String, String>,
+    /// How far to read ahead, at most.
+    pub(crate) prefetch_bytes: u64,
+    /// Where it is mounted. Otherwise it is only cached.
+    pub(crate) mount: Option<MountedSettings>,
+}
+
+/// How a volume is mounted.
+#[derive(Debug)]
+pub(crate) struct MountedSettings {
+    /// Where programs see it.
+    pub(crate) directory: PathBuf,
+    /// How old what they open may be.
+    pub(crate) consistency: Consistency,
+    /// Whether other users see it.
+    pub(crate) allow_other: bool,
+    /// Whether reads go past the kernel's page cache.
+    pub(crate) direct_io: bool,
+    /// Threads that answer the kernel.
+    pub(crate) threads: Option<u16>,
+}
+
+impl ServedSettings {
+    /// The name that the blocks of a source have unless one is given: its URL without what does not
+    /// change the data.
+    pub(crate) fn name_of(source: &str) -> String {
+        let name = source.strip_prefix("file://").unwrap_or(source);
+        name.trim_end_matches('/').to_owned()
+    }
+
+    /// How far to read ahead unless something else is said.
+    pub(crate) fn prefetch_bytes_by_default() -> u64 {
+        size_bytes(default::PREFETCH).expect("a size")
+    }
+
+    /// The settings of the source.
+    pub(crate) fn source(&self, cache: &CacheSettings) -> SourceSettings {
+        SourceSettings {
+            options: self.options.clone(),
+            requests_max: cache.requests.into(),
+            ..SourceSettings::default()
+        }
+    }
+
+    /// The settings of the volume on a node of this memory.
+    pub(crate) fn volume(&self, memory_bytes: u64) -> VolumeSettings {
+        VolumeSettings {
+            name: self.name.clone(),
+            // Prefetches of a few readers fit into the memory that is not for resident blocks.
+            prefetch_bytes_max: self.prefetch_bytes.min(memory_bytes / 16),
+        }
+    }
+
+    /// The settings of its mount, by a node that has this socket.
+    pub(crate) fn mount(&self, mount: &MountedSettings, socket: Option<PathBuf>) -> MountSettings {
+        MountSettings {
+            name: self.source.clone(),
+            consistency: mount.consistency,
+            direct_io: mount.direct_io,
+            allow_other: mount.allow_other,
+            threads: mount.threads.map(usize::from),
+            socket,
+        }
+    }
+}
