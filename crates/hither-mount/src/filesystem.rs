@@ -35,6 +35,7 @@ const BACKGROUND_MAX: u16 = 64;
 /// Attributes by which a program asks where a file is cached.
 const XATTR_VERSION: &str = "user.hither.version";
 const XATTR_MEMORY: &str = "user.hither.memory";
+const XATTR_DISK: &str = "user.hither.disk";
 
 /// How a volume appears.
 #[derive(Clone, Copy, Debug)]
@@ -523,18 +524,21 @@ impl Filesystem for CachedFiles {
     }
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, bytes: u32, reply: ReplyXattr) {
-        let file = match self.inode(number).map(|inode| inode.file()) {
-            Ok(Some((file, _))) if name == XATTR_VERSION || name == XATTR_MEMORY => file,
-            Ok(_) => return reply.error(Errno::ENODATA),
-            Err(error) => return reply.error(error),
+        let known = [XATTR_VERSION, XATTR_MEMORY, XATTR_DISK];
+        let name = known.into_iter().find(|known| name == *known);
+        let (name, file) = match (name, self.inode(number).map(|inode| inode.file())) {
+            (Some(name), Ok(Some((file, _)))) => (name, file),
+            (_, Ok(_)) => return reply.error(Errno::ENODATA),
+            (_, Err(error)) => return reply.error(error),
         };
-        let is_version = name == XATTR_VERSION;
         self.later(async move |shared| {
-            let value = if is_version {
-                format!("{:?}", file.version)
-            } else {
-                let (here, all) = shared.volume.blocks_in_memory(&file);
-                format!("{here}/{all}")
+            let (here, all) = match name {
+                XATTR_MEMORY => shared.volume.blocks_in_memory(&file),
+                _ => shared.volume.blocks_on_disk(&file),
+            };
+            let value = match name {
+                XATTR_VERSION => format!("{:?}", file.version),
+                _ => format!("{here}/{all}"),
             };
             match bytes as usize {
                 0 => reply.size(value.len() as u32),

@@ -35,6 +35,7 @@ impl Node {
         self.peers.join(mesh);
         let state = membership.borrow_and_update().clone();
         self.on_membership(&state, None);
+        self.report_disk();
         self.runtime()
             .spawn(follow(Arc::downgrade(self), membership, state));
         Ok(())

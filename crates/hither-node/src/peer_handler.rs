@@ -68,6 +68,7 @@ fn on_block(node: &Arc<Node>, from: MemberId, mut body: Bytes) {
         return tracing::warn!("block {key:?} has {} bytes", body.len());
     }
     file.on_peer_block();
+    let is_copy = keep;
     // What nobody waits for yet would be sent in vain.
     let keep = keep || !node.flights.is_urgent(&key);
     let filling = match keep {
@@ -78,7 +79,7 @@ fn on_block(node: &Arc<Node>, from: MemberId, mut body: Bytes) {
     match filling {
         Some(mut filling) => {
             filling.write(&body);
-            node.keep(filling);
+            node.keep(filling, is_copy);
         }
         None => {
             node.flights.give(&key, &body);

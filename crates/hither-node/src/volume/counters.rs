@@ -32,8 +32,11 @@ counters! {
     read_bytes,
     /// Of these, bytes that lay in this node's memory.
     memory_bytes,
-    /// Of these, bytes that a reader waited for: they came from another node or the source.
+    /// Of these, bytes that a reader waited for: they came from the disk, another node or
+    /// the source.
     awaited_bytes,
+    /// Bytes that were read from this node's disk, also those that nobody waited for.
+    disk_bytes,
     /// Blocks that other nodes sent.
     peer_blocks,
     /// Bytes that were read from the source, also those that nobody waited for.

@@ -39,6 +39,14 @@ impl FlightFile for OpenFile {
     fn on_peer_block(&self) {
         self.volume.counters().peer_blocks.add(1);
     }
+
+    fn on_disk_block(&self, bytes: u64) {
+        self.volume.counters().disk_bytes.add(bytes);
+    }
+
+    fn on_overflow(&self) {
+        self.volume.counters().overflow_blocks.add(1);
+    }
 }
 
 /// Fetches successive blocks of a chunk of `file`, all of which are in flight, and tells the
@@ -193,7 +201,7 @@ impl Arriving {
         let counters = file.volume.counters();
         let result = match self {
             Arriving::Kept(filling) => {
-                node.keep(filling);
+                node.keep(filling, true);
                 FetchResult::Kept
             }
             Arriving::Passed { data, .. } => {
@@ -205,11 +213,10 @@ impl Arriving {
             }
         };
         report(node, file, index..index + 1, result);
-        let key = file.block(index);
-        if result == FetchResult::Kept && !node.store.contains(&key) {
-            // It is gone already, and whoever evicted it may have said so before.
-            let (chunk, mask) = key.in_chunk();
-            node.input(Input::Dropped(Blocks::new(chunk, mask)));
+        if result == FetchResult::Kept {
+            // It may be gone already, and whoever evicted it may have said so before.
+            let (chunk, mask) = file.block(index).in_chunk();
+            node.note_dropped(Blocks::new(chunk, mask));
         }
     }
 }

@@ -16,6 +16,7 @@ use hither_node::config::{ClusterConfig, Joined};
 use hither_node::node::{Node, NodeSettings};
 use hither_node::source::registry;
 use hither_node::source::settings::SourceSettings;
+use hither_node::store::disk::settings::DiskSettings;
 use hither_node::volume::{Counts, Volume, VolumeSettings};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -45,6 +46,7 @@ Examples:
   hither mount --memory 16GiB --consistency immutable s3://bucket/data /mnt/data
   hither mount --option endpoint=http://127.0.0.1:7070 s3://bucket /mnt/data
   hither mount --background /nfs/data /mnt/data
+  hither mount --disk /ssd/cache --disk-size 200GiB s3://bucket/data /mnt/data
   hither mount --cluster cluster.toml s3://bucket/data /mnt/data")]
 pub(super) struct Mount {
     /// Where the data is
@@ -58,6 +60,14 @@ pub(super) struct Mount {
     /// Memory for file contents, a hard limit [default: a quarter of what is free]
     #[arg(long, value_name = "BYTES", value_parser = size_bytes)]
     memory: Option<u64>,
+
+    /// Keep blocks in this folder too, over restarts
+    #[arg(long, value_name = "DIRECTORY", requires = "disk_size")]
+    disk: Option<PathBuf>,
+
+    /// What they may take there, a hard limit
+    #[arg(long, value_name = "BYTES", requires = "disk", value_parser = size_bytes)]
+    disk_size: Option<u64>,
 
     /// Length of a block of the cache
     #[arg(
@@ -176,6 +186,7 @@ impl Subcommand for Mount {
         mounted
             .unmount(PATIENCE)
             .with_context(|| format!("unmounting {place}"))?;
+        volume.node().close();
         ui.note(summary(&volume.counters().counts()));
         // Open files of a mount that was taken away would keep threads of the runtime.
         runtime.shutdown_background();
@@ -184,6 +195,13 @@ impl Subcommand for Mount {
 }
 
 impl Mount {
+    fn disk_settings(&self) -> Option<DiskSettings> {
+        Some(DiskSettings {
+            folder: self.disk.clone()?,
+            bytes_max: self.disk_size?,
+        })
+    }
+
     fn mount(&self, runtime: &Runtime) -> anyhow::Result<(Mounted, Option<Joined>)> {
         if let (Ok(source), Ok(place)) = (
             Path::new(&volume_name(&self.source)).canonicalize(),
@@ -219,6 +237,7 @@ impl Mount {
             block_bytes,
             policy: self.policy,
             prefetches_max: self.requests.div_ceil(2).into(),
+            disk: self.disk_settings(),
         };
         let node = Node::new(settings, runtime.handle().clone())?;
         let joined = match &self.cluster {
@@ -322,11 +341,12 @@ fn start_in_background() -> anyhow::Result<ExitCode> {
 /// Where the reads of a mount were served from.
 fn summary(counts: &Counts) -> String {
     format!(
-        "{} read: {} were in memory, {} were waited for; {} came from the source in {} requests \
-         (reads that the kernel's page cache served are not seen)",
+        "{} read: {} were in memory, {} were waited for; {} came from the disk, {} from the source \
+         in {} requests (reads that the kernel's page cache served are not seen)",
         readable(counts.read_bytes),
         readable(counts.memory_bytes),
         readable(counts.awaited_bytes),
+        readable(counts.disk_bytes),
         readable(counts.fetched_bytes),
         counts.fetches,
     )
