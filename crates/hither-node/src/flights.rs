@@ -152,6 +152,7 @@ impl Flights {
         for key in blocks.chunk.blocks(blocks.mask) {
             if let MapEntry::Occupied(flight) = flights.entry(key)
                 && flight.get().waiting.is_empty()
+                && !flight.get().is_on_disk
             {
                 flight.remove().file.on_dropped_prefetch();
             }
@@ -245,9 +246,16 @@ impl Flights {
     /// These blocks cannot be had.
     pub(crate) fn fail(&self, blocks: Blocks, fault: Fault) {
         for key in blocks.chunk.blocks(blocks.mask) {
-            let Some(flight) = self.flights.lock().remove(&key) else {
+            let mut flights = self.flights.lock();
+            // Who has asked since then gets what is on the disk.
+            let MapEntry::Occupied(flight) = flights.entry(key) else {
                 continue;
             };
+            if flight.get().is_on_disk {
+                continue;
+            }
+            let flight = flight.remove();
+            drop(flights);
             let error = flight.error.unwrap_or_else(|| {
                 let path = flight.file.path().clone();
                 match fault {

@@ -195,11 +195,19 @@ impl Subcommand for Mount {
 }
 
 impl Mount {
-    fn disk_settings(&self) -> Option<DiskSettings> {
-        Some(DiskSettings {
-            folder: self.disk.clone()?,
-            bytes_max: self.disk_size?,
-        })
+    fn disk_settings(&self) -> anyhow::Result<Option<DiskSettings>> {
+        let (Some(folder), Some(bytes_max)) = (self.disk.clone(), self.disk_size) else {
+            return Ok(None);
+        };
+        // The mount would hide it.
+        if let (Ok(place), Ok(disk)) = (
+            self.directory.canonicalize(),
+            std::path::absolute(&folder).map(|it| it.canonicalize().unwrap_or(it)),
+        ) && disk.starts_with(&place)
+        {
+            bail!("--disk: {} lies below the mount", folder.display());
+        }
+        Ok(Some(DiskSettings { folder, bytes_max }))
     }
 
     fn mount(&self, runtime: &Runtime) -> anyhow::Result<(Mounted, Option<Joined>)> {
@@ -237,7 +245,7 @@ impl Mount {
             block_bytes,
             policy: self.policy,
             prefetches_max: self.requests.div_ceil(2).into(),
-            disk: self.disk_settings(),
+            disk: self.disk_settings()?,
         };
         let node = Node::new(settings, runtime.handle().clone())?;
         let joined = match &self.cluster {

@@ -17,6 +17,9 @@ use rustix::fs::{FallocateFlags, OFlags};
 use super::settings::DiskError;
 use crate::key::FileKey;
 
+/// What the mark of a folder starts with.
+const MARK: &str = "hither disk cache";
+
 /// What the file system allocates is counted in these units.
 const SECTOR_BYTES: u64 = 512;
 
@@ -43,34 +46,39 @@ impl Folder {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
         builder.create(root).map_err(failed(root))?;
+        // The working directory may be another one later.
+        let root = &root.canonicalize().map_err(failed(root))?;
         let format = root.join("format");
         let lock = root.join("lock");
         if !format.exists() {
             for entry in fs::read_dir(root).map_err(failed(root))? {
                 let name = entry.map_err(failed(root))?.file_name();
-                // A new file system has the one; a process that was killed leaves the other.
-                if name != "lost+found" && name != "lock" {
+                // A new file system has the one; a process that was killed leaves the others.
+                if name != "lost+found" && name != "lock" && name != "format.new" {
                     return Err(DiskError::Foreign(root.to_owned()));
                 }
             }
         }
+        let found = match fs::read(&format) {
+            Ok(found) if !found.starts_with(MARK.as_bytes()) => {
+                return Err(DiskError::Foreign(root.to_owned()));
+            }
+            Ok(found) => Some(String::from_utf8_lossy(&found).into_owned()),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(failed(&format)(error)),
+        };
         let folder = Folder {
             _lock: take_lock(root, &lock)?,
             root: root.to_owned(),
         };
-        let expected = format!("hither disk cache, format 1, blocks of {block_bytes} bytes\n");
-        let found = match fs::read_to_string(&format) {
-            Ok(found) => Some(found),
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(failed(&format)(error)),
-        };
+        let expected = format!("{MARK}, format 1, blocks of {block_bytes} bytes\n");
         if found.as_ref() != Some(&expected) {
             if let Some(found) = found {
                 let (root, found) = (root.display(), found.trim());
                 tracing::warn!("{root}: starts afresh: it was a {found}");
             }
             folder.clear().map_err(failed(root))?;
-            fs::write(&format, expected).map_err(failed(&format))?;
+            write_synced(&format, &expected).map_err(failed(&format))?;
         }
         Ok(folder)
     }
@@ -171,6 +179,15 @@ fn flags() -> i32 {
     (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC).bits() as i32
 }
 
+/// Writes a file that a power cut leaves whole, or leaves out.
+fn write_synced(path: &Path, text: &str) -> io::Result<()> {
+    let beside = path.with_extension("new");
+    let mut file = File::create(&beside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&beside, path)
+}
+
 /// Locks the folder for this process.
 fn take_lock(root: &Path, path: &Path) -> Result<File, DiskError> {
     let failed = |error| DiskError::Io {
@@ -216,6 +233,9 @@ mod tests {
         // What has no mark of ours is not touched.
         let other = place.path().join("other");
         fs::create_dir_all(other.join("files")).unwrap();
+        let error = Folder::open(&other, 4096).unwrap_err();
+        assert!(matches!(error, DiskError::Foreign(_)), "{error}");
+        fs::write(other.join("format"), "of a book").unwrap();
         let error = Folder::open(&other, 4096).unwrap_err();
         assert!(matches!(error, DiskError::Foreign(_)), "{error}");
         assert!(other.join("files").exists());

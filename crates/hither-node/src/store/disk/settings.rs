@@ -32,6 +32,14 @@ pub enum DiskError {
         .0.display()
     )]
     Foreign(PathBuf),
+    /// Too little space.
+    #[error("a disk cache of {bytes_max} bytes is too small: it needs at least {least}")]
+    TooSmall {
+        /// What was asked for.
+        bytes_max: u64,
+        /// What is needed at least: a chunk, and some more.
+        least: u64,
+    },
     /// The system refuses.
     #[error("{}: {error}", path.display())]
     Io {

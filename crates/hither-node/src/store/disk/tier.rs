@@ -20,7 +20,7 @@ use super::journal::{Journal, Record};
 use super::settings::{DiskCounts, DiskError, DiskSettings, DiskUsage, Listener};
 use super::shared::{Counters, Queue, Shared};
 use super::writer::Writer;
-use crate::key::{BlockKey, ChunkKey, FileKey};
+use crate::key::{BlockKey, CHUNK_BLOCKS, ChunkKey, FileKey};
 use crate::machine::Blocks;
 
 /// Reads at the same time, at most: enough for any disk, and few of the runtime's threads.
@@ -57,6 +57,11 @@ impl DiskTier {
         block_bytes: u32,
         writes_max: usize,
     ) -> Result<DiskTier, DiskError> {
+        let bytes_max = settings.bytes_max;
+        let least = 2 * u64::from(CHUNK_BLOCKS) * u64::from(block_bytes);
+        if bytes_max < least {
+            return Err(DiskError::TooSmall { bytes_max, least });
+        }
         let folder = Folder::open(&settings.folder, block_bytes)?;
         let mut index = DiskIndex::default();
         let mut damaged = 0;
@@ -83,7 +88,7 @@ impl DiskTier {
             index: Mutex::new(index),
             queue: Queue::new(writes_max),
             counters: Counters::default(),
-            limit_bytes: AtomicU64::new(settings.bytes_max),
+            limit_bytes: AtomicU64::new(bytes_max),
             journal_bytes: AtomicU64::new(journal.bytes()),
         };
         Ok(DiskTier {
@@ -92,7 +97,7 @@ impl DiskTier {
             opened: Mutex::new(Some(Opened {
                 journal,
                 is_clean: replayed.is_closed && damaged == 0,
-                bytes_max: settings.bytes_max,
+                bytes_max,
             })),
             thread: Mutex::new(None),
             reported: Mutex::default(),

@@ -9,7 +9,6 @@ use hither_core::Random;
 use tempfile::TempDir;
 
 use super::*;
-use crate::key::CHUNK_BLOCKS;
 
 const BLOCK_BYTES: u32 = 4096;
 
