@@ -40,6 +40,7 @@ const XATTR_SOCKET: &str = "user.hither.socket";
 /// Attributes by which a program asks where a file is cached.
 const XATTR_VERSION: &str = "user.hither.version";
 const XATTR_MEMORY: &str = "user.hither.memory";
+const XATTR_DISK: &str = "user.hither.disk";
 
 /// How a volume appears.
 #[derive(Clone, Debug)]
@@ -544,17 +545,19 @@ impl Filesystem for CachedFiles {
                 None => reply.error(Errno::ENODATA),
             };
         }
-        let file = match inode.file() {
-            Some((file, _)) if name == XATTR_VERSION || name == XATTR_MEMORY => file,
-            _ => return reply.error(Errno::ENODATA),
+        let known = [XATTR_VERSION, XATTR_MEMORY, XATTR_DISK];
+        let name = known.into_iter().find(|known| name == *known);
+        let (Some(name), Some((file, _))) = (name, inode.file()) else {
+            return reply.error(Errno::ENODATA);
         };
-        let is_version = name == XATTR_VERSION;
         self.later(async move |shared| {
-            let value = if is_version {
-                format!("{:?}", file.version)
-            } else {
-                let (here, all) = shared.volume.blocks_in_memory(&file);
-                format!("{here}/{all}")
+            let (here, all) = match name {
+                XATTR_MEMORY => shared.volume.blocks_in_memory(&file),
+                _ => shared.volume.blocks_on_disk(&file),
+            };
+            let value = match name {
+                XATTR_VERSION => format!("{:?}", file.version),
+                _ => format!("{here}/{all}"),
             };
             reply_value(reply, bytes, value.as_bytes());
         });

@@ -54,6 +54,7 @@ impl Bench {
             block_bytes: 64 << 10,
             policy: "s3-fifo".parse().unwrap(),
             prefetches_max: 8,
+            disk: None,
         };
         let node = Node::new(settings, runtime.handle().clone()).unwrap();
         let settings = VolumeSettings {

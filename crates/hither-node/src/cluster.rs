@@ -40,6 +40,7 @@ impl Node {
         let _ = self.membership.set(membership.clone());
         let state = membership.borrow_and_update().clone();
         self.on_membership(&state, None);
+        self.report_disk();
         self.runtime()
             .spawn(follow(Arc::downgrade(self), membership, state));
         Ok(())

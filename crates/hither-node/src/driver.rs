@@ -61,8 +61,21 @@ impl Driver {
     /// One step of the machine. Its messages are sent before the next step, so that each member
     /// gets them in their order; all else is for the caller to do.
     pub(crate) fn step(&self, input: Input, peers: &Peers) -> Vec<Output> {
+        self.step_if(|| true, input, peers)
+    }
+
+    /// The same if `holds` says so. No other step comes between that and this one.
+    pub(crate) fn step_if(
+        &self,
+        holds: impl FnOnce() -> bool,
+        input: Input,
+        peers: &Peers,
+    ) -> Vec<Output> {
         let mut outputs = Vec::new();
         let mut machine = self.machine.lock();
+        if !holds() {
+            return outputs;
+        }
         let before = machine.next_deadline();
         machine.step(self.now(), input, &mut outputs);
         outputs.retain(|output| match output {

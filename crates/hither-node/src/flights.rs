@@ -35,6 +35,12 @@ pub(crate) trait FlightFile: Send + Sync {
 
     /// Readers that waited got so many bytes from there.
     fn on_served(&self, from: Origin, bytes: u64);
+
+    /// A block of it, of so many bytes, was read from the local disk.
+    fn on_disk_block(&self, bytes: u64);
+
+    /// A block of it was read past the store: no memory was free for it.
+    fn on_overflow(&self);
 }
 
 /// See the module.
@@ -49,8 +55,19 @@ struct Flight {
     waiting: Vec<Waiting>,
     /// Whether somebody waits for it, here or on another node.
     urgent: bool,
+    /// Whether it is read from the local disk: nobody else is asked for it then.
+    is_on_disk: bool,
     /// What the source said, if it did not give the block.
     error: Option<SourceError>,
+}
+
+/// Who is asked for blocks that are wanted, as masks of a chunk.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Claim {
+    /// The local disk.
+    pub(crate) disk: u64,
+    /// Other nodes, or the source.
+    pub(crate) others: u64,
 }
 
 /// A reader that waits for a block, and the block's place among those that it waits for.
@@ -64,6 +81,7 @@ impl Flight {
         Flight {
             file,
             urgent: !waiting.is_empty(),
+            is_on_disk: false,
             waiting,
             error: None,
         }
@@ -139,6 +157,7 @@ impl Flights {
         for key in blocks.chunk.blocks(blocks.mask) {
             if let MapEntry::Occupied(flight) = flights.entry(key)
                 && flight.get().waiting.is_empty()
+                && !flight.get().is_on_disk
             {
                 flight.remove().file.on_dropped_prefetch();
             }
@@ -156,6 +175,34 @@ impl Flights {
             flights.remove(&key);
         }
         true
+    }
+
+    /// Of the blocks `mask` of a chunk that are wanted: those of `on_disk` are read from the disk
+    /// from now on. What is read from there already, or has come meanwhile, is left out.
+    pub(crate) fn claim_for_disk(&self, chunk: ChunkKey, mask: u64, on_disk: u64) -> Claim {
+        let mut claim = Claim::default();
+        let mut flights = self.flights.lock();
+        for bit in bits(mask) {
+            match flights.get_mut(&chunk.block(bit)) {
+                Some(flight) if !flight.is_on_disk => {
+                    flight.is_on_disk = on_disk & 1 << bit != 0;
+                    match flight.is_on_disk {
+                        true => claim.disk |= 1 << bit,
+                        false => claim.others |= 1 << bit,
+                    }
+                }
+                _ => {}
+            }
+        }
+        claim
+    }
+
+    /// The disk does not have a block after all. Whether it is still wanted, and for whom.
+    pub(crate) fn return_from_disk(&self, key: &BlockKey) -> Option<Urgency> {
+        if let Some(flight) = self.flights.lock().get_mut(key) {
+            flight.is_on_disk = false;
+        }
+        self.urgency(key)
     }
 
     /// Whether somebody waits for the block.
@@ -205,9 +252,16 @@ impl Flights {
     /// These blocks cannot be had.
     pub(crate) fn fail(&self, blocks: Blocks, fault: Fault) {
         for key in blocks.chunk.blocks(blocks.mask) {
-            let Some(flight) = self.flights.lock().remove(&key) else {
+            let mut flights = self.flights.lock();
+            // Who has asked since then gets what is on the disk.
+            let MapEntry::Occupied(flight) = flights.entry(key) else {
                 continue;
             };
+            if flight.get().is_on_disk {
+                continue;
+            }
+            let flight = flight.remove();
+            drop(flights);
             let error = flight.error.unwrap_or_else(|| {
                 let path = flight.file.path().clone();
                 match fault {

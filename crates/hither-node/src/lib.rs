@@ -3,6 +3,7 @@
 
 pub mod cluster;
 pub mod config;
+mod disk_reads;
 mod driver;
 mod flights;
 pub mod key;

@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use hither_core::Spec;
 use hither_net::membership::{Membership, State};
 use tokio::runtime::Handle;
@@ -17,13 +18,15 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::driver::Driver;
 use crate::flights::Flights;
-use crate::key::{ChunkKey, bits};
+use crate::key::{BlockKey, ChunkKey, bits};
 use crate::machine::{
     Blocks, Counters, FetchResult, Input, MemberId, Output, PeerState, Request, Urgency,
 };
 use crate::origin::Origin;
 use crate::peers::Peers;
 use crate::questions::Questions;
+use crate::store::disk::settings::{Change, DiskError, DiskSettings};
+use crate::store::disk::tier::DiskTier;
 use crate::store::memory::{Evicted, Filling, MemoryStore, MemoryStoreError};
 
 /// What a node is made of.
@@ -39,6 +42,19 @@ pub struct NodeSettings {
     /// Prefetches from sources at the same time, at most: fewer than a source takes requests, so
     /// that readers do not queue behind them.
     pub prefetches_max: usize,
+    /// A disk that holds blocks too.
+    pub disk: Option<DiskSettings>,
+}
+
+/// Why there is no node.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// Its memory cannot be had.
+    #[error(transparent)]
+    Memory(#[from] MemoryStoreError),
+    /// Its disk cannot be used.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
 }
 
 impl NodeSettings {
@@ -65,6 +81,10 @@ fn prefetches_max(settings: &NodeSettings) -> usize {
 /// The part of the memory for what sources send before it is in the store: one in so many bytes.
 const ARRIVING: u64 = 8;
 
+/// The part of the frames that are never resident which may wait to be written to the disk: one in
+/// so many.
+const WRITES: usize = 4;
+
 /// The unit in which that is counted.
 const PAGE_BYTES: u64 = 4096;
 
@@ -74,6 +94,7 @@ const RUN_BYTES_MAX: u64 = 8 << 20;
 /// See the module.
 pub struct Node {
     pub(crate) store: MemoryStore,
+    pub(crate) disk: Option<DiskTier>,
     pub(crate) driver: Driver,
     pub(crate) peers: Peers,
     pub(crate) prefetches: Semaphore,
@@ -94,8 +115,8 @@ impl Node {
     /// A node that works on `runtime`, alone until it joins others.
     ///
     /// # Errors
-    /// The store cannot be made.
-    pub fn new(settings: NodeSettings, runtime: Handle) -> Result<Arc<Node>, MemoryStoreError> {
+    /// See [`NodeError`].
+    pub fn new(settings: NodeSettings, runtime: Handle) -> Result<Arc<Node>, NodeError> {
         let arriving_bytes = settings.arriving_bytes();
         let arriving_pages = u32::try_from(arriving_bytes / PAGE_BYTES).unwrap_or(u32::MAX >> 1);
         let store = MemoryStore::new(
@@ -111,8 +132,16 @@ impl Node {
             },
             error => error,
         })?;
+        let disk = match &settings.disk {
+            Some(disk) => {
+                let writes_max = (store.spare_frames() / WRITES).max(1);
+                Some(DiskTier::open(disk, settings.block_bytes, writes_max)?)
+            }
+            None => None,
+        };
         let node = Arc::new(Node {
             store,
+            disk,
             driver: Driver::new(),
             peers: Peers::default(),
             prefetches: Semaphore::new(prefetches_max(&settings)),
@@ -125,6 +154,7 @@ impl Node {
             questions: Questions::default(),
             membership: OnceLock::new(),
         });
+        node.start_disk()?;
         node.runtime.spawn(keep_time(Arc::downgrade(&node)));
         Ok(node)
     }
@@ -142,6 +172,18 @@ impl Node {
     /// The blocks that the node holds.
     pub fn store(&self) -> &MemoryStore {
         &self.store
+    }
+
+    /// The disk that holds blocks too, if there is one.
+    pub fn disk(&self) -> Option<&DiskTier> {
+        self.disk.as_ref()
+    }
+
+    /// Writes to the disk what is to be kept there, and lets go of it. Waits for the disk.
+    pub fn close(&self) {
+        if let Some(disk) = &self.disk {
+            disk.close();
+        }
     }
 
     /// What the state machine has counted.
@@ -173,10 +215,72 @@ impl Node {
         self.flights.len()
     }
 
-    /// Asks for blocks that are in flight.
+    /// Asks for blocks that are in flight: the local disk first, where there is one.
     pub(crate) fn want(self: &Arc<Self>, chunk: ChunkKey, mask: u64, urgency: Urgency) {
-        let blocks = Blocks::new(chunk, mask);
-        self.input(Input::Want { blocks, urgency });
+        let blocks = Blocks::new(chunk, self.want_from_disk(chunk, mask));
+        if blocks.mask != 0 {
+            self.input(Input::Want { blocks, urgency });
+        }
+    }
+
+    /// Tells the state machine of blocks that memory and disk no longer have. Whoever drops a block
+    /// from one of them calls this after; those that are still here are left out.
+    pub(crate) fn note_dropped(self: &Arc<Self>, blocks: Blocks) {
+        for key in blocks.chunk.blocks(blocks.mask) {
+            let (chunk, bit) = key.in_chunk();
+            let input = Input::Dropped(Blocks::new(chunk, bit));
+            // A block that comes back is reported after this step.
+            self.input_if(|| !self.is_here(&key), input);
+        }
+    }
+
+    fn is_here(&self, key: &BlockKey) -> bool {
+        let is_on_disk = |disk: &DiskTier| disk.contains(key);
+        self.store.contains(key) || self.disk.as_ref().is_some_and(is_on_disk)
+    }
+
+    fn start_disk(self: &Arc<Self>) -> Result<(), DiskError> {
+        let (Some(disk), Some(settings)) = (&self.disk, &self.settings.disk) else {
+            return Ok(());
+        };
+        let node = Arc::downgrade(self);
+        let listener = move |change| {
+            if let Some(node) = node.upgrade() {
+                node.on_disk_change(change);
+            }
+        };
+        let started = disk.start(Arc::new(listener));
+        started.map_err(|error| DiskError::Io {
+            path: settings.folder.clone(),
+            error,
+        })
+    }
+
+    fn on_disk_change(self: &Arc<Self>, change: Change) {
+        match change {
+            Change::Dropped(blocks) => self.note_dropped(blocks),
+            Change::Stored(blocks) => {
+                // What is in memory is known to be held. What was evicted before it was written
+                // was reported as dropped.
+                let key = blocks.chunk.blocks(blocks.mask).next();
+                let is_on_disk_alone =
+                    || key.is_some_and(|key| !self.store.contains(&key) && self.is_here(&key));
+                self.input_if(is_on_disk_alone, Input::Held(blocks));
+            }
+        }
+    }
+
+    /// Tells the state machine of all blocks on the disk.
+    pub(crate) fn report_disk(self: &Arc<Self>) {
+        for blocks in self.disk.iter().flat_map(DiskTier::chunks) {
+            self.input(Input::Held(blocks));
+        }
+    }
+
+    fn input_if(self: &Arc<Self>, holds: impl FnOnce() -> bool, input: Input) {
+        for output in self.driver.step_if(holds, input, &self.peers) {
+            self.carry_out(output);
+        }
     }
 
     /// Tells the state machine what happened, and does what it says.
@@ -262,8 +366,17 @@ impl Node {
                 None => missing |= 1 << bit,
             }
         }
-        if missing != 0 {
-            let blocks = blocks.with_mask(missing);
+        let on_disk = missing & self.disk.as_ref().map_or(0, |it| it.held(&blocks.chunk));
+        if on_disk != 0 {
+            let blocks = blocks.with_mask(on_disk);
+            self.provide_from_disk(home, request, blocks, keep);
+        }
+        self.missing(home, request, blocks.with_mask(missing & !on_disk));
+    }
+
+    /// Tells the state machine of blocks that could not be sent.
+    pub(crate) fn missing(self: &Arc<Self>, home: MemberId, request: Request, blocks: Blocks) {
+        if blocks.mask != 0 {
             self.input(Input::Missing {
                 home,
                 request,
@@ -293,16 +406,21 @@ impl Node {
         }
     }
 
-    /// A block that came `from` there, filled: keeps it and gives it to those who wait.
-    pub(crate) fn keep(self: &Arc<Self>, filling: Filling, from: Origin) {
+    /// A block that came `from` there, filled: keeps it, `on_disk` too if there is one, and gives it
+    /// to those who wait.
+    pub(crate) fn keep(self: &Arc<Self>, filling: Filling, from: Origin, on_disk: bool) -> Bytes {
         let key = filling.key();
         let mut evicted = Evicted::new();
         let data = self.store.insert(filling, &mut evicted);
+        if let Some(disk) = self.disk.as_ref().filter(|_| on_disk) {
+            disk.offer(key, data.clone());
+        }
         self.flights.give(&key, &data, from);
         for (key, _) in evicted {
             let (chunk, mask) = key.in_chunk();
-            self.input(Input::Dropped(Blocks::new(chunk, mask)));
+            self.note_dropped(Blocks::new(chunk, mask));
         }
+        data
     }
 }
 
@@ -323,7 +441,7 @@ async fn keep_time(node: Weak<Node>) {
 }
 
 /// The runs of successive bits of `mask`.
-fn runs(mut mask: u64) -> impl Iterator<Item = Range<u32>> {
+pub(crate) fn runs(mut mask: u64) -> impl Iterator<Item = Range<u32>> {
     std::iter::from_fn(move || {
         if mask == 0 {
             return None;

@@ -7,7 +7,9 @@ use hither_net::view::MemberId;
 pub(crate) enum Origin {
     /// This node's memory: it arrived while the reader asked.
     Memory,
-    /// Another member's memory.
+    /// This node's disk.
+    Disk,
+    /// Another member's memory, or its disk.
     Member(MemberId),
     /// The source.
     Source,

@@ -125,6 +125,7 @@ fn on_block(node: &Arc<Node>, from: MemberId, mut body: Bytes) -> Result<(), Str
         return Err(format!("{} bytes as block {key:?}", body.len()));
     }
     file.on_peer_block();
+    let is_copy = keep;
     // What nobody waits for yet would be sent in vain.
     let keep = keep || !node.flights.is_urgent(&key);
     let filling = match keep {
@@ -135,7 +136,7 @@ fn on_block(node: &Arc<Node>, from: MemberId, mut body: Bytes) -> Result<(), Str
     match filling {
         Some(mut filling) => {
             filling.write(&body);
-            node.keep(filling, Origin::Member(from));
+            node.keep(filling, Origin::Member(from), is_copy);
         }
         None => {
             node.flights.give(&key, &body, Origin::Member(from));

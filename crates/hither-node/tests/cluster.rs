@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, SystemTime};
@@ -19,6 +20,7 @@ use hither_node::source::{
     ByteStream, Entry, FileVersion, Kind, ListCursor, Listing, Source, SourceError, SourcePath,
     Version,
 };
+use hither_node::store::disk::settings::DiskSettings;
 use hither_node::volume::{OpenFile, Volume, VolumeSettings};
 use tokio::runtime::Runtime;
 
@@ -76,6 +78,16 @@ struct Machine {
 }
 
 fn cluster(count: usize, source: &Arc<Counted>) -> Vec<Machine> {
+    cluster_with(count, source, 64 << 20, &[])
+}
+
+/// The same, with memories of `memory_bytes`, and with a disk where there is a folder for it.
+fn cluster_with(
+    count: usize,
+    source: &Arc<Counted>,
+    memory_bytes: u64,
+    disks: &[&Path],
+) -> Vec<Machine> {
     let listeners: Vec<TcpListener> = (0..count)
         .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
         .collect();
@@ -93,10 +105,14 @@ fn cluster(count: usize, source: &Arc<Counted>) -> Vec<Machine> {
     let start = |number: usize| {
         let runtime = Runtime::new().unwrap();
         let settings = NodeSettings {
-            memory_bytes: 64 << 20,
+            memory_bytes,
             block_bytes: BLOCK_BYTES as u32,
             policy: "s3-fifo".parse().unwrap(),
             prefetches_max: 8,
+            disk: disks.get(number).map(|folder| DiskSettings {
+                folder: folder.to_path_buf(),
+                bytes_max: 256 << 20,
+            }),
         };
         let node = Node::new(settings, runtime.handle().clone()).unwrap();
         let config = MeshConfig {
@@ -263,4 +279,64 @@ fn reads_go_on_when_a_node_dies() {
     for machine in &machines {
         machine.node.store().check();
     }
+}
+
+/// Reads all of a file by one machine, block by block.
+fn read_all(machine: &Machine, blocks: u64) {
+    let (sender, receiver) = mpsc::channel();
+    let file = open(machine, "file", blocks * BLOCK_BYTES);
+    for block in 0..blocks {
+        start_read(
+            &file,
+            block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES,
+            &sender,
+        );
+        wait(&receiver, 1);
+        if let Some(disk) = machine.node.disk() {
+            disk.flush();
+        }
+    }
+}
+
+#[test]
+fn a_block_that_is_on_a_disk_alone_is_served_to_others_also_after_a_restart() {
+    let source = Arc::new(Counted::default());
+    let folder = tempfile::tempdir().unwrap();
+    let blocks = 200;
+    // Memory for 28 blocks.
+    let start = || cluster_with(3, &source, 2 << 20, &[folder.path()]);
+    let machines = start();
+    read_all(&machines[0], blocks);
+    let usage = machines[0].node.store().usage();
+    assert!(usage.blocks < 30, "{usage:?}");
+    assert_eq!(machines[0].node.disk().unwrap().usage().blocks, blocks);
+    source.blocks.lock().unwrap().clear();
+    read_all(&machines[1], blocks);
+    let late = |machines: &[Machine]| -> u64 {
+        let counters = machines.iter().map(|it| it.node.machine_counters());
+        let late = counters.map(|it| {
+            it.answer_timeout_blocks
+                + it.delivery_timeout_blocks
+                + it.patience_blocks
+                + it.refused_blocks
+        });
+        late.sum()
+    };
+    // On a machine that stalls for longer than a deadline, the source is read.
+    let from_source = || source.blocks.lock().unwrap().len() as u64;
+    assert!(from_source() <= late(&machines), "{}", from_source());
+    let peer_blocks = machines[1].volume.counters().counts().peer_blocks;
+    assert!(peer_blocks + late(&machines) >= blocks, "{peer_blocks}");
+    machines[0].node.disk().unwrap().check();
+    // After a restart the others learn what is on the disk.
+    machines[0].node.close();
+    for mut machine in machines {
+        machine.runtime.take().unwrap().shutdown_background();
+    }
+    let machines = start();
+    assert_eq!(machines[0].node.disk().unwrap().usage().blocks, blocks);
+    std::thread::sleep(Duration::from_millis(500));
+    source.blocks.lock().unwrap().clear();
+    read_all(&machines[2], blocks);
+    assert!(from_source() <= late(&machines), "{}", from_source());
 }

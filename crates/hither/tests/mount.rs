@@ -99,6 +99,13 @@ impl Drop for Mounted {
     }
 }
 
+/// Of how many blocks of a file the disk has how many.
+fn blocks_on_disk(file: &Path) -> String {
+    let mut value = [0; 64];
+    let bytes = rustix::fs::getxattr(file, "user.hither.disk", &mut value[..]).unwrap();
+    text(&value[..bytes])
+}
+
 fn is_mounted(directory: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     mounts.contains(directory.to_str().unwrap())
@@ -162,19 +169,68 @@ fn a_bucket_is_a_directory_until_it_is_ended() {
 }
 
 #[test]
+fn a_disk_keeps_what_was_read_for_the_next_mount() {
+    let (server, options) = bucket();
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("cache");
+    let other = tempfile::tempdir().unwrap();
+    let mut arguments: Vec<&str> = options.iter().map(String::as_str).collect();
+    arguments.extend(["--consistency", "immutable", "--disk-size", "64MiB"]);
+    arguments.extend(["--disk", disk.to_str().unwrap(), "s3://bucket/data"]);
+    let gets = || {
+        let seen = server.take_seen();
+        let is_get = |it: &&s3_emulator::Seen| it.method == "GET" && !it.key.is_empty();
+        seen.iter().filter(is_get).count()
+    };
+    let on_disk = |mounted: &Mounted| blocks_on_disk(&mounted.path().join("a/first"));
+    // Ended in order, and killed once all is on the disk.
+    for signal in ["-TERM", "-KILL", "-TERM"] {
+        let Some(mut mounted) = Mounted::new(&arguments) else {
+            return;
+        };
+        assert!(fs::read(mounted.path().join("a/first")).unwrap() == noise(1, 3_000_000));
+        wait_until("the write", || on_disk(&mounted) == "23/23");
+        let mut command = hither(&["mount"]);
+        let output = command.args(&arguments).arg(other.path()).output();
+        let output = output.unwrap();
+        let expected = format!("process {} uses this disk cache", mounted.process.id());
+        assert_eq!(output.status.code(), Some(1));
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains(&expected), "{stderr}");
+        mounted.signal(signal);
+        mounted.process.wait().unwrap();
+    }
+    gets();
+    let mounted = Mounted::new(&arguments).unwrap();
+    assert_eq!(on_disk(&mounted), "23/23");
+    assert!(fs::read(mounted.path().join("a/first")).unwrap() == noise(1, 3_000_000));
+    assert_eq!(
+        gets(),
+        0,
+        "a block that is on the disk was read from the source"
+    );
+}
+
+#[test]
 fn unmount_ends_a_mount_in_the_background() {
     let source = tempfile::tempdir().unwrap();
     fs::write(source.path().join("file"), noise(3, 500_000)).unwrap();
     let directory = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
     let output = hither(&["mount", "--background", "--memory", "64MiB"])
+        .args(["--consistency", "immutable", "--disk-size", "64MiB"])
+        .args(["--disk", "cache"])
         .args([source.path(), directory.path()])
+        .current_dir(elsewhere.path())
         .output()
         .unwrap();
     if !output.status.success() && !rustix::process::getuid().is_root() {
         return skip::skip_on_this_machine(text(&output.stderr));
     }
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(fs::read(directory.path().join("file")).unwrap() == noise(3, 500_000));
+    let file = directory.path().join("file");
+    assert!(fs::read(&file).unwrap() == noise(3, 500_000));
+    wait_until("the write", || blocks_on_disk(&file) == "4/4");
     let output = hither(&["unmount"]).arg(directory.path()).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(!is_mounted(directory.path()));
@@ -251,6 +307,19 @@ fn bad_usage_is_one_clear_line() {
         &["--consistency", "loose", place, place],
         2,
         &["strict", "ttl="],
+    );
+    check(&["--disk", place, place, place], 2, &["--disk-size"]);
+    let below = ["--disk", place, "--disk-size", "1GiB", "/usr", place];
+    check(&below, 1, &["below the mount"]);
+    let small = ["--disk", "/tmp/none", "--disk-size", "1MiB", "/usr", place];
+    check(&small, 1, &["too small", "16777216"]);
+    let full = tempfile::tempdir().unwrap();
+    fs::write(full.path().join("thesis"), "").unwrap();
+    let disk = ["--disk", full.path().to_str().unwrap(), "--disk-size"];
+    check(
+        &[&disk[..], &["1GiB", place, place]].concat(),
+        1,
+        &["not a disk cache", "not empty"],
     );
     check(&["-o", "region", "s3://bucket", place], 2, &["KEY=VALUE"]);
     let (_server, options) = bucket();

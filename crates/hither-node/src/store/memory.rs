@@ -160,6 +160,11 @@ impl MemoryStore {
         })
     }
 
+    /// Frames that are never resident: for what arrives, and for what is read after its eviction.
+    pub fn spare_frames(&self) -> usize {
+        self.spare
+    }
+
     fn is_small(&self, bytes: usize) -> bool {
         bytes <= self.arena.frame_bytes() / 2
     }
@@ -272,6 +277,27 @@ impl Filling {
         }
         self.filled += now.len();
         rest
+    }
+
+    /// The memory of an empty block, to be filled at once: what reads straight into it calls
+    /// [`set_filled`](Self::set_filled) then.
+    ///
+    /// # Panics
+    /// If a part was written already.
+    pub fn memory(&mut self) -> &mut [u8] {
+        assert_eq!(self.filled, 0, "a part was written already");
+        match &mut self.memory {
+            Memory::Frame(frame) => frame.as_mut(),
+            Memory::Small(memory) => {
+                memory.resize(self.bytes, 0);
+                memory
+            }
+        }
+    }
+
+    /// All of [`memory`](Self::memory) has its bytes.
+    pub fn set_filled(&mut self) {
+        self.filled = self.bytes;
     }
 }
 

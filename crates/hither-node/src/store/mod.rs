@@ -1,4 +1,5 @@
 //! Blocks that this node holds.
 
+pub mod disk;
 mod ids;
 pub mod memory;

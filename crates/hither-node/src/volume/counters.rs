@@ -36,10 +36,14 @@ counters! {
     memory_bytes,
     /// Bytes that were not in this node's memory when they were read: the reader waited.
     awaited_bytes,
+    /// Bytes that readers waited for and that this node's disk had.
+    disk_bytes,
     /// Bytes that readers waited for and that another node sent.
     peer_bytes,
     /// Bytes that readers waited for and that the source sent.
     source_bytes,
+    /// Bytes that were read from this node's disk, also those that nobody waited for.
+    disk_read_bytes,
     /// Blocks that other nodes sent.
     peer_blocks,
     /// Bytes that were read from the source, also those that nobody waited for.

@@ -44,6 +44,14 @@ impl FlightFile for OpenFile {
     fn on_served(&self, from: Origin, bytes: u64) {
         self.volume.on_served(from, bytes);
     }
+
+    fn on_disk_block(&self, bytes: u64) {
+        self.volume.counters().disk_read_bytes.add(bytes);
+    }
+
+    fn on_overflow(&self) {
+        self.volume.counters().overflow_blocks.add(1);
+    }
 }
 
 /// Fetches successive blocks of a chunk of `file`, all of which are in flight, and tells the
@@ -199,7 +207,7 @@ impl Arriving {
         let counters = file.volume.counters();
         let result = match self {
             Arriving::Kept(filling) => {
-                node.keep(filling, Origin::Source);
+                node.keep(filling, Origin::Source, true);
                 FetchResult::Kept
             }
             Arriving::Passed { data, .. } => {
@@ -212,11 +220,10 @@ impl Arriving {
             }
         };
         report(node, file, index..index + 1, result);
-        let key = file.block(index);
-        if result == FetchResult::Kept && !node.store.contains(&key) {
-            // It is gone already, and whoever evicted it may have said so before.
-            let (chunk, mask) = key.in_chunk();
-            node.input(Input::Dropped(Blocks::new(chunk, mask)));
+        if result == FetchResult::Kept {
+            // It may be gone already, and whoever evicted it may have said so before.
+            let (chunk, mask) = file.block(index).in_chunk();
+            node.note_dropped(Blocks::new(chunk, mask));
         }
     }
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::counters::Counters;
 use super::pattern::Pattern;
-use crate::key::{BlockKey, FileKey};
+use crate::key::{BlockKey, CHUNK_BLOCKS, ChunkKey, FileKey};
 use crate::node::Node;
 use crate::origin::Origin;
 use crate::source::{FileVersion, Source, SourceError};
@@ -101,6 +101,7 @@ impl Volume {
     pub(super) fn on_served(&self, from: Origin, bytes: u64) {
         match from {
             Origin::Memory => self.counters.memory_bytes.add(bytes),
+            Origin::Disk => self.counters.disk_bytes.add(bytes),
             Origin::Source => self.counters.source_bytes.add(bytes),
             Origin::Member(member) => {
                 self.counters.peer_bytes.add(bytes);
@@ -116,6 +117,19 @@ impl Volume {
         let keys = self.node.store.keys();
         let here = keys.iter().filter(|block| block.file == key).count();
         (here, file.bytes.div_ceil(u64::from(block_bytes)))
+    }
+
+    /// How many blocks of a file are on this node's disk, and how many it has.
+    pub fn blocks_on_disk(&self, file: &FileVersion) -> (usize, u64) {
+        let block_bytes = self.node.settings().block_bytes;
+        let key = FileKey::new(&self.settings.name, block_bytes, file);
+        let blocks = file.bytes.div_ceil(u64::from(block_bytes));
+        let here = self.node.disk().map_or(0, |disk| {
+            let chunks = 0..blocks.div_ceil(CHUNK_BLOCKS.into()) as u32;
+            let held = chunks.map(|number| disk.held(&ChunkKey { file: key, number }));
+            held.map(|mask| mask.count_ones() as usize).sum()
+        });
+        (here, blocks)
     }
 
     /// Whether a file has no more blocks than can be numbered.

@@ -112,6 +112,7 @@ fn text(node: &NodeStatus, members: &[MemberReport]) -> String {
         ("of", Align::Right),
         ("blocks", Align::Right),
         ("hits", Align::Right),
+        ("disk", Align::Right),
         ("peers", Align::Right),
         ("source", Align::Right),
     ]);
@@ -121,7 +122,7 @@ fn text(node: &NodeStatus, members: &[MemberReport]) -> String {
     format!("{head}\n{}", table.render())
 }
 
-fn row(member: &MemberReport) -> [String; 10] {
+fn row(member: &MemberReport) -> [String; 11] {
     let MemberReport {
         member,
         report,
@@ -142,6 +143,7 @@ fn row(member: &MemberReport) -> [String; 10] {
                 bytes(report.memory.limit_bytes),
                 count(report.memory.blocks),
                 share(served, served.memory),
+                share(served, served.disk),
                 share(served, served.peer),
                 share(served, served.source),
             ]

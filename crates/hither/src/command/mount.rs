@@ -11,6 +11,7 @@ use clap::Args;
 use hither_analysis::format::bytes as readable;
 use hither_core::Spec;
 use hither_mount::Consistency;
+use hither_node::store::disk::settings::DiskSettings;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::subcommand::Subcommand;
@@ -44,6 +45,7 @@ Examples:
   hither mount --memory 16GiB --consistency immutable s3://bucket/data /mnt/data
   hither mount --option endpoint=http://127.0.0.1:7070 s3://bucket /mnt/data
   hither mount --background /nfs/data /mnt/data
+  hither mount --disk /ssd/cache --disk-size 200GiB s3://bucket/data /mnt/data
   hither mount --cluster cluster.toml s3://bucket/data /mnt/data")]
 pub(super) struct Mount {
     /// Where the data is
@@ -57,6 +59,14 @@ pub(super) struct Mount {
     /// Memory for file contents, a hard limit [default: a quarter of what is free]
     #[arg(long, value_name = "BYTES", value_parser = size_bytes)]
     memory: Option<u64>,
+
+    /// Keep blocks in this folder too, over restarts
+    #[arg(long, value_name = "DIRECTORY", requires = "disk_size")]
+    disk: Option<PathBuf>,
+
+    /// What they may take there, a hard limit
+    #[arg(long, value_name = "BYTES", requires = "disk", value_parser = size_bytes)]
+    disk_size: Option<u64>,
 
     /// Length of a block of the cache
     #[arg(
@@ -217,11 +227,19 @@ impl Mount {
                 block_bytes: self.block,
                 policy: self.policy,
                 requests: self.requests,
+                disk: disk_settings(self.disk, self.disk_size),
             },
             metrics: self.metrics,
             volumes: vec![volume],
         })
     }
+}
+
+fn disk_settings(folder: Option<PathBuf>, bytes_max: Option<u64>) -> Option<DiskSettings> {
+    Some(DiskSettings {
+        folder: folder?,
+        bytes_max: bytes_max?,
+    })
 }
 
 /// Lets go of what the process was started with: a pipe or a terminal that somebody reads to its

@@ -6,7 +6,7 @@ use crate::metrics::{
     encode, metric,
 };
 
-use super::status::{MemberStatus, NodeStatus, VolumeStatus};
+use super::status::{DiskStatus, MemberStatus, NodeStatus, VolumeStatus};
 
 /// A value and its labels.
 type Sample = (Vec<(&'static str, String)>, f64);
@@ -74,6 +74,15 @@ const METRICS: &[NodeMetric] = &[
     entry("cluster_membership_reachable", Gauge,
         "1 while the list of members can be asked.",
         |node| node.cluster.iter().map(|it| (vec![], flag(it.membership_reachable))).collect()),
+    entry("disk_blocks_total", Counter,
+        "Blocks of the disk, by what has become of them.",
+        disk_blocks),
+    entry("disk_bytes", Gauge,
+        "What the blocks on the disk take there.",
+        |node| disk(node, |disk| disk.usage.bytes)),
+    entry("disk_limit_bytes", Gauge,
+        "What they may take: less than was asked for where the disk is full.",
+        |node| disk(node, |disk| disk.usage.limit_bytes)),
     entry("node_info", Gauge,
         "The node: always 1.",
         info),
@@ -147,6 +156,28 @@ fn members(node: &NodeStatus, figure: fn(&MemberStatus) -> Option<f64>) -> Vec<S
     let sample =
         |member: &MemberStatus| Some((vec![("member", member.name.clone())], figure(member)?));
     others.filter_map(sample).collect()
+}
+
+fn disk(node: &NodeStatus, figure: fn(&DiskStatus) -> u64) -> Vec<Sample> {
+    let disk = node.disk.iter();
+    disk.map(|disk| (vec![], figure(disk) as f64)).collect()
+}
+
+fn disk_blocks(node: &NodeStatus) -> Vec<Sample> {
+    let Some(DiskStatus { counts, .. }) = &node.disk else {
+        return Vec::new();
+    };
+    let events = [
+        ("written", counts.written_blocks),
+        ("skipped", counts.skipped_blocks),
+        ("read", counts.read_blocks),
+        ("bad", counts.bad_blocks),
+        ("evicted", counts.evicted_blocks),
+        ("full", counts.full_blocks),
+        ("failed", counts.failed_blocks),
+    ];
+    let sample = |(event, blocks): (&str, u64)| (vec![("event", event.to_owned())], blocks as f64);
+    events.into_iter().map(sample).collect()
 }
 
 fn events(node: &NodeStatus) -> Vec<Sample> {
@@ -256,6 +287,7 @@ mod tests {
                 name: "v".to_owned(),
                 served: ServedBytes {
                     memory: 3,
+                    disk: 5,
                     peer: 2,
                     source: 1,
                 },
@@ -263,6 +295,7 @@ mod tests {
                 requests: Some(SourceStatus::default()),
                 ..VolumeStatus::default()
             }],
+            disk: Some(DiskStatus::default()),
             machine: [("suspicions".to_owned(), 4)].into(),
             ..NodeStatus::default()
         };
@@ -273,6 +306,7 @@ mod tests {
         }
         for line in [
             "hither_read_bytes_total{volume=\"v\",from=\"memory\"} 3",
+            "hither_read_bytes_total{volume=\"v\",from=\"disk\"} 5",
             "hither_read_bytes_total{volume=\"v\",from=\"peer\"} 2",
             "hither_read_bytes_total{volume=\"v\",from=\"source\"} 1",
             "hither_read_peer_bytes_total{volume=\"v\",member=\"b\"} 2",

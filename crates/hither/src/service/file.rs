@@ -22,6 +22,7 @@ use anyhow::{Context, bail, ensure};
 use hither_core::Spec;
 use hither_mount::Consistency;
 use hither_node::config::{ClusterConfig, ClusterFile, Etcd, Tls};
+use hither_node::store::disk::settings::DiskSettings;
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, de};
 
@@ -45,6 +46,9 @@ struct NodeFile {
     #[serde(default, deserialize_with = "policy")]
     policy: Option<Spec>,
     requests: Option<NonZeroU16>,
+    disk: Option<PathBuf>,
+    #[serde(default, deserialize_with = "size")]
+    disk_size: Option<u64>,
     #[serde(default, deserialize_with = "address")]
     metrics: Option<SocketAddr>,
     #[serde(default)]
@@ -82,6 +86,7 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<ServiceSettings> {
         block_bytes: file.block.unwrap_or(by_default.block_bytes),
         policy: file.policy.unwrap_or(by_default.policy),
         requests: file.requests.map_or(by_default.requests, NonZeroU16::get),
+        disk: disk(file.disk.as_deref(), file.disk_size, path).with_context(place)?,
     };
     let (name, metrics) = (file.name.clone(), file.metrics);
     let cluster = file.cluster(path)?;
@@ -112,6 +117,8 @@ pub(crate) fn cluster(path: &Path) -> anyhow::Result<ClusterConfig> {
         ("block", file.block.is_some()),
         ("policy", file.policy.is_some()),
         ("requests", file.requests.is_some()),
+        ("disk", file.disk.is_some()),
+        ("disk-size", file.disk_size.is_some()),
         ("metrics", file.metrics.is_some()),
         ("[[volume]]", !file.volume.is_empty()),
     ];
@@ -165,6 +172,23 @@ impl NodeFile {
             etcd: self.etcd,
         };
         Ok(Some(ClusterConfig::new(file, path)?))
+    }
+}
+
+/// The disk that the file at `path` names.
+fn disk(
+    folder: Option<&Path>,
+    bytes_max: Option<u64>,
+    path: &Path,
+) -> anyhow::Result<Option<DiskSettings>> {
+    match (folder, bytes_max) {
+        (Some(folder), Some(bytes_max)) => Ok(Some(DiskSettings {
+            folder: path.parent().unwrap_or(Path::new("")).join(folder),
+            bytes_max,
+        })),
+        (None, None) => Ok(None),
+        (Some(_), None) => bail!("disk without disk-size"),
+        (None, Some(_)) => bail!("disk-size without disk"),
     }
 }
 

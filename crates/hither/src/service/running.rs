@@ -12,6 +12,7 @@ use hither_net::tls::CertificateEnd;
 use hither_node::config::{ClusterConfig, Joined};
 use hither_node::node::Node;
 use hither_node::source::{Source, registry};
+use hither_node::store::disk::settings::DiskSettings;
 use hither_node::volume::Volume;
 use tokio::runtime::Runtime;
 
@@ -63,7 +64,7 @@ impl Service {
         let place = settings.file.as_deref();
         let mut sources = Vec::new();
         for served in &settings.volumes {
-            check_places(served)?;
+            check_places(served, settings.cache.disk.as_ref())?;
             let source = served.source(&settings.cache);
             let opened = runtime.block_on(registry::open(&served.source, &source));
             sources.push(in_file(opened, place, served)?);
@@ -167,6 +168,7 @@ impl Service {
             let unmounted = unmounted.with_context(|| format!("unmounting {place}"));
             result = result.and(unmounted);
         }
+        self.served.node.close();
         // Open files of a mount that was taken away would keep threads of the runtime.
         self.runtime.shutdown_background();
         let volumes = self.served.volumes.iter();
@@ -236,8 +238,8 @@ fn in_file<T, E: Into<anyhow::Error>>(
     }
 }
 
-/// A mount below its own source would contain itself.
-fn check_places(served: &ServedSettings) -> anyhow::Result<()> {
+/// A mount below its own source would contain itself, and one above the disk's folder would hide it.
+fn check_places(served: &ServedSettings, disk: Option<&DiskSettings>) -> anyhow::Result<()> {
     let Some(MountedSettings { directory, .. }) = &served.mount else {
         return Ok(());
     };
@@ -248,6 +250,14 @@ fn check_places(served: &ServedSettings) -> anyhow::Result<()> {
     {
         let (place, source) = (directory.display(), &served.source);
         bail!("{place} lies below {source}: it would contain itself");
+    }
+    if let Some(disk) = disk
+        && let Ok(place) = directory.canonicalize()
+        && let Ok(folder) = std::path::absolute(&disk.folder)
+        && folder.canonicalize().unwrap_or(folder).starts_with(&place)
+    {
+        let folder = disk.folder.display();
+        bail!("{folder}: the disk cache lies below {}", place.display());
     }
     Ok(())
 }
@@ -263,12 +273,13 @@ async fn join(node: &Arc<Node>, config: &ClusterConfig) -> anyhow::Result<Joined
 fn summary(volume: &Volume) -> String {
     let counts = volume.counters().counts();
     format!(
-        "{}: {} read: {} were in memory, {} were waited for; {} came from the source in {} \
-         requests (reads that the kernel's page cache served are not seen)",
+        "{}: {} read: {} were in memory, {} were waited for; {} came from the disk, {} from the \
+         source in {} requests (reads that the kernel's page cache served are not seen)",
         volume.name(),
         bytes(counts.read_bytes),
         bytes(counts.memory_bytes),
         bytes(counts.awaited_bytes),
+        bytes(counts.disk_read_bytes),
         bytes(counts.fetched_bytes),
         counts.fetches,
     )

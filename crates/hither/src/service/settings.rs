@@ -9,6 +9,7 @@ use hither_mount::{Consistency, MountSettings};
 use hither_node::config::ClusterConfig;
 use hither_node::node::NodeSettings;
 use hither_node::source::settings::SourceSettings;
+use hither_node::store::disk::settings::DiskSettings;
 use hither_node::volume::VolumeSettings;
 
 use super::values::{block_bytes, size_bytes};
@@ -55,6 +56,8 @@ pub(crate) struct CacheSettings {
     pub(crate) policy: Spec,
     /// Requests to each source at the same time.
     pub(crate) requests: u16,
+    /// Its disk, if it has one.
+    pub(crate) disk: Option<DiskSettings>,
 }
 
 impl Default for CacheSettings {
@@ -64,6 +67,7 @@ impl Default for CacheSettings {
             block_bytes: block_bytes(default::BLOCK).expect("a length of a block"),
             policy: default::POLICY.parse().expect("a policy"),
             requests: default::REQUESTS,
+            disk: None,
         }
     }
 }
@@ -77,6 +81,7 @@ impl CacheSettings {
             block_bytes: self.block_bytes,
             policy: self.policy,
             prefetches_max: self.requests.div_ceil(2).into(),
+            disk: self.disk.clone(),
         }
     }
 }

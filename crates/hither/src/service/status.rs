@@ -10,6 +10,7 @@ use hither_net::mesh::PeerStats;
 use hither_node::machine::PeerState;
 use hither_node::node::Node;
 use hither_node::source::counters::SourceCounters;
+use hither_node::store::disk::settings::{DiskCounts, DiskUsage};
 use hither_node::volume::Counts;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,8 @@ pub(crate) struct NodeStatus {
     pub(crate) cluster: Option<ClusterStatus>,
     /// Its memory.
     pub(crate) memory: MemoryStatus,
+    /// Its disk, if it has one.
+    pub(crate) disk: Option<DiskStatus>,
     /// Where all reads were served from.
     pub(crate) served: ServedBytes,
     /// Its volumes.
@@ -95,12 +98,23 @@ pub(crate) struct MemoryStatus {
     pub(crate) blocks_in_flight: u64,
 }
 
+/// The disk of a node.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct DiskStatus {
+    /// What is on it.
+    pub(crate) usage: DiskUsage,
+    /// What it has counted.
+    pub(crate) counts: DiskCounts,
+}
+
 /// Where reads were served from, in bytes.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct ServedBytes {
     /// This node's memory, blocks included that were fetched ahead of the reader.
     pub(crate) memory: u64,
-    /// The memory of other members: the reader waited.
+    /// This node's disk: the reader waited.
+    pub(crate) disk: u64,
+    /// Other members: the reader waited.
     pub(crate) peer: u64,
     /// The source: the reader waited.
     pub(crate) source: u64,
@@ -109,13 +123,14 @@ pub(crate) struct ServedBytes {
 impl ServedBytes {
     /// All of them.
     pub(crate) fn total(&self) -> u64 {
-        self.memory + self.peer + self.source
+        self.memory + self.disk + self.peer + self.source
     }
 
     /// The parts, by the word that names them in metrics.
-    pub(crate) fn parts(&self) -> [(&'static str, u64); 3] {
+    pub(crate) fn parts(&self) -> [(&'static str, u64); 4] {
         [
             ("memory", self.memory),
+            ("disk", self.disk),
             ("peer", self.peer),
             ("source", self.source),
         ]
@@ -185,6 +200,7 @@ impl Served {
             pid: std::process::id(),
             node: self.name.clone(),
             cluster: state.map(|state| self.cluster_status(&state)),
+            disk: disk(&self.node),
             served: self.served(),
             volumes,
             machine: counters
@@ -208,6 +224,7 @@ impl Served {
         let volumes = self.volumes.iter().map(ServedVolume::served);
         volumes.fold(ServedBytes::default(), |sum, served| ServedBytes {
             memory: sum.memory + served.memory,
+            disk: sum.disk + served.disk,
             peer: sum.peer + served.peer,
             source: sum.source + served.source,
         })
@@ -278,11 +295,20 @@ fn memory(node: &Node) -> MemoryStatus {
     }
 }
 
+fn disk(node: &Node) -> Option<DiskStatus> {
+    let disk = node.disk()?;
+    Some(DiskStatus {
+        usage: disk.usage(),
+        counts: disk.counts(),
+    })
+}
+
 impl ServedVolume {
     fn served(&self) -> ServedBytes {
         let counts = self.volume.counters().counts();
         ServedBytes {
             memory: counts.memory_bytes,
+            disk: counts.disk_bytes,
             peer: counts.peer_bytes,
             source: counts.source_bytes,
         }
