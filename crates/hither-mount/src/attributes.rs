@@ -62,11 +62,12 @@ impl FromStr for Consistency {
     }
 }
 
-/// Whose files those are that have no owner at the source.
+/// Whose files those are that have no owner at the source, and whether they may be written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    pub(crate) may_write: bool,
 }
 
 /// The kind of file that the kernel is told of.
@@ -101,6 +102,7 @@ pub(crate) fn attributes(number: u64, entry: &Entry, owner: Owner) -> FileAttr {
                 Kind::Link(_) => 0o777,
                 _ => 0o444,
             };
+            let mode = mode | if owner.may_write { 0o200 } else { 0 };
             (mode, owner.uid, owner.gid, 1)
         }
     };
@@ -131,6 +133,7 @@ pub(crate) fn errno(error: &SourceError) -> Errno {
         SourceError::Denied { .. } => Errno::EACCES,
         SourceError::Unsupported(_) => Errno::EOPNOTSUPP,
         SourceError::InTheWay { .. } => Errno::ENOTEMPTY,
+        SourceError::Full { .. } => Errno::ENOSPC,
         SourceError::Failed { .. } => Errno::EIO,
     }
 }

@@ -7,26 +7,30 @@ use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant, SystemTime};
 
+use bytes::Bytes;
 use fuser::{
-    AccessFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, ReplyAttr, ReplyData,
+    AccessFlags, BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyXattr, Request,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use hither_node::source::{Entry, Kind, SourceError, SourcePath};
-use hither_node::volume::{Data, OpenFile, Volume};
-use parking_lot::RwLock;
-use rustc_hash::FxHashMap;
+use hither_node::announcements::ChangeListener;
+use hither_node::source::{self, Entry, Kind, SourceError, Space};
+use hither_node::volume::Volume;
 use tokio::sync::Mutex as AsyncMutex;
 
-use crate::attributes::{Consistency, FOREVER, Owner, attributes, errno, file_type};
-use crate::inodes::{Inode, Inodes};
+use crate::attributes::{attributes, errno, file_type};
+use crate::inodes::Inode;
+use crate::invalidation::Name;
 use crate::listing::Listing;
+use crate::shared::{Handle, Listed, Shared, View, as_name, nothing};
+use crate::writes::{Caller, Wanted, is_for_writing, time};
 
 /// The longest request that the kernel sends, in bytes: more than 1 MiB it does not do.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
@@ -42,30 +46,9 @@ const XATTR_VERSION: &str = "user.hither.version";
 const XATTR_MEMORY: &str = "user.hither.memory";
 const XATTR_DISK: &str = "user.hither.disk";
 
-/// How a volume appears.
-#[derive(Clone, Debug)]
-pub(crate) struct View {
-    pub(crate) consistency: Consistency,
-    pub(crate) owner: Owner,
-    /// Reads go past the kernel's page cache.
-    pub(crate) direct_io: bool,
-    /// The socket of the node.
-    pub(crate) socket: Option<PathBuf>,
-}
-
 /// See the module.
 #[derive(Clone)]
 pub(crate) struct CachedFiles(Arc<Shared>);
-
-struct Shared {
-    volume: Arc<Volume>,
-    view: View,
-    inodes: Inodes,
-    files: RwLock<FxHashMap<u64, Arc<OpenFile>>>,
-    directories: RwLock<FxHashMap<u64, Arc<AsyncMutex<Listing>>>>,
-    next_handle: AtomicU64,
-    unanswered: AtomicUsize,
-}
 
 /// A request that is not answered yet, while this lives.
 struct Unanswered(Arc<Shared>);
@@ -85,16 +68,78 @@ impl Drop for Unanswered {
 
 impl CachedFiles {
     /// The files of `volume`, below what its source says of its root.
-    pub(crate) fn new(volume: Arc<Volume>, root: Entry, view: View) -> CachedFiles {
-        CachedFiles(Arc::new(Shared {
-            volume,
-            view,
-            inodes: Inodes::new(root),
-            files: RwLock::default(),
-            directories: RwLock::default(),
-            next_handle: AtomicU64::new(1),
-            unanswered: AtomicUsize::new(0),
-        }))
+    pub(crate) fn new(
+        volume: Arc<Volume>,
+        root: Entry,
+        view: View,
+        invalidations: SyncSender<Name>,
+    ) -> CachedFiles {
+        CachedFiles(Arc::new(Shared::new(volume, root, view, invalidations)))
+    }
+
+    /// Changes by other nodes of which the kernel was not told.
+    pub(crate) fn lost_invalidations(&self) -> usize {
+        self.0.lost_invalidations.load(Ordering::Relaxed)
+    }
+
+    /// From now on the kernel is told of what other nodes announce.
+    pub(crate) fn listen(&self) {
+        let shared: Arc<dyn ChangeListener> = Arc::clone(&self.0) as _;
+        self.0.volume.listen(Arc::downgrade(&shared));
+    }
+
+    /// Answers a request with a new inode.
+    fn make<F>(
+        &self,
+        parent: INodeNo,
+        reply: ReplyEntry,
+        make: impl FnOnce(Arc<Shared>, Arc<Inode>) -> F,
+    ) where
+        F: Future<Output = Result<Arc<Inode>, Errno>> + Send + 'static,
+    {
+        let parent = match self.inode(parent) {
+            Ok(parent) => parent,
+            Err(error) => return reply.error(error),
+        };
+        let made = make(Arc::clone(&self.0), parent);
+        self.later(async move |shared| match made.await {
+            Ok(inode) => shared.reply_entry(&inode, Instant::now(), reply),
+            Err(error) => reply.error(error),
+        });
+    }
+
+    /// Answers a request that changes something in a directory.
+    fn change<F>(
+        &self,
+        parent: INodeNo,
+        reply: ReplyEmpty,
+        change: impl FnOnce(Arc<Shared>, Arc<Inode>) -> F,
+    ) where
+        F: Future<Output = Result<(), Errno>> + Send + 'static,
+    {
+        let parent = match self.inode(parent) {
+            Ok(parent) => parent,
+            Err(error) => return reply.error(error),
+        };
+        let changed = change(Arc::clone(&self.0), parent);
+        self.later(async move |_| match changed.await {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error),
+        });
+    }
+
+    /// Answers flush and fsync.
+    fn finish(&self, handle: FileHandle, reply: ReplyEmpty) {
+        match self.0.files.read().get(&handle.0).cloned() {
+            Some(Handle::Writing(writing)) => {
+                self.later(async move |shared| match shared.finish(&writing).await {
+                    Ok(()) => reply.ok(),
+                    Err(error) => reply.error(error),
+                });
+            }
+            Some(Handle::Version(_)) => reply.ok(),
+            None => reply.error(Errno::EBADF),
+        }
     }
 
     /// Requests of the kernel that are not answered yet.
@@ -121,177 +166,13 @@ impl CachedFiles {
     }
 }
 
-impl Shared {
-    fn attributes(&self, inode: &Inode) -> FileAttr {
-        attributes(inode.number, &inode.entry, self.view.owner)
-    }
-
-    /// How long the kernel may believe an inode's attributes. Those of a file are its version's,
-    /// and do not change.
-    fn attributes_ttl(&self, entry: &Entry) -> Duration {
-        match entry.kind {
-            Kind::File { .. } | Kind::Link(_) => FOREVER,
-            Kind::Directory | Kind::Special => self.view.consistency.ttl(),
-        }
-    }
-
-    /// The inode as the source has it now, if what is known is older than it may be. `None` if it
-    /// is another one by now.
-    async fn current(&self, inode: Arc<Inode>) -> Result<Option<Arc<Inode>>, SourceError> {
-        let settled = !matches!(inode.entry.kind, Kind::File { settled: false, .. });
-        // An unsettled file may settle at any time; what this lookup has just said holds.
-        let age_max = match settled {
-            true => self.view.consistency.age_max(),
-            false => Consistency::Strict.age_max(),
-        };
-        if inode.checked.elapsed() <= age_max {
-            return Ok(Some(inode));
-        }
-        let asked = Instant::now();
-        let entry = self.volume.source().stat(&inode.path).await;
-        self.volume.note_answer(&entry);
-        let entry = entry?;
-        let entry = self.settled_if_immutable(entry);
-        Ok(self.inodes.refresh(inode.number, entry, asked))
-    }
-
-    /// The source's answer, in which every file is settled if nothing ever changes.
-    fn settled_if_immutable(&self, mut entry: Entry) -> Entry {
-        if let Kind::File { settled, .. } = &mut entry.kind
-            && self.view.consistency == Consistency::Immutable
-        {
-            *settled = true;
-        }
-        entry
-    }
-
-    fn handle(&self) -> u64 {
-        self.next_handle.fetch_add(1, Ordering::Relaxed)
-    }
-
-    async fn look_up(&self, parent: &Inode, name: &OsStr) -> Result<Arc<Inode>, SourceError> {
-        let not_found = || SourceError::NotFound(parent.path.clone());
-        let path = parent.child(name).ok_or_else(not_found)?;
-        let asked = Instant::now();
-        let entry = self.volume.source().stat(&path).await;
-        self.volume.note_answer(&entry);
-        let entry = entry?;
-        Ok(self
-            .inodes
-            .look_up(path, self.settled_if_immutable(entry), asked))
-    }
-
-    fn reply_to_look_up(&self, result: Result<Arc<Inode>, SourceError>, reply: ReplyEntry) {
-        let ttl = self.view.consistency.ttl();
-        match result {
-            Ok(inode) => reply.entry_with_ttls(
-                &self.attributes_ttl(&inode.entry),
-                &ttl,
-                &self.attributes(&inode),
-                Generation(0),
-            ),
-            // Number 0 tells the kernel that there is nothing, and that it may believe that.
-            Err(SourceError::NotFound(_)) if !ttl.is_zero() => {
-                reply.entry(&ttl, &nothing(), Generation(0));
-            }
-            Err(error) => reply.error(errno(&error)),
-        }
-    }
-
-    async fn open(&self, inode: Arc<Inode>) -> Result<(u64, FopenFlags), Errno> {
-        let current = self.current(inode).await;
-        // To a path that the kernel had looked up before, ESTALE is to look again.
-        let current = current.map_err(|error| match error {
-            SourceError::NotFound(_) => Errno::ESTALE,
-            error => errno(&error),
-        })?;
-        let inode = current.ok_or(Errno::ESTALE)?;
-        let (version, settled) = inode.file().ok_or(Errno::EISDIR)?;
-        if !self.volume.can_number(&version) {
-            return Err(Errno::EFBIG);
-        }
-        let mut flags = FopenFlags::empty();
-        flags.set(FopenFlags::FOPEN_KEEP_CACHE, settled);
-        flags.set(FopenFlags::FOPEN_DIRECT_IO, self.view.direct_io || !settled);
-        let handle = self.handle();
-        let file = self.volume.open(version, settled);
-        self.files.write().insert(handle, file);
-        Ok((handle, flags))
-    }
-
-    async fn list(
-        &self,
-        handle: FileHandle,
-        offset: u64,
-        mut add: impl FnMut(&Self, u64, &[u8], Listed<'_>) -> bool,
-    ) -> Result<(), SourceError> {
-        let mut has_added = false;
-        let listing = self.directories.read().get(&handle.0).cloned();
-        let Some(listing) = listing else {
-            return Ok(());
-        };
-        let mut listing = listing.lock().await;
-        for (position, name) in (0..).zip([&b"."[..], b".."]).skip(offset as usize) {
-            if add(self, position + 1, name, Listed::Dots) {
-                return Ok(());
-            }
-            has_added = true;
-        }
-        let mut position = offset.max(2) - 2;
-        loop {
-            let page = match listing.page(&self.volume, position).await {
-                Ok(Some(page)) => page,
-                Ok(None) => return Ok(()),
-                // The kernel gets what is there, and asks again for the rest.
-                Err(_) if has_added => return Ok(()),
-                Err(error) => return Err(error),
-            };
-            let skipped = (position - page.first) as usize;
-            for (name, entry) in &page.entries[skipped..] {
-                let Some(path) = listing.path().join(name) else {
-                    position += 1;
-                    continue;
-                };
-                if add(
-                    self,
-                    position + 3,
-                    name,
-                    Listed::Entry(path, entry, page.asked),
-                ) {
-                    return Ok(());
-                }
-                has_added = true;
-                position += 1;
-            }
-        }
-    }
-}
-
-/// What stands in a listing.
-enum Listed<'a> {
-    Dots,
-    /// The path, what the source says of it, and when it was asked.
-    Entry(SourcePath, &'a Entry, Instant),
-}
-
-/// The attributes of no file.
-fn nothing() -> FileAttr {
-    let entry = Entry {
-        kind: Kind::Special,
-        bytes: 0,
-        modified: SystemTime::UNIX_EPOCH,
-        unix: None,
-    };
-    attributes(0, &entry, Owner { uid: 0, gid: 0 })
-}
-
 thread_local! {
     /// Where a read of several blocks is put together: the kernel takes one piece.
     static ONE_PIECE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-fn reply_data(reply: ReplyData, data: &Data) {
-    match data.pieces() {
+fn reply_data(reply: ReplyData, pieces: &[Bytes]) {
+    match pieces {
         [] => reply.data(&[]),
         [piece] => reply.data(piece),
         pieces => ONE_PIECE.with_borrow_mut(|one| {
@@ -313,7 +194,9 @@ impl Filesystem for CachedFiles {
             | InitFlags::FUSE_READDIRPLUS_AUTO
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP
-            | InitFlags::FUSE_EXPLICIT_INVAL_DATA;
+            | InitFlags::FUSE_EXPLICIT_INVAL_DATA
+            | InitFlags::FUSE_BIG_WRITES
+            | InitFlags::FUSE_ATOMIC_O_TRUNC;
         for flag in wanted.iter() {
             // What an older kernel does not have, it does without.
             let _ = config.add_capabilities(flag);
@@ -324,15 +207,14 @@ impl Filesystem for CachedFiles {
         Ok(())
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let parent = match self.inode(parent) {
             Ok(parent) => parent,
             Err(error) => return reply.error(error),
         };
-        let name = name.to_owned();
+        let (name, thread) = (name.to_owned(), request.pid());
         self.later(async move |shared| {
-            let result = shared.look_up(&parent, &name).await;
-            shared.reply_to_look_up(result, reply);
+            shared.answer_look_up(&parent, &name, thread, reply).await;
         });
     }
 
@@ -345,14 +227,25 @@ impl Filesystem for CachedFiles {
             Ok(inode) => inode,
             Err(error) => return reply.error(error),
         };
-        let is_fixed = self.0.attributes_ttl(&inode.entry) == FOREVER;
-        if is_fixed || inode.checked.elapsed() <= self.0.view.consistency.ttl() {
-            let ttl = self.0.attributes_ttl(&inode.entry);
+        if let Some(writing) = inode.writing.clone() {
+            return self.later(async move |shared| {
+                match writing.state.lock().await.stat(&shared.volume).await {
+                    Ok(entry) => {
+                        let attributes = attributes(inode.number, &entry, shared.view.owner);
+                        reply.attr(&Duration::ZERO, &attributes);
+                    }
+                    Err(error) => reply.error(errno(&error)),
+                }
+            });
+        }
+        let is_fixed = matches!(inode.entry.kind, Kind::File { .. } | Kind::Link(_));
+        if is_fixed || inode.is_newer_than(self.0.view.consistency.ttl()) {
+            let ttl = self.0.attributes_ttl(&inode);
             return reply.attr(&ttl, &self.0.attributes(&inode));
         }
         self.later(async move |shared| match shared.current(inode).await {
             Ok(Some(inode)) => {
-                let ttl = shared.attributes_ttl(&inode.entry);
+                let ttl = shared.attributes_ttl(&inode);
                 reply.attr(&ttl, &shared.attributes(&inode));
             }
             Ok(None) => reply.error(Errno::ESTALE),
@@ -368,17 +261,29 @@ impl Filesystem for CachedFiles {
         }
     }
 
-    fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        if flags.acc_mode() != OpenAccMode::O_RDONLY {
+    fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if is_for_writing(flags) && !self.0.view.write {
             return reply.error(Errno::EROFS);
         }
         let inode = match self.inode(number) {
             Ok(inode) => inode,
             Err(error) => return reply.error(error),
         };
-        self.later(async move |shared| match shared.open(inode).await {
-            Ok((handle, flags)) => reply.opened(FileHandle(handle), flags),
-            Err(error) => reply.error(error),
+        let caller = caller(request);
+        self.later(async move |shared| {
+            let opened = match is_for_writing(flags) || inode.writing.is_some() {
+                true => shared.open_for_writing(inode, flags, caller).await,
+                false => {
+                    if shared.view.write {
+                        shared.writings.keep_promise(&inode.path, caller.thread);
+                    }
+                    shared.open(inode).await
+                }
+            };
+            match opened {
+                Ok((handle, flags)) => reply.opened(FileHandle(handle), flags),
+                Err(error) => reply.error(error),
+            }
         });
     }
 
@@ -394,13 +299,23 @@ impl Filesystem for CachedFiles {
         reply: ReplyData,
     ) {
         let file = self.0.files.read().get(&handle.0).cloned();
-        let Some(file) = file else {
-            return reply.error(Errno::EBADF);
+        let file = match file {
+            Some(Handle::Version(file)) => file,
+            Some(Handle::Writing(writing)) => {
+                return self.later(async move |shared| {
+                    let mut state = writing.state.lock().await;
+                    match state.read(&shared.volume, offset, bytes as usize).await {
+                        Ok(pieces) => reply_data(reply, &pieces),
+                        Err(error) => reply.error(errno(&error)),
+                    }
+                });
+            }
+            None => return reply.error(Errno::EBADF),
         };
         let unanswered = Unanswered::new(&self.0);
         file.read(offset, bytes as usize, move |result| {
             match result {
-                Ok(data) => reply_data(reply, &data),
+                Ok(data) => reply_data(reply, data.pieces()),
                 // The file is gone at the source: of this version there is no more to be had.
                 Err(SourceError::NotFound(_)) => reply.error(Errno::ESTALE),
                 Err(error) => reply.error(errno(&error)),
@@ -419,12 +334,214 @@ impl Filesystem for CachedFiles {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.0.files.write().remove(&handle.0);
-        reply.ok();
+        let file = self.0.files.write().remove(&handle.0);
+        match file {
+            Some(Handle::Writing(writing)) => self.later(async move |shared| {
+                shared.release(writing).await;
+                reply.ok();
+            }),
+            _ => reply.ok(),
+        }
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.error(Errno::ENOSYS);
+    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        self.finish(handle, reply);
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.finish(handle, reply);
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let file = self.0.files.read().get(&handle.0).cloned();
+        let Some(Handle::Writing(writing)) = file else {
+            return reply.error(Errno::EBADF);
+        };
+        let data = Bytes::copy_from_slice(data);
+        self.later(async move |shared| {
+            let bytes = data.len() as u32;
+            match shared.write(&writing, offset, data).await {
+                Ok(()) => reply.written(bytes),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let parent = match self.inode(parent) {
+            Ok(parent) => parent,
+            Err(error) => return reply.error(error),
+        };
+        let (name, caller, flags) = (name.to_owned(), caller(request), OpenFlags(flags));
+        self.later(async move |shared| {
+            let created = shared.create(&parent, &name, mode & 0o7777, flags, caller);
+            match created.await {
+                Ok((inode, handle, open)) => {
+                    let attributes = shared.attributes(&inode);
+                    let (ttl, handle) = (Duration::ZERO, FileHandle(handle));
+                    reply.created(&ttl, &attributes, Generation(0), handle, open);
+                }
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _: u32,
+        _: u32,
+        reply: ReplyEntry,
+    ) {
+        let (name, caller) = (name.to_owned(), caller(request));
+        self.make(parent, reply, async move |shared: Arc<Shared>, parent| {
+            shared.make_node(&parent, &name, mode, caller).await
+        });
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _: u32,
+        reply: ReplyEntry,
+    ) {
+        let (name, caller) = (name.to_owned(), caller(request));
+        self.make(parent, reply, async move |shared: Arc<Shared>, parent| {
+            shared.make_dir(&parent, &name, mode, caller).await
+        });
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let (name, caller) = (name.to_owned(), caller(request));
+        let target = target.as_os_str().as_bytes().to_vec();
+        self.make(parent, reply, async move |shared: Arc<Shared>, parent| {
+            shared.make_link(&parent, &name, &target, caller).await
+        });
+    }
+
+    fn link(&self, _: &Request, _: INodeNo, _: INodeNo, _: &OsStr, reply: ReplyEntry) {
+        // Two names of one file would be two versions after the first write to one of them.
+        reply.error(Errno::EPERM);
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.to_owned();
+        self.change(parent, reply, async move |shared: Arc<Shared>, parent| {
+            shared.remove(&parent, &name).await
+        });
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.to_owned();
+        self.change(parent, reply, async move |shared: Arc<Shared>, parent| {
+            shared.remove_dir(&parent, &name).await
+        });
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let new_parent = match self.inode(new_parent) {
+            Ok(parent) => parent,
+            Err(error) => return reply.error(error),
+        };
+        let (name, new_name) = (name.to_owned(), new_name.to_owned());
+        self.change(parent, reply, async move |shared: Arc<Shared>, parent| {
+            let paths = parent.child(&name).zip(new_parent.child(&new_name));
+            let (from, to) = paths.ok_or(Errno::EINVAL)?;
+            shared.rename(from, to, flags).await
+        });
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        bytes: Option<u64>,
+        accessed: Option<TimeOrNow>,
+        modified: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let inode = match self.inode(number) {
+            Ok(inode) => inode,
+            Err(error) => return reply.error(error),
+        };
+        let changes = source::write::Changes {
+            mode,
+            uid,
+            gid,
+            accessed: time(accessed),
+            modified: time(modified),
+        };
+        let (wanted, caller) = (Wanted { changes, bytes }, caller(request));
+        self.later(
+            async move |shared| match shared.set_attributes(inode, wanted, caller).await {
+                Ok(attributes) => reply.attr(&Duration::ZERO, &attributes),
+                Err(error) => reply.error(error),
+            },
+        );
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: u64,
+        _: u64,
+        _: i32,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::EOPNOTSUPP);
     }
 
     fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
@@ -496,7 +613,7 @@ impl Filesystem for CachedFiles {
                 };
                 let entry = shared.settled_if_immutable(entry.clone());
                 let inode = shared.inodes.look_up(path, entry, asked);
-                let ttl = shared.view.consistency.ttl();
+                let ttl = shared.name_ttl(&inode.path, asked);
                 let full = reply.add(
                     INodeNo(inode.number),
                     next,
@@ -530,8 +647,13 @@ impl Filesystem for CachedFiles {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let files = self.0.inodes.len() as u64;
-        reply.statfs(0, 0, 0, files, 0, 4096, 255, 4096);
+        self.later(async move |shared| {
+            let space = shared.volume.source().space().await;
+            match space {
+                Ok(space) => reply_space(reply, &space.unwrap_or(BOUNDLESS)),
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
     }
 
     fn getxattr(&self, _: &Request, number: INodeNo, name: &OsStr, bytes: u32, reply: ReplyXattr) {
@@ -581,6 +703,34 @@ fn reply_value(reply: ReplyXattr, room: u32, value: &[u8]) {
     }
 }
 
-fn as_name(name: &[u8]) -> &OsStr {
-    OsStr::from_bytes(name)
+fn reply_space(reply: ReplyStatfs, space: &Space) {
+    reply.statfs(
+        space.blocks,
+        space.free_blocks,
+        space.available_blocks,
+        space.files,
+        space.free_files,
+        space.block_bytes as u32,
+        255,
+        space.block_bytes as u32,
+    );
+}
+
+/// What a source without bounds is said to have, so that programs which look before they write go
+/// on: 1 PiB, and as many files as 32 bits count.
+const BOUNDLESS: Space = Space {
+    block_bytes: 4096,
+    blocks: 1 << 38,
+    free_blocks: 1 << 38,
+    available_blocks: 1 << 38,
+    files: u32::MAX as u64,
+    free_files: u32::MAX as u64,
+};
+
+fn caller(request: &Request) -> Caller {
+    Caller {
+        uid: request.uid(),
+        gid: request.gid(),
+        thread: request.pid(),
+    }
 }

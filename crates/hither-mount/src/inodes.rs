@@ -2,17 +2,22 @@
 //!
 //! A version of a file has a number of its own: a file that is rewritten gets another one at the
 //! next lookup. So the pages that the kernel caches under a number are always of one version, they
-//! need no invalidation, and a program that still has the old version open keeps it.
+//! need no invalidation, and a program that still has the old version open keeps it. What is being
+//! written has a number of its own too.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hither_node::source::{Entry, FileVersion, Kind, SourcePath, Version};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
+
+use crate::writing::Writing;
+use crate::writings::{is_below, moved_path};
 
 /// The number of the root.
 pub(crate) const ROOT: u64 = 1;
@@ -27,7 +32,8 @@ pub(crate) struct Inodes {
 #[derive(Debug, Default)]
 struct Table {
     inodes: FxHashMap<u64, Known>,
-    numbers: FxHashMap<Identity, u64>,
+    /// By path first: a directory's are next to each other.
+    numbers: BTreeMap<Identity, u64>,
 }
 
 #[derive(Debug)]
@@ -38,20 +44,21 @@ struct Known {
 }
 
 /// A path, and what makes it another inode.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Identity {
     path: SourcePath,
     contents: Contents,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Contents {
+    /// The first of all, by which those of a path are found.
+    Directory,
     /// Unsettled bytes may not be those of the same version once it is settled.
     File {
         version: Version,
         settled: bool,
     },
-    Directory,
     Link(Vec<u8>),
     Special,
 }
@@ -62,14 +69,21 @@ pub(crate) struct Inode {
     pub(crate) number: u64,
     pub(crate) path: SourcePath,
     pub(crate) entry: Entry,
-    /// When the source was asked.
-    pub(crate) checked: Instant,
+    /// When the source was asked. `None` if it must be asked before this is used.
+    pub(crate) checked: Option<Instant>,
+    /// It is open for writing: then this has what is current, and not `path` and `entry`.
+    pub(crate) writing: Option<Arc<Writing>>,
 }
 
 impl Inode {
     /// The path of `name` in this directory. `None` where no source can have such a name.
     pub(crate) fn child(&self, name: &OsStr) -> Option<SourcePath> {
         self.path.join(name.as_bytes())
+    }
+
+    /// Whether the source was asked no longer than `age` ago.
+    pub(crate) fn is_newer_than(&self, age: Duration) -> bool {
+        self.checked.is_some_and(|checked| checked.elapsed() <= age)
     }
 
     /// The version of a file, and whether it is settled.
@@ -98,6 +112,26 @@ fn identity(path: &SourcePath, kind: &Kind) -> Identity {
             Kind::Link(target) => Contents::Link(target.clone()),
             Kind::Special => Contents::Special,
         },
+    }
+}
+
+impl Table {
+    /// What is at `path` and below.
+    fn below(&self, path: &SourcePath) -> Vec<(Identity, u64)> {
+        // Between a path and those below it are others, such as `a-b` between `a` and `a/b`.
+        let start =
+            |bytes: &[u8]| SourcePath::new(bytes).map(|path| identity(&path, &Kind::Directory));
+        let at = self.numbers.range(identity(path, &Kind::Directory)..);
+        let at = at.take_while(|(identity, _)| identity.path == *path);
+        // Of all names below it, the first.
+        let first = [path.as_bytes(), b"/\x01"].concat();
+        let first = start(if path.is_root() { b"\x01" } else { &first });
+        let below = first.map(|first| self.numbers.range(first..));
+        let below = below.into_iter().flatten();
+        let below = below.take_while(|(identity, _)| is_below(&identity.path, path));
+        at.chain(below)
+            .map(|(it, number)| (it.clone(), *number))
+            .collect()
     }
 }
 
@@ -134,7 +168,8 @@ impl Inodes {
             number,
             path,
             entry,
-            checked,
+            checked: Some(checked),
+            writing: None,
         });
         let known = table.inodes.entry(number).or_insert_with(|| Known {
             inode: Arc::clone(&inode),
@@ -163,10 +198,105 @@ impl Inodes {
             number,
             path,
             entry,
-            checked,
+            checked: Some(checked),
+            writing: None,
         });
         known.inode = Arc::clone(&inode);
         Some(inode)
+    }
+
+    /// A number that nothing has.
+    pub(crate) fn new_number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The inode of a file that is being written, and is `entry` so far; the kernel is told of it
+    /// once more.
+    pub(crate) fn look_up_writing(&self, writing: &Arc<Writing>, entry: Entry) -> Arc<Inode> {
+        let inode = Arc::new(Inode {
+            number: writing.number,
+            path: SourcePath::default(),
+            entry,
+            checked: None,
+            writing: Some(Arc::clone(writing)),
+        });
+        let mut table = self.table.write();
+        let known = table.inodes.entry(writing.number).or_insert_with(|| Known {
+            inode: Arc::clone(&inode),
+            lookups: 0,
+        });
+        known.inode = Arc::clone(&inode);
+        known.lookups += 1;
+        inode
+    }
+
+    /// Somebody has changed what is at `path`, or below it: the source must be asked again.
+    pub(crate) fn on_change(&self, path: &SourcePath) {
+        let mut table = self.table.write();
+        for (_, number) in table.below(path) {
+            if let Some(known) = table.inodes.get_mut(&number) {
+                known.inode = Arc::new(Inode {
+                    checked: None,
+                    ..Inode::clone(&known.inode)
+                });
+            }
+        }
+    }
+
+    /// Somebody has added or removed a name in a directory.
+    pub(crate) fn on_directory_change(&self, path: &SourcePath) {
+        let Some(number) = self.directory(path) else {
+            return;
+        };
+        if let Some(known) = self.table.write().inodes.get_mut(&number) {
+            known.inode = Arc::new(Inode {
+                checked: None,
+                ..Inode::clone(&known.inode)
+            });
+        }
+    }
+
+    /// The attributes of a file were set, by which its version has changed at the source. Here it
+    /// keeps the one whose pages the kernel has; the next open finds the other one.
+    pub(crate) fn set_attributes(&self, number: u64, entry: Entry) -> Option<Arc<Inode>> {
+        let mut table = self.table.write();
+        let known = table.inodes.get_mut(&number)?;
+        let before = &known.inode;
+        let inode = Arc::new(Inode {
+            entry: Entry {
+                kind: before.entry.kind.clone(),
+                bytes: before.entry.bytes,
+                ..entry
+            },
+            checked: None,
+            ..Inode::clone(before)
+        });
+        known.inode = Arc::clone(&inode);
+        Some(inode)
+    }
+
+    /// What was at `from` and below is at `to` now.
+    pub(crate) fn rename(&self, from: &SourcePath, to: &SourcePath) {
+        let mut table = self.table.write();
+        for (identity, number) in table.below(from) {
+            table.numbers.remove(&identity);
+            let path = moved_path(&identity.path, from, to);
+            if let Some(known) = table.inodes.get_mut(&number) {
+                known.inode = Arc::new(Inode {
+                    path: path.clone(),
+                    checked: None,
+                    ..Inode::clone(&known.inode)
+                });
+                let contents = identity.contents;
+                table.numbers.insert(Identity { path, contents }, number);
+            }
+        }
+    }
+
+    /// The number of the directory at `path`, if the kernel may know it.
+    pub(crate) fn directory(&self, path: &SourcePath) -> Option<u64> {
+        let directory = identity(path, &Kind::Directory);
+        self.table.read().numbers.get(&directory).copied()
     }
 
     /// The kernel forgets `lookups` of those that it was told.
@@ -182,12 +312,16 @@ impl Inodes {
         if known.lookups == 0 {
             let identity = identity(&known.inode.path, &known.inode.entry.kind);
             table.inodes.remove(&number);
-            table.numbers.remove(&identity);
+            // The identity may be another's since something was renamed.
+            if table.numbers.get(&identity) == Some(&number) {
+                table.numbers.remove(&identity);
+            }
         }
     }
 
     /// How many the kernel knows.
-    pub(crate) fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         self.table.read().inodes.len()
     }
 }

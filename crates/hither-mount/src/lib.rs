@@ -4,10 +4,16 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod changes;
 mod filesystem;
 mod inodes;
+mod invalidation;
 mod listing;
 mod session;
+mod shared;
+mod writes;
+mod writing;
+mod writings;
 
 pub use attributes::Consistency;
 pub use session::{MountError, MountSettings, Mounted, unmount};

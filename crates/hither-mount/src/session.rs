@@ -16,7 +16,9 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::attributes::{Consistency, Owner};
-use crate::filesystem::{CachedFiles, View};
+use crate::filesystem::CachedFiles;
+use crate::invalidation;
+use crate::shared::View;
 
 /// How a volume is mounted.
 #[derive(Clone, Debug)]
@@ -27,6 +29,8 @@ pub struct MountSettings {
     pub consistency: Consistency,
     /// Whether reads go past the kernel's page cache.
     pub direct_io: bool,
+    /// Whether programs may change what they see. The volume must be one that can be written.
+    pub write: bool,
     /// Whether other users may see the files.
     pub allow_other: bool,
     /// Threads that answer the kernel; by default as many as there are processors, at least 4.
@@ -63,6 +67,9 @@ pub enum MountError {
     /// The source does not answer for its root.
     #[error(transparent)]
     Source(#[from] SourceError),
+    /// The volume cannot be written, as it should.
+    #[error("the source cannot be written")]
+    ReadOnly,
     /// The root of the source is a file.
     #[error("the source is no directory")]
     NoDirectory,
@@ -91,6 +98,9 @@ impl Mounted {
         path: &Path,
         settings: &MountSettings,
     ) -> Result<Mounted, MountError> {
+        if settings.write && volume.writes().is_none() {
+            return Err(MountError::ReadOnly);
+        }
         let path = prepare(path)?;
         let runtime = volume.node().runtime();
         let root = runtime.block_on(volume.source().stat(&SourcePath::default()))?;
@@ -102,17 +112,22 @@ impl Mounted {
             owner: Owner {
                 uid: rustix::process::getuid().as_raw(),
                 gid: rustix::process::getgid().as_raw(),
+                may_write: settings.write,
             },
             direct_io: settings.direct_io,
             socket: settings.socket.clone(),
+            write: settings.write,
         };
-        let files = CachedFiles::new(Arc::clone(&volume), root, view);
+        let (sender, names) = invalidation::queue();
+        let files = CachedFiles::new(Arc::clone(&volume), root, view, sender);
         let refused = |error: io::Error| MountError::Refused {
             path: path.clone(),
             hint: hint(&error),
             error,
         };
         let session = Session::new(files.clone(), &path, &config(settings)).map_err(refused)?;
+        invalidation::start(names, session.notifier()).map_err(refused)?;
+        files.listen();
         let session = session.spawn().map_err(refused)?;
         Ok(Mounted {
             id: mount_at(&path).map(|mount| mount.id),
@@ -131,6 +146,11 @@ impl Mounted {
     /// What is mounted.
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
+    }
+
+    /// Changes by other nodes of which the kernel was not told, since there were too many at once.
+    pub fn lost_invalidations(&self) -> usize {
+        self.files.lost_invalidations()
     }
 
     /// Whether somebody has unmounted it.
@@ -182,7 +202,10 @@ fn config(settings: &MountSettings) -> Config {
         // A comma would end the option.
         MountOption::FSName(format!("{DEVICE}{}", settings.name.replace(',', "%2C"))),
         MountOption::DefaultPermissions,
-        MountOption::RO,
+        match settings.write {
+            true => MountOption::RW,
+            false => MountOption::RO,
+        },
         MountOption::NoDev,
         MountOption::NoSuid,
     ];

@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use hither_net::frame::FrameHeader;
 use hither_net::membership::{Membership, Standing, State};
 use hither_net::mesh::{Mesh, MeshConfig, MeshError};
 use hither_net::view::{MemberId, View};
@@ -11,6 +12,7 @@ use hither_net::view::{MemberId, View};
 use crate::machine::{self, Input, Settings};
 use crate::node::Node;
 use crate::peer_handler::PeerHandler;
+use crate::peers::CHANGE;
 use crate::questions::AskError;
 
 impl Node {
@@ -62,6 +64,19 @@ impl Node {
     /// It is not connected, or does not answer within a second.
     pub async fn ask(&self, member: MemberId) -> Result<Bytes, AskError> {
         self.questions.ask(&self.peers, member).await
+    }
+
+    /// Sends the body of an announcement to all members that are connected.
+    pub(crate) fn announce(&self, body: &[u8]) {
+        let header = FrameHeader {
+            kind: CHANGE,
+            ..FrameHeader::default()
+        };
+        let state = self.membership();
+        for member in state.iter().flat_map(|state| state.view.ids()) {
+            // This node itself is none that the mesh knows.
+            self.peers.send_small(*member, header, body);
+        }
     }
 
     fn on_membership(self: &Arc<Self>, state: &State, before: Option<&State>) {

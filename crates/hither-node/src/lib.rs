@@ -1,6 +1,7 @@
 //! The shared cache of a cluster: block store, directory, sources.
 #![forbid(unsafe_code)]
 
+pub mod announcements;
 pub mod cluster;
 pub mod config;
 mod disk_reads;

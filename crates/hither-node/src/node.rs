@@ -16,6 +16,7 @@ use hither_net::membership::{Membership, State};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
+use crate::announcements::Listeners;
 use crate::driver::Driver;
 use crate::flights::Flights;
 use crate::key::{BlockKey, ChunkKey, bits};
@@ -109,6 +110,7 @@ pub struct Node {
     pub(crate) questions: Questions,
     /// What the node knows of its cluster, once it has joined one.
     pub(crate) membership: OnceLock<Membership>,
+    pub(crate) listeners: Listeners,
 }
 
 impl Node {
@@ -153,6 +155,7 @@ impl Node {
             flights: Flights::default(),
             questions: Questions::default(),
             membership: OnceLock::new(),
+            listeners: Listeners::default(),
         });
         node.start_disk()?;
         node.runtime.spawn(keep_time(Arc::downgrade(&node)));

@@ -14,7 +14,7 @@ use crate::key::{BlockKey, FileKey};
 use crate::machine::{Blocks, Input, wire};
 use crate::node::Node;
 use crate::origin::Origin;
-use crate::peers::{ANSWER, ASK, BLOCK, BLOCK_HEAD_BYTES, MESSAGE};
+use crate::peers::{ANSWER, ASK, BLOCK, BLOCK_HEAD_BYTES, CHANGE, MESSAGE};
 
 /// Passes what the mesh receives to the node.
 pub(crate) struct PeerHandler {
@@ -71,6 +71,11 @@ impl Handler for PeerHandler {
             ANSWER => {
                 let request = frame.header.request;
                 node.questions.on_answer(from, request, &frame.body);
+            }
+            CHANGE => {
+                if let Err(what) = node.listeners.on_announcement(&frame.body) {
+                    self.complaints.add(from, what);
+                }
             }
             kind => {
                 let what = format!("a frame of an unknown kind, {kind}");

@@ -1,4 +1,5 @@
-//! What is sent to other nodes: messages of the [state machine](crate::machine), and blocks.
+//! What is sent to other nodes: messages of the [state machine](crate::machine), blocks, and
+//! announcements of changes.
 
 use std::sync::OnceLock;
 
@@ -16,6 +17,8 @@ pub(crate) const BLOCK: u8 = 2;
 /// See [`questions`](crate::questions).
 pub(crate) const ASK: u8 = 3;
 pub(crate) const ANSWER: u8 = 4;
+/// See [`announcements`](crate::announcements).
+pub(crate) const CHANGE: u8 = 5;
 
 /// What stands before a block's bytes: file, index, and whether to keep it.
 pub(crate) const BLOCK_HEAD_BYTES: usize = 16 + 4 + 1;

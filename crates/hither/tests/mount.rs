@@ -11,6 +11,7 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hither_net::tls::Authority;
@@ -328,9 +329,8 @@ fn bad_usage_is_one_clear_line() {
     check(&arguments, 1, &["nowhere"]);
 }
 
-#[test]
-fn mounts_of_a_cluster_read_each_block_from_the_source_once() {
-    let (server, options) = bucket();
+/// The configurations of two members, in a folder.
+fn cluster_of_two() -> (TempDir, [String; 2]) {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::create(folder.path(), "test").unwrap();
     let ports = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
@@ -351,6 +351,13 @@ fn mounts_of_a_cluster_read_each_block_from_the_source_once() {
         path.to_str().unwrap().to_owned()
     };
     let configs = [config("a", ports[0]), config("b", ports[1])];
+    (folder, configs)
+}
+
+#[test]
+fn mounts_of_a_cluster_read_each_block_from_the_source_once() {
+    let (server, options) = bucket();
+    let (_folder, configs) = cluster_of_two();
     let mounts: Vec<Mounted> = configs
         .iter()
         .map_while(|config| {
@@ -389,4 +396,67 @@ fn mounts_of_a_cluster_read_each_block_from_the_source_once() {
         0,
         "a block that the other one has was read from the source"
     );
+}
+
+/// Tells threads to end, also if the test fails.
+struct EndOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_write_on_one_machine_is_seen_on_the_others_at_once() {
+    let source = tempfile::tempdir().unwrap();
+    let url = source.path().to_str().unwrap();
+    let (_folder, configs) = cluster_of_two();
+    let mount = |config: &String| {
+        let arguments = ["--write", "--cluster", config, "--consistency", "ttl=600"];
+        Mounted::new(&[&arguments[..], &[url]].concat())
+    };
+    let mounts: Vec<Mounted> = configs.iter().map_while(mount).collect();
+    let [writer, reader] = &mounts[..] else {
+        return;
+    };
+    // An announcement is lost until the two are connected: each try is a name of its own.
+    let mut tries = 0;
+    wait_until("the connection", || {
+        tries += 1;
+        let name = format!("try{tries}");
+        assert!(!reader.path().join(&name).exists());
+        fs::write(writer.path().join(&name), "there").unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        reader.path().join(&name).exists()
+    });
+    let read = |name: &str| fs::read_to_string(reader.path().join(name)).unwrap_or_default();
+    // While other programs look names up and read them, all the time.
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _end = EndOnDrop(&ended);
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    for number in 0..8 {
+                        let text = read(&format!("file{number}"));
+                        assert!(text.bytes().all(|byte| byte == text.as_bytes()[0]));
+                    }
+                    fs::read_dir(reader.path()).unwrap().for_each(drop);
+                }
+            });
+        }
+        for round in 0..100 {
+            let name = format!("file{}", round % 8);
+            let text = char::from(b'a' + (round % 26) as u8).to_string();
+            let text = text.repeat(1 + round * 100);
+            fs::write(writer.path().join(&name), &text).unwrap();
+            wait_until("the new version", || read(&name) == text);
+        }
+    });
+    fs::rename(writer.path().join("file1"), writer.path().join("moved")).unwrap();
+    wait_until("the other name", || !reader.path().join("file1").exists());
+    assert!(!read("moved").is_empty());
+    fs::remove_file(writer.path().join("moved")).unwrap();
+    wait_until("the end", || !reader.path().join("moved").exists());
 }

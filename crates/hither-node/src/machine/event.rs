@@ -36,6 +36,7 @@ impl From<&SourceError> for Fault {
             SourceError::Denied { .. } => Fault::Denied,
             SourceError::Unsupported(_)
             | SourceError::InTheWay { .. }
+            | SourceError::Full { .. }
             | SourceError::Failed { .. } => Fault::Failed,
         }
     }

@@ -196,6 +196,14 @@ pub enum SourceError {
         /// What is in the way.
         reason: String,
     },
+    /// The source has no room.
+    #[error("{path}: {reason}")]
+    Full {
+        /// What was written.
+        path: SourcePath,
+        /// What the source says.
+        reason: String,
+    },
     /// No answer, or an unusable one, after all retries.
     #[error("{path}: {reason}")]
     Failed {
@@ -222,6 +230,23 @@ pub struct ListCursor(pub Vec<u8>);
 /// Bytes of a file as they arrive, in order.
 pub type ByteStream = BoxStream<'static, Result<Bytes, SourceError>>;
 
+/// The room of a file system, as statvfs(3) has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// The unit of the next three, in bytes.
+    pub block_bytes: u64,
+    /// All of it.
+    pub blocks: u64,
+    /// What is free.
+    pub free_blocks: u64,
+    /// What users other than root may take.
+    pub available_blocks: u64,
+    /// How many files there may be.
+    pub files: u64,
+    /// How many more.
+    pub free_files: u64,
+}
+
 /// A place that data comes from. Retries, timeouts and the limit on requests in flight are the
 /// source's own matter: an error is final.
 #[async_trait]
@@ -239,6 +264,11 @@ pub trait Source: Send + Sync + 'static {
     /// The bytes `range` of a version, which lie within its length. The stream gives exactly these
     /// bytes or ends in an error; what was given before the error is of that version.
     async fn read(&self, file: &FileVersion, range: Range<u64>) -> Result<ByteStream, SourceError>;
+
+    /// How much room there is. `None` where it has no bounds, or cannot be asked.
+    async fn space(&self) -> Result<Option<Space>, SourceError> {
+        Ok(None)
+    }
 
     /// What the source was asked for so far. `None` if it does not count.
     fn counters(&self) -> Option<&SourceCounters> {

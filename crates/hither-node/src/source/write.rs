@@ -2,7 +2,8 @@
 //!
 //! A file is written as a whole, from its start to its end, and takes its place when it is
 //! finished: readers see the version before or the one after, and never a part. To change a part
-//! of a file, its user writes a new version of it.
+//! of a file, its user writes a new version of it: from its start to its end, or, where a source
+//! [writes anywhere](WritableSource::writes_anywhere), as a copy of which parts change.
 //!
 //! After [`SourceError::Failed`] it is unknown whether a change happened: the answer may have been
 //! lost on the way back.
@@ -12,7 +13,7 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{Entry, Source, SourceError, SourcePath, Version};
+use super::{Entry, FileVersion, Source, SourceError, SourcePath, Version};
 
 /// What a new version may take the place of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +53,23 @@ pub trait WritableSource: Source {
         mode: u32,
     ) -> Result<Box<dyn Upload>, SourceError>;
 
+    /// Whether a version can be written in any order, and read while it is written.
+    fn writes_anywhere(&self) -> bool {
+        false
+    }
+
+    /// Begins a new version that starts as a copy of `file`, and takes the place of no other one.
+    async fn rewrite(&self, _file: &FileVersion) -> Result<Box<dyn Upload>, SourceError> {
+        Err(IN_ORDER)
+    }
+
+    /// Makes an empty file where nothing is. The source sees to it that only one of several who
+    /// do so at once succeeds; the others get [`SourceError::InTheWay`].
+    async fn make_file(&self, path: &SourcePath, mode: u32) -> Result<Entry, SourceError> {
+        let upload = self.create(path, Replace::Nothing, mode).await?;
+        upload.finish().await
+    }
+
     /// Removes a file, link or special file.
     async fn remove(&self, path: &SourcePath) -> Result<(), SourceError>;
 
@@ -81,11 +99,53 @@ pub trait WritableSource: Source {
     ) -> Result<Entry, SourceError>;
 }
 
+const IN_ORDER: SourceError =
+    SourceError::Unsupported("the source takes files from their start to their end only");
+
 /// A version that is being written. Dropped before it is finished, it is given up.
+///
+/// What has a default is for sources that [write
+/// anywhere](WritableSource::writes_anywhere); the others do not support it.
 #[async_trait]
 pub trait Upload: Send {
     /// Adds `bytes` at the end. After an error, the upload can only be given up.
     async fn write(&mut self, bytes: Bytes) -> Result<(), SourceError>;
+
+    /// Writes `bytes` at `offset`. After an error, the upload can only be given up.
+    async fn write_at(&mut self, _offset: u64, _bytes: Bytes) -> Result<(), SourceError> {
+        Err(IN_ORDER)
+    }
+
+    /// Reads up to `bytes` of what is written so far: fewer only at its end.
+    async fn read_at(&mut self, _offset: u64, _bytes: usize) -> Result<Bytes, SourceError> {
+        Err(IN_ORDER)
+    }
+
+    /// Cuts the version to a length, or extends it with zeros.
+    async fn set_len(&mut self, _bytes: u64) -> Result<(), SourceError> {
+        Err(IN_ORDER)
+    }
+
+    /// Sets attributes that the version will have.
+    async fn set_attributes(&mut self, _changes: Changes) -> Result<(), SourceError> {
+        Err(IN_ORDER)
+    }
+
+    /// What the version is so far.
+    async fn stat(&mut self) -> Result<Entry, SourceError> {
+        Err(IN_ORDER)
+    }
+
+    /// Changes the place that [`finish`](Upload::finish) puts it in: the file was renamed, and is
+    /// `current` there.
+    fn rename(&mut self, _path: &SourcePath, _current: &Version) -> Result<(), SourceError> {
+        Err(IN_ORDER)
+    }
+
+    /// Removes what the source holds of it by name. Only its writer has it from now on.
+    async fn hide(&mut self) -> Result<(), SourceError> {
+        Err(IN_ORDER)
+    }
 
     /// Puts the file in its place. The source has all of it when this returns.
     async fn finish(self: Box<Self>) -> Result<Entry, SourceError>;

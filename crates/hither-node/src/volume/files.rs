@@ -1,18 +1,20 @@
 //! Volumes and their open files.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 
 use hither_net::view::MemberId;
 use parking_lot::Mutex;
 
 use super::counters::Counters;
 use super::pattern::Pattern;
+use crate::announcements::{ChangeListener, VolumeKey, encode};
 use crate::key::{BlockKey, CHUNK_BLOCKS, ChunkKey, FileKey};
 use crate::node::Node;
 use crate::origin::Origin;
-use crate::source::{FileVersion, Source, SourceError};
+use crate::source::write::WritableSource;
+use crate::source::{FileVersion, Source, SourceError, SourcePath};
 
 /// How a volume is read.
 #[derive(Clone, Debug)]
@@ -27,6 +29,8 @@ pub struct VolumeSettings {
 pub struct Volume {
     pub(super) node: Arc<Node>,
     source: Arc<dyn Source>,
+    /// The same, if it may be written.
+    writable: Option<Arc<dyn WritableSource>>,
     settings: VolumeSettings,
     counters: Counters,
     /// Bytes that readers waited for, by the member that sent them.
@@ -38,9 +42,29 @@ pub struct Volume {
 impl Volume {
     /// The volume of `source` on `node`.
     pub fn new(node: Arc<Node>, source: Arc<dyn Source>, settings: VolumeSettings) -> Arc<Volume> {
+        Volume::of(node, source, None, settings)
+    }
+
+    /// As [`new`](Volume::new), of a source that may be written too.
+    pub fn writable(
+        node: Arc<Node>,
+        source: Arc<dyn WritableSource>,
+        settings: VolumeSettings,
+    ) -> Arc<Volume> {
+        let readable = Arc::clone(&source) as Arc<dyn Source>;
+        Volume::of(node, readable, Some(source), settings)
+    }
+
+    fn of(
+        node: Arc<Node>,
+        source: Arc<dyn Source>,
+        writable: Option<Arc<dyn WritableSource>>,
+        settings: VolumeSettings,
+    ) -> Arc<Volume> {
         Arc::new(Volume {
             node,
             source,
+            writable,
             settings,
             counters: Counters::default(),
             peer_bytes: Mutex::default(),
@@ -56,6 +80,24 @@ impl Volume {
     /// Where its data comes from.
     pub fn source(&self) -> &Arc<dyn Source> {
         &self.source
+    }
+
+    /// Where writes go, if the volume may be written.
+    pub fn writes(&self) -> Option<&Arc<dyn WritableSource>> {
+        self.writable.as_ref()
+    }
+
+    /// Tells the other nodes of the cluster that what is at `path` has changed.
+    pub fn announce(&self, path: &SourcePath) {
+        if let Some(body) = encode(VolumeKey::new(&self.settings.name), path) {
+            self.node.announce(&body);
+        }
+    }
+
+    /// Calls `listener`, while it lives, for each change that another node announces.
+    pub fn listen(&self, listener: Weak<dyn ChangeListener>) {
+        let volume = VolumeKey::new(&self.settings.name);
+        self.node.listeners.add(volume, listener);
     }
 
     /// Where its reads were served from.

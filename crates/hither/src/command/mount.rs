@@ -30,8 +30,8 @@ use crate::ui::Ui;
 #[command(after_help = "\
 Programs read the files below DIRECTORY as they are at SOURCE. What they read is
 kept in memory, and what they will likely read next is fetched ahead. The mount
-lasts until Ctrl-C or `hither unmount DIRECTORY`. Nothing at the source is ever
-changed.
+lasts until Ctrl-C or `hither unmount DIRECTORY`. Nothing at the source is
+changed, unless --write is given: then a file is there when close returns.
 
 SOURCE is one of
   s3://BUCKET/PREFIX      with the usual AWS_... variables or --option
@@ -46,6 +46,7 @@ Examples:
   hither mount --option endpoint=http://127.0.0.1:7070 s3://bucket /mnt/data
   hither mount --background /nfs/data /mnt/data
   hither mount --disk /ssd/cache --disk-size 200GiB s3://bucket/data /mnt/data
+  hither mount --write /nfs/data /mnt/data
   hither mount --cluster cluster.toml s3://bucket/data /mnt/data")]
 pub(super) struct Mount {
     /// Where the data is
@@ -121,6 +122,10 @@ pub(super) struct Mount {
         hide_short_help = true
     )]
     requests: u16,
+
+    /// Pass changes on to SOURCE. Without it nothing there is changed
+    #[arg(long)]
+    write: bool,
 
     /// Let other users see the files too
     #[arg(long)]
@@ -206,6 +211,7 @@ impl Mount {
         let mount = MountedSettings {
             directory: self.directory,
             consistency: self.consistency,
+            write: self.write,
             allow_other: self.allow_other,
             direct_io: self.direct_io,
             threads: self.threads,

@@ -67,6 +67,7 @@ struct VolumeFile {
     consistency: Option<Consistency>,
     #[serde(default, deserialize_with = "size")]
     prefetch: Option<u64>,
+    write: Option<bool>,
     allow_other: Option<bool>,
     direct_io: Option<bool>,
     threads: Option<NonZeroU16>,
@@ -223,6 +224,7 @@ impl VolumeFile {
     fn key_of_a_mount(&self) -> Option<&'static str> {
         let keys = [
             ("consistency", self.consistency.is_some()),
+            ("write", self.write.is_some()),
             ("allow-other", self.allow_other.is_some()),
             ("direct-io", self.direct_io.is_some()),
             ("threads", self.threads.is_some()),
@@ -237,6 +239,7 @@ impl VolumeFile {
             consistency: self
                 .consistency
                 .unwrap_or_else(|| default::CONSISTENCY.parse().expect("a mode")),
+            write: self.write.unwrap_or(false),
             allow_other: self.allow_other.unwrap_or(false),
             direct_io: self.direct_io.unwrap_or(false),
             threads: self.threads.map(NonZeroU16::get),
@@ -335,7 +338,7 @@ mod tests {
              members = { a = \"127.0.0.1:1\" }\n\
              [[volume]]\nsource = \"s3://b/p/\"\noptions = { region = \"x\" }\n\
              directory = \"mnt\"\nconsistency = \"strict\"\nprefetch = \"1MiB\"\n\
-             allow-other = true\ndirect-io = true\nthreads = 3\n\
+             write = true\nallow-other = true\ndirect-io = true\nthreads = 3\n\
              [[volume]]\nsource = \"file:///d/\"\nname = \"other\"\n",
         )
         .unwrap();
@@ -354,7 +357,7 @@ mod tests {
         let mount = first.mount.as_ref().unwrap();
         assert!(mount.directory.is_absolute() && mount.directory.ends_with("mnt"));
         assert_eq!(mount.consistency, Consistency::Strict);
-        assert!(mount.allow_other && mount.direct_io);
+        assert!(mount.write && mount.allow_other && mount.direct_io);
         assert_eq!(mount.threads, Some(3));
     }
 

@@ -1,5 +1,5 @@
 //! A node that serves: what `hither mount` and `hither node` have in common. Both are turned into
-//! [`settings`], the one from options and the other from a [`file`], and run by [`running`].
+//! [`settings`], the one from options and the other from a [`mod@file`], and run by [`running`].
 
 pub(crate) mod client;
 mod control;

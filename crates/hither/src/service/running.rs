@@ -11,9 +11,11 @@ use hither_mount::Mounted;
 use hither_net::tls::CertificateEnd;
 use hither_node::config::{ClusterConfig, Joined};
 use hither_node::node::Node;
-use hither_node::source::{Source, registry};
+use hither_node::source::settings::SourceSettings;
+use hither_node::source::write::WritableSource;
+use hither_node::source::{OpenError, Source, registry};
 use hither_node::store::disk::settings::DiskSettings;
-use hither_node::volume::Volume;
+use hither_node::volume::{Volume, VolumeSettings};
 use tokio::runtime::Runtime;
 
 use super::control::{self, ControlSocket};
@@ -66,7 +68,7 @@ impl Service {
         for served in &settings.volumes {
             check_places(served, settings.cache.disk.as_ref())?;
             let source = served.source(&settings.cache);
-            let opened = runtime.block_on(registry::open(&served.source, &source));
+            let opened = runtime.block_on(Opened::new(served, &source));
             sources.push(in_file(opened, place, served)?);
         }
         let node = Node::new(settings.cache.node(), runtime.handle().clone())?;
@@ -176,11 +178,35 @@ impl Service {
     }
 }
 
+/// A source that was opened.
+enum Opened {
+    ReadOnly(Arc<dyn Source>),
+    /// It may be changed.
+    ReadWrite(Arc<dyn WritableSource>),
+}
+
+impl Opened {
+    async fn new(served: &ServedSettings, settings: &SourceSettings) -> Result<Opened, OpenError> {
+        let write = served.mount.as_ref().is_some_and(|mount| mount.write);
+        Ok(match write {
+            true => Opened::ReadWrite(registry::open_writable(&served.source, settings).await?),
+            false => Opened::ReadOnly(registry::open(&served.source, settings).await?),
+        })
+    }
+
+    fn volume(self, node: Arc<Node>, settings: VolumeSettings) -> Arc<Volume> {
+        match self {
+            Opened::ReadOnly(source) => Volume::new(node, source, settings),
+            Opened::ReadWrite(source) => Volume::writable(node, source, settings),
+        }
+    }
+}
+
 /// The volumes of a node, not mounted yet.
 fn volumes(
     node: &Arc<Node>,
     settings: &[ServedSettings],
-    sources: Vec<Arc<dyn Source>>,
+    sources: Vec<Opened>,
 ) -> Vec<ServedVolume> {
     let memory_bytes = node.settings().memory_bytes;
     let volumes = settings.iter().zip(sources);
@@ -190,7 +216,7 @@ fn volumes(
             .mount
             .as_ref()
             .and_then(|mount| std::path::absolute(&mount.directory).ok()),
-        volume: Volume::new(Arc::clone(node), source, asked.volume(memory_bytes)),
+        volume: source.volume(Arc::clone(node), asked.volume(memory_bytes)),
     });
     volumes.collect()
 }
@@ -257,7 +283,8 @@ fn check_places(served: &ServedSettings, disk: Option<&DiskSettings>) -> anyhow:
         && folder.canonicalize().unwrap_or(folder).starts_with(&place)
     {
         let folder = disk.folder.display();
-        bail!("{folder}: the disk cache lies below {}", place.display());
+        let place = place.display();
+        bail!("{folder}: the disk cache lies below the mount at {place}, which would hide it");
     }
     Ok(())
 }

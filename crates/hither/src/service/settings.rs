@@ -108,6 +108,8 @@ pub(crate) struct MountedSettings {
     pub(crate) directory: PathBuf,
     /// How old what they open may be.
     pub(crate) consistency: Consistency,
+    /// Whether programs may change it, and the source.
+    pub(crate) write: bool,
     /// Whether other users see it.
     pub(crate) allow_other: bool,
     /// Whether reads go past the kernel's page cache.
@@ -153,6 +155,7 @@ impl ServedSettings {
             name: self.source.clone(),
             consistency: mount.consistency,
             direct_io: mount.direct_io,
+            write: mount.write,
             allow_other: mount.allow_other,
             threads: mount.threads.map(usize::from),
             socket,

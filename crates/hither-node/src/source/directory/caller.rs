@@ -9,6 +9,9 @@ use tokio::sync::Semaphore;
 use super::super::{SourceError, SourcePath};
 use super::tree::Tree;
 
+/// The slowest file system that is waited for, in bytes a second.
+const BANDWIDTH_MIN: u64 = 1 << 20;
+
 /// Runs blocking calls.
 #[derive(Clone)]
 pub(super) struct Caller {
@@ -24,6 +27,17 @@ impl Caller {
         path: &SourcePath,
         job: impl FnOnce(&Tree) -> Result<T, SourceError> + Send + 'static,
     ) -> Result<T, SourceError> {
+        self.long_call(path, 0, job).await
+    }
+
+    /// As [`call`](Caller::call), for a job that moves `bytes`.
+    pub(super) async fn long_call<T: Send + 'static>(
+        &self,
+        path: &SourcePath,
+        bytes: u64,
+        job: impl FnOnce(&Tree) -> Result<T, SourceError> + Send + 'static,
+    ) -> Result<T, SourceError> {
+        let deadline = self.deadline + Duration::from_secs(bytes / BANDWIDTH_MIN);
         let counters = &self.tree.counters;
         let failed = |reason: String| SourceError::Failed {
             path: path.clone(),
@@ -42,11 +56,11 @@ impl Caller {
             job.await
                 .unwrap_or_else(|error| Err(failed(error.to_string())))
         };
-        let done = match tokio::time::timeout(self.deadline, run).await {
+        let done = match tokio::time::timeout(deadline, run).await {
             Ok(done) => done,
             Err(_) => Err(failed(format!(
                 "the file system did not answer within {:?}",
-                self.deadline
+                deadline
             ))),
         };
         if matches!(done, Err(SourceError::Failed { .. })) {

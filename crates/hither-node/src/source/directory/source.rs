@@ -18,7 +18,7 @@ use super::super::settings::{PIECE_BYTES, SourceSettings};
 use super::super::write::{Changes, Replace, Upload, WritableSource};
 use super::super::{
     ByteStream, Entry, FileVersion, ListCursor, Listing, OpenError, Source, SourceError,
-    SourcePath, check_range, pieces,
+    SourcePath, Space, check_range, pieces,
 };
 use super::caller::Caller;
 use super::tree::Tree;
@@ -148,6 +148,11 @@ impl Source for DirectorySource {
         }
     }
 
+    async fn space(&self) -> Result<Option<Space>, SourceError> {
+        let path = SourcePath::default();
+        self.0.call(&path, |tree| tree.space().map(Some)).await
+    }
+
     fn counters(&self) -> Option<&SourceCounters> {
         Some(&self.0.tree.counters)
     }
@@ -163,6 +168,21 @@ impl WritableSource for DirectorySource {
     ) -> Result<Box<dyn Upload>, SourceError> {
         let upload = DirectoryUpload::begin(self.0.clone(), path, replace, mode);
         Ok(Box::new(upload.await?))
+    }
+
+    fn writes_anywhere(&self) -> bool {
+        true
+    }
+
+    async fn rewrite(&self, file: &FileVersion) -> Result<Box<dyn Upload>, SourceError> {
+        let upload = DirectoryUpload::copy(self.0.clone(), file);
+        Ok(Box::new(upload.await?))
+    }
+
+    async fn make_file(&self, path: &SourcePath, mode: u32) -> Result<Entry, SourceError> {
+        let asked = path.clone();
+        let make = move |tree: &Tree| tree.make_file(&asked, mode);
+        self.0.call(path, make).await
     }
 
     async fn remove(&self, path: &SourcePath) -> Result<(), SourceError> {

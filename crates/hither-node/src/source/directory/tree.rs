@@ -8,11 +8,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Dir, OFlags};
+use rustix::fs::{Dir, OFlags, fstatvfs};
 use rustix::io::{Errno, pread};
 
 use super::super::counters::SourceCounters;
-use super::super::{Entry, FileVersion, ListCursor, Listing, SourceError, SourcePath};
+use super::super::{Entry, FileVersion, ListCursor, Listing, SourceError, SourcePath, Space};
 use super::attributes::{Attributes, ask, attributes, is_file};
 use super::beneath::Root;
 use super::kept::Kept;
@@ -69,6 +69,25 @@ impl Tree {
             self.attributes.entry(&fd, c"", &stat)
         };
         entry().map_err(|error| failure(path, error))
+    }
+
+    /// The room of the file system that the root is on.
+    pub(super) fn space(&self) -> Result<Space, SourceError> {
+        let space = || {
+            fstatvfs(
+                self.root
+                    .open_beneath(b"", OFlags::RDONLY | OFlags::DIRECTORY)?,
+            )
+        };
+        let space = space().map_err(|error| failure(&SourcePath::default(), error))?;
+        Ok(Space {
+            block_bytes: space.f_frsize,
+            blocks: space.f_blocks,
+            free_blocks: space.f_bfree,
+            available_blocks: space.f_bavail,
+            files: space.f_files,
+            free_files: space.f_ffree,
+        })
     }
 
     /// A page of the directory `path`.
@@ -195,7 +214,7 @@ impl Tree {
 }
 
 /// The bytes `range`, or fewer if the file ends before.
-fn read_whole(fd: impl AsFd, range: &Range<u64>) -> Result<Bytes, Errno> {
+pub(super) fn read_whole(fd: impl AsFd, range: &Range<u64>) -> Result<Bytes, Errno> {
     let length = usize::try_from(range.end - range.start).map_err(|_| Errno::INVAL)?;
     let mut bytes: Vec<u8> = Vec::with_capacity(length);
     while bytes.len() < length {
@@ -220,6 +239,10 @@ pub(super) fn failure(path: &SourcePath, error: Errno) -> SourceError {
         }
         Errno::STALE => SourceError::Changed(path.clone()),
         Errno::ACCESS | Errno::PERM => SourceError::Denied {
+            path: path.clone(),
+            reason: error.to_string(),
+        },
+        Errno::NOSPC | Errno::DQUOT => SourceError::Full {
             path: path.clone(),
             reason: error.to_string(),
         },

@@ -12,23 +12,25 @@ use bytes::Bytes;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, RenameFlags, Statx, Timespec, Timestamps, UTIME_OMIT, Uid, chownat,
-    fchmod, fchown, fsync, linkat, mkdirat, openat, renameat_with, symlinkat, unlinkat, utimensat,
+    copy_file_range, fchmod, fchown, fsync, ftruncate, futimens, linkat, mkdirat, openat,
+    renameat_with, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::{Errno, pwrite};
 
 use super::super::write::{Changes, Replace, Upload};
-use super::super::{Entry, SourceError, SourcePath};
+use super::super::{Entry, FileVersion, SourceError, SourcePath, Version};
 use super::attributes::{ask, is_file};
 use super::caller::Caller;
 use super::partial::partial_name;
-use super::tree::{Tree, failure};
+use super::tree::{Tree, failure, read_whole};
 
 /// A file that is being written.
 pub(super) struct DirectoryUpload {
     caller: Caller,
     path: SourcePath,
     replace: Replace,
-    written: u64,
+    /// The length so far.
+    bytes: u64,
     /// `None` once it is finished or given up.
     partial: Option<Arc<Partial>>,
 }
@@ -62,7 +64,29 @@ impl DirectoryUpload {
             caller,
             path: path.clone(),
             replace,
-            written: 0,
+            bytes: 0,
+            partial: Some(Arc::new(partial)),
+        })
+    }
+
+    /// Begins a copy of `file`.
+    pub(super) async fn copy(
+        caller: Caller,
+        file: &FileVersion,
+    ) -> Result<DirectoryUpload, SourceError> {
+        let replace = Replace::Version(file.version.clone());
+        let (asked, wanted) = (file.clone(), replace.clone());
+        let begin = move |tree: &Tree| {
+            let partial = tree.begin(&asked.path, &wanted, 0)?;
+            tree.copy(&asked, &partial)?;
+            Ok(partial)
+        };
+        let partial = caller.long_call(&file.path, file.bytes, begin).await?;
+        Ok(DirectoryUpload {
+            caller,
+            path: file.path.clone(),
+            replace,
+            bytes: file.bytes,
             partial: Some(Arc::new(partial)),
         })
     }
@@ -73,32 +97,86 @@ impl DirectoryUpload {
             reason: "an earlier write failed".into(),
         })
     }
+
+    /// Changes the unfinished file. Should that fail, it is gone with the last of those who are at
+    /// it.
+    async fn change(
+        &mut self,
+        change: impl FnOnce(&Partial) -> Result<(), Errno> + Send + 'static,
+    ) -> Result<(), SourceError> {
+        let partial = self.partial()?;
+        self.partial = None;
+        let (path, kept) = (self.path.clone(), Arc::clone(&partial));
+        let change = move |_: &Tree| change(&partial).map_err(|error| failure(&path, error));
+        self.caller.call(&self.path, change).await?;
+        self.partial = Some(kept);
+        Ok(())
+    }
 }
 
 #[async_trait]
 impl Upload for DirectoryUpload {
     async fn write(&mut self, bytes: Bytes) -> Result<(), SourceError> {
-        let partial = self.partial()?;
-        // Should it fail, the file is gone with the last of those who write to it.
-        self.partial = None;
-        let (path, at, length) = (self.path.clone(), self.written, bytes.len() as u64);
-        let kept = Arc::clone(&partial);
-        let write = move |_: &Tree| {
-            let mut done = 0;
-            while done < bytes.len() {
-                match pwrite(&partial.file, &bytes[done..], at + done as u64) {
-                    Ok(0) => return Err(failure(&path, Errno::IO)),
-                    Ok(count) => done += count,
-                    Err(Errno::INTR) => {}
-                    Err(error) => return Err(failure(&path, error)),
-                }
-            }
-            Ok(())
-        };
-        self.caller.call(&self.path, write).await?;
-        self.partial = Some(kept);
-        self.written += length;
+        self.write_at(self.bytes, bytes).await
+    }
+
+    async fn write_at(&mut self, offset: u64, bytes: Bytes) -> Result<(), SourceError> {
+        let end = offset + bytes.len() as u64;
+        let write = move |partial: &Partial| write_whole(&partial.file, &bytes, offset);
+        self.change(write).await?;
+        self.bytes = self.bytes.max(end);
         Ok(())
+    }
+
+    async fn read_at(&mut self, offset: u64, bytes: usize) -> Result<Bytes, SourceError> {
+        let (partial, path) = (self.partial()?, self.path.clone());
+        let range = offset..offset.saturating_add(bytes as u64);
+        let read = move |_: &Tree| {
+            read_whole(&partial.file, &range).map_err(|error| failure(&path, error))
+        };
+        self.caller.call(&self.path, read).await
+    }
+
+    async fn set_len(&mut self, bytes: u64) -> Result<(), SourceError> {
+        self.change(move |partial| ftruncate(&partial.file, bytes))
+            .await?;
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    async fn set_attributes(&mut self, changes: Changes) -> Result<(), SourceError> {
+        let (partial, path) = (self.partial()?, self.path.clone());
+        let set = move |_: &Tree| {
+            set_open(&partial.file, &changes).map_err(|error| failure(&path, error))
+        };
+        self.caller.call(&self.path, set).await
+    }
+
+    async fn stat(&mut self) -> Result<Entry, SourceError> {
+        let (partial, path) = (self.partial()?, self.path.clone());
+        let stat = move |tree: &Tree| {
+            let stat = ask(&partial.file, c"");
+            let entry = stat.and_then(|stat| tree.attributes.entry(&partial.file, c"", &stat));
+            entry.map_err(|error| failure(&path, error))
+        };
+        self.caller.call(&self.path, stat).await
+    }
+
+    fn rename(&mut self, path: &SourcePath, current: &Version) -> Result<(), SourceError> {
+        self.path = path.clone();
+        if let Replace::Version(version) = &mut self.replace {
+            *version = current.clone();
+        }
+        Ok(())
+    }
+
+    async fn hide(&mut self) -> Result<(), SourceError> {
+        let (partial, path) = (self.partial()?, self.path.clone());
+        let hide = move |_: &Tree| {
+            let removed = unlinkat(&partial.directory, &partial.name[..], AtFlags::empty());
+            removed.map_err(|error| failure(&path, error))
+        };
+        self.caller.call(&self.path, hide).await
     }
 
     async fn finish(mut self: Box<Self>) -> Result<Entry, SourceError> {
@@ -106,7 +184,7 @@ impl Upload for DirectoryUpload {
         self.partial = None;
         let (path, replace) = (self.path.clone(), self.replace.clone());
         let finish = move |tree: &Tree| tree.finish(&path, &partial, &replace);
-        self.caller.call(&self.path, finish).await
+        self.caller.long_call(&self.path, self.bytes, finish).await
     }
 
     async fn abort(mut self: Box<Self>) -> Result<(), SourceError> {
@@ -116,6 +194,41 @@ impl Upload for DirectoryUpload {
             Ok(())
         };
         self.caller.call(&self.path, remove).await
+    }
+}
+
+fn write_whole(file: &OwnedFd, bytes: &[u8], offset: u64) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match pwrite(file, &bytes[done..], offset + done as u64) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Sets attributes of an open file. The owner first: changing it takes away permission bits.
+fn set_open(file: &OwnedFd, changes: &Changes) -> Result<(), Errno> {
+    if changes.uid.is_some() || changes.gid.is_some() {
+        let owner = changes.uid.map(Uid::from_raw);
+        fchown(file, owner, changes.gid.map(Gid::from_raw))?;
+    }
+    if let Some(mode) = changes.mode {
+        fchmod(file, Mode::from_raw_mode(mode & 0o7777))?;
+    }
+    if changes.accessed.is_some() || changes.modified.is_some() {
+        futimens(file, &timestamps(changes))?;
+    }
+    Ok(())
+}
+
+fn timestamps(changes: &Changes) -> Timestamps {
+    Timestamps {
+        last_access: timespec(changes.accessed),
+        last_modification: timespec(changes.modified),
     }
 }
 
@@ -142,7 +255,7 @@ impl Tree {
         let (directory, _) = self.place(path)?;
         let current = self.check(path, replace)?;
         let partial = partial_name();
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW;
         let flags = flags | OFlags::CLOEXEC;
         let new_mode = Mode::from_raw_mode(mode & 0o7777);
         let file = openat(&directory, &partial[..], flags, new_mode).map_err(failed)?;
@@ -151,17 +264,45 @@ impl Tree {
             name: partial,
             file,
         };
-        if let Some(current) = current {
-            // Only root may give a file away: then it stays ours.
-            let owner = (
-                Uid::from_raw(current.stx_uid),
-                Gid::from_raw(current.stx_gid),
-            );
-            let _ = fchown(&partial.file, Some(owner.0), Some(owner.1));
-            let mode = Mode::from_raw_mode(u32::from(current.stx_mode) & 0o7777);
-            fchmod(&partial.file, mode).map_err(failed)?;
-        }
+        let mode = match current {
+            Some(current) => {
+                let owner = Uid::from_raw(current.stx_uid);
+                // Only root may give a file away: then it stays ours.
+                let group = Gid::from_raw(current.stx_gid);
+                let _ = fchown(&partial.file, Some(owner), Some(group));
+                u32::from(current.stx_mode)
+            }
+            None => mode,
+        };
+        // Whatever the umask of this process is: that of the writer is applied already.
+        fchmod(&partial.file, Mode::from_raw_mode(mode & 0o7777)).map_err(failed)?;
         Ok(partial)
+    }
+
+    /// Copies `file` into `partial`, or fails if the file has another version by then.
+    fn copy(&self, file: &FileVersion, partial: &Partial) -> Result<(), SourceError> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let copied = || {
+            let from = self.root.open_beneath(file.path.as_bytes(), flags)?;
+            copy_all(&from, &partial.file)?;
+            ask(&from, c"")
+        };
+        let stat = copied().map_err(|error| failure(&file.path, error))?;
+        match is_file(&stat) && self.attributes.version(&stat) == file.version {
+            true => Ok(()),
+            false => Err(SourceError::Changed(file.path.clone())),
+        }
+    }
+
+    /// Makes an empty file.
+    pub(super) fn make_file(&self, path: &SourcePath, mode: u32) -> Result<Entry, SourceError> {
+        let (directory, name) = self.place(path)?;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW;
+        let mode = Mode::from_raw_mode(mode & 0o7777);
+        let file = openat(&directory, name, flags | OFlags::CLOEXEC, mode);
+        let file = file.map_err(|error| made(path, error))?;
+        fchmod(&file, mode).map_err(|error| failure(path, error))?;
+        self.stat(path)
     }
 
     /// What is at `path` now, if `replace` allows it.
@@ -245,8 +386,16 @@ impl Tree {
     /// Makes a directory.
     pub(super) fn make_dir(&self, path: &SourcePath, mode: u32) -> Result<(), SourceError> {
         let (directory, name) = self.place(path)?;
-        let mode = Mode::from_raw_mode(mode & 0o7777);
-        mkdirat(&directory, name, mode).map_err(|error| made(path, error))
+        // Ours, until it can be given the mode whatever the umask of this process is.
+        mkdirat(&directory, name, Mode::RWXU).map_err(|error| made(path, error))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let set = || {
+            let opened = openat(&directory, name, flags, Mode::empty())?;
+            // The group's bit may come from the directory above.
+            let inherited = u32::from(ask(&opened, c"")?.stx_mode) & 0o2000;
+            fchmod(opened, Mode::from_raw_mode(mode & 0o7777 | inherited))
+        };
+        set().map_err(|error| failure(path, error))
     }
 
     /// Makes a link.
@@ -282,14 +431,43 @@ impl Tree {
             fchmod(opened.map_err(failed)?, mode).map_err(failed)?;
         }
         if changes.accessed.is_some() || changes.modified.is_some() {
-            let times = Timestamps {
-                last_access: timespec(changes.accessed),
-                last_modification: timespec(changes.modified),
-            };
+            let times = timestamps(changes);
             let flags = AtFlags::SYMLINK_NOFOLLOW;
             utimensat(&directory, name, &times, flags).map_err(failed)?;
         }
         self.stat(path)
+    }
+}
+
+/// Copies a file into an empty one: within the file system, or by itself where that cannot.
+fn copy_all(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
+    const PIECE_BYTES: usize = 8 << 20;
+    let mut at = 0;
+    loop {
+        let (mut read_at, mut write_at) = (at, at);
+        let copied = copy_file_range(
+            from,
+            Some(&mut read_at),
+            to,
+            Some(&mut write_at),
+            PIECE_BYTES,
+        );
+        match copied {
+            // Some file systems say 0 where they cannot.
+            Ok(0) => break,
+            Ok(bytes) => at += bytes as u64,
+            Err(Errno::INTR) => {}
+            Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    loop {
+        let piece = read_whole(from, &(at..at + (1 << 20)))?;
+        if piece.is_empty() {
+            return Ok(());
+        }
+        write_whole(to, &piece, at)?;
+        at += piece.len() as u64;
     }
 }
 

@@ -5,7 +5,7 @@
 //! it lists is served only once its bytes have that checksum. So neither a crash nor a disk that
 //! forgets or turns bits can make a read wrong: they cost hits.
 //!
-//! One thread writes ([`writer`]): the journal and the files change in its order alone. Readers
+//! One thread writes (`writer`): the journal and the files change in its order alone. Readers
 //! take the place of a block from the [`index`] and read it without a lock; a block that was
 //! evicted meanwhile does not have its checksum any more.
 

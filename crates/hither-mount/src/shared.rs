@@ -1,0 +1,320 @@
+//! What a mount knows, and how it answers what is only read.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant, SystemTime};
+
+use fuser::{Errno, FileAttr, FileHandle, FopenFlags, Generation, ReplyEntry};
+use hither_node::announcements::ChangeListener;
+use hither_node::source::{Entry, Kind, SourceError, SourcePath};
+use hither_node::volume::{OpenFile, Volume};
+use parking_lot::RwLock;
+use rustc_hash::FxHashMap;
+use tokio::sync::{Mutex as AsyncMutex, RwLock as AsyncRwLock};
+
+use crate::attributes::{Consistency, FOREVER, Owner, attributes, errno};
+use crate::changes::Changes;
+use crate::inodes::{Inode, Inodes};
+use crate::invalidation::Name;
+use crate::listing::Listing;
+use crate::writing::Writing;
+use crate::writings::Writings;
+
+/// How a volume appears.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) consistency: Consistency,
+    pub(crate) owner: Owner,
+    /// Reads go past the kernel's page cache.
+    pub(crate) direct_io: bool,
+    /// Programs may change what they see.
+    pub(crate) write: bool,
+    /// The socket of the node.
+    pub(crate) socket: Option<PathBuf>,
+}
+
+/// See the module.
+pub(crate) struct Shared {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) view: View,
+    pub(crate) inodes: Inodes,
+    pub(crate) files: RwLock<FxHashMap<u64, Handle>>,
+    pub(crate) directories: RwLock<FxHashMap<u64, Arc<AsyncMutex<Listing>>>>,
+    next_handle: AtomicU64,
+    pub(crate) unanswered: AtomicUsize,
+    pub(crate) writings: Writings,
+    pub(crate) changes: Changes,
+    /// Held alone while something is renamed: what is opened for writing then would be finished
+    /// at the old name.
+    pub(crate) names: AsyncRwLock<()>,
+    /// What the kernel is to ask for anew.
+    invalidations: SyncSender<Name>,
+    /// Changes by other nodes of which the kernel was not told.
+    pub(crate) lost_invalidations: AtomicUsize,
+}
+
+/// An open file.
+#[derive(Clone)]
+pub(crate) enum Handle {
+    /// Of a finished version.
+    Version(Arc<OpenFile>),
+    /// Of one that is being written.
+    Writing(Arc<Writing>),
+}
+
+impl Shared {
+    /// The files of `volume`, below what its source says of its root.
+    pub(crate) fn new(
+        volume: Arc<Volume>,
+        root: Entry,
+        view: View,
+        invalidations: SyncSender<Name>,
+    ) -> Shared {
+        Shared {
+            volume,
+            view,
+            inodes: Inodes::new(root),
+            files: RwLock::default(),
+            directories: RwLock::default(),
+            next_handle: AtomicU64::new(1),
+            unanswered: AtomicUsize::new(0),
+            writings: Writings::default(),
+            changes: Changes::new(),
+            names: AsyncRwLock::default(),
+            invalidations,
+            lost_invalidations: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn attributes(&self, inode: &Inode) -> FileAttr {
+        attributes(inode.number, &inode.entry, self.view.owner)
+    }
+
+    /// How long the kernel may believe an inode's attributes. Those of a file are its version's,
+    /// and do not change.
+    pub(crate) fn attributes_ttl(&self, inode: &Inode) -> Duration {
+        if inode.writing.is_some() {
+            return Duration::ZERO;
+        }
+        match inode.entry.kind {
+            Kind::File { .. } | Kind::Link(_) => FOREVER,
+            Kind::Directory | Kind::Special => self.view.consistency.ttl(),
+        }
+    }
+
+    /// The inode as the source has it now, if what is known is older than it may be. `None` if it
+    /// is another one by now.
+    pub(crate) async fn current(
+        &self,
+        inode: Arc<Inode>,
+    ) -> Result<Option<Arc<Inode>>, SourceError> {
+        let settled = !matches!(inode.entry.kind, Kind::File { settled: false, .. });
+        // An unsettled file may settle at any time; what this lookup has just said holds.
+        let age_max = match settled {
+            true => self.view.consistency.age_max(),
+            false => Consistency::Strict.age_max(),
+        };
+        if inode.is_newer_than(age_max) {
+            return Ok(Some(inode));
+        }
+        let asked = Instant::now();
+        let entry = self.stat(&inode.path).await?;
+        Ok(self.inodes.refresh(inode.number, entry, asked))
+    }
+
+    /// What the source says of `path` now.
+    async fn stat(&self, path: &SourcePath) -> Result<Entry, SourceError> {
+        let entry = self.volume.source().stat(path).await;
+        self.volume.note_answer(&entry);
+        entry.map(|entry| self.settled_if_immutable(entry))
+    }
+
+    /// The source's answer, in which every file is settled if nothing ever changes.
+    pub(crate) fn settled_if_immutable(&self, mut entry: Entry) -> Entry {
+        if let Kind::File { settled, .. } = &mut entry.kind
+            && self.view.consistency == Consistency::Immutable
+        {
+            *settled = true;
+        }
+        entry
+    }
+
+    pub(crate) fn handle(&self) -> u64 {
+        self.next_handle.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How long the kernel may believe what the source said of `path` at `asked`.
+    pub(crate) fn name_ttl(&self, path: &SourcePath, asked: Instant) -> Duration {
+        let ttl = self.view.consistency.ttl();
+        // Once it is closed, it is another one.
+        match self.view.write && self.writings.find(path).is_some() {
+            true => Duration::ZERO,
+            false => self.changes.ttl(path, asked, ttl),
+        }
+    }
+
+    async fn look_up(&self, path: &SourcePath, asked: Instant) -> Result<Arc<Inode>, SourceError> {
+        let entry = self.stat(path).await?;
+        Ok(self.inodes.look_up(path.clone(), entry, asked))
+    }
+
+    pub(crate) fn reply_entry(&self, inode: &Inode, asked: Instant, reply: ReplyEntry) {
+        let ttl = match inode.writing {
+            Some(_) => Duration::ZERO,
+            None => self.name_ttl(&inode.path, asked),
+        };
+        let attributes_ttl = self.attributes_ttl(inode);
+        let attributes = self.attributes(inode);
+        reply.entry_with_ttls(&attributes_ttl, &ttl, &attributes, Generation(0));
+    }
+
+    pub(crate) async fn answer_look_up(
+        &self,
+        parent: &Inode,
+        name: &OsStr,
+        thread: u32,
+        reply: ReplyEntry,
+    ) {
+        let Some(path) = parent.child(name) else {
+            return reply.error(Errno::ENOENT);
+        };
+        let asked = Instant::now();
+        let writing = match self.view.write {
+            true => self.look_up_writing(&path, thread).await,
+            false => None,
+        };
+        let found = match writing {
+            Some(writing) => writing,
+            None => self.look_up(&path, asked).await,
+        };
+        match found {
+            Ok(inode) => self.reply_entry(&inode, asked, reply),
+            Err(SourceError::NotFound(_)) => match self.name_ttl(&path, asked) {
+                Duration::ZERO => reply.error(Errno::ENOENT),
+                // Number 0 tells the kernel that there is nothing, and that it may believe that.
+                ttl => reply.entry(&ttl, &nothing(), Generation(0)),
+            },
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    pub(crate) async fn open(&self, inode: Arc<Inode>) -> Result<(u64, FopenFlags), Errno> {
+        let current = self.current(inode).await;
+        // To a path that the kernel had looked up before, ESTALE is to look again.
+        let current = current.map_err(|error| match error {
+            SourceError::NotFound(_) => Errno::ESTALE,
+            error => errno(&error),
+        })?;
+        let inode = current.ok_or(Errno::ESTALE)?;
+        let (version, settled) = inode.file().ok_or(Errno::EISDIR)?;
+        if !self.volume.can_number(&version) {
+            return Err(Errno::EFBIG);
+        }
+        let mut flags = FopenFlags::empty();
+        flags.set(FopenFlags::FOPEN_KEEP_CACHE, settled);
+        flags.set(FopenFlags::FOPEN_DIRECT_IO, self.view.direct_io || !settled);
+        let handle = self.handle();
+        let file = self.volume.open(version, settled);
+        self.files.write().insert(handle, Handle::Version(file));
+        flags.set(FopenFlags::FOPEN_NOFLUSH, true);
+        Ok((handle, flags))
+    }
+
+    pub(crate) async fn list(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        mut add: impl FnMut(&Self, u64, &[u8], Listed<'_>) -> bool,
+    ) -> Result<(), SourceError> {
+        let mut has_added = false;
+        let listing = self.directories.read().get(&handle.0).cloned();
+        let Some(listing) = listing else {
+            return Ok(());
+        };
+        let mut listing = listing.lock().await;
+        for (position, name) in (0..).zip([&b"."[..], b".."]).skip(offset as usize) {
+            if add(self, position + 1, name, Listed::Dots) {
+                return Ok(());
+            }
+            has_added = true;
+        }
+        let mut position = offset.max(2) - 2;
+        loop {
+            let page = match listing.page(&self.volume, position).await {
+                Ok(Some(page)) => page,
+                Ok(None) => return Ok(()),
+                // The kernel gets what is there, and asks again for the rest.
+                Err(_) if has_added => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let skipped = (position - page.first) as usize;
+            for (name, entry) in &page.entries[skipped..] {
+                let Some(path) = listing.path().join(name) else {
+                    position += 1;
+                    continue;
+                };
+                if add(
+                    self,
+                    position + 3,
+                    name,
+                    Listed::Entry(path, entry, page.asked),
+                ) {
+                    return Ok(());
+                }
+                has_added = true;
+                position += 1;
+            }
+        }
+    }
+}
+
+/// What stands in a listing.
+pub(crate) enum Listed<'a> {
+    Dots,
+    /// The path, what the source says of it, and when it was asked.
+    Entry(SourcePath, &'a Entry, Instant),
+}
+
+/// The attributes of no file.
+pub(crate) fn nothing() -> FileAttr {
+    let entry = Entry {
+        kind: Kind::Special,
+        bytes: 0,
+        modified: SystemTime::UNIX_EPOCH,
+        unix: None,
+    };
+    attributes(
+        0,
+        &entry,
+        Owner {
+            uid: 0,
+            gid: 0,
+            may_write: false,
+        },
+    )
+}
+
+impl ChangeListener for Shared {
+    fn on_change(&self, path: &SourcePath) {
+        drop(self.changes.begin(path));
+        self.inodes.on_change(path);
+        let Some((directory, name)) = path.split() else {
+            return;
+        };
+        self.inodes.on_directory_change(&directory);
+        if let Some(number) = self.inodes.directory(&directory) {
+            let name = as_name(name).to_owned();
+            if self.invalidations.try_send((number, name)).is_err() {
+                self.lost_invalidations.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// The name that the kernel is told.
+pub(crate) fn as_name(name: &[u8]) -> &OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(name)
+}

@@ -1,0 +1,553 @@
+//! What changes files, passed on to the source.
+//!
+//! A program that opens a file for writing is told once to look it up again, and then finds the
+//! inode that is for writing (`writing.rs`).
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Instant, SystemTime};
+
+use bytes::Bytes;
+use fuser::{Errno, FileAttr, FopenFlags, OpenAccMode, OpenFlags, RenameFlags, TimeOrNow};
+use hither_node::source::write::{Changes, Replace, WritableSource};
+use hither_node::source::{Kind, SourceError, SourcePath};
+
+use crate::attributes::{attributes, errno};
+use crate::inodes::Inode;
+use crate::shared::{Handle, Shared};
+use crate::writing::{State, Writing};
+use crate::writings::moved_path;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) thread: u32,
+}
+
+/// What is at a path already.
+fn exists(error: &SourceError) -> Errno {
+    match error {
+        SourceError::InTheWay { .. } => Errno::EEXIST,
+        error => errno(error),
+    }
+}
+
+/// Whether a program that opens a file so may change it.
+pub(crate) fn is_for_writing(flags: OpenFlags) -> bool {
+    flags.acc_mode() != OpenAccMode::O_RDONLY || has(flags, rustix::fs::OFlags::TRUNC)
+}
+
+fn has(flags: OpenFlags, flag: rustix::fs::OFlags) -> bool {
+    flags.0 as u32 & flag.bits() != 0
+}
+
+/// The attributes that the kernel asks to be set.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) changes: Changes,
+    pub(crate) bytes: Option<u64>,
+}
+
+/// The time that a program means.
+pub(crate) fn time(wanted: Option<TimeOrNow>) -> Option<SystemTime> {
+    Some(match wanted? {
+        TimeOrNow::SpecificTime(time) => time,
+        TimeOrNow::Now => SystemTime::now(),
+    })
+}
+
+impl Shared {
+    /// The source, if this mount may change it.
+    fn writes(&self) -> Result<&Arc<dyn WritableSource>, Errno> {
+        let writes = self.volume.writes().filter(|_| self.view.write);
+        writes.ok_or(Errno::EROFS)
+    }
+
+    /// What is at `path` has changed, and is in its place.
+    fn on_own_change(&self, path: &SourcePath) {
+        self.inodes.on_change(path);
+        if let Some((directory, _)) = path.split() {
+            self.inodes.on_directory_change(&directory);
+        }
+        self.volume.announce(path);
+    }
+
+    /// The path of a name that is to be made or removed.
+    fn named(parent: &Inode, name: &OsStr) -> Result<SourcePath, Errno> {
+        parent.child(name).ok_or(Errno::EINVAL)
+    }
+
+    /// Where the file at `path` is written: with those who do so already, if it is their version
+    /// that is at the source.
+    async fn writing_at(&self, path: &SourcePath) -> Result<Arc<Writing>, Errno> {
+        if let Some(writing) = self.writings.find(path) {
+            let state = writing.state.lock().await;
+            if state.is_written() {
+                drop(state);
+                return Ok(writing);
+            }
+            if let Some(version) = state.version() {
+                let entry = self.volume.source().stat(path).await;
+                let entry = entry.map_err(|error| errno(&error))?;
+                if matches!(&entry.kind, Kind::File { version: it, .. } if it == version) {
+                    drop(state);
+                    return Ok(writing);
+                }
+            }
+            drop(state);
+            self.writings.forget(&writing);
+        }
+        let entry = self.volume.source().stat(path).await;
+        let entry = entry.map_err(|error| errno(&error))?;
+        match entry.kind {
+            Kind::File { .. } => {}
+            Kind::Directory => return Err(Errno::EISDIR),
+            Kind::Link(_) => return Err(Errno::ELOOP),
+            Kind::Special => return Err(Errno::EOPNOTSUPP),
+        }
+        let number = self.inodes.new_number();
+        Ok(Writing::of(number, path.clone(), entry, false))
+    }
+
+    /// What `caller` finds when it looks `path` up, if that is a file for writing.
+    pub(crate) async fn look_up_writing(
+        &self,
+        path: &SourcePath,
+        thread: u32,
+    ) -> Option<Result<Arc<Inode>, SourceError>> {
+        let writing = self.writings.shown(path, thread)?;
+        let entry = writing.state.lock().await.stat(&self.volume).await;
+        Some(entry.map(|entry| self.inodes.look_up_writing(&writing, entry)))
+    }
+
+    /// Has the program look the file up again, upon which it finds the one for writing.
+    async fn look_again(
+        &self,
+        inode: &Inode,
+        caller: Caller,
+        empties: bool,
+    ) -> Result<Errno, Errno> {
+        let writes = self.writes()?;
+        let _names = self.names.read().await;
+        let writing = self.writing_at(&inode.path).await;
+        let writing = writing.map_err(|error| match error {
+            Errno::ENOENT => Errno::ESTALE,
+            error => error,
+        })?;
+        if !writes.writes_anywhere() && !empties {
+            let entry = writing.state.lock().await.stat(&self.volume).await;
+            if entry.map_err(|error| errno(&error))?.bytes > 0 {
+                return Err(Errno::EOPNOTSUPP);
+            }
+        }
+        // Answers to look-ups that are on their way must not be believed from now on.
+        drop(self.changes.begin(&inode.path));
+        let path = inode.path.clone();
+        self.writings.promise(path, caller.thread, Some(writing));
+        Ok(Errno::ESTALE)
+    }
+
+    /// Opens a file that changes, or is to be changed.
+    pub(crate) async fn open_for_writing(
+        &self,
+        inode: Arc<Inode>,
+        flags: OpenFlags,
+        caller: Caller,
+    ) -> Result<(u64, FopenFlags), Errno> {
+        let empties = has(flags, rustix::fs::OFlags::TRUNC);
+        let Some(writing) = &inode.writing else {
+            inode.file().ok_or(Errno::EISDIR)?;
+            return Err(self.look_again(&inode, caller, empties).await?);
+        };
+        let mut state = writing.state.lock().await;
+        if let Some(path) = &state.path {
+            self.writings.keep_promise(path, caller.thread);
+            // Its readers get the version before, but for a file that has none.
+            if !is_for_writing(flags) && !writing.is_fresh.load(Ordering::Relaxed) {
+                self.writings.promise(path.clone(), caller.thread, None);
+                return Err(Errno::ESTALE);
+            }
+        }
+        if empties {
+            let emptied = state.set_len(&self.volume, 0).await;
+            emptied.map_err(|error| errno(&error))?;
+        }
+        Ok(self.opened(writing, &state, flags))
+    }
+
+    fn opened(&self, writing: &Arc<Writing>, state: &State, flags: OpenFlags) -> (u64, FopenFlags) {
+        self.writings.open(state.path.as_ref(), writing);
+        let handle = self.handle();
+        let writes = is_for_writing(flags);
+        let file = Handle::Writing(Arc::clone(writing));
+        self.files.write().insert(handle, file);
+        // The kernel's pages of this inode are what was written: it alone writes it.
+        let mut open = FopenFlags::FOPEN_KEEP_CACHE;
+        open.set(FopenFlags::FOPEN_DIRECT_IO, self.view.direct_io);
+        open.set(FopenFlags::FOPEN_NOFLUSH, !writes);
+        (handle, open)
+    }
+
+    /// Makes a file, or opens the one that somebody else has just made.
+    pub(crate) async fn create(
+        &self,
+        parent: &Inode,
+        name: &OsStr,
+        mode: u32,
+        flags: OpenFlags,
+        caller: Caller,
+    ) -> Result<(Arc<Inode>, u64, FopenFlags), Errno> {
+        let writes = self.writes()?;
+        let path = Shared::named(parent, name)?;
+        let only_new = has(flags, rustix::fs::OFlags::EXCL);
+        let _names = self.names.read().await;
+        let _change = self.changes.begin(&path);
+        let number = self.inodes.new_number();
+        let there = self.writings.find(&path).is_some();
+        let made = if writes.writes_anywhere() {
+            let made = self.make_file(&path, mode, caller).await;
+            made.map(|entry| Writing::of(number, path.clone(), entry, true))
+        } else if there || self.volume.source().stat(&path).await.is_ok() {
+            Err(Errno::EEXIST)
+        } else {
+            let replace = match only_new {
+                true => Replace::Nothing,
+                false => Replace::Any,
+            };
+            let upload = writes.create(&path, replace, mode).await;
+            let upload = upload.map_err(|error| exists(&error));
+            upload.map(|upload| Writing::unborn(number, path.clone(), upload))
+        };
+        let writing = match made {
+            Err(Errno::EEXIST) if !only_new => self.writing_at(&path).await?,
+            made => made?,
+        };
+        let mut state = writing.state.lock().await;
+        let failed = |error| errno(&error);
+        if has(flags, rustix::fs::OFlags::TRUNC) {
+            state.set_len(&self.volume, 0).await.map_err(failed)?;
+        }
+        let entry = state.stat(&self.volume).await.map_err(failed)?;
+        if !writes.writes_anywhere() && !state.is_written() && entry.bytes > 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let (handle, open) = self.opened(&writing, &state, flags);
+        Ok((self.inodes.look_up_writing(&writing, entry), handle, open))
+    }
+
+    /// Makes an empty file of `caller`'s at the source.
+    async fn make_file(
+        &self,
+        path: &SourcePath,
+        mode: u32,
+        caller: Caller,
+    ) -> Result<hither_node::source::Entry, Errno> {
+        let made = self.writes()?.make_file(path, mode).await;
+        let made = made.map_err(|error| exists(&error))?;
+        let given = self.give(path, caller).await;
+        self.on_own_change(path);
+        Ok(given.unwrap_or(made))
+    }
+
+    /// Gives what `caller` has made to it, where that is another user than this process.
+    async fn give(&self, path: &SourcePath, caller: Caller) -> Option<hither_node::source::Entry> {
+        if caller.uid == self.view.owner.uid {
+            return None;
+        }
+        let changes = Changes {
+            uid: Some(caller.uid),
+            gid: Some(caller.gid),
+            ..Changes::default()
+        };
+        // Only root may: otherwise it belongs to who serves the mount.
+        self.writes().ok()?.set_attributes(path, changes).await.ok()
+    }
+
+    /// Makes an empty file that is not opened.
+    pub(crate) async fn make_node(
+        &self,
+        parent: &Inode,
+        name: &OsStr,
+        mode: u32,
+        caller: Caller,
+    ) -> Result<Arc<Inode>, Errno> {
+        const TYPE: u32 = 0o170_000;
+        const REGULAR: u32 = 0o100_000;
+        let path = Shared::named(parent, name)?;
+        if !matches!(mode & TYPE, 0 | REGULAR) {
+            self.writes()?;
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let _names = self.names.read().await;
+        let _change = self.changes.begin(&path);
+        let entry = self.make_file(&path, mode & 0o7777, caller).await?;
+        Ok(self.inodes.look_up(path, entry, Instant::now()))
+    }
+
+    /// Makes a directory.
+    pub(crate) async fn make_dir(
+        &self,
+        parent: &Inode,
+        name: &OsStr,
+        mode: u32,
+        caller: Caller,
+    ) -> Result<Arc<Inode>, Errno> {
+        let path = Shared::named(parent, name)?;
+        let _names = self.names.read().await;
+        let _change = self.changes.begin(&path);
+        let made = self.writes()?.make_dir(&path, mode & 0o7777).await;
+        made.map_err(|error| exists(&error))?;
+        self.made(path, caller).await
+    }
+
+    /// Makes a symbolic link.
+    pub(crate) async fn make_link(
+        &self,
+        parent: &Inode,
+        name: &OsStr,
+        target: &[u8],
+        caller: Caller,
+    ) -> Result<Arc<Inode>, Errno> {
+        let path = Shared::named(parent, name)?;
+        let _names = self.names.read().await;
+        let _change = self.changes.begin(&path);
+        let made = self.writes()?.make_link(&path, target).await;
+        made.map_err(|error| exists(&error))?;
+        self.made(path, caller).await
+    }
+
+    async fn made(&self, path: SourcePath, caller: Caller) -> Result<Arc<Inode>, Errno> {
+        self.give(&path, caller).await;
+        self.on_own_change(&path);
+        let asked = Instant::now();
+        let entry = self.volume.source().stat(&path).await;
+        let entry = entry.map_err(|error| errno(&error))?;
+        Ok(self.inodes.look_up(path, entry, asked))
+    }
+
+    /// Removes an empty directory.
+    pub(crate) async fn remove_dir(&self, parent: &Inode, name: &OsStr) -> Result<(), Errno> {
+        let path = Shared::named(parent, name)?;
+        let _names = self.names.read().await;
+        let _change = self.changes.begin(&path);
+        let removed = self.writes()?.remove_dir(&path).await;
+        removed.map_err(|error| errno(&error))?;
+        self.on_own_change(&path);
+        Ok(())
+    }
+
+    /// Removes a file. Who has it open for writing keeps what is in it.
+    pub(crate) async fn remove(&self, parent: &Inode, name: &OsStr) -> Result<(), Errno> {
+        let path = Shared::named(parent, name)?;
+        let writes = self.writes()?;
+        let _names = self.names.read().await;
+        let _change = self.changes.begin(&path);
+        let failed = |error: SourceError| match error {
+            SourceError::InTheWay { .. } => Errno::EISDIR,
+            error => errno(&error),
+        };
+        let Some(writing) = self.writings.find(&path) else {
+            writes.remove(&path).await.map_err(failed)?;
+            self.on_own_change(&path);
+            return Ok(());
+        };
+        let mut state = writing.state.lock().await;
+        if writes.writes_anywhere() && writing.handles.load(Ordering::Relaxed) > 0 {
+            state.keep(&self.volume).await;
+        }
+        let is_unborn = !writes.writes_anywhere() && state.is_written();
+        match writes.remove(&path).await {
+            Err(SourceError::NotFound(_)) if is_unborn => {}
+            removed => removed.map_err(failed)?,
+        }
+        state.remove(&self.volume).await;
+        self.writings.forget(&writing);
+        self.on_own_change(&path);
+        Ok(())
+    }
+
+    /// Moves a name, with all that is written below it.
+    pub(crate) async fn rename(
+        &self,
+        from: SourcePath,
+        to: SourcePath,
+        flags: RenameFlags,
+    ) -> Result<(), Errno> {
+        let writes = self.writes()?;
+        if !(flags - RenameFlags::RENAME_NOREPLACE).is_empty() {
+            return Err(Errno::EINVAL);
+        }
+        let replace = !flags.contains(RenameFlags::RENAME_NOREPLACE);
+        if from == to {
+            return Ok(());
+        }
+        let _names = self.names.write().await;
+        let _changes = (self.changes.begin(&from), self.changes.begin(&to));
+        let mut affected = self.writings.below(&from);
+        affected.extend(self.writings.below(&to).into_iter().filter(|_| replace));
+        // Nothing takes its place while names move.
+        let mut locked = Vec::with_capacity(affected.len());
+        for (path, writing) in affected {
+            let state = Arc::clone(&writing.state).lock_owned().await;
+            if !writes.writes_anywhere() && state.is_written() {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            locked.push((path, writing, state));
+        }
+        for (path, _, state) in &mut locked {
+            if *path == to && writes.writes_anywhere() {
+                state.keep(&self.volume).await;
+            }
+        }
+        writes
+            .rename(&from, &to, replace)
+            .await
+            .map_err(|error| match error {
+                SourceError::InTheWay { .. } if !replace => Errno::EEXIST,
+                SourceError::Unsupported(_) if writes.writes_anywhere() => Errno::EXDEV,
+                error => errno(&error),
+            })?;
+        for (path, writing, mut state) in locked {
+            if path == to {
+                state.remove(&self.volume).await;
+                self.writings.forget(&writing);
+                continue;
+            }
+            let path = moved_path(&path, &from, &to);
+            if let Ok(entry) = self.volume.source().stat(&path).await {
+                // Unsupported only where it was refused above.
+                let _ = state.follow(&path, entry);
+            }
+            self.writings.moved(writing, path);
+        }
+        self.inodes.rename(&from, &to);
+        self.on_own_change(&from);
+        self.on_own_change(&to);
+        Ok(())
+    }
+
+    /// Writes to an open file.
+    pub(crate) async fn write(
+        &self,
+        writing: &Arc<Writing>,
+        offset: u64,
+        data: Bytes,
+    ) -> Result<(), Errno> {
+        let mut state = writing.state.lock().await;
+        let written = state.write(&self.volume, offset, data).await;
+        self.settle(writing, &state);
+        written.map_err(|error| errno(&error))
+    }
+
+    /// Puts what was written in its place.
+    pub(crate) async fn finish(&self, writing: &Arc<Writing>) -> Result<(), Errno> {
+        let mut state = writing.state.lock().await;
+        self.finish_locked(writing, &mut state).await
+    }
+
+    async fn finish_locked(&self, writing: &Arc<Writing>, state: &mut State) -> Result<(), Errno> {
+        let path = state.path.clone();
+        let _change = path.as_ref().map(|path| self.changes.begin(path));
+        let finished = state.finish().await;
+        writing.is_fresh.store(false, Ordering::Relaxed);
+        self.settle(writing, state);
+        // To close(2) ENOENT says nothing.
+        let finished = finished.map_err(|error| match error {
+            SourceError::NotFound(_) => Errno::ESTALE,
+            error => exists(&error),
+        })?;
+        if let Some(path) = path.filter(|_| finished) {
+            self.on_own_change(&path);
+        }
+        Ok(())
+    }
+
+    /// Others must not find a file of which a write has failed.
+    fn settle(&self, writing: &Arc<Writing>, state: &State) {
+        if state.has_failed() {
+            writing.is_fresh.store(false, Ordering::Relaxed);
+            self.writings.forget(writing);
+        }
+    }
+
+    /// A program has closed a file. What was written since the last close(2), by way of a mapping,
+    /// is put in its place by the last one.
+    pub(crate) async fn release(&self, writing: Arc<Writing>) {
+        if !self.writings.close(&writing) {
+            return;
+        }
+        let mut state = writing.state.lock().await;
+        let Some(path) = state.path.clone() else {
+            return state.give_up().await;
+        };
+        if state.is_written()
+            && let Err(error) = self.finish_locked(&writing, &mut state).await
+        {
+            tracing::warn!("{path}: what a mapping has written is lost: {error:?}");
+        }
+    }
+
+    /// Sets attributes, and says what they are then. Those of a file that changes are for now only.
+    pub(crate) async fn set_attributes(
+        &self,
+        inode: Arc<Inode>,
+        wanted: Wanted,
+        caller: Caller,
+    ) -> Result<FileAttr, Errno> {
+        let failed = |error: SourceError| errno(&error);
+        let writes = self.writes()?;
+        let volume = &self.volume;
+        if let Some(writing) = &inode.writing {
+            let mut state = writing.state.lock().await;
+            if let Some(path) = &state.path {
+                self.writings.keep_promise(path, caller.thread);
+            }
+            if let Some(bytes) = wanted.bytes {
+                let set = state.set_len(volume, bytes).await;
+                self.settle(writing, &state);
+                set.map_err(failed)?;
+            }
+            if wanted.changes != Changes::default() {
+                state
+                    .set_attributes(volume, wanted.changes)
+                    .await
+                    .map_err(failed)?;
+            }
+            if writing.handles.load(Ordering::Relaxed) == 0 {
+                self.finish_locked(writing, &mut state).await?;
+            }
+            if let (Some(path), false) = (&state.path, state.is_written()) {
+                self.on_own_change(path);
+            }
+            let entry = state.stat(volume).await.map_err(failed)?;
+            return Ok(attributes(inode.number, &entry, self.view.owner));
+        }
+        if let Some(bytes) = wanted.bytes {
+            return Err(self.look_again(&inode, caller, bytes == 0).await?);
+        }
+        let path = inode.path.clone();
+        let _names = self.names.read().await;
+        let _change = self.changes.begin(&path);
+        let writing = self.writings.find(&path);
+        let mut state = match &writing {
+            Some(writing) => Some(writing.state.lock().await),
+            None => None,
+        };
+        let entry = writes.set_attributes(&path, wanted.changes).await;
+        let entry = entry.map_err(failed)?;
+        if let Some(state) = &mut state {
+            if state.is_written() {
+                let set = state.set_attributes(volume, wanted.changes).await;
+                set.map_err(failed)?;
+            }
+            state.follow(&path, entry.clone()).map_err(failed)?;
+        }
+        let changed = self.inodes.set_attributes(inode.number, entry);
+        self.on_own_change(&path);
+        let changed = changed.ok_or(Errno::ESTALE)?;
+        Ok(attributes(inode.number, &changed.entry, self.view.owner))
+    }
+}

@@ -1,0 +1,341 @@
+//! A file that is open for writing.
+//!
+//! It has an inode of its own, whose pages are those of the version that is being written; the
+//! inodes of finished versions are never written. Its name leads to it while it is open: what it is
+//! so far shows in stat(2), and programs that compare the inode's numbers of a name and of an open
+//! file find them equal. Its attributes and its name are believed for no time, so the next look-up
+//! after it was closed finds the inode of the finished version. Readers are sent to that at all
+//! times.
+//!
+//! Whoever has the file open for writing on this mount writes to one version, under one lock. The
+//! version begins with the first write, and takes its place when somebody closes the file or calls
+//! fsync; a write after that begins the next one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use hither_node::source::write::{Changes, Replace, Upload, WritableSource};
+use hither_node::source::{Entry, FileVersion, Kind, SourceError, SourcePath, Version};
+use hither_node::volume::{OpenFile, Volume};
+use tokio::sync::{Mutex, oneshot};
+
+/// See the module.
+pub(crate) struct Writing {
+    /// The inode's number.
+    pub(crate) number: u64,
+    pub(crate) state: Arc<Mutex<State>>,
+    /// It was made by this mount and not closed yet: there is no version before it.
+    pub(crate) is_fresh: AtomicBool,
+    /// How often it is open. Changes under the lock of `Writings`.
+    pub(crate) handles: AtomicUsize,
+}
+
+impl std::fmt::Debug for Writing {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Writing({})", self.number)
+    }
+}
+
+/// What is written.
+pub(crate) struct State {
+    /// `None` once it was removed: then only those who have it open see it.
+    pub(crate) path: Option<SourcePath>,
+    content: Content,
+    /// Reads the version in `content`.
+    reader: Option<Arc<OpenFile>>,
+}
+
+enum Content {
+    /// What is at the source.
+    Version(Entry),
+    /// What is being written, and how long it is.
+    Upload(Box<dyn Upload>, u64),
+    /// A write has failed. Nothing of it will be at the source.
+    Failed(SourceError),
+}
+
+const IN_ORDER: SourceError =
+    SourceError::Unsupported("the source takes files from their start to their end only");
+const GIVEN_UP: SourceError = SourceError::Unsupported("the file was removed");
+
+fn writes(volume: &Volume) -> Result<&Arc<dyn WritableSource>, SourceError> {
+    let read_only = SourceError::Unsupported("the source cannot be written");
+    volume.writes().ok_or(read_only)
+}
+
+impl Writing {
+    fn new(number: u64, path: SourcePath, content: Content, is_fresh: bool) -> Arc<Writing> {
+        let state = State {
+            path: Some(path),
+            content,
+            reader: None,
+        };
+        Arc::new(Writing {
+            number,
+            state: Arc::new(Mutex::new(state)),
+            is_fresh: AtomicBool::new(is_fresh),
+            handles: AtomicUsize::new(0),
+        })
+    }
+
+    /// To write the file at `path`, of which the source says `entry`.
+    pub(crate) fn of(number: u64, path: SourcePath, entry: Entry, is_fresh: bool) -> Arc<Writing> {
+        Writing::new(number, path, Content::Version(entry), is_fresh)
+    }
+
+    /// To write a file that is not at the source before it is closed.
+    pub(crate) fn unborn(number: u64, path: SourcePath, upload: Box<dyn Upload>) -> Arc<Writing> {
+        Writing::new(number, path, Content::Upload(upload, 0), true)
+    }
+}
+
+impl State {
+    /// The version that it is, unless it is being written.
+    pub(crate) fn version(&self) -> Option<&Version> {
+        match &self.content {
+            Content::Version(Entry {
+                kind: Kind::File { version, .. },
+                ..
+            }) => Some(version),
+            _ => None,
+        }
+    }
+
+    /// Whether there is a version that is not at the source.
+    pub(crate) fn is_written(&self) -> bool {
+        matches!(self.content, Content::Upload(..))
+    }
+
+    /// Whether a write has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(self.content, Content::Failed(_))
+    }
+
+    fn file(&self) -> Result<(FileVersion, bool), SourceError> {
+        match (&self.path, &self.content) {
+            (Some(path), Content::Version(entry)) => match &entry.kind {
+                Kind::File { version, settled } => Ok((
+                    FileVersion {
+                        path: path.clone(),
+                        version: version.clone(),
+                        bytes: entry.bytes,
+                    },
+                    *settled,
+                )),
+                _ => Err(SourceError::Changed(path.clone())),
+            },
+            (_, Content::Failed(error)) => Err(error.clone()),
+            _ => Err(GIVEN_UP),
+        }
+    }
+
+    fn fail<T>(&mut self, error: SourceError) -> Result<T, SourceError> {
+        self.content = Content::Failed(error.clone());
+        Err(error)
+    }
+
+    /// Begins a version that starts as the one that is there.
+    pub(crate) async fn begin(&mut self, volume: &Volume) -> Result<(), SourceError> {
+        if self.is_written() {
+            return Ok(());
+        }
+        let (file, _) = self.file()?;
+        let writes = writes(volume)?;
+        let upload = match (writes.writes_anywhere(), file.bytes) {
+            (true, _) => writes.rewrite(&file).await,
+            (false, 0) => {
+                let replace = Replace::Version(file.version.clone());
+                writes.create(&file.path, replace, 0).await
+            }
+            (false, _) => Err(IN_ORDER),
+        };
+        match upload {
+            Ok(upload) => self.content = Content::Upload(upload, file.bytes),
+            Err(error) => return self.fail(error),
+        }
+        self.reader = None;
+        Ok(())
+    }
+
+    /// Writes at `offset`. Once that has failed, so does all else: no part of a version takes the
+    /// place of a whole one.
+    pub(crate) async fn write(
+        &mut self,
+        volume: &Volume,
+        offset: u64,
+        data: Bytes,
+    ) -> Result<(), SourceError> {
+        self.begin(volume).await?;
+        let writes_anywhere = writes(volume)?.writes_anywhere();
+        let Content::Upload(upload, bytes) = &mut self.content else {
+            return Err(GIVEN_UP);
+        };
+        let end = offset + data.len() as u64;
+        let written = match writes_anywhere {
+            true => upload.write_at(offset, data).await,
+            false if offset == *bytes => upload.write(data).await,
+            false => Err(IN_ORDER),
+        };
+        match written {
+            Ok(()) => {
+                *bytes = end.max(*bytes);
+                Ok(())
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Reads what is written so far, or else the version that is there.
+    pub(crate) async fn read(
+        &mut self,
+        volume: &Arc<Volume>,
+        offset: u64,
+        bytes: usize,
+    ) -> Result<Vec<Bytes>, SourceError> {
+        if let Content::Upload(upload, _) = &mut self.content {
+            return Ok(vec![upload.read_at(offset, bytes).await?]);
+        }
+        let (file, settled) = self.file()?;
+        let open = || volume.open(file, settled);
+        let reader = self.reader.get_or_insert_with(open);
+        let (send, receive) = oneshot::channel();
+        reader.read(offset, bytes, move |result| {
+            // Nobody waits for a request that was given up.
+            let _ = send.send(result);
+        });
+        let data = receive.await.unwrap_or(Err(GIVEN_UP))?;
+        Ok(data.pieces().to_vec())
+    }
+
+    /// Cuts or extends it.
+    pub(crate) async fn set_len(&mut self, volume: &Volume, to: u64) -> Result<(), SourceError> {
+        let writes = writes(volume)?;
+        match &mut self.content {
+            Content::Failed(error) => return Err(error.clone()),
+            Content::Version(entry) if entry.bytes == to => return Ok(()),
+            Content::Upload(_, bytes) if *bytes == to => return Ok(()),
+            Content::Upload(upload, bytes) if writes.writes_anywhere() => {
+                match upload.set_len(to).await {
+                    Ok(()) => *bytes = to,
+                    Err(error) => return self.fail(error),
+                }
+                return Ok(());
+            }
+            _ if to == 0 => {}
+            _ if !writes.writes_anywhere() => return Err(IN_ORDER),
+            _ => {
+                self.begin(volume).await?;
+                return Box::pin(self.set_len(volume, to)).await;
+            }
+        }
+        let path = self.path.clone().ok_or(GIVEN_UP)?;
+        match writes.create(&path, Replace::Any, 0o600).await {
+            Ok(upload) => self.content = Content::Upload(upload, 0),
+            Err(error) => return self.fail(error),
+        }
+        self.reader = None;
+        Ok(())
+    }
+
+    /// Sets attributes, of what is being written if anything is.
+    pub(crate) async fn set_attributes(
+        &mut self,
+        volume: &Volume,
+        changes: Changes,
+    ) -> Result<(), SourceError> {
+        match &mut self.content {
+            Content::Upload(upload, _) => upload.set_attributes(changes).await,
+            Content::Failed(error) => Err(error.clone()),
+            Content::Version(entry) => {
+                let path = self.path.as_ref().ok_or(GIVEN_UP)?;
+                *entry = writes(volume)?.set_attributes(path, changes).await?;
+                self.reader = None;
+                Ok(())
+            }
+        }
+    }
+
+    /// What it is now.
+    pub(crate) async fn stat(&mut self, volume: &Volume) -> Result<Entry, SourceError> {
+        let writes_anywhere = writes(volume)?.writes_anywhere();
+        match &mut self.content {
+            Content::Version(entry) => Ok(entry.clone()),
+            Content::Failed(error) => Err(error.clone()),
+            Content::Upload(upload, _) if writes_anywhere => upload.stat().await,
+            Content::Upload(_, bytes) => Ok(Entry {
+                kind: Kind::File {
+                    version: Version::new(b""),
+                    settled: false,
+                },
+                bytes: *bytes,
+                modified: SystemTime::now(),
+                unix: None,
+            }),
+        }
+    }
+
+    /// Puts what was written in its place. Whether anything was.
+    pub(crate) async fn finish(&mut self) -> Result<bool, SourceError> {
+        if self.path.is_none() {
+            return Ok(false);
+        }
+        match std::mem::replace(&mut self.content, Content::Failed(GIVEN_UP)) {
+            Content::Upload(upload, _) => match upload.finish().await {
+                Ok(entry) => self.content = Content::Version(entry),
+                Err(error) => return self.fail(error),
+            },
+            Content::Failed(error) => return self.fail(error),
+            content => {
+                self.content = content;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// It was moved, or somebody has set its attributes: the source says `entry` of it now.
+    pub(crate) fn follow(&mut self, path: &SourcePath, entry: Entry) -> Result<(), SourceError> {
+        self.path = Some(path.clone());
+        self.reader = None;
+        match (&mut self.content, &entry.kind) {
+            (Content::Upload(upload, _), Kind::File { version, .. }) => {
+                upload.rename(path, version)
+            }
+            (content @ Content::Version(_), Kind::File { .. }) => {
+                *content = Content::Version(entry);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps its contents for those who have it open, since its name will be gone.
+    pub(crate) async fn keep(&mut self, volume: &Volume) {
+        // A version that cannot be copied any more is an error to those who use it.
+        let _ = self.begin(volume).await;
+    }
+
+    /// Its name is gone.
+    pub(crate) async fn remove(&mut self, volume: &Volume) {
+        self.path = None;
+        let writes_anywhere = writes(volume).is_ok_and(|writes| writes.writes_anywhere());
+        if let Content::Upload(upload, _) = &mut self.content {
+            match writes_anywhere {
+                // Should it fail, the name goes with the upload.
+                true => drop(upload.hide().await),
+                false => self.give_up().await,
+            }
+        }
+    }
+
+    /// Forgets what was written.
+    pub(crate) async fn give_up(&mut self) {
+        let content = std::mem::replace(&mut self.content, Content::Failed(GIVEN_UP));
+        if let Content::Upload(upload, _) = content {
+            // What is left of it at the source is not shown.
+            let _ = upload.abort().await;
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Which files are open for writing on this mount.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use hither_node::source::SourcePath;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+
+use crate::writing::Writing;
+
+/// How long a thread may take from being told to look a path up again to doing so.
+const PROMISE_MAX: Duration = Duration::from_secs(10);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Writings(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    open: FxHashMap<SourcePath, Arc<Writing>>,
+    promises: Vec<Promise>,
+}
+
+/// A thread was told to look a path up again, upon which it finds what it needs: to write the file,
+/// its inode for writing, and to read it, that of the finished version.
+#[derive(Debug)]
+struct Promise {
+    path: SourcePath,
+    thread: u32,
+    /// `None`: the finished version.
+    writing: Option<Arc<Writing>>,
+    since: Instant,
+}
+
+impl Writings {
+    /// The one at `path`, if there is one.
+    pub(crate) fn find(&self, path: &SourcePath) -> Option<Arc<Writing>> {
+        let table = self.0.lock();
+        if let Some(writing) = table.open.get(path) {
+            return Some(Arc::clone(writing));
+        }
+        let mut promises = table.promises.iter();
+        promises.find_map(|it| {
+            let is_meant = it.path == *path && it.since.elapsed() < PROMISE_MAX;
+            it.writing.clone().filter(|_| is_meant)
+        })
+    }
+
+    /// The one that `thread` finds when it looks `path` up.
+    pub(crate) fn shown(&self, path: &SourcePath, thread: u32) -> Option<Arc<Writing>> {
+        let table = self.0.lock();
+        let mut promises = table.promises.iter();
+        let promise = promises
+            .find(|it| it.thread == thread && it.path == *path && it.since.elapsed() < PROMISE_MAX);
+        match promise {
+            Some(promise) => promise.writing.clone(),
+            None => table.open.get(path).cloned(),
+        }
+    }
+
+    /// The next look-up of `path` by `thread` is to find `writing`, or else the finished version.
+    pub(crate) fn promise(&self, path: SourcePath, thread: u32, writing: Option<Arc<Writing>>) {
+        let promises = &mut self.0.lock().promises;
+        promises.retain(|it| {
+            it.since.elapsed() < PROMISE_MAX && (it.thread != thread || it.path != path)
+        });
+        promises.push(Promise {
+            path,
+            thread,
+            writing,
+            since: Instant::now(),
+        });
+    }
+
+    /// `thread` has found what it was promised.
+    pub(crate) fn keep_promise(&self, path: &SourcePath, thread: u32) {
+        let promises = &mut self.0.lock().promises;
+        promises.retain(|it| it.thread != thread || it.path != *path);
+    }
+
+    /// Somebody opens it; `path` is where it is, unless it was removed.
+    pub(crate) fn open(&self, path: Option<&SourcePath>, writing: &Arc<Writing>) {
+        let mut table = self.0.lock();
+        writing.handles.fetch_add(1, Ordering::Relaxed);
+        if let Some(path) = path {
+            let writing = || Arc::clone(writing);
+            table.open.entry(path.clone()).or_insert_with(writing);
+        }
+    }
+
+    /// Somebody has closed it. Whether nobody has it open now.
+    pub(crate) fn close(&self, writing: &Arc<Writing>) -> bool {
+        let mut table = self.0.lock();
+        let is_last = writing.handles.fetch_sub(1, Ordering::Relaxed) == 1;
+        if is_last {
+            table.open.retain(|_, it| !Arc::ptr_eq(it, writing));
+        }
+        is_last
+    }
+
+    /// It is no longer what is written at its path.
+    pub(crate) fn forget(&self, writing: &Arc<Writing>) {
+        let mut table = self.0.lock();
+        table.open.retain(|_, it| !Arc::ptr_eq(it, writing));
+        let promises = &mut table.promises;
+        let is_it = |it: &Arc<Writing>| Arc::ptr_eq(it, writing);
+        promises.retain(|it| !it.writing.as_ref().is_some_and(is_it));
+    }
+
+    /// Those at `path` and below.
+    pub(crate) fn below(&self, path: &SourcePath) -> Vec<(SourcePath, Arc<Writing>)> {
+        let table = self.0.lock();
+        let open = table.open.iter().filter(|(it, _)| is_below(it, path));
+        open.map(|(path, writing)| (path.clone(), Arc::clone(writing)))
+            .collect()
+    }
+
+    /// It is at `path` from now on.
+    pub(crate) fn moved(&self, writing: Arc<Writing>, path: SourcePath) {
+        let mut table = self.0.lock();
+        table.open.retain(|_, it| !Arc::ptr_eq(it, &writing));
+        table.open.insert(path, writing);
+    }
+}
+
+/// Whether `path` is `directory`, or lies below it.
+pub(crate) fn is_below(path: &SourcePath, directory: &SourcePath) -> bool {
+    match path.as_bytes().strip_prefix(directory.as_bytes()) {
+        Some(rest) => rest.is_empty() || rest[0] == b'/' || directory.is_root(),
+        None => false,
+    }
+}
+
+/// Where `path` is once `from`, which is above it or it, was moved to `to`.
+pub(crate) fn moved_path(path: &SourcePath, from: &SourcePath, to: &SourcePath) -> SourcePath {
+    let rest = &path.as_bytes()[from.as_bytes().len()..];
+    let bytes = [to.as_bytes(), rest].concat();
+    SourcePath::new(&bytes).expect("both parts are sound, and the rest starts with a slash")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_move_with_what_is_above_them() {
+        let path = |path: &str| SourcePath::new(path.as_bytes()).unwrap();
+        assert!(is_below(&path("a/b"), &path("a")));
+        assert!(is_below(&path("a"), &path("a")));
+        assert!(is_below(&path("a"), &path("")));
+        assert!(!is_below(&path("ab"), &path("a")));
+        assert!(!is_below(&path("a"), &path("a/b")));
+        let moved = moved_path(&path("a/b/c"), &path("a"), &path("x/y"));
+        assert_eq!(moved, path("x/y/b/c"));
+        assert_eq!(moved_path(&path("a"), &path("a"), &path("b")), path("b"));
+    }
+}

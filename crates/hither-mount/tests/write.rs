@@ -1,0 +1,454 @@
+//! Writing through a mount: what programs write is at the source when they have closed it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use hither_mount::{Consistency, MountSettings, Mounted};
+use hither_node::node::{Node, NodeSettings};
+use hither_node::source::registry::open_writable;
+use hither_node::source::settings::SourceSettings;
+use hither_node::volume::{Volume, VolumeSettings};
+use rustix::io::Errno;
+use tokio::runtime::Runtime;
+
+#[path = "../../../testing/s3_emulator/mod.rs"]
+mod s3_emulator;
+#[path = "../../../testing/skip.rs"]
+mod skip;
+
+use s3_emulator::S3Emulator;
+
+/// A mount that can be written, with what it needs.
+struct Bench {
+    mounted: Option<Mounted>,
+    target: tempfile::TempDir,
+    _runtime: Runtime,
+}
+
+/// So long, only what is told to the kernel can be why it sees a change.
+const TTL: Consistency = Consistency::Ttl(Duration::from_secs(600));
+
+impl Bench {
+    /// `None` where this user cannot mount.
+    fn new(url: &str, options: &[(&str, String)], consistency: Consistency) -> Option<Bench> {
+        let target = tempfile::tempdir().unwrap();
+        let runtime = Runtime::new().unwrap();
+        let options = options.iter();
+        let settings = SourceSettings {
+            options: options
+                .map(|(key, value)| ((*key).to_owned(), value.clone()))
+                .collect(),
+            ..SourceSettings::default()
+        };
+        let source = runtime.block_on(open_writable(url, &settings)).unwrap();
+        let settings = NodeSettings {
+            memory_bytes: 32 << 20,
+            block_bytes: 64 << 10,
+            policy: "s3-fifo".parse().unwrap(),
+            prefetches_max: 8,
+            disk: None,
+        };
+        let node = Node::new(settings, runtime.handle().clone()).unwrap();
+        let settings = VolumeSettings {
+            name: url.to_owned(),
+            prefetch_bytes_max: 1 << 20,
+        };
+        let volume = Volume::writable(node, source, settings);
+        let settings = MountSettings {
+            name: "test".to_owned(),
+            consistency,
+            direct_io: false,
+            write: true,
+            allow_other: false,
+            threads: Some(4),
+            socket: None,
+        };
+        let mounted = match Mounted::new(Arc::clone(&volume), target.path(), &settings) {
+            Ok(mounted) => mounted,
+            Err(error) if !rustix::process::getuid().is_root() => {
+                skip::skip_on_this_machine(error);
+                return None;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        Some(Bench {
+            mounted: Some(mounted),
+            target,
+            _runtime: runtime,
+        })
+    }
+
+    fn over(source: &Path, consistency: Consistency) -> Option<Bench> {
+        Bench::new(source.to_str().unwrap(), &[], consistency)
+    }
+
+    fn at(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.target.path().join(path)
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if let Some(mounted) = self.mounted.take() {
+            mounted.unmount(Duration::from_secs(5)).unwrap();
+        }
+    }
+}
+
+fn code<T>(result: std::io::Result<T>) -> Option<Errno> {
+    Errno::from_io_error(&result.err()?)
+}
+
+fn noise(seed: usize, bytes: usize) -> Vec<u8> {
+    let byte = |at: usize| (at.wrapping_mul(2 * seed + 1) >> 7) as u8;
+    (0..bytes).map(byte).collect()
+}
+
+fn append(path: &Path) -> File {
+    OpenOptions::new().append(true).open(path).unwrap()
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
+    let mut names: Vec<_> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| name(entry).into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn what_is_closed_is_at_the_source_and_what_is_open_is_not() {
+    let source = tempfile::tempdir().unwrap();
+    fs::write(source.path().join("old"), "before").unwrap();
+    for consistency in [Consistency::Strict, TTL, Consistency::Immutable] {
+        fs::write(source.path().join("old"), "before").unwrap();
+        let Some(bench) = Bench::over(source.path(), consistency) else {
+            return;
+        };
+        let at = |name: &str| source.path().join(name);
+        let bytes = noise(1, 3_000_001);
+        fs::write(bench.at("new"), &bytes).unwrap();
+        assert!(fs::read(at("new")).unwrap() == bytes);
+        assert!(fs::read(bench.at("new")).unwrap() == bytes);
+        // A file that is there: its readers see the version before, until it is closed.
+        assert_eq!(fs::read(bench.at("old")).unwrap(), b"before");
+        let reader = File::open(bench.at("old")).unwrap();
+        let mut file = File::create(bench.at("old")).unwrap();
+        file.write_all(b"and after").unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 9);
+        assert_eq!(fs::read(at("old")).unwrap(), b"before");
+        assert_eq!(fs::read(bench.at("old")).unwrap(), b"before");
+        let (by_name, by_file) = (fs::metadata(bench.at("old")), file.metadata());
+        let (by_name, by_file) = (by_name.unwrap(), by_file.unwrap());
+        assert_eq!((by_name.len(), by_name.ino()), (9, by_file.ino()));
+        let again = File::open(bench.at("old")).unwrap();
+        assert_eq!(again.metadata().unwrap().len(), 6);
+        drop(file);
+        assert_eq!(fs::read(at("old")).unwrap(), b"and after");
+        assert_eq!(fs::read(bench.at("old")).unwrap(), b"and after");
+        assert_eq!(fs::metadata(bench.at("old")).unwrap().len(), 9);
+        let mut kept = [0; 16];
+        match reader.read_at(&mut kept, 0) {
+            Ok(count) => assert_eq!(&kept[..count], b"before"),
+            Err(error) => assert_eq!(Errno::from_io_error(&error), Some(Errno::STALE)),
+        }
+        // In its middle, at its end, and what the writer reads itself.
+        let options = OpenOptions::new().read(true).write(true).clone();
+        let mut file = options.open(bench.at("old")).unwrap();
+        file.write_at(b"AND", 0).unwrap();
+        file.seek(SeekFrom::End(0)).unwrap();
+        file.write_all(b"!").unwrap();
+        let mut text = String::new();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "AND after!");
+        assert_eq!(fs::read(at("old")).unwrap(), b"and after");
+        // What is synced is there under its name, and what follows is another version.
+        file.sync_all().unwrap();
+        assert_eq!(fs::read(at("old")).unwrap(), b"AND after!");
+        file.set_len(3).unwrap();
+        drop(file);
+        assert_eq!(fs::read(at("old")).unwrap(), b"AND");
+        append(&bench.at("old")).write_all(b"+").unwrap();
+        assert_eq!(fs::read(bench.at("old")).unwrap(), b"AND+");
+        // Of a path, without opening it.
+        let truncate = Command::new("truncate")
+            .args(["-s", "6"])
+            .arg(bench.at("old"))
+            .status();
+        assert!(truncate.unwrap().success());
+        assert_eq!(fs::read(at("old")).unwrap(), b"AND+\0\0");
+        assert_eq!(fs::read(bench.at("old")).unwrap(), b"AND+\0\0");
+        assert_eq!(names(source.path()), ["new", "old"], "nothing is left over");
+        drop(bench);
+        fs::remove_file(at("new")).unwrap();
+    }
+}
+
+#[test]
+fn names_and_attributes_change_at_the_source() {
+    let source = tempfile::tempdir().unwrap();
+    let Some(bench) = Bench::over(source.path(), TTL) else {
+        return;
+    };
+    let at = |name: &str| source.path().join(name);
+    fs::create_dir(bench.at("a")).unwrap();
+    assert_eq!(code(fs::create_dir(bench.at("a"))), Some(Errno::EXIST));
+    fs::write(bench.at("a/file"), "contents").unwrap();
+    assert_eq!(code(fs::remove_dir(bench.at("a"))), Some(Errno::NOTEMPTY));
+    symlink("a/file", bench.at("link")).unwrap();
+    assert_eq!(fs::read_link(at("link")).unwrap(), Path::new("a/file"));
+    assert_eq!(fs::read(bench.at("link")).unwrap(), b"contents");
+    assert_eq!(
+        code(fs::hard_link(bench.at("a/file"), bench.at("b"))),
+        Some(Errno::PERM)
+    );
+    // A directory that is moved takes along what the kernel knows below it.
+    fs::rename(bench.at("a"), bench.at("moved")).unwrap();
+    assert_eq!(fs::read(bench.at("moved/file")).unwrap(), b"contents");
+    assert_eq!(code(fs::metadata(bench.at("a/file"))), Some(Errno::NOENT));
+    fs::rename(bench.at("moved/file"), bench.at("moved/other")).unwrap();
+    assert_eq!(fs::read(bench.at("moved/other")).unwrap(), b"contents");
+    let new_only = |from: &str, to: &str| {
+        let flags = rustix::fs::RenameFlags::NOREPLACE;
+        let (from, to) = (bench.at(from), bench.at(to));
+        rustix::fs::renameat_with(rustix::fs::CWD, from, rustix::fs::CWD, to, flags)
+    };
+    assert_eq!(new_only("moved/other", "link"), Err(Errno::EXIST));
+    assert_eq!(new_only("moved/other", "moved/again"), Ok(()));
+    // Attributes, of a file that is closed and of one that is open.
+    let path = bench.at("moved/again");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o604)).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o604);
+    assert_eq!(
+        fs::metadata(at("moved/again")).unwrap().mode() & 0o7777,
+        0o604
+    );
+    assert_eq!(fs::read(&path).unwrap(), b"contents");
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let options = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o640)
+        .clone();
+    let mut file = options.open(bench.at("timed")).unwrap();
+    file.write_all(b"x").unwrap();
+    file.set_permissions(fs::Permissions::from_mode(0o600))
+        .unwrap();
+    file.set_modified(time).unwrap();
+    drop(file);
+    let there = fs::metadata(at("timed")).unwrap();
+    assert_eq!(there.mode() & 0o7777, 0o600);
+    assert_eq!(there.modified().unwrap(), time);
+    assert_eq!(
+        fs::metadata(bench.at("timed")).unwrap().modified().unwrap(),
+        time
+    );
+    // A file that is made is there at once: only one can make it.
+    let made = options.open(bench.at("lock")).unwrap();
+    assert!(at("lock").exists());
+    assert_eq!(code(options.open(bench.at("lock"))), Some(Errno::EXIST));
+    drop(made);
+    fs::remove_file(bench.at("lock")).unwrap();
+    assert!(!at("lock").exists());
+    assert_eq!(code(fs::metadata(bench.at("lock"))), Some(Errno::NOENT));
+    fs::remove_file(bench.at("moved/again")).unwrap();
+    fs::remove_dir(bench.at("moved")).unwrap();
+    assert_eq!(names(bench.target.path()), ["link", "timed"]);
+    assert_eq!(names(source.path()), ["link", "timed"]);
+    assert!(rustix::fs::statvfs(bench.at("")).unwrap().f_blocks > 0);
+}
+
+#[test]
+fn files_are_moved_and_removed_while_they_are_written() {
+    let source = tempfile::tempdir().unwrap();
+    let Some(bench) = Bench::over(source.path(), TTL) else {
+        return;
+    };
+    let at = |name: &str| source.path().join(name);
+    let mut file = File::create(bench.at("draft")).unwrap();
+    file.write_all(b"first").unwrap();
+    assert_eq!(fs::metadata(bench.at("draft")).unwrap().len(), 5);
+    fs::rename(bench.at("draft"), bench.at("final")).unwrap();
+    file.write_all(b" second").unwrap();
+    drop(file);
+    assert_eq!(fs::read(at("final")).unwrap(), b"first second");
+    assert!(!at("draft").exists());
+    // A file without a name is its writer's alone.
+    let options = OpenOptions::new().read(true).write(true).clone();
+    let file = options.open(bench.at("final")).unwrap();
+    fs::remove_file(bench.at("final")).unwrap();
+    file.write_at(b"FIRST", 0).unwrap();
+    file.sync_all().unwrap();
+    let mut bytes = [0; 12];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"FIRST second");
+    fs::write(bench.at("final"), "another").unwrap();
+    drop(file);
+    assert_eq!(fs::read(at("final")).unwrap(), b"another");
+    // Two who write one file write one version.
+    let (one, two) = (append(&bench.at("final")), append(&bench.at("final")));
+    (&one).write_all(b" one").unwrap();
+    (&two).write_all(b" two").unwrap();
+    drop(one);
+    assert_eq!(fs::read(at("final")).unwrap(), b"another one two");
+    (&two).write_all(b" three").unwrap();
+    drop(two);
+    assert_eq!(fs::read(at("final")).unwrap(), b"another one two three");
+    assert_eq!(names(source.path()), ["final"]);
+}
+
+#[test]
+fn close_says_what_went_wrong() {
+    let source = tempfile::tempdir().unwrap();
+    let Some(bench) = Bench::over(source.path(), TTL) else {
+        return;
+    };
+    let at = source.path().join("file");
+    fs::write(&at, "before").unwrap();
+    let close = |file: File| Errno::from_io_error(&file.sync_all().unwrap_err());
+    // Somebody else was faster.
+    let mut file = append(&bench.at("file"));
+    file.write_all(b" mine").unwrap();
+    fs::write(&at, "theirs").unwrap();
+    assert_eq!(close(file), Some(Errno::STALE));
+    assert_eq!(fs::read(&at).unwrap(), b"theirs");
+    assert_eq!(fs::read(bench.at("file")).unwrap(), b"theirs");
+    // The folder is gone.
+    fs::create_dir(bench.at("folder")).unwrap();
+    let mut file = File::create(bench.at("folder/file")).unwrap();
+    file.write_all(b"lost").unwrap();
+    fs::remove_dir_all(source.path().join("folder")).unwrap();
+    assert_eq!(close(file), Some(Errno::STALE));
+    let made = File::create(bench.at("nowhere/file"));
+    assert_eq!(made.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn programs_work_on_a_directory() {
+    let source = tempfile::tempdir().unwrap();
+    let Some(bench) = Bench::over(source.path(), TTL) else {
+        return;
+    };
+    let script = r#"
+        set -e
+        mkdir tree; for i in 1 2 3; do seq $i 9999 > tree/$i; done; ln -s 1 tree/link
+        chmod 750 tree/2; touch -d '2001-02-03' tree/3
+        tar cf tree.tar tree
+        mkdir "$1/tar" && tar xf tree.tar -C "$1/tar" && diff -r --no-dereference tree "$1/tar/tree"
+        cp -a tree "$1/copy" && diff -r --no-dereference tree "$1/copy"
+        cp tree/1 "$1/copy/2" && cmp tree/1 "$1/copy/2"
+        for i in a b c; do echo $i; done > "$1/lines" && [ "$(cat "$1/lines")" = "a
+b
+c" ]
+        echo d >> "$1/lines" && sed -i s/a/A/ "$1/lines" && [ "$(head -c1 "$1/lines")" = A ]
+        dd if=tree/1 of="$1/dd" bs=1000 seek=3 2>/dev/null && [ $(stat -c %s "$1/dd") -gt 3000 ]
+        mv "$1/copy" "$1/renamed" && rm -r "$1/tar" && [ ! -e "$1/copy/1" ]
+        if command -v rsync >/dev/null; then
+            rsync -a tree/ "$1/rsync" && diff -r --no-dereference tree "$1/rsync"
+            [ -z "$(rsync -ani tree/ "$1/rsync")" ]
+        fi
+        if command -v git >/dev/null; then
+            git init -q "$1/git" && cp tree/1 "$1/git" && cd "$1/git"
+            git add . && git -c user.name=n -c user.email=e commit -qm one && echo x >> 1
+            git -c user.name=n -c user.email=e commit -qam two
+            git gc -q && git fsck --strict && [ -z "$(git status --short)" ]
+        fi
+        if command -v sqlite3 >/dev/null; then
+            for i in 1 2 3; do echo "create table t$i(a); insert into t$i values(5);"; done |
+                sqlite3 "$1/database"
+            [ "$(echo 'pragma integrity_check' | sqlite3 "$1/database")" = ok ]
+        fi
+        if command -v gcc >/dev/null; then
+            echo 'int main(){return 7;}' > "$1/main.c" && cd "$1" && gcc main.c -o main
+        fi
+    "#;
+    let folder = tempfile::tempdir().unwrap();
+    let script = Command::new("bash")
+        .args(["-c", script, "-"])
+        .arg(bench.target.path())
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&script.stderr);
+    assert!(script.status.success(), "{said}");
+    let same = Command::new("diff")
+        .args(["-r", "--no-dereference"])
+        .args([source.path(), bench.target.path()])
+        .output()
+        .unwrap();
+    assert!(
+        same.status.success(),
+        "{}",
+        String::from_utf8_lossy(&same.stdout)
+    );
+    if source.path().join("main").exists() {
+        let ran = Command::new(source.path().join("main")).status().unwrap();
+        assert_eq!(ran.code(), Some(7));
+    }
+}
+
+#[test]
+fn a_bucket_takes_files_from_start_to_end() {
+    let server = S3Emulator::start();
+    server.put("data/old", noise(1, 100));
+    let options = [
+        ("endpoint", server.endpoint()),
+        ("region", "anywhere".to_owned()),
+        ("skip_signature", "true".to_owned()),
+    ];
+    let Some(bench) = Bench::new("s3://bucket/data", &options, TTL) else {
+        return;
+    };
+    let bytes = noise(2, 20_000_003);
+    fs::write(bench.at("new"), &bytes).unwrap();
+    assert!(server.get("data/new").unwrap() == bytes);
+    assert!(fs::read(bench.at("new")).unwrap() == bytes);
+    File::create(bench.at("empty")).unwrap();
+    assert!(server.get("data/empty").unwrap().is_empty());
+    // It appears when it is closed.
+    let mut file = File::create(bench.at("later")).unwrap();
+    file.write_all(b"la").unwrap();
+    file.write_all(b"ter").unwrap();
+    assert_eq!(fs::metadata(bench.at("later")).unwrap().len(), 5);
+    assert!(server.get("data/later").is_none());
+    file.sync_all().unwrap();
+    assert_eq!(server.get("data/later").unwrap(), b"later");
+    // What a bucket cannot do.
+    let unsupported = Some(Errno::OPNOTSUPP);
+    assert_eq!(code(file.write_all(b"more")), unsupported);
+    drop(file);
+    let open = |options: &mut OpenOptions| code(options.open(bench.at("old")));
+    assert_eq!(open(OpenOptions::new().append(true)), unsupported);
+    assert_eq!(open(OpenOptions::new().read(true).write(true)), unsupported);
+    let file = File::create(bench.at("old")).unwrap();
+    file.write_at(b"x", 0).unwrap();
+    assert_eq!(code(file.write_at(b"y", 7)), unsupported);
+    assert_eq!(code(file.sync_all()), unsupported, "no part is stored");
+    drop(file);
+    assert!(server.get("data/old").unwrap() == noise(1, 100));
+    assert_eq!(code(fs::create_dir(bench.at("folder"))), unsupported);
+    assert_eq!(code(symlink("new", bench.at("link"))), unsupported);
+    let mode = fs::Permissions::from_mode(0o600);
+    assert_eq!(
+        code(fs::set_permissions(bench.at("new"), mode)),
+        unsupported
+    );
+    // What it can.
+    fs::write(bench.at("old"), "after").unwrap();
+    assert_eq!(server.get("data/old").unwrap(), b"after");
+    assert_eq!(fs::read(bench.at("old")).unwrap(), b"after");
+    fs::rename(bench.at("old"), bench.at("moved")).unwrap();
+    assert!(server.get("data/old").is_none());
+    assert_eq!(fs::read(bench.at("moved")).unwrap(), b"after");
+    fs::remove_file(bench.at("moved")).unwrap();
+    assert!(server.get("data/moved").is_none());
+    assert_eq!(names(bench.target.path()), ["empty", "later", "new"]);
+}
