@@ -289,7 +289,7 @@ impl Filesystem for CachedFiles {
 
     fn read(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -312,6 +312,7 @@ impl Filesystem for CachedFiles {
             }
             None => return reply.error(Errno::EBADF),
         };
+        file.note_reader(offset, bytes.into(), request.pid());
         let unanswered = Unanswered::new(&self.0);
         file.read(offset, bytes as usize, move |result| {
             match result {

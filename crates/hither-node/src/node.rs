@@ -409,8 +409,8 @@ impl Node {
         }
     }
 
-    /// A block that came `from` there, filled: keeps it, `on_disk` too if there is one, and gives it
-    /// to those who wait.
+    /// A block that came `from` there, filled: keeps it, `on_disk` too if there is one, and gives
+    /// it to those who wait.
     pub(crate) fn keep(self: &Arc<Self>, filling: Filling, from: Origin, on_disk: bool) -> Bytes {
         let key = filling.key();
         let mut evicted = Evicted::new();

@@ -18,7 +18,7 @@ fn text(path: impl AsRef<Path>) -> String {
 }
 
 /// Host, kernel, CPUs and memory.
-pub(crate) fn machine() -> Machine {
+pub fn machine() -> Machine {
     Machine {
         host: text("/proc/sys/kernel/hostname"),
         kernel: text("/proc/sys/kernel/osrelease"),
@@ -29,7 +29,7 @@ pub(crate) fn machine() -> Machine {
 }
 
 /// The memory nodes in order of their numbers.
-pub(crate) fn nodes() -> Vec<MemoryNode> {
+pub fn nodes() -> Vec<MemoryNode> {
     let nodes = ThisMachine.nodes().unwrap_or_default();
     nodes
         .into_iter()

@@ -11,7 +11,7 @@ mod checkpoint;
 mod collect;
 mod cut;
 mod intern;
-mod machine;
+pub mod machine;
 mod mapped;
 mod memory_left;
 mod not_recorded;

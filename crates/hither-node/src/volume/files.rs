@@ -1,8 +1,9 @@
 //! Volumes and their open files.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use hither_net::view::MemberId;
 use parking_lot::Mutex;
@@ -37,6 +38,7 @@ pub struct Volume {
     peer_bytes: Mutex<BTreeMap<MemberId, u64>>,
     /// Whether the last request to the source was answered.
     answers: AtomicBool,
+    observer: OnceLock<Arc<dyn ReadObserver>>,
 }
 
 impl Volume {
@@ -69,6 +71,7 @@ impl Volume {
             counters: Counters::default(),
             peer_bytes: Mutex::default(),
             answers: AtomicBool::new(true),
+            observer: OnceLock::new(),
         })
     }
 
@@ -98,6 +101,11 @@ impl Volume {
     pub fn listen(&self, listener: Weak<dyn ChangeListener>) {
         let volume = VolumeKey::new(&self.settings.name);
         self.node.listeners.add(volume, listener);
+    }
+
+    /// Tells `observer` of each read from now on. The first one given holds.
+    pub fn observe_by(&self, observer: Arc<dyn ReadObserver>) {
+        let _ = self.observer.set(observer);
     }
 
     /// Where its reads were served from.
@@ -197,6 +205,13 @@ impl Volume {
     }
 }
 
+/// Who wants to hear of each read that a program makes, whether the bytes are cached or not.
+pub trait ReadObserver: Send + Sync + 'static {
+    /// `thread` reads `range` of `file`, which ends where the file ends. This is called on the
+    /// thread that serves the read, and must not wait.
+    fn on_read(&self, file: &Arc<OpenFile>, range: Range<u64>, thread: u32);
+}
+
 /// One version of one file, opened by one reader.
 pub struct OpenFile {
     pub(super) volume: Arc<Volume>,
@@ -222,6 +237,16 @@ impl OpenFile {
         &self.file
     }
 
+    /// Tells the volume's observer, if it has one, that `thread` is about to read.
+    pub fn note_reader(self: &Arc<Self>, offset: u64, bytes: u64, thread: u32) {
+        let end = offset.saturating_add(bytes).min(self.file.bytes);
+        if let Some(observer) = self.volume.observer.get()
+            && offset < end
+        {
+            observer.on_read(self, offset..end, thread);
+        }
+    }
+
     /// The key of block `index`.
     pub fn block(&self, index: u32) -> BlockKey {
         BlockKey {
@@ -236,7 +261,7 @@ impl OpenFile {
     }
 
     /// Where block `index` lies in the file.
-    pub(super) fn block_range(&self, index: u32) -> std::ops::Range<u64> {
+    pub(super) fn block_range(&self, index: u32) -> Range<u64> {
         let start = u64::from(index) * u64::from(self.block_bytes);
         start..(start + u64::from(self.block_bytes)).min(self.file.bytes)
     }

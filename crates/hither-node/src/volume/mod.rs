@@ -7,6 +7,6 @@ mod pattern;
 mod read;
 
 pub use counters::{Counters, Counts};
-pub use files::{OpenFile, Volume, VolumeSettings};
+pub use files::{OpenFile, ReadObserver, Volume, VolumeSettings};
 
 pub use crate::pending::Data;

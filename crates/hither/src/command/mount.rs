@@ -80,7 +80,12 @@ pub(super) struct Mount {
     block: u32,
 
     /// What the memory keeps: a replacement policy (`hither policies` lists them)
-    #[arg(long, value_name = "POLICY", default_value = default::POLICY)]
+    #[arg(
+        long,
+        value_name = "POLICY",
+        default_value = default::POLICY,
+        hide_short_help = true
+    )]
     policy: Spec,
 
     /// How old what a program opens may be: strict, ttl=SECONDS or immutable
@@ -92,7 +97,8 @@ pub(super) struct Mount {
         long,
         value_name = "BYTES",
         default_value = default::PREFETCH,
-        value_parser = size_bytes
+        value_parser = size_bytes,
+        hide_short_help = true
     )]
     prefetch: u64,
 
@@ -132,7 +138,7 @@ pub(super) struct Mount {
     allow_other: bool,
 
     /// Read past the kernel's page cache
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     direct_io: bool,
 
     /// Threads that answer the kernel [default: one a processor, at least 4]
@@ -147,6 +153,10 @@ pub(super) struct Mount {
     /// Serve Prometheus metrics at ADDR: a port on this machine, or an address and a port
     #[arg(long, value_name = "ADDR", value_parser = metrics::address)]
     metrics: Option<SocketAddr>,
+
+    /// Write what programs read as a trace, for `hither sim` and `hither advise`
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    trace: Option<PathBuf>,
 
     #[command(flatten)]
     log: LogArgs,
@@ -236,6 +246,7 @@ impl Mount {
                 disk: disk_settings(self.disk, self.disk_size),
             },
             metrics: self.metrics,
+            trace: self.trace,
             volumes: vec![volume],
         })
     }

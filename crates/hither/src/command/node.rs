@@ -75,6 +75,10 @@ pub(super) struct NodeCommand {
     )]
     days: Option<u16>,
 
+    /// Write what programs read through the mounts as a trace, for `hither sim` and `hither advise`
+    #[arg(long, value_name = "DIR", requires = "config")]
+    trace: Option<PathBuf>,
+
     #[command(flatten)]
     log: LogArgs,
 }
@@ -109,7 +113,8 @@ impl Subcommand for NodeCommand {
             let validity = validity.unwrap_or(Authority::NODE_VALIDITY);
             issue(name, &ca, &out, validity)?;
         } else if let Some(path) = &self.task.config {
-            let settings = file::load(path)?;
+            let mut settings = file::load(path)?;
+            settings.trace = self.trace;
             if self.check {
                 check(path, &settings)?;
             } else {

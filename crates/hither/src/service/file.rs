@@ -103,6 +103,7 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<ServiceSettings> {
         cluster,
         cache,
         metrics,
+        trace: None,
         volumes,
     })
 }

@@ -10,6 +10,7 @@ pub(crate) mod members;
 mod notify;
 pub(crate) mod running;
 mod served;
+mod served_trace;
 pub(crate) mod settings;
 mod signals;
 pub(crate) mod sockets;

@@ -21,6 +21,7 @@ use tokio::runtime::Runtime;
 use super::control::{self, ControlSocket};
 use super::notify::notify;
 use super::served::{Served, ServedVolume};
+use super::served_trace::ServedTrace;
 use super::settings::{MountedSettings, ServedSettings, ServiceSettings};
 use super::signals::EndSignals;
 
@@ -41,6 +42,7 @@ pub(crate) struct Service {
     control: Option<ControlSocket>,
     metrics: Option<SocketAddr>,
     joined: Option<Joined>,
+    trace: Option<ServedTrace>,
     signals: EndSignals,
     runtime: Runtime,
 }
@@ -89,6 +91,10 @@ impl Service {
             since: Instant::now(),
             node,
         });
+        let trace = match &settings.trace {
+            Some(folder) => Some(ServedTrace::start(folder, &served.volumes)?),
+            None => None,
+        };
         let metrics = match settings.metrics {
             Some(at) => Some(runtime.block_on(control::serve_metrics(&served, at))?),
             None => None,
@@ -99,6 +105,7 @@ impl Service {
             metrics,
             served,
             joined,
+            trace,
             signals,
             runtime,
         };
@@ -174,7 +181,12 @@ impl Service {
         // Open files of a mount that was taken away would keep threads of the runtime.
         self.runtime.shutdown_background();
         let volumes = self.served.volumes.iter();
-        result.map(|()| volumes.map(|it| summary(&it.volume)).collect())
+        let mut lines: Vec<String> = volumes.map(|it| summary(&it.volume)).collect();
+        if let Some(trace) = self.trace {
+            let finished = trace.finish();
+            result = result.and(finished.map(|line| lines.push(line)));
+        }
+        result.map(|()| lines)
     }
 }
 
@@ -264,7 +276,8 @@ fn in_file<T, E: Into<anyhow::Error>>(
     }
 }
 
-/// A mount below its own source would contain itself, and one above the disk's folder would hide it.
+/// A mount below its own source would contain itself, and one above the disk's folder would hide
+/// it.
 fn check_places(served: &ServedSettings, disk: Option<&DiskSettings>) -> anyhow::Result<()> {
     let Some(MountedSettings { directory, .. }) = &served.mount else {
         return Ok(());

@@ -41,6 +41,8 @@ pub(crate) struct ServiceSettings {
     pub(crate) cache: CacheSettings,
     /// Where its metrics are served.
     pub(crate) metrics: Option<SocketAddr>,
+    /// The trace folder to write, of all that programs read through the mounts.
+    pub(crate) trace: Option<PathBuf>,
     /// What it serves.
     pub(crate) volumes: Vec<ServedSettings>,
 }
