@@ -329,6 +329,70 @@ fn bad_usage_is_one_clear_line() {
     check(&arguments, 1, &["nowhere"]);
 }
 
+/// What `hither stat --json` says of the bytes and the files of a trace.
+fn reads_of(trace: &Path) -> (u64, Vec<String>) {
+    let output = hither(&["stat", "--json"]).arg(trace).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let stat: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let files = stat["stats"]["by_object"].as_array().unwrap();
+    let mut names: Vec<String> = files
+        .iter()
+        .map(|file| file["name"].as_str().unwrap().to_owned())
+        .collect();
+    names.sort();
+    (stat["bytes"]["read"].as_u64().unwrap(), names)
+}
+
+#[test]
+fn what_programs_read_is_a_trace_also_of_a_mount_that_is_killed() {
+    let source = tempfile::tempdir().unwrap();
+    fs::write(source.path().join("long"), noise(1, 300_000)).unwrap();
+    fs::write(source.path().join("short"), noise(2, 10)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("reads.hither");
+    let url = source.path().to_str().unwrap();
+    let arguments = ["--direct-io", "--trace", trace.to_str().unwrap(), url];
+    let Some(mut mounted) = Mounted::new(&arguments) else {
+        return;
+    };
+    let read = |mounted: &Mounted, name: &str| fs::read(mounted.path().join(name)).unwrap();
+    let path = |mounted: &Mounted, name: &str| mounted.path().join(name).display().to_string();
+    read(&mounted, "long");
+    read(&mounted, "short");
+    read(&mounted, "long");
+    mounted.signal("-INT");
+    assert!(mounted.process.wait().unwrap().success());
+    let names = ["long", "short"].map(|name| path(&mounted, name));
+    assert_eq!(reads_of(&trace), (600_010, names.to_vec()));
+
+    // What is there is not overwritten, and nothing is mounted.
+    let output = hither(&["mount"])
+        .args(arguments)
+        .arg(mounted.path())
+        .output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("reads.hither"), "{output:?}");
+    fs::remove_dir_all(&trace).unwrap();
+
+    let mounted = Mounted::new(&arguments).unwrap();
+    read(&mounted, "long");
+    let process = mounted.process.id();
+    let partial = folder
+        .path()
+        .join(format!(".reads.hither.partial-{process}"));
+    wait_until("a checkpoint", || {
+        let journal = fs::read_to_string(partial.join("journal.jsonl"));
+        journal.is_ok_and(|text| text.ends_with('\n') && text.lines().count() > 1)
+    });
+    mounted.signal("-KILL");
+    let name = path(&mounted, "long");
+    drop(mounted);
+    let output = hither(&["recover"]).arg(&trace).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(reads_of(&trace), (300_000, vec![name]));
+}
+
 /// The configurations of two members, in a folder.
 fn cluster_of_two() -> (TempDir, [String; 2]) {
     let folder = tempfile::tempdir().unwrap();

@@ -167,8 +167,11 @@ impl OpenFile {
             file.note(&result);
             file.volume.note_answer(&result);
             if let Ok(data) = &result {
-                let bytes = data.pieces().iter().map(|piece| piece.len() as u64);
-                file.volume.on_served(Origin::Source, bytes.sum());
+                let bytes = data.pieces().iter().map(|piece| piece.len() as u64).sum();
+                let counters = file.volume.counters();
+                counters.fetches.add(1);
+                counters.fetched_bytes.add(bytes);
+                file.volume.on_served(Origin::Source, bytes);
             }
             done(result);
         });
