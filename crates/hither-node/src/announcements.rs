@@ -5,28 +5,18 @@
 
 use std::sync::{Arc, Weak};
 
-use bytes::{BufMut, Bytes};
-use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
-
+use crate::key::VolumeKey;
+use crate::readers::Readers;
 use crate::source::SourcePath;
+use bytes::{BufMut, Bytes};
+use hither_net::view::MemberId;
+use parking_lot::Mutex;
 
 /// The longest path that is announced, in bytes.
 const PATH_BYTES_MAX: usize = 64 << 10;
 
-/// A volume, by a hash of its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct VolumeKey(u128);
-
-impl VolumeKey {
-    /// The key of the volume called `name`.
-    pub(crate) fn new(name: &str) -> VolumeKey {
-        let digest = Sha256::digest(name.as_bytes());
-        let mut half = [0; 16];
-        half.copy_from_slice(&digest[..16]);
-        VolumeKey(u128::from_le_bytes(half))
-    }
-}
+/// The length of a volume's key.
+const VOLUME_BYTES: usize = size_of::<VolumeKey>();
 
 /// Who wants to know of changes by other nodes. It is called on a thread that receives frames, and
 /// must not wait.
@@ -46,9 +36,17 @@ impl Listeners {
         listeners.push((volume, listener));
     }
 
-    /// Passes on what another node has sent. Else what is wrong with it.
-    pub(crate) fn on_announcement(&self, body: &[u8]) -> Result<(), &'static str> {
+    /// Passes on what the member `from` has sent. Else what is wrong with it.
+    pub(crate) fn on_announcement(
+        &self,
+        from: MemberId,
+        body: &[u8],
+        readers: &Readers,
+    ) -> Result<(), &'static str> {
         let (volume, path) = decode(body).ok_or("an announcement that makes no sense")?;
+        if !readers.may_know(from, volume) {
+            return Err("an announcement of a volume that is not for it");
+        }
         let listeners: Vec<Arc<dyn ChangeListener>> = {
             let listeners = self.0.lock();
             let of_volume = listeners.iter().filter(|(key, _)| *key == volume);
@@ -67,16 +65,16 @@ pub(crate) fn encode(volume: VolumeKey, path: &SourcePath) -> Option<Bytes> {
     if path.len() > PATH_BYTES_MAX {
         return None;
     }
-    let mut body = Vec::with_capacity(16 + path.len());
-    body.put_u128_le(volume.0);
+    let mut body = Vec::with_capacity(VOLUME_BYTES + path.len());
+    body.put_u32_le(volume.0);
     body.put_slice(path);
     Some(body.into())
 }
 
 fn decode(body: &[u8]) -> Option<(VolumeKey, SourcePath)> {
-    let (volume, path) = body.split_first_chunk::<16>()?;
+    let (volume, path) = body.split_first_chunk::<VOLUME_BYTES>()?;
     let path = (path.len() <= PATH_BYTES_MAX).then_some(path)?;
-    let volume = VolumeKey(u128::from_le_bytes(*volume));
+    let volume = VolumeKey(u32::from_le_bytes(*volume));
     Some((volume, SourcePath::new(path)?))
 }
 
@@ -90,8 +88,8 @@ mod tests {
         let path = SourcePath::new(b"a/b").unwrap();
         let body = encode(volume, &path).unwrap();
         assert_eq!(decode(&body), Some((volume, path)));
-        assert_eq!(decode(&body[..15]), None);
-        let with = |path: &[u8]| [&body[..16], path].concat();
+        assert_eq!(decode(&body[..3]), None);
+        let with = |path: &[u8]| [&body[..VOLUME_BYTES], path].concat();
         for wrong in [&b"../a"[..], b"/a", b"a//b", b"a/", &[b'a'; (64 << 10) + 1]] {
             assert_eq!(decode(&with(wrong)), None);
         }

@@ -14,9 +14,11 @@ use crate::node::Node;
 use crate::peer_handler::PeerHandler;
 use crate::peers::CHANGE;
 use crate::questions::AskError;
+use crate::readers::Readers;
 
 impl Node {
-    /// Joins the members that `membership` names, by a mesh of its own. Before the first read: what
+    /// Joins the members that `membership` names, by a mesh of its own, and gives them the blocks
+    /// that `readers` says. Before the first read: what
     /// is in flight then would be forgotten.
     ///
     /// # Errors
@@ -25,8 +27,10 @@ impl Node {
         self: &Arc<Self>,
         config: MeshConfig,
         mut membership: Membership,
+        readers: Readers,
     ) -> Result<(), MeshError> {
-        let mesh = Mesh::start(config, Arc::new(PeerHandler::new(Arc::downgrade(self)))).await?;
+        let handler = PeerHandler::new(Arc::downgrade(self), readers.clone());
+        let mesh = Mesh::start(config, Arc::new(handler)).await?;
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -34,6 +38,7 @@ impl Node {
             // Restarts are more than a millisecond apart, and 49 days are longer than anything
             // that a member remembers of another.
             incarnation: since.as_millis() as u32,
+            readers,
             ..Settings::default()
         };
         self.driver.join(mesh.me(), settings);

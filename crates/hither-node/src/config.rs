@@ -10,6 +10,9 @@
 //! a = "10.0.0.1:7300"
 //! b = "10.0.0.2:7300"
 //!
+//! [readers]                       # who may have a volume's blocks; of others, all members
+//! "s3://bucket/secret" = ["a"]
+//!
 //! # or, in place of [members]
 //! [etcd]
 //! endpoints = ["https://10.0.0.9:2379"]
@@ -61,6 +64,8 @@ pub struct ClusterConfig {
     pub mesh: MeshConfig,
     /// The file of the node's certificate, if there is TLS.
     pub certificate: Option<PathBuf>,
+    /// Who may have the blocks of which volume, by their names.
+    pub readers: BTreeMap<String, Vec<String>>,
     members: Members,
 }
 
@@ -112,6 +117,9 @@ pub struct ClusterFile {
     pub members: Option<BTreeMap<String, String>>,
     /// Where the list is, otherwise.
     pub etcd: Option<Etcd>,
+    /// Who may have the blocks of which volume. Of volumes that are not named, all members.
+    #[serde(default)]
+    pub readers: BTreeMap<String, Vec<String>>,
 }
 
 /// How connections are protected.
@@ -213,6 +221,15 @@ impl ClusterConfig {
             }
             _ => return Err(wrong("one of [members] and [etcd] is expected".to_owned())),
         };
+        if let Members::Fixed(members) = &members {
+            for (volume, names) in &file.readers {
+                let is_member = |name: &String| members.iter().any(|it| it.name == *name);
+                if let Some(name) = names.iter().find(|name| !is_member(name)) {
+                    let reason = format!("readers of {volume:?}: {name:?} is no member");
+                    return Err(wrong(reason));
+                }
+            }
+        }
         Ok(ClusterConfig {
             mesh: MeshConfig {
                 me: file.name,
@@ -222,6 +239,7 @@ impl ClusterConfig {
                 limits: Limits::default(),
             },
             certificate,
+            readers: file.readers,
             members,
         })
     }

@@ -9,12 +9,40 @@ use sha2::{Digest, Sha256};
 
 use crate::source::FileVersion;
 
-/// One version of one file of one volume: a hash over all that names it. Two keys are equal only if
-/// volume, path, version and length are, so whoever has a key's bytes needs to know nothing else.
+/// A volume: the first 32 bits of a hash over its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VolumeKey(pub u32);
+
+impl VolumeKey {
+    /// The key of the volume called `name`.
+    pub fn new(name: &str) -> VolumeKey {
+        VolumeKey((half_of(Sha256::new().chain_update(name)) >> FileKey::HASH_BITS) as u32)
+    }
+}
+
+/// The first half of a hash.
+fn half_of(hash: Sha256) -> u128 {
+    let digest = hash.finalize();
+    let mut half = [0; 16];
+    half.copy_from_slice(&digest[..16]);
+    u128::from_be_bytes(half)
+}
+
+/// One version of one file of one volume: the volume's key, and 96 bits of a hash over all that
+/// names the version. Two keys are equal only if volume, path, version and length are, so whoever
+/// has a key's bytes needs to know nothing else.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileKey(pub u128);
 
 impl FileKey {
+    /// How many bits are of the hash.
+    const HASH_BITS: u32 = 96;
+
+    /// The volume that the file belongs to.
+    pub fn volume(self) -> VolumeKey {
+        VolumeKey((self.0 >> FileKey::HASH_BITS) as u32)
+    }
+
     /// The key of `file` in the volume called `volume`, cut into blocks of `block_bytes`.
     pub fn new(volume: &str, block_bytes: u32, file: &FileVersion) -> FileKey {
         let mut hash = Sha256::new();
@@ -29,10 +57,9 @@ impl FileKey {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
-        let digest = hash.finalize();
-        let mut half = [0; 16];
-        half.copy_from_slice(&digest[..16]);
-        FileKey(u128::from_le_bytes(half))
+        let VolumeKey(volume) = VolumeKey::new(volume);
+        let rest = half_of(hash) & ((1 << FileKey::HASH_BITS) - 1);
+        FileKey(u128::from(volume) << FileKey::HASH_BITS | rest)
     }
 }
 

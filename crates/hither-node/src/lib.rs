@@ -15,6 +15,7 @@ mod peer_handler;
 mod peers;
 mod pending;
 pub mod questions;
+pub mod readers;
 pub mod source;
 pub mod store;
 pub mod volume;

@@ -15,17 +15,20 @@ use crate::machine::{Blocks, Input, wire};
 use crate::node::Node;
 use crate::origin::Origin;
 use crate::peers::{ANSWER, ASK, BLOCK, BLOCK_HEAD_BYTES, CHANGE, MESSAGE};
+use crate::readers::Readers;
 
 /// Passes what the mesh receives to the node.
 pub(crate) struct PeerHandler {
     node: Weak<Node>,
+    readers: Readers,
     complaints: Complaints,
 }
 
 impl PeerHandler {
-    pub(crate) fn new(node: Weak<Node>) -> PeerHandler {
+    pub(crate) fn new(node: Weak<Node>, readers: Readers) -> PeerHandler {
         PeerHandler {
             node,
+            readers,
             complaints: Complaints::default(),
         }
     }
@@ -73,7 +76,10 @@ impl Handler for PeerHandler {
                 node.questions.on_answer(from, request, &frame.body);
             }
             CHANGE => {
-                if let Err(what) = node.listeners.on_announcement(&frame.body) {
+                if let Err(what) = node
+                    .listeners
+                    .on_announcement(from, &frame.body, &self.readers)
+                {
                     self.complaints.add(from, what);
                 }
             }

@@ -16,6 +16,7 @@ use hither_net::mesh::{Limits, MeshConfig};
 use hither_net::tls::Security;
 use hither_net::view::Member;
 use hither_node::node::{Node, NodeSettings};
+use hither_node::readers::Readers;
 use hither_node::source::{
     ByteStream, Entry, FileVersion, Kind, ListCursor, Listing, Source, SourceError, SourcePath,
     Version,
@@ -78,7 +79,7 @@ struct Machine {
 }
 
 fn cluster(count: usize, source: &Arc<Counted>) -> Vec<Machine> {
-    cluster_with(count, source, 64 << 20, &[])
+    cluster_with(count, source, 64 << 20, &[], &Readers::default())
 }
 
 /// The same, with memories of `memory_bytes`, and with a disk where there is a folder for it.
@@ -87,6 +88,7 @@ fn cluster_with(
     source: &Arc<Counted>,
     memory_bytes: u64,
     disks: &[&Path],
+    readers: &Readers,
 ) -> Vec<Machine> {
     let listeners: Vec<TcpListener> = (0..count)
         .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
@@ -123,7 +125,8 @@ fn cluster_with(
             limits: Limits::default(),
         };
         let membership = fixed::members(&config.me, members.clone()).unwrap();
-        runtime.block_on(node.join(config, membership)).unwrap();
+        let joined = runtime.block_on(node.join(config, membership, readers.clone()));
+        joined.unwrap();
         let settings = VolumeSettings {
             name: "volume".to_owned(),
             prefetch_bytes_max: 0,
@@ -304,7 +307,8 @@ fn a_block_that_is_on_a_disk_alone_is_served_to_others_also_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let blocks = 200;
     // Memory for 28 blocks.
-    let start = || cluster_with(3, &source, 2 << 20, &[folder.path()]);
+    let readers = Readers::default();
+    let start = || cluster_with(3, &source, 2 << 20, &[folder.path()], &readers);
     let machines = start();
     read_all(&machines[0], blocks);
     let usage = machines[0].node.store().usage();
@@ -339,4 +343,26 @@ fn a_block_that_is_on_a_disk_alone_is_served_to_others_also_after_a_restart() {
     source.blocks.lock().unwrap().clear();
     read_all(&machines[2], blocks);
     assert!(from_source() <= late(&machines), "{}", from_source());
+}
+
+#[test]
+fn a_member_that_may_not_have_a_volume_reads_the_source_itself() {
+    let source = Arc::new(Counted::default());
+    let blocks = 40;
+    let names = ["n0", "n1"].map(str::to_owned).to_vec();
+    let readers = Readers::new(&BTreeMap::from([("volume".to_owned(), names)]));
+    let machines = cluster_with(3, &source, 64 << 20, &[], &readers);
+    read_all(&machines[0], blocks);
+    source.blocks.lock().unwrap().clear();
+    // What it is home of is forbidden to nobody: it only says where blocks are.
+    read_all(&machines[2], blocks);
+    assert_eq!(source.blocks.lock().unwrap().len() as u64, blocks);
+    assert_eq!(machines[2].volume.counters().counts().peer_blocks, 0);
+    let forbidden = machines
+        .iter()
+        .map(|it| it.node.machine_counters().forbidden);
+    assert!(forbidden.sum::<u64>() > 0, "nobody refused");
+    read_all(&machines[1], blocks);
+    let peer_blocks = machines[1].volume.counters().counts().peer_blocks;
+    assert!(peer_blocks > 0, "nothing came from the member that may");
 }

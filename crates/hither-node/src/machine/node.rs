@@ -13,6 +13,7 @@ use super::peers::{Change, Incarnation, PeerState, Peers};
 use super::requester::Requester;
 use super::settings::{Counters, Settings};
 use super::view::{MemberId, View};
+use crate::readers::Readers;
 
 /// The state machine of a node: see the [module](super).
 pub struct Machine {
@@ -96,6 +97,9 @@ impl Machine {
                 let own_epoch = effects.peers.view().epoch;
                 effects.counters.other_epoch_messages += u64::from(epoch != own_epoch);
                 if effects.peers.is_isolated() {
+                    self.refuse(from, message);
+                } else if is_forbidden(&effects.settings.readers, from, &message) {
+                    effects.counters.forbidden += 1;
                     self.refuse(from, message);
                 } else {
                     self.on_message(from, epoch, message);
@@ -279,7 +283,7 @@ impl Machine {
         }
     }
 
-    /// An isolated node serves nobody, and says so to those who would wait.
+    /// Says to who would wait that it gets nothing here: from an isolated node, or at all.
     fn refuse(&mut self, from: MemberId, message: Message) {
         let (requester, id, blocks) = match message {
             Message::Want { id, blocks, .. } => (from, id, blocks),
@@ -410,4 +414,16 @@ impl Machine {
             assert!(deadline > self.effects.now, "what is due was done");
         }
     }
+}
+
+/// Whether a message asks for blocks of a volume that is not for who would get them.
+fn is_forbidden(readers: &Readers, from: MemberId, message: &Message) -> bool {
+    let (member, blocks) = match message {
+        Message::Want { blocks, .. } => (from, blocks),
+        Message::Deliver {
+            request, blocks, ..
+        } => (request.member, blocks),
+        _ => return false,
+    };
+    !readers.may_have(member, blocks.chunk.file)
 }

@@ -1,11 +1,15 @@
 //! The machine's limits and intervals, and what it counts.
 
+use crate::readers::Readers;
+
 /// Limits and intervals. The defaults are for machines in one building, with a source that answers
 /// in 1 to 100 ms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Differs from that of any earlier start of this member.
     pub incarnation: u32,
+    /// Who may have the blocks of which volume.
+    pub readers: Readers,
     /// Time for an answer of a home.
     pub answer_ns: u64,
     /// Time for the data after a holder was told to deliver.
@@ -57,6 +61,7 @@ impl Default for Settings {
         const MS: u64 = 1_000_000;
         Settings {
             incarnation: 0,
+            readers: Readers::default(),
             answer_ns: 500 * MS,
             delivery_ns: 1_000 * MS,
             pending_ns: 2_000 * MS,
@@ -125,6 +130,8 @@ pub struct Counters {
     pub not_home: u64,
     /// As holder: blocks provided.
     pub provided_blocks: u64,
+    /// As home and holder: requests for volumes that are not for the member.
+    pub forbidden: u64,
     /// Messages from another epoch.
     pub other_epoch_messages: u64,
     /// Members that became suspected, each time.

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 
 use super::counters::Counters;
 use super::pattern::Pattern;
-use crate::announcements::{ChangeListener, VolumeKey, encode};
-use crate::key::{BlockKey, CHUNK_BLOCKS, ChunkKey, FileKey};
+use crate::announcements::{ChangeListener, encode};
+use crate::key::{BlockKey, CHUNK_BLOCKS, ChunkKey, FileKey, VolumeKey};
 use crate::node::Node;
 use crate::origin::Origin;
 use crate::source::write::WritableSource;

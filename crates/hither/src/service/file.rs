@@ -39,6 +39,8 @@ struct NodeFile {
     tls: Option<Tls>,
     members: Option<BTreeMap<String, String>>,
     etcd: Option<Etcd>,
+    #[serde(default)]
+    readers: BTreeMap<String, Vec<String>>,
     #[serde(default, deserialize_with = "size")]
     memory: Option<u64>,
     #[serde(default, deserialize_with = "block")]
@@ -91,6 +93,9 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<ServiceSettings> {
     };
     let (name, metrics) = (file.name.clone(), file.metrics);
     let cluster = file.cluster(path)?;
+    if let Some(config) = &cluster {
+        check_readers(config, &volumes).with_context(place)?;
+    }
     if volumes.is_empty() {
         bail!(
             "{}: no [[volume]]: there is nothing to serve",
@@ -155,6 +160,7 @@ impl NodeFile {
             && self.listen.is_none()
             && self.tls.is_none()
             && self.members.is_none()
+            && self.readers.is_empty()
             && self.etcd.is_none();
         if is_alone {
             return Ok(None);
@@ -172,9 +178,24 @@ impl NodeFile {
             tls: self.tls.with_context(|| missing("tls"))?,
             members: self.members,
             etcd: self.etcd,
+            readers: self.readers,
         };
         Ok(Some(ClusterConfig::new(file, path)?))
     }
+}
+
+/// A node that the others would refuse the blocks of its own volume is a mistake.
+fn check_readers(config: &ClusterConfig, volumes: &[ServedSettings]) -> anyhow::Result<()> {
+    let me = &config.mesh.me;
+    for volume in volumes {
+        let readers = config.readers.get(&volume.name);
+        let name = &volume.name;
+        ensure!(
+            readers.is_none_or(|readers| readers.contains(me)),
+            "volume {name}: {me:?}, which is this node, is not among its readers"
+        );
+    }
+    Ok(())
 }
 
 /// The disk that the file at `path` names.
@@ -396,6 +417,20 @@ mod tests {
             (
                 &format!("{member}tls = \"on\""),
                 "node.toml: line 4: \"off\" or a table",
+            ),
+            (
+                &format!(
+                    "{member}tls = \"off\"\nmembers = {{ a = \"h:1\", b = \"h:2\" }}\n\
+                     readers = {{ \"/data\" = [\"b\"] }}\n{VOLUME}"
+                ),
+                "node.toml: volume /data: \"a\", which is this node, is not among its readers",
+            ),
+            (
+                &format!(
+                    "{member}tls = \"off\"\nmembers = {{ a = \"h:1\" }}\n\
+                     readers = {{ v = [\"c\"] }}\n{VOLUME}"
+                ),
+                "node.toml: readers of \"v\": \"c\" is no member",
             ),
             (
                 &format!("{member}tls = \"off\""),

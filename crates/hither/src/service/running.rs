@@ -11,6 +11,7 @@ use hither_mount::Mounted;
 use hither_net::tls::CertificateEnd;
 use hither_node::config::{ClusterConfig, Joined};
 use hither_node::node::Node;
+use hither_node::readers::Readers;
 use hither_node::source::settings::SourceSettings;
 use hither_node::source::write::WritableSource;
 use hither_node::source::{OpenError, Source, registry};
@@ -305,7 +306,9 @@ fn check_places(served: &ServedSettings, disk: Option<&DiskSettings>) -> anyhow:
 /// Makes `node` one of a cluster.
 async fn join(node: &Arc<Node>, config: &ClusterConfig) -> anyhow::Result<Joined> {
     let joined = config.join().await?;
-    node.join(config.mesh.clone(), joined.membership()).await?;
+    let readers = Readers::new(&config.readers);
+    let membership = joined.membership();
+    node.join(config.mesh.clone(), membership, readers).await?;
     Ok(joined)
 }
 

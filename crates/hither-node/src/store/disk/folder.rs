@@ -32,7 +32,15 @@ const RESERVE_BYTES_MAX: u64 = 1 << 30;
 #[derive(Debug)]
 pub(super) struct Folder {
     root: PathBuf,
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Not by closing it alone: a child that another thread has just forked holds it until it
+        // executes its program.
+        let _ = self.lock.unlock();
+    }
 }
 
 impl Folder {
@@ -68,7 +76,7 @@ impl Folder {
             Err(error) => return Err(failed(&format)(error)),
         };
         let folder = Folder {
-            _lock: take_lock(root, &lock)?,
+            lock: take_lock(root, &lock)?,
             root: root.to_owned(),
         };
         let expected = format!("{MARK}, format 1, blocks of {block_bytes} bytes\n");
