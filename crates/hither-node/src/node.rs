@@ -313,7 +313,7 @@ impl Node {
             Output::Shed(blocks) => self.flights.shed(blocks),
             Output::Suspected(member) => {
                 let name = self.name_of(member);
-                tracing::warn!("member {name} does not answer: going on without it");
+                tracing::warn!("member {name} does not answer, or too slowly: going on without it");
             }
             Output::Trusted(member) => {
                 tracing::info!("member {} answers again", self.name_of(member));

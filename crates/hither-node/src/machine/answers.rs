@@ -4,7 +4,7 @@ use super::effects::Effects;
 use super::event::{FetchResult, Output, Time};
 use super::flight::{Ask, Flight, Part, State};
 use super::holdings::Holdings;
-use super::message::{Blocks, Message, RequestId};
+use super::message::{Blocks, Message, RequestId, Urgency};
 use super::requester::Requester;
 use super::view::MemberId;
 use crate::key::ChunkKey;
@@ -28,6 +28,7 @@ impl Requester {
         let parts = self.take(blocks, |part| !part.state.is_fetch());
         let mut taken = 0;
         for part in parts {
+            self.on_answer_for(effects, &part, from);
             taken |= part.mask;
             effects.counters.granted_blocks += u64::from(part.count());
             self.fetch(effects, blocks.chunk, part);
@@ -58,6 +59,7 @@ impl Requester {
     ) {
         effects.peers.on_answer(from);
         for part in self.take_request(id, blocks) {
+            self.on_answer_for(effects, &part, from);
             let deadline = effects.now.after(effects.settings.pending_ns);
             self.wait(effects, blocks.chunk, part, deadline, |ask| {
                 State::Pending { ask }
@@ -77,6 +79,11 @@ impl Requester {
     ) {
         effects.peers.on_answer(from);
         for part in self.take_request(id, blocks) {
+            self.on_answer_for(effects, &part, from);
+            if effects.peers.is_suspected(holder) {
+                self.retry(effects, blocks.chunk, part, Some(holder));
+                continue;
+            }
             let deadline = effects.now.after(effects.settings.delivery_ns);
             self.wait(effects, blocks.chunk, part, deadline, |ask| State::Coming {
                 ask,
@@ -160,6 +167,7 @@ impl Requester {
         }
         let parts = self.take(blocks, |part| !matches!(part.state, State::Fetching { .. }));
         for part in parts {
+            self.on_answer_for(effects, &part, from);
             ready |= part.mask;
             if part.state == State::FetchQueued {
                 effects.not_fetched(blocks.with_mask(part.mask), false);
@@ -186,6 +194,9 @@ impl Requester {
             } = part.state
             {
                 unanswered |= waiting;
+            }
+            if part.urgency == Urgency::Demand && !matches!(result, FetchResult::Failed(_)) {
+                self.on_source_read(effects.now.0.saturating_sub(part.started.0));
             }
         }
         let answered = blocks.with_mask(unanswered);

@@ -54,7 +54,7 @@ impl State {
 pub(super) struct Part {
     pub(super) mask: u64,
     pub(super) urgency: Urgency,
-    /// When the blocks were first wanted.
+    /// When the blocks were first wanted; once they are being read from the source, since when.
     pub(super) started: Time,
     /// How often they were asked for again, since a home or holder was lost.
     pub(super) retries: u8,

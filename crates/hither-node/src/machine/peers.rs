@@ -1,9 +1,10 @@
 //! The other members: who belongs to the view, who answers, and who is the home of a chunk.
 //!
 //! A member is suspected if it has not answered the last few rounds of pings, if the connection to
-//! it broke, or if it left several requests in a row unanswered. Only an *answer* to a ping counts,
-//! not any message: where messages get through in one direction only, both sides need to know.
-//! Rounds count this node's own pings, so a node that was stopped suspects nobody for it.
+//! it broke, or if it left several requests in a row unanswered or was late with them. Of pings,
+//! only an *answer* counts, not any message: where messages get through in one direction only, both
+//! sides need to know. Rounds count this node's own pings, so a node that was stopped suspects
+//! nobody for it.
 
 use std::collections::BTreeMap;
 
@@ -40,6 +41,8 @@ struct Peer {
     incarnation: Option<u64>,
     /// Requests in a row that it has not answered.
     unanswered: u32,
+    /// Late answers in a row.
+    late: u32,
     avoid_until: Option<Time>,
     /// From the latest ping to its answer.
     round_trip_ns: Option<u64>,
@@ -138,6 +141,7 @@ impl Peers {
                 answered: self.round,
                 incarnation: departed.and_then(|departed| departed.incarnation),
                 unanswered: 0,
+                late: 0,
                 avoid_until: None,
                 round_trip_ns: None,
             });
@@ -280,6 +284,25 @@ impl Peers {
     pub(super) fn on_answer(&mut self, member: MemberId) {
         if let Some(peer) = self.peers.get_mut(&member) {
             peer.unanswered = 0;
+        }
+    }
+
+    /// Takes note of whether the answer of a member was late. It came, but one that is always late
+    /// costs readers more than the source does.
+    pub(super) fn on_timed_answer(
+        &mut self,
+        member: MemberId,
+        late: bool,
+        now: Time,
+        settings: &Settings,
+    ) {
+        if let Some(peer) = self.peers.get_mut(&member) {
+            peer.late = if late { peer.late + 1 } else { 0 };
+            if peer.late >= settings.late_max {
+                peer.late = 0;
+                peer.avoid_until = Some(now.after(settings.avoid_ns));
+                self.stale = true;
+            }
         }
     }
 

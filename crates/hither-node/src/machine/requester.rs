@@ -16,6 +16,9 @@ use super::timers::Timers;
 use super::view::MemberId;
 use crate::key::ChunkKey;
 
+/// A read of the source counts for one part in so many of the smoothed time.
+const SMOOTHING: u64 = 8;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Requester {
@@ -26,6 +29,8 @@ pub(super) struct Requester {
     pub(super) asks: BTreeMap<MemberId, Limit>,
     /// Blocks of the prefetch in queues.
     pub(super) queued_prefetch: u32,
+    /// How long a read of the source takes that a reader waits for, smoothed.
+    source_ns: Option<u64>,
     next_id: u64,
 }
 
@@ -37,6 +42,7 @@ impl Requester {
             fetches: Limit::new(settings.fetch_blocks_max, settings.prefetch_percent),
             asks: BTreeMap::new(),
             queued_prefetch: 0,
+            source_ns: None,
             next_id: u64::from(settings.incarnation) << 32,
         }
     }
@@ -167,7 +173,7 @@ impl Requester {
     }
 
     /// Reads the blocks of a part that is not in flight from the source, now or when there is room.
-    pub(super) fn fetch(&mut self, effects: &mut Effects, chunk: ChunkKey, part: Part) {
+    pub(super) fn fetch(&mut self, effects: &mut Effects, chunk: ChunkKey, mut part: Part) {
         if !self.fetches.has_room(part.urgency) {
             return self.queue(effects, chunk, part.into_state(State::FetchQueued));
         }
@@ -177,6 +183,7 @@ impl Requester {
             urgency: part.urgency,
         });
         let unanswered = part.mask;
+        part.started = effects.now;
         self.put(chunk, part.into_state(State::Fetching { unanswered }));
     }
 
@@ -238,6 +245,35 @@ impl Requester {
             }
         }
         parts
+    }
+
+    /// Takes note of how long a read of the source took that a reader waited for.
+    pub(super) fn on_source_read(&mut self, ns: u64) {
+        self.source_ns = Some(match self.source_ns {
+            Some(before) => before - before / SMOOTHING + ns / SMOOTHING,
+            None => ns,
+        });
+    }
+
+    /// Judges the answer of a member for a part that is taken out of its flight: whether it came
+    /// late. Answers to the prefetch may wait behind others.
+    pub(super) fn on_answer_for(&self, effects: &mut Effects, part: &Part, from: MemberId) {
+        let settings = &effects.settings;
+        let (ask, allowed_ns) = match part.state {
+            State::Asked { ask } if ask.home == from => (ask, settings.answer_ns),
+            State::Coming { ask, holder } if holder == from => (ask, settings.delivery_ns),
+            _ => return,
+        };
+        let (Urgency::Demand, Some(source_ns)) = (part.urgency, self.source_ns) else {
+            return;
+        };
+        let left_ns = ask.deadline.0.saturating_sub(effects.now.0);
+        let took_ns = allowed_ns.saturating_sub(left_ns);
+        let late = took_ns > (allowed_ns / settings.late).max(source_ns * settings.late);
+        effects.counters.late_answers += u64::from(late);
+        effects
+            .peers
+            .on_timed_answer(from, late, effects.now, settings);
     }
 
     /// After the flight of a chunk has changed: sets its deadline, or removes it.

@@ -26,6 +26,11 @@ pub struct Settings {
     pub pings_missed_max: u64,
     /// Unanswered requests in a row after which a member is avoided.
     pub unanswered_max: u32,
+    /// An answer is late that takes more than this part of the time for it, one in so many, and
+    /// that many times as long as a read of the source.
+    pub late: u64,
+    /// Late answers in a row after which a member is avoided.
+    pub late_max: u32,
     /// How long it is avoided.
     pub avoid_ns: u64,
     /// Time after which what a member held that left is forgotten, with the next view.
@@ -70,6 +75,8 @@ impl Default for Settings {
             ping_ns: 250 * MS,
             pings_missed_max: 4,
             unanswered_max: 3,
+            late: 4,
+            late_max: 8,
             avoid_ns: 5_000 * MS,
             gone_ns: 60_000 * MS,
             stall_ns: 500 * MS,
@@ -112,6 +119,8 @@ pub struct Counters {
     pub refused_blocks: u64,
     /// Blocks asked for again since a home or holder was lost.
     pub retried_blocks: u64,
+    /// Parts of chunks that other nodes were late to answer for.
+    pub late_answers: u64,
     /// Blocks of the prefetch that were shed.
     pub shed_blocks: u64,
     /// As home: blocks that a holder was told to deliver.

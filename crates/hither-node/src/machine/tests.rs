@@ -474,6 +474,50 @@ fn no_answer_leads_to_the_source_and_to_suspicion() {
 }
 
 #[test]
+fn a_holder_that_is_always_late_is_avoided_for_a_while() {
+    let mut cluster = Cluster::new(3, &Settings::default());
+    let [reader, holder] = cluster.others()[..] else {
+        panic!();
+    };
+    cluster.want(holder, 0xffff, Demand);
+    cluster.fetched(holder, 0xffff);
+    // The source takes 10 ms.
+    let source_block = 1 << 63;
+    cluster.want(reader, source_block, Demand);
+    cluster.pass(SECOND / 100);
+    cluster.fetched(reader, source_block);
+    let mut read_late = |block: u32| {
+        let told = cluster.want(reader, 1 << block, Demand);
+        let is_asked = |(member, output): &(MemberId, Output)| {
+            *member == holder && matches!(output, Output::Provide { .. })
+        };
+        let asked = told.iter().any(is_asked);
+        cluster.pass(SECOND / 3);
+        let blocks = blocks(1 << block);
+        let arrived = Input::Arrived {
+            blocks,
+            from: holder,
+            kept: false,
+        };
+        cluster.run(reader, arrived);
+        (asked, cluster.machines[&reader].suspects(holder))
+    };
+    for block in 0..7 {
+        assert_eq!(read_late(block), (true, false), "{block}");
+    }
+    assert_eq!(read_late(7), (true, true));
+    assert_eq!(cluster.machines[&reader].counters().late_answers, 8);
+    // Nobody else has the block, so the reader gets it from the source.
+    let told = cluster.want(reader, 1 << 8, Demand);
+    assert!(told.contains(&(reader, fetch(1 << 8, Demand))), "{told:?}");
+    cluster.fetched(reader, 1 << 8);
+    cluster.pass(6 * SECOND);
+    assert!(!cluster.machines[&reader].suspects(holder));
+    let told = cluster.want(reader, 1 << 9, Demand);
+    assert!(!told.contains(&(reader, fetch(1 << 9, Demand))), "{told:?}");
+}
+
+#[test]
 fn a_node_that_was_stopped_suspects_nobody() {
     let mut cluster = Cluster::new(3, &Settings::default());
     let (home, reader) = (cluster.home(), cluster.others()[0]);
