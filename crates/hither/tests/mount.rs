@@ -214,14 +214,16 @@ fn a_disk_keeps_what_was_read_for_the_next_mount() {
 
 #[test]
 fn unmount_ends_a_mount_in_the_background() {
-    let source = tempfile::tempdir().unwrap();
-    fs::write(source.path().join("file"), noise(3, 500_000)).unwrap();
     let directory = tempfile::tempdir().unwrap();
+    // Paths are relative to where the command was started.
     let elsewhere = tempfile::tempdir().unwrap();
+    fs::create_dir(elsewhere.path().join("source")).unwrap();
+    fs::write(elsewhere.path().join("source/file"), noise(3, 500_000)).unwrap();
     let output = hither(&["mount", "--background", "--memory", "64MiB"])
         .args(["--consistency", "immutable", "--disk-size", "64MiB"])
         .args(["--disk", "cache"])
-        .args([source.path(), directory.path()])
+        .arg("source")
+        .arg(directory.path())
         .current_dir(elsewhere.path())
         .output()
         .unwrap();

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail};
@@ -38,7 +38,7 @@ SOURCE is one of
   gs://BUCKET/PREFIX      with GOOGLE_... variables
   az://CONTAINER/PREFIX   with AZURE_... variables
   http(s)://HOST/PATH     a web server with ranges
-  /PATH or file:///PATH   a directory: NFS, Lustre, any file system
+  PATH or file:///PATH    a directory: NFS, Lustre, any file system
 
 Examples:
   hither mount s3://bucket/data /mnt/data
@@ -226,10 +226,12 @@ impl Mount {
             direct_io: self.direct_io,
             threads: self.threads,
         };
-        let name = self.volume;
+        let source = ServedSettings::source_from(self.source, Path::new(""));
         let volume = ServedSettings {
-            name: name.unwrap_or_else(|| ServedSettings::name_of(&self.source)),
-            source: self.source,
+            name: self
+                .volume
+                .unwrap_or_else(|| ServedSettings::name_of(&source)),
+            source,
             options: self.options.into_iter().collect(),
             prefetch_bytes: self.prefetch,
             mount: Some(mount),

@@ -219,7 +219,9 @@ fn volumes(files: Vec<VolumeFile>, path: &Path) -> anyhow::Result<Vec<ServedSett
     let mut names = BTreeSet::new();
     let mut directories = BTreeSet::new();
     let mut volumes = Vec::new();
-    for file in files {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    for mut file in files {
+        file.source = ServedSettings::source_from(file.source, folder);
         let name = file.name.clone();
         let name = name.unwrap_or_else(|| ServedSettings::name_of(&file.source));
         ensure!(
@@ -235,7 +237,6 @@ fn volumes(files: Vec<VolumeFile>, path: &Path) -> anyhow::Result<Vec<ServedSett
         } else if let Some(key) = file.key_of_a_mount() {
             bail!("volume {name}: {key} without a directory: it is not mounted");
         }
-        let folder = path.parent().unwrap_or(Path::new(""));
         volumes.push(file.settings(name, folder));
     }
     Ok(volumes)
@@ -350,6 +351,9 @@ mod tests {
         assert_eq!(settings.volumes[0].name, "/data");
         assert_eq!(settings.volumes[0].prefetch_bytes, 64 << 20);
         assert!(settings.volumes[0].mount.is_none());
+        let settings = load_text("[[volume]]\nsource = \"data\"\n").unwrap();
+        let source = &settings.volumes[0].source;
+        assert!(source.starts_with('/') && source.ends_with("/data"));
     }
 
     #[test]

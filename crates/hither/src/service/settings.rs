@@ -1,8 +1,9 @@
 //! What a node is, and what it serves.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use hither_core::Spec;
 use hither_mount::{Consistency, MountSettings};
@@ -121,6 +122,19 @@ pub(crate) struct MountedSettings {
 }
 
 impl ServedSettings {
+    /// A source as somebody in `folder` writes it: a directory may be relative.
+    pub(crate) fn source_from(source: String, folder: &Path) -> String {
+        let is_relative = !source.contains("://") && !source.starts_with('/');
+        let absolute = std::path::absolute(folder.join(&source));
+        match absolute
+            .map(PathBuf::into_os_string)
+            .map(OsString::into_string)
+        {
+            Ok(Ok(absolute)) if is_relative && !source.is_empty() => absolute,
+            _ => source,
+        }
+    }
+
     /// The name that the blocks of a source have unless one is given: its URL without what does not
     /// change the data.
     pub(crate) fn name_of(source: &str) -> String {
