@@ -123,7 +123,8 @@ impl Mounted {
         let refused = |error: io::Error| MountError::Refused {
             path: path.clone(),
             hint: hint(&error),
-            error,
+            // What fusermount3 says ends its line.
+            error: io::Error::new(error.kind(), error.to_string().trim_end()),
         };
         let session = Session::new(files.clone(), &path, &config(settings)).map_err(refused)?;
         invalidation::start(names, session.notifier()).map_err(refused)?;

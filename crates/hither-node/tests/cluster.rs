@@ -193,7 +193,7 @@ fn each_block_leaves_the_source_once_for_all_readers_of_all_nodes() {
     let blocks = 40;
     let (sender, receiver) = mpsc::channel();
     let mut reads = 0;
-    for reader in 0..30 {
+    for reader in 0..100 {
         let file = open(&machines[reader % 3], "file", blocks * BLOCK_BYTES);
         for block in 0..blocks {
             // Each reader starts somewhere else.

@@ -9,6 +9,8 @@ mod skip;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -237,6 +239,64 @@ fn unmount_ends_a_mount_in_the_background() {
     let output = hither(&["unmount"]).arg(directory.path()).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(!is_mounted(directory.path()));
+}
+
+#[test]
+fn a_user_without_rights_mounts_by_fusermount3() {
+    if !rustix::process::getuid().is_root() {
+        // All other tests are of that case.
+        return;
+    }
+    let user = 65534;
+    let folder = tempfile::tempdir().unwrap();
+    let within = ["source", "directory", "run"].map(|name| folder.path().join(name));
+    for place in &within {
+        fs::create_dir(place).unwrap();
+        chown(place, Some(user), Some(user)).unwrap();
+    }
+    chown(folder.path(), Some(user), Some(user)).unwrap();
+    let [source, directory, run] = &within;
+    fs::write(source.join("file"), "contents").unwrap();
+    let as_user = |mut command: Command| {
+        command.uid(user).gid(user).env("HITHER_RUNTIME_DIR", run);
+        command.output()
+    };
+    let arguments = |more: &[&str]| {
+        let mut command = hither(&["mount", "--background"]);
+        command.args(more).args([source, directory]);
+        command
+    };
+    let output = match as_user(arguments(&[])) {
+        Ok(output) => output,
+        // That user may not even run this program where it is.
+        Err(error) => return skip::skip_on_this_machine(error),
+    };
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let read = |name: &str| {
+        let mut command = Command::new("cat");
+        command.arg(directory.join(name));
+        as_user(command).unwrap()
+    };
+    assert_eq!(text(&read("file").stdout), "contents");
+    assert!(!read("nothing").status.success());
+    assert!(fs::read(directory.join("file")).is_err(), "root reads it");
+    let mut status = hither(&["cluster", "status"]);
+    status.arg(directory);
+    let output = as_user(status).unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let mut unmount = hither(&["unmount"]);
+    unmount.arg(directory);
+    let output = as_user(unmount).unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(!is_mounted(directory));
+    // fusermount3 says why not, in a line.
+    let output = as_user(arguments(&["--allow-other"])).unwrap();
+    let error = text(&output.stderr);
+    if fs::read_to_string("/etc/fuse.conf").is_ok_and(|text| !text.contains("\nuser_allow_other")) {
+        assert_eq!(output.status.code(), Some(1));
+        assert!(error.contains("user_allow_other"), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
 }
 
 #[test]
