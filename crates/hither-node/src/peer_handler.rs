@@ -120,7 +120,7 @@ impl Complaints {
     }
 }
 
-/// A block came. Those that nobody waits for any more are late, and dropped.
+/// A block came. Those that nobody waits for any more are dropped.
 fn on_block(node: &Arc<Node>, from: MemberId, mut body: Bytes) -> Result<(), String> {
     if body.len() < BLOCK_HEAD_BYTES {
         return Err("a block without a name".to_owned());
@@ -129,7 +129,13 @@ fn on_block(node: &Arc<Node>, from: MemberId, mut body: Bytes) -> Result<(), Str
     let index = body.get_u32_le();
     let keep = body.get_u8() != 0;
     let key = BlockKey { file, index };
+    let (chunk, mask) = key.in_chunk();
+    let blocks = Blocks::new(chunk, mask);
     let Some(file) = node.flights.file(std::iter::once(key)) else {
+        // Who waited has it from elsewhere. The machine may still expect it: who wants it next would
+        // wait for what has come already.
+        let kept = false;
+        node.input(Input::Arrived { blocks, from, kept });
         return Ok(());
     };
     if body.len() as u64 != file.block_len(index) {
@@ -153,8 +159,6 @@ fn on_block(node: &Arc<Node>, from: MemberId, mut body: Bytes) -> Result<(), Str
             node.flights.give(&key, &body, Origin::Member(from));
         }
     }
-    let (chunk, mask) = key.in_chunk();
-    let blocks = Blocks::new(chunk, mask);
     node.input(Input::Arrived { blocks, from, kept });
     Ok(())
 }
