@@ -3,9 +3,10 @@
 
     faults.py --hither PATH --work DIR [--only NAME,NAME] [--quick]
 
-Three nodes, each in a network namespace of its own, mount two sources, a WebDAV server (rclone serve
-webdav) and a directory, and share their memories; etcd keeps the list of members. On each mount two processes open files at
-random, read ranges of them and compare every byte. Then one fault after the other happens:
+Three nodes, each in a network namespace of its own, mount two sources, a WebDAV server (rclone
+serve webdav) and a directory, and share their memories; etcd keeps the list of members. On each
+mount two processes open files at random, read ranges of them and compare every byte. Then one fault
+after the other happens:
 
   kill          SIGKILL of a node (the process of its mount too), and its restart
   kill-etcd     SIGKILL of etcd, and its restart

@@ -25,12 +25,22 @@ impl Default for Consistency {
 
 impl Consistency {
     /// How long a name may be believed.
-    pub(crate) fn ttl(self) -> Duration {
+    pub fn ttl(self) -> Duration {
         match self {
             Consistency::Strict => Duration::ZERO,
             Consistency::Ttl(ttl) => ttl,
             Consistency::Immutable => FOREVER,
         }
+    }
+
+    /// The source's answer, in which every file is settled if nothing ever changes.
+    pub fn settled(self, mut entry: Entry) -> Entry {
+        if let Kind::File { settled, .. } = &mut entry.kind
+            && self == Consistency::Immutable
+        {
+            *settled = true;
+        }
+        entry
     }
 
     /// How old an answer of the source may be at an open. The lookup of the same open has just
@@ -123,6 +133,11 @@ pub(crate) fn attributes(number: u64, entry: &Entry, owner: Owner) -> FileAttr {
         blksize: 128 * 1024,
         flags: 0,
     }
+}
+
+/// The same, as a number.
+pub fn error_number(error: &SourceError) -> i32 {
+    errno(error).into()
 }
 
 /// What a program is told when the source cannot answer.

@@ -612,7 +612,7 @@ impl Filesystem for CachedFiles {
                         Generation(0),
                     );
                 };
-                let entry = shared.settled_if_immutable(entry.clone());
+                let entry = shared.view.consistency.settled(entry.clone());
                 let inode = shared.inodes.look_up(path, entry, asked);
                 let ttl = shared.name_ttl(&inode.path, asked);
                 let full = reply.add(

@@ -15,5 +15,5 @@ mod writes;
 mod writing;
 mod writings;
 
-pub use attributes::Consistency;
+pub use attributes::{Consistency, error_number};
 pub use session::{MountError, MountSettings, Mounted, unmount};

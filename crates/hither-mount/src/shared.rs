@@ -129,17 +129,7 @@ impl Shared {
     async fn stat(&self, path: &SourcePath) -> Result<Entry, SourceError> {
         let entry = self.volume.source().stat(path).await;
         self.volume.note_answer(&entry);
-        entry.map(|entry| self.settled_if_immutable(entry))
-    }
-
-    /// The source's answer, in which every file is settled if nothing ever changes.
-    pub(crate) fn settled_if_immutable(&self, mut entry: Entry) -> Entry {
-        if let Kind::File { settled, .. } = &mut entry.kind
-            && self.view.consistency == Consistency::Immutable
-        {
-            *settled = true;
-        }
-        entry
+        entry.map(|entry| self.view.consistency.settled(entry))
     }
 
     pub(crate) fn handle(&self) -> u64 {

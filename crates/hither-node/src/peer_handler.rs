@@ -132,8 +132,8 @@ fn on_block(node: &Arc<Node>, from: MemberId, mut body: Bytes) -> Result<(), Str
     let (chunk, mask) = key.in_chunk();
     let blocks = Blocks::new(chunk, mask);
     let Some(file) = node.flights.file(std::iter::once(key)) else {
-        // Who waited has it from elsewhere. The machine may still expect it: who wants it next would
-        // wait for what has come already.
+        // Who waited has it from elsewhere. The machine may still expect it: who wants it next
+        // would wait for what has come already.
         let kept = false;
         node.input(Input::Arrived { blocks, from, kept });
         return Ok(());

@@ -24,6 +24,8 @@
 //!   page faults; [`page_unmapping`]: has mapped pages fault again;
 //! - [`private_folder`]: folders that only this user may write.
 //!
+//! Between a node and its clients: a [`shared_buffer`].
+//!
 //! What both need: [`syscalls`] past libc's symbols, which the preload library interposes, and past
 //! its `errno`; [`this_process`]: what a process can find out about itself without libc;
 //! [`huge_pages`]: an allocator that puts large arrays on huge pages.
@@ -62,6 +64,7 @@ mod seccomp;
 mod segment;
 pub mod session;
 mod session_name;
+pub mod shared_buffer;
 mod shared_memory;
 #[cfg(test)]
 #[path = "../../../testing/skip.rs"]

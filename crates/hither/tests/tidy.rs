@@ -13,6 +13,7 @@ use std::process::Command;
 /// from the live policies on; an edge that is allowed need not be there.
 const EDGES: &[(&str, &str)] = &[
     ("hither", "hither-analysis"),
+    ("hither", "hither-client"),
     ("hither", "hither-core"),
     ("hither", "hither-live"),
     ("hither", "hither-mount"),
@@ -24,6 +25,7 @@ const EDGES: &[(&str, &str)] = &[
     ("hither-analysis", "hither-core"),
     ("hither-analysis", "hither-sim"),
     ("hither-analysis", "hither-trace"),
+    ("hither-client", "hither-sys"),
     ("hither-live", "hither-core"),
     ("hither-live", "hither-sys"),
     ("hither-live", "hither-trace"),

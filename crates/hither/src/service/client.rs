@@ -1,7 +1,6 @@
 //! Asking a running node, by its socket.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,22 +21,13 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// How long a node may take: longer than the members that it asks.
 const TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The attribute of a mount's files that names the socket.
-const ATTRIBUTE: &str = "user.hither.socket";
-
-/// The longest path of a socket, and more.
-const PATH_BYTES_MAX: usize = 4096;
-
 /// The socket of the node that serves the mount at `path`.
 pub(crate) fn socket_of(path: &Path) -> anyhow::Result<PathBuf> {
-    let mut value = [0; PATH_BYTES_MAX];
-    match rustix::fs::getxattr(path, ATTRIBUTE, &mut value[..]) {
-        Ok(bytes) => Ok(OsString::from_vec(value[..bytes].to_vec()).into()),
-        Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => {
-            bail!("{} is in no mount of hither", path.display())
-        }
-        Err(error) => Err(error).with_context(|| path.display().to_string()),
-    }
+    hither_client::socket_of(path).map_err(|error| match error.kind() {
+        // It names the path.
+        ErrorKind::Unsupported => error.into(),
+        _ => anyhow::Error::from(error).context(path.display().to_string()),
+    })
 }
 
 /// The socket of the only node of this user that runs.

@@ -2,6 +2,7 @@
 //! [`settings`], the one from options and the other from a [`mod@file`], and run by [`running`].
 
 pub(crate) mod client;
+mod clients;
 mod control;
 mod exposition;
 pub(crate) mod file;

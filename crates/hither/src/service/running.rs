@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hither_analysis::format::bytes;
-use hither_mount::Mounted;
+use hither_mount::{Consistency, Mounted};
 use hither_net::tls::CertificateEnd;
 use hither_node::config::{ClusterConfig, Joined};
 use hither_node::node::Node;
@@ -19,6 +19,7 @@ use hither_node::store::disk::settings::DiskSettings;
 use hither_node::volume::{Volume, VolumeSettings};
 use tokio::runtime::Runtime;
 
+use super::clients::{self, ClientSocket};
 use super::control::{self, ControlSocket};
 use super::notify::notify;
 use super::served::{Served, ServedVolume};
@@ -41,6 +42,8 @@ pub(crate) struct Service {
     served: Arc<Served>,
     /// Where the node can be asked. `None` if that could not be made.
     control: Option<ControlSocket>,
+    /// Where programs read past the kernel, likewise.
+    clients: Option<ClientSocket>,
     metrics: Option<SocketAddr>,
     joined: Option<Joined>,
     trace: Option<ServedTrace>,
@@ -100,9 +103,11 @@ impl Service {
             Some(at) => Some(runtime.block_on(control::serve_metrics(&served, at))?),
             None => None,
         };
+        let control = control_socket(&served, &runtime);
         let mut service = Service {
             mounts: Vec::new(),
-            control: control_socket(&served, &runtime),
+            clients: control.as_ref().and_then(|it| client_socket(&served, it)),
+            control,
             metrics,
             served,
             joined,
@@ -166,7 +171,7 @@ impl Service {
     /// Leaves the cluster, unmounts, and returns a line about each volume.
     pub(crate) fn end(self) -> anyhow::Result<Vec<String>> {
         notify("STOPPING=1");
-        drop(self.control);
+        drop((self.control, self.clients));
         // The others learn at once that this node goes.
         if let Some(joined) = self.joined {
             self.runtime.block_on(joined.leave());
@@ -229,6 +234,10 @@ fn volumes(
             .mount
             .as_ref()
             .and_then(|mount| std::path::absolute(&mount.directory).ok()),
+        consistency: asked
+            .mount
+            .as_ref()
+            .map_or_else(Consistency::default, |it| it.consistency),
         volume: source.volume(Arc::clone(node), asked.volume(memory_bytes)),
     });
     volumes.collect()
@@ -247,6 +256,17 @@ fn control_socket(served: &Arc<Served>, runtime: &Runtime) -> Option<ControlSock
         Ok(socket) => Some(socket),
         Err(error) => {
             tracing::warn!("no control socket: {error}");
+            None
+        }
+    }
+}
+
+/// The socket of clients, of which the same holds.
+fn client_socket(served: &Arc<Served>, control: &ControlSocket) -> Option<ClientSocket> {
+    match clients::serve(served, control.path()) {
+        Ok(socket) => Some(socket),
+        Err(error) => {
+            tracing::warn!("no socket for clients: {error}");
             None
         }
     }

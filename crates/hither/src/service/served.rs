@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use hither_mount::Consistency;
 use hither_node::node::Node;
 use hither_node::volume::Volume;
 
@@ -27,6 +28,8 @@ pub(crate) struct ServedVolume {
     pub(crate) source: String,
     /// Where it is mounted.
     pub(crate) directory: Option<PathBuf>,
+    /// How old what is opened may be.
+    pub(crate) consistency: Consistency,
     /// The volume.
     pub(crate) volume: Arc<Volume>,
 }

@@ -1,0 +1,341 @@
+//! Programs that read files of a node's volumes past the kernel, by `hither-client`: its
+//! [protocol] on a Unix socket, a thread and a shared buffer each.
+//!
+//! The node makes the buffers, so that none can be taken away under it. What is in memory is copied
+//! there by the connection's own thread.
+
+use std::fs::{self, Permissions};
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hither_client::protocol::{self, Answer, HEAD_BYTES, Hello, Request};
+use hither_node::announcements::ChangeListener;
+use hither_node::source::{Entry, FileVersion, Kind, SourceError, SourcePath};
+use hither_node::volume::OpenFile;
+use hither_sys::shared_buffer::SharedBuffer;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use super::served::{Served, ServedVolume};
+
+/// Connections at the same time; further ones are closed at once.
+const CONNECTIONS_MAX: usize = 64;
+
+/// The length of a connection's buffer.
+const BUFFER_BYTES: u32 = 1 << 20;
+
+/// Files whose source was asked lately; beyond, all are forgotten.
+const KNOWN_MAX: usize = 1 << 16;
+
+/// The wait after the system has refused to accept a connection, as when descriptors run out.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// The socket of this process for clients. Dropped, its path is removed.
+pub(super) struct ClientSocket(PathBuf);
+
+impl Drop for ClientSocket {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Serves clients beside the control socket, for as long as the process lives.
+pub(super) fn serve(served: &Arc<Served>, control_socket: &Path) -> io::Result<ClientSocket> {
+    let path = hither_client::read_socket(control_socket);
+    // An earlier process of this number may have left it.
+    let _ = fs::remove_file(&path);
+    let listener = UnixListener::bind(&path)?;
+    let socket = ClientSocket(path);
+    fs::set_permissions(&socket.0, Permissions::from_mode(0o600))?;
+    let known = served.volumes.iter().map(|volume| {
+        let known = Arc::new(Known::default());
+        let listener: Arc<dyn ChangeListener> = Arc::clone(&known) as _;
+        volume.volume.listen(Arc::downgrade(&listener));
+        known
+    });
+    let clients = Arc::new(Clients {
+        served: Arc::downgrade(served),
+        known: known.collect(),
+        connections: AtomicUsize::new(0),
+    });
+    let thread = thread::Builder::new().name("hither-clients".to_owned());
+    thread.spawn(move || accept(&clients, &listener))?;
+    Ok(socket)
+}
+
+/// What all connections share.
+struct Clients {
+    served: Weak<Served>,
+    /// Of each volume.
+    known: Vec<Arc<Known>>,
+    connections: AtomicUsize,
+}
+
+/// What the source of a volume has said lately, and when it was asked.
+#[derive(Default)]
+struct Known(Mutex<FxHashMap<SourcePath, (Instant, Entry)>>);
+
+impl ChangeListener for Known {
+    /// Changes are rare, and below a path there may be many others.
+    fn on_change(&self, _: &SourcePath) {
+        self.0.lock().clear();
+    }
+}
+
+fn accept(clients: &Arc<Clients>, listener: &UnixListener) {
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            thread::sleep(ACCEPT_RETRY);
+            continue;
+        };
+        let turn = Turn::take(clients);
+        let thread = thread::Builder::new().name("hither-client".to_owned());
+        if let Some(turn) = turn {
+            // Without a thread, the client sees the end of the connection.
+            let _ = thread.spawn(move || {
+                // How a connection ends is its client's matter.
+                let _ = Connection::serve(&turn.0, stream);
+            });
+        }
+    }
+}
+
+/// One of the connections that there may be.
+struct Turn(Arc<Clients>);
+
+impl Turn {
+    fn take(clients: &Arc<Clients>) -> Option<Turn> {
+        let before = clients.connections.fetch_add(1, Ordering::Relaxed);
+        let turn = Turn(Arc::clone(clients));
+        (before < CONNECTIONS_MAX).then_some(turn)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Why a request fails: an error number, and a text.
+struct Refusal(Errno, String);
+
+impl From<SourceError> for Refusal {
+    fn from(error: SourceError) -> Refusal {
+        let number = hither_mount::error_number(&error);
+        Refusal(Errno::from_raw_os_error(number), error.to_string())
+    }
+}
+
+struct Connection<'a> {
+    clients: &'a Clients,
+    buffer: SharedBuffer,
+    /// The process at the other end, which the trace of reads names.
+    process: u32,
+    file: Option<Arc<OpenFile>>,
+}
+
+impl Connection<'_> {
+    /// Answers requests until the client goes, or sends what is none.
+    fn serve(clients: &Clients, mut stream: UnixStream) -> io::Result<()> {
+        let (buffer, fd) = SharedBuffer::create(BUFFER_BYTES as usize)?;
+        greet(&stream, fd.as_fd())?;
+        drop(fd);
+        let peer = rustix::net::sockopt::socket_peercred(&stream)?;
+        let mut connection = Connection {
+            clients,
+            buffer,
+            process: peer.pid.as_raw_nonzero().get() as u32,
+            file: None,
+        };
+        let mut head = [0; HEAD_BYTES];
+        let mut name = Vec::new();
+        loop {
+            stream.read_exact(&mut head)?;
+            let Some(request) = Request::decode(head) else {
+                return Ok(());
+            };
+            let answer = match request {
+                Request::Open {
+                    volume_bytes,
+                    path_bytes,
+                } => {
+                    name.resize((volume_bytes + path_bytes) as usize, 0);
+                    stream.read_exact(&mut name)?;
+                    let (volume, path) = name.split_at(volume_bytes as usize);
+                    connection.open(volume, path)
+                }
+                Request::Read { offset, bytes } => connection.read(offset, bytes),
+            };
+            answer_with(&mut stream, answer)?;
+        }
+    }
+
+    fn open(&mut self, volume: &[u8], path: &[u8]) -> Result<u64, Refusal> {
+        self.file = None;
+        let no_entry = |what: &str| Refusal(Errno::NOENT, what.to_owned());
+        let served = self.clients.served.upgrade();
+        let served = served.ok_or_else(|| no_entry("the node ends"))?;
+        let mut volumes = served.volumes.iter().zip(&self.clients.known);
+        let (volume, known, path) = if volume.is_empty() {
+            let found = volumes.find_map(|(volume, known)| {
+                let within = within(volume.directory.as_deref()?, path)?;
+                Some((volume, known, within))
+            });
+            found.ok_or_else(|| no_entry("no mount of this node has this path"))?
+        } else {
+            let found = volumes.find(|(it, _)| it.volume.name().as_bytes() == volume);
+            let (volume, known) = found.ok_or_else(|| no_entry("no volume has this name"))?;
+            (volume, known, path)
+        };
+        let path = SourcePath::new(path);
+        let path = path.ok_or_else(|| no_entry("this is no path within a volume"))?;
+        let (file, settled) = look_up(volume, known, &path)?;
+        let bytes = file.bytes;
+        self.file = Some(volume.volume.open(file, settled));
+        Ok(bytes)
+    }
+
+    fn read(&self, offset: u64, bytes: u32) -> Result<u64, Refusal> {
+        let Some(file) = &self.file else {
+            return Err(Refusal(Errno::BADF, "no file is open".to_owned()));
+        };
+        let bytes = bytes.min(BUFFER_BYTES);
+        file.note_reader(offset, bytes.into(), self.process);
+        let (sender, receiver) = sync_channel(1);
+        file.read(offset, bytes as usize, move |result| {
+            // Nobody else receives.
+            let _ = sender.send(result);
+        });
+        let ended = |_| Refusal(Errno::IO, "the node ends".to_owned());
+        let data = match receiver.recv().map_err(ended)? {
+            // The file is gone at the source: of this version there is no more to be had.
+            Err(SourceError::NotFound(path)) => return Err(SourceError::Changed(path).into()),
+            result => result?,
+        };
+        let mut at = 0;
+        for piece in data.pieces() {
+            self.buffer.write(at, piece);
+            at += piece.len();
+        }
+        Ok(at as u64)
+    }
+}
+
+/// The path below a mount's directory, if it lies there.
+fn within<'a>(directory: &Path, path: &'a [u8]) -> Option<&'a [u8]> {
+    let rest = path.strip_prefix(directory.as_os_str().as_encoded_bytes())?;
+    match rest {
+        [] => Some(rest),
+        [b'/', rest @ ..] => Some(rest),
+        _ => None,
+    }
+}
+
+/// The version of a file that may be opened now, and whether it is settled.
+fn look_up(
+    volume: &ServedVolume,
+    known: &Known,
+    path: &SourcePath,
+) -> Result<(FileVersion, bool), Refusal> {
+    let ttl = volume.consistency.ttl();
+    let before = known.0.lock().get(path).cloned();
+    let entry = match before.filter(|(asked, _)| asked.elapsed() < ttl) {
+        Some((_, entry)) => entry,
+        None => {
+            let asked = Instant::now();
+            let runtime = volume.volume.node().runtime();
+            let entry = runtime.block_on(volume.volume.source().stat(path));
+            volume.volume.note_answer(&entry);
+            let entry = volume.consistency.settled(entry?);
+            // An unsettled file may settle at any time.
+            if !matches!(entry.kind, Kind::File { settled: false, .. }) {
+                let mut known = known.0.lock();
+                if known.len() >= KNOWN_MAX {
+                    known.clear();
+                }
+                known.insert(path.clone(), (asked, entry.clone()));
+            }
+            entry
+        }
+    };
+    let refusal = |number, what: &str| Err(Refusal(number, format!("{path}: {what}")));
+    match entry.kind {
+        Kind::File { version, settled } => {
+            let file = FileVersion {
+                path: path.clone(),
+                version,
+                bytes: entry.bytes,
+            };
+            match volume.volume.can_number(&file) {
+                true => Ok((file, settled)),
+                false => refusal(Errno::FBIG, "too many blocks"),
+            }
+        }
+        Kind::Directory => refusal(Errno::ISDIR, "a directory"),
+        Kind::Link(_) => refusal(Errno::LOOP, "a symbolic link"),
+        Kind::Special => refusal(Errno::INVAL, "no regular file"),
+    }
+}
+
+/// Sends the hello, and the buffer with it.
+fn greet(stream: &UnixStream, buffer: BorrowedFd<'_>) -> io::Result<()> {
+    let hello = Hello {
+        buffer_bytes: BUFFER_BYTES,
+    };
+    let fds = [buffer];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    let hello = hello.encode();
+    let sent = sendmsg(
+        stream,
+        &[IoSlice::new(&hello)],
+        &mut control,
+        SendFlags::NOSIGNAL,
+    )?;
+    // So few bytes find room in a new socket.
+    match sent == hello.len() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::WriteZero.into()),
+    }
+}
+
+fn answer_with(stream: &mut UnixStream, answer: Result<u64, Refusal>) -> io::Result<()> {
+    let (error, text, value) = match answer {
+        Ok(value) => (0, String::new(), value),
+        Err(Refusal(number, text)) => (number.raw_os_error() as u32, text, 0),
+    };
+    let text = &text.as_bytes()[..text.len().min(protocol::TEXT_BYTES_MAX as usize)];
+    let head = Answer {
+        error,
+        text_bytes: text.len() as u32,
+        value,
+    };
+    stream.write_all(&[&head.encode(), text].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_lies_in_a_mount_by_whole_names() {
+        let within = |path: &'static str| within(Path::new("/mnt/data"), path.as_bytes());
+        assert_eq!(within("/mnt/data/a/b"), Some(&b"a/b"[..]));
+        assert_eq!(within("/mnt/data"), Some(&b""[..]));
+        assert_eq!(within("/mnt/database"), None);
+        assert_eq!(within("/mnt"), None);
+    }
+}
