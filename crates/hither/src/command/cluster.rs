@@ -110,6 +110,7 @@ fn text(node: &NodeStatus, members: &[MemberReport]) -> String {
         ("round trip", Align::Right),
         ("memory", Align::Right),
         ("of", Align::Right),
+        ("pinned", Align::Right),
         ("blocks", Align::Right),
         ("hits", Align::Right),
         ("disk", Align::Right),
@@ -122,7 +123,7 @@ fn text(node: &NodeStatus, members: &[MemberReport]) -> String {
     format!("{head}\n{}", table.render())
 }
 
-fn row(member: &MemberReport) -> [String; 11] {
+fn row(member: &MemberReport) -> [String; 12] {
     let MemberReport {
         member,
         report,
@@ -141,6 +142,7 @@ fn row(member: &MemberReport) -> [String; 11] {
             [
                 bytes(report.memory.bytes),
                 bytes(report.memory.limit_bytes),
+                bytes(report.memory.pinned_bytes),
                 count(report.memory.blocks),
                 share(served, served.memory),
                 share(served, served.disk),

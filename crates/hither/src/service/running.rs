@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hither_analysis::format::bytes;
-use hither_mount::Mounted;
+use hither_mount::{Consistency, Mounted};
 use hither_net::tls::CertificateEnd;
 use hither_node::config::{ClusterConfig, Joined};
 use hither_node::node::Node;
@@ -228,10 +228,24 @@ fn volumes(
         directory: asked
             .mount
             .as_ref()
-            .and_then(|mount| std::path::absolute(&mount.directory).ok()),
+            .and_then(|mount| real_path(&mount.directory)),
+        is_immutable: asked
+            .mount
+            .as_ref()
+            .is_some_and(|mount| mount.consistency == Consistency::Immutable),
         volume: source.volume(Arc::clone(node), asked.volume(memory_bytes)),
     });
     volumes.collect()
+}
+
+/// A directory without links in its path. Its last component may be a mount that nobody serves any
+/// more, which cannot be looked at.
+fn real_path(directory: &Path) -> Option<PathBuf> {
+    directory.canonicalize().ok().or_else(|| {
+        let absolute = std::path::absolute(directory).ok()?;
+        let folder = absolute.parent()?.canonicalize().ok()?;
+        Some(folder.join(absolute.file_name()?))
+    })
 }
 
 /// The control socket. A node that cannot have one serves all the same.

@@ -27,6 +27,8 @@ pub(crate) struct ServedVolume {
     pub(crate) source: String,
     /// Where it is mounted.
     pub(crate) directory: Option<PathBuf>,
+    /// Whether it is mounted as one that never changes.
+    pub(crate) is_immutable: bool,
     /// The volume.
     pub(crate) volume: Arc<Volume>,
 }
