@@ -110,7 +110,6 @@ fn text(node: &NodeStatus, members: &[MemberReport]) -> String {
         ("round trip", Align::Right),
         ("memory", Align::Right),
         ("of", Align::Right),
-        ("pinned", Align::Right),
         ("blocks", Align::Right),
         ("hits", Align::Right),
         ("disk", Align::Right),
@@ -120,10 +119,24 @@ fn text(node: &NodeStatus, members: &[MemberReport]) -> String {
     for member in members {
         table.row(row(member));
     }
-    format!("{head}\n{}", table.render())
+    format!("{head}\n{}{}", table.render(), pinned(members))
 }
 
-fn row(member: &MemberReport) -> [String; 12] {
+/// A line for each member with pinned files.
+fn pinned(members: &[MemberReport]) -> String {
+    let lines = members.iter().filter_map(|member| {
+        let memory = &member.report.as_ref()?.memory;
+        let name = match &member.member.name[..] {
+            "" => "this node",
+            name => name,
+        };
+        let pinned = bytes(memory.pinned_bytes);
+        (memory.pinned_bytes > 0).then(|| format!("{name}: {pinned} are pinned\n"))
+    });
+    lines.collect()
+}
+
+fn row(member: &MemberReport) -> [String; 11] {
     let MemberReport {
         member,
         report,
@@ -142,7 +155,6 @@ fn row(member: &MemberReport) -> [String; 12] {
             [
                 bytes(report.memory.bytes),
                 bytes(report.memory.limit_bytes),
-                bytes(report.memory.pinned_bytes),
                 count(report.memory.blocks),
                 share(served, served.memory),
                 share(served, served.disk),
