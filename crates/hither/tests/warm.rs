@@ -396,7 +396,7 @@ fn what_is_pinned_stays_until_it_is_unpinned_or_changes() {
     let pinned = mount.pinned();
     assert_eq!(pinned, 23 * (128 << 10) + 1000);
     let error = mount.error(&["pin"], &["large"]);
-    let expected = "57.25 MiB more were to be pinned, butthis node: 2.88 MiB are pinned\nare pinned, and at most";
+    let expected = "57.25 MiB more were to be pinned, but 2.88 MiB are pinned, and at most";
     assert!(error.starts_with(expected), "{error}");
     assert_eq!(mount.pinned(), pinned);
     let fetched = mount.fetched();
@@ -405,7 +405,7 @@ fn what_is_pinned_stays_until_it_is_unpinned_or_changes() {
     }
     let shown = mount.run(&["cluster", "status"], &[""]);
     assert!(
-        text(&shown.stdout).contains(" 2.88 MiB "),
+        text(&shown.stdout).contains("this node: 2.88 MiB are pinned\n"),
         "{}",
         text(&shown.stdout)
     );
