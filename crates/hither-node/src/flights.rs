@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use tokio::sync::mpsc::UnboundedSender;
 
 use crate::key::{BlockKey, ChunkKey, bits};
 use crate::machine::{Blocks, Fault, Urgency};
@@ -49,10 +50,16 @@ pub(crate) struct Flights {
     flights: Mutex<FxHashMap<BlockKey, Flight>>,
 }
 
+/// Who watches flights and is no reader of theirs, so they are no more urgent for it: hears of the
+/// source's errors, and finds the channel closed once all of its flights have ended, whatever has
+/// become of them.
+pub(crate) type Watcher = UnboundedSender<SourceError>;
+
 /// A block that is on its way.
 struct Flight {
     file: Arc<dyn FlightFile>,
     waiting: Vec<Waiting>,
+    watchers: Vec<Watcher>,
     /// Whether somebody waits for it, here or on another node.
     urgent: bool,
     /// Whether it is read from the local disk: nobody else is asked for it then.
@@ -83,6 +90,7 @@ impl Flight {
             urgent: !waiting.is_empty(),
             is_on_disk: false,
             waiting,
+            watchers: Vec::new(),
             error: None,
         }
     }
@@ -119,24 +127,28 @@ impl Flights {
     }
 
     /// Of the blocks `mask` of a chunk, those that are neither in `store` nor on their way: they
-    /// are on their way from now on.
+    /// are on their way from now on. `watcher` watches them, and those that were on their way.
     pub(crate) fn start_prefetch(
         &self,
         file: &Arc<dyn FlightFile>,
         chunk: ChunkKey,
         mask: u64,
         store: &MemoryStore,
+        watcher: Option<&Watcher>,
     ) -> u64 {
         let mut started = 0;
         let mut flights = self.flights.lock();
         for bit in bits(mask) {
             let key = chunk.block(bit);
-            if let MapEntry::Vacant(vacant) = flights.entry(key)
-                && !store.contains(&key)
-            {
-                vacant.insert(Flight::new(Arc::clone(file), Vec::new()));
-                started |= 1 << bit;
-            }
+            let flight = match flights.entry(key) {
+                MapEntry::Occupied(flight) => flight.into_mut(),
+                MapEntry::Vacant(_) if store.contains(&key) => continue,
+                MapEntry::Vacant(vacant) => {
+                    started |= 1 << bit;
+                    vacant.insert(Flight::new(Arc::clone(file), Vec::new()))
+                }
+            };
+            flight.watchers.extend(watcher.cloned());
         }
         started
     }
@@ -273,6 +285,10 @@ impl Flights {
                     },
                 }
             });
+            for watcher in flight.watchers {
+                // It may have gone.
+                let _ = watcher.send(error.clone());
+            }
             for waiting in flight.waiting {
                 waiting.read.supply(waiting.part, Err(error.clone()));
             }

@@ -7,6 +7,7 @@ pub mod config;
 mod disk_reads;
 mod driver;
 mod flights;
+pub mod holds;
 pub mod key;
 pub mod machine;
 pub mod node;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hither_core::Spec;
 use hither_net::membership::{Membership, State};
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
@@ -92,6 +93,13 @@ const PAGE_BYTES: u64 = 4096;
 /// The longest range that a source is asked for: one that it reads in one piece.
 const RUN_BYTES_MAX: u64 = 8 << 20;
 
+/// What files may take that the memory holds.
+#[derive(Debug, Default)]
+pub(crate) struct HeldBytes {
+    pub(crate) all: u64,
+    pub(crate) pinned: u64,
+}
+
 /// See the module.
 pub struct Node {
     pub(crate) store: MemoryStore,
@@ -107,6 +115,7 @@ pub struct Node {
     settings: NodeSettings,
     runtime: Handle,
     pub(crate) flights: Flights,
+    pub(crate) held: Mutex<HeldBytes>,
     pub(crate) questions: Questions,
     /// What the node knows of its cluster, once it has joined one.
     pub(crate) membership: OnceLock<Membership>,
@@ -153,6 +162,7 @@ impl Node {
             settings,
             runtime,
             flights: Flights::default(),
+            held: Mutex::default(),
             questions: Questions::default(),
             membership: OnceLock::new(),
             listeners: Listeners::default(),
@@ -419,10 +429,7 @@ impl Node {
             disk.offer(key, data.clone());
         }
         self.flights.give(&key, &data, from);
-        for (key, _) in evicted {
-            let (chunk, mask) = key.in_chunk();
-            self.note_dropped(Blocks::new(chunk, mask));
-        }
+        self.note_evicted(evicted);
         data
     }
 }

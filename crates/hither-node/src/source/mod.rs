@@ -59,6 +59,14 @@ impl SourcePath {
         self.0.is_empty()
     }
 
+    /// Whether this is `other`, or lies below it.
+    pub fn is_at_or_below(&self, other: &SourcePath) -> bool {
+        match self.0.strip_prefix(&other.0[..]) {
+            Some(rest) => rest.is_empty() || other.is_root() || rest[0] == b'/',
+            None => false,
+        }
+    }
+
     /// The directory that the path lies in, and its last component. `None` for the root.
     pub fn split(&self) -> Option<(SourcePath, &[u8])> {
         if self.is_root() {

@@ -9,6 +9,10 @@
 //! readers still hold after their eviction, and resident ones. The last may be 7/8 of it
 //! (`SPARE`); without a free frame nothing is filled ([`MemoryStore::fill`] says so).
 //!
+//! Files can be held ([`MemoryStore::hold`]): the policy does not know of the frames of their
+//! blocks, so nothing evicts them. A sixteenth of each shard stays with the policy. Small blocks of
+//! held files share frames among themselves.
+//!
 //! The store is cut into shards by block, each with a lock and a policy of its own. A lock is held
 //! for a look-up, or for the copy of a small block: never while a frame is filled or read.
 
@@ -22,11 +26,14 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use super::ids::BlockIds;
-use crate::key::BlockKey;
+use crate::key::{BlockKey, FileKey};
 
 /// The part of the arena that is kept for what is being filled, and for what is still read after
 /// its eviction: one in so many frames.
 const SPARE: u32 = 8;
+
+/// The part of a shard's frames that the policy keeps whatever is held: one in so many.
+const UNHELD: u32 = 16;
 
 /// Frames of a shard, at least: below, a policy's queues have too few slots to mean much.
 const SHARD_FRAMES_MIN: u32 = 256;
@@ -196,6 +203,55 @@ impl MemoryStore {
         self.shard(key).lock().remove(key)
     }
 
+    /// Holds a file of so many blocks: those that are here, and those that come, are not evicted
+    /// until it has been [released](Self::release) as often. Blocks beyond what a shard may hold
+    /// are as those of other files. Adds what was evicted to `evicted`.
+    pub fn hold(&self, file: FileKey, blocks: u32, evicted: &mut Evicted) {
+        for shard in &self.shards {
+            *shard.lock().held.entry(file).or_default() += 1;
+        }
+        self.regroup_all(file, blocks, evicted);
+    }
+
+    /// Takes back one [`hold`](Self::hold) of a file.
+    ///
+    /// # Panics
+    /// If the file is not held.
+    pub fn release(&self, file: FileKey, blocks: u32, evicted: &mut Evicted) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let holds = shard.held.get_mut(&file).expect("a file that is held");
+            *holds -= 1;
+            if *holds == 0 {
+                shard.held.remove(&file);
+            }
+        }
+        self.regroup_all(file, blocks, evicted);
+    }
+
+    fn regroup_all(&self, file: FileKey, blocks: u32, evicted: &mut Evicted) {
+        for index in 0..blocks {
+            let key = BlockKey { file, index };
+            self.shard(&key).lock().regroup(key, &self.arena, evicted);
+        }
+    }
+
+    /// What resident blocks may take in all: whole frames.
+    pub fn resident_bytes_max(&self) -> u64 {
+        let frames = self.shards.len() as u64 * u64::from(self.shards[0].lock().capacity);
+        frames * self.arena.frame_bytes() as u64
+    }
+
+    /// What the blocks of a file of `bytes` take: a small one at its end shares a frame.
+    pub fn footprint(&self, bytes: u64) -> u64 {
+        let frame = self.arena.frame_bytes() as u64;
+        let rest = bytes % frame;
+        match self.is_small(rest as usize) {
+            true => bytes,
+            false => bytes - rest + frame,
+        }
+    }
+
     /// Blocks in the store, and their length in all.
     pub fn usage(&self) -> MemoryUsage {
         let mut usage = MemoryUsage {
@@ -206,6 +262,7 @@ impl MemoryStore {
             let shard = shard.lock();
             usage.blocks += shard.places.len();
             usage.bytes += shard.bytes;
+            usage.held_bytes += shard.held_bytes;
         }
         usage
     }
@@ -234,6 +291,8 @@ pub struct MemoryUsage {
     pub blocks: usize,
     /// Their length in all.
     pub bytes: u64,
+    /// Of these, bytes that are not evicted: their files are held.
+    pub held_bytes: u64,
     /// Frames of the arena that nobody has.
     pub frames_free: usize,
 }
@@ -311,8 +370,15 @@ struct Shard {
     slots: Vec<Contents>,
     free: Vec<u32>,
     capacity: u32,
-    /// The slot whose frame has room for small blocks, and that room.
-    open: Option<(u32, Frame)>,
+    /// The slots whose frames have room for small blocks, and that room: one with the policy, and
+    /// one that is held.
+    open: [Option<(u32, Frame)>; 2],
+    /// Files that are held, and how often.
+    held: FxHashMap<FileKey, u32>,
+    /// By slot: whether the policy does not know of it, since it is held.
+    is_held: Vec<bool>,
+    held_frames: u32,
+    held_bytes: u64,
     tick: u64,
 }
 
@@ -337,7 +403,11 @@ impl Shard {
             slots: Vec::new(),
             free: Vec::new(),
             capacity,
-            open: None,
+            open: [None, None],
+            held: FxHashMap::default(),
+            is_held: Vec::new(),
+            held_frames: 0,
+            held_bytes: 0,
             tick: 0,
         }
     }
@@ -356,6 +426,9 @@ impl Shard {
     fn get(&mut self, key: &BlockKey) -> Option<Bytes> {
         let place = self.places.get(key)?;
         let (slot, data) = (place.slot, place.data.clone());
+        if self.is_held[slot as usize] {
+            return Some(data);
+        }
         let (block, object) = match &self.slots[slot as usize] {
             Contents::Shared { id, .. } => (*id, Object(0)),
             _ => self.ids.get(key),
@@ -372,6 +445,7 @@ impl Shard {
         }
         if self.slots.len() < self.capacity as usize {
             self.slots.push(Contents::Nothing);
+            self.is_held.push(false);
             return self.slots.len() as u32 - 1;
         }
         let slot = self.policy.victim(access).0;
@@ -379,11 +453,81 @@ impl Shard {
         slot
     }
 
+    /// Whether a frame of this file is to be held, and may be.
+    fn may_hold(&self, file: &FileKey) -> bool {
+        let held_max = self.capacity - (self.capacity / UNHELD).max(1);
+        self.held_frames < held_max && self.held.contains_key(file)
+    }
+
+    /// A frame came into `slot`. Policies expect each to be inserted for which they chose a victim,
+    /// so one that is held comes and goes.
+    fn enter(&mut self, slot: u32, is_held: bool, access: &Access) {
+        self.policy.inserted(Slot(slot), access);
+        if is_held {
+            self.hold(slot);
+        }
+    }
+
+    /// Takes a frame away from the policy.
+    fn hold(&mut self, slot: u32) {
+        self.policy.removed(Slot(slot));
+        self.is_held[slot as usize] = true;
+        self.held_frames += 1;
+        self.policy.resized(self.capacity - self.held_frames);
+    }
+
+    /// A frame is held no longer. The policy does not know of it yet.
+    fn release(&mut self, slot: u32) {
+        self.is_held[slot as usize] = false;
+        self.held_frames -= 1;
+        self.policy.resized(self.capacity - self.held_frames);
+    }
+
+    /// Closes the frame in `slot`, if it has room for small blocks.
+    fn close(&mut self, slot: u32) {
+        for open in &mut self.open {
+            if open.as_ref().is_some_and(|(number, _)| *number == slot) {
+                *open = None;
+            }
+        }
+    }
+
+    /// Gives a block to the policy, or takes it away from there, as its file is held or not.
+    fn regroup(&mut self, key: BlockKey, arena: &Arena, evicted: &mut Evicted) {
+        let Some(place) = self.places.get(&key) else {
+            return;
+        };
+        let (slot, bytes) = (place.slot, place.data.len() as u64);
+        let is_held = self.is_held[slot as usize];
+        let is_wrong = match is_held {
+            true => !self.held.contains_key(&key.file),
+            false => self.may_hold(&key.file),
+        };
+        if !is_wrong {
+            return;
+        }
+        let is_whole = matches!(self.slots[slot as usize], Contents::Whole(_));
+        if is_whole && is_held {
+            self.release(slot);
+            self.held_bytes -= bytes;
+            let (block, object) = self.ids.get(&key);
+            let access = self.access(block, object, key.index);
+            self.policy.inserted(Slot(slot), &access);
+        } else if is_whole {
+            self.hold(slot);
+            self.held_bytes += bytes;
+        } else if let Some(data) = self.remove(&key) {
+            // The others in its frame stay where they are.
+            self.insert_small(key, data.to_vec(), arena, evicted);
+            if !self.places.contains_key(&key) {
+                evicted.push((key, data));
+            }
+        }
+    }
+
     /// Takes out what is in a slot that the policy has let go.
     fn empty(&mut self, slot: u32, evicted: &mut Evicted) {
-        if self.open.as_ref().is_some_and(|(open, _)| *open == slot) {
-            self.open = None;
-        }
+        self.close(slot);
         match std::mem::replace(&mut self.slots[slot as usize], Contents::Nothing) {
             Contents::Nothing => unreachable!("a policy let an empty slot go"),
             Contents::Whole(key) => {
@@ -406,8 +550,8 @@ impl Shard {
         let access = self.access(block, object, key.index);
         let slot = self.slot(&access, evicted);
         self.slots[slot as usize] = Contents::Whole(key);
+        self.enter(slot, self.may_hold(&key.file), &access);
         self.put_place(key, Place { slot, data });
-        self.policy.inserted(Slot(slot), &access);
     }
 
     /// Copies a small block into the frame that is open, or into a new one. Without any frame it
@@ -419,8 +563,14 @@ impl Shard {
         arena: &Arena,
         evicted: &mut Evicted,
     ) -> Bytes {
-        let has_room = |frame: &Frame| frame.as_ref().len() >= data.len();
-        if !self.open.as_ref().is_some_and(|(_, frame)| has_room(frame)) {
+        let has_room = |open: &Option<(u32, Frame)>| {
+            let room = open.as_ref().map(|(_, frame)| frame.as_ref().len());
+            room.is_some_and(|room| room >= data.len())
+        };
+        let is_held = self.held.contains_key(&key.file)
+            && (has_room(&self.open[1]) || self.may_hold(&key.file));
+        let side = usize::from(is_held);
+        if !has_room(&self.open[side]) {
             let Some(frame) = arena.take() else {
                 return data.into();
             };
@@ -431,10 +581,10 @@ impl Shard {
                 id,
                 blocks: Vec::new(),
             };
-            self.policy.inserted(Slot(slot), &access);
-            self.open = Some((slot, frame));
+            self.enter(slot, is_held, &access);
+            self.open[side] = Some((slot, frame));
         }
-        let (slot, frame) = self.open.as_mut().expect("opened above");
+        let (slot, frame) = self.open[side].as_mut().expect("opened above");
         let mut part = frame.split_to(data.len());
         part.as_mut().copy_from_slice(&data);
         let data = Bytes::from_owner(part);
@@ -452,12 +602,18 @@ impl Shard {
 
     fn put_place(&mut self, key: BlockKey, place: Place) {
         self.bytes += place.data.len() as u64;
+        if self.is_held[place.slot as usize] {
+            self.held_bytes += place.data.len() as u64;
+        }
         self.places.insert(key, place);
     }
 
     fn take_place(&mut self, key: &BlockKey) -> Option<Place> {
         let place = self.places.remove(key)?;
         self.bytes -= place.data.len() as u64;
+        if self.is_held[place.slot as usize] {
+            self.held_bytes -= place.data.len() as u64;
+        }
         Some(place)
     }
 
@@ -472,13 +628,14 @@ impl Shard {
                     return Some(data);
                 }
                 self.ids.evict_shared(*id);
-                if self.open.as_ref().is_some_and(|(open, _)| *open == slot) {
-                    self.open = None;
-                }
+                self.close(slot);
             }
         }
         self.slots[slot as usize] = Contents::Nothing;
-        self.policy.removed(Slot(slot));
+        match self.is_held[slot as usize] {
+            true => self.release(slot),
+            false => self.policy.removed(Slot(slot)),
+        }
         self.free.push(slot);
         Some(data)
     }
@@ -504,7 +661,15 @@ impl Shard {
         let lengths = self.places.values().map(|place| place.data.len() as u64);
         assert_eq!(lengths.sum::<u64>(), self.bytes);
         assert!(self.slots.len() <= self.capacity as usize);
-        self.policy.check(self.slots.len() - self.free.len());
+        let is_held = |place: &&Place| self.is_held[place.slot as usize];
+        let held = self.places.values().filter(is_held);
+        let held = held.map(|place| place.data.len() as u64);
+        assert_eq!(held.sum::<u64>(), self.held_bytes);
+        let held_frames = self.is_held.iter().filter(|&&is_held| is_held).count();
+        assert_eq!(held_frames, self.held_frames as usize);
+        assert!(self.held_frames < self.capacity, "the policy has no frame");
+        let in_use = self.slots.len() - self.free.len();
+        self.policy.check(in_use - held_frames);
         self.ids.check();
     }
 }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use super::counters::Counters;
 use super::pattern::Pattern;
 use crate::announcements::{ChangeListener, encode};
+use crate::holds::Hold;
 use crate::key::{BlockKey, CHUNK_BLOCKS, ChunkKey, FileKey, VolumeKey};
 use crate::node::Node;
 use crate::origin::Origin;
@@ -39,6 +40,8 @@ pub struct Volume {
     /// Whether the last request to the source was answered.
     answers: AtomicBool,
     observer: OnceLock<Arc<dyn ReadObserver>>,
+    /// Files that are pinned.
+    pub(super) pins: Mutex<BTreeMap<SourcePath, Hold>>,
 }
 
 impl Volume {
@@ -72,6 +75,7 @@ impl Volume {
             peer_bytes: Mutex::default(),
             answers: AtomicBool::new(true),
             observer: OnceLock::new(),
+            pins: Mutex::default(),
         })
     }
 
@@ -160,10 +164,15 @@ impl Volume {
         }
     }
 
+    /// The key of a version of a file.
+    pub(super) fn file_key(&self, file: &FileVersion) -> FileKey {
+        FileKey::new(&self.settings.name, self.node.settings().block_bytes, file)
+    }
+
     /// How many blocks of a file are in this node's memory, and how many it has.
     pub fn blocks_in_memory(&self, file: &FileVersion) -> (usize, u64) {
         let block_bytes = self.node.settings().block_bytes;
-        let key = FileKey::new(&self.settings.name, block_bytes, file);
+        let key = self.file_key(file);
         let keys = self.node.store.keys();
         let here = keys.iter().filter(|block| block.file == key).count();
         (here, file.bytes.div_ceil(u64::from(block_bytes)))
@@ -172,7 +181,7 @@ impl Volume {
     /// How many blocks of a file are on this node's disk, and how many it has.
     pub fn blocks_on_disk(&self, file: &FileVersion) -> (usize, u64) {
         let block_bytes = self.node.settings().block_bytes;
-        let key = FileKey::new(&self.settings.name, block_bytes, file);
+        let key = self.file_key(file);
         let blocks = file.bytes.div_ceil(u64::from(block_bytes));
         let here = self.node.disk().map_or(0, |disk| {
             let chunks = 0..blocks.div_ceil(CHUNK_BLOCKS.into()) as u32;
@@ -192,13 +201,15 @@ impl Volume {
     /// are not kept.
     pub fn open(self: &Arc<Self>, file: FileVersion, settled: bool) -> Arc<OpenFile> {
         let block_bytes = self.node.settings().block_bytes;
+        self.check_pin(&file);
         Arc::new(OpenFile {
             volume: Arc::clone(self),
-            key: FileKey::new(&self.settings.name, block_bytes, &file),
+            key: self.file_key(&file),
             block_bytes,
             pattern: Mutex::new(Pattern::new(block_bytes, self.settings.prefetch_bytes_max)),
             last_block: AtomicU32::new(u32::MAX),
             stale: AtomicBool::new(false),
+            is_warming: AtomicBool::new(false),
             settled,
             file,
         })
@@ -224,6 +235,8 @@ pub struct OpenFile {
     pub(super) last_block: AtomicU32,
     /// The source has another version by now, so what is not cached cannot be had any more.
     pub(super) stale: AtomicBool,
+    /// All of it is wanted in the cache, whatever is read.
+    pub(super) is_warming: AtomicBool,
 }
 
 impl OpenFile {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use futures_util::StreamExt;
 
 use super::files::OpenFile;
-use crate::flights::{FlightFile, Waiting};
+use crate::flights::{FlightFile, Waiting, Watcher};
 use crate::key::ChunkKey;
 use crate::machine::Urgency;
 use crate::origin::Origin;
@@ -115,8 +115,6 @@ impl OpenFile {
         let block_bytes = u64::from(self.block_bytes);
         let mut index = (range.start / block_bytes) as u32;
         let end = range.end.div_ceil(block_bytes) as u32;
-        let node = &self.volume.node;
-        let file: Arc<dyn FlightFile> = Arc::clone(self) as _;
         while index < end {
             let (chunk, first) = self.block(index).in_chunk();
             let mut mask = 0;
@@ -126,19 +124,36 @@ impl OpenFile {
                 bit <<= 1;
                 index += 1;
             }
-            let started = node.flights.start_prefetch(&file, chunk, mask, &node.store);
-            let counters = self.volume.counters();
-            counters
-                .prefetched_blocks
-                .add(u64::from(started.count_ones()));
-            if started != 0 {
-                node.want(chunk, started, Urgency::Prefetch);
-            }
+            self.prefetch_blocks(chunk, mask, None);
         }
     }
 
-    /// Whether a reader that goes on as before will read some of these blocks.
+    /// Asks for those blocks of a chunk that are neither here nor on their way.
+    pub(super) fn prefetch_blocks(
+        self: &Arc<Self>,
+        chunk: ChunkKey,
+        mask: u64,
+        watcher: Option<&Watcher>,
+    ) {
+        let node = &self.volume.node;
+        let file: Arc<dyn FlightFile> = Arc::clone(self) as _;
+        let started = node
+            .flights
+            .start_prefetch(&file, chunk, mask, &node.store, watcher);
+        let counters = self.volume.counters();
+        counters
+            .prefetched_blocks
+            .add(u64::from(started.count_ones()));
+        if started != 0 {
+            node.want(chunk, started, Urgency::Prefetch);
+        }
+    }
+
+    /// Whether somebody who goes on as before will want some of these blocks.
     pub(super) fn is_ahead(&self, blocks: &Range<u32>) -> bool {
+        if self.is_warming.load(Ordering::Relaxed) {
+            return true;
+        }
         let bytes = self.block_range(blocks.start).start..self.block_range(blocks.end - 1).end;
         self.pattern.lock().is_ahead(&bytes)
     }

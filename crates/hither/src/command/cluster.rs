@@ -119,7 +119,21 @@ fn text(node: &NodeStatus, members: &[MemberReport]) -> String {
     for member in members {
         table.row(row(member));
     }
-    format!("{head}\n{}", table.render())
+    format!("{head}\n{}{}", table.render(), pinned(members))
+}
+
+/// A line for each member with pinned files.
+fn pinned(members: &[MemberReport]) -> String {
+    let lines = members.iter().filter_map(|member| {
+        let memory = &member.report.as_ref()?.memory;
+        let name = match &member.member.name[..] {
+            "" => "this node",
+            name => name,
+        };
+        let pinned = bytes(memory.pinned_bytes);
+        (memory.pinned_bytes > 0).then(|| format!("{name}: {pinned} are pinned\n"))
+    });
+    lines.collect()
 }
 
 fn row(member: &MemberReport) -> [String; 11] {

@@ -8,12 +8,14 @@ use crate::ui::Ui;
 
 mod advise;
 mod cluster;
+mod evict;
 mod export;
 mod r#gen;
 mod import;
 mod mount;
 mod node;
 pub(crate) mod options;
+mod pin;
 mod policies;
 mod record;
 mod recover;
@@ -26,6 +28,7 @@ mod sweep;
 mod top;
 mod topo;
 mod unmount;
+mod warm;
 
 use subcommand::Subcommand;
 
@@ -49,11 +52,13 @@ const fn entry<C: Subcommand>() -> CommandEntry {
 pub(crate) const COMMANDS: &[CommandEntry] = &[
     entry::<advise::Advise>(),
     entry::<cluster::Cluster>(),
+    entry::<evict::Evict>(),
     entry::<export::Export>(),
     entry::<r#gen::Gen>(),
     entry::<import::Import>(),
     entry::<mount::Mount>(),
     entry::<node::NodeCommand>(),
+    entry::<pin::Pin>(),
     entry::<policies::Policies>(),
     entry::<record::Record>(),
     entry::<recover::Recover>(),
@@ -65,6 +70,7 @@ pub(crate) const COMMANDS: &[CommandEntry] = &[
     entry::<top::Top>(),
     entry::<topo::Topo>(),
     entry::<unmount::Unmount>(),
+    entry::<warm::Warm>(),
 ];
 
 /// Adds every command to the parser.

@@ -4,9 +4,11 @@
 //! Each thing that can be asked is one line of [`ROUTES`].
 
 use std::convert::Infallible;
+use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream;
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::header::CONTENT_TYPE;
 use hyper::server::conn::http1;
@@ -33,6 +35,7 @@ use super::exposition::exposition;
 use super::members;
 use super::served::Served;
 use super::sockets;
+use super::warming::{self, Work};
 use crate::metrics::TEXT_FORMAT;
 
 type Body = BoxBody<Bytes, Infallible>;
@@ -50,6 +53,12 @@ struct Route {
 /// All of them, sorted by path.
 const ROUTES: &[Route] = &[
     Route {
+        method: Method::POST,
+        path: "/evict",
+        public: false,
+        answer: |served, request| Box::pin(on_paths(served, request, Work::Evict)),
+    },
+    Route {
         method: Method::GET,
         path: "/members",
         public: false,
@@ -64,10 +73,28 @@ const ROUTES: &[Route] = &[
         },
     },
     Route {
+        method: Method::POST,
+        path: "/pin",
+        public: false,
+        answer: |served, request| Box::pin(on_paths(served, request, Work::Pin)),
+    },
+    Route {
         method: Method::GET,
         path: "/status",
         public: false,
         answer: |served, _| Box::pin(async move { json(&served.status()) }),
+    },
+    Route {
+        method: Method::POST,
+        path: "/unpin",
+        public: false,
+        answer: |served, request| Box::pin(on_paths(served, request, Work::Unpin)),
+    },
+    Route {
+        method: Method::POST,
+        path: "/warm",
+        public: false,
+        answer: |served, request| Box::pin(on_paths(served, request, Work::Warm)),
     },
 ];
 
@@ -85,6 +112,15 @@ const HEAD_BYTES_MAX: usize = 8 << 10;
 
 /// The wait after the system has refused to accept a connection, as when descriptors run out.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// The longest body of a request: paths.
+pub(super) const BODY_BYTES_MAX: usize = 4 << 20;
+
+/// How long a body may take.
+const BODY_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Files at the same time, at most.
+pub(super) const JOBS_MAX: usize = 256;
 
 /// Lines of an answer that wait for a client to read them.
 const LINES_MAX: usize = 16;
@@ -221,6 +257,31 @@ fn json(document: &impl serde::Serialize) -> Answer {
     // It fails on a map whose keys are no texts.
     let body = serde_json::to_vec(document).expect("a document");
     full("application/json", body)
+}
+
+/// Does work on files. The body is their paths, a NUL after each; `?jobs=N` says how many at the
+/// same time.
+async fn on_paths(served: Arc<Served>, request: Request<Incoming>, work: Work) -> Answer {
+    let jobs = match request.uri().query() {
+        None => Some(1),
+        Some(query) => query
+            .strip_prefix("jobs=")
+            .and_then(|jobs| jobs.parse().ok()),
+    };
+    let Some(jobs) = jobs.filter(|jobs| (1..=JOBS_MAX).contains(jobs)) else {
+        return refusal(StatusCode::BAD_REQUEST);
+    };
+    let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect();
+    let Ok(Ok(body)) = timeout(BODY_TIME_MAX, body).await else {
+        return refusal(StatusCode::PAYLOAD_TOO_LARGE);
+    };
+    let body = body.to_bytes();
+    let Some(paths) = body.strip_suffix(b"\0") else {
+        return refusal(StatusCode::BAD_REQUEST);
+    };
+    let paths = paths.split(|&byte| byte == 0);
+    let paths = paths.map(|path| OsStr::from_bytes(path).into()).collect();
+    lines(move |sender| warming::tell(served, work, jobs, paths, sender))
 }
 
 /// An answer of JSON lines that come as `tell` sends them: for what takes long. A client that has

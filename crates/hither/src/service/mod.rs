@@ -17,3 +17,5 @@ mod signals;
 pub(crate) mod sockets;
 pub(crate) mod status;
 pub(crate) mod values;
+pub(crate) mod warming;
+pub(crate) mod work;

@@ -233,7 +233,7 @@ fn volumes(
         directory: asked
             .mount
             .as_ref()
-            .and_then(|mount| std::path::absolute(&mount.directory).ok()),
+            .and_then(|mount| real_path(&mount.directory)),
         consistency: asked
             .mount
             .as_ref()
@@ -241,6 +241,16 @@ fn volumes(
         volume: source.volume(Arc::clone(node), asked.volume(memory_bytes)),
     });
     volumes.collect()
+}
+
+/// A directory without links in its path. Its last component may be a mount that nobody serves any
+/// more, which cannot be looked at.
+fn real_path(directory: &Path) -> Option<PathBuf> {
+    directory.canonicalize().ok().or_else(|| {
+        let absolute = std::path::absolute(directory).ok()?;
+        let folder = absolute.parent()?.canonicalize().ok()?;
+        Some(folder.join(absolute.file_name()?))
+    })
 }
 
 /// The control socket. A node that cannot have one serves all the same.

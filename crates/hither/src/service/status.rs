@@ -92,6 +92,9 @@ pub(crate) struct MemoryStatus {
     pub(crate) blocks: u64,
     /// Their length in all.
     pub(crate) bytes: u64,
+    /// What is pinned.
+    #[serde(default)]
+    pub(crate) pinned_bytes: u64,
     /// Frames, of a block's length each, that nobody has.
     pub(crate) frames_free: u64,
     /// Blocks that are on their way.
@@ -290,6 +293,7 @@ fn memory(node: &Node) -> MemoryStatus {
         policy: settings.policy.to_string(),
         blocks: usage.blocks as u64,
         bytes: usage.bytes,
+        pinned_bytes: node.pinned_bytes(),
         frames_free: usage.frames_free as u64,
         blocks_in_flight: node.in_flight() as u64,
     }

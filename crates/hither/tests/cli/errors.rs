@@ -23,6 +23,8 @@ fn no_command() {
       advise    Say what would help a program: another policy, more cache, another placement, or
                 nothing
       cluster   Show the members of a cluster cache: memory, where reads are served from, suspicion
+      evict     Drop files of a mount from memory, disk and page cache, so that the next read is a
+                cold one
       export    Write a trace for other tools: libCacheSim's oracleGeneral or CSV, or a trace folder
                 of single references
       gen       Generate a trace of patterns (zipf, scans, loops) or of threaded programs, alone or
@@ -30,6 +32,7 @@ fn no_command() {
       import    Convert a trace in another format to a trace folder
       mount     Show a bucket or a directory of slow shared storage as a fast one
       node      Run a member of a cluster cache from a file, or make the certificates of its members
+      pin       Keep files of a mount in memory until they are unpinned, change, or the mount ends
       policies  List the replacement and placement policies, their parameters and their sources
       record    Record the file accesses of an unmodified program and of all processes that it
                 starts
@@ -46,6 +49,8 @@ fn no_command() {
                 moves
       topo      Show and draw a topology: this machine, a mesh, a machine of the papers
       unmount   End a mount of `hither mount`
+      warm      Bring files of a mount into the cache, so that later reads do not wait for the
+                source
       help      Print this message or the help of the given subcommand(s)
 
     Options:

@@ -3,8 +3,9 @@
 use crate::Lab;
 
 const COMMANDS: &[&str] = &[
-    "", "advise", "cluster", "export", "gen", "import", "mount", "node", "policies", "record",
-    "recover", "report", "run", "sim", "stat", "sweep", "top", "topo", "unmount",
+    "", "advise", "cluster", "evict", "export", "gen", "import", "mount", "node", "pin",
+    "policies", "record", "recover", "report", "run", "sim", "stat", "sweep", "top", "topo",
+    "unmount", "warm",
 ];
 
 fn help(lab: &Lab, command: &str, option: &str, columns: u32) -> String {

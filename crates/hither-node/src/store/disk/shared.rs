@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::folder::Folder;
 use super::index::DiskIndex;
@@ -73,6 +74,8 @@ pub(super) enum Job {
     Write { key: BlockKey, data: Bytes },
     /// Give back what these blocks take, which are no longer in the index.
     Release(Blocks),
+    /// Remove blocks, and drop what says so.
+    Remove(Blocks, UnboundedSender<()>),
 }
 
 /// Jobs in their order. The blocks that wait here hold memory, so there is a limit on them.
@@ -126,6 +129,15 @@ impl Queue {
         let mut state = self.state.lock();
         if !state.is_closed {
             state.jobs.push_back(Job::Release(blocks));
+            self.filled.notify_one();
+        }
+    }
+
+    /// Adds blocks that are to be removed, after those that are to be written.
+    pub(super) fn remove(&self, blocks: Blocks, done: UnboundedSender<()>) {
+        let mut state = self.state.lock();
+        if !state.is_closed {
+            state.jobs.push_back(Job::Remove(blocks, done));
             self.filled.notify_one();
         }
     }

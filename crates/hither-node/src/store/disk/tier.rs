@@ -11,6 +11,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 use rustix::io::Errno;
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use twox_hash::XxHash3_64;
 
@@ -33,6 +34,9 @@ const REPORTED_MAX: usize = 1024;
 pub struct DiskTier {
     shared: Arc<Shared>,
     reads: Semaphore,
+    /// Room for blocks that wait to be written, for who cannot have them left out.
+    room: Semaphore,
+    writes_max: u32,
     /// What starts to write, until it does.
     opened: Mutex<Option<Opened>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -94,6 +98,8 @@ impl DiskTier {
         Ok(DiskTier {
             shared: Arc::new(shared),
             reads: Semaphore::new(READS_MAX),
+            room: Semaphore::new(writes_max),
+            writes_max: writes_max as u32,
             opened: Mutex::new(Some(Opened {
                 journal,
                 is_clean: replayed.is_closed && damaged == 0,
@@ -126,9 +132,35 @@ impl DiskTier {
 
     /// Writes a block when the disk gets to it, unless too many wait already.
     pub fn offer(&self, key: BlockKey, data: Bytes) {
-        if !self.contains(&key) && !self.shared.queue.write(key, data) {
+        if !self.try_offer(key, data) {
             self.shared.counters.skipped_blocks.add(1);
         }
+    }
+
+    /// As [`offer`](Self::offer), for who offers it again: whether it is on the disk, or will be
+    /// written.
+    pub fn try_offer(&self, key: BlockKey, data: Bytes) -> bool {
+        self.contains(&key) || self.shared.queue.write(key, data)
+    }
+
+    /// Blocks that may wait to be written.
+    pub fn writes_max(&self) -> u32 {
+        self.writes_max
+    }
+
+    /// Waits until so many blocks more may wait to be written, if all who offer many ask for room.
+    pub async fn room_for(&self, blocks: u32) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed.
+        self.room
+            .acquire_many(blocks.min(self.writes_max))
+            .await
+            .ok()
+    }
+
+    /// Removes blocks, those too that wait to be written by now. Once that is done, `done` is
+    /// dropped.
+    pub fn remove(&self, blocks: Blocks, done: UnboundedSender<()>) {
+        self.shared.queue.remove(blocks, done);
     }
 
     /// The blocks of a chunk that are on the disk.

@@ -87,6 +87,7 @@ impl Writer {
             match job {
                 Job::Write { key, data } => self.write(key, &data),
                 Job::Release(blocks) => self.release(blocks),
+                Job::Remove(blocks, _done) => self.remove(blocks),
             }
             self.rewrite_if_long();
         }
@@ -295,6 +296,16 @@ impl Writer {
             self.give_back(blocks.with_mask(mask));
         }
         self.note_journal();
+    }
+
+    /// Somebody wants blocks gone.
+    fn remove(&mut self, blocks: Blocks) {
+        let removed = self.shared.index.lock().remove(blocks);
+        if removed != 0 {
+            let blocks = blocks.with_mask(removed);
+            self.give_back(blocks);
+            (self.listener)(Change::Dropped(blocks));
+        }
     }
 
     /// Adds a record that may be missing: a block that is not there does not have its checksum.

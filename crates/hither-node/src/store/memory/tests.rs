@@ -100,6 +100,131 @@ fn every_policy_keeps_the_right_bytes() {
     }
 }
 
+/// Files 0 and 1 are held now and then while all is read and written; what they had then is here
+/// until they are released.
+#[test]
+fn with_every_policy_what_is_held_survives_any_load() {
+    let seen = |needs: hither_core::entry::Needs| !(needs.future || needs.sites || needs.processes);
+    for entry in replacement_policies()
+        .iter()
+        .filter(|entry| seen(entry.needs))
+    {
+        let store = store(600, entry.name);
+        let mut random = Random::new(11);
+        let mut held = [0; 3];
+        let mut kept = std::collections::BTreeSet::new();
+        let mut evicted = Vec::new();
+        for step in 0..20_000 {
+            let file = random.below(3);
+            let key = key(file, random.below(if file == 2 { 900 } else { 150 }) as u32);
+            let bytes = match key.index % 4 {
+                0 => 100 + key.index as usize,
+                _ => BLOCK_BYTES as usize,
+            };
+            let at = file as usize;
+            match random.below(400) {
+                0 if at < 2 => {
+                    store.hold(key.file, 150, &mut evicted);
+                    held[at] += 1;
+                    let here = (0..150).map(|index| self::key(file, index));
+                    kept.extend(here.filter(|key| store.contains(key)));
+                }
+                1 if held[at] > 0 => {
+                    store.release(key.file, 150, &mut evicted);
+                    held[at] -= 1;
+                    if held[at] == 0 {
+                        kept.retain(|kept: &BlockKey| kept.file != key.file);
+                    }
+                }
+                2..10 => {
+                    store.remove(&key);
+                    kept.remove(&key);
+                }
+                _ if store
+                    .get(&key)
+                    .is_some_and(|data| data != contents(&key, bytes)) =>
+                {
+                    panic!("{}: wrong bytes", entry.name)
+                }
+                _ if store.contains(&key) => {}
+                _ => {
+                    evicted.extend(insert(&store, key, bytes).expect("a frame").1);
+                    if held[at] > 0 {
+                        kept.insert(key);
+                    }
+                }
+            }
+            for (key, data) in evicted.drain(..) {
+                assert_eq!(data, contents(&key, data.len()));
+                assert!(!kept.contains(&key), "{}: {key:?} was held", entry.name);
+            }
+            if step % 500 == 0 {
+                store.check();
+                assert!(kept.iter().all(|key| store.contains(key)), "{}", entry.name);
+                let bytes = kept.iter().map(|key| store.peek(key).unwrap().len() as u64);
+                assert_eq!(store.usage().held_bytes, bytes.sum::<u64>());
+            }
+        }
+        for file in 0..2 {
+            for _ in 0..held[file as usize] {
+                store.release(FileKey(file), 150, &mut evicted);
+            }
+        }
+        evicted.clear();
+        store.check();
+        assert_eq!(store.usage().held_bytes, 0);
+        // All frames are the policy's again.
+        let fill = (0..4000).map(|index| insert(&store, key(7, index), BLOCK_BYTES as usize));
+        fill.for_each(|inserted| drop(inserted.expect("a frame")));
+        store.check();
+        for key in store.keys() {
+            store.remove(&key);
+        }
+        assert_eq!(store.usage().frames_free, 600, "{}", entry.name);
+    }
+}
+
+#[test]
+fn no_more_is_held_than_leaves_the_policy_some() {
+    let store = store(64, "lru");
+    let whole = BLOCK_BYTES as usize;
+    let (one, other) = (FileKey(1), FileKey(2));
+    store.hold(one, 1000, &mut Vec::new());
+    for index in 0..1000 {
+        insert(&store, key(1, index), whole).unwrap();
+        store.check();
+    }
+    // Of 56 frames, 53 are held: a sixteenth is not.
+    let held_bytes = store.usage().held_bytes;
+    assert_eq!(held_bytes, 53 * whole as u64);
+    assert!((0..53).all(|index| store.contains(&key(1, index))));
+    assert_eq!(store.usage().frames_free, 8);
+    store.hold(other, 10, &mut Vec::new());
+    insert(&store, key(2, 0), whole).unwrap();
+    insert(&store, key(2, 1), 100).unwrap();
+    assert_eq!(store.usage().held_bytes, held_bytes);
+    store.remove(&key(1, 7));
+    store.hold(other, 10, &mut Vec::new());
+    assert_eq!(store.usage().held_bytes, held_bytes);
+    for _ in 0..2 {
+        store.release(other, 10, &mut Vec::new());
+    }
+    store.release(one, 1000, &mut Vec::new());
+    assert_eq!(store.usage().held_bytes, 0);
+    for index in 0..500 {
+        insert(&store, key(3, index), whole).unwrap();
+    }
+    store.check();
+    assert!(
+        store
+            .keys()
+            .iter()
+            .filter(|key| key.file == FileKey(3))
+            .count()
+            > 40
+    );
+}
+
 #[test]
 fn small_blocks_share_frames() {
     let store = store(64, "lru");

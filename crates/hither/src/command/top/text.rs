@@ -50,8 +50,12 @@ fn of_cache(node: &NodeStatus) -> String {
     let uptime = format::duration_ns(node.uptime_s * 1e9);
     let (memory, limit) = (bytes(node.memory.bytes), bytes(node.memory.limit_bytes));
     let blocks = count(node.memory.blocks);
+    let pinned = match node.memory.pinned_bytes {
+        0 => String::new(),
+        pinned => format!(", {} pinned", bytes(pinned)),
+    };
     let head = format!(
-        "{}: {name}, for {uptime}\n  {memory} of {limit} in {blocks} blocks\n",
+        "{}: {name}, for {uptime}\n  {memory} of {limit} in {blocks} blocks{pinned}\n",
         node.pid
     );
     let volumes = node.volumes.iter().map(|volume| {

@@ -1,0 +1,128 @@
+//! Files that the memory holds: how much of it that may be, and until when.
+
+use std::sync::{Arc, Weak};
+
+use crate::key::{BlockKey, FileKey};
+use crate::machine::Blocks;
+use crate::node::{HeldBytes, Node};
+use crate::store::memory::Evicted;
+
+/// What may be held of the memory for resident blocks, in eighths. Less than what each shard can
+/// hold, since files do not spread over the shards quite evenly.
+const HELD_EIGHTHS: u64 = 7;
+
+/// What of it may be pinned.
+const PINNED_EIGHTHS: u64 = 4;
+
+/// How long a file is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldKind {
+    /// While others beside it are warmed.
+    Warmed,
+    /// Until it is unpinned.
+    Pinned,
+}
+
+/// No block of the file leaves the memory until this is dropped.
+#[derive(Debug)]
+pub struct Hold {
+    node: Weak<Node>,
+    file: FileKey,
+    blocks: u32,
+    bytes: u64,
+    kind: HoldKind,
+}
+
+impl Hold {
+    /// The file.
+    pub fn file(&self) -> FileKey {
+        self.file
+    }
+
+    /// What it may take.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let Some(node) = self.node.upgrade() else {
+            return;
+        };
+        let mut evicted = Evicted::new();
+        node.store.release(self.file, self.blocks, &mut evicted);
+        node.note_evicted(evicted);
+        let mut held = node.held.lock();
+        held.all -= self.bytes;
+        if self.kind == HoldKind::Pinned {
+            held.pinned -= self.bytes;
+        }
+    }
+}
+
+impl Node {
+    /// Holds a file of `bytes`. `None` if there is no room for it: see
+    /// [`room_to_hold`](Self::room_to_hold).
+    pub fn hold(self: &Arc<Self>, file: FileKey, bytes: u64, kind: HoldKind) -> Option<Hold> {
+        let footprint = self.store.footprint(bytes);
+        {
+            let mut held = self.held.lock();
+            if footprint > self.room(&held, kind) {
+                return None;
+            }
+            held.all += footprint;
+            if kind == HoldKind::Pinned {
+                held.pinned += footprint;
+            }
+        }
+        let blocks = bytes.div_ceil(u64::from(self.settings().block_bytes)) as u32;
+        let mut evicted = Evicted::new();
+        self.store.hold(file, blocks, &mut evicted);
+        self.note_evicted(evicted);
+        Some(Hold {
+            node: Arc::downgrade(self),
+            file,
+            blocks,
+            bytes: footprint,
+            kind,
+        })
+    }
+
+    /// What more may be held.
+    pub fn room_to_hold(&self, kind: HoldKind) -> u64 {
+        self.room(&self.held.lock(), kind)
+    }
+
+    fn room(&self, held: &HeldBytes, kind: HoldKind) -> u64 {
+        let resident = self.store.resident_bytes_max();
+        let room = (resident / 8 * HELD_EIGHTHS).saturating_sub(held.all);
+        match kind {
+            HoldKind::Warmed => room,
+            HoldKind::Pinned => room.min(self.pinned_bytes_max().saturating_sub(held.pinned)),
+        }
+    }
+
+    /// What is pinned.
+    pub fn pinned_bytes(&self) -> u64 {
+        self.held.lock().pinned
+    }
+
+    /// What may be pinned: half of the memory for resident blocks.
+    pub fn pinned_bytes_max(&self) -> u64 {
+        self.store.resident_bytes_max() / 8 * PINNED_EIGHTHS
+    }
+
+    /// Tells the state machine of what the memory has evicted.
+    pub(crate) fn note_evicted(self: &Arc<Self>, evicted: Evicted) {
+        for (key, _) in evicted {
+            self.note_block_dropped(key);
+        }
+    }
+
+    /// Tells the state machine of a block that memory or disk has dropped.
+    pub(crate) fn note_block_dropped(self: &Arc<Self>, key: BlockKey) {
+        let (chunk, mask) = key.in_chunk();
+        self.note_dropped(Blocks::new(chunk, mask));
+    }
+}
