@@ -221,12 +221,20 @@ impl Shared {
             let upload = upload.map_err(|error| exists(&error));
             upload.map(|upload| Writing::unborn(number, path.clone(), upload))
         };
-        let writing = match made {
-            Err(Errno::EEXIST) if !only_new => self.writing_at(&path).await?,
-            made => made?,
+        let (writing, existed) = match made {
+            Err(Errno::EEXIST) if !only_new => (self.writing_at(&path).await?, true),
+            made => (made?, false),
         };
         let mut state = writing.state.lock().await;
         let failed = |error| errno(&error);
+        if existed {
+            // The kernel took it to be new, and has not asked whether this user may open it.
+            let entry = state.stat(&self.volume).await.map_err(failed)?;
+            let attributes = attributes(number, &entry, self.view.owner);
+            if !may_open(&attributes, caller, flags) {
+                return Err(Errno::EACCES);
+            }
+        }
         if has(flags, rustix::fs::OFlags::TRUNC) {
             state.set_len(&self.volume, 0).await.map_err(failed)?;
         }
@@ -550,4 +558,23 @@ impl Shared {
         let changed = changed.ok_or(Errno::ESTALE)?;
         Ok(attributes(inode.number, &changed.entry, self.view.owner))
     }
+}
+
+/// Whether a file's mode lets a user open it. Of the user's groups only the first is known here: who
+/// has the right by another one is refused, and may open it once the kernel knows that it is there.
+fn may_open(attributes: &FileAttr, caller: Caller, flags: OpenFlags) -> bool {
+    let (read, write) = (4, 2);
+    let needed = match flags.acc_mode() {
+        OpenAccMode::O_RDONLY if is_for_writing(flags) => read | write,
+        OpenAccMode::O_RDONLY => read,
+        OpenAccMode::O_WRONLY => write,
+        OpenAccMode::O_RDWR => read | write,
+    };
+    let shift = match caller {
+        Caller { uid: 0, .. } => return true,
+        Caller { uid, .. } if uid == attributes.uid => 6,
+        Caller { gid, .. } if gid == attributes.gid => 3,
+        _ => 0,
+    };
+    attributes.perm >> shift & needed == needed
 }

@@ -230,9 +230,24 @@ impl Node {
 
     /// Asks for blocks that are in flight: the local disk first, where there is one.
     pub(crate) fn want(self: &Arc<Self>, chunk: ChunkKey, mask: u64, urgency: Urgency) {
-        let blocks = Blocks::new(chunk, self.want_from_disk(chunk, mask));
-        if blocks.mask != 0 {
-            self.input(Input::Want { blocks, urgency });
+        let mut blocks = Blocks::new(chunk, self.want_from_disk(chunk, mask));
+        while blocks.mask != 0 {
+            // What has come since the reader looked, as what was a prefetch may, is here: the
+            // machine would take it for dropped, and ask for it again.
+            for bit in bits(blocks.mask) {
+                let key = chunk.block(bit);
+                if let Some(data) = self.store.peek(&key) {
+                    self.flights.give(&key, &data, Origin::Memory);
+                    blocks.mask &= !(1 << bit);
+                }
+            }
+            let are_missing = || {
+                let mut keys = chunk.blocks(blocks.mask);
+                blocks.mask != 0 && keys.all(|key| !self.store.contains(&key))
+            };
+            if self.input_if(are_missing, Input::Want { blocks, urgency }) {
+                return;
+            }
         }
     }
 
@@ -290,10 +305,17 @@ impl Node {
         }
     }
 
-    fn input_if(self: &Arc<Self>, holds: impl FnOnce() -> bool, input: Input) {
+    /// The same if `holds` says so. Returns whether it did.
+    fn input_if(self: &Arc<Self>, holds: impl FnOnce() -> bool, input: Input) -> bool {
+        let mut held = false;
+        let holds = || {
+            held = holds();
+            held
+        };
         for output in self.driver.step_if(holds, input, &self.peers) {
             self.carry_out(output);
         }
+        held
     }
 
     /// Tells the state machine what happened, and does what it says.

@@ -7,9 +7,10 @@ mod s3_emulator;
 mod skip;
 
 use std::fs;
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::{FileExt, chown};
+use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -481,6 +482,14 @@ fn cluster_of_two() -> (TempDir, [String; 2]) {
     (folder, configs)
 }
 
+/// What `hither cluster status --json` says of the node that serves a mount.
+fn status_of(directory: &Path) -> serde_json::Value {
+    let mut status = hither(&["cluster", "status", "--json"]);
+    let output = status.arg(directory).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
 #[test]
 fn mounts_of_a_cluster_read_each_block_from_the_source_once() {
     let (server, options) = bucket();
@@ -503,26 +512,21 @@ fn mounts_of_a_cluster_read_each_block_from_the_source_once() {
             .filter(|it| it.method == "GET" && !it.key.is_empty())
             .count()
     };
-    // Until the two are connected, each reads for itself.
-    let mut tries = 0;
-    wait_until("the connection", || {
-        tries += 1;
-        let name = format!("try{tries}");
-        server.put(&format!("data/{name}"), noise(tries, 100_000));
-        for mounted in &mounts {
-            assert!(fs::read(mounted.path().join(&name)).unwrap() == noise(tries, 100_000));
-        }
-        fetched(&server) == 1
+    // Until each has connected to the other, it reads for itself.
+    wait_until("the connections", || {
+        mounts.iter().all(|it| {
+            let members = status_of(it.path())["members"].clone();
+            let mut members = members.as_array().unwrap().iter();
+            members.all(|it| it["this_node"] == true || it["connected"] == true)
+        })
     });
     let path = |mounted: &Mounted| mounted.path().join("a/first");
     assert!(fs::read(path(&mounts[0])).unwrap() == noise(1, 3_000_000));
     fetched(&server);
     assert!(fs::read(path(&mounts[1])).unwrap() == noise(1, 3_000_000));
     // On a machine that stalls for longer than a deadline, a block may be read twice, and counted.
-    let mut status = hither(&["cluster", "status", "--json"]);
-    let status = status.arg(mounts[1].path()).output().unwrap();
-    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
-    let machine = &status["asked"]["machine"];
+    let [other, machine] =
+        [0, 1].map(|at: usize| status_of(mounts[at].path())["asked"]["machine"].clone());
     let late = [
         "answer_timeout_blocks",
         "delivery_timeout_blocks",
@@ -531,7 +535,7 @@ fn mounts_of_a_cluster_read_each_block_from_the_source_once() {
     let late = late.map(|name| machine[name].as_u64().unwrap());
     assert!(
         fetched(&server) as u64 <= late.iter().sum(),
-        "a block that the other one has was read from the source; {late:?} late"
+        "a block that the other one has was read from the source: {machine}, {other}"
     );
 }
 
@@ -725,4 +729,50 @@ fn an_open_file_keeps_its_version_past_the_kernel() {
     let file = hither_client::open(&path).unwrap();
     file.read_at(&mut data, 0).unwrap();
     assert!(data.iter().all(|byte| *byte == b'b'));
+}
+
+#[test]
+fn a_file_that_came_meanwhile_is_opened_by_its_own_rights() {
+    let source = tempfile::tempdir().unwrap();
+    let url = source.path().to_str().unwrap();
+    let arguments = ["--write", "--allow-other", "--consistency", "ttl=600", url];
+    if !rustix::process::getuid().is_root() {
+        return skip::skip_on_this_machine("only root gives rights away");
+    }
+    let Some(mounted) = Mounted::new(&arguments) else {
+        return;
+    };
+    fs::set_permissions(source.path(), Permissions::from_mode(0o777)).unwrap();
+    let place = mounted.path().join("secret");
+    let as_user = |script: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh"]).arg(&place);
+        command
+            .uid(65534)
+            .gid(65534)
+            .current_dir("/")
+            .output()
+            .unwrap()
+    };
+    // The kernel keeps that there is none.
+    assert!(!as_user("cat \"$1\"").status.success());
+    fs::write(source.path().join("secret"), "secret").unwrap();
+    fs::set_permissions(source.path().join("secret"), Permissions::from_mode(0o600)).unwrap();
+    let output = as_user("exec 3<>\"$1\" && cat <&3");
+    assert!(!output.status.success(), "{output:?}");
+    assert!(
+        text(&output.stderr).contains("ermission denied"),
+        "{output:?}"
+    );
+    // Root may, and finds what is there.
+    let mut options = fs::OpenOptions::new();
+    let mut file = options
+        .read(true)
+        .write(true)
+        .create(true)
+        .open(&place)
+        .unwrap();
+    let mut contents = String::new();
+    file.read_to_string(&mut contents).unwrap();
+    assert_eq!(contents, "secret");
 }

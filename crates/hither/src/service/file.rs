@@ -424,14 +424,14 @@ mod tests {
             ),
             (
                 &format!(
-                    "{member}tls = \"off\"\nmembers = {{ a = \"h:1\", b = \"h:2\" }}\n\
+                    "{member}tls = \"off\"\nmembers = {{ a = \"127.0.0.1:1\", b = \"127.0.0.1:2\" }}\n\
                      readers = {{ \"/data\" = [\"b\"] }}\n{VOLUME}"
                 ),
                 "node.toml: volume /data: \"a\", which is this node, is not among its readers",
             ),
             (
                 &format!(
-                    "{member}tls = \"off\"\nmembers = {{ a = \"h:1\" }}\n\
+                    "{member}tls = \"off\"\nmembers = {{ a = \"127.0.0.1:1\" }}\n\
                      readers = {{ v = [\"c\"] }}\n{VOLUME}"
                 ),
                 "node.toml: readers of \"v\": \"c\" is no member",
