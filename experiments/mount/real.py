@@ -317,12 +317,11 @@ def s3_writes(case, tree, stored, env):
     """Files written to the bucket by cp, as the server has stored them."""
     must("echo here | rclone rcat :s3:bucket/out/first", **env)
     with case.mount("s3://bucket/out", "--write", env=env) as place:
-        status, out = shell('cp "$TREE"/of* "$TREE"/*.c "$TREE/lib"/*.c "$HERE" 2>&1 || '
-                            'cp "$TREE"/of* "$TREE/lib"/*.c "$HERE"', 600, TREE=tree, HERE=place)
+        status, out = shell('cp "$TREE"/of* "$TREE/lib"/*.c "$HERE"', 600, TREE=tree, HERE=place)
         case.check("cp to a bucket", status == 0, out)
         must(SUMS, HERE=place)
-    expected = must('cd "$TREE"; sha256sum of*; cd lib; sha256sum *.c', TREE=tree)
-    found = must('cd "$HERE"; sha256sum of* *.c', HERE=stored)
+    expected = must('cd "$TREE"; (sha256sum of*; cd lib; sha256sum *.c) | sort -u', TREE=tree)
+    found = must('cd "$HERE"; sha256sum of* *.c | sort -u', HERE=stored)
     case.same("cp to a bucket: bytes", found, expected)
 
 
@@ -629,30 +628,42 @@ def pjdfstest(case):
                      "pjdfstest")
     if not (suite / "pjdfstest").exists():
         must('cd "$S"; autoreconf -ifs; ./configure; make pjdfstest', S=suite)
+    # Without the types of files that a mount refuses, what fails is not what follows from that.
+    fewer = case.work / "suite"
+    must('cp -r "$S" "$TO"; cd "$TO/tests"; rm -r link mkfifo mknod; sed -i "/for type in/s/'
+         ' fifo block char socket//" */*.t', S=suite, TO=fewer)
     target, plain = case.work / "target", case.work / "plain"
     target.mkdir()
     plain.mkdir()
     with case.mount(target, "--write", "--allow-other") as place:
-        groups, failed = {}, []
-        for test in sorted((suite / "tests").glob("*/*.t")):
-            control, here = (tap(case, suite, test, where) for where in (plain, place))
-            name, group = f"{test.parent.name}/{test.stem}", groups.setdefault(
-                test.parent.name, {"passed": 0, "failed": 0, "failed without too": 0})
-            for number, (right, words) in here.items():
-                if right:
-                    group["passed"] += 1
-                elif number in control and not control[number][0]:
-                    group["failed without too"] += 1
-                else:
-                    group["failed"] += 1
-                    failed.append(f"{name} {number}: {words}")
-            if set(control) - set(here):
-                failed.append(f"{name}: only {len(here)} of {len(control)} tests were run")
+        groups, _ = pjdfstest_pass(case, suite, place, plain)
+        supported, failed = pjdfstest_pass(case, fewer, place, plain)
+    for name, group in groups.items():
+        for kind in ("passed", "failed"):
+            group[f"{kind}, types it has"] = supported.get(name, {}).get(kind, 0)
     case.counts["groups"], case.counts["failed"] = groups, failed
-    case.counts["passed"] = sum(group["passed"] for group in groups.values())
 
 
-def tap(case, suite, test, where):
+def pjdfstest_pass(case, suite, place, plain):
+    """All tests: counts by group, and the words of those that fail on the mount only."""
+    groups, failed = {}, []
+    for test in sorted((suite / "tests").glob("*/*.t")):
+        control, here = (tap(case, test, where) for where in (plain, place))
+        name, group = f"{test.parent.name}/{test.stem}", groups.setdefault(
+            test.parent.name, {"passed": 0, "failed": 0, "failed without too": 0, "not run": 0})
+        group["not run"] += len(set(control) - set(here))
+        for number, (right, words) in here.items():
+            if right:
+                group["passed"] += 1
+            elif number in control and not control[number][0]:
+                group["failed without too"] += 1
+            else:
+                group["failed"] += 1
+                failed.append(f"{name} {number}: {words}")
+    return groups, failed
+
+
+def tap(case, test, where):
     """What each test of a file says: whether it passed, and its words."""
     script = 'mkdir -p "$W/t"; cd "$W/t"; LC_ALL=C bash "$T" 2>&1; cd ..; rm -rf t'
     try:
