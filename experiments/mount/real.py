@@ -163,7 +163,8 @@ class Case:
         """Of two texts, line by line."""
         lines, others = set(found.splitlines()), set(expected.splitlines())
         self.check(what, found == expected,
-                   f"only here: {sorted(lines - others)[:5]}; missing: {sorted(others - lines)[:5]}")
+                   f"only here: {sorted(lines - others)[:5]}; "
+                   f"missing: {sorted(others - lines)[:5]}")
 
     def both(self, what, script, mount, plain, timeout=300, **env):
         """A script in both places: the same status and the same output."""
@@ -201,7 +202,8 @@ def make_tree(case, tree, links):
         with open(tree / f"of {length} bytes", "wb") as file:
             for start in range(0, length, MIB):
                 file.write(os.urandom(min(MIB, length - start)))
-    for name in ("a b", "ü", "100%", "a%20b", "a+b", "a#b", "a&b=c;d", "it's", '"', "~", "(x) [y]"):
+    for name in ("a b", "ü", "100%", "a%20b", "a+b", "a#b", "a&b=c;d", "it's", '"', "~",
+                 "(x) [y]"):
         (tree / "names" / name).mkdir(parents=True)
         (tree / "names" / name / f"{name}.txt").write_text(name)
     with open(tree / "sparse", "wb") as file:
@@ -546,14 +548,16 @@ for w in 1 2; do (for i in $(seq 25); do
 sqlite3 -cmd '.timeout 60000' two.db "insert into t values('$mode $w', $i)"; done) & p[$w]=$!; done
 wait ${p[1]}; wait ${p[2]}; done
 sqlite3 two.db 'pragma integrity_check' 'select w, count(*), sum(i) from t group by w'""",
-    "git init, commit, gc": """cd "$HERE"; export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null
+    "git init, commit, gc": """cd "$HERE"
+export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null
 export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
 export GIT_AUTHOR_DATE='1700000000 +0000' GIT_COMMITTER_DATE='1700000000 +0000'
 git init -q -b main r; cd r; cp -r "$LINUX/lib" .; git add .; git commit -qm one
 for i in $(seq 15); do echo $i >> lib/$i; git add .; git commit -qm $i; done
 git checkout -q -b side HEAD~9; echo side > side; git add .; git commit -qm side
 git checkout -q main; git merge -q -m merged side; git gc -q; git repack -adfq; git status --short
-git fsck --full 2>&1; git log --format=%H --all | sha256sum; git rev-list --all --objects | sha256sum
+git fsck --full 2>&1; git log --format=%H --all | sha256sum
+git rev-list --all --objects | sha256sum
 git rebase -q HEAD~3 2>&1; git stash list; git clone -q . ../copy; git -C ../copy fsck 2>&1
 git -C ../copy log -p | sha256sum""",
     "rsync, twice": """rsync -a "$LINUX/lib" "$LINUX/kernel" "$HERE/rsynced/"
@@ -574,7 +578,7 @@ find cp3 -name '*.c' -exec sed -i s/int/INT/ {} +; cp --reflink=auto cp3/mod/*.c
 truncate -s 100000 grown; truncate -s 5 short; echo more >> short; mv -T short grown
 dd if="$LINUX/MAINTAINERS" of=dd bs=1000 seek=3 conv=notrunc,fsync status=none
 dd if="$LINUX/COPYING" of=dd bs=7 seek=100 conv=notrunc status=none; sort -o dd dd
-find . -path ./r -prune -o -path ./copy -prune -o -name '*.db*' -o -type f -print0 | \\
+find . -path ./r -prune -o -path ./copy -prune -o -path ./tar -prune -o -name '*.db*' -o -type f -print0 | \\
 grep -zv '^./mapped' | sort -z | xargs -0 sha256sum | sha256sum""",
     "mmap": """python3 -c "$MAPPED" "$HERE"; sha256sum < "$HERE/mapped" """,
     "zip and sqlite in python": """cd "$HERE"; python3 - <<'CODE'
@@ -591,7 +595,8 @@ os.replace("atomic.tmp", "atomic")
 CODE
 sha256sum z.zip atomic""",
 }
-CONTENTS = """cd "$HERE"; find . -path ./r/.git -prune -o -path ./copy/.git -prune -o -name '*.db*' -o \\
+CONTENTS = """cd "$HERE"
+find . -path ./r/.git -prune -o -path ./copy/.git -prune -o -name '*.db*' -o \\
 -type f -print0 | sort -z | xargs -0 sha256sum; find . -path ./r/.git -prune -o \\
 -path ./copy/.git -prune -o -printf '%P %y %m %l\\n' | sort; for d in *.db; do
 sqlite3 $d 'pragma integrity_check' .dump; done; git -C r fsck --full 2>&1
