@@ -175,6 +175,11 @@ class Case:
         self.check(f"{what}: status", status == 0, f"{status}: {found}")
         self.same(f"{what}: output", found, expected)
 
+    def folders(self, *names):
+        for name in names:
+            (self.work / name).mkdir()
+        return [self.work / name for name in names]
+
     def mount(self, source, *options, **more):
         return Mount(self, source, *options, **more)
 
@@ -442,9 +447,7 @@ def duckdb(case):
         must('python3 -m venv "$V" && "$V/bin/pip" -q install duckdb', V=python.parent.parent)
     case.counts["duckdb"] = must('"$P" -c "import duckdb; print(duckdb.__version__)"',
                                  P=python).strip()
-    source, plain, target = (case.work / name for name in ("source", "plain", "target"))
-    for folder in (source, plain, target):
-        folder.mkdir()
+    source, plain, target = case.folders("source", "plain", "target")
     must('"$P" -c "$CODE" "$HERE"', P=python, CODE=PARQUET, HERE=source)
     for way in ([], ["--memory", "32MiB"], ["--direct-io"]):
         with case.mount(source, *way) as place:
@@ -475,9 +478,7 @@ JOBS = {
 
 
 def fio(case):
-    target, plain = case.work / "target", case.work / "plain"
-    target.mkdir()
-    plain.mkdir()
+    target, plain = case.folders("target", "plain")
     works = []
     with case.mount(target, "--write", "--memory", "64MiB") as place:
         for name, job in JOBS.items():
@@ -489,7 +490,6 @@ def fio(case):
             case.check(f"{name}: write and verify", status == 0, out)
     for where, options in (("a new mount", ["--write"]), ("a read-only mount", [])):
         with case.mount(target, *options) as place:
-            drop_page_cache()
             fio_again(case, works, where, place)
     fio_again(case, works, "the source", target)
 
@@ -578,7 +578,7 @@ find cp3 -name '*.c' -exec sed -i s/int/INT/ {} +; cp --reflink=auto cp3/mod/*.c
 truncate -s 100000 grown; truncate -s 5 short; echo more >> short; mv -T short grown
 dd if="$LINUX/MAINTAINERS" of=dd bs=1000 seek=3 conv=notrunc,fsync status=none
 dd if="$LINUX/COPYING" of=dd bs=7 seek=100 conv=notrunc status=none; sort -o dd dd
-find . -path ./r -prune -o -path ./copy -prune -o -path ./tar -prune -o -name '*.db*' -o -type f -print0 | \\
+find . \\( -path ./r -o -path ./copy -o -path ./tar \\) -prune -o -name '*.db*' -o -type f -print0 | \\
 grep -zv '^./mapped' | sort -z | xargs -0 sha256sum | sha256sum""",
     "mmap": """python3 -c "$MAPPED" "$HERE"; sha256sum < "$HERE/mapped" """,
     "zip and sqlite in python": """cd "$HERE"; python3 - <<'CODE'
@@ -604,9 +604,7 @@ git -C r log -p --all | sha256sum"""
 
 
 def programs(case):
-    target, plain = case.work / "target", case.work / "plain"
-    target.mkdir()
-    plain.mkdir()
+    target, plain = case.folders("target", "plain")
     source = linux(case)
     with case.mount(target, "--write") as place:
         for name, script in PROGRAMS.items():
@@ -616,8 +614,7 @@ def programs(case):
     with case.mount(target) as place:
         expected = must(SUMS, HERE=target)
         case.same("all, on a new mount", must(SUMS, HERE=place), expected)
-    case.check("nothing unfinished is left", not must(
-        'find "$T" -name ".hither-*"', T=target), "")
+    case.check("nothing unfinished is left", not must('find "$T" -name ".hither-*"', T=target))
 
 
 def checkout(case, given, url, name):
@@ -637,9 +634,7 @@ def pjdfstest(case):
     fewer = case.work / "suite"
     must('cp -r "$S" "$TO"; cd "$TO/tests"; rm -r link mkfifo mknod; sed -i "/for type in/s/'
          ' fifo block char socket//" */*.t', S=suite, TO=fewer)
-    target, plain = case.work / "target", case.work / "plain"
-    target.mkdir()
-    plain.mkdir()
+    target, plain = case.folders("target", "plain")
     with case.mount(target, "--write", "--allow-other") as place:
         groups, _ = pjdfstest_pass(case, suite, place, plain)
         supported, failed = pjdfstest_pass(case, fewer, place, plain)
@@ -697,9 +692,7 @@ def ltp(case):
     folders = [folder for folder in folders if folder.exists()]
     for folder in folders:
         shell('make -s -k -C "$F"', 900, F=folder)
-    target, plain = case.work / "target", case.work / "plain"
-    target.mkdir()
-    plain.mkdir()
+    target, plain = case.folders("target", "plain")
     groups, failed = {}, []
     with case.mount(target, "--write", "--allow-other") as place:
         must('chmod 1777 "$P"', P=place)
