@@ -578,7 +578,8 @@ find cp3 -name '*.c' -exec sed -i s/int/INT/ {} +; cp --reflink=auto cp3/mod/*.c
 truncate -s 100000 grown; truncate -s 5 short; echo more >> short; mv -T short grown
 dd if="$LINUX/MAINTAINERS" of=dd bs=1000 seek=3 conv=notrunc,fsync status=none
 dd if="$LINUX/COPYING" of=dd bs=7 seek=100 conv=notrunc status=none; sort -o dd dd
-find . \\( -path ./r -o -path ./copy -o -path ./tar \\) -prune -o -name '*.db*' -o -type f -print0 | \\
+find . \\( -path ./r -o -path ./copy -o -path ./tar \\) -prune -o \\
+-name '*.db*' -o -type f -print0 | \\
 grep -zv '^./mapped' | sort -z | xargs -0 sha256sum | sha256sum""",
     "mmap": """python3 -c "$MAPPED" "$HERE"; sha256sum < "$HERE/mapped" """,
     "zip and sqlite in python": """cd "$HERE"; python3 - <<'CODE'
