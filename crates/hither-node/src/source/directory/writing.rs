@@ -632,3 +632,32 @@ fn timespec(time: Option<SystemTime>) -> Timespec {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_nobody_waits_for_replaces_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("file"), "newer").unwrap();
+        let tree = Tree::open(folder.path(), Duration::ZERO).unwrap();
+        let path = SourcePath::new(b"file").unwrap();
+        let finish = |waits: &Waits| {
+            let partial = tree.begin(&path, &Replace::Existing, 0o600).unwrap();
+            write_whole(&partial.file, b"late", 0).unwrap();
+            tree.finish(&path, &partial, &Replace::Existing, &waits.0)
+        };
+        let waits = Waits::default();
+        let flag = Waits(Arc::clone(&waits.0));
+        drop(waits);
+        assert!(finish(&flag).is_err());
+        assert_eq!(fs::read(folder.path().join("file")).unwrap(), b"newer");
+        finish(&Waits::default()).unwrap();
+        assert_eq!(fs::read(folder.path().join("file")).unwrap(), b"late");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}
