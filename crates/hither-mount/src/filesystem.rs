@@ -228,15 +228,15 @@ impl Filesystem for CachedFiles {
             Err(error) => return reply.error(error),
         };
         if let Some(writing) = inode.writing.clone() {
-            return self.later(async move |shared| {
-                match writing.state.lock().await.stat(&shared.volume).await {
+            return self.later(
+                async move |shared| match writing.stat(&shared.volume).await {
                     Ok(entry) => {
                         let attributes = attributes(inode.number, &entry, shared.view.owner);
                         reply.attr(&Duration::ZERO, &attributes);
                     }
                     Err(error) => reply.error(errno(&error)),
-                }
-            });
+                },
+            );
         }
         let is_fixed = matches!(inode.entry.kind, Kind::File { .. } | Kind::Link(_));
         if is_fixed || inode.is_newer_than(self.0.view.consistency.ttl()) {

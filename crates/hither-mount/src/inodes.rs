@@ -71,7 +71,8 @@ pub(crate) struct Inode {
     pub(crate) entry: Entry,
     /// When the source was asked. `None` if it must be asked before this is used.
     pub(crate) checked: Option<Instant>,
-    /// It is open for writing: then this has what is current, and not `path` and `entry`.
+    /// It is open for writing: then this has what is current, and not `entry`, nor `path`, which
+    /// is where it was looked up.
     pub(crate) writing: Option<Arc<Writing>>,
 }
 
@@ -212,10 +213,15 @@ impl Inodes {
 
     /// The inode of a file that is being written, and is `entry` so far; the kernel is told of it
     /// once more.
-    pub(crate) fn look_up_writing(&self, writing: &Arc<Writing>, entry: Entry) -> Arc<Inode> {
+    pub(crate) fn look_up_writing(
+        &self,
+        path: &SourcePath,
+        writing: &Arc<Writing>,
+        entry: Entry,
+    ) -> Arc<Inode> {
         let inode = Arc::new(Inode {
             number: writing.number,
-            path: SourcePath::default(),
+            path: path.clone(),
             entry,
             checked: None,
             writing: Some(Arc::clone(writing)),

@@ -48,7 +48,8 @@ pub(crate) struct Shared {
     pub(crate) writings: Writings,
     pub(crate) changes: Changes,
     /// Held alone while something is renamed: what is opened for writing then would be finished
-    /// at the old name.
+    /// at the old name. Who holds it never waits for the lock of a [`Writing`], which may be held
+    /// for as long as a file takes to be copied or stored: that one is taken first.
     pub(crate) names: AsyncRwLock<()>,
     /// What the kernel is to ask for anew.
     invalidations: SyncSender<Name>,

@@ -3,6 +3,7 @@
 //! A program that opens a file for writing is told once to look it up again, and then finds the
 //! inode that is for writing (`writing.rs`).
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +12,8 @@ use std::time::{Instant, SystemTime};
 use bytes::Bytes;
 use fuser::{Errno, FileAttr, FopenFlags, OpenAccMode, OpenFlags, RenameFlags, TimeOrNow};
 use hither_node::source::write::{Changes, Replace, WritableSource};
-use hither_node::source::{Kind, SourceError, SourcePath};
+use hither_node::source::{Entry, Kind, SourceError, SourcePath};
+use tokio::sync::{OwnedMutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::attributes::{attributes, errno};
 use crate::inodes::Inode;
@@ -26,6 +28,21 @@ pub(crate) struct Caller {
     pub(crate) gid: u32,
     pub(crate) thread: u32,
 }
+
+/// See [`Shared::hold`].
+struct Held<'a> {
+    writing: Option<Opened>,
+    names: RwLockReadGuard<'a, ()>,
+}
+
+/// A file that is written, and the lock of it.
+type Opened = (Arc<Writing>, OwnedMutexGuard<State>);
+
+/// What a rename affects, by where it is, and that no other name moves meanwhile.
+type HeldBelow<'a> = (
+    Vec<(SourcePath, Arc<Writing>, OwnedMutexGuard<State>)>,
+    RwLockWriteGuard<'a, ()>,
+);
 
 /// What is at a path already.
 fn exists(error: &SourceError) -> Errno {
@@ -80,36 +97,74 @@ impl Shared {
         parent.child(name).ok_or(Errno::EINVAL)
     }
 
-    /// Where the file at `path` is written: with those who do so already, if it is their version
-    /// that is at the source.
-    async fn writing_at(&self, path: &SourcePath) -> Result<Arc<Writing>, Errno> {
-        if let Some(writing) = self.writings.find(path) {
-            let state = writing.state.lock().await;
-            if state.is_written() {
-                drop(state);
-                return Ok(writing);
-            }
-            if let Some(version) = state.version() {
-                let entry = self.volume.source().stat(path).await;
-                let entry = entry.map_err(|error| errno(&error))?;
-                if matches!(&entry.kind, Kind::File { version: it, .. } if it == version) {
-                    drop(state);
-                    return Ok(writing);
+    /// Who writes the file at `path`, under the lock, and that no name moves meanwhile.
+    async fn hold(&self, path: &SourcePath) -> Held<'_> {
+        loop {
+            let writing = match self.writings.find(path) {
+                Some(writing) => {
+                    let state = Arc::clone(&writing.state).lock_owned().await;
+                    Some((writing, state))
                 }
+                None => None,
+            };
+            let names = self.names.read().await;
+            let still = self.writings.find(path).map(|it| it.number);
+            if writing.as_ref().map(|(it, _)| it.number) == still {
+                return Held { writing, names };
             }
-            drop(state);
-            self.writings.forget(&writing);
         }
-        let entry = self.volume.source().stat(path).await;
-        let entry = entry.map_err(|error| errno(&error))?;
+    }
+
+    /// Where `thread` is to write the file at `path`: with those who do so already, if it is their
+    /// version that is at the source. It is promised to it.
+    async fn writing_at(&self, path: &SourcePath, thread: u32) -> Result<Arc<Writing>, Errno> {
+        let held = self.hold(path).await;
+        let mut entry = None;
+        if let Some((writing, state)) = &held.writing {
+            let mut is_current = state.is_written();
+            if let Some(version) = state.version() {
+                let there = self.volume.source().stat(path).await;
+                let there = there.map_err(|error| errno(&error))?;
+                is_current = there.version() == Some(version);
+                entry = Some(there);
+            }
+            if is_current {
+                let writing = Some(Arc::clone(writing));
+                let promised = self.writings.promise(path.clone(), thread, writing);
+                return promised.ok_or(Errno::EIO);
+            }
+            self.writings.forget(writing);
+        }
+        let entry = match entry {
+            Some(entry) => entry,
+            None => {
+                let there = self.volume.source().stat(path).await;
+                there.map_err(|error| errno(&error))?
+            }
+        };
         match entry.kind {
             Kind::File { .. } => {}
             Kind::Directory => return Err(Errno::EISDIR),
             Kind::Link(_) => return Err(Errno::ELOOP),
             Kind::Special => return Err(Errno::EOPNOTSUPP),
         }
-        let number = self.inodes.new_number();
-        Ok(Writing::of(number, path.clone(), entry, false))
+        // Answers to look-ups that are on their way must not be believed from now on.
+        drop(self.changes.begin(path));
+        let writing = Writing::of(self.inodes.new_number(), path.clone(), entry, false);
+        let promised = self.writings.promise(path.clone(), thread, Some(writing));
+        drop(held.names);
+        promised.ok_or(Errno::EIO)
+    }
+
+    /// Opens the file at `path` for `thread` to write it.
+    async fn open_at(&self, path: &SourcePath, thread: u32) -> Result<Opened, Errno> {
+        loop {
+            let writing = self.writing_at(path, thread).await?;
+            let state = Arc::clone(&writing.state).lock_owned().await;
+            if self.writings.open(state.path.as_ref(), thread, &writing) {
+                return Ok((writing, state));
+            }
+        }
     }
 
     /// What `caller` finds when it looks `path` up, if that is a file for writing.
@@ -119,34 +174,30 @@ impl Shared {
         thread: u32,
     ) -> Option<Result<Arc<Inode>, SourceError>> {
         let writing = self.writings.shown(path, thread)?;
-        let entry = writing.state.lock().await.stat(&self.volume).await;
-        Some(entry.map(|entry| self.inodes.look_up_writing(&writing, entry)))
+        let entry = writing.stat(&self.volume).await;
+        Some(entry.map(|entry| self.inodes.look_up_writing(path, &writing, entry)))
     }
 
-    /// Has the program look the file up again, upon which it finds the one for writing.
+    /// Has the program look the file at `path` up again, upon which it finds the one for writing.
     async fn look_again(
         &self,
-        inode: &Inode,
+        path: &SourcePath,
         caller: Caller,
         empties: bool,
     ) -> Result<Errno, Errno> {
         let writes = self.writes()?;
-        let _names = self.names.read().await;
-        let writing = self.writing_at(&inode.path).await;
+        let writing = self.writing_at(path, caller.thread).await;
         let writing = writing.map_err(|error| match error {
             Errno::ENOENT => Errno::ESTALE,
             error => error,
         })?;
         if !writes.writes_anywhere() && !empties {
-            let entry = writing.state.lock().await.stat(&self.volume).await;
+            let entry = writing.stat(&self.volume).await;
             if entry.map_err(|error| errno(&error))?.bytes > 0 {
+                self.writings.keep_promise(path, caller.thread);
                 return Err(Errno::EOPNOTSUPP);
             }
         }
-        // Answers to look-ups that are on their way must not be believed from now on.
-        drop(self.changes.begin(&inode.path));
-        let path = inode.path.clone();
-        self.writings.promise(path, caller.thread, Some(writing));
         Ok(Errno::ESTALE)
     }
 
@@ -160,26 +211,36 @@ impl Shared {
         let empties = has(flags, rustix::fs::OFlags::TRUNC);
         let Some(writing) = &inode.writing else {
             inode.file().ok_or(Errno::EISDIR)?;
-            return Err(self.look_again(&inode, caller, empties).await?);
+            return Err(self.look_again(&inode.path, caller, empties).await?);
         };
         let mut state = writing.state.lock().await;
-        if let Some(path) = &state.path {
-            self.writings.keep_promise(path, caller.thread);
-            // Its readers get the version before, but for a file that has none.
-            if !is_for_writing(flags) && !writing.is_fresh.load(Ordering::Relaxed) {
-                self.writings.promise(path.clone(), caller.thread, None);
-                return Err(Errno::ESTALE);
+        // Its readers get the version before, but for a file that has none.
+        let is_read = !is_for_writing(flags) && !writing.is_fresh.load(Ordering::Relaxed);
+        if let Some(path) = state.path.as_ref().filter(|_| is_read) {
+            self.writings.promise(path.clone(), caller.thread, None);
+            return Err(Errno::ESTALE);
+        }
+        if !self
+            .writings
+            .open(state.path.as_ref(), caller.thread, writing)
+        {
+            drop(state);
+            if is_for_writing(flags) {
+                return Err(self.look_again(&inode.path, caller, empties).await?);
             }
+            let path = inode.path.clone();
+            self.writings.promise(path, caller.thread, None);
+            return Err(Errno::ESTALE);
         }
-        if empties {
-            let emptied = state.set_len(&self.volume, 0).await;
-            emptied.map_err(|error| errno(&error))?;
+        if empties && let Err(error) = state.set_len(&self.volume, 0).await {
+            self.settle(writing, &state);
+            self.writings.close(writing);
+            return Err(errno(&error));
         }
-        Ok(self.opened(writing, &state, flags))
+        Ok(self.opened(writing, flags))
     }
 
-    fn opened(&self, writing: &Arc<Writing>, state: &State, flags: OpenFlags) -> (u64, FopenFlags) {
-        self.writings.open(state.path.as_ref(), writing);
+    fn opened(&self, writing: &Arc<Writing>, flags: OpenFlags) -> (u64, FopenFlags) {
         let handle = self.handle();
         let writes = is_for_writing(flags);
         let file = Handle::Writing(Arc::clone(writing));
@@ -203,7 +264,7 @@ impl Shared {
         let writes = self.writes()?;
         let path = Shared::named(parent, name)?;
         let only_new = has(flags, rustix::fs::OFlags::EXCL);
-        let _names = self.names.read().await;
+        let names = self.names.read().await;
         let _change = self.changes.begin(&path);
         let number = self.inodes.new_number();
         let there = self.writings.find(&path).is_some();
@@ -221,29 +282,46 @@ impl Shared {
             let upload = upload.map_err(|error| exists(&error));
             upload.map(|upload| Writing::unborn(number, path.clone(), upload))
         };
-        let (writing, existed) = match made {
-            Err(Errno::EEXIST) if !only_new => (self.writing_at(&path).await?, true),
-            made => (made?, false),
-        };
-        let mut state = writing.state.lock().await;
-        let failed = |error| errno(&error);
-        if existed {
-            // The kernel took it to be new, and has not asked whether this user may open it.
-            let entry = state.stat(&self.volume).await.map_err(failed)?;
-            let attributes = attributes(number, &entry, self.view.owner);
-            if !may_open(&attributes, caller, flags) {
-                return Err(Errno::EACCES);
+        let (writing, mut state, existed) = match made {
+            Err(Errno::EEXIST) if !only_new => {
+                drop(names);
+                let (writing, state) = self.open_at(&path, caller.thread).await?;
+                (writing, state, true)
             }
-        }
-        if has(flags, rustix::fs::OFlags::TRUNC) {
-            state.set_len(&self.volume, 0).await.map_err(failed)?;
-        }
-        let entry = state.stat(&self.volume).await.map_err(failed)?;
-        if !writes.writes_anywhere() && !state.is_written() && entry.bytes > 0 {
-            return Err(Errno::EOPNOTSUPP);
-        }
-        let (handle, open) = self.opened(&writing, &state, flags);
-        Ok((self.inodes.look_up_writing(&writing, entry), handle, open))
+            made => {
+                let writing = made?;
+                self.writings.made(&path, &writing);
+                drop(names);
+                let state = Arc::clone(&writing.state).lock_owned().await;
+                (writing, state, false)
+            }
+        };
+        let begun = async {
+            let failed = |error| errno(&error);
+            if existed {
+                // The kernel took it to be new, and has not asked whether this user may open it.
+                let entry = state.stat(&self.volume).await.map_err(failed)?;
+                let attributes = attributes(number, &entry, self.view.owner);
+                if !may_open(&attributes, caller, flags) {
+                    return Err(Errno::EACCES);
+                }
+            }
+            if has(flags, rustix::fs::OFlags::TRUNC) {
+                state.set_len(&self.volume, 0).await.map_err(failed)?;
+            }
+            state.stat(&self.volume).await.map_err(failed)
+        };
+        let begun = begun.await.and_then(|entry| {
+            let can = writes.writes_anywhere() || state.is_written() || entry.bytes == 0;
+            can.then_some(entry).ok_or(Errno::EOPNOTSUPP)
+        });
+        let entry = begun.inspect_err(|_| {
+            self.settle(&writing, &state);
+            self.writings.close(&writing);
+        })?;
+        let (handle, open) = self.opened(&writing, flags);
+        let inode = self.inodes.look_up_writing(&path, &writing, entry);
+        Ok((inode, handle, open))
     }
 
     /// Makes an empty file of `caller`'s at the source.
@@ -351,18 +429,17 @@ impl Shared {
     pub(crate) async fn remove(&self, parent: &Inode, name: &OsStr) -> Result<(), Errno> {
         let path = Shared::named(parent, name)?;
         let writes = self.writes()?;
-        let _names = self.names.read().await;
+        let held = self.hold(&path).await;
         let _change = self.changes.begin(&path);
         let failed = |error: SourceError| match error {
             SourceError::InTheWay { .. } => Errno::EISDIR,
             error => errno(&error),
         };
-        let Some(writing) = self.writings.find(&path) else {
+        let Some((writing, mut state)) = held.writing else {
             writes.remove(&path).await.map_err(failed)?;
             self.on_own_change(&path);
             return Ok(());
         };
-        let mut state = writing.state.lock().await;
         if writes.writes_anywhere() && writing.handles.load(Ordering::Relaxed) > 0 {
             state.keep(&self.volume).await;
         }
@@ -375,6 +452,37 @@ impl Shared {
         self.writings.forget(&writing);
         self.on_own_change(&path);
         Ok(())
+    }
+
+    /// What is written at `from`, below it, and at `to`. Nothing of it takes its place, and nothing
+    /// else is opened, while names move.
+    async fn hold_below(&self, from: &SourcePath, to: &SourcePath, replace: bool) -> HeldBelow<'_> {
+        let affected = || {
+            let mut affected = self.writings.below(from);
+            let mut there = self.writings.below(to);
+            there.retain(|_, (path, _)| replace && path == to);
+            affected.append(&mut there);
+            affected
+        };
+        let paths = |all: &BTreeMap<u64, (SourcePath, Arc<Writing>)>| -> Vec<_> {
+            let all = all.iter();
+            all.map(|(number, (path, _))| (*number, path.clone()))
+                .collect()
+        };
+        loop {
+            let wanted = affected();
+            let before = paths(&wanted);
+            let mut locked = Vec::with_capacity(wanted.len());
+            // By number: two who lock several do so in one order.
+            for (path, writing) in wanted.into_values() {
+                let state = Arc::clone(&writing.state).lock_owned().await;
+                locked.push((path, writing, state));
+            }
+            let names = self.names.write().await;
+            if paths(&affected()) == before {
+                return (locked, names);
+            }
+        }
     }
 
     /// Moves a name, with all that is written below it.
@@ -392,21 +500,20 @@ impl Shared {
         if from == to {
             return Ok(());
         }
-        let _names = self.names.write().await;
+        let (mut locked, _names) = self.hold_below(&from, &to, replace).await;
         let _changes = (self.changes.begin(&from), self.changes.begin(&to));
-        let mut affected = self.writings.below(&from);
-        affected.extend(self.writings.below(&to).into_iter().filter(|_| replace));
-        // Nothing takes its place while names move.
-        let mut locked = Vec::with_capacity(affected.len());
-        for (path, writing) in affected {
-            let state = Arc::clone(&writing.state).lock_owned().await;
+        let mut replaced = Vec::new();
+        for (path, writing, state) in &mut locked {
             if !writes.writes_anywhere() && state.is_written() {
                 return Err(Errno::EOPNOTSUPP);
             }
-            locked.push((path, writing, state));
-        }
-        for (path, _, state) in &mut locked {
-            if *path == to && writes.writes_anywhere() {
+            if *path != to {
+                let there = self.volume.source().stat(path).await.ok();
+                let there = there.as_ref().and_then(|entry| entry.version());
+                if there != state.base() {
+                    replaced.push(writing.number);
+                }
+            } else if writes.writes_anywhere() {
                 state.keep(&self.volume).await;
             }
         }
@@ -425,11 +532,13 @@ impl Shared {
                 continue;
             }
             let path = moved_path(&path, &from, &to);
-            if let Ok(entry) = self.volume.source().stat(&path).await {
-                // Unsupported only where it was refused above.
-                let _ = state.follow(&path, entry);
-            }
-            self.writings.moved(writing, path);
+            let entry = match replaced.contains(&writing.number) {
+                true => None,
+                false => self.volume.source().stat(&path).await.ok(),
+            };
+            // What fails is to move what is unfinished: it takes its place from where it is.
+            let _ = state.follow(&self.volume, &path, entry).await;
+            self.writings.moved(&writing, &path);
         }
         self.inodes.rename(&from, &to);
         self.on_own_change(&from);
@@ -484,18 +593,48 @@ impl Shared {
     /// A program has closed a file. What was written since the last close(2), by way of a mapping,
     /// is put in its place by the last one.
     pub(crate) async fn release(&self, writing: Arc<Writing>) {
-        if !self.writings.close(&writing) {
-            return;
-        }
+        // Until then, who opens it writes the same version.
         let mut state = writing.state.lock().await;
-        let Some(path) = state.path.clone() else {
-            return state.give_up().await;
-        };
-        if state.is_written()
-            && let Err(error) = self.finish_locked(&writing, &mut state).await
-        {
-            tracing::warn!("{path}: what a mapping has written is lost: {error:?}");
+        if writing.handles.load(Ordering::Relaxed) == 1 {
+            match state.path.clone() {
+                None => state.give_up().await,
+                Some(path) if state.is_written() => {
+                    if let Err(error) = self.finish_locked(&writing, &mut state).await {
+                        tracing::warn!("{path}: what a mapping has written is lost: {error:?}");
+                    }
+                }
+                Some(_) => {}
+            }
         }
+        self.writings.close(&writing);
+    }
+
+    /// Sets attributes of a file that is written, and finishes it if nobody else would.
+    async fn set_written(
+        &self,
+        writing: &Arc<Writing>,
+        state: &mut State,
+        wanted: Wanted,
+        is_alone: bool,
+    ) -> Result<Entry, Errno> {
+        let failed = |error: SourceError| errno(&error);
+        if let Some(bytes) = wanted.bytes {
+            let set = state.set_len(&self.volume, bytes).await;
+            self.settle(writing, state);
+            set.map_err(failed)?;
+        }
+        if wanted.changes != Changes::default() {
+            let set = state.set_attributes(&self.volume, wanted.changes).await;
+            self.settle(writing, state);
+            set.map_err(failed)?;
+        }
+        if is_alone {
+            self.finish_locked(writing, state).await?;
+        }
+        if let (Some(path), false) = (&state.path, state.is_written()) {
+            self.on_own_change(path);
+        }
+        state.stat(&self.volume).await.map_err(failed)
     }
 
     /// Sets attributes, and says what they are then. Those of a file that changes are for now only.
@@ -510,40 +649,29 @@ impl Shared {
         let volume = &self.volume;
         if let Some(writing) = &inode.writing {
             let mut state = writing.state.lock().await;
-            if let Some(path) = &state.path {
-                self.writings.keep_promise(path, caller.thread);
+            // It is open for as long as this takes, so that a rename finds it.
+            let is_alone = writing.handles.load(Ordering::Relaxed) == 0;
+            let path = state.path.as_ref();
+            if is_alone && !self.writings.open(path, caller.thread, writing) {
+                drop(state);
+                let empties = wanted.bytes == Some(0);
+                return Err(self.look_again(&inode.path, caller, empties).await?);
             }
-            if let Some(bytes) = wanted.bytes {
-                let set = state.set_len(volume, bytes).await;
-                self.settle(writing, &state);
-                set.map_err(failed)?;
+            let set = self
+                .set_written(writing, &mut state, wanted, is_alone)
+                .await;
+            if is_alone {
+                self.writings.close(writing);
             }
-            if wanted.changes != Changes::default() {
-                state
-                    .set_attributes(volume, wanted.changes)
-                    .await
-                    .map_err(failed)?;
-            }
-            if writing.handles.load(Ordering::Relaxed) == 0 {
-                self.finish_locked(writing, &mut state).await?;
-            }
-            if let (Some(path), false) = (&state.path, state.is_written()) {
-                self.on_own_change(path);
-            }
-            let entry = state.stat(volume).await.map_err(failed)?;
-            return Ok(attributes(inode.number, &entry, self.view.owner));
+            return Ok(attributes(inode.number, &set?, self.view.owner));
         }
         if let Some(bytes) = wanted.bytes {
-            return Err(self.look_again(&inode, caller, bytes == 0).await?);
+            return Err(self.look_again(&inode.path, caller, bytes == 0).await?);
         }
         let path = inode.path.clone();
-        let _names = self.names.read().await;
+        let held = self.hold(&path).await;
         let _change = self.changes.begin(&path);
-        let writing = self.writings.find(&path);
-        let mut state = match &writing {
-            Some(writing) => Some(writing.state.lock().await),
-            None => None,
-        };
+        let mut state = held.writing.map(|(_, state)| state);
         let entry = writes.set_attributes(&path, wanted.changes).await;
         let entry = entry.map_err(failed)?;
         if let Some(state) = &mut state {
@@ -551,7 +679,8 @@ impl Shared {
                 let set = state.set_attributes(volume, wanted.changes).await;
                 set.map_err(failed)?;
             }
-            state.follow(&path, entry.clone()).map_err(failed)?;
+            let entry = Some(entry.clone());
+            state.follow(volume, &path, entry).await.map_err(failed)?;
         }
         let changed = self.inodes.set_attributes(inode.number, entry);
         self.on_own_change(&path);

@@ -30,7 +30,11 @@ pub(crate) struct Writing {
     pub(crate) is_fresh: AtomicBool,
     /// How often it is open. Changes under the lock of `Writings`.
     pub(crate) handles: AtomicUsize,
+    shown: Arc<Shown>,
 }
+
+/// What it was after the last change that has ended: for those who do not wait for the next one.
+type Shown = parking_lot::Mutex<Entry>;
 
 impl std::fmt::Debug for Writing {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -43,6 +47,9 @@ pub(crate) struct State {
     /// `None` once it was removed: then only those who have it open see it.
     pub(crate) path: Option<SourcePath>,
     content: Content,
+    /// The version that an upload takes the place of, if it began as a copy.
+    base: Option<Version>,
+    shown: Arc<Shown>,
     /// Reads the version in `content`.
     reader: Option<Arc<OpenFile>>,
 }
@@ -65,11 +72,33 @@ fn writes(volume: &Volume) -> Result<&Arc<dyn WritableSource>, SourceError> {
     volume.writes().ok_or(read_only)
 }
 
+/// What a file is that is not at the source.
+fn unborn(bytes: u64) -> Entry {
+    Entry {
+        kind: Kind::File {
+            version: Version::new(b""),
+            settled: false,
+        },
+        bytes,
+        modified: SystemTime::now(),
+        unix: None,
+    }
+}
+
 impl Writing {
-    fn new(number: u64, path: SourcePath, content: Content, is_fresh: bool) -> Arc<Writing> {
+    fn new(
+        number: u64,
+        path: SourcePath,
+        content: Content,
+        entry: Entry,
+        is_fresh: bool,
+    ) -> Arc<Writing> {
+        let shown = Arc::new(Shown::new(entry));
         let state = State {
             path: Some(path),
             content,
+            base: None,
+            shown: Arc::clone(&shown),
             reader: None,
         };
         Arc::new(Writing {
@@ -77,17 +106,27 @@ impl Writing {
             state: Arc::new(Mutex::new(state)),
             is_fresh: AtomicBool::new(is_fresh),
             handles: AtomicUsize::new(0),
+            shown,
         })
     }
 
     /// To write the file at `path`, of which the source says `entry`.
     pub(crate) fn of(number: u64, path: SourcePath, entry: Entry, is_fresh: bool) -> Arc<Writing> {
-        Writing::new(number, path, Content::Version(entry), is_fresh)
+        let content = Content::Version(entry.clone());
+        Writing::new(number, path, content, entry, is_fresh)
     }
 
     /// To write a file that is not at the source before it is closed.
     pub(crate) fn unborn(number: u64, path: SourcePath, upload: Box<dyn Upload>) -> Arc<Writing> {
-        Writing::new(number, path, Content::Upload(upload, 0), true)
+        Writing::new(number, path, Content::Upload(upload, 0), unborn(0), true)
+    }
+
+    /// What it is now, or was before the change that goes on.
+    pub(crate) async fn stat(&self, volume: &Volume) -> Result<Entry, SourceError> {
+        match self.state.try_lock() {
+            Ok(mut state) => state.stat(volume).await,
+            Err(_) => Ok(self.shown.lock().clone()),
+        }
     }
 }
 
@@ -95,10 +134,7 @@ impl State {
     /// The version that it is, unless it is being written.
     pub(crate) fn version(&self) -> Option<&Version> {
         match &self.content {
-            Content::Version(Entry {
-                kind: Kind::File { version, .. },
-                ..
-            }) => Some(version),
+            Content::Version(entry) => entry.version(),
             _ => None,
         }
     }
@@ -155,6 +191,7 @@ impl State {
             Ok(upload) => self.content = Content::Upload(upload, file.bytes),
             Err(error) => return self.fail(error),
         }
+        self.base = Some(file.version);
         self.reader = None;
         Ok(())
     }
@@ -181,6 +218,7 @@ impl State {
         match written {
             Ok(()) => {
                 *bytes = end.max(*bytes);
+                self.shown.lock().bytes = *bytes;
                 Ok(())
             }
             Err(error) => self.fail(error),
@@ -218,7 +256,10 @@ impl State {
             Content::Upload(_, bytes) if *bytes == to => return Ok(()),
             Content::Upload(upload, bytes) if writes.writes_anywhere() => {
                 match upload.set_len(to).await {
-                    Ok(()) => *bytes = to,
+                    Ok(()) => {
+                        *bytes = to;
+                        self.shown.lock().bytes = to;
+                    }
                     Err(error) => return self.fail(error),
                 }
                 return Ok(());
@@ -231,10 +272,13 @@ impl State {
             }
         }
         let path = self.path.clone().ok_or(GIVEN_UP)?;
-        match writes.create(&path, Replace::Any, 0o600).await {
+        // It was there: who finds it gone is not to bring its name back.
+        match writes.create(&path, Replace::Existing, 0o600).await {
             Ok(upload) => self.content = Content::Upload(upload, 0),
             Err(error) => return self.fail(error),
         }
+        self.base = None;
+        self.shown.lock().bytes = 0;
         self.reader = None;
         Ok(())
     }
@@ -248,31 +292,46 @@ impl State {
         match &mut self.content {
             Content::Upload(upload, _) => upload.set_attributes(changes).await,
             Content::Failed(error) => Err(error.clone()),
-            Content::Version(entry) => {
-                let path = self.path.as_ref().ok_or(GIVEN_UP)?;
-                *entry = writes(volume)?.set_attributes(path, changes).await?;
+            Content::Version(before) => {
+                let path = self.path.clone().ok_or(GIVEN_UP)?;
+                let writes = writes(volume)?;
+                let there = writes.stat(&path).await?;
+                let mut is_ours = there.version().is_some() && there.version() == before.version();
+                if is_ours {
+                    let after = writes.set_attributes(&path, changes).await?;
+                    is_ours = match (before.version(), after.version()) {
+                        (Some(one), Some(other)) if changes.modified.is_none() => {
+                            writes.same_contents(one, other)
+                        }
+                        // Its time was set.
+                        (_, other) => other.is_some() && before.bytes == after.bytes,
+                    };
+                    *before = after;
+                }
                 self.reader = None;
-                Ok(())
+                match is_ours {
+                    true => Ok(()),
+                    // The pages that the kernel has are of another version.
+                    false => self.fail(SourceError::Changed(path)),
+                }
             }
         }
     }
 
     /// What it is now.
     pub(crate) async fn stat(&mut self, volume: &Volume) -> Result<Entry, SourceError> {
+        let entry = self.ask(volume).await?;
+        *self.shown.lock() = entry.clone();
+        Ok(entry)
+    }
+
+    async fn ask(&mut self, volume: &Volume) -> Result<Entry, SourceError> {
         let writes_anywhere = writes(volume)?.writes_anywhere();
         match &mut self.content {
             Content::Version(entry) => Ok(entry.clone()),
             Content::Failed(error) => Err(error.clone()),
             Content::Upload(upload, _) if writes_anywhere => upload.stat().await,
-            Content::Upload(_, bytes) => Ok(Entry {
-                kind: Kind::File {
-                    version: Version::new(b""),
-                    settled: false,
-                },
-                bytes: *bytes,
-                modified: SystemTime::now(),
-                unix: None,
-            }),
+            Content::Upload(_, bytes) => Ok(unborn(*bytes)),
         }
     }
 
@@ -283,7 +342,10 @@ impl State {
         }
         match std::mem::replace(&mut self.content, Content::Failed(GIVEN_UP)) {
             Content::Upload(upload, _) => match upload.finish().await {
-                Ok(entry) => self.content = Content::Version(entry),
+                Ok(entry) => {
+                    *self.shown.lock() = entry.clone();
+                    self.content = Content::Version(entry);
+                }
                 Err(error) => return self.fail(error),
             },
             Content::Failed(error) => return self.fail(error),
@@ -295,15 +357,41 @@ impl State {
         Ok(true)
     }
 
-    /// It was moved, or somebody has set its attributes: the source says `entry` of it now.
-    pub(crate) fn follow(&mut self, path: &SourcePath, entry: Entry) -> Result<(), SourceError> {
+    /// The version at the source that it has begun as, or is.
+    pub(crate) fn base(&self) -> Option<&Version> {
+        match &self.content {
+            Content::Upload(..) => self.base.as_ref(),
+            _ => self.version(),
+        }
+    }
+
+    /// It was moved, or somebody has set its attributes. The source says `entry` of it now, if
+    /// that is the version that it has begun as. If not, or that was replaced, it stays of the
+    /// version that it was of: to finish it is an error.
+    pub(crate) async fn follow(
+        &mut self,
+        volume: &Volume,
+        path: &SourcePath,
+        entry: Option<Entry>,
+    ) -> Result<(), SourceError> {
+        let writes = writes(volume)?;
+        let is_same = |entry: &Entry| match (self.base(), entry.version()) {
+            (Some(base), Some(version)) => writes.same_contents(base, version),
+            _ => false,
+        };
+        let entry = entry.filter(is_same);
         self.path = Some(path.clone());
         self.reader = None;
-        match (&mut self.content, &entry.kind) {
-            (Content::Upload(upload, _), Kind::File { version, .. }) => {
-                upload.rename(path, version)
+        match (&mut self.content, entry) {
+            (Content::Upload(upload, _), entry) => {
+                let current = entry.as_ref().and_then(Entry::version);
+                if let Some(current) = current {
+                    self.base = Some(current.clone());
+                }
+                upload.rename(path, current).await
             }
-            (content @ Content::Version(_), Kind::File { .. }) => {
+            (content @ Content::Version(_), Some(entry)) => {
+                *self.shown.lock() = entry.clone();
                 *content = Content::Version(entry);
                 Ok(())
             }

@@ -1,5 +1,6 @@
 //! Which files are open for writing on this mount.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -35,17 +36,9 @@ struct Promise {
 }
 
 impl Writings {
-    /// The one at `path`, if there is one.
+    /// The one at `path`, if there is one: open, or promised.
     pub(crate) fn find(&self, path: &SourcePath) -> Option<Arc<Writing>> {
-        let table = self.0.lock();
-        if let Some(writing) = table.open.get(path) {
-            return Some(Arc::clone(writing));
-        }
-        let mut promises = table.promises.iter();
-        promises.find_map(|it| {
-            let is_meant = it.path == *path && it.since.elapsed() < PROMISE_MAX;
-            it.writing.clone().filter(|_| is_meant)
-        })
+        self.0.lock().find(path)
     }
 
     /// The one that `thread` finds when it looks `path` up.
@@ -60,9 +53,18 @@ impl Writings {
         }
     }
 
-    /// The next look-up of `path` by `thread` is to find `writing`, or else the finished version.
-    pub(crate) fn promise(&self, path: SourcePath, thread: u32, writing: Option<Arc<Writing>>) {
-        let promises = &mut self.0.lock().promises;
+    /// The next look-up of `path` by `thread` is to find `writing`, or the one that is there
+    /// already; without either, the finished version. What it is to find.
+    pub(crate) fn promise(
+        &self,
+        path: SourcePath,
+        thread: u32,
+        writing: Option<Arc<Writing>>,
+    ) -> Option<Arc<Writing>> {
+        let mut table = self.0.lock();
+        let writing = writing.map(|writing| table.find(&path).unwrap_or(writing));
+        let promised = writing.clone();
+        let promises = &mut table.promises;
         promises.retain(|it| {
             it.since.elapsed() < PROMISE_MAX && (it.thread != thread || it.path != path)
         });
@@ -72,6 +74,7 @@ impl Writings {
             writing,
             since: Instant::now(),
         });
+        promised
     }
 
     /// `thread` has found what it was promised.
@@ -80,24 +83,49 @@ impl Writings {
         promises.retain(|it| it.thread != thread || it.path != *path);
     }
 
-    /// Somebody opens it; `path` is where it is, unless it was removed.
-    pub(crate) fn open(&self, path: Option<&SourcePath>, writing: &Arc<Writing>) {
+    /// `thread` opens it, at `path`, unless it was removed. Whether it may: not if it is no longer
+    /// what is written there, and nobody else has it open.
+    pub(crate) fn open(
+        &self,
+        path: Option<&SourcePath>,
+        thread: u32,
+        writing: &Arc<Writing>,
+    ) -> bool {
         let mut table = self.0.lock();
-        writing.handles.fetch_add(1, Ordering::Relaxed);
-        if let Some(path) = path {
-            let writing = || Arc::clone(writing);
-            table.open.entry(path.clone()).or_insert_with(writing);
+        let Some(path) = path else {
+            // By a descriptor, such as of /proc/self/fd.
+            let is_open = writing.handles.load(Ordering::Relaxed) > 0;
+            writing
+                .handles
+                .fetch_add(usize::from(is_open), Ordering::Relaxed);
+            return is_open;
+        };
+        if !table.find(path).is_some_and(|it| Arc::ptr_eq(&it, writing)) {
+            return false;
         }
+        writing.handles.fetch_add(1, Ordering::Relaxed);
+        table.open.insert(path.clone(), Arc::clone(writing));
+        let promises = &mut table.promises;
+        promises.retain(|it| it.thread != thread || it.path != *path);
+        true
     }
 
-    /// Somebody has closed it. Whether nobody has it open now.
-    pub(crate) fn close(&self, writing: &Arc<Writing>) -> bool {
+    /// It was made at `path`, and is open.
+    pub(crate) fn made(&self, path: &SourcePath, writing: &Arc<Writing>) {
         let mut table = self.0.lock();
-        let is_last = writing.handles.fetch_sub(1, Ordering::Relaxed) == 1;
-        if is_last {
+        writing.handles.fetch_add(1, Ordering::Relaxed);
+        table
+            .promises
+            .retain(|it| it.path != *path || it.writing.is_none());
+        table.open.insert(path.clone(), Arc::clone(writing));
+    }
+
+    /// Somebody has closed it.
+    pub(crate) fn close(&self, writing: &Arc<Writing>) {
+        let mut table = self.0.lock();
+        if writing.handles.fetch_sub(1, Ordering::Relaxed) == 1 {
             table.open.retain(|_, it| !Arc::ptr_eq(it, writing));
         }
-        is_last
     }
 
     /// It is no longer what is written at its path.
@@ -109,19 +137,47 @@ impl Writings {
         promises.retain(|it| !it.writing.as_ref().is_some_and(is_it));
     }
 
-    /// Those at `path` and below.
-    pub(crate) fn below(&self, path: &SourcePath) -> Vec<(SourcePath, Arc<Writing>)> {
+    /// Those at `path` and below, open or promised, by number.
+    pub(crate) fn below(&self, path: &SourcePath) -> BTreeMap<u64, (SourcePath, Arc<Writing>)> {
         let table = self.0.lock();
-        let open = table.open.iter().filter(|(it, _)| is_below(it, path));
-        open.map(|(path, writing)| (path.clone(), Arc::clone(writing)))
+        let promised = table.promises.iter();
+        let promised = promised.filter_map(|it| Some((&it.path, it.writing.as_ref()?)));
+        let all = promised.chain(&table.open);
+        all.filter(|(it, _)| is_below(it, path))
+            .map(|(path, writing)| (writing.number, (path.clone(), Arc::clone(writing))))
             .collect()
     }
 
     /// It is at `path` from now on.
-    pub(crate) fn moved(&self, writing: Arc<Writing>, path: SourcePath) {
+    pub(crate) fn moved(&self, writing: &Arc<Writing>, path: &SourcePath) {
         let mut table = self.0.lock();
-        table.open.retain(|_, it| !Arc::ptr_eq(it, &writing));
-        table.open.insert(path, writing);
+        let is_open = table.open.len();
+        table.open.retain(|_, it| !Arc::ptr_eq(it, writing));
+        if table.open.len() < is_open {
+            table.open.insert(path.clone(), Arc::clone(writing));
+        }
+        for it in &mut table.promises {
+            if it
+                .writing
+                .as_ref()
+                .is_some_and(|it| Arc::ptr_eq(it, writing))
+            {
+                it.path = path.clone();
+            }
+        }
+    }
+}
+
+impl Table {
+    fn find(&self, path: &SourcePath) -> Option<Arc<Writing>> {
+        if let Some(writing) = self.open.get(path) {
+            return Some(Arc::clone(writing));
+        }
+        let mut promises = self.promises.iter();
+        promises.find_map(|it| {
+            let is_meant = it.path == *path && it.since.elapsed() < PROMISE_MAX;
+            it.writing.clone().filter(|_| is_meant)
+        })
     }
 }
 

@@ -452,3 +452,171 @@ fn a_bucket_takes_files_from_start_to_end() {
     assert!(server.get("data/moved").is_none());
     assert_eq!(names(bench.target.path()), ["empty", "later", "new"]);
 }
+
+/// What others do at the source: a new file takes the place of the old one.
+fn replace(path: &Path, bytes: impl AsRef<[u8]>) {
+    let new = path.with_extension("new");
+    fs::write(&new, bytes).unwrap();
+    fs::rename(new, path).unwrap();
+}
+
+#[test]
+fn an_open_that_races_a_rename_does_not_bring_the_old_name_back() {
+    let source = tempfile::tempdir().unwrap();
+    let Some(bench) = Bench::over(source.path(), TTL) else {
+        return;
+    };
+    fs::write(bench.at("ra"), "contents").unwrap();
+    let (one, other) = (bench.at("ra"), bench.at("rb"));
+    let finished = || {
+        let mut names = names(source.path());
+        names.retain(|name| !name.ends_with(".partial"));
+        names
+    };
+    std::thread::scope(|scope| {
+        for empties in [true, true, false] {
+            let one = &one;
+            scope.spawn(move || {
+                for _ in 0..150 {
+                    if !empties {
+                        let _ = rustix::fs::open(
+                            one,
+                            rustix::fs::OFlags::WRONLY,
+                            rustix::fs::Mode::empty(),
+                        )
+                        .map(|file| rustix::fs::ftruncate(file, 3));
+                        continue;
+                    }
+                    let opened = OpenOptions::new().write(true).truncate(true).open(one);
+                    if let Ok(mut file) = opened {
+                        let _ = file.write_all(b"written");
+                        let _ = file.sync_all();
+                    }
+                }
+            });
+        }
+        for _ in 0..150 {
+            fs::rename(&one, &other).unwrap();
+            assert_eq!(finished(), ["rb"]);
+            fs::rename(&other, &one).unwrap();
+            assert_eq!(finished(), ["ra"]);
+        }
+    });
+    drop(bench);
+    assert_eq!(names(source.path()), ["ra"]);
+}
+
+#[test]
+fn a_rename_keeps_what_another_machine_has_written() {
+    let source = tempfile::tempdir().unwrap();
+    let Some(bench) = Bench::over(source.path(), TTL) else {
+        return;
+    };
+    let at = |name: &str| source.path().join(name);
+    fs::write(at("lr"), "before").unwrap();
+    let options = OpenOptions::new().read(true).write(true).clone();
+    let file = options.open(bench.at("lr")).unwrap();
+    file.write_at(b"mine", 0).unwrap();
+    replace(&at("lr"), "theirs");
+    fs::rename(bench.at("lr"), bench.at("lr2")).unwrap();
+    assert_eq!(code(file.sync_all()), Some(Errno::STALE));
+    drop(file);
+    assert_eq!(fs::read(at("lr2")).unwrap(), b"theirs");
+    // A name that is emptied and is gone by then does not come back.
+    let mut file = File::create(bench.at("lr2")).unwrap();
+    file.write_all(b"mine").unwrap();
+    fs::remove_file(at("lr2")).unwrap();
+    assert_eq!(code(file.sync_all()), Some(Errno::STALE));
+    drop(file);
+    assert!(names(source.path()).is_empty());
+}
+
+#[test]
+fn an_open_file_never_mixes_two_versions() {
+    let source = tempfile::tempdir().unwrap();
+    let Some(bench) = Bench::over(source.path(), TTL) else {
+        return;
+    };
+    let at = source.path().join("mx");
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    for sets_time in [false, true] {
+        fs::write(&at, vec![b'a'; 8192]).unwrap();
+        let options = OpenOptions::new().read(true).write(true).clone();
+        let file = options.open(bench.at("mx")).unwrap();
+        let mut page = [0; 4096];
+        file.read_exact_at(&mut page, 0).unwrap();
+        // What nobody has replaced stays as it is.
+        file.set_permissions(fs::Permissions::from_mode(0o640))
+            .unwrap();
+        file.set_modified(time).unwrap();
+        file.write_at(b"a", 1).unwrap();
+        file.sync_all().unwrap();
+        replace(&at, vec![b'b'; 8192]);
+        let set = match sets_time {
+            true => file.set_modified(time),
+            false => file.set_permissions(fs::Permissions::from_mode(0o600)),
+        };
+        assert_eq!(code(set), Some(Errno::STALE));
+        assert_eq!(code(file.write_at(b"X", 4096)), Some(Errno::STALE));
+        assert_eq!(code(file.sync_all()), Some(Errno::STALE));
+        drop(file);
+        assert!(fs::read(&at).unwrap() == vec![b'b'; 8192]);
+    }
+}
+
+#[test]
+fn many_on_one_mount_write_one_file() {
+    let source = tempfile::tempdir().unwrap();
+    let Some(bench) = Bench::over(source.path(), TTL) else {
+        return;
+    };
+    for name in ["log", "emptied"] {
+        fs::write(bench.at(name), "").unwrap();
+    }
+    let (log, emptied) = (bench.at("log"), bench.at("emptied"));
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                for _ in 0..40 {
+                    append(&log).write_all(b"line\n").unwrap();
+                }
+            });
+            scope.spawn(|| {
+                for _ in 0..40 {
+                    let options = OpenOptions::new().write(true).truncate(true).clone();
+                    let mut file = options.open(&emptied).unwrap();
+                    file.write_all(b"whole").unwrap();
+                    file.sync_all().unwrap();
+                }
+            });
+        }
+    });
+    let lines = fs::read(source.path().join("log")).unwrap();
+    assert!(!lines.is_empty() && lines.len().is_multiple_of(5));
+    assert_eq!(names(source.path()), ["emptied", "log"]);
+}
+
+#[test]
+fn what_is_unfinished_keeps_no_directory() {
+    let source = tempfile::tempdir().unwrap();
+    let Some(bench) = Bench::over(source.path(), TTL) else {
+        return;
+    };
+    for name in ["left", "da", "db"] {
+        fs::create_dir(bench.at(name)).unwrap();
+    }
+    // What a mount has left that was killed.
+    fs::write(source.path().join("left/.hither-0123.partial"), "x").unwrap();
+    assert!(names(&bench.at("left")).is_empty());
+    fs::remove_dir(bench.at("left")).unwrap();
+    // What is written moves with its name.
+    let mut file = File::create(bench.at("da/x")).unwrap();
+    file.write_all(b"moved").unwrap();
+    fs::rename(bench.at("da/x"), bench.at("db/x")).unwrap();
+    fs::remove_dir(bench.at("da")).unwrap();
+    assert_eq!(code(fs::remove_dir(bench.at("db"))), Some(Errno::NOTEMPTY));
+    drop(file);
+    assert_eq!(fs::read(source.path().join("db/x")).unwrap(), b"moved");
+    assert_eq!(names(source.path()), ["db"]);
+    assert_eq!(names(&source.path().join("db")), ["x"]);
+}

@@ -112,6 +112,16 @@ impl Version {
     }
 }
 
+impl Entry {
+    /// The version, if it is a file.
+    pub fn version(&self) -> Option<&Version> {
+        match &self.kind {
+            Kind::File { version, .. } => Some(version),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Debug for Version {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}", self.0.escape_ascii())

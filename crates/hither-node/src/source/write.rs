@@ -20,6 +20,8 @@ use super::{Entry, FileVersion, Source, SourceError, SourcePath, Version};
 pub enum Replace {
     /// Whatever file is there, or nothing.
     Any,
+    /// Whatever file is there: if there is none any more, [`SourceError::Changed`].
+    Existing,
     /// Nothing: a file that is there is [`SourceError::InTheWay`].
     Nothing,
     /// This version: another one is [`SourceError::Changed`].
@@ -56,6 +58,12 @@ pub trait WritableSource: Source {
     /// Whether a version can be written in any order, and read while it is written.
     fn writes_anywhere(&self) -> bool {
         false
+    }
+
+    /// Whether two versions are of one file with the same contents, and differ in attributes at
+    /// most.
+    fn same_contents(&self, one: &Version, other: &Version) -> bool {
+        one == other
     }
 
     /// Begins a new version that starts as a copy of `file`, and takes the place of no other one.
@@ -136,9 +144,13 @@ pub trait Upload: Send {
         Err(IN_ORDER)
     }
 
-    /// Changes the place that [`finish`](Upload::finish) puts it in: the file was renamed, and is
-    /// `current` there.
-    fn rename(&mut self, _path: &SourcePath, _current: &Version) -> Result<(), SourceError> {
+    /// Changes the place that [`finish`](Upload::finish) puts it in: the file was renamed. It
+    /// takes the place of `current` there, if it is to take that of one version only.
+    async fn rename(
+        &mut self,
+        _path: &SourcePath,
+        _current: Option<&Version>,
+    ) -> Result<(), SourceError> {
         Err(IN_ORDER)
     }
 

@@ -48,6 +48,18 @@ fn file_type(stat: &Statx) -> FileType {
     FileType::from_raw_mode(stat.stx_mode.into())
 }
 
+/// What of a version's bytes is the time of the last change of attributes: the end.
+const CHANGED_BYTES: usize = size_of::<i64>() + size_of::<u32>();
+
+/// Whether two versions differ in the time of the last change of attributes at most.
+pub(super) fn same_contents(one: &Version, other: &Version) -> bool {
+    let contents = |version: &Version| {
+        let bytes = version.as_bytes();
+        bytes[..bytes.len().saturating_sub(CHANGED_BYTES)].to_vec()
+    };
+    contents(one) == contents(other)
+}
+
 impl Attributes {
     /// The version of a file: device, inode, size, and the times of the last changes of contents
     /// and attributes.

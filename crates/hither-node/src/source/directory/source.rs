@@ -18,8 +18,9 @@ use super::super::settings::{PIECE_BYTES, SourceSettings};
 use super::super::write::{Changes, Replace, Upload, WritableSource};
 use super::super::{
     ByteStream, Entry, FileVersion, ListCursor, Listing, OpenError, Source, SourceError,
-    SourcePath, Space, check_range, pieces,
+    SourcePath, Space, Version, check_range, pieces,
 };
+use super::attributes::same_contents;
 use super::caller::Caller;
 use super::tree::Tree;
 use super::writing::DirectoryUpload;
@@ -174,6 +175,10 @@ impl WritableSource for DirectorySource {
         true
     }
 
+    fn same_contents(&self, one: &Version, other: &Version) -> bool {
+        same_contents(one, other)
+    }
+
     async fn rewrite(&self, file: &FileVersion) -> Result<Box<dyn Upload>, SourceError> {
         let upload = DirectoryUpload::copy(self.0.clone(), file);
         Ok(Box::new(upload.await?))
@@ -210,7 +215,7 @@ impl WritableSource for DirectorySource {
 
     async fn remove_dir(&self, path: &SourcePath) -> Result<(), SourceError> {
         let asked = path.clone();
-        let remove = move |tree: &Tree| tree.remove(&asked, AtFlags::REMOVEDIR);
+        let remove = move |tree: &Tree| tree.remove_dir(&asked);
         self.0.call(path, remove).await
     }
 

@@ -1,11 +1,13 @@
 //! What the blocking threads work on: an opened directory, and what is open below it.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Dir, OFlags, fstatvfs};
@@ -32,6 +34,8 @@ pub(super) struct Tree {
     pub root: Root,
     pub attributes: Attributes,
     pub counters: SourceCounters,
+    /// The names of the unfinished files that are written.
+    pub written: Arc<Mutex<HashSet<Vec<u8>>>>,
     files: Kept<FileVersion, Arc<OwnedFd>>,
     directories: Kept<Position, Dir>,
 }
@@ -55,6 +59,7 @@ impl Tree {
                 settling,
             },
             counters: SourceCounters::default(),
+            written: Arc::default(),
             files: Kept::new(FILES_OPEN_MAX),
             directories: Kept::new(DIRECTORIES_OPEN_MAX),
         })

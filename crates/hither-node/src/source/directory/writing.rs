@@ -4,15 +4,18 @@
 //! over it. Listings leave these files out. What a crash leaves behind of them stays there. A
 //! version of a file with several links takes the place of one link only.
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, Gid, Mode, OFlags, RenameFlags, Statx, Timespec, Timestamps, UTIME_OMIT, Uid, chownat,
-    copy_file_range, fchmod, fchown, fsync, ftruncate, futimens, linkat, mkdirat, openat,
+    AtFlags, Dir, Gid, Mode, OFlags, RenameFlags, Statx, Timespec, Timestamps, UTIME_OMIT, Uid,
+    chownat, copy_file_range, fchmod, fchown, fsync, ftruncate, futimens, linkat, mkdirat, openat,
     renameat_with, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::{Errno, pwrite};
@@ -21,7 +24,7 @@ use super::super::write::{Changes, Replace, Upload};
 use super::super::{Entry, FileVersion, SourceError, SourcePath, Version};
 use super::attributes::{ask, is_file};
 use super::caller::Caller;
-use super::partial::partial_name;
+use super::partial::{is_partial, partial_name};
 use super::tree::{Tree, failure, read_whole};
 
 /// A file that is being written.
@@ -37,15 +40,19 @@ pub(super) struct DirectoryUpload {
 
 /// An unfinished file. Dropped, it is removed.
 struct Partial {
-    directory: OwnedFd,
+    /// Where it lies. It moves with the file whose place it is to take.
+    directory: Mutex<OwnedFd>,
     name: Vec<u8>,
     file: OwnedFd,
+    /// It is listed there while it is written.
+    written: Arc<Mutex<HashSet<Vec<u8>>>>,
 }
 
 impl Drop for Partial {
     fn drop(&mut self) {
         // It is not there once it was renamed.
-        let _ = unlinkat(&self.directory, &self.name[..], AtFlags::empty());
+        let _ = unlinkat(&*self.directory.lock(), &self.name[..], AtFlags::empty());
+        self.written.lock().remove(&self.name);
     }
 }
 
@@ -162,18 +169,40 @@ impl Upload for DirectoryUpload {
         self.caller.call(&self.path, stat).await
     }
 
-    fn rename(&mut self, path: &SourcePath, current: &Version) -> Result<(), SourceError> {
+    async fn rename(
+        &mut self,
+        path: &SourcePath,
+        current: Option<&Version>,
+    ) -> Result<(), SourceError> {
         self.path = path.clone();
-        if let Replace::Version(version) = &mut self.replace {
+        if let (Replace::Version(version), Some(current)) = (&mut self.replace, current) {
             *version = current.clone();
         }
-        Ok(())
+        // Where that fails, it stays where it is, and takes its place from there.
+        let (partial, path) = (self.partial()?, path.clone());
+        let follow = move |tree: &Tree| {
+            let (directory, _) = tree.place(&path)?;
+            let mut old = partial.directory.lock();
+            let flags = RenameFlags::empty();
+            let moved = renameat_with(
+                &*old,
+                &partial.name[..],
+                &directory,
+                &partial.name[..],
+                flags,
+            );
+            moved.map_err(|error| failure(&path, error))?;
+            *old = directory;
+            Ok(())
+        };
+        self.caller.call(&self.path, follow).await
     }
 
     async fn hide(&mut self) -> Result<(), SourceError> {
         let (partial, path) = (self.partial()?, self.path.clone());
         let hide = move |_: &Tree| {
-            let removed = unlinkat(&partial.directory, &partial.name[..], AtFlags::empty());
+            let directory = partial.directory.lock();
+            let removed = unlinkat(&*directory, &partial.name[..], AtFlags::empty());
             removed.map_err(|error| failure(&path, error))
         };
         self.caller.call(&self.path, hide).await
@@ -183,7 +212,9 @@ impl Upload for DirectoryUpload {
         let partial = self.partial()?;
         self.partial = None;
         let (path, replace) = (self.path.clone(), self.replace.clone());
-        let finish = move |tree: &Tree| tree.finish(&path, &partial, &replace);
+        let waits = Waits::default();
+        let is_abandoned = Arc::clone(&waits.0);
+        let finish = move |tree: &Tree| tree.finish(&path, &partial, &replace, &is_abandoned);
         self.caller.long_call(&self.path, self.bytes, finish).await
     }
 
@@ -232,6 +263,16 @@ fn timestamps(changes: &Changes) -> Timestamps {
     }
 }
 
+/// Somebody waits for a job, while this lives. The job asks the flag.
+#[derive(Default)]
+struct Waits(Arc<AtomicBool>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// A directory that is open, and a name in it.
 type Place<'a> = (OwnedFd, &'a [u8]);
 
@@ -259,10 +300,12 @@ impl Tree {
         let flags = flags | OFlags::CLOEXEC;
         let new_mode = Mode::from_raw_mode(mode & 0o7777);
         let file = openat(&directory, &partial[..], flags, new_mode).map_err(failed)?;
+        self.written.lock().insert(partial.clone());
         let partial = Partial {
-            directory,
+            directory: Mutex::new(directory),
             name: partial,
             file,
+            written: Arc::clone(&self.written),
         };
         let mode = match current {
             Some(current) => {
@@ -316,12 +359,14 @@ impl Tree {
             return Err(in_the_way(path, "it is no file"));
         }
         match (replace, &current) {
-            (Replace::Any, _) | (Replace::Nothing, None) => Ok(current),
+            (Replace::Any, _) | (Replace::Existing, Some(_)) | (Replace::Nothing, None) => {
+                Ok(current)
+            }
             (Replace::Nothing, Some(_)) => Err(in_the_way(path, "it exists")),
             (Replace::Version(wanted), Some(stat)) if self.attributes.version(stat) == *wanted => {
                 Ok(current)
             }
-            (Replace::Version(_), _) => Err(SourceError::Changed(path.clone())),
+            (Replace::Existing | Replace::Version(_), _) => Err(SourceError::Changed(path.clone())),
         }
     }
 
@@ -330,20 +375,66 @@ impl Tree {
         path: &SourcePath,
         partial: &Partial,
         replace: &Replace,
+        is_abandoned: &AtomicBool,
     ) -> Result<Entry, SourceError> {
+        let failed = |error| failure(path, error);
         let (directory, name) = self.place(path)?;
-        fsync(&partial.file).map_err(|error| failure(path, error))?;
+        fsync(&partial.file).map_err(failed)?;
         // Between this and the rename is a moment in which another writer may come in: no call
         // renames onto one version only.
         self.check(path, replace)?;
-        let from = (&partial.directory, &partial.name[..]);
+        if is_abandoned.load(Ordering::Acquire) {
+            // Its writer was told that it failed: what is there may be newer.
+            return Err(failed(Errno::TIMEDOUT));
+        }
+        let from = partial.directory.lock();
+        let from = (&*from, &partial.name[..]);
         let only_new = *replace == Replace::Nothing;
         move_to(from, (&directory, name), only_new).map_err(|error| match error {
             Errno::EXIST => in_the_way(path, "it exists"),
             Errno::ISDIR | Errno::NOTEMPTY => in_the_way(path, "it is a directory"),
             error => failure(path, error),
         })?;
-        self.stat(path)
+        sync_directory(&directory).map_err(failed)?;
+        // Of this file: another one may have taken its place already.
+        let stat = ask(&partial.file, c"").map_err(failed)?;
+        let entry = self.attributes.entry(&partial.file, c"", &stat);
+        entry.map_err(failed)
+    }
+
+    /// Removes an empty directory. Unfinished files that nobody here writes do not count: they are
+    /// what was left by mounts that were killed, or of files that are gone.
+    pub(super) fn remove_dir(&self, path: &SourcePath) -> Result<(), SourceError> {
+        let removed = self.remove(path, AtFlags::REMOVEDIR);
+        if matches!(removed, Err(SourceError::InTheWay { .. }))
+            && self.remove_partials(path).unwrap_or(false)
+        {
+            return self.remove(path, AtFlags::REMOVEDIR);
+        }
+        removed
+    }
+
+    /// Removes the unfinished files of a directory, if it has nothing else. Whether it did.
+    fn remove_partials(&self, path: &SourcePath) -> Result<bool, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let directory = self.root.open_beneath(path.as_bytes(), flags)?;
+        let mut partials = Vec::new();
+        for entry in Dir::read_from(&directory)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            match &name[..] {
+                b"." | b".." => {}
+                name if is_partial(name) => partials.push(name.to_vec()),
+                _ => return Ok(false),
+            }
+        }
+        let written = self.written.lock();
+        if partials.iter().any(|name| written.contains(name)) {
+            return Ok(false);
+        }
+        for name in &partials {
+            unlinkat(&directory, &name[..], AtFlags::empty())?;
+        }
+        Ok(!partials.is_empty())
     }
 
     /// Removes a file, or a directory.
@@ -471,6 +562,20 @@ fn copy_all(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
     }
 }
 
+/// Has the names in a directory outlive a power cut, where its file system can.
+fn sync_directory(directory: &OwnedFd) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = match openat(directory, ".", flags, Mode::empty()) {
+        // Who may not list it may still write.
+        Err(Errno::ACCESS | Errno::PERM) => return Ok(()),
+        opened => opened?,
+    };
+    match fsync(opened) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
+        synced => synced,
+    }
+}
+
 /// Renames. With `only_new`, what is there is the error EEXIST.
 fn move_to(from: (impl AsFd, &[u8]), to: (impl AsFd, &[u8]), only_new: bool) -> Result<(), Errno> {
     let flags = match only_new {
@@ -525,5 +630,34 @@ fn timespec(time: Option<SystemTime>) -> Timespec {
                 tv_nsec: i64::from((1_000_000_000 - nanoseconds) % 1_000_000_000),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_nobody_waits_for_replaces_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("file"), "newer").unwrap();
+        let tree = Tree::open(folder.path(), Duration::ZERO).unwrap();
+        let path = SourcePath::new(b"file").unwrap();
+        let finish = |waits: &Waits| {
+            let partial = tree.begin(&path, &Replace::Existing, 0o600).unwrap();
+            write_whole(&partial.file, b"late", 0).unwrap();
+            tree.finish(&path, &partial, &Replace::Existing, &waits.0)
+        };
+        let waits = Waits::default();
+        let flag = Waits(Arc::clone(&waits.0));
+        drop(waits);
+        assert!(finish(&flag).is_err());
+        assert_eq!(fs::read(folder.path().join("file")).unwrap(), b"newer");
+        finish(&Waits::default()).unwrap();
+        assert_eq!(fs::read(folder.path().join("file")).unwrap(), b"late");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

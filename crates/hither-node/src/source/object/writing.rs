@@ -107,6 +107,12 @@ impl ObjectUpload {
         let mode = match &self.replace {
             Replace::Any => PutMode::Overwrite,
             Replace::Nothing => PutMode::Create,
+            Replace::Existing => {
+                self.store
+                    .check(&self.path, &self.key, &self.replace)
+                    .await?;
+                PutMode::Overwrite
+            }
             Replace::Version(version) => match strong_etag(version) {
                 Some(etag) if self.store.updates_by_etag => PutMode::Update(UpdateVersion {
                     e_tag: Some(etag.to_owned()),
@@ -251,6 +257,7 @@ impl Store {
         };
         match (replace, there) {
             (Replace::Nothing, Some(_)) => Err(in_the_way(path, "it exists")),
+            (Replace::Existing, None) => Err(SourceError::Changed(path.clone())),
             (Replace::Version(wanted), there)
                 if there.as_ref().and_then(version).as_ref() != Some(wanted) =>
             {
