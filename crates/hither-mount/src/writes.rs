@@ -689,8 +689,8 @@ impl Shared {
     }
 }
 
-/// Whether a file's mode lets a user open it. Of the user's groups only the first is known here: who
-/// has the right by another one is refused, and may open it once the kernel knows that it is there.
+/// Whether a file's mode lets a user open it. Of the user's groups only the first is known here:
+/// who has the right by another one is refused, and may open it once the kernel knows of it.
 fn may_open(attributes: &FileAttr, caller: Caller, flags: OpenFlags) -> bool {
     let (read, write) = (4, 2);
     let needed = match flags.acc_mode() {

@@ -4,6 +4,7 @@
 //! other process may write to it at any time. So no reference to its bytes is ever made: they are
 //! copied in and out, and what is copied out is only as good as the two sides' agreement on turns.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -58,15 +59,8 @@ impl SharedBuffer {
                 "the length of the shared buffer is not fixed",
             ));
         }
-        // SAFETY: the call writes what it is given, which is large enough.
-        let length = unsafe {
-            let mut status = std::mem::zeroed::<libc::stat>();
-            match libc::fstat(fd.as_raw_fd(), &raw mut status) {
-                0 => status.st_size,
-                _ => return Err(io::Error::last_os_error()),
-            }
-        };
-        if bytes == 0 || usize::try_from(length).is_ok_and(|length| length < bytes) {
+        let length = File::from(fd.try_clone_to_owned()?).metadata()?.len();
+        if bytes == 0 || length < bytes as u64 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "the shared buffer is too short",

@@ -424,7 +424,8 @@ mod tests {
             ),
             (
                 &format!(
-                    "{member}tls = \"off\"\nmembers = {{ a = \"127.0.0.1:1\", b = \"127.0.0.1:2\" }}\n\
+                    "{member}tls = \"off\"\n\
+                     members = {{ a = \"127.0.0.1:1\", b = \"127.0.0.1:2\" }}\n\
                      readers = {{ \"/data\" = [\"b\"] }}\n{VOLUME}"
                 ),
                 "node.toml: volume /data: \"a\", which is this node, is not among its readers",
