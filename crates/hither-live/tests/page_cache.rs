@@ -360,7 +360,14 @@ fn a_kernel_that_refuses_costs_the_program_nothing() {
         OpenError::NoRoom,
         OpenError::Other(libc::EIO),
     ] {
-        let files = run(Some(reason), PageCacheError::NoCall);
+        let mut files = run(Some(reason), PageCacheError::NoCall);
+        // On a busy machine the program may have ended before there was anything to drop.
+        for _ in 0..5 {
+            if reason.may_pass() || files.summary.unreachable > 0 {
+                break;
+            }
+            files = run(Some(reason), PageCacheError::NoCall);
+        }
         assert_eq!(files.why_unreachable, Some(reason));
         assert_eq!(files.dropped, 0);
         assert_eq!(
