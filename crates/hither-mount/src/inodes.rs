@@ -299,6 +299,13 @@ impl Inodes {
         }
     }
 
+    /// The directory at `path` was removed. One that is made there next is another one, also to a
+    /// program that still has this one: the kernel takes no new names in it.
+    pub(crate) fn remove_directory(&self, path: &SourcePath) {
+        let directory = identity(path, &Kind::Directory);
+        self.table.write().numbers.remove(&directory);
+    }
+
     /// The number of the directory at `path`, if the kernel may know it.
     pub(crate) fn directory(&self, path: &SourcePath) -> Option<u64> {
         let directory = identity(path, &Kind::Directory);

@@ -422,6 +422,7 @@ impl Shared {
         let removed = self.writes()?.remove_dir(&path).await;
         removed.map_err(|error| errno(&error))?;
         self.on_own_change(&path);
+        self.inodes.remove_directory(&path);
         Ok(())
     }
 

@@ -193,6 +193,23 @@ fn what_is_closed_is_at_the_source_and_what_is_open_is_not() {
 }
 
 #[test]
+fn a_directory_that_is_made_again_is_another_one() {
+    let source = tempfile::tempdir().unwrap();
+    let Some(bench) = Bench::over(source.path(), TTL) else {
+        return;
+    };
+    fs::create_dir(bench.at("d")).unwrap();
+    // As a shell holds the directory that it works in.
+    let held = fs::File::open(bench.at("d")).unwrap();
+    fs::remove_dir(bench.at("d")).unwrap();
+    fs::create_dir(bench.at("d")).unwrap();
+    fs::write(bench.at("d/file"), "contents").unwrap();
+    assert_eq!(fs::read(source.path().join("d/file")).unwrap(), b"contents");
+    drop(held);
+    assert_eq!(fs::read(bench.at("d/file")).unwrap(), b"contents");
+}
+
+#[test]
 fn names_and_attributes_change_at_the_source() {
     let source = tempfile::tempdir().unwrap();
     let Some(bench) = Bench::over(source.path(), TTL) else {
