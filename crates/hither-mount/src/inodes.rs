@@ -89,15 +89,7 @@ impl Inode {
 
     /// The version of a file, and whether it is settled.
     pub(crate) fn file(&self) -> Option<(FileVersion, bool)> {
-        let Kind::File { version, settled } = &self.entry.kind else {
-            return None;
-        };
-        let file = FileVersion {
-            path: self.path.clone(),
-            version: version.clone(),
-            bytes: self.entry.bytes,
-        };
-        Some((file, *settled))
+        self.entry.file(&self.path)
     }
 }
 

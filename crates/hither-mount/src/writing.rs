@@ -151,17 +151,10 @@ impl State {
 
     fn file(&self) -> Result<(FileVersion, bool), SourceError> {
         match (&self.path, &self.content) {
-            (Some(path), Content::Version(entry)) => match &entry.kind {
-                Kind::File { version, settled } => Ok((
-                    FileVersion {
-                        path: path.clone(),
-                        version: version.clone(),
-                        bytes: entry.bytes,
-                    },
-                    *settled,
-                )),
-                _ => Err(SourceError::Changed(path.clone())),
-            },
+            (Some(path), Content::Version(entry)) => {
+                let changed = || SourceError::Changed(path.clone());
+                entry.file(path).ok_or_else(changed)
+            }
             (_, Content::Failed(error)) => Err(error.clone()),
             _ => Err(GIVEN_UP),
         }

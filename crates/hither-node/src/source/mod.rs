@@ -120,6 +120,19 @@ impl Entry {
             _ => None,
         }
     }
+
+    /// If it is a file, which version of the one at `path`, and whether it is settled.
+    pub fn file(&self, path: &SourcePath) -> Option<(FileVersion, bool)> {
+        let Kind::File { version, settled } = &self.kind else {
+            return None;
+        };
+        let file = FileVersion {
+            path: path.clone(),
+            version: version.clone(),
+            bytes: self.bytes,
+        };
+        Some((file, *settled))
+    }
 }
 
 impl fmt::Debug for Version {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::files::Volume;
 use crate::holds::Hold;
-use crate::source::{FileVersion, Kind, SourceError, SourcePath};
+use crate::source::{FileVersion, SourceError, SourcePath};
 
 impl Volume {
     /// Keeps `hold`, one of this version of a file, until it is unpinned.
@@ -49,14 +49,7 @@ impl Volume {
         let (volume, path) = (Arc::clone(self), file.path.clone());
         self.node.runtime().spawn(async move {
             let current = match volume.source().stat(&path).await {
-                Ok(entry) => match entry.kind {
-                    Kind::File { version, .. } => Some(FileVersion {
-                        path: path.clone(),
-                        version,
-                        bytes: entry.bytes,
-                    }),
-                    _ => None,
-                },
+                Ok(entry) => entry.file(&path).map(|(file, _)| file),
                 Err(SourceError::NotFound(_)) => None,
                 // It is not known.
                 Err(_) => return,

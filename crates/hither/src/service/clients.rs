@@ -4,10 +4,12 @@
 //! The node makes the buffers, so that none can be taken away under it. What is in memory is copied
 //! there by the connection's own thread.
 
+use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -187,20 +189,18 @@ impl Connection<'_> {
         let no_entry = |what: &str| Refusal(Errno::NOENT, what.to_owned());
         let served = self.clients.served.upgrade();
         let served = served.ok_or_else(|| no_entry("the node ends"))?;
-        let mut volumes = served.volumes.iter().zip(&self.clients.known);
-        let (volume, known, path) = if volume.is_empty() {
-            let found = volumes.find_map(|(volume, known)| {
-                let within = within(volume.directory.as_deref()?, path)?;
-                Some((volume, known, within))
-            });
+        let (number, path) = if volume.is_empty() {
+            let found = served.mounted_at(Path::new(OsStr::from_bytes(path)));
             found.ok_or_else(|| no_entry("no mount of this node has this path"))?
         } else {
-            let found = volumes.find(|(it, _)| it.volume.name().as_bytes() == volume);
-            let (volume, known) = found.ok_or_else(|| no_entry("no volume has this name"))?;
-            (volume, known, path)
+            let mut names = served.volumes.iter().map(|it| it.volume.name().as_bytes());
+            let number = names.position(|name| name == volume);
+            let number = number.ok_or_else(|| no_entry("no volume has this name"))?;
+            let path = SourcePath::new(path);
+            let path = path.ok_or_else(|| no_entry("this is no path within a volume"))?;
+            (number, path)
         };
-        let path = SourcePath::new(path);
-        let path = path.ok_or_else(|| no_entry("this is no path within a volume"))?;
+        let (volume, known) = (&served.volumes[number], &self.clients.known[number]);
         let (file, settled) = look_up(volume, known, &path)?;
         let bytes = file.bytes;
         self.file = Some(volume.volume.open(file, settled));
@@ -233,16 +233,6 @@ impl Connection<'_> {
     }
 }
 
-/// The path below a mount's directory, if it lies there.
-fn within<'a>(directory: &Path, path: &'a [u8]) -> Option<&'a [u8]> {
-    let rest = path.strip_prefix(directory.as_os_str().as_encoded_bytes())?;
-    match rest {
-        [] => Some(rest),
-        [b'/', rest @ ..] => Some(rest),
-        _ => None,
-    }
-}
-
 /// The version of a file that may be opened now, and whether it is settled.
 fn look_up(
     volume: &ServedVolume,
@@ -271,21 +261,16 @@ fn look_up(
         }
     };
     let refusal = |number, what: &str| Err(Refusal(number, format!("{path}: {what}")));
+    if let Some((file, settled)) = entry.file(path) {
+        return match volume.volume.can_number(&file) {
+            true => Ok((file, settled)),
+            false => refusal(Errno::FBIG, "too many blocks"),
+        };
+    }
     match entry.kind {
-        Kind::File { version, settled } => {
-            let file = FileVersion {
-                path: path.clone(),
-                version,
-                bytes: entry.bytes,
-            };
-            match volume.volume.can_number(&file) {
-                true => Ok((file, settled)),
-                false => refusal(Errno::FBIG, "too many blocks"),
-            }
-        }
         Kind::Directory => refusal(Errno::ISDIR, "a directory"),
         Kind::Link(_) => refusal(Errno::LOOP, "a symbolic link"),
-        Kind::Special => refusal(Errno::INVAL, "no regular file"),
+        _ => refusal(Errno::INVAL, "no regular file"),
     }
 }
 
@@ -324,18 +309,4 @@ fn answer_with(stream: &mut UnixStream, answer: Result<u64, Refusal>) -> io::Res
         value,
     };
     stream.write_all(&[&head.encode(), text].concat())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_lies_in_a_mount_by_whole_names() {
-        let within = |path: &'static str| within(Path::new("/mnt/data"), path.as_bytes());
-        assert_eq!(within("/mnt/data/a/b"), Some(&b"a/b"[..]));
-        assert_eq!(within("/mnt/data"), Some(&b""[..]));
-        assert_eq!(within("/mnt/database"), None);
-        assert_eq!(within("/mnt"), None);
-    }
 }

@@ -3,7 +3,6 @@
 //! the work.
 
 use std::collections::BTreeSet;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -191,17 +190,13 @@ fn targets(served: &Served, paths: &[PathBuf]) -> Result<Vec<Target>, String> {
 }
 
 fn target(served: &Served, path: &Path) -> Option<Target> {
-    let places = served.volumes.iter().filter_map(|served| {
-        let below = path.strip_prefix(served.directory.as_ref()?).ok()?;
-        let path = SourcePath::new(below.as_os_str().as_bytes())?;
-        Some(Target {
-            volume: Arc::clone(&served.volume),
-            is_immutable: served.consistency == Consistency::Immutable,
-            path,
-        })
-    });
-    // Of a mount in a mount, the inner one.
-    places.min_by_key(|target| target.path.as_bytes().len())
+    let (number, path) = served.mounted_at(path)?;
+    let volume = &served.volumes[number];
+    Some(Target {
+        volume: Arc::clone(&volume.volume),
+        is_immutable: volume.consistency == Consistency::Immutable,
+        path,
+    })
 }
 
 /// A file that was found.
@@ -230,12 +225,10 @@ async fn find(
             },
         };
         match entry {
-            Some(entry) if entry.kind != Kind::Directory => {
-                match target.found(path.clone(), &entry) {
-                    Some(file) => on_file(report, file),
-                    None => return Err(End::Refused(format!("{path} is no file or directory"))),
-                }
-            }
+            Some(entry) if entry.kind != Kind::Directory => match target.found(path, &entry) {
+                Some(file) => on_file(report, file),
+                None => return Err(End::Refused(format!("{path} is no file or directory"))),
+            },
             _ => directories.push(target.with_path(path.clone())),
         }
     }
@@ -260,7 +253,7 @@ async fn find(
         for (path, entry) in entries {
             if entry.kind == Kind::Directory {
                 directories.push(directory.with_path(path));
-            } else if let Some(file) = directory.found(path, &entry) {
+            } else if let Some(file) = directory.found(&path, &entry) {
                 on_file(report, file);
             }
             if told.elapsed() >= INTERVAL {
@@ -273,18 +266,12 @@ async fn find(
 
 impl Target {
     /// What is at `path` of the volume, if it is a file.
-    fn found(&self, path: SourcePath, entry: &Entry) -> Option<Found> {
-        let Kind::File { version, settled } = &entry.kind else {
-            return None;
-        };
+    fn found(&self, path: &SourcePath, entry: &Entry) -> Option<Found> {
+        let (file, is_settled) = entry.file(path)?;
         Some(Found {
             volume: Arc::clone(&self.volume),
-            file: FileVersion {
-                path,
-                version: version.clone(),
-                bytes: entry.bytes,
-            },
-            is_settled: *settled || self.is_immutable,
+            file,
+            is_settled: is_settled || self.is_immutable,
         })
     }
 }
