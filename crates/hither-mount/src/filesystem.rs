@@ -3,7 +3,6 @@
 //! A request that needs the source is answered later, by the node's runtime: the threads that read
 //! requests never wait. Reads of what is in memory are answered by these threads at once.
 
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -21,7 +20,7 @@ use fuser::{
     ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use hither_node::announcements::ChangeListener;
-use hither_node::source::{self, Entry, Kind, SourceError, Space};
+use hither_node::source::{self, Entry, Kind, Space};
 use hither_node::volume::Volume;
 use tokio::sync::Mutex as AsyncMutex;
 
@@ -29,6 +28,7 @@ use crate::attributes::{attributes, errno, file_type};
 use crate::inodes::Inode;
 use crate::invalidation::Name;
 use crate::listing::Listing;
+use crate::reads::{PendingRead, Unanswered, reply_data};
 use crate::shared::{Handle, Listed, Shared, View, as_name, nothing};
 use crate::writes::{Caller, Wanted, is_for_writing, time};
 
@@ -49,22 +49,6 @@ const XATTR_DISK: &str = "user.hither.disk";
 /// See the module.
 #[derive(Clone)]
 pub(crate) struct CachedFiles(Arc<Shared>);
-
-/// A request that is not answered yet, while this lives.
-struct Unanswered(Arc<Shared>);
-
-impl Unanswered {
-    fn new(shared: &Arc<Shared>) -> Unanswered {
-        shared.unanswered.fetch_add(1, Ordering::Relaxed);
-        Unanswered(Arc::clone(shared))
-    }
-}
-
-impl Drop for Unanswered {
-    fn drop(&mut self) {
-        self.0.unanswered.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 impl CachedFiles {
     /// The files of `volume`, below what its source says of its root.
@@ -166,25 +150,6 @@ impl CachedFiles {
     }
 }
 
-thread_local! {
-    /// Where a read of several blocks is put together: the kernel takes one piece.
-    static ONE_PIECE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-fn reply_data(reply: ReplyData, pieces: &[Bytes]) {
-    match pieces {
-        [] => reply.data(&[]),
-        [piece] => reply.data(piece),
-        pieces => ONE_PIECE.with_borrow_mut(|one| {
-            one.clear();
-            for piece in pieces {
-                one.extend_from_slice(piece);
-            }
-            reply.data(one);
-        }),
-    }
-}
-
 impl Filesystem for CachedFiles {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let wanted = InitFlags::FUSE_ASYNC_READ
@@ -231,7 +196,7 @@ impl Filesystem for CachedFiles {
             return self.later(
                 async move |shared| match writing.stat(&shared.volume).await {
                     Ok(entry) => {
-                        let attributes = attributes(inode.number, &entry, shared.view.owner);
+                        let attributes = attributes(inode.shown, &entry, shared.view.owner);
                         reply.attr(&Duration::ZERO, &attributes);
                     }
                     Err(error) => reply.error(errno(&error)),
@@ -313,16 +278,14 @@ impl Filesystem for CachedFiles {
             None => return reply.error(Errno::EBADF),
         };
         file.note_reader(offset, bytes.into(), request.pid());
-        let unanswered = Unanswered::new(&self.0);
-        file.read(offset, bytes as usize, move |result| {
-            match result {
-                Ok(data) => reply_data(reply, data.pieces()),
-                // The file is gone at the source: of this version there is no more to be had.
-                Err(SourceError::NotFound(_)) => reply.error(Errno::ESTALE),
-                Err(error) => reply.error(errno(&error)),
-            }
-            drop(unanswered);
-        });
+        let read = PendingRead {
+            handle: handle.0,
+            offset,
+            bytes: bytes as usize,
+            reply,
+            _unanswered: Unanswered::new(&self.0),
+        };
+        self.0.read(file, read);
     }
 
     fn release(
@@ -398,8 +361,8 @@ impl Filesystem for CachedFiles {
             let created = shared.create(&parent, &name, mode & 0o7777, flags, caller);
             match created.await {
                 Ok((inode, handle, open)) => {
-                    let attributes = shared.attributes(&inode);
-                    let (ttl, handle) = (Duration::ZERO, FileHandle(handle));
+                    let (attributes, ttl) = shared.looked_up(&inode);
+                    let handle = FileHandle(handle);
                     reply.created(&ttl, &attributes, Generation(0), handle, open);
                 }
                 Err(error) => reply.error(error),
@@ -615,12 +578,13 @@ impl Filesystem for CachedFiles {
                 let entry = shared.view.consistency.settled(entry.clone());
                 let inode = shared.inodes.look_up(path, entry, asked);
                 let ttl = shared.name_ttl(&inode.path, asked);
+                let (attributes, attributes_ttl) = shared.looked_up(&inode);
                 let full = reply.add(
                     INodeNo(inode.number),
                     next,
                     name,
-                    &ttl.saturating_sub(asked.elapsed()),
-                    &shared.attributes(&inode),
+                    &ttl.saturating_sub(asked.elapsed()).min(attributes_ttl),
+                    &attributes,
                     Generation(0),
                 );
                 if full {

@@ -4,8 +4,13 @@
 //! next lookup. So the pages that the kernel caches under a number are always of one version, they
 //! need no invalidation, and a program that still has the old version open keeps it. What is being
 //! written has a number of its own too.
+//!
+//! What programs see as `st_ino` is that number, but for a file that programs on this mount have
+//! changed: it keeps the `st_ino` that it had, as on any other file system. The kernel takes the
+//! number of an inode that is looked up for its `st_ino`, and asks for the attributes of those that
+//! have another one at each stat(2).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -15,6 +20,7 @@ use std::time::{Duration, Instant};
 use hither_node::source::{Entry, FileVersion, Kind, SourcePath, Version};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
+use twox_hash::XxHash3_64;
 
 use crate::writing::Writing;
 use crate::writings::{is_below, moved_path};
@@ -22,18 +28,49 @@ use crate::writings::{is_below, moved_path};
 /// The number of the root.
 pub(crate) const ROOT: u64 = 1;
 
-/// See the module. Numbers are never used twice.
+/// See the module.
 #[derive(Debug)]
 pub(crate) struct Inodes {
     table: RwLock<Table>,
+    /// The next number of a file that is being written.
     next: AtomicU64,
 }
+
+/// The bit that the numbers of all but the root and of what is being written have.
+const HASHED: u64 = 1 << 62;
 
 #[derive(Debug, Default)]
 struct Table {
     inodes: FxHashMap<u64, Known>,
     /// By path first: a directory's are next to each other.
     numbers: BTreeMap<Identity, u64>,
+    kept: Kept,
+}
+
+/// The `st_ino` of what programs on this mount have changed last, by the number that it would have
+/// otherwise. The kernel may have forgotten those before and after the change.
+#[derive(Debug, Default)]
+struct Kept {
+    shown: FxHashMap<u64, u64>,
+    /// Oldest first.
+    order: VecDeque<u64>,
+}
+
+/// So many are kept: 10 MiB of memory at most.
+const KEPT_MAX: usize = 1 << 18;
+
+impl Kept {
+    fn insert(&mut self, number: u64, shown: u64) {
+        if number == shown || self.shown.insert(number, shown).is_some() {
+            return;
+        }
+        self.order.push_back(number);
+        if self.order.len() > KEPT_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.shown.remove(&oldest);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -41,6 +78,9 @@ struct Known {
     inode: Arc<Inode>,
     /// How often the kernel was told of it, less what it has forgotten.
     lookups: u64,
+    /// It was opened before its version was settled: the kernel's pages, by mmap(2), may be others
+    /// than those of the settled version.
+    read_unsettled: bool,
 }
 
 /// A path, and what makes it another inode.
@@ -54,21 +94,23 @@ struct Identity {
 enum Contents {
     /// The first of all, by which those of a path are found.
     Directory,
-    /// Unsettled bytes may not be those of the same version once it is settled.
-    File {
-        version: Version,
-        settled: bool,
-    },
+    File(Version),
     Link(Vec<u8>),
     Special,
+    /// A file that is being written, by its number.
+    Writing(u64),
 }
 
 /// What the kernel was told of a number.
 #[derive(Clone, Debug)]
 pub(crate) struct Inode {
     pub(crate) number: u64,
+    /// `st_ino`.
+    pub(crate) shown: u64,
     pub(crate) path: SourcePath,
     pub(crate) entry: Entry,
+    /// The version that a change of attributes on this mount has made of that in `entry`.
+    became: Option<Version>,
     /// When the source was asked. `None` if it must be asked before this is used.
     pub(crate) checked: Option<Instant>,
     /// It is open for writing: then this has what is current, and not `entry`, nor `path`, which
@@ -91,16 +133,39 @@ impl Inode {
     pub(crate) fn file(&self) -> Option<(FileVersion, bool)> {
         self.entry.file(&self.path)
     }
+
+    /// The version that a file has at the source by what is known here, if it is a finished one.
+    pub(crate) fn version(&self) -> Option<&Version> {
+        self.became.as_ref().or(self.entry.version())
+    }
+
+    /// It is `entry` at the source by now, of the same contents.
+    fn become_also(&mut self, entry: Entry) {
+        self.became = entry.version().cloned();
+        self.entry = Entry {
+            kind: self.entry.kind.clone(),
+            bytes: self.entry.bytes,
+            ..entry
+        };
+        self.checked = None;
+    }
+
+    fn identity(&self) -> Identity {
+        match &self.writing {
+            Some(writing) => Identity {
+                path: self.path.clone(),
+                contents: Contents::Writing(writing.number),
+            },
+            None => identity(&self.path, &self.entry.kind),
+        }
+    }
 }
 
 fn identity(path: &SourcePath, kind: &Kind) -> Identity {
     Identity {
         path: path.clone(),
         contents: match kind {
-            Kind::File { version, settled } => Contents::File {
-                version: version.clone(),
-                settled: *settled,
-            },
+            Kind::File { version, .. } => Contents::File(version.clone()),
             Kind::Directory => Contents::Directory,
             Kind::Link(target) => Contents::Link(target.clone()),
             Kind::Special => Contents::Special,
@@ -108,7 +173,84 @@ fn identity(path: &SourcePath, kind: &Kind) -> Identity {
     }
 }
 
+fn is_settled(entry: &Entry) -> bool {
+    !matches!(entry.kind, Kind::File { settled: false, .. })
+}
+
+/// The number that something has by default: the same whenever it is looked up.
+fn hashed(identity: &Identity) -> u64 {
+    let (kind, contents) = match &identity.contents {
+        Contents::Directory if identity.path.is_root() => return ROOT,
+        Contents::Directory => (0, &[][..]),
+        Contents::File(version) => (1, version.as_bytes()),
+        Contents::Link(target) => (2, &target[..]),
+        Contents::Special => (3, &[][..]),
+        Contents::Writing(number) => return *number,
+    };
+    // No path has a zero in it.
+    let all = [identity.path.as_bytes(), &[0, kind], contents].concat();
+    XxHash3_64::oneshot(&all) >> 2 | HASHED
+}
+
 impl Table {
+    /// Whether what is known as `number` cannot be what the source says now, of the same version.
+    fn is_other(&self, number: u64, now: &Entry) -> bool {
+        let before = &self.inodes[&number];
+        before.read_unsettled && is_settled(now)
+    }
+
+    /// A number for something that has none.
+    fn vacant(&self, identity: &Identity) -> u64 {
+        let mut number = hashed(identity);
+        while self.inodes.contains_key(&number) {
+            number += 1;
+        }
+        number
+    }
+
+    /// The `st_ino` that something has already.
+    fn shown(&self, identity: &Identity) -> Option<u64> {
+        match self.numbers.get(identity) {
+            Some(number) => Some(self.inodes[number].inode.shown),
+            None => self.kept.shown.get(&hashed(identity)).copied(),
+        }
+    }
+
+    /// What is `identity` at the source by now has the `st_ino` that it had before.
+    fn keep(&mut self, identity: &Identity, shown: u64) {
+        self.kept.insert(hashed(identity), shown);
+        if let Some(number) = self.numbers.get(identity).copied() {
+            self.update(number, |inode| inode.shown = shown);
+        }
+    }
+
+    /// The numbers of what is at `path`.
+    fn at(&self, path: &SourcePath) -> Vec<u64> {
+        let at = self.numbers.range(identity(path, &Kind::Directory)..);
+        let at = at.take_while(|(identity, _)| identity.path == *path);
+        at.map(|(_, number)| *number).collect()
+    }
+
+    /// The kernel is told of `inode` once more.
+    fn tell(&mut self, inode: Inode) -> Arc<Inode> {
+        let inode = Arc::new(inode);
+        let known = self.inodes.entry(inode.number).or_insert_with(|| Known {
+            inode: Arc::clone(&inode),
+            lookups: 0,
+            read_unsettled: false,
+        });
+        known.inode = Arc::clone(&inode);
+        known.lookups += 1;
+        inode
+    }
+
+    /// Changes what is known of an inode, if the kernel may know it.
+    fn update(&mut self, number: u64, change: impl FnOnce(&mut Inode)) -> Option<Arc<Inode>> {
+        let known = self.inodes.get_mut(&number)?;
+        change(Arc::make_mut(&mut known.inode));
+        Some(Arc::clone(&known.inode))
+    }
+
     /// What is at `path` and below.
     fn below(&self, path: &SourcePath) -> Vec<(Identity, u64)> {
         // Between a path and those below it are others, such as `a-b` between `a` and `a/b`.
@@ -133,7 +275,7 @@ impl Inodes {
     pub(crate) fn new(root: Entry) -> Inodes {
         let inodes = Inodes {
             table: RwLock::default(),
-            next: AtomicU64::new(ROOT),
+            next: AtomicU64::new(ROOT + 1),
         };
         inodes.look_up(SourcePath::default(), root, Instant::now());
         inodes
@@ -152,25 +294,28 @@ impl Inodes {
     pub(crate) fn look_up(&self, path: SourcePath, entry: Entry, checked: Instant) -> Arc<Inode> {
         let identity = identity(&path, &entry.kind);
         let mut table = self.table.write();
-        let table = &mut *table;
-        let number = *table
-            .numbers
-            .entry(identity)
-            .or_insert_with(|| self.next.fetch_add(1, Ordering::Relaxed));
-        let inode = Arc::new(Inode {
+        let known = table.numbers.get(&identity).copied();
+        let (number, shown) = match known.filter(|it| !table.is_other(*it, &entry)) {
+            Some(number) => {
+                let inode = &table.inodes[&number].inode;
+                (number, inode.shown)
+            }
+            None => {
+                let number = table.vacant(&identity);
+                let shown = table.shown(&identity).unwrap_or(number);
+                table.numbers.insert(identity, number);
+                (number, shown)
+            }
+        };
+        table.tell(Inode {
             number,
+            shown,
             path,
             entry,
+            became: None,
             checked: Some(checked),
             writing: None,
-        });
-        let known = table.inodes.entry(number).or_insert_with(|| Known {
-            inode: Arc::clone(&inode),
-            lookups: 0,
-        });
-        known.inode = Arc::clone(&inode);
-        known.lookups += 1;
-        inode
+        })
     }
 
     /// The source still says the same of an inode that the kernel knows, or something else that
@@ -182,25 +327,39 @@ impl Inodes {
         checked: Instant,
     ) -> Option<Arc<Inode>> {
         let mut table = self.table.write();
-        let known = table.inodes.get_mut(&number)?;
-        let path = known.inode.path.clone();
-        if identity(&path, &known.inode.entry.kind) != identity(&path, &entry.kind) {
+        let before = &table.inodes.get(&number)?.inode;
+        let is_same = before.identity() == identity(&before.path, &entry.kind);
+        if !is_same || table.is_other(number, &entry) {
             return None;
         }
-        let inode = Arc::new(Inode {
-            number,
-            path,
-            entry,
-            checked: Some(checked),
-            writing: None,
-        });
-        known.inode = Arc::clone(&inode);
-        Some(inode)
+        table.update(number, |inode| {
+            inode.entry = entry;
+            inode.checked = Some(checked);
+        })
     }
 
-    /// A number that nothing has.
+    /// A file is opened to be read, as what it is known as now.
+    pub(crate) fn open(&self, number: u64) -> Option<Arc<Inode>> {
+        let inode = self.get(number)?;
+        if is_settled(&inode.entry) {
+            return Some(inode);
+        }
+        let mut table = self.table.write();
+        let known = table.inodes.get_mut(&number)?;
+        known.read_unsettled |= !is_settled(&known.inode.entry);
+        Some(Arc::clone(&known.inode))
+    }
+
+    /// A number for a file that is to be written.
     pub(crate) fn new_number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The `st_ino` of what the source says of `path`.
+    pub(crate) fn shown(&self, path: &SourcePath, entry: &Entry) -> u64 {
+        let identity = identity(path, &entry.kind);
+        let shown = self.table.read().shown(&identity);
+        shown.unwrap_or_else(|| hashed(&identity))
     }
 
     /// The inode of a file that is being written, and is `entry` so far; the kernel is told of it
@@ -211,33 +370,29 @@ impl Inodes {
         writing: &Arc<Writing>,
         entry: Entry,
     ) -> Arc<Inode> {
-        let inode = Arc::new(Inode {
+        let inode = Inode {
             number: writing.number,
+            shown: writing.shown_number,
             path: path.clone(),
             entry,
+            became: None,
             checked: None,
             writing: Some(Arc::clone(writing)),
-        });
+        };
         let mut table = self.table.write();
-        let known = table.inodes.entry(writing.number).or_insert_with(|| Known {
-            inode: Arc::clone(&inode),
-            lookups: 0,
-        });
-        known.inode = Arc::clone(&inode);
-        known.lookups += 1;
-        inode
+        if let Some(before) = table.inodes.get(&writing.number) {
+            let before = before.inode.identity();
+            table.numbers.remove(&before);
+        }
+        table.numbers.insert(inode.identity(), writing.number);
+        table.tell(inode)
     }
 
     /// Somebody has changed what is at `path`, or below it: the source must be asked again.
     pub(crate) fn on_change(&self, path: &SourcePath) {
         let mut table = self.table.write();
         for (_, number) in table.below(path) {
-            if let Some(known) = table.inodes.get_mut(&number) {
-                known.inode = Arc::new(Inode {
-                    checked: None,
-                    ..Inode::clone(&known.inode)
-                });
-            }
+            table.update(number, |inode| inode.checked = None);
         }
     }
 
@@ -246,31 +401,45 @@ impl Inodes {
         let Some(number) = self.directory(path) else {
             return;
         };
-        if let Some(known) = self.table.write().inodes.get_mut(&number) {
-            known.inode = Arc::new(Inode {
-                checked: None,
-                ..Inode::clone(&known.inode)
-            });
-        }
+        let mut table = self.table.write();
+        table.update(number, |inode| inode.checked = None);
     }
 
     /// The attributes of a file were set, by which its version has changed at the source. Here it
     /// keeps the one whose pages the kernel has; the next open finds the other one.
     pub(crate) fn set_attributes(&self, number: u64, entry: Entry) -> Option<Arc<Inode>> {
         let mut table = self.table.write();
-        let known = table.inodes.get_mut(&number)?;
-        let before = &known.inode;
-        let inode = Arc::new(Inode {
-            entry: Entry {
-                kind: before.entry.kind.clone(),
-                bytes: before.entry.bytes,
-                ..entry
-            },
-            checked: None,
-            ..Inode::clone(before)
-        });
-        known.inode = Arc::clone(&inode);
+        let inode = table.update(number, |inode| inode.become_also(entry.clone()))?;
+        table.keep(&identity(&inode.path, &entry.kind), inode.shown);
         Some(inode)
+    }
+
+    /// What programs here have made of a file is `entry` at the source.
+    pub(crate) fn keep(&self, path: &SourcePath, entry: &Entry, shown: u64) {
+        self.table.write().keep(&identity(path, &entry.kind), shown);
+    }
+
+    /// What was moved to `path` is `entry` at the source, if it `is` that.
+    pub(crate) fn on_renamed(
+        &self,
+        path: &SourcePath,
+        entry: &Entry,
+        is: impl Fn(&Version) -> bool,
+    ) {
+        let mut table = self.table.write();
+        for number in table.at(path) {
+            let inode = Arc::clone(&table.inodes[&number].inode);
+            let is_it = match &inode.writing {
+                Some(writing) => writing.version().is_some_and(|version| is(&version)),
+                None => inode.version().is_some_and(&is),
+            };
+            if is_it {
+                if inode.writing.is_none() {
+                    table.update(number, |inode| inode.become_also(entry.clone()));
+                }
+                table.keep(&identity(path, &entry.kind), inode.shown);
+            }
+        }
     }
 
     /// What was at `from` and below is at `to` now.
@@ -279,12 +448,11 @@ impl Inodes {
         for (identity, number) in table.below(from) {
             table.numbers.remove(&identity);
             let path = moved_path(&identity.path, from, to);
-            if let Some(known) = table.inodes.get_mut(&number) {
-                known.inode = Arc::new(Inode {
-                    path: path.clone(),
-                    checked: None,
-                    ..Inode::clone(&known.inode)
-                });
+            let moved = table.update(number, |inode| {
+                inode.path = path.clone();
+                inode.checked = None;
+            });
+            if moved.is_some() {
                 let contents = identity.contents;
                 table.numbers.insert(Identity { path, contents }, number);
             }
@@ -315,7 +483,7 @@ impl Inodes {
         };
         known.lookups = known.lookups.saturating_sub(lookups);
         if known.lookups == 0 {
-            let identity = identity(&known.inode.path, &known.inode.entry.kind);
+            let identity = known.inode.identity();
             table.inodes.remove(&number);
             // The identity may be another's since something was renamed.
             if table.numbers.get(&identity) == Some(&number) {
@@ -372,8 +540,65 @@ mod tests {
         inodes.forget(first, 1);
         assert!(inodes.get(first).is_none());
         let third = inodes.look_up(path("a"), file("1"), now).number;
-        assert!(third > second);
+        assert_eq!(third, first);
         inodes.forget(ROOT, 10);
         assert_eq!(inodes.len(), 3);
+    }
+
+    #[test]
+    fn what_was_read_before_it_settled_is_another_inode_then() {
+        let inodes = Inodes::new(entry(Kind::Directory));
+        let unsettled = entry(Kind::File {
+            version: Version::new(b"1"),
+            settled: false,
+        });
+        let now = Instant::now();
+        // Not read: its pages can only be of the settled version.
+        let early = inodes.look_up(path("a"), unsettled.clone(), now);
+        let late = inodes.look_up(path("a"), file("1"), now);
+        assert_eq!(late.number, early.number);
+        let early = inodes.look_up(path("b"), unsettled.clone(), now);
+        assert!(inodes.open(early.number).is_some());
+        let same = inodes.look_up(path("b"), unsettled, now);
+        assert_eq!(same.number, early.number);
+        assert!(inodes.refresh(early.number, file("1"), now).is_none());
+        let late = inodes.look_up(path("b"), file("1"), now);
+        assert_ne!(late.number, early.number);
+        assert_eq!(late.shown, early.shown);
+        inodes.forget(early.number, 2);
+        let again = inodes.look_up(path("b"), file("1"), now);
+        assert_eq!((again.number, again.shown), (late.number, late.shown));
+    }
+
+    #[test]
+    fn what_is_changed_here_keeps_its_number_when_the_kernel_has_forgotten_it() {
+        let inodes = Inodes::new(entry(Kind::Directory));
+        let now = Instant::now();
+        let before = inodes.look_up(path("a"), file("1"), now);
+        inodes.keep(&path("a"), &file("2"), before.shown);
+        inodes.forget(before.number, 1);
+        for _ in 0..2 {
+            let after = inodes.look_up(path("a"), file("2"), now);
+            assert_ne!(after.number, before.number);
+            assert_eq!(after.shown, before.shown);
+            assert_eq!(inodes.shown(&path("a"), &file("2")), before.shown);
+            inodes.forget(after.number, 1);
+        }
+        let other = inodes.look_up(path("a"), file("3"), now);
+        assert_eq!(other.shown, other.number);
+    }
+
+    #[test]
+    fn of_the_numbers_that_are_kept_the_oldest_go() {
+        let mut kept = Kept::default();
+        for number in 0..KEPT_MAX as u64 + 10 {
+            kept.insert(number, number + 1);
+            kept.insert(number, number + 2);
+            kept.insert(number, number);
+        }
+        assert_eq!(kept.shown.len(), KEPT_MAX);
+        assert_eq!(kept.order.len(), KEPT_MAX);
+        assert_eq!(kept.shown.get(&9), None);
+        assert_eq!(kept.shown.get(&10), Some(&12));
     }
 }

@@ -90,8 +90,20 @@ impl Shared {
         }
     }
 
+    /// What a program sees of an inode.
     pub(crate) fn attributes(&self, inode: &Inode) -> FileAttr {
-        attributes(inode.number, &inode.entry, self.view.owner)
+        attributes(inode.shown, &inode.entry, self.view.owner)
+    }
+
+    /// What the kernel is told of an inode that is looked up, and for how long it may believe that.
+    pub(crate) fn looked_up(&self, inode: &Inode) -> (FileAttr, Duration) {
+        let ttl = match inode.number == inode.shown {
+            true => self.attributes_ttl(inode),
+            // It takes the number for `st_ino`.
+            false => Duration::ZERO,
+        };
+        let attributes = attributes(inode.number, &inode.entry, self.view.owner);
+        (attributes, ttl)
     }
 
     /// How long the kernel may believe an inode's attributes. Those of a file are its version's,
@@ -157,8 +169,7 @@ impl Shared {
             Some(_) => Duration::ZERO,
             None => self.name_ttl(&inode.path, asked),
         };
-        let attributes_ttl = self.attributes_ttl(inode);
-        let attributes = self.attributes(inode);
+        let (attributes, attributes_ttl) = self.looked_up(inode);
         reply.entry_with_ttls(&attributes_ttl, &ttl, &attributes, Generation(0));
     }
 
@@ -200,6 +211,7 @@ impl Shared {
             error => errno(&error),
         })?;
         let inode = current.ok_or(Errno::ESTALE)?;
+        let inode = self.inodes.open(inode.number).ok_or(Errno::ESTALE)?;
         let (version, settled) = inode.file().ok_or(Errno::EISDIR)?;
         if !self.volume.can_number(&version) {
             return Err(Errno::EFBIG);

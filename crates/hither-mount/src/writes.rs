@@ -12,14 +12,14 @@ use std::time::{Instant, SystemTime};
 use bytes::Bytes;
 use fuser::{Errno, FileAttr, FopenFlags, OpenAccMode, OpenFlags, RenameFlags, TimeOrNow};
 use hither_node::source::write::{Changes, Replace, WritableSource};
-use hither_node::source::{Entry, Kind, SourceError, SourcePath};
+use hither_node::source::{Entry, FileVersion, Kind, SourceError, SourcePath, Version};
 use tokio::sync::{OwnedMutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::attributes::{attributes, errno};
 use crate::inodes::Inode;
 use crate::shared::{Handle, Shared};
-use crate::writing::{State, Writing};
-use crate::writings::moved_path;
+use crate::writing::{State, Writing, set_attributes};
+use crate::writings::{is_below, moved_path};
 
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
@@ -150,7 +150,8 @@ impl Shared {
         }
         // Answers to look-ups that are on their way must not be believed from now on.
         drop(self.changes.begin(path));
-        let writing = Writing::of(self.inodes.new_number(), path.clone(), entry, false);
+        let numbers = (self.inodes.new_number(), self.inodes.shown(path, &entry));
+        let writing = Writing::of(numbers, path.clone(), entry, false);
         let promised = self.writings.promise(path.clone(), thread, Some(writing));
         drop(held.names);
         promised.ok_or(Errno::EIO)
@@ -270,7 +271,10 @@ impl Shared {
         let there = self.writings.find(&path).is_some();
         let made = if writes.writes_anywhere() {
             let made = self.make_file(&path, mode, caller).await;
-            made.map(|entry| Writing::of(number, path.clone(), entry, true))
+            made.map(|entry| {
+                let numbers = (number, self.inodes.shown(&path, &entry));
+                Writing::of(numbers, path.clone(), entry, true)
+            })
         } else if there || self.volume.source().stat(&path).await.is_ok() {
             Err(Errno::EEXIST)
         } else {
@@ -539,12 +543,46 @@ impl Shared {
             };
             // What fails is to move what is unfinished: it takes its place from where it is.
             let _ = state.follow(&self.volume, &path, entry).await;
+            self.keep_number(&writing, &state);
             self.writings.moved(&writing, &path);
         }
         self.inodes.rename(&from, &to);
+        self.follow_rename(&from, &to).await;
         self.on_own_change(&from);
         self.on_own_change(&to);
         Ok(())
+    }
+
+    /// What was at `from` and below is at `to`: who reads it goes on. The name of a file is one of
+    /// its attributes to many file systems.
+    async fn follow_rename(&self, from: &SourcePath, to: &SourcePath) {
+        let now = self.volume.source().stat(to).await.ok();
+        let now = now
+            .as_ref()
+            .and_then(|entry| Some((entry, entry.version()?)));
+        let is_now = |version: &Version| {
+            now.filter(|(_, now)| {
+                self.volume
+                    .writes()
+                    .is_some_and(|it| it.same_contents(version, now))
+            })
+        };
+        self.follow(|file| {
+            let before = file.version();
+            if before.path == *from {
+                return is_now(&before.version)?.0.file(to);
+            }
+            let path = is_below(&before.path, from).then(|| moved_path(&before.path, from, to))?;
+            let moved = FileVersion {
+                path,
+                ..before.clone()
+            };
+            Some((moved, file.is_settled()))
+        });
+        if let Some((entry, _)) = now {
+            self.inodes
+                .on_renamed(to, entry, |version| is_now(version).is_some());
+        }
     }
 
     /// Writes to an open file.
@@ -578,9 +616,17 @@ impl Shared {
             error => exists(&error),
         })?;
         if let Some(path) = path.filter(|_| finished) {
+            self.keep_number(writing, state);
             self.on_own_change(&path);
         }
         Ok(())
+    }
+
+    /// What has become of a file at the source keeps its `st_ino`.
+    fn keep_number(&self, writing: &Writing, state: &State) {
+        if let (Some(path), Some(now)) = (&state.path, state.finished()) {
+            self.inodes.keep(path, now, writing.shown_number);
+        }
     }
 
     /// Others must not find a file of which a write has failed.
@@ -625,9 +671,14 @@ impl Shared {
             set.map_err(failed)?;
         }
         if wanted.changes != Changes::default() {
+            let before = state.version().cloned();
             let set = state.set_attributes(&self.volume, wanted.changes).await;
             self.settle(writing, state);
             set.map_err(failed)?;
+            self.keep_number(writing, state);
+            if let (Some(path), Some(now)) = (&state.path, state.finished()) {
+                self.follow_attributes(before.as_ref(), path, now);
+            }
         }
         if is_alone {
             self.finish_locked(writing, state).await?;
@@ -636,6 +687,18 @@ impl Shared {
             self.on_own_change(path);
         }
         state.stat(&self.volume).await.map_err(failed)
+    }
+
+    /// The attributes of the version `before` of the file at `path` were set, and it is `now`: who
+    /// reads it goes on.
+    fn follow_attributes(&self, before: Option<&Version>, path: &SourcePath, now: &Entry) {
+        self.follow(|file| {
+            let FileVersion {
+                path: at, version, ..
+            } = file.version();
+            let is_it = at == path && Some(version) == before;
+            now.file(path).filter(|_| is_it)
+        });
     }
 
     /// Sets attributes, and says what they are then. Those of a file that changes are for now only.
@@ -664,7 +727,7 @@ impl Shared {
             if is_alone {
                 self.writings.close(writing);
             }
-            return Ok(attributes(inode.number, &set?, self.view.owner));
+            return Ok(attributes(inode.shown, &set?, self.view.owner));
         }
         if let Some(bytes) = wanted.bytes {
             return Err(self.look_again(&inode.path, caller, bytes == 0).await?);
@@ -673,7 +736,7 @@ impl Shared {
         let held = self.hold(&path).await;
         let _change = self.changes.begin(&path);
         let mut state = held.writing.map(|(_, state)| state);
-        let entry = writes.set_attributes(&path, wanted.changes).await;
+        let entry = set_attributes(writes, &path, inode.version(), wanted.changes).await;
         let entry = entry.map_err(failed)?;
         if let Some(state) = &mut state {
             if state.is_written() {
@@ -683,10 +746,11 @@ impl Shared {
             let entry = Some(entry.clone());
             state.follow(volume, &path, entry).await.map_err(failed)?;
         }
+        self.follow_attributes(inode.version(), &path, &entry);
         let changed = self.inodes.set_attributes(inode.number, entry);
         self.on_own_change(&path);
         let changed = changed.ok_or(Errno::ESTALE)?;
-        Ok(attributes(inode.number, &changed.entry, self.view.owner))
+        Ok(self.attributes(&changed))
     }
 }
 

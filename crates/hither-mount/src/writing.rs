@@ -25,6 +25,8 @@ use tokio::sync::{Mutex, oneshot};
 pub(crate) struct Writing {
     /// The inode's number.
     pub(crate) number: u64,
+    /// Its `st_ino`: that of the version that it replaces.
+    pub(crate) shown_number: u64,
     pub(crate) state: Arc<Mutex<State>>,
     /// It was made by this mount and not closed yet: there is no version before it.
     pub(crate) is_fresh: AtomicBool,
@@ -85,9 +87,32 @@ fn unborn(bytes: u64) -> Entry {
     }
 }
 
+/// Sets attributes of what is at `path`, of which `version` is known if it is a file, and gives
+/// what it is then. If another version is there, [`SourceError::Changed`].
+pub(crate) async fn set_attributes(
+    writes: &Arc<dyn WritableSource>,
+    path: &SourcePath,
+    version: Option<&Version>,
+    changes: Changes,
+) -> Result<Entry, SourceError> {
+    let changed = || SourceError::Changed(path.clone());
+    let before = writes.stat(path).await?;
+    if before.version() != version {
+        return Err(changed());
+    }
+    let after = writes.set_attributes(path, changes).await?;
+    let is_same = match (version, after.version()) {
+        (Some(one), Some(other)) if changes.modified.is_none() => writes.same_contents(one, other),
+        // Its time was set.
+        (Some(_), Some(_)) => before.bytes == after.bytes,
+        (one, other) => one == other,
+    };
+    is_same.then_some(after).ok_or_else(changed)
+}
+
 impl Writing {
     fn new(
-        number: u64,
+        (number, shown_number): (u64, u64),
         path: SourcePath,
         content: Content,
         entry: Entry,
@@ -103,6 +128,7 @@ impl Writing {
         };
         Arc::new(Writing {
             number,
+            shown_number,
             state: Arc::new(Mutex::new(state)),
             is_fresh: AtomicBool::new(is_fresh),
             handles: AtomicUsize::new(0),
@@ -110,15 +136,27 @@ impl Writing {
         })
     }
 
-    /// To write the file at `path`, of which the source says `entry`.
-    pub(crate) fn of(number: u64, path: SourcePath, entry: Entry, is_fresh: bool) -> Arc<Writing> {
+    /// To write the file at `path`, of which the source says `entry`. `numbers`: its number, and
+    /// its `st_ino`.
+    pub(crate) fn of(
+        numbers: (u64, u64),
+        path: SourcePath,
+        entry: Entry,
+        is_fresh: bool,
+    ) -> Arc<Writing> {
         let content = Content::Version(entry.clone());
-        Writing::new(number, path, content, entry, is_fresh)
+        Writing::new(numbers, path, content, entry, is_fresh)
     }
 
     /// To write a file that is not at the source before it is closed.
     pub(crate) fn unborn(number: u64, path: SourcePath, upload: Box<dyn Upload>) -> Arc<Writing> {
-        Writing::new(number, path, Content::Upload(upload, 0), unborn(0), true)
+        let content = Content::Upload(upload, 0);
+        Writing::new((number, number), path, content, unborn(0), true)
+    }
+
+    /// The version that it was after the last change that has ended.
+    pub(crate) fn version(&self) -> Option<Version> {
+        self.shown.lock().version().cloned()
     }
 
     /// What it is now, or was before the change that goes on.
@@ -131,12 +169,17 @@ impl Writing {
 }
 
 impl State {
-    /// The version that it is, unless it is being written.
-    pub(crate) fn version(&self) -> Option<&Version> {
+    /// What it is at the source, unless it is being written.
+    pub(crate) fn finished(&self) -> Option<&Entry> {
         match &self.content {
-            Content::Version(entry) => entry.version(),
+            Content::Version(entry) => Some(entry),
             _ => None,
         }
+    }
+
+    /// The version that it is, unless it is being written.
+    pub(crate) fn version(&self) -> Option<&Version> {
+        self.finished()?.version()
     }
 
     /// Whether there is a version that is not at the source.
@@ -287,25 +330,16 @@ impl State {
             Content::Failed(error) => Err(error.clone()),
             Content::Version(before) => {
                 let path = self.path.clone().ok_or(GIVEN_UP)?;
-                let writes = writes(volume)?;
-                let there = writes.stat(&path).await?;
-                let mut is_ours = there.version().is_some() && there.version() == before.version();
-                if is_ours {
-                    let after = writes.set_attributes(&path, changes).await?;
-                    is_ours = match (before.version(), after.version()) {
-                        (Some(one), Some(other)) if changes.modified.is_none() => {
-                            writes.same_contents(one, other)
-                        }
-                        // Its time was set.
-                        (_, other) => other.is_some() && before.bytes == after.bytes,
-                    };
-                    *before = after;
-                }
+                let set = set_attributes(writes(volume)?, &path, before.version(), changes).await;
                 self.reader = None;
-                match is_ours {
-                    true => Ok(()),
+                match set {
+                    Ok(after) => {
+                        *before = after;
+                        Ok(())
+                    }
                     // The pages that the kernel has are of another version.
-                    false => self.fail(SourceError::Changed(path)),
+                    Err(error @ SourceError::Changed(_)) => self.fail(error),
+                    Err(error) => Err(error),
                 }
             }
         }

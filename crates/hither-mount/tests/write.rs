@@ -284,6 +284,111 @@ fn names_and_attributes_change_at_the_source() {
 }
 
 #[test]
+fn a_file_keeps_its_number_while_programs_here_change_it() {
+    let source = tempfile::tempdir().unwrap();
+    fs::write(source.path().join("old"), "before").unwrap();
+    let Some(bench) = Bench::over(source.path(), TTL) else {
+        return;
+    };
+    let ino = |name: &str| fs::metadata(bench.at(name)).unwrap().ino();
+    let listed = |name: &str| {
+        let mut entries = fs::read_dir(bench.at("")).unwrap();
+        let entry = entries.find(|entry| entry.as_ref().unwrap().file_name() == name);
+        entry.unwrap().unwrap().metadata().unwrap().ino()
+    };
+    let mut file = File::create(bench.at("new")).unwrap();
+    let number = file.metadata().unwrap().ino();
+    file.write_all(b"contents").unwrap();
+    assert_eq!(file.metadata().unwrap().ino(), number);
+    assert_eq!((ino("new"), listed("new")), (number, number));
+    drop(file);
+    assert_eq!((ino("new"), listed("new")), (number, number));
+    // Closed a moment ago, its version is not settled; it is soon, and is another inode inside.
+    let early = File::open(bench.at("new")).unwrap();
+    assert_eq!(early.metadata().unwrap().ino(), number);
+    std::thread::sleep(Duration::from_millis(2_100));
+    let late = File::open(bench.at("new")).unwrap();
+    assert_eq!(late.metadata().unwrap().ino(), number);
+    for mut file in [early, late] {
+        let mut bytes = String::new();
+        file.read_to_string(&mut bytes).unwrap();
+        assert_eq!(bytes, "contents");
+    }
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    for name in ["new", "old"] {
+        let number = ino(name);
+        let path = bench.at(name);
+        for mode in [0o600, 0o640] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!((ino(name), listed(name)), (number, number), "{name}");
+        }
+        File::open(&path).unwrap().set_modified(time).unwrap();
+        assert_eq!((ino(name), listed(name)), (number, number), "{name}");
+        append(&path).write_all(b" more").unwrap();
+        assert_eq!((ino(name), listed(name)), (number, number), "{name}");
+        let mut file = File::create(&path).unwrap();
+        assert_eq!(file.metadata().unwrap().ino(), number);
+        file.write_all(b"all new").unwrap();
+        drop(file);
+        let moved = format!("moved {name}");
+        fs::rename(&path, bench.at(&moved)).unwrap();
+        assert_eq!((ino(&moved), listed(&moved)), (number, number), "{name}");
+        assert_eq!(fs::read(bench.at(&moved)).unwrap(), b"all new");
+        // Another file of the same name is another one.
+        fs::write(bench.at(&moved), "this").unwrap();
+        fs::write(bench.at(name), "that").unwrap();
+        assert_ne!(ino(name), ino(&moved));
+    }
+}
+
+#[test]
+fn who_reads_a_file_goes_on_when_its_name_or_attributes_change() {
+    let source = tempfile::tempdir().unwrap();
+    let bytes = noise(3, 40_000_000);
+    fs::create_dir(source.path().join("d")).unwrap();
+    fs::write(source.path().join("d/file"), &bytes).unwrap();
+    let Some(bench) = Bench::over(source.path(), TTL) else {
+        return;
+    };
+    let reader = File::open(bench.at("d/file")).unwrap();
+    // More than what is read ahead.
+    let mut at = 0;
+    let mut goes_on = |case: &str| {
+        let mut piece = [0; 1000];
+        reader.read_exact_at(&mut piece, at as u64).unwrap();
+        assert!(piece[..] == bytes[at..at + 1000], "{case}");
+        at += 5_000_000;
+    };
+    goes_on("as it was");
+    let mode = |mode| fs::Permissions::from_mode(mode);
+    reader.set_permissions(mode(0o640)).unwrap();
+    goes_on("fchmod");
+    fs::set_permissions(bench.at("d/file"), mode(0o600)).unwrap();
+    goes_on("chmod");
+    reader.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    goes_on("futimens");
+    let writer = append(&bench.at("d/file"));
+    writer.set_permissions(mode(0o604)).unwrap();
+    goes_on("fchmod by a writer");
+    drop(writer);
+    fs::rename(bench.at("d/file"), bench.at("d/moved")).unwrap();
+    goes_on("rename");
+    fs::rename(bench.at("d"), bench.at("e")).unwrap();
+    goes_on("rename of its directory");
+    let there = source.path().join("e/moved");
+    assert_eq!(fs::metadata(&there).unwrap().mode() & 0o777, 0o604);
+    // Attributes of what was replaced are not set on what took its place.
+    replace(&there, "another");
+    let before = fs::metadata(&there).unwrap().mode();
+    let refused = reader.set_permissions(mode(0o777));
+    assert_eq!(code(refused), Some(Errno::STALE));
+    assert_eq!(fs::metadata(&there).unwrap().mode(), before);
+    fs::set_permissions(bench.at("e/moved"), mode(0o600)).unwrap();
+    assert_eq!(fs::metadata(&there).unwrap().mode() & 0o777, 0o600);
+    assert_eq!(fs::read(bench.at("e/moved")).unwrap(), b"another");
+}
+
+#[test]
 fn files_are_moved_and_removed_while_they_are_written() {
     let source = tempfile::tempdir().unwrap();
     let Some(bench) = Bench::over(source.path(), TTL) else {
@@ -358,16 +463,22 @@ fn programs_work_on_a_directory() {
         set -e
         mkdir tree; for i in 1 2 3; do seq $i 9999 > tree/$i; done; ln -s 1 tree/link
         chmod 750 tree/2; touch -d '2001-02-03' tree/3
+        ln -s /nowhere tree/absolute; ln -s ../1 tree/up
         tar cf tree.tar tree
         mkdir "$1/tar" && tar xf tree.tar -C "$1/tar" && diff -r --no-dereference tree "$1/tar/tree"
         cp -a tree "$1/copy" && diff -r --no-dereference tree "$1/copy"
         cp tree/1 "$1/copy/2" && cmp tree/1 "$1/copy/2"
+        cp -r "$1/copy" "$1/again" && diff -r --no-dereference "$1/copy" "$1/again"
         for i in a b c; do echo $i; done > "$1/lines" && [ "$(cat "$1/lines")" = "a
 b
 c" ]
         echo d >> "$1/lines" && sed -i s/a/A/ "$1/lines" && [ "$(head -c1 "$1/lines")" = A ]
         dd if=tree/1 of="$1/dd" bs=1000 seek=3 2>/dev/null && [ $(stat -c %s "$1/dd") -gt 3000 ]
         mv "$1/copy" "$1/renamed" && rm -r "$1/tar" && [ ! -e "$1/copy/1" ]
+        if command -v vim >/dev/null; then
+            for i in 1 2; do vim -u NONE -es -c "s/\$/$i/" -c wq "$1/lines"; done
+            [ "$(tail -n1 "$1/lines")" = d12 ]
+        fi
         if command -v rsync >/dev/null; then
             rsync -a tree/ "$1/rsync" && diff -r --no-dereference tree "$1/rsync"
             [ -z "$(rsync -ani tree/ "$1/rsync")" ]
@@ -381,6 +492,11 @@ c" ]
         if command -v sqlite3 >/dev/null; then
             for i in 1 2 3; do echo "create table t$i(a); insert into t$i values(5);"; done |
                 sqlite3 "$1/database"
+            sqlite3 "$1/database" 'pragma journal_mode = persist' 'insert into t1 values(6)'
+            insert() { sqlite3 -cmd '.timeout 60000' "$1/database" 'insert into t1 values(7)'; }
+            for writer in 1 2; do (for i in 1 2 3 4 5; do insert "$1"; done) & done
+            wait
+            [ "$(sqlite3 "$1/database" 'select count(*) from t1')" = 12 ]
             [ "$(echo 'pragma integrity_check' | sqlite3 "$1/database")" = ok ]
         fi
         if command -v gcc >/dev/null; then

@@ -1,0 +1,96 @@
+//! Reads of files that are open, and what they read from.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use fuser::{Errno, ReplyData};
+use hither_node::source::{FileVersion, SourceError};
+use hither_node::volume::OpenFile;
+
+use crate::attributes::errno;
+use crate::shared::{Handle, Shared};
+
+/// A read that is not answered yet.
+pub(crate) struct PendingRead {
+    pub(crate) handle: u64,
+    pub(crate) offset: u64,
+    pub(crate) bytes: usize,
+    pub(crate) reply: ReplyData,
+    pub(crate) _unanswered: Unanswered,
+}
+
+/// A request that is not answered yet, while this lives.
+pub(crate) struct Unanswered(Arc<Shared>);
+
+impl Unanswered {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Unanswered {
+        shared.unanswered.fetch_add(1, Ordering::Relaxed);
+        Unanswered(Arc::clone(shared))
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        self.0.unanswered.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+thread_local! {
+    /// Where a read of several blocks is put together: the kernel takes one piece.
+    static ONE_PIECE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+pub(crate) fn reply_data(reply: ReplyData, pieces: &[Bytes]) {
+    match pieces {
+        [] => reply.data(&[]),
+        [piece] => reply.data(piece),
+        pieces => ONE_PIECE.with_borrow_mut(|one| {
+            one.clear();
+            for piece in pieces {
+                one.extend_from_slice(piece);
+            }
+            reply.data(one);
+        }),
+    }
+}
+
+impl Shared {
+    /// Files that are open to be read are, from now on, what `now` says of them, if anything: the
+    /// same contents, of another path or version.
+    pub(crate) fn follow(&self, now: impl Fn(&OpenFile) -> Option<(FileVersion, bool)>) {
+        for handle in self.files.write().values_mut() {
+            if let Handle::Version(file) = handle
+                && let Some((version, settled)) = now(file)
+            {
+                *file = self.volume.open(version, settled);
+            }
+        }
+    }
+
+    /// Answers a read of an open file.
+    pub(crate) fn read(self: &Arc<Self>, file: Arc<OpenFile>, read: PendingRead) {
+        let (shared, same) = (Arc::clone(self), Arc::clone(&file));
+        file.read(read.offset, read.bytes, move |result| match result {
+            Ok(data) => reply_data(read.reply, data.pieces()),
+            Err(SourceError::NotFound(_) | SourceError::Changed(_)) if shared.view.write => {
+                let runtime = shared.volume.node().runtime().clone();
+                runtime.spawn(async move { shared.read_again(&same, read).await });
+            }
+            Err(error) => read.reply.error(errno(&error)),
+        });
+    }
+
+    /// Reads from what an open file is by now. `before` is no longer there.
+    async fn read_again(self: &Arc<Self>, before: &Arc<OpenFile>, read: PendingRead) {
+        // A change of its attributes or name may be on its way.
+        drop(self.names.write().await);
+        let now = self.files.read().get(&read.handle).cloned();
+        match now {
+            Some(Handle::Version(now)) if !Arc::ptr_eq(&now, before) => self.read(now, read),
+            // Of this version there is no more to be had.
+            _ => read.reply.error(Errno::ESTALE),
+        }
+    }
+}
