@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use hither_node::source::SourcePath;
 use parking_lot::Mutex;
 use rustc_hash::FxHasher;
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
 
 /// Names share so many slots: two of one slot cost a look-up more, and nothing else.
 const SLOTS: usize = 4096;
@@ -16,6 +17,26 @@ const SLOTS: usize = 4096;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Changes(Box<[Mutex<Slot>]>);
+
+/// The locks under which attributes are set: of one file one change after the other.
+#[derive(Debug)]
+pub(crate) struct AttributeLocks(Box<[AsyncMutex<()>]>);
+
+impl AttributeLocks {
+    pub(crate) fn new() -> AttributeLocks {
+        AttributeLocks((0..SLOTS).map(|_| AsyncMutex::default()).collect())
+    }
+
+    /// Waits until nobody sets attributes of `path`.
+    pub(crate) async fn lock(&self, path: &SourcePath) -> AsyncMutexGuard<'_, ()> {
+        self.0[slot(path)].lock().await
+    }
+}
+
+fn slot(path: &SourcePath) -> usize {
+    let hash = BuildHasherDefault::<FxHasher>::default().hash_one(path);
+    (hash >> 32) as usize % SLOTS
+}
 
 #[derive(Debug, Default)]
 struct Slot {
@@ -34,8 +55,7 @@ impl Changes {
     }
 
     fn slot(&self, path: &SourcePath) -> &Mutex<Slot> {
-        let hash = BuildHasherDefault::<FxHasher>::default().hash_one(path);
-        &self.0[(hash >> 32) as usize % SLOTS]
+        &self.0[slot(path)]
     }
 
     /// A change of `path` begins.

@@ -255,7 +255,7 @@ impl Filesystem for CachedFiles {
     fn read(
         &self,
         request: &Request,
-        _: INodeNo,
+        number: INodeNo,
         handle: FileHandle,
         offset: u64,
         bytes: u32,
@@ -279,6 +279,7 @@ impl Filesystem for CachedFiles {
         };
         file.note_reader(offset, bytes.into(), request.pid());
         let read = PendingRead {
+            inode: number.0,
             handle: handle.0,
             offset,
             bytes: bytes as usize,

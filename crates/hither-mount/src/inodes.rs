@@ -97,8 +97,9 @@ enum Contents {
     File(Version),
     Link(Vec<u8>),
     Special,
-    /// A file that is being written, by its number.
-    Writing(u64),
+    /// A file that is being written, or was read before it was settled and is another inode since:
+    /// by its number.
+    Numbered(u64),
 }
 
 /// What the kernel was told of a number.
@@ -109,8 +110,10 @@ pub(crate) struct Inode {
     pub(crate) shown: u64,
     pub(crate) path: SourcePath,
     pub(crate) entry: Entry,
-    /// The version that a change of attributes on this mount has made of that in `entry`.
+    /// The version that a change of name or attributes on this mount has made of that in `entry`.
     became: Option<Version>,
+    /// Another inode has taken its place, of the same version once it is settled.
+    is_past: bool,
     /// When the source was asked. `None` if it must be asked before this is used.
     pub(crate) checked: Option<Instant>,
     /// It is open for writing: then this has what is current, and not `entry`, nor `path`, which
@@ -139,7 +142,8 @@ impl Inode {
         self.became.as_ref().or(self.entry.version())
     }
 
-    /// It is `entry` at the source by now, of the same contents.
+    /// It is `entry` at the source by now, of the same contents. Here it keeps the version whose
+    /// pages the kernel has; the next open finds the other one.
     fn become_also(&mut self, entry: Entry) {
         self.became = entry.version().cloned();
         self.entry = Entry {
@@ -151,12 +155,12 @@ impl Inode {
     }
 
     fn identity(&self) -> Identity {
-        match &self.writing {
-            Some(writing) => Identity {
-                path: self.path.clone(),
-                contents: Contents::Writing(writing.number),
-            },
-            None => identity(&self.path, &self.entry.kind),
+        if self.writing.is_none() && !self.is_past {
+            return identity(&self.path, &self.entry.kind);
+        }
+        Identity {
+            path: self.path.clone(),
+            contents: Contents::Numbered(self.number),
         }
     }
 }
@@ -185,7 +189,7 @@ fn hashed(identity: &Identity) -> u64 {
         Contents::File(version) => (1, version.as_bytes()),
         Contents::Link(target) => (2, &target[..]),
         Contents::Special => (3, &[][..]),
-        Contents::Writing(number) => return *number,
+        Contents::Numbered(number) => return *number,
     };
     // No path has a zero in it.
     let all = [identity.path.as_bytes(), &[0, kind], contents].concat();
@@ -303,7 +307,11 @@ impl Inodes {
             None => {
                 let number = table.vacant(&identity);
                 let shown = table.shown(&identity).unwrap_or(number);
-                table.numbers.insert(identity, number);
+                if let Some(past) = table.numbers.insert(identity, number)
+                    && let Some(past) = table.update(past, |inode| inode.is_past = true)
+                {
+                    table.numbers.insert(past.identity(), past.number);
+                }
                 (number, shown)
             }
         };
@@ -313,6 +321,7 @@ impl Inodes {
             path,
             entry,
             became: None,
+            is_past: false,
             checked: Some(checked),
             writing: None,
         })
@@ -376,6 +385,7 @@ impl Inodes {
             path: path.clone(),
             entry,
             became: None,
+            is_past: false,
             checked: None,
             writing: Some(Arc::clone(writing)),
         };
@@ -405,35 +415,27 @@ impl Inodes {
         table.update(number, |inode| inode.checked = None);
     }
 
-    /// The attributes of a file were set, by which its version has changed at the source. Here it
-    /// keeps the one whose pages the kernel has; the next open finds the other one.
-    pub(crate) fn set_attributes(&self, number: u64, entry: Entry) -> Option<Arc<Inode>> {
-        let mut table = self.table.write();
-        let inode = table.update(number, |inode| inode.become_also(entry.clone()))?;
-        table.keep(&identity(&inode.path, &entry.kind), inode.shown);
-        Some(inode)
-    }
-
     /// What programs here have made of a file is `entry` at the source.
     pub(crate) fn keep(&self, path: &SourcePath, entry: &Entry, shown: u64) {
         self.table.write().keep(&identity(path, &entry.kind), shown);
     }
 
-    /// What was moved to `path` is `entry` at the source, if it `is` that.
-    pub(crate) fn on_renamed(
+    /// A change of its name or attributes has made `entry` of the file at `path`, if it was a
+    /// version that `was` it.
+    pub(crate) fn on_become(
         &self,
         path: &SourcePath,
         entry: &Entry,
-        is: impl Fn(&Version) -> bool,
+        was: impl Fn(&Version) -> bool,
     ) {
         let mut table = self.table.write();
         for number in table.at(path) {
             let inode = Arc::clone(&table.inodes[&number].inode);
-            let is_it = match &inode.writing {
-                Some(writing) => writing.version().is_some_and(|version| is(&version)),
-                None => inode.version().is_some_and(&is),
+            let was_it = match &inode.writing {
+                Some(writing) => writing.version().is_some_and(|version| was(&version)),
+                None => inode.version().is_some_and(&was),
             };
-            if is_it {
+            if was_it {
                 if inode.writing.is_none() {
                     table.update(number, |inode| inode.become_also(entry.clone()));
                 }
@@ -565,6 +567,15 @@ mod tests {
         let late = inodes.look_up(path("b"), file("1"), now);
         assert_ne!(late.number, early.number);
         assert_eq!(late.shown, early.shown);
+        // Both move, and both become another version.
+        inodes.rename(&path("b"), &path("c"));
+        inodes.on_become(&path("c"), &file("2"), |version| version.as_bytes() == b"1");
+        for inode in [&early, &late] {
+            let inode = inodes.get(inode.number).unwrap();
+            assert_eq!(inode.path, path("c"));
+            assert_eq!(inode.version(), Some(&Version::new(b"2")));
+        }
+        inodes.rename(&path("c"), &path("b"));
         inodes.forget(early.number, 2);
         let again = inodes.look_up(path("b"), file("1"), now);
         assert_eq!((again.number, again.shown), (late.number, late.shown));

@@ -14,6 +14,7 @@ use crate::shared::{Handle, Shared};
 
 /// A read that is not answered yet.
 pub(crate) struct PendingRead {
+    pub(crate) inode: u64,
     pub(crate) handle: u64,
     pub(crate) offset: u64,
     pub(crate) bytes: usize,
@@ -57,18 +58,6 @@ pub(crate) fn reply_data(reply: ReplyData, pieces: &[Bytes]) {
 }
 
 impl Shared {
-    /// Files that are open to be read are, from now on, what `now` says of them, if anything: the
-    /// same contents, of another path or version.
-    pub(crate) fn follow(&self, now: impl Fn(&OpenFile) -> Option<(FileVersion, bool)>) {
-        for handle in self.files.write().values_mut() {
-            if let Handle::Version(file) = handle
-                && let Some((version, settled)) = now(file)
-            {
-                *file = self.volume.open(version, settled);
-            }
-        }
-    }
-
     /// Answers a read of an open file.
     pub(crate) fn read(self: &Arc<Self>, file: Arc<OpenFile>, read: PendingRead) {
         let (shared, same) = (Arc::clone(self), Arc::clone(&file));
@@ -82,15 +71,37 @@ impl Shared {
         });
     }
 
-    /// Reads from what an open file is by now. `before` is no longer there.
+    /// `before` is no longer there: reads from what a change of name or attributes on this mount
+    /// has made of it, if that is why.
     async fn read_again(self: &Arc<Self>, before: &Arc<OpenFile>, read: PendingRead) {
-        // A change of its attributes or name may be on its way.
+        // That change may not have ended here.
         drop(self.names.write().await);
-        let now = self.files.read().get(&read.handle).cloned();
-        match now {
-            Some(Handle::Version(now)) if !Arc::ptr_eq(&now, before) => self.read(now, read),
+        match self.follow(before, &read) {
+            Some(now) => self.read(now, read),
             // Of this version there is no more to be had.
-            _ => read.reply.error(Errno::ESTALE),
+            None => read.reply.error(Errno::ESTALE),
         }
+    }
+
+    /// The open file that is read now, if it is another one than `before`.
+    fn follow(&self, before: &Arc<OpenFile>, read: &PendingRead) -> Option<Arc<OpenFile>> {
+        let inode = self.inodes.get(read.inode)?;
+        let now = FileVersion {
+            path: inode.path.clone(),
+            version: inode.version()?.clone(),
+            bytes: inode.entry.bytes,
+        };
+        let mut files = self.files.write();
+        let Some(Handle::Version(file)) = files.get_mut(&read.handle) else {
+            return None;
+        };
+        if Arc::ptr_eq(file, before) {
+            if *before.version() == now {
+                return None;
+            }
+            // Its time of change is that of a moment ago.
+            *file = self.volume.open(now, false);
+        }
+        Some(Arc::clone(file))
     }
 }

@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use tokio::sync::{Mutex as AsyncMutex, RwLock as AsyncRwLock};
 
 use crate::attributes::{Consistency, FOREVER, Owner, attributes, errno};
-use crate::changes::Changes;
+use crate::changes::{AttributeLocks, Changes};
 use crate::inodes::{Inode, Inodes};
 use crate::invalidation::Name;
 use crate::listing::Listing;
@@ -47,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) unanswered: AtomicUsize,
     pub(crate) writings: Writings,
     pub(crate) changes: Changes,
+    pub(crate) attribute_locks: AttributeLocks,
     /// Held alone while something is renamed: what is opened for writing then would be finished
     /// at the old name. Who holds it never waits for the lock of a [`Writing`], which may be held
     /// for as long as a file takes to be copied or stored: that one is taken first.
@@ -84,6 +85,7 @@ impl Shared {
             unanswered: AtomicUsize::new(0),
             writings: Writings::default(),
             changes: Changes::new(),
+            attribute_locks: AttributeLocks::new(),
             names: AsyncRwLock::default(),
             invalidations,
             lost_invalidations: AtomicUsize::new(0),

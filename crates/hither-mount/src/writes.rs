@@ -12,14 +12,14 @@ use std::time::{Instant, SystemTime};
 use bytes::Bytes;
 use fuser::{Errno, FileAttr, FopenFlags, OpenAccMode, OpenFlags, RenameFlags, TimeOrNow};
 use hither_node::source::write::{Changes, Replace, WritableSource};
-use hither_node::source::{Entry, FileVersion, Kind, SourceError, SourcePath, Version};
+use hither_node::source::{Entry, Kind, SourceError, SourcePath, Version};
 use tokio::sync::{OwnedMutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::attributes::{attributes, errno};
 use crate::inodes::Inode;
 use crate::shared::{Handle, Shared};
 use crate::writing::{State, Writing, set_attributes};
-use crate::writings::{is_below, moved_path};
+use crate::writings::moved_path;
 
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
@@ -546,42 +546,22 @@ impl Shared {
             self.keep_number(&writing, &state);
             self.writings.moved(&writing, &path);
         }
-        self.inodes.rename(&from, &to);
         self.follow_rename(&from, &to).await;
         self.on_own_change(&from);
         self.on_own_change(&to);
         Ok(())
     }
 
-    /// What was at `from` and below is at `to`: who reads it goes on. The name of a file is one of
-    /// its attributes to many file systems.
+    /// What was at `from` is at `to`: who reads it goes on. The name of a file is one of its
+    /// attributes to many file systems.
     async fn follow_rename(&self, from: &SourcePath, to: &SourcePath) {
-        let now = self.volume.source().stat(to).await.ok();
-        let now = now
-            .as_ref()
-            .and_then(|entry| Some((entry, entry.version()?)));
-        let is_now = |version: &Version| {
-            now.filter(|(_, now)| {
-                self.volume
-                    .writes()
-                    .is_some_and(|it| it.same_contents(version, now))
-            })
-        };
-        self.follow(|file| {
-            let before = file.version();
-            if before.path == *from {
-                return is_now(&before.version)?.0.file(to);
-            }
-            let path = is_below(&before.path, from).then(|| moved_path(&before.path, from, to))?;
-            let moved = FileVersion {
-                path,
-                ..before.clone()
-            };
-            Some((moved, file.is_settled()))
-        });
-        if let Some((entry, _)) = now {
-            self.inodes
-                .on_renamed(to, entry, |version| is_now(version).is_some());
+        self.inodes.rename(from, to);
+        if let Some(writes) = self.volume.writes()
+            && let Ok(entry) = writes.stat(to).await
+            && let Some(now) = entry.version()
+        {
+            let was = |version: &Version| writes.same_contents(version, now);
+            self.inodes.on_become(to, &entry, was);
         }
     }
 
@@ -675,9 +655,10 @@ impl Shared {
             let set = state.set_attributes(&self.volume, wanted.changes).await;
             self.settle(writing, state);
             set.map_err(failed)?;
-            self.keep_number(writing, state);
             if let (Some(path), Some(now)) = (&state.path, state.finished()) {
-                self.follow_attributes(before.as_ref(), path, now);
+                self.inodes.keep(path, now, writing.shown_number);
+                let was = |version: &Version| Some(version) == before.as_ref();
+                self.inodes.on_become(path, now, was);
             }
         }
         if is_alone {
@@ -687,18 +668,6 @@ impl Shared {
             self.on_own_change(path);
         }
         state.stat(&self.volume).await.map_err(failed)
-    }
-
-    /// The attributes of the version `before` of the file at `path` were set, and it is `now`: who
-    /// reads it goes on.
-    fn follow_attributes(&self, before: Option<&Version>, path: &SourcePath, now: &Entry) {
-        self.follow(|file| {
-            let FileVersion {
-                path: at, version, ..
-            } = file.version();
-            let is_it = at == path && Some(version) == before;
-            now.file(path).filter(|_| is_it)
-        });
     }
 
     /// Sets attributes, and says what they are then. Those of a file that changes are for now only.
@@ -736,6 +705,8 @@ impl Shared {
         let held = self.hold(&path).await;
         let _change = self.changes.begin(&path);
         let mut state = held.writing.map(|(_, state)| state);
+        let _alone = self.attribute_locks.lock(&path).await;
+        let inode = self.inodes.get(inode.number).ok_or(Errno::ESTALE)?;
         let entry = set_attributes(writes, &path, inode.version(), wanted.changes).await;
         let entry = entry.map_err(failed)?;
         if let Some(state) = &mut state {
@@ -746,10 +717,14 @@ impl Shared {
             let entry = Some(entry.clone());
             state.follow(volume, &path, entry).await.map_err(failed)?;
         }
-        self.follow_attributes(inode.version(), &path, &entry);
-        let changed = self.inodes.set_attributes(inode.number, entry);
+        match inode.version() {
+            Some(before) => self
+                .inodes
+                .on_become(&path, &entry, |version| version == before),
+            None => drop(self.inodes.refresh(inode.number, entry, Instant::now())),
+        }
         self.on_own_change(&path);
-        let changed = changed.ok_or(Errno::ESTALE)?;
+        let changed = self.inodes.get(inode.number).ok_or(Errno::ESTALE)?;
         Ok(self.attributes(&changed))
     }
 }

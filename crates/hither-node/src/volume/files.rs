@@ -260,11 +260,6 @@ impl OpenFile {
         }
     }
 
-    /// Whether equal versions mean equal bytes: not right after a change.
-    pub fn is_settled(&self) -> bool {
-        self.settled
-    }
-
     /// The key of block `index`.
     pub fn block(&self, index: u32) -> BlockKey {
         BlockKey {
