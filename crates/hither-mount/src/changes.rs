@@ -18,18 +18,33 @@ const SLOTS: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Changes(Box<[Mutex<Slot>]>);
 
-/// The locks under which attributes are set: of one file one change after the other.
+/// The locks under which versions at the source change: those of one file one after the other.
 #[derive(Debug)]
-pub(crate) struct AttributeLocks(Box<[AsyncMutex<()>]>);
+pub(crate) struct VersionLocks(Box<[AsyncMutex<()>]>);
 
-impl AttributeLocks {
-    pub(crate) fn new() -> AttributeLocks {
-        AttributeLocks((0..SLOTS).map(|_| AsyncMutex::default()).collect())
+impl VersionLocks {
+    pub(crate) fn new() -> VersionLocks {
+        VersionLocks((0..SLOTS).map(|_| AsyncMutex::default()).collect())
     }
 
-    /// Waits until nobody sets attributes of `path`.
+    /// Waits until nobody changes the version at `path`.
     pub(crate) async fn lock(&self, path: &SourcePath) -> AsyncMutexGuard<'_, ()> {
         self.0[slot(path)].lock().await
+    }
+
+    /// As [`lock`](Self::lock), of two paths.
+    pub(crate) async fn lock_both(
+        &self,
+        one: &SourcePath,
+        other: &SourcePath,
+    ) -> [Option<AsyncMutexGuard<'_, ()>>; 2] {
+        // Always in this order, so that no two wait for one another.
+        let (first, last) = (slot(one).min(slot(other)), slot(one).max(slot(other)));
+        let locked = Some(self.0[first].lock().await);
+        match first == last {
+            true => [locked, None],
+            false => [locked, Some(self.0[last].lock().await)],
+        }
     }
 }
 

@@ -184,7 +184,12 @@ impl Filesystem for CachedFiles {
     }
 
     fn forget(&self, _: &Request, number: INodeNo, lookups: u64) {
-        self.0.inodes.forget(number.0, lookups);
+        let forgotten = self.0.inodes.forget(number.0, lookups);
+        if forgotten.as_ref().is_some_and(|inode| inode.held.is_some()) {
+            // It closes a file, which may take its time.
+            let runtime = self.0.volume.node().runtime();
+            runtime.spawn_blocking(move || drop(forgotten));
+        }
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -292,7 +297,7 @@ impl Filesystem for CachedFiles {
     fn release(
         &self,
         _: &Request,
-        _: INodeNo,
+        number: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
         _: Option<LockOwner>,
@@ -305,7 +310,11 @@ impl Filesystem for CachedFiles {
                 shared.release(writing).await;
                 reply.ok();
             }),
-            _ => reply.ok(),
+            Some(Handle::Version(_)) => {
+                self.0.inodes.close(number.0);
+                reply.ok();
+            }
+            None => reply.ok(),
         }
     }
 

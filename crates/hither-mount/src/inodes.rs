@@ -14,9 +14,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use hither_node::source::write::Hold;
 use hither_node::source::{Entry, FileVersion, Kind, SourcePath, Version};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
@@ -80,7 +81,9 @@ struct Known {
     lookups: u64,
     /// It was opened before its version was settled: the kernel's pages, by mmap(2), may be others
     /// than those of the settled version.
-    read_unsettled: bool,
+    read_unsettled: AtomicBool,
+    /// How often it is open to be read.
+    readers: AtomicU32,
 }
 
 /// A path, and what makes it another inode.
@@ -119,6 +122,8 @@ pub(crate) struct Inode {
     /// It is open for writing: then this has what is current, and not `entry`, nor `path`, which
     /// is where it was looked up.
     pub(crate) writing: Option<Arc<Writing>>,
+    /// What its readers keep when its name is gone.
+    pub(crate) held: Option<Arc<dyn Hold>>,
 }
 
 impl Inode {
@@ -135,6 +140,16 @@ impl Inode {
     /// The version of a file, and whether it is settled.
     pub(crate) fn file(&self) -> Option<(FileVersion, bool)> {
         self.entry.file(&self.path)
+    }
+
+    /// What a reader of the finished version in `entry` reads by now.
+    pub(crate) fn now(&self) -> Option<FileVersion> {
+        let version = self.version().filter(|_| self.writing.is_none());
+        Some(FileVersion {
+            path: self.path.clone(),
+            version: version?.clone(),
+            bytes: self.entry.bytes,
+        })
     }
 
     /// The version that a file has at the source by what is known here, if it is a finished one.
@@ -200,7 +215,7 @@ impl Table {
     /// Whether what is known as `number` cannot be what the source says now, of the same version.
     fn is_other(&self, number: u64, now: &Entry) -> bool {
         let before = &self.inodes[&number];
-        before.read_unsettled && is_settled(now)
+        before.read_unsettled.load(Ordering::Relaxed) && is_settled(now)
     }
 
     /// A number for something that has none.
@@ -241,7 +256,8 @@ impl Table {
         let known = self.inodes.entry(inode.number).or_insert_with(|| Known {
             inode: Arc::clone(&inode),
             lookups: 0,
-            read_unsettled: false,
+            read_unsettled: AtomicBool::new(false),
+            readers: AtomicU32::new(0),
         });
         known.inode = Arc::clone(&inode);
         known.lookups += 1;
@@ -324,6 +340,7 @@ impl Inodes {
             is_past: false,
             checked: Some(checked),
             writing: None,
+            held: None,
         })
     }
 
@@ -349,14 +366,37 @@ impl Inodes {
 
     /// A file is opened to be read, as what it is known as now.
     pub(crate) fn open(&self, number: u64) -> Option<Arc<Inode>> {
-        let inode = self.get(number)?;
-        if is_settled(&inode.entry) {
-            return Some(inode);
+        // Who changes what is known has the lock alone.
+        let table = self.table.read();
+        let known = table.inodes.get(&number)?;
+        known.readers.fetch_add(1, Ordering::Relaxed);
+        if !is_settled(&known.inode.entry) {
+            known.read_unsettled.store(true, Ordering::Relaxed);
         }
-        let mut table = self.table.write();
-        let known = table.inodes.get_mut(&number)?;
-        known.read_unsettled |= !is_settled(&known.inode.entry);
         Some(Arc::clone(&known.inode))
+    }
+
+    /// A reader has closed it.
+    pub(crate) fn close(&self, number: u64) {
+        if let Some(known) = self.table.read().inodes.get(&number) {
+            known.readers.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The finished versions of the file at `path` that are open to be read.
+    pub(crate) fn read_at(&self, path: &SourcePath) -> Vec<FileVersion> {
+        let table = self.table.read();
+        let mut read = Vec::new();
+        for number in table.at(path) {
+            let known = &table.inodes[&number];
+            if known.readers.load(Ordering::Relaxed) > 0
+                && let Some(now) = known.inode.now()
+                && !read.contains(&now)
+            {
+                read.push(now);
+            }
+        }
+        read
     }
 
     /// A number for a file that is to be written.
@@ -388,6 +428,7 @@ impl Inodes {
             is_past: false,
             checked: None,
             writing: Some(Arc::clone(writing)),
+            held: None,
         };
         let mut table = self.table.write();
         if let Some(before) = table.inodes.get(&writing.number) {
@@ -413,6 +454,26 @@ impl Inodes {
         };
         let mut table = self.table.write();
         table.update(number, |inode| inode.checked = None);
+    }
+
+    /// The version `was` of the file at `path` has lost its name, is `entry` by now, and is read on
+    /// by what is `held`.
+    pub(crate) fn on_unname(
+        &self,
+        path: &SourcePath,
+        was: &Version,
+        entry: &Entry,
+        held: &Arc<dyn Hold>,
+    ) {
+        let mut table = self.table.write();
+        for number in table.at(path) {
+            table.update(number, |inode| {
+                if inode.writing.is_none() && inode.version() == Some(was) {
+                    inode.become_also(entry.clone());
+                    inode.held = Some(Arc::clone(held));
+                }
+            });
+        }
     }
 
     /// What programs here have made of a file is `entry` at the source.
@@ -474,24 +535,24 @@ impl Inodes {
         self.table.read().numbers.get(&directory).copied()
     }
 
-    /// The kernel forgets `lookups` of those that it was told.
-    pub(crate) fn forget(&self, number: u64, lookups: u64) {
+    /// The kernel forgets `lookups` of those that it was told. The inode, if it is forgotten.
+    pub(crate) fn forget(&self, number: u64, lookups: u64) -> Option<Arc<Inode>> {
         if number == ROOT {
-            return;
+            return None;
         }
         let mut table = self.table.write();
-        let Some(known) = table.inodes.get_mut(&number) else {
-            return;
-        };
+        let known = table.inodes.get_mut(&number)?;
         known.lookups = known.lookups.saturating_sub(lookups);
-        if known.lookups == 0 {
-            let identity = known.inode.identity();
-            table.inodes.remove(&number);
-            // The identity may be another's since something was renamed.
-            if table.numbers.get(&identity) == Some(&number) {
-                table.numbers.remove(&identity);
-            }
+        if known.lookups > 0 {
+            return None;
         }
+        let forgotten = table.inodes.remove(&number)?.inode;
+        // The identity may be another's since something was renamed.
+        let identity = forgotten.identity();
+        if table.numbers.get(&identity) == Some(&number) {
+            table.numbers.remove(&identity);
+        }
+        Some(forgotten)
     }
 
     /// How many the kernel knows.

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use fuser::{Errno, ReplyData};
-use hither_node::source::{FileVersion, SourceError};
+use hither_node::source::write::Hold;
+use hither_node::source::{SourceError, SourcePath};
 use hither_node::volume::OpenFile;
 
 use crate::attributes::errno;
@@ -71,11 +72,39 @@ impl Shared {
         });
     }
 
+    /// Runs `change`, upon which the file at `path` loses its name, under the lock of its version.
+    /// Who reads it goes on.
+    pub(crate) async fn keeping_readers<T, E>(
+        &self,
+        path: &SourcePath,
+        change: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let mut kept = Vec::new();
+        if let Some(writes) = self.volume.writes() {
+            for file in self.inodes.read_at(path) {
+                // Of another version than that of the source there is nothing to be kept.
+                if let Ok(held) = writes.hold(&file).await {
+                    kept.push((file.version, Arc::<dyn Hold>::from(held)));
+                }
+            }
+        }
+        let changed = change.await?;
+        for (version, held) in kept {
+            if let Ok(entry) = held.unname().await {
+                self.inodes.on_unname(path, &version, &entry, &held);
+            }
+        }
+        Ok(changed)
+    }
+
     /// `before` is no longer there: reads from what a change of name or attributes on this mount
     /// has made of it, if that is why.
     async fn read_again(self: &Arc<Self>, before: &Arc<OpenFile>, read: PendingRead) {
         // That change may not have ended here.
-        drop(self.names.write().await);
+        drop(self.names.read().await);
+        if let Some(inode) = self.inodes.get(read.inode) {
+            drop(self.version_locks.lock(&inode.path).await);
+        }
         match self.follow(before, &read) {
             Some(now) => self.read(now, read),
             // Of this version there is no more to be had.
@@ -85,12 +114,7 @@ impl Shared {
 
     /// The open file that is read now, if it is another one than `before`.
     fn follow(&self, before: &Arc<OpenFile>, read: &PendingRead) -> Option<Arc<OpenFile>> {
-        let inode = self.inodes.get(read.inode)?;
-        let now = FileVersion {
-            path: inode.path.clone(),
-            version: inode.version()?.clone(),
-            bytes: inode.entry.bytes,
-        };
+        let now = self.inodes.get(read.inode)?.now()?;
         let mut files = self.files.write();
         let Some(Handle::Version(file)) = files.get_mut(&read.handle) else {
             return None;

@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use tokio::sync::{Mutex as AsyncMutex, RwLock as AsyncRwLock};
 
 use crate::attributes::{Consistency, FOREVER, Owner, attributes, errno};
-use crate::changes::{AttributeLocks, Changes};
+use crate::changes::{Changes, VersionLocks};
 use crate::inodes::{Inode, Inodes};
 use crate::invalidation::Name;
 use crate::listing::Listing;
@@ -47,7 +47,8 @@ pub(crate) struct Shared {
     pub(crate) unanswered: AtomicUsize,
     pub(crate) writings: Writings,
     pub(crate) changes: Changes,
-    pub(crate) attribute_locks: AttributeLocks,
+    /// Taken after `names`.
+    pub(crate) version_locks: VersionLocks,
     /// Held alone while something is renamed: what is opened for writing then would be finished
     /// at the old name. Who holds it never waits for the lock of a [`Writing`], which may be held
     /// for as long as a file takes to be copied or stored: that one is taken first.
@@ -85,7 +86,7 @@ impl Shared {
             unanswered: AtomicUsize::new(0),
             writings: Writings::default(),
             changes: Changes::new(),
-            attribute_locks: AttributeLocks::new(),
+            version_locks: VersionLocks::new(),
             names: AsyncRwLock::default(),
             invalidations,
             lost_invalidations: AtomicUsize::new(0),
@@ -213,11 +214,12 @@ impl Shared {
             error => errno(&error),
         })?;
         let inode = current.ok_or(Errno::ESTALE)?;
-        let inode = self.inodes.open(inode.number).ok_or(Errno::ESTALE)?;
-        let (version, settled) = inode.file().ok_or(Errno::EISDIR)?;
+        let (version, _) = inode.file().ok_or(Errno::EISDIR)?;
         if !self.volume.can_number(&version) {
             return Err(Errno::EFBIG);
         }
+        let inode = self.inodes.open(inode.number).ok_or(Errno::ESTALE)?;
+        let (version, settled) = inode.file().ok_or(Errno::EISDIR)?;
         let mut flags = FopenFlags::empty();
         flags.set(FopenFlags::FOPEN_KEEP_CACHE, settled);
         flags.set(FopenFlags::FOPEN_DIRECT_IO, self.view.direct_io || !settled);

@@ -440,8 +440,10 @@ impl Shared {
             SourceError::InTheWay { .. } => Errno::EISDIR,
             error => errno(&error),
         };
+        let _alone = self.version_locks.lock(&path).await;
+        let remove = self.keeping_readers(&path, writes.remove(&path));
         let Some((writing, mut state)) = held.writing else {
-            writes.remove(&path).await.map_err(failed)?;
+            remove.await.map_err(failed)?;
             self.on_own_change(&path);
             return Ok(());
         };
@@ -449,7 +451,7 @@ impl Shared {
             state.keep(&self.volume).await;
         }
         let is_unborn = !writes.writes_anywhere() && state.is_written();
-        match writes.remove(&path).await {
+        match remove.await {
             Err(SourceError::NotFound(_)) if is_unborn => {}
             removed => removed.map_err(failed)?,
         }
@@ -522,8 +524,8 @@ impl Shared {
                 state.keep(&self.volume).await;
             }
         }
-        writes
-            .rename(&from, &to, replace)
+        let _alone = self.version_locks.lock_both(&from, &to).await;
+        self.keeping_readers(&to, writes.rename(&from, &to, replace))
             .await
             .map_err(|error| match error {
                 SourceError::InTheWay { .. } if !replace => Errno::EEXIST,
@@ -587,7 +589,13 @@ impl Shared {
     async fn finish_locked(&self, writing: &Arc<Writing>, state: &mut State) -> Result<(), Errno> {
         let path = state.path.clone();
         let _change = path.as_ref().map(|path| self.changes.begin(path));
-        let finished = state.finish().await;
+        let finished = match &path {
+            Some(path) if state.is_written() => {
+                let _alone = self.version_locks.lock(path).await;
+                self.keeping_readers(path, state.finish()).await
+            }
+            _ => state.finish().await,
+        };
         writing.is_fresh.store(false, Ordering::Relaxed);
         self.settle(writing, state);
         // To close(2) ENOENT says nothing.
@@ -705,7 +713,7 @@ impl Shared {
         let held = self.hold(&path).await;
         let _change = self.changes.begin(&path);
         let mut state = held.writing.map(|(_, state)| state);
-        let _alone = self.attribute_locks.lock(&path).await;
+        let _alone = self.version_locks.lock(&path).await;
         let inode = self.inodes.get(inode.number).ok_or(Errno::ESTALE)?;
         let entry = set_attributes(writes, &path, inode.version(), wanted.changes).await;
         let entry = entry.map_err(failed)?;

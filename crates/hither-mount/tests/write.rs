@@ -377,15 +377,64 @@ fn who_reads_a_file_goes_on_when_its_name_or_attributes_change() {
     goes_on("rename of its directory");
     let there = source.path().join("e/moved");
     assert_eq!(fs::metadata(&there).unwrap().mode() & 0o777, 0o604);
+}
+
+#[test]
+fn who_reads_a_file_goes_on_when_its_name_is_gone() {
+    let source = tempfile::tempdir().unwrap();
+    let Some(bench) = Bench::over(source.path(), TTL) else {
+        return;
+    };
+    let bytes = noise(3, 10_000_000);
+    type Change<'a> = &'a dyn Fn(&Path);
+    let changes: [(&str, Change<'_>); 4] = [
+        ("unlink", &|path| fs::remove_file(path).unwrap()),
+        ("rename", &|path| {
+            fs::write(bench.at("new"), "new").unwrap();
+            fs::rename(bench.at("new"), path).unwrap();
+        }),
+        ("write", &|path| fs::write(path, "written").unwrap()),
+        ("all", &|path| {
+            append(path).write_all(b"more").unwrap();
+            fs::rename(path, bench.at("moved")).unwrap();
+            fs::remove_file(bench.at("moved")).unwrap();
+            fs::write(path, "another").unwrap();
+        }),
+    ];
+    for (case, change) in changes {
+        let path = bench.at(case);
+        fs::write(source.path().join(case), &bytes).unwrap();
+        // Before and after it is settled.
+        let mut readers = vec![File::open(&path).unwrap()];
+        std::thread::sleep(Duration::from_millis(2_100));
+        readers.push(File::open(&path).unwrap());
+        let goes_on = |reader: &File, at: usize| {
+            let mut piece = [0; 1000];
+            reader.read_exact_at(&mut piece, at as u64).unwrap();
+            assert!(piece[..] == bytes[at..at + 1000], "{case} at {at}");
+        };
+        readers.iter().for_each(|reader| goes_on(reader, 0));
+        change(&path);
+        readers.iter().for_each(|reader| goes_on(reader, 5_000_000));
+        for mut reader in readers {
+            let mut all = Vec::new();
+            reader.read_to_end(&mut all).unwrap();
+            assert!(all == bytes, "{case}");
+        }
+    }
     // Attributes of what was replaced are not set on what took its place.
+    let (there, path) = (source.path().join("file"), bench.at("file"));
+    fs::write(&there, &bytes).unwrap();
+    let reader = File::open(&path).unwrap();
     replace(&there, "another");
+    let mode = |mode| fs::Permissions::from_mode(mode);
     let before = fs::metadata(&there).unwrap().mode();
     let refused = reader.set_permissions(mode(0o777));
     assert_eq!(code(refused), Some(Errno::STALE));
     assert_eq!(fs::metadata(&there).unwrap().mode(), before);
-    fs::set_permissions(bench.at("e/moved"), mode(0o600)).unwrap();
+    fs::set_permissions(&path, mode(0o600)).unwrap();
     assert_eq!(fs::metadata(&there).unwrap().mode() & 0o777, 0o600);
-    assert_eq!(fs::read(bench.at("e/moved")).unwrap(), b"another");
+    assert_eq!(fs::read(&path).unwrap(), b"another");
 }
 
 #[test]

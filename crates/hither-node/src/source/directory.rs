@@ -11,6 +11,7 @@
 mod attributes;
 mod beneath;
 mod caller;
+mod held;
 mod kept;
 mod partial;
 mod source;

@@ -66,6 +66,11 @@ pub trait WritableSource: Source {
         one == other
     }
 
+    /// Keeps a version for its readers while its name goes.
+    async fn hold(&self, _file: &FileVersion) -> Result<Box<dyn Hold>, SourceError> {
+        Err(SourceError::Unsupported("the source reads files by name"))
+    }
+
     /// Begins a new version that starts as a copy of `file`, and takes the place of no other one.
     async fn rewrite(&self, _file: &FileVersion) -> Result<Box<dyn Upload>, SourceError> {
         Err(IN_ORDER)
@@ -109,6 +114,14 @@ pub trait WritableSource: Source {
 
 const IN_ORDER: SourceError =
     SourceError::Unsupported("the source takes files from their start to their end only");
+
+/// A version that its readers keep when its name is gone.
+#[async_trait]
+pub trait Hold: Send + Sync + std::fmt::Debug {
+    /// Its name is gone, or is another file's: what it is by now. While this lives, the source
+    /// reads the version that this says, whatever the path it is asked by.
+    async fn unname(&self) -> Result<Entry, SourceError>;
+}
 
 /// A version that is being written. Dropped before it is finished, it is given up.
 ///

@@ -15,13 +15,14 @@ use url::Url;
 use super::super::counters::SourceCounters;
 use super::super::opened::Opened;
 use super::super::settings::{PIECE_BYTES, SourceSettings};
-use super::super::write::{Changes, Replace, Upload, WritableSource};
+use super::super::write::{Changes, Hold, Replace, Upload, WritableSource};
 use super::super::{
     ByteStream, Entry, FileVersion, ListCursor, Listing, OpenError, Source, SourceError,
     SourcePath, Space, Version, check_range, pieces,
 };
 use super::attributes::same_contents;
 use super::caller::Caller;
+use super::held::hold;
 use super::tree::Tree;
 use super::writing::DirectoryUpload;
 
@@ -173,6 +174,10 @@ impl WritableSource for DirectorySource {
 
     fn writes_anywhere(&self) -> bool {
         true
+    }
+
+    async fn hold(&self, file: &FileVersion) -> Result<Box<dyn Hold>, SourceError> {
+        Ok(Box::new(hold(&self.0, file).await?))
     }
 
     fn same_contents(&self, one: &Version, other: &Version) -> bool {

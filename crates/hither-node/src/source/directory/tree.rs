@@ -8,13 +8,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Dir, OFlags, fstatvfs};
 use rustix::io::{Errno, pread};
 
 use super::super::counters::SourceCounters;
-use super::super::{Entry, FileVersion, ListCursor, Listing, SourceError, SourcePath, Space};
+use super::super::{
+    Entry, FileVersion, ListCursor, Listing, SourceError, SourcePath, Space, Version,
+};
 use super::attributes::{Attributes, ask, attributes, is_file};
 use super::beneath::Root;
 use super::kept::Kept;
@@ -36,6 +39,8 @@ pub(super) struct Tree {
     pub counters: SourceCounters,
     /// The names of the unfinished files that are written.
     pub written: Arc<Mutex<HashSet<Vec<u8>>>>,
+    /// Files whose names are gone, that are read on.
+    pub held: Mutex<FxHashMap<Version, Arc<OwnedFd>>>,
     files: Kept<FileVersion, Arc<OwnedFd>>,
     directories: Kept<Position, Dir>,
 }
@@ -60,6 +65,7 @@ impl Tree {
             },
             counters: SourceCounters::default(),
             written: Arc::default(),
+            held: Mutex::default(),
             files: Kept::new(FILES_OPEN_MAX),
             directories: Kept::new(DIRECTORIES_OPEN_MAX),
         })
@@ -193,7 +199,8 @@ impl Tree {
             let stat = attributes(fd, c"")?;
             Ok(is_file(&stat) && self.attributes.version(&stat) == file.version)
         };
-        let fd = match self.files.get(file) {
+        let held = self.held.lock().get(&file.version).cloned();
+        let fd = match held.or_else(|| self.files.get(file)) {
             Some(fd) => fd,
             None => {
                 // Not blocking, should it be a pipe by now.
