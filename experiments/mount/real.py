@@ -569,7 +569,7 @@ cd "$HERE/rsynced"; find . -mindepth 2 -printf '%P %y %m %l %T@\\n' | sort | sha
 find . -type f -printf '%P %s\\n' | sort | sha256sum""",
     "tar x": """tar cf "$HERE/t.tar" --sort=name --mtime=@0 -C "$LINUX" fs/ext4 scripts
 mkdir "$HERE/tar"; tar xf "$HERE/t.tar" -C "$HERE/tar"; cd "$HERE/tar"
-find . -mindepth 1 -printf '%P %y %m %l %T@\\n' | sort | sha256sum; tar df ../t.tar
+find . -mindepth 1 ! -path ./fs -printf '%P %y %m %l %T@\\n' | sort | sha256sum; tar df ../t.tar
 sha256sum ../t.tar""",
     "cp -a": """cp -a "$LINUX/scripts" "$HERE/cp"; cd "$HERE/cp"
 find . -printf '%P %y %m %l %T@ %u %g\\n' | sort | sha256sum""",
@@ -600,7 +600,7 @@ CONTENTS = """cd "$HERE"
 find . -path ./r/.git -prune -o -path ./copy/.git -prune -o -name '*.db*' -o \\
 -type f -print0 | sort -z | xargs -0 sha256sum; find . -path ./r/.git -prune -o \\
 -path ./copy/.git -prune -o -printf '%P %y %m %l\\n' | sort; for d in *.db; do
-sqlite3 $d 'pragma integrity_check' .dump; done; git -C r fsck --full 2>&1
+sqlite3 $d 'pragma integrity_check' .dump | sort; done; git -C r fsck --full 2>&1
 git -C r log -p --all | sha256sum"""
 
 
