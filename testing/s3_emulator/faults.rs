@@ -10,6 +10,8 @@ pub(crate) enum Fault {
     Status(u16, Option<u64>),
     /// The connection is closed without an answer.
     Reset,
+    /// The same, after what was asked for was done.
+    LostAnswer,
     /// The body ends after so many bytes, and the connection with it.
     Truncate(u64),
     /// The body stops after so many bytes, and the connection stays.

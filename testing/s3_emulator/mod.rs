@@ -243,7 +243,10 @@ async fn answer(request: Request<Incoming>, state: &State) -> Result<Response<Bo
                 lock(&state.buckets).change(&target.bucket, &target.key);
             }
             let answered = dispatch(request, &target, state, &faults).await;
-            Some(answered.cut(fault.as_ref()))
+            match fault {
+                Some(Fault::LostAnswer) => None,
+                fault => Some(answered.cut(fault.as_ref())),
+            }
         }
     };
     seen.status = answered.as_ref().map_or(0, |answer| answer.status.as_u16());

@@ -120,9 +120,9 @@ pub(crate) fn attributes(number: u64, entry: &Entry, owner: Owner) -> FileAttr {
         ino: INodeNo(number),
         size: bytes,
         blocks: bytes.div_ceil(512),
-        atime: entry.modified,
+        atime: entry.unix.map_or(entry.modified, |unix| unix.accessed),
         mtime: entry.modified,
-        ctime: entry.modified,
+        ctime: entry.unix.map_or(entry.modified, |unix| unix.changed),
         crtime: SystemTime::UNIX_EPOCH,
         kind: file_type(entry),
         perm: (mode & 0o7777) as u16,
@@ -149,6 +149,7 @@ pub(crate) fn errno(error: &SourceError) -> Errno {
         SourceError::Unsupported(_) => Errno::EOPNOTSUPP,
         SourceError::InTheWay { .. } => Errno::ENOTEMPTY,
         SourceError::Full { .. } => Errno::ENOSPC,
+        SourceError::Refused { code, .. } => Errno::from_i32(*code),
         SourceError::Failed { .. } => Errno::EIO,
     }
 }

@@ -270,7 +270,7 @@ impl Shared {
         let number = self.inodes.new_number();
         let there = self.writings.find(&path).is_some();
         let made = if writes.writes_anywhere() {
-            let made = self.make_file(&path, mode, caller).await;
+            let made = self.make_file(parent, &path, mode, caller).await;
             made.map(|entry| {
                 let numbers = (number, self.inodes.shown(&path, &entry));
                 Writing::of(numbers, path.clone(), entry, true)
@@ -331,25 +331,30 @@ impl Shared {
     /// Makes an empty file of `caller`'s at the source.
     async fn make_file(
         &self,
+        parent: &Inode,
         path: &SourcePath,
         mode: u32,
         caller: Caller,
-    ) -> Result<hither_node::source::Entry, Errno> {
+    ) -> Result<Entry, Errno> {
         let made = self.writes()?.make_file(path, mode).await;
         let made = made.map_err(|error| exists(&error))?;
-        let given = self.give(path, caller).await;
+        let given = self.give(parent, path, caller).await;
         self.on_own_change(path);
         Ok(given.unwrap_or(made))
     }
 
-    /// Gives what `caller` has made to it, where that is another user than this process.
-    async fn give(&self, path: &SourcePath, caller: Caller) -> Option<hither_node::source::Entry> {
+    /// Gives what `caller` has made in `parent` to it, where that is another user than this
+    /// process.
+    async fn give(&self, parent: &Inode, path: &SourcePath, caller: Caller) -> Option<Entry> {
+        const SET_GROUP: u32 = 0o2000;
         if caller.uid == self.view.owner.uid {
             return None;
         }
+        // Such a directory gives its own group to what is made in it.
+        let has_group = parent.entry.unix.is_some_and(|it| it.mode & SET_GROUP != 0);
         let changes = Changes {
             uid: Some(caller.uid),
-            gid: Some(caller.gid),
+            gid: Some(caller.gid).filter(|_| !has_group),
             ..Changes::default()
         };
         // Only root may: otherwise it belongs to who serves the mount.
@@ -373,7 +378,7 @@ impl Shared {
         }
         let _names = self.names.read().await;
         let _change = self.changes.begin(&path);
-        let entry = self.make_file(&path, mode & 0o7777, caller).await?;
+        let entry = self.make_file(parent, &path, mode & 0o7777, caller).await?;
         Ok(self.inodes.look_up(path, entry, Instant::now()))
     }
 
@@ -390,7 +395,7 @@ impl Shared {
         let _change = self.changes.begin(&path);
         let made = self.writes()?.make_dir(&path, mode & 0o7777).await;
         made.map_err(|error| exists(&error))?;
-        self.made(path, caller).await
+        self.made(parent, path, caller).await
     }
 
     /// Makes a symbolic link.
@@ -406,11 +411,16 @@ impl Shared {
         let _change = self.changes.begin(&path);
         let made = self.writes()?.make_link(&path, target).await;
         made.map_err(|error| exists(&error))?;
-        self.made(path, caller).await
+        self.made(parent, path, caller).await
     }
 
-    async fn made(&self, path: SourcePath, caller: Caller) -> Result<Arc<Inode>, Errno> {
-        self.give(&path, caller).await;
+    async fn made(
+        &self,
+        parent: &Inode,
+        path: SourcePath,
+        caller: Caller,
+    ) -> Result<Arc<Inode>, Errno> {
+        self.give(parent, &path, caller).await;
         self.on_own_change(&path);
         let asked = Instant::now();
         let entry = self.volume.source().stat(&path).await;

@@ -1,9 +1,11 @@
 //! Writes to a directory: whole versions, and nothing outside its root.
 
+#[path = "../../../testing/skip.rs"]
+mod skip;
 mod support;
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -174,6 +176,80 @@ async fn attributes_are_set() {
     let after = fs::metadata(&secret).unwrap();
     assert_eq!(after.mode(), before.mode());
     assert_eq!(after.modified().unwrap(), before.modified().unwrap());
+}
+
+#[tokio::test]
+async fn a_new_version_keeps_holes_attributes_and_access_lists() {
+    const HOLE: u64 = 64 << 20;
+    // To read and write, but for one user, who may read.
+    let list: Vec<u8> = [(1_u16, 6_u16, u32::MAX), (2, 4, 1234), (4, 0, u32::MAX)]
+        .into_iter()
+        .chain([(16, 4, u32::MAX), (32, 0, u32::MAX)])
+        .flat_map(|(tag, permissions, id)| {
+            let (tag, permissions) = (tag.to_le_bytes(), permissions.to_le_bytes());
+            [&tag[..], &permissions, &id.to_le_bytes()].concat()
+        })
+        .collect();
+    let list = [&2_u32.to_le_bytes()[..], &list].concat();
+    let attributes = [
+        ("user.colour", &b"blue"[..]),
+        ("user.empty", b""),
+        ("system.posix_acl_access", &list),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().join("file");
+    fs::write(&at, "start").unwrap();
+    let file = fs::OpenOptions::new().write(true).open(&at).unwrap();
+    file.write_all_at(b"end", HOLE).unwrap();
+    file.set_len(2 * HOLE).unwrap();
+    for (name, value) in attributes {
+        let set = rustix::fs::setxattr(&at, name, value, rustix::fs::XattrFlags::empty());
+        if let Err(error) = set {
+            return skip::skip_on_this_machine(format!("{name}: {error}"));
+        }
+    }
+    let source = writable(folder.path()).await;
+    let mode = fs::metadata(&at).unwrap().mode();
+    let name = path("file");
+    let (file, _) = version(&*source, &name).await;
+    let mut upload = source.rewrite(&file).await.unwrap();
+    upload.write_at(1, "T"[..].into()).await.unwrap();
+    upload.finish().await.unwrap();
+    let after = fs::metadata(&at).unwrap();
+    assert_eq!((after.len(), after.mode()), (2 * HOLE, mode));
+    assert!(after.blocks() * 512 < HOLE, "{} blocks", after.blocks());
+    let bytes = fs::read(&at).unwrap();
+    assert_eq!(&bytes[..5], b"sTart");
+    assert_eq!(&bytes[HOLE as usize..][..4], b"end\0");
+    assert!(bytes[5..HOLE as usize].iter().all(|byte| *byte == 0));
+    let upload = source.create(&name, Replace::Any, 0o600).await;
+    upload.unwrap().finish().await.unwrap();
+    for (name, value) in attributes {
+        let mut there = vec![0; 1000];
+        let length = rustix::fs::getxattr(&at, name, &mut there[..]).unwrap();
+        assert_eq!(&there[..length], value, "{name}");
+    }
+    assert_eq!(fs::metadata(&at).unwrap().mode(), mode);
+}
+
+#[tokio::test]
+async fn what_the_file_system_says_is_passed_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = writable(folder.path()).await;
+    let long = path(&"x".repeat(256));
+    let refused = [
+        source.stat(&long).await.err(),
+        source.make_dir(&long, 0o700).await.err(),
+        source.make_file(&long, 0o600).await.err(),
+    ];
+    for refused in refused {
+        let Some(SourceError::Refused { code, .. }) = &refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!(*code, rustix::io::Errno::NAMETOOLONG.raw_os_error());
+        let said = refused.unwrap().to_string();
+        assert!(said.contains("File name too long"), "{said}");
+    }
 }
 
 #[tokio::test]

@@ -137,6 +137,39 @@ async fn nothing_is_replaced_that_was_not_meant() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_lost_is_no_other_writer() {
+    let server = S3Emulator::start();
+    let source = writable(&server).await;
+    let name = path("object");
+    for replaced in [false, true] {
+        for lost in [Fault::LostAnswer, Fault::Reset] {
+            server.remove("object");
+            let replace = match replaced {
+                false => Replace::Nothing,
+                true => {
+                    server.put("object", "before");
+                    Replace::Version(version(&*source, &name).await.0.version)
+                }
+            };
+            let upload = source.create(&name, replace, 0).await;
+            let mut upload = upload.unwrap();
+            upload.write("mine"[..].into()).await.unwrap();
+            server.fail_next([lost]);
+            upload.finish().await.unwrap();
+            assert_eq!(server.get("object").unwrap(), b"mine");
+        }
+    }
+    // Another writer has come in, whatever happens to the first attempt.
+    server.remove("object");
+    let mut upload = source.create(&name, Replace::Nothing, 0).await.unwrap();
+    upload.write("mine"[..].into()).await.unwrap();
+    server.put("object", "theirs");
+    server.fail_next([Fault::Reset]);
+    assert!(is_in_the_way(upload.finish().await));
+    assert_eq!(server.get("object").unwrap(), b"theirs");
+}
+
+#[tokio::test]
 async fn names_are_removed_and_moved_and_the_rest_is_refused() {
     let server = S3Emulator::start();
     let source = writable(&server).await;

@@ -10,7 +10,7 @@ use std::fs;
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::{FileExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -732,7 +732,7 @@ fn an_open_file_keeps_its_version_past_the_kernel() {
 }
 
 #[test]
-fn a_file_that_came_meanwhile_is_opened_by_its_own_rights() {
+fn other_users_have_their_own_rights() {
     let source = tempfile::tempdir().unwrap();
     let url = source.path().to_str().unwrap();
     let arguments = ["--write", "--allow-other", "--consistency", "ttl=600", url];
@@ -742,7 +742,9 @@ fn a_file_that_came_meanwhile_is_opened_by_its_own_rights() {
     let Some(mounted) = Mounted::new(&arguments) else {
         return;
     };
-    fs::set_permissions(source.path(), Permissions::from_mode(0o777)).unwrap();
+    let group = 4242;
+    chown(source.path(), None, Some(group)).unwrap();
+    fs::set_permissions(source.path(), Permissions::from_mode(0o2777)).unwrap();
     let place = mounted.path().join("secret");
     let as_user = |script: &str| {
         let mut command = Command::new("sh");
@@ -775,4 +777,11 @@ fn a_file_that_came_meanwhile_is_opened_by_its_own_rights() {
     let mut contents = String::new();
     file.read_to_string(&mut contents).unwrap();
     assert_eq!(contents, "secret");
+    // This directory gives its group to what is made in it.
+    let made = as_user("cd \"${1%/*}\" && mkdir d && ln -s x link && echo x > file");
+    assert!(made.status.success(), "{made:?}");
+    for name in ["d", "link", "file"] {
+        let there = fs::symlink_metadata(source.path().join(name)).unwrap();
+        assert_eq!((there.uid(), there.gid()), (65534, group), "{name}");
+    }
 }

@@ -33,7 +33,7 @@ impl From<&SourceError> for Fault {
         match error {
             SourceError::NotFound(_) => Fault::NotFound,
             SourceError::Changed(_) => Fault::Changed,
-            SourceError::Denied { .. } => Fault::Denied,
+            SourceError::Denied { .. } | SourceError::Refused { .. } => Fault::Denied,
             SourceError::Unsupported(_)
             | SourceError::InTheWay { .. }
             | SourceError::Full { .. }

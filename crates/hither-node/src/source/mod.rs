@@ -196,6 +196,10 @@ pub struct UnixAttributes {
     pub gid: u32,
     /// Links to it.
     pub links: u32,
+    /// Last access.
+    pub accessed: SystemTime,
+    /// Last change of contents or attributes.
+    pub changed: SystemTime,
 }
 
 /// Why a source could not answer.
@@ -234,6 +238,15 @@ pub enum SourceError {
         path: SourcePath,
         /// What the source says.
         reason: String,
+    },
+    /// The file system below the source says no, as it would to anyone: it is mounted read-only,
+    /// a name is too long, a file too large.
+    #[error("{path}: {}", std::io::Error::from_raw_os_error(*.code))]
+    Refused {
+        /// What was asked for.
+        path: SourcePath,
+        /// Its error number, as in errno(3).
+        code: i32,
     },
     /// No answer, or an unusable one, after all retries.
     #[error("{path}: {reason}")]

@@ -113,6 +113,8 @@ impl Attributes {
                 uid: stat.stx_uid,
                 gid: stat.stx_gid,
                 links: stat.stx_nlink,
+                accessed: system_time(stat.stx_atime),
+                changed: system_time(stat.stx_ctime),
             }),
         })
     }

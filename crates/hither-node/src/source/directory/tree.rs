@@ -246,11 +246,20 @@ pub(super) fn read_whole(fd: impl AsFd, range: &Range<u64>) -> Result<Bytes, Err
 pub(super) fn failure(path: &SourcePath, error: Errno) -> SourceError {
     match error {
         // A link on the way is no directory: whoever follows it does so before it asks here.
-        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NAMETOOLONG => {
+        Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV => {
             SourceError::NotFound(path.clone())
         }
         Errno::STALE => SourceError::Changed(path.clone()),
-        Errno::ACCESS | Errno::PERM => SourceError::Denied {
+        Errno::ROFS
+        | Errno::NAMETOOLONG
+        | Errno::FBIG
+        | Errno::PERM
+        | Errno::MLINK
+        | Errno::TXTBSY => SourceError::Refused {
+            path: path.clone(),
+            code: error.raw_os_error(),
+        },
+        Errno::ACCESS => SourceError::Denied {
             path: path.clone(),
             reason: error.to_string(),
         },

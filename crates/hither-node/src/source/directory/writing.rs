@@ -5,6 +5,8 @@
 //! version of a file with several links takes the place of one link only.
 
 use std::collections::HashSet;
+use std::ffi::CStr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,11 +14,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::buffer::spare_capacity;
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, Dir, Gid, Mode, OFlags, RenameFlags, Statx, Timespec, Timestamps, UTIME_OMIT, Uid,
-    chownat, copy_file_range, fchmod, fchown, fsync, ftruncate, futimens, linkat, mkdirat, openat,
-    renameat_with, symlinkat, unlinkat, utimensat,
+    AtFlags, Dir, Gid, Mode, OFlags, RenameFlags, SeekFrom, Statx, Timespec, Timestamps,
+    UTIME_OMIT, Uid, XattrFlags, chmod, chownat, copy_file_range, fchmod, fchown, fremovexattr,
+    fsetxattr, fsync, ftruncate, futimens, getxattr, linkat, listxattr, mkdirat, openat,
+    renameat_with, seek, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::{Errno, pwrite};
 
@@ -308,7 +312,9 @@ impl Tree {
             written: Arc::clone(&self.written),
         };
         let mode = match current {
-            Some(current) => {
+            Some((current, replaced)) => {
+                let copied = copy_extended_attributes(&replaced, &partial.file);
+                copied.map_err(failed)?;
                 let owner = Uid::from_raw(current.stx_uid);
                 // Only root may give a file away: then it stays ours.
                 let group = Gid::from_raw(current.stx_gid);
@@ -327,7 +333,7 @@ impl Tree {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let copied = || {
             let from = self.root.open_beneath(file.path.as_bytes(), flags)?;
-            copy_all(&from, &partial.file)?;
+            copy_all(&from, &partial.file, file.bytes)?;
             ask(&from, c"")
         };
         let stat = copied().map_err(|error| failure(&file.path, error))?;
@@ -349,13 +355,20 @@ impl Tree {
     }
 
     /// What is at `path` now, if `replace` allows it.
-    fn check(&self, path: &SourcePath, replace: &Replace) -> Result<Option<Statx>, SourceError> {
+    fn check(
+        &self,
+        path: &SourcePath,
+        replace: &Replace,
+    ) -> Result<Option<(Statx, OwnedFd)>, SourceError> {
         let current = match self.root.open_beneath(path.as_bytes(), OFlags::PATH) {
-            Ok(current) => Some(ask(current, c"").map_err(|error| failure(path, error))?),
+            Ok(file) => {
+                let stat = ask(&file, c"").map_err(|error| failure(path, error))?;
+                Some((stat, file))
+            }
             Err(Errno::NOENT) => None,
             Err(error) => return Err(failure(path, error)),
         };
-        if current.as_ref().is_some_and(|stat| !is_file(stat)) {
+        if current.as_ref().is_some_and(|(stat, _)| !is_file(stat)) {
             return Err(in_the_way(path, "it is no file"));
         }
         match (replace, &current) {
@@ -363,7 +376,9 @@ impl Tree {
                 Ok(current)
             }
             (Replace::Nothing, Some(_)) => Err(in_the_way(path, "it exists")),
-            (Replace::Version(wanted), Some(stat)) if self.attributes.version(stat) == *wanted => {
+            (Replace::Version(wanted), Some((stat, _)))
+                if self.attributes.version(stat) == *wanted =>
+            {
                 Ok(current)
             }
             (Replace::Existing | Replace::Version(_), _) => Err(SourceError::Changed(path.clone())),
@@ -495,54 +510,100 @@ impl Tree {
         symlinkat(target, &directory, name).map_err(|error| made(path, error))
     }
 
-    /// Sets attributes. Permission bits need the file to be open, and so the right to read it.
+    /// Sets attributes. The owner first: changing it takes away permission bits.
     pub(super) fn set_attributes(
         &self,
         path: &SourcePath,
         changes: &Changes,
     ) -> Result<Entry, SourceError> {
-        let failed = |error| failure(path, error);
-        let (directory, name) = match path.is_root() {
-            true => (
-                self.root.open_beneath(b"", OFlags::PATH).map_err(failed)?,
-                &b"."[..],
-            ),
-            false => self.place(path)?,
+        let set = || {
+            let file = self.root.open_beneath(path.as_bytes(), OFlags::PATH)?;
+            if changes.uid.is_some() || changes.gid.is_some() {
+                let owner = changes.uid.map(Uid::from_raw);
+                let group = changes.gid.map(Gid::from_raw);
+                chownat(&file, c"", owner, group, AtFlags::EMPTY_PATH)?;
+            }
+            if let Some(mode) = changes.mode {
+                // fchmod(2) needs the right to read the file.
+                chmod(by_descriptor(&file), Mode::from_raw_mode(mode & 0o7777))?;
+            }
+            if changes.accessed.is_some() || changes.modified.is_some() {
+                let times = timestamps(changes);
+                utimensat(&file, c"", &times, AtFlags::EMPTY_PATH)?;
+            }
+            let stat = ask(&file, c"")?;
+            self.attributes.entry(&file, c"", &stat)
         };
-        if changes.uid.is_some() || changes.gid.is_some() {
-            let owner = changes.uid.map(Uid::from_raw);
-            let group = changes.gid.map(Gid::from_raw);
-            let flags = AtFlags::SYMLINK_NOFOLLOW;
-            chownat(&directory, name, owner, group, flags).map_err(failed)?;
-        }
-        if let Some(mode) = changes.mode {
-            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-            let opened = self.root.open_beneath(path.as_bytes(), flags);
-            let mode = Mode::from_raw_mode(mode & 0o7777);
-            fchmod(opened.map_err(failed)?, mode).map_err(failed)?;
-        }
-        if changes.accessed.is_some() || changes.modified.is_some() {
-            let times = timestamps(changes);
-            let flags = AtFlags::SYMLINK_NOFOLLOW;
-            utimensat(&directory, name, &times, flags).map_err(failed)?;
-        }
-        self.stat(path)
+        set().map_err(|error| failure(path, error))
     }
 }
 
-/// Copies a file into an empty one: within the file system, or by itself where that cannot.
-fn copy_all(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
-    const PIECE_BYTES: usize = 8 << 20;
+/// The path of what a descriptor has open, for calls that take no descriptor.
+fn by_descriptor(file: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+/// Gives `to` the extended attributes of users, and the access control list, of `from`. Without the
+/// list, the permission bits of its group would mean more.
+fn copy_extended_attributes(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
+    const ACCESS_LIST: &CStr = c"system.posix_acl_access";
+    let from = by_descriptor(from);
+    let ask = |ask: &dyn Fn(&mut Vec<u8>) -> Result<usize, Errno>| {
+        let mut value = Vec::with_capacity(64 << 10);
+        ask(&mut value).map(|_| value)
+    };
+    let names = match ask(&|names| listxattr(&from, spare_capacity(names))) {
+        Err(Errno::OPNOTSUPP) => return Ok(()),
+        names => names?,
+    };
+    let mut has_list = false;
+    for name in names.split_inclusive(|byte| *byte == 0) {
+        let name = CStr::from_bytes_with_nul(name).map_err(|_| Errno::INVAL)?;
+        has_list |= name == ACCESS_LIST;
+        if name == ACCESS_LIST || name.to_bytes().starts_with(b"user.") {
+            match ask(&|value| getxattr(&from, name, spare_capacity(value))) {
+                // Removed since.
+                Err(Errno::NODATA) => {}
+                value => fsetxattr(to, name, &value?, XattrFlags::empty())?,
+            }
+        }
+    }
+    if has_list {
+        return Ok(());
+    }
+    // It may have one by its directory's default.
+    match fremovexattr(to, ACCESS_LIST) {
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Copies a file of `bytes` into an empty one. What is a hole in one is a hole in the other.
+fn copy_all(from: &OwnedFd, to: &OwnedFd, bytes: u64) -> Result<(), Errno> {
+    ftruncate(to, bytes)?;
     let mut at = 0;
-    loop {
+    while at < bytes {
+        let data = match seek(from, SeekFrom::Data(at)) {
+            // Nothing but a hole is left.
+            Err(Errno::NXIO) => return Ok(()),
+            // No file system says where its holes are, that has none.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return copy_range(from, to, at..bytes),
+            data => data?,
+        };
+        let hole = seek(from, SeekFrom::Hole(data))?;
+        copy_range(from, to, data..hole.min(bytes))?;
+        at = hole;
+    }
+    Ok(())
+}
+
+/// Copies a part of a file: within the file system, or by itself where that cannot.
+fn copy_range(from: &OwnedFd, to: &OwnedFd, range: Range<u64>) -> Result<(), Errno> {
+    let mut at = range.start;
+    while at < range.end {
         let (mut read_at, mut write_at) = (at, at);
-        let copied = copy_file_range(
-            from,
-            Some(&mut read_at),
-            to,
-            Some(&mut write_at),
-            PIECE_BYTES,
-        );
+        let wanted = (range.end - at).min(8 << 20) as usize;
+        let copied = copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), wanted);
         match copied {
             // Some file systems say 0 where they cannot.
             Ok(0) => break,
@@ -552,14 +613,16 @@ fn copy_all(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
             Err(error) => return Err(error),
         }
     }
-    loop {
-        let piece = read_whole(from, &(at..at + (1 << 20)))?;
+    while at < range.end {
+        let piece = read_whole(from, &(at..range.end.min(at + (1 << 20))))?;
         if piece.is_empty() {
+            // The file is shorter by now: its version says so.
             return Ok(());
         }
         write_whole(to, &piece, at)?;
         at += piece.len() as u64;
     }
+    Ok(())
 }
 
 /// Has the names in a directory outlive a power cut, where its file system can.

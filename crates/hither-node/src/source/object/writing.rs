@@ -6,6 +6,7 @@
 //! may come in between.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -127,14 +128,34 @@ impl ObjectUpload {
             },
         };
         let (time, payload) = (sending_time(self.chunk_bytes), self.take_payload());
+        let attempts = AtomicU32::new(0);
         let put = || {
+            attempts.fetch_add(1, Ordering::Relaxed);
             let options = PutOptions::from(mode.clone());
             self.store
                 .objects
                 .put_opts(&self.key, payload.clone(), options)
         };
-        self.store.long_request(&self.path, time, put).await?;
-        Ok(())
+        let put = self.store.long_request(&self.path, time, put).await;
+        match put {
+            // The answer to an earlier attempt may have been lost: then it is ours.
+            Err(SourceError::InTheWay { .. } | SourceError::Changed(_))
+                if attempts.load(Ordering::Relaxed) > 1 && self.is_there(&payload).await =>
+            {
+                Ok(())
+            }
+            put => put.map(|_| ()),
+        }
+    }
+
+    /// Whether the object has these bytes.
+    async fn is_there(&self, payload: &PutPayload) -> bool {
+        let get = || self.store.objects.get(&self.key);
+        let Ok(there) = self.store.request(&self.path, get).await else {
+            return false;
+        };
+        let there = there.bytes().await;
+        there.is_ok_and(|there| there == Bytes::from(payload.clone()))
     }
 
     async fn complete(&mut self, id: &MultipartId) -> Result<(), SourceError> {
