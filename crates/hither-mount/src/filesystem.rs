@@ -126,6 +126,27 @@ impl CachedFiles {
         }
     }
 
+    /// Gives up what programs have open and have not closed, so that the source keeps nothing of
+    /// it, and waits `patience` for that.
+    pub(crate) fn give_up_writing(&self, patience: Duration) {
+        let files = self.0.files.read();
+        let written = files.values().filter_map(|handle| match handle {
+            Handle::Writing(writing) => Some(Arc::clone(&writing.state)),
+            Handle::Version(_) => None,
+        });
+        let written: Vec<_> = written.collect();
+        drop(files);
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        self.later(async move |_| {
+            for state in written {
+                state.lock().await.give_up().await;
+            }
+            drop(done);
+        });
+        // What is left after that is a hidden file, or parts of an object.
+        let _ = wait.recv_timeout(patience);
+    }
+
     /// Requests of the kernel that are not answered yet.
     pub(crate) fn unanswered(&self) -> usize {
         self.0.unanswered.load(Ordering::Relaxed)

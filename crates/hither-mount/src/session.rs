@@ -186,6 +186,7 @@ impl Mounted {
         while !is_idle() && start.elapsed() < patience {
             thread::sleep(Duration::from_millis(5));
         }
+        self.files.give_up_writing(patience);
         Ok(())
     }
 }
