@@ -457,7 +457,7 @@ impl Shared {
             self.on_own_change(&path);
             return Ok(());
         };
-        if writes.writes_anywhere() && writing.handles.load(Ordering::Relaxed) > 0 {
+        if writes.writes_anywhere() && self.writings.users(&writing) > 0 {
             state.keep(&self.volume).await;
         }
         let is_unborn = !writes.writes_anywhere() && state.is_written();
@@ -466,7 +466,7 @@ impl Shared {
             removed => removed.map_err(failed)?,
         }
         state.remove(&self.volume).await;
-        self.writings.forget(&writing);
+        self.writings.remove(&writing);
         self.on_own_change(&path);
         Ok(())
     }
@@ -545,7 +545,7 @@ impl Shared {
         for (path, writing, mut state) in locked {
             if path == to {
                 state.remove(&self.volume).await;
-                self.writings.forget(&writing);
+                self.writings.remove(&writing);
                 continue;
             }
             let path = moved_path(&path, &from, &to);
@@ -642,13 +642,13 @@ impl Shared {
         let mut state = writing.state.lock().await;
         if writing.handles.load(Ordering::Relaxed) == 1 {
             match state.path.clone() {
-                None => state.give_up().await,
+                None if self.writings.users(&writing) == 1 => state.give_up().await,
                 Some(path) if state.is_written() => {
                     if let Err(error) = self.finish_locked(&writing, &mut state).await {
                         tracing::warn!("{path}: what a mapping has written is lost: {error:?}");
                     }
                 }
-                Some(_) => {}
+                _ => {}
             }
         }
         self.writings.close(&writing);

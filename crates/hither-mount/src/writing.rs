@@ -356,7 +356,8 @@ impl State {
         let writes_anywhere = writes(volume)?.writes_anywhere();
         match &mut self.content {
             Content::Version(entry) => Ok(entry.clone()),
-            Content::Failed(error) => Err(error.clone()),
+            // A stat(2) that comes too late sees what was.
+            Content::Failed(_) => Ok(self.shown.lock().clone()),
             Content::Upload(upload, _) if writes_anywhere => upload.stat().await,
             Content::Upload(_, bytes) => Ok(unborn(*bytes)),
         }

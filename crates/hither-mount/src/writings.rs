@@ -32,7 +32,17 @@ struct Promise {
     thread: u32,
     /// `None`: the finished version.
     writing: Option<Arc<Writing>>,
+    /// Its name is gone since: to this thread alone, it was opened before.
+    is_removed: bool,
     since: Instant,
+}
+
+impl Promise {
+    fn is_of(&self, writing: &Arc<Writing>) -> bool {
+        self.writing
+            .as_ref()
+            .is_some_and(|it| Arc::ptr_eq(it, writing))
+    }
 }
 
 impl Writings {
@@ -72,6 +82,7 @@ impl Writings {
             path,
             thread,
             writing,
+            is_removed: false,
             since: Instant::now(),
         });
         promised
@@ -93,12 +104,16 @@ impl Writings {
     ) -> bool {
         let mut table = self.0.lock();
         let Some(path) = path else {
-            // By a descriptor, such as of /proc/self/fd.
+            // By a descriptor, such as of /proc/self/fd, or it was removed a moment ago.
+            let promises = &mut table.promises;
+            let before = promises.len();
+            promises.retain(|it| it.thread != thread || !it.is_of(writing));
             let is_open = writing.handles.load(Ordering::Relaxed) > 0;
+            let may = is_open || promises.len() < before;
             writing
                 .handles
-                .fetch_add(usize::from(is_open), Ordering::Relaxed);
-            return is_open;
+                .fetch_add(usize::from(may), Ordering::Relaxed);
+            return may;
         };
         if !table.find(path).is_some_and(|it| Arc::ptr_eq(&it, writing)) {
             return false;
@@ -116,7 +131,7 @@ impl Writings {
         writing.handles.fetch_add(1, Ordering::Relaxed);
         table
             .promises
-            .retain(|it| it.path != *path || it.writing.is_none());
+            .retain(|it| it.path != *path || it.writing.is_none() || it.is_removed);
         table.open.insert(path.clone(), Arc::clone(writing));
     }
 
@@ -132,15 +147,29 @@ impl Writings {
     pub(crate) fn forget(&self, writing: &Arc<Writing>) {
         let mut table = self.0.lock();
         table.open.retain(|_, it| !Arc::ptr_eq(it, writing));
-        let promises = &mut table.promises;
-        let is_it = |it: &Arc<Writing>| Arc::ptr_eq(it, writing);
-        promises.retain(|it| !it.writing.as_ref().is_some_and(is_it));
+        table.promises.retain(|it| !it.is_of(writing));
+    }
+
+    /// How many have it open, or are about to.
+    pub(crate) fn users(&self, writing: &Arc<Writing>) -> usize {
+        let table = self.0.lock();
+        let promises = table.promises.iter().filter(|it| it.is_of(writing));
+        writing.handles.load(Ordering::Relaxed) + promises.count()
+    }
+
+    /// Its name is gone. Who has it open keeps it, and who is about to open it finds it.
+    pub(crate) fn remove(&self, writing: &Arc<Writing>) {
+        let mut table = self.0.lock();
+        table.open.retain(|_, it| !Arc::ptr_eq(it, writing));
+        for promise in table.promises.iter_mut().filter(|it| it.is_of(writing)) {
+            promise.is_removed = true;
+        }
     }
 
     /// Those at `path` and below, open or promised, by number.
     pub(crate) fn below(&self, path: &SourcePath) -> BTreeMap<u64, (SourcePath, Arc<Writing>)> {
         let table = self.0.lock();
-        let promised = table.promises.iter();
+        let promised = table.promises.iter().filter(|it| !it.is_removed);
         let promised = promised.filter_map(|it| Some((&it.path, it.writing.as_ref()?)));
         let all = promised.chain(&table.open);
         all.filter(|(it, _)| is_below(it, path))
@@ -156,14 +185,8 @@ impl Writings {
         if table.open.len() < is_open {
             table.open.insert(path.clone(), Arc::clone(writing));
         }
-        for it in &mut table.promises {
-            if it
-                .writing
-                .as_ref()
-                .is_some_and(|it| Arc::ptr_eq(it, writing))
-            {
-                it.path = path.clone();
-            }
+        for it in table.promises.iter_mut().filter(|it| it.is_of(writing)) {
+            it.path = path.clone();
         }
     }
 }
@@ -175,7 +198,7 @@ impl Table {
         }
         let mut promises = self.promises.iter();
         promises.find_map(|it| {
-            let is_meant = it.path == *path && it.since.elapsed() < PROMISE_MAX;
+            let is_meant = it.path == *path && !it.is_removed && it.since.elapsed() < PROMISE_MAX;
             it.writing.clone().filter(|_| is_meant)
         })
     }

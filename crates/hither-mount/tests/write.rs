@@ -515,6 +515,46 @@ fn many_on_one_mount_write_one_file() {
 }
 
 #[test]
+fn many_make_and_remove_one_file() {
+    let source = tempfile::tempdir().unwrap();
+    let Some(bench) = Bench::over(source.path(), TTL) else {
+        return;
+    };
+    let path = bench.at("lock");
+    // An open that comes between a removal and a creation may be ESTALE; what is open, is.
+    let may_be = |result: std::io::Result<()>, expected: &[Errno]| match code(result) {
+        None => {}
+        Some(error) => assert!(expected.contains(&error), "{error}"),
+    };
+    std::thread::scope(|scope| {
+        for truncates in [false, true, false, true] {
+            scope.spawn({
+                let path = &path;
+                move || {
+                    let mut options = OpenOptions::new();
+                    options.read(true).write(true).create(true);
+                    options.truncate(truncates);
+                    for _ in 0..200 {
+                        match options.open(path) {
+                            Ok(mut file) => {
+                                file.write_all(b"contents").unwrap();
+                                file.sync_all().unwrap();
+                                // Another one may have cut it meanwhile.
+                                assert!([0, 8].contains(&file.metadata().unwrap().len()));
+                            }
+                            Err(error) => may_be(Err(error), &[Errno::STALE]),
+                        }
+                        may_be(fs::remove_file(path), &[Errno::NOENT]);
+                        may_be(File::open(path).map(drop), &[Errno::NOENT, Errno::STALE]);
+                    }
+                }
+            });
+        }
+    });
+    assert!(names(source.path()).is_empty());
+}
+
+#[test]
 fn what_is_not_closed_when_the_mount_ends_is_given_up() {
     let source = tempfile::tempdir().unwrap();
     let Some(mut bench) = Bench::over(source.path(), TTL) else {
