@@ -555,23 +555,6 @@ fn many_make_and_remove_one_file() {
 }
 
 #[test]
-fn what_is_not_closed_when_the_mount_ends_is_given_up() {
-    let source = tempfile::tempdir().unwrap();
-    let Some(mut bench) = Bench::over(source.path(), TTL) else {
-        return;
-    };
-    fs::write(bench.at("file"), "before").unwrap();
-    let mut file = append(&bench.at("file"));
-    file.write_all(b" and after").unwrap();
-    assert_eq!(names(source.path()).len(), 2);
-    let mounted = bench.mounted.take().unwrap();
-    mounted.unmount(Duration::from_secs(10)).unwrap();
-    assert_eq!(names(source.path()), ["file"]);
-    assert_eq!(fs::read(source.path().join("file")).unwrap(), b"before");
-    assert!(file.sync_all().is_err());
-}
-
-#[test]
 fn what_is_unfinished_keeps_no_directory() {
     let source = tempfile::tempdir().unwrap();
     let Some(bench) = Bench::over(source.path(), TTL) else {

@@ -1,4 +1,5 @@
 //! What those see who have a file open, or compare its number, while programs on the mount change it.
+//! No test here runs a program: that would close what it inherits, and so store it.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -12,7 +13,7 @@ use rustix::io::Errno;
 mod skip;
 mod support;
 
-use support::{Bench, TTL, append, code, noise, replace};
+use support::{Bench, TTL, append, code, names, noise, replace};
 
 #[test]
 fn a_file_keeps_its_number_while_programs_here_change_it() {
@@ -166,4 +167,21 @@ fn who_reads_a_file_goes_on_when_its_name_is_gone() {
     fs::set_permissions(&path, mode(0o600)).unwrap();
     assert_eq!(fs::metadata(&there).unwrap().mode() & 0o777, 0o600);
     assert_eq!(fs::read(&path).unwrap(), b"another");
+}
+
+#[test]
+fn what_is_not_closed_when_the_mount_ends_is_given_up() {
+    let source = tempfile::tempdir().unwrap();
+    let Some(mut bench) = Bench::over(source.path(), TTL) else {
+        return;
+    };
+    fs::write(bench.at("file"), "before").unwrap();
+    let mut file = append(&bench.at("file"));
+    file.write_all(b" and after").unwrap();
+    assert_eq!(names(source.path()).len(), 2);
+    let mounted = bench.mounted.take().unwrap();
+    mounted.unmount(Duration::from_secs(10)).unwrap();
+    assert_eq!(names(source.path()), ["file"]);
+    assert_eq!(fs::read(source.path().join("file")).unwrap(), b"before");
+    assert!(file.sync_all().is_err());
 }
