@@ -1,4 +1,4 @@
-//! What those see who have a file open, or compare its number, while programs on the mount change it.
+//! What those see who have a file open, or compare its number, while programs here change it.
 //! No test here runs a program: that would close what it inherits, and so store it.
 
 use std::fs::{self, File};
