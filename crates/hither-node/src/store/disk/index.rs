@@ -14,6 +14,9 @@ use crate::machine::Blocks;
 /// What the file system allocates at once.
 const PAGE_BYTES: u64 = 4096;
 
+/// Chunks of held files that one eviction passes over, at most: the lock is held meanwhile.
+const HELD_PASSES_MAX: usize = 1024;
+
 /// What a block of `bytes` takes on the disk.
 pub fn allocated(bytes: u32) -> u64 {
     u64::from(bytes).next_multiple_of(PAGE_BYTES)
@@ -37,6 +40,8 @@ pub struct Located {
 pub struct DiskIndex {
     chunks: FxHashMap<ChunkKey, u32>,
     files: FxHashMap<FileKey, FileUse>,
+    /// How often each file is held that is held.
+    holds: FxHashMap<FileKey, u32>,
     slots: Vec<Slot>,
     free: Vec<u32>,
     newest: Option<u32>,
@@ -213,11 +218,43 @@ impl DiskIndex {
         }
     }
 
-    /// Removes the chunk that is worth least, if there is one.
+    /// Keeps a file's blocks from eviction, until [`release`](Self::release) was called as often.
+    pub fn hold(&mut self, file: FileKey) {
+        *self.holds.entry(file).or_default() += 1;
+    }
+
+    /// Ends one [`hold`](Self::hold) of a file.
+    pub fn release(&mut self, file: FileKey) {
+        if let Some(count) = self.holds.get_mut(&file) {
+            *count -= 1;
+            if *count == 0 {
+                self.holds.remove(&file);
+            }
+        }
+    }
+
+    /// Whether a file is held.
+    pub fn is_held(&self, file: FileKey) -> bool {
+        self.holds.contains_key(&file)
+    }
+
+    /// Removes the chunk that is worth least of those whose files are not held. `None`: there is
+    /// none, or none is found within the bound of work; the next call searches on.
     pub fn evict(&mut self) -> Option<Blocks> {
         let mut number = self.hand.or(self.oldest)?;
-        while std::mem::take(&mut self.slots[number as usize].visited) {
-            number = self.slots[number as usize].newer.or(self.oldest)?;
+        let mut passes = 0;
+        loop {
+            let slot = &mut self.slots[number as usize];
+            if self.holds.contains_key(&slot.key.file) {
+                if passes == HELD_PASSES_MAX {
+                    self.hand = Some(number);
+                    return None;
+                }
+                passes += 1;
+            } else if !std::mem::take(&mut slot.visited) {
+                break;
+            }
+            number = slot.newer.or(self.oldest)?;
         }
         self.hand = Some(number);
         let Slot { key, mask, .. } = self.slots[number as usize];
@@ -290,6 +327,7 @@ impl DiskIndex {
         assert_eq!(count, self.chunks.len());
         assert_eq!(count + self.free.len(), self.slots.len());
         assert_eq!(self.files, files);
+        assert!(self.holds.values().all(|&count| count > 0));
         assert_eq!((self.bytes, self.blocks), (bytes, blocks));
         if let Some(hand) = self.hand {
             assert!(!self.free.contains(&hand), "the hand is at a chunk");

@@ -44,6 +44,20 @@ pub struct DiskTier {
     reported: Mutex<FxHashSet<FileKey>>,
 }
 
+/// Keeps the blocks of a file on the disk while it lives: none is evicted, and the file gets no
+/// holes. A disk that fails may still lose it, by removing the whole file.
+#[must_use]
+pub struct Hold {
+    shared: Arc<Shared>,
+    file: FileKey,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.shared.index.lock().release(self.file);
+    }
+}
+
 struct Opened {
     journal: Journal,
     is_clean: bool,
@@ -161,6 +175,16 @@ impl DiskTier {
     /// dropped.
     pub fn remove(&self, blocks: Blocks, done: UnboundedSender<()>) {
         self.shared.queue.remove(blocks, done);
+    }
+
+    /// Keeps the blocks of a file that are there now, or will be, until the hold is dropped. Where
+    /// all that could go is held, new blocks are not written.
+    pub fn hold(&self, file: FileKey) -> Hold {
+        self.shared.index.lock().hold(file);
+        Hold {
+            shared: Arc::clone(&self.shared),
+            file,
+        }
     }
 
     /// The blocks of a chunk that are on the disk.

@@ -137,7 +137,7 @@ impl Writer {
         let written = self.journal.append(&record).and_then(|()| {
             let written = self.write_to_file(key, data);
             if written.is_err() {
-                self.give_back(blocks);
+                self.give_back_bad(blocks);
             }
             written
         });
@@ -254,6 +254,16 @@ impl Writer {
         self.append(&Record::Removed(blocks));
     }
 
+    /// Gives back what bad blocks take. In a held file they stay until they are written again:
+    /// somebody may read the file as it lies there, and a hole reads as zeros.
+    fn give_back_bad(&mut self, blocks: Blocks) {
+        let is_held = self.shared.index.lock().is_held(blocks.chunk.file);
+        match is_held {
+            true => self.append(&Record::Removed(blocks)),
+            false => self.give_back(blocks),
+        }
+    }
+
     fn punch(&self, blocks: Blocks) -> io::Result<()> {
         let block_bytes = u64::from(self.shared.block_bytes);
         let start = u64::from(blocks.chunk.number * CHUNK_BLOCKS) * block_bytes;
@@ -293,7 +303,7 @@ impl Writer {
         // They may have been written again meanwhile.
         let mask = blocks.mask & !self.shared.index.lock().held(&blocks.chunk);
         if mask != 0 {
-            self.give_back(blocks.with_mask(mask));
+            self.give_back_bad(blocks.with_mask(mask));
         }
         self.note_journal();
     }
