@@ -373,6 +373,9 @@ fn no_more_is_loaded_than_fits_and_a_disk_takes_more() {
     );
     names[..6].iter().for_each(|name| mount.read(name));
     assert_eq!(mount.fetched(), 72_000_000);
+    // Longer than a chunk.
+    let report = mount.report("warm", &["before"]);
+    assert_eq!(number(&report, "loaded_bytes"), 40_000_000, "{report}");
 }
 
 #[test]

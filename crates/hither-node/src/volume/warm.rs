@@ -224,7 +224,7 @@ impl OpenFile {
         let store = &self.volume.node.store;
         let start = disk.counts();
         let (mut counts, mut looks) = (start, 0);
-        let mut offered = 0;
+        let mut offered = 0_u64;
         loop {
             let mut is_waiting = false;
             for bit in bits(mask & !disk.held(&chunk)) {
