@@ -57,7 +57,22 @@ pub struct DiskIndex {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct FileUse {
     chunks: u32,
+    blocks: u64,
     bytes: u64,
+    verification: Verification,
+}
+
+/// Whether all blocks of a file were read and had their checksums since the start. Losing a block
+/// takes it back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verification {
+    /// They were not.
+    #[default]
+    None,
+    /// They are being read.
+    Running,
+    /// They were.
+    Done,
 }
 
 #[derive(Debug)]
@@ -133,7 +148,9 @@ impl DiskIndex {
         slot.mask |= bit;
         self.bytes += allocated(bytes);
         self.blocks += 1;
-        self.files.entry(key.file).or_default().bytes += allocated(bytes);
+        let file = self.files.entry(key.file).or_default();
+        file.blocks += 1;
+        file.bytes += allocated(bytes);
     }
 
     fn add_chunk(&mut self, chunk: ChunkKey) -> u32 {
@@ -185,7 +202,11 @@ impl DiskIndex {
         self.bytes -= bytes;
         self.blocks -= u64::from(removed.count_ones());
         if let Some(file) = self.files.get_mut(&blocks.chunk.file) {
+            file.blocks -= u64::from(removed.count_ones());
             file.bytes -= bytes;
+            if removed != 0 {
+                file.verification = Verification::None;
+            }
         }
         if self.slots[number as usize].mask == 0 {
             self.remove_chunk(number);
@@ -272,6 +293,19 @@ impl DiskIndex {
         chunks
     }
 
+    /// How far the verification of a file is. `None`: not all of its `blocks` are here.
+    pub fn verification(&self, file: FileKey, blocks: u64) -> Option<Verification> {
+        let found = self.files.get(&file).filter(|it| it.blocks == blocks)?;
+        Some(found.verification)
+    }
+
+    /// Takes note of how far the verification of a file is.
+    pub fn set_verification(&mut self, file: FileKey, verification: Verification) {
+        if let Some(found) = self.files.get_mut(&file) {
+            found.verification = verification;
+        }
+    }
+
     /// What a file takes on the disk. `None`: it has nothing there.
     pub fn file_bytes(&self, file: FileKey) -> Option<u64> {
         self.files.get(&file).map(|file| file.bytes)
@@ -317,6 +351,7 @@ impl DiskIndex {
             let own: u64 = own.sum();
             let file = files.entry(slot.key.file).or_default();
             file.chunks += 1;
+            file.blocks += slot.entries.len() as u64;
             file.bytes += own;
             bytes += own;
             blocks += slot.entries.len() as u64;
@@ -326,6 +361,9 @@ impl DiskIndex {
         assert_eq!(self.newest, older);
         assert_eq!(count, self.chunks.len());
         assert_eq!(count + self.free.len(), self.slots.len());
+        for (key, file) in &mut files {
+            file.verification = self.files[key].verification;
+        }
         assert_eq!(self.files, files);
         assert!(self.holds.values().all(|&count| count > 0));
         assert_eq!((self.bytes, self.blocks), (bytes, blocks));

@@ -32,7 +32,7 @@ const REPORTED_MAX: usize = 1024;
 
 /// See the module.
 pub struct DiskTier {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     reads: Semaphore,
     /// Room for blocks that wait to be written, for who cannot have them left out.
     room: Semaphore,
