@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 
 use super::counters::Counters;
 use super::pattern::Pattern;
+use super::place::Pin;
 use crate::announcements::{ChangeListener, encode};
-use crate::holds::Hold;
 use crate::key::{BlockKey, CHUNK_BLOCKS, ChunkKey, FileKey, VolumeKey};
 use crate::node::Node;
 use crate::origin::Origin;
@@ -42,7 +42,7 @@ pub struct Volume {
     answers: AtomicBool,
     observer: OnceLock<Arc<dyn ReadObserver>>,
     /// Files that are pinned.
-    pub(super) pins: Mutex<BTreeMap<SourcePath, Hold>>,
+    pub(super) pins: Mutex<BTreeMap<SourcePath, Pin>>,
 }
 
 impl Volume {

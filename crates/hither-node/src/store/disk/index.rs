@@ -42,6 +42,8 @@ pub struct DiskIndex {
     files: FxHashMap<FileKey, FileUse>,
     /// How often each file is held that is held.
     holds: FxHashMap<FileKey, u32>,
+    /// Chunks of these files.
+    held_chunks: u64,
     slots: Vec<Slot>,
     free: Vec<u32>,
     newest: Option<u32>,
@@ -181,6 +183,7 @@ impl DiskIndex {
         self.newest = Some(number);
         self.chunks.insert(chunk, number);
         self.files.entry(chunk.file).or_default().chunks += 1;
+        self.held_chunks += u64::from(self.is_held(chunk.file));
         number
     }
 
@@ -231,6 +234,7 @@ impl DiskIndex {
         }
         self.chunks.remove(&key);
         self.free.push(number);
+        self.held_chunks -= u64::from(self.is_held(key.file));
         if let Some(file) = self.files.get_mut(&key.file) {
             file.chunks -= 1;
             if file.chunks == 0 {
@@ -241,7 +245,11 @@ impl DiskIndex {
 
     /// Keeps a file's blocks from eviction, until [`release`](Self::release) was called as often.
     pub fn hold(&mut self, file: FileKey) {
-        *self.holds.entry(file).or_default() += 1;
+        let count = self.holds.entry(file).or_default();
+        *count += 1;
+        if *count == 1 {
+            self.held_chunks += self.file_chunks(file);
+        }
     }
 
     /// Ends one [`hold`](Self::hold) of a file.
@@ -250,13 +258,23 @@ impl DiskIndex {
             *count -= 1;
             if *count == 0 {
                 self.holds.remove(&file);
+                self.held_chunks -= self.file_chunks(file);
             }
         }
+    }
+
+    fn file_chunks(&self, file: FileKey) -> u64 {
+        self.files.get(&file).map_or(0, |it| it.chunks.into())
     }
 
     /// Whether a file is held.
     pub fn is_held(&self, file: FileKey) -> bool {
         self.holds.contains_key(&file)
+    }
+
+    /// Whether there is a chunk whose file is not held.
+    pub fn can_evict(&self) -> bool {
+        self.held_chunks < self.chunks()
     }
 
     /// Removes the chunk that is worth least of those whose files are not held. `None`: there is
@@ -366,6 +384,8 @@ impl DiskIndex {
         }
         assert_eq!(self.files, files);
         assert!(self.holds.values().all(|&count| count > 0));
+        let held = self.holds.keys().map(|&file| self.file_chunks(file));
+        assert_eq!(self.held_chunks, held.sum::<u64>());
         assert_eq!((self.bytes, self.blocks), (bytes, blocks));
         if let Some(hand) = self.hand {
             assert!(!self.free.contains(&hand), "the hand is at a chunk");

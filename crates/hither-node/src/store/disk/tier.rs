@@ -187,6 +187,12 @@ impl DiskTier {
         }
     }
 
+    /// What a file of `bytes` may take.
+    pub fn footprint(bytes: u64) -> u64 {
+        // Records of the journal, and the last page.
+        bytes + bytes / 32 + (8 << 10)
+    }
+
     /// The blocks of a chunk that are on the disk.
     pub fn held(&self, chunk: &ChunkKey) -> u64 {
         self.shared.index.lock().held(chunk)

@@ -31,6 +31,10 @@ const SPACE_BYTES_MAX: u64 = 64 << 20;
 /// A journal is rewritten when it is more than twice as long as needed, and this much.
 const JOURNAL_SLACK_BYTES: u64 = 64 << 10;
 
+/// How often a chunk to evict is looked for among many that are held, before a block is given up.
+/// In between, readers have the index.
+const SEARCHES_MAX: u32 = 256;
+
 /// What a file system may take for a file beside its blocks, such as for a map of its extents: one
 /// in so many bytes, and this much.
 const OVERHEAD: u64 = 64;
@@ -194,6 +198,7 @@ impl Writer {
     /// Evicts until there is room for `bytes` more. Whether there is.
     fn make_room(&mut self, bytes: u64) -> bool {
         self.look_up_space();
+        let mut searches = 0;
         loop {
             let limit = self.shared.limit_bytes.load(Ordering::Relaxed);
             let journal = self.shared.journal_bytes.load(Ordering::Relaxed);
@@ -205,10 +210,18 @@ impl Writer {
             if journal + bytes > limit && bytes > 0 {
                 return false;
             }
-            let Some(blocks) = index.evict() else {
+            if !index.can_evict() {
                 return false;
-            };
+            }
+            let evicted = index.evict();
             drop(index);
+            let Some(blocks) = evicted else {
+                searches += 1;
+                if searches == SEARCHES_MAX {
+                    return false;
+                }
+                continue;
+            };
             self.give_back(blocks);
             let count = u64::from(blocks.mask.count_ones());
             self.shared.counters.evicted_blocks.add(count);

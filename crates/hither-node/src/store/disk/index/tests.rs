@@ -130,6 +130,7 @@ proptest! {
                     let evicted = index.evict();
                     let is_held = evicted.is_some_and(|it| index.is_held(it.chunk.file));
                     prop_assert!(!is_held);
+                    prop_assert!(evicted.is_some() || !index.can_evict(), "few are held");
                     prop_assert_eq!(evicted.map(|it| it.chunk), twin.evict());
                 }
                 9..11 => {
@@ -191,8 +192,10 @@ fn what_is_held_stays() {
     index.hold(FileKey(1));
     index.hold(FileKey(1));
     assert_eq!(index.evict(), None, "the bound");
+    assert!(index.can_evict());
     assert_eq!(index.evict().unwrap().chunk, key(2, 0).in_chunk().0);
-    assert_eq!(index.evict(), None, "all is held");
+    assert!(!index.can_evict(), "all is held");
+    assert_eq!(index.evict(), None);
     index.release(FileKey(1));
     assert_eq!(index.evict(), None, "it is still held once");
     index.release(FileKey(1));

@@ -286,8 +286,9 @@ fn a_held_file_stays_as_it_is() {
     assert_eq!(count(&tier, held()), 60);
     tier.check();
     drop((hold, holds));
-    write(&tier, others(30));
-    assert_eq!(count(&tier, held()), 0, "no longer held");
+    // The hand may have to come around, and once more for what was read.
+    [30, 40, 50].map(|from| write(&tier, others(from)));
+    assert_eq!(tier.held(&key(1, 0).in_chunk().0), 0, "no longer held");
     tier.check();
 }
 
