@@ -187,6 +187,10 @@ impl Filesystem for CachedFiles {
             // What an older kernel does not have, it does without.
             let _ = config.add_capabilities(flag);
         }
+        if self.0.view.passthrough {
+            let _ = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH);
+            let _ = config.set_max_stack_depth(1);
+        }
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
         let _ = config.set_max_readahead(REQUEST_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
@@ -262,16 +266,13 @@ impl Filesystem for CachedFiles {
         };
         let caller = caller(request);
         self.later(async move |shared| {
-            let opened = match is_for_writing(flags) || inode.writing.is_some() {
-                true => shared.open_for_writing(inode, flags, caller).await,
-                false => {
-                    if shared.view.write {
-                        shared.writings.keep_promise(&inode.path, caller.thread);
-                    }
-                    shared.open(inode).await
+            if !is_for_writing(flags) && inode.writing.is_none() {
+                if shared.view.write {
+                    shared.writings.keep_promise(&inode.path, caller.thread);
                 }
-            };
-            match opened {
+                return shared.open(inode, reply).await;
+            }
+            match shared.open_for_writing(inode, flags, caller).await {
                 Ok((handle, flags)) => reply.opened(FileHandle(handle), flags),
                 Err(error) => reply.error(error),
             }
@@ -333,6 +334,7 @@ impl Filesystem for CachedFiles {
             }),
             Some(Handle::Version(_)) => {
                 self.0.inodes.close(number.0);
+                self.0.open_modes.release(number.0);
                 reply.ok();
             }
             None => reply.ok(),

@@ -9,6 +9,7 @@ mod filesystem;
 mod inodes;
 mod invalidation;
 mod listing;
+mod passthrough;
 mod reads;
 mod session;
 mod shared;

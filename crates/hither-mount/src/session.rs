@@ -29,6 +29,9 @@ pub struct MountSettings {
     pub consistency: Consistency,
     /// Whether reads go past the kernel's page cache.
     pub direct_io: bool,
+    /// Whether the kernel reads files by itself that the node's disk has whole. Only root may, and
+    /// not with `direct_io`.
+    pub passthrough: bool,
     /// Whether programs may change what they see. The volume must be one that can be written.
     pub write: bool,
     /// Whether other users may see the files.
@@ -115,6 +118,7 @@ impl Mounted {
                 may_write: settings.write,
             },
             direct_io: settings.direct_io,
+            passthrough: settings.passthrough && !settings.direct_io,
             socket: settings.socket.clone(),
             write: settings.write,
         };

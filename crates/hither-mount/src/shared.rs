@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant, SystemTime};
 
-use fuser::{Errno, FileAttr, FileHandle, FopenFlags, Generation, ReplyEntry};
+use fuser::{Errno, FileAttr, FileHandle, FopenFlags, Generation, ReplyEntry, ReplyOpen};
 use hither_node::announcements::ChangeListener;
 use hither_node::source::{Entry, Kind, SourceError, SourcePath};
 use hither_node::volume::{OpenFile, Volume};
@@ -20,6 +20,7 @@ use crate::changes::{Changes, VersionLocks};
 use crate::inodes::{Inode, Inodes};
 use crate::invalidation::Name;
 use crate::listing::Listing;
+use crate::passthrough::{Backing, OpenModes};
 use crate::writing::Writing;
 use crate::writings::Writings;
 
@@ -30,6 +31,8 @@ pub(crate) struct View {
     pub(crate) owner: Owner,
     /// Reads go past the kernel's page cache.
     pub(crate) direct_io: bool,
+    /// The kernel reads by itself what the disk has whole.
+    pub(crate) passthrough: bool,
     /// Programs may change what they see.
     pub(crate) write: bool,
     /// The socket of the node.
@@ -46,6 +49,7 @@ pub(crate) struct Shared {
     next_handle: AtomicU64,
     pub(crate) unanswered: AtomicUsize,
     pub(crate) writings: Writings,
+    pub(crate) open_modes: OpenModes,
     pub(crate) changes: Changes,
     /// Taken after `names`.
     pub(crate) version_locks: VersionLocks,
@@ -85,6 +89,7 @@ impl Shared {
             next_handle: AtomicU64::new(1),
             unanswered: AtomicUsize::new(0),
             writings: Writings::default(),
+            open_modes: OpenModes::default(),
             changes: Changes::new(),
             version_locks: VersionLocks::new(),
             names: AsyncRwLock::default(),
@@ -206,7 +211,20 @@ impl Shared {
         }
     }
 
-    pub(crate) async fn open(&self, inode: Arc<Inode>) -> Result<(u64, FopenFlags), Errno> {
+    /// Opens a finished version, and answers.
+    pub(crate) async fn open(&self, inode: Arc<Inode>, reply: ReplyOpen) {
+        match self.open_version(inode, &reply).await {
+            Ok((handle, _, Some(backing))) => backing.reply(reply, handle),
+            Ok((handle, flags, None)) => reply.opened(FileHandle(handle), flags),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    async fn open_version(
+        &self,
+        inode: Arc<Inode>,
+        reply: &ReplyOpen,
+    ) -> Result<(u64, FopenFlags, Option<Arc<Backing>>), Errno> {
         let current = self.current(inode).await;
         // To a path that the kernel had looked up before, ESTALE is to look again.
         let current = current.map_err(|error| match error {
@@ -225,9 +243,16 @@ impl Shared {
         flags.set(FopenFlags::FOPEN_DIRECT_IO, self.view.direct_io || !settled);
         let handle = self.handle();
         let file = self.volume.open(version, settled);
+        let mut backing = None;
+        if self.view.passthrough {
+            backing = self.open_modes.open(inode.number, reply, || file.lend());
+            if backing.is_some() {
+                self.volume.counters().passthrough_opens.add(1);
+            }
+        }
         self.files.write().insert(handle, Handle::Version(file));
         flags.set(FopenFlags::FOPEN_NOFLUSH, true);
-        Ok((handle, flags))
+        Ok((handle, flags, backing))
     }
 
     pub(crate) async fn list(

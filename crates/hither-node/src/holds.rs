@@ -1,17 +1,18 @@
-//! Files that the memory holds: how much of it that may be, and until when.
+//! Files that memory and disk hold: how much that may be, and until when.
 
 use std::sync::{Arc, Weak};
 
 use crate::key::{BlockKey, FileKey};
 use crate::machine::Blocks;
 use crate::node::{HeldBytes, Node};
+use crate::store::disk::tier::{self, DiskTier};
 use crate::store::memory::Evicted;
 
 /// What may be held of the memory for resident blocks, in eighths. Less than what each shard can
 /// hold, since files do not spread over the shards quite evenly.
 const HELD_EIGHTHS: u64 = 7;
 
-/// What of it may be pinned.
+/// What may be pinned of it, and of the disk.
 const PINNED_EIGHTHS: u64 = 4;
 
 /// How long a file is held.
@@ -61,6 +62,21 @@ impl Drop for Hold {
     }
 }
 
+/// No block of a pinned file leaves the disk until this is dropped.
+pub struct DiskHold {
+    node: Weak<Node>,
+    bytes: u64,
+    _hold: tier::Hold,
+}
+
+impl Drop for DiskHold {
+    fn drop(&mut self) {
+        if let Some(node) = self.node.upgrade() {
+            node.held.lock().pinned_disk -= self.bytes;
+        }
+    }
+}
+
 impl Node {
     /// Holds a file of `bytes`. `None` if there is no room for it: see
     /// [`room_to_hold`](Self::room_to_hold).
@@ -103,12 +119,46 @@ impl Node {
         }
     }
 
-    /// What is pinned.
+    /// Holds a file of `bytes` on the disk, to be pinned. `None` if there is no disk, or no room
+    /// for it: see [`room_to_pin_on_disk`](Self::room_to_pin_on_disk).
+    pub fn hold_on_disk(self: &Arc<Self>, file: FileKey, bytes: u64) -> Option<DiskHold> {
+        let (disk, bytes) = (self.disk()?, DiskTier::footprint(bytes));
+        let max = self.pinned_disk_bytes_max();
+        let mut held = self.held.lock();
+        if held.pinned_disk + bytes > max {
+            return None;
+        }
+        held.pinned_disk += bytes;
+        Some(DiskHold {
+            node: Arc::downgrade(self),
+            bytes,
+            _hold: disk.hold(file),
+        })
+    }
+
+    /// What more may be pinned on the disk.
+    pub fn room_to_pin_on_disk(&self) -> u64 {
+        let max = self.pinned_disk_bytes_max();
+        max.saturating_sub(self.held.lock().pinned_disk)
+    }
+
+    /// What is pinned on the disk.
+    pub fn pinned_disk_bytes(&self) -> u64 {
+        self.held.lock().pinned_disk
+    }
+
+    /// What may be pinned on the disk: half of what it may take.
+    pub fn pinned_disk_bytes_max(&self) -> u64 {
+        let limit = self.disk().map_or(0, |it| it.usage().limit_bytes);
+        limit / 8 * PINNED_EIGHTHS
+    }
+
+    /// What is pinned of the memory.
     pub fn pinned_bytes(&self) -> u64 {
         self.held.lock().pinned
     }
 
-    /// What may be pinned: half of the memory for resident blocks.
+    /// What may be pinned of the memory: half of the memory for resident blocks.
     pub fn pinned_bytes_max(&self) -> u64 {
         self.store.resident_bytes_max() / 8 * PINNED_EIGHTHS
     }

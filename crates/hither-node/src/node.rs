@@ -93,11 +93,15 @@ const PAGE_BYTES: u64 = 4096;
 /// The longest range that a source is asked for: one that it reads in one piece.
 const RUN_BYTES_MAX: u64 = 8 << 20;
 
-/// What files may take that the memory holds.
+/// What files may take that memory and disk hold.
 #[derive(Debug, Default)]
 pub(crate) struct HeldBytes {
+    /// Of the memory.
     pub(crate) all: u64,
+    /// Of that, what is pinned.
     pub(crate) pinned: u64,
+    /// What is pinned on the disk.
+    pub(crate) pinned_disk: u64,
 }
 
 /// See the module.

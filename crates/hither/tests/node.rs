@@ -417,6 +417,8 @@ fn what_does_not_fit_is_one_clear_line() {
         error.starts_with("changed.toml: volume data: /none/"),
         "{error}"
     );
+    let error = change("direct-io = true", "passthrough = true");
+    assert_eq!(error, "changed.toml: volume data: passthrough needs a disk");
     let error = site.error(&["node", "--config", "no.toml"]);
     assert_eq!(error, "no.toml: No such file or directory (os error 2)");
 

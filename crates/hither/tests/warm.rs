@@ -178,9 +178,18 @@ impl Mounted<'_> {
 
     /// How many blocks of a file are in memory, and how many it has.
     fn blocks_in_memory(&self, name: &str) -> (u64, u64) {
+        self.blocks(name, "user.hither.memory")
+    }
+
+    /// How many blocks of a file are on the disk, and how many it has.
+    fn blocks_on_disk(&self, name: &str) -> (u64, u64) {
+        self.blocks(name, "user.hither.disk")
+    }
+
+    fn blocks(&self, name: &str, attribute: &str) -> (u64, u64) {
         let mut value = [0; 64];
         let path = self.path(name);
-        let bytes = rustix::fs::getxattr(path, "user.hither.memory", &mut value[..]).unwrap();
+        let bytes = rustix::fs::getxattr(path, attribute, &mut value[..]).unwrap();
         let value = text(&value[..bytes]);
         let (here, all) = value.split_once('/').unwrap();
         (here.parse().unwrap(), all.parse().unwrap())
@@ -373,6 +382,9 @@ fn no_more_is_loaded_than_fits_and_a_disk_takes_more() {
     );
     names[..6].iter().for_each(|name| mount.read(name));
     assert_eq!(mount.fetched(), 72_000_000);
+    // Longer than a chunk.
+    let report = mount.report("warm", &["before"]);
+    assert_eq!(number(&report, "loaded_bytes"), 40_000_000, "{report}");
 }
 
 #[test]
@@ -396,8 +408,9 @@ fn what_is_pinned_stays_until_it_is_unpinned_or_changes() {
     let pinned = mount.pinned();
     assert_eq!(pinned, 23 * (128 << 10) + 1000);
     let error = mount.error(&["pin"], &["large"]);
-    let expected = "57.25 MiB more were to be pinned, but 2.88 MiB are pinned, and at most";
+    let expected = "57.25 MiB more were to be pinned: there is room for ";
     assert!(error.starts_with(expected), "{error}");
+    assert!(error.ends_with(" in memory"), "{error}");
     assert_eq!(mount.pinned(), pinned);
     let fetched = mount.fetched();
     for _ in 0..2 {
@@ -432,6 +445,87 @@ fn what_is_pinned_stays_until_it_is_unpinned_or_changes() {
     let report = mount.report("evict", &["kept/two"]);
     assert_eq!(number(&report, "pinned_files"), 0, "{report}");
     assert_eq!(mount.blocks_in_memory("kept/two"), (0, 1));
+}
+
+#[test]
+fn with_a_disk_more_is_pinned_than_memory_holds() {
+    let site = Site::new();
+    fs::create_dir(site.source().join("kept")).unwrap();
+    fs::write(site.source().join("kept/small"), noise(1, 1_000_000)).unwrap();
+    fs::write(site.source().join("kept/large"), noise(2, 20_000_000)).unwrap();
+    for at in 0..4 {
+        fs::write(
+            site.source().join(at.to_string()),
+            noise(3 + at, 20_000_000),
+        )
+        .unwrap();
+    }
+    let options = [
+        "--memory",
+        "16MiB",
+        "--consistency",
+        "immutable",
+        "--direct-io",
+    ];
+    let disk = ["--disk", "disk", "--disk-size", "64MiB"];
+    let options = [&options[..], &disk].concat();
+    let Some(mount) = site.mount("mount", &options) else {
+        return;
+    };
+    let places = |report: &Value| {
+        ["pinned_files", "pinned_memory_bytes", "pinned_disk_bytes"].map(|it| number(report, it))
+    };
+    let on_disk = |mount: &Mounted<'_>| number(&mount.status()["disk"], "pinned_bytes");
+    let report = mount.report("pin", &["kept/small"]);
+    assert_eq!(places(&report), [1, 1_000_000, 1_000_000], "{report}");
+    let said = text(&mount.run(&["pin"], &["kept"]).stdout);
+    let expected = "2 pinned: 976.56 KiB in memory, 20.03 MiB on the disk\n";
+    assert!(said.ends_with(expected), "{said}");
+    assert_eq!(mount.fetched(), 21_000_000);
+    let pinned = on_disk(&mount);
+    assert!(pinned > 21_000_000, "{pinned}");
+
+    // More than the rest of what may be pinned: nothing is.
+    for asked in [&["0", "1"][..], &[""]] {
+        let error = mount.error(&["pin"], asked);
+        let expected = " more were to be pinned: there is room for ";
+        assert!(error.contains(expected), "{error}");
+        assert!(error.ends_with(" on the disk"), "{error}");
+        assert_eq!(on_disk(&mount), pinned);
+    }
+
+    // Others come and go beside it.
+    let press = |mount: &Mounted<'_>| {
+        for _ in 0..2 {
+            for name in ["0", "1", "2", "3"] {
+                mount.report("warm", &[name]);
+            }
+        }
+        let counts = &mount.status()["disk"]["counts"];
+        assert!(number(counts, "evicted_blocks") > 0, "{counts}");
+    };
+    press(&mount);
+    mount.report("evict", &["kept"]);
+    assert_eq!(mount.blocks_on_disk("kept/large"), (153, 153));
+    let fetched = mount.fetched();
+    mount.read("kept/small");
+    mount.read("kept/large");
+    assert_eq!(mount.fetched(), fetched);
+
+    // A restart forgets pins, but not what is there.
+    drop(mount);
+    let mount = site.mount("mount", &options).unwrap();
+    assert_eq!(on_disk(&mount), 0);
+    let report = mount.report("pin", &["kept"]);
+    assert_eq!(places(&report), [2, 1_000_000, 21_000_000], "{report}");
+    assert_eq!(number(&report, "cached_bytes"), 21_000_000, "{report}");
+    assert_eq!(mount.fetched(), 0);
+    let output = mount.run(&["pin", "--remove", "--json"], &["kept"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(places(&report), [2, 1_000_000, 21_000_000], "{report}");
+    assert_eq!([on_disk(&mount), mount.pinned()], [0, 0]);
+    press(&mount);
+    assert!(mount.blocks_on_disk("kept/large").0 < 153);
 }
 
 #[test]

@@ -60,6 +60,7 @@ impl Bench {
             name: "test".to_owned(),
             consistency,
             direct_io: false,
+            passthrough: false,
             write: true,
             allow_other: false,
             threads: Some(4),

@@ -58,6 +58,8 @@ counters! {
     dropped_prefetches,
     /// Blocks for which no frame was free: they were read past the store.
     overflow_blocks,
+    /// Opens whose reads the kernel takes straight from this node's disk: they are not seen.
+    passthrough_opens,
     /// Reads that found another version at the source than the one that is open.
     stale_reads,
 }

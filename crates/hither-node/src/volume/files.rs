@@ -10,13 +10,14 @@ use parking_lot::Mutex;
 
 use super::counters::Counters;
 use super::pattern::Pattern;
+use super::place::Pin;
 use crate::announcements::{ChangeListener, encode};
-use crate::holds::Hold;
 use crate::key::{BlockKey, CHUNK_BLOCKS, ChunkKey, FileKey, VolumeKey};
 use crate::node::Node;
 use crate::origin::Origin;
 use crate::source::write::WritableSource;
 use crate::source::{FileVersion, Source, SourceError, SourcePath};
+use crate::store::disk::lending::Lent;
 
 /// How a volume is read.
 #[derive(Clone, Debug)]
@@ -41,7 +42,7 @@ pub struct Volume {
     answers: AtomicBool,
     observer: OnceLock<Arc<dyn ReadObserver>>,
     /// Files that are pinned.
-    pub(super) pins: Mutex<BTreeMap<SourcePath, Hold>>,
+    pub(super) pins: Mutex<BTreeMap<SourcePath, Pin>>,
 }
 
 impl Volume {
@@ -266,6 +267,36 @@ impl OpenFile {
             file: self.key,
             index,
         }
+    }
+
+    /// The file on this node's disk that has all of this version, verified since the start. Where
+    /// the disk has all of it, but it was not verified yet, that begins, and later calls find it.
+    pub fn lend(&self) -> Option<Lent> {
+        let node = &self.volume.node;
+        let (disk, file, bytes) = (node.disk()?, self.key, self.file.bytes);
+        if !self.settled {
+            return None;
+        }
+        let lent = disk.lend(file, bytes);
+        if lent.is_none() && disk.begin_verification(file, bytes) {
+            let node = Arc::clone(node);
+            node.runtime().clone().spawn(async move {
+                let Some(disk) = node.disk() else {
+                    return;
+                };
+                let _turn = disk.turn().await;
+                let verifier = Arc::clone(&node);
+                let verified = node.runtime().spawn_blocking(move || {
+                    let bad = verifier.disk().map(|disk| disk.verify(file, bytes));
+                    for key in bad.into_iter().flatten() {
+                        verifier.note_block_dropped(key);
+                    }
+                });
+                // It fails only where the runtime ends.
+                let _ = verified.await;
+            });
+        }
+        lent
     }
 
     /// Whether the source was found to have another version.

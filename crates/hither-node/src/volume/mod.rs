@@ -5,11 +5,12 @@ mod fetch;
 mod files;
 mod pattern;
 mod pins;
+mod place;
 mod read;
 mod warm;
 
 pub use counters::{Counters, Counts};
 pub use files::{OpenFile, ReadObserver, Volume, VolumeSettings};
-pub use warm::Place;
+pub use place::{Pin, Place};
 
 pub use crate::pending::Data;

@@ -1,38 +1,57 @@
-//! Files that are pinned: held in memory until they are unpinned, or have another version. They are
-//! known for as long as the process runs.
+//! Files that are pinned: held in memory, on the disk, or both, until they are unpinned, or have
+//! another version. They are known for as long as the process runs.
 
 use std::sync::Arc;
 
 use super::files::Volume;
-use crate::holds::Hold;
+use super::place::{Pin, Place};
+use crate::holds::HoldKind;
 use crate::source::{FileVersion, SourceError, SourcePath};
 
 impl Volume {
-    /// Keeps `hold`, one of this version of a file, until it is unpinned.
-    pub fn pin(&self, file: &FileVersion, hold: Hold) {
-        let before = self.pins.lock().insert(file.path.clone(), hold);
+    /// Makes room for a version of a file in memory, and on the disk if it is to be there: then
+    /// memory is left out where it has no room. `None`: there is no room.
+    pub fn make_pin(&self, file: &FileVersion, on_disk: bool) -> Option<Pin> {
+        let key = self.file_key(file);
+        let disk = match on_disk {
+            true => Some(self.node.hold_on_disk(key, file.bytes)?),
+            false => None,
+        };
+        let memory = self.hold(file, HoldKind::Pinned);
+        Some(Pin {
+            file: key,
+            bytes: file.bytes,
+            place: match (&memory, &disk) {
+                (Some(_), Some(_)) => Place::Both,
+                (Some(_), None) => Place::Memory,
+                (None, Some(_)) => Place::Disk,
+                (None, None) => return None,
+            },
+            _memory: memory,
+            _disk: disk,
+        })
+    }
+
+    /// Keeps `pin`, one of this version of a file, until it is unpinned.
+    pub fn pin(&self, file: &FileVersion, pin: Pin) {
+        let before = self.pins.lock().insert(file.path.clone(), pin);
         drop(before);
     }
 
-    /// Whether this version of a file is pinned.
-    pub fn is_pinned(&self, file: &FileVersion) -> bool {
+    /// Where this version of a file is pinned, if it is.
+    pub fn pinned_place(&self, file: &FileVersion) -> Option<Place> {
         let pins = self.pins.lock();
         let pin = pins.get(&file.path);
-        pin.is_some_and(|pin| pin.file() == self.file_key(file))
+        let pin = pin.filter(|pin| pin.file == self.file_key(file))?;
+        Some(pin.place)
     }
 
-    /// Unpins the file at `path`, or all below it. Returns how many there were, and what they took.
-    pub fn unpin(&self, path: &SourcePath) -> (u64, u64) {
+    /// Unpins the file at `path`, or all below it. Returns the pins, which hold until they are
+    /// dropped.
+    pub fn unpin(&self, path: &SourcePath) -> Vec<Pin> {
         let mut pins = self.pins.lock();
-        let unpinned: Vec<Hold> = pins
-            .extract_if(.., |pinned, _| pinned.is_at_or_below(path))
-            .map(|(_, hold)| hold)
-            .collect();
-        drop(pins);
-        (
-            unpinned.len() as u64,
-            unpinned.iter().map(Hold::bytes).sum(),
-        )
+        let unpinned = pins.extract_if(.., |pinned, _| pinned.is_at_or_below(path));
+        unpinned.map(|(_, pin)| pin).collect()
     }
 
     /// A file is opened: if another version of it is pinned, asks the source whether that one is
@@ -41,7 +60,7 @@ impl Volume {
         let is_other = {
             let pins = self.pins.lock();
             let pin = pins.get(&file.path);
-            pin.is_some_and(|pin| pin.file() != self.file_key(file))
+            pin.is_some_and(|pin| pin.file != self.file_key(file))
         };
         if !is_other {
             return;
@@ -62,7 +81,7 @@ impl Volume {
     pub fn unpin_unless(&self, path: &SourcePath, current: Option<&FileVersion>) {
         let current = current.map(|file| self.file_key(file));
         let mut pins = self.pins.lock();
-        let is_old = |pin: &Hold| current != Some(pin.file());
+        let is_old = |pin: &Pin| current != Some(pin.file);
         let old = match pins.get(path).is_some_and(is_old) {
             true => pins.remove(path),
             false => None,

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::files::{OpenFile, Volume};
+use super::place::Place;
 use crate::flights::FlightFile;
 use crate::holds::{Hold, HoldKind};
 use crate::key::{BlockKey, CHUNK_BLOCKS, ChunkKey, bits};
@@ -36,17 +37,6 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// is given up.
 const DISK_LOOK: Duration = Duration::from_millis(10);
 const DISK_LOOKS_MAX: u32 = 1000;
-
-/// Where blocks are wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// In memory.
-    Memory,
-    /// On the disk.
-    Disk,
-    /// In memory or on the disk.
-    Either,
-}
 
 /// Blocks of a file that are asked for at once.
 type Window = (ChunkKey, u64);
@@ -82,7 +72,7 @@ impl Volume {
         let warming = Warming::new(self.open(file.clone(), true));
         let file = &warming.0;
         let mut window = (WINDOW_BYTES / u64::from(file.block_bytes)).max(1) as u32;
-        if let (Place::Disk, Some(disk)) = (place, self.node.disk()) {
+        if let (Place::Disk | Place::Both, Some(disk)) = (place, self.node.disk()) {
             window = window.min(disk.writes_max());
         }
         let at_once = AHEAD_BYTES / (u64::from(window) * u64::from(file.block_bytes));
@@ -170,17 +160,20 @@ impl OpenFile {
     /// Those of the blocks that are not there.
     fn missing(&self, chunk: ChunkKey, mask: u64, place: Place) -> u64 {
         let node = &self.volume.node;
-        let on_disk = match place {
-            Place::Memory => 0,
-            Place::Disk | Place::Either => node.disk().map_or(0, |disk| disk.held(&chunk)),
+        let on_disk = || mask & node.disk().map_or(0, |disk| disk.held(&chunk));
+        let in_memory = |mask: u64| {
+            let found = bits(mask).filter(|bit| node.store.contains(&chunk.block(*bit)));
+            found.fold(0, |found, bit| found | 1 << bit)
         };
-        let missing = mask & !on_disk;
-        if place == Place::Disk {
-            return missing;
+        match place {
+            Place::Memory => mask & !in_memory(mask),
+            Place::Disk => mask & !on_disk(),
+            Place::Both => mask & !(on_disk() & in_memory(mask)),
+            Place::Either => {
+                let missing = mask & !on_disk();
+                missing & !in_memory(missing)
+            }
         }
-        let in_memory = |bit: &u32| node.store.contains(&chunk.block(*bit));
-        let found = bits(missing).filter(in_memory);
-        missing & !found.fold(0, |found, bit| found | 1 << bit)
     }
 
     /// Brings blocks there. Returns how many bytes of them could not be kept.
@@ -190,7 +183,8 @@ impl OpenFile {
         mask: u64,
         place: Place,
     ) -> Result<u64, SourceError> {
-        let disk = self.volume.node.disk().filter(|_| place == Place::Disk);
+        let is_for_disk = matches!(place, Place::Disk | Place::Both);
+        let disk = self.volume.node.disk().filter(|_| is_for_disk);
         let _room = match disk {
             Some(disk) => disk.room_for(mask.count_ones()).await,
             None => None,
@@ -224,7 +218,7 @@ impl OpenFile {
         let store = &self.volume.node.store;
         let start = disk.counts();
         let (mut counts, mut looks) = (start, 0);
-        let mut offered = 0;
+        let mut offered = 0_u64;
         loop {
             let mut is_waiting = false;
             for bit in bits(mask & !disk.held(&chunk)) {

@@ -119,7 +119,12 @@ fn text(node: &NodeStatus, members: &[MemberReport]) -> String {
     for member in members {
         table.row(row(member));
     }
-    format!("{head}\n{}{}", table.render(), pinned(members))
+    format!(
+        "{head}\n{}{}{}",
+        table.render(),
+        pinned(members),
+        pinned_on_disk(node)
+    )
 }
 
 /// A line for each member with pinned files.
@@ -134,6 +139,14 @@ fn pinned(members: &[MemberReport]) -> String {
         (memory.pinned_bytes > 0).then(|| format!("{name}: {pinned} are pinned\n"))
     });
     lines.collect()
+}
+
+/// A line for what is pinned on this node's disk.
+fn pinned_on_disk(node: &NodeStatus) -> String {
+    match node.disk.as_ref().map_or(0, |disk| disk.pinned_bytes) {
+        0 => String::new(),
+        pinned => format!("this node's disk: {} are pinned\n", bytes(pinned)),
+    }
 }
 
 fn row(member: &MemberReport) -> [String; 11] {

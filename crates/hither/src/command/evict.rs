@@ -19,8 +19,8 @@ use crate::ui::Ui;
 #[command(after_help = "\
 Drops all files at and below PATH from the memory and the disk of this machine's
 node, and from the kernel's page cache: the next read asks the source, or
-another member of the cluster. Files that are pinned stay in memory. So does, in
-the page cache, what a program has mapped, or reads meanwhile.
+another member of the cluster. Files that are pinned stay. So does, in the page
+cache, what a program has mapped, or reads meanwhile.
 
 Examples:
   hither evict /mnt/data/train

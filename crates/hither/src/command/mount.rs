@@ -141,6 +141,10 @@ pub(super) struct Mount {
     #[arg(long, hide_short_help = true)]
     direct_io: bool,
 
+    /// Let the kernel read files by itself that --disk has whole; root only
+    #[arg(long, requires = "disk", conflicts_with = "direct_io")]
+    passthrough: bool,
+
     /// Threads that answer the kernel [default: one a processor, at least 4]
     #[arg(
         long,
@@ -224,6 +228,7 @@ impl Mount {
             write: self.write,
             allow_other: self.allow_other,
             direct_io: self.direct_io,
+            passthrough: self.passthrough,
             threads: self.threads,
         };
         let source = ServedSettings::source_from(self.source, Path::new(""));

@@ -1,21 +1,23 @@
-//! `hither pin`: keeps files of a mount in memory.
+//! `hither pin`: keeps files of a mount in memory and on the disk.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use hither_analysis::format::count;
+use hither_analysis::format::{bytes, count};
 
 use super::subcommand::Subcommand;
 use crate::service::work::{self, Paths};
 use crate::ui::Ui;
 
-/// Keep files of a mount in memory until they are unpinned, change, or the mount ends
+/// Keep files of a mount cached until they are unpinned, change, or the mount ends
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Loads all files at and below PATH into the node's memory, and keeps them there
-whatever else is read. At most half of the memory for resident blocks may be
-pinned: if more is asked for, nothing is. Files that come later are not pinned.
+Loads all files at and below PATH, and keeps them whatever else is read. With
+--disk they are kept on the node's disk, and in memory as well as far as there
+is room; without it, or where the disk has no room, in memory alone. At most
+half of either may be pinned: if more is asked for, nothing is. Files that come
+later are not pinned.
 
 Examples:
   hither pin /mnt/data/index
@@ -52,8 +54,13 @@ impl Subcommand for Pin {
         } else {
             let report = paths.ask(&format!("/pin?jobs={}", self.jobs), "pinning", ui)?;
             let files = work::files(report.files, report.bytes);
-            let pinned = count(report.pinned_files);
-            let line = format!("{files}: {pinned} pinned; {}", work::loaded(&report));
+            let line = format!(
+                "{files}: {}\n{} pinned: {} in memory, {} on the disk",
+                work::loaded(&report),
+                count(report.pinned_files),
+                bytes(report.pinned_memory_bytes),
+                bytes(report.pinned_disk_bytes),
+            );
             (report, line)
         };
         Ok(match work::print(&report, &line, self.json)? {

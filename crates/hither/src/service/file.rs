@@ -72,6 +72,7 @@ struct VolumeFile {
     write: Option<bool>,
     allow_other: Option<bool>,
     direct_io: Option<bool>,
+    passthrough: Option<bool>,
     threads: Option<NonZeroU16>,
 }
 
@@ -250,6 +251,7 @@ impl VolumeFile {
             ("write", self.write.is_some()),
             ("allow-other", self.allow_other.is_some()),
             ("direct-io", self.direct_io.is_some()),
+            ("passthrough", self.passthrough.is_some()),
             ("threads", self.threads.is_some()),
         ];
         let found = keys.into_iter().find(|(_, is_there)| *is_there);
@@ -265,6 +267,7 @@ impl VolumeFile {
             write: self.write.unwrap_or(false),
             allow_other: self.allow_other.unwrap_or(false),
             direct_io: self.direct_io.unwrap_or(false),
+            passthrough: self.passthrough.unwrap_or(false),
             threads: self.threads.map(NonZeroU16::get),
         });
         ServedSettings {

@@ -73,6 +73,8 @@ impl Service {
         let mut sources = Vec::new();
         for served in &settings.volumes {
             check_places(served, settings.cache.disk.as_ref())?;
+            let checked = check_passthrough(served, settings.cache.disk.is_some());
+            in_file(checked, place, served)?;
             let source = served.source(&settings.cache);
             let opened = runtime.block_on(Opened::new(served, &source));
             sources.push(in_file(opened, place, served)?);
@@ -333,6 +335,23 @@ fn check_places(served: &ServedSettings, disk: Option<&DiskSettings>) -> anyhow:
     Ok(())
 }
 
+/// The kernel takes files to read by itself from root alone.
+fn check_passthrough(served: &ServedSettings, has_disk: bool) -> anyhow::Result<()> {
+    let Some(mount) = served.mount.as_ref().filter(|it| it.passthrough) else {
+        return Ok(());
+    };
+    if !has_disk {
+        bail!("passthrough needs a disk");
+    }
+    if mount.direct_io {
+        bail!("passthrough and direct-io exclude each other");
+    }
+    if !rustix::process::geteuid().is_root() {
+        bail!("passthrough needs root");
+    }
+    Ok(())
+}
+
 /// Makes `node` one of a cluster.
 async fn join(node: &Arc<Node>, config: &ClusterConfig) -> anyhow::Result<Joined> {
     let joined = config.join().await?;
@@ -345,9 +364,13 @@ async fn join(node: &Arc<Node>, config: &ClusterConfig) -> anyhow::Result<Joined
 /// Where the reads of a volume were served from.
 fn summary(volume: &Volume) -> String {
     let counts = volume.counters().counts();
+    let opens = match counts.passthrough_opens {
+        0 => String::new(),
+        opens => format!("; {opens} opens were read by the kernel straight from the disk"),
+    };
     format!(
         "{}: {} read: {} were in memory, {} were waited for; {} came from the disk, {} from the \
-         source in {} requests (reads that the kernel's page cache served are not seen)",
+         source in {} requests (reads that the kernel's page cache served are not seen){opens}",
         volume.name(),
         bytes(counts.read_bytes),
         bytes(counts.memory_bytes),

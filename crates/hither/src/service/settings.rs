@@ -117,6 +117,8 @@ pub(crate) struct MountedSettings {
     pub(crate) allow_other: bool,
     /// Whether reads go past the kernel's page cache.
     pub(crate) direct_io: bool,
+    /// Whether the kernel reads by itself what the disk has whole.
+    pub(crate) passthrough: bool,
     /// Threads that answer the kernel.
     pub(crate) threads: Option<u16>,
 }
@@ -171,6 +173,7 @@ impl ServedSettings {
             name: self.source.clone(),
             consistency: mount.consistency,
             direct_io: mount.direct_io,
+            passthrough: mount.passthrough,
             write: mount.write,
             allow_other: mount.allow_other,
             threads: mount.threads.map(usize::from),

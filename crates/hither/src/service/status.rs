@@ -108,6 +108,9 @@ pub(crate) struct DiskStatus {
     pub(crate) usage: DiskUsage,
     /// What it has counted.
     pub(crate) counts: DiskCounts,
+    /// What is pinned.
+    #[serde(default)]
+    pub(crate) pinned_bytes: u64,
 }
 
 /// Where reads were served from, in bytes.
@@ -304,6 +307,7 @@ fn disk(node: &Node) -> Option<DiskStatus> {
     Some(DiskStatus {
         usage: disk.usage(),
         counts: disk.counts(),
+        pinned_bytes: node.pinned_disk_bytes(),
     })
 }
 

@@ -12,8 +12,9 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, stream};
 use hither_analysis::format::bytes as readable;
 use hither_mount::Consistency;
-use hither_node::holds::{Hold, HoldKind};
+use hither_node::holds::HoldKind;
 use hither_node::source::{Entry, FileVersion, Kind, SourceError, SourcePath};
+use hither_node::store::disk::tier::DiskTier;
 use hither_node::volume::{Place, Volume};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::Sender;
@@ -37,7 +38,7 @@ const DISK_SIXTEENTHS: u64 = 15;
 pub(super) enum Work {
     /// Bring files into the cache.
     Warm,
-    /// Bring files into memory, and keep them there.
+    /// Bring files into memory and onto the disk, and keep them there.
     Pin,
     /// Keep them no longer.
     Unpin,
@@ -80,6 +81,10 @@ pub(crate) struct Report {
     pub(crate) unsettled_files: u64,
     /// Files that were pinned, are no longer, or that stay since they are.
     pub(crate) pinned_files: u64,
+    /// The length in all of those that memory holds, or held.
+    pub(crate) pinned_memory_bytes: u64,
+    /// The length in all of those that the disk holds, or held.
+    pub(crate) pinned_disk_bytes: u64,
     /// What was dropped from memory.
     pub(crate) evicted_memory_bytes: u64,
     /// What was dropped from the disk.
@@ -95,6 +100,17 @@ impl Report {
         self.failed_files += 1;
         if self.errors.len() < ERRORS_MAX {
             self.errors.push(error);
+        }
+    }
+
+    /// Counts a file of `bytes` that is pinned at `place`, or was.
+    fn count_pin(&mut self, bytes: u64, place: Place) {
+        self.pinned_files += 1;
+        if matches!(place, Place::Memory | Place::Both) {
+            self.pinned_memory_bytes += bytes;
+        }
+        if matches!(place, Place::Disk | Place::Both) {
+            self.pinned_disk_bytes += bytes;
         }
     }
 }
@@ -296,11 +312,12 @@ async fn list(directory: Target) -> (Target, Result<Vec<(SourcePath, Entry)>, So
     }
 }
 
-/// A file that is brought into the cache.
-struct Task {
+/// A file that is brought into the cache, and what holds it meanwhile.
+struct Task<H> {
     found: Found,
     place: Place,
-    hold: Option<Hold>,
+    cached_bytes: u64,
+    hold: H,
 }
 
 /// Counts a file that was found. Whether it can be kept.
@@ -334,7 +351,7 @@ async fn warm(
         let (volume, file) = (&found.volume, &found.file);
         let cached = volume.cached_bytes(file, Place::Either);
         report.cached_bytes += cached;
-        let on_disk = disk_footprint(file.bytes);
+        let on_disk = DiskTier::footprint(file.bytes);
         let (place, hold) = if on_disk <= disk_room {
             disk_room -= on_disk;
             (Place::Disk, None)
@@ -342,7 +359,12 @@ async fn warm(
             (Place::Either, volume.hold(file, HoldKind::Warmed))
         };
         if place == Place::Disk || hold.is_some() || cached == file.bytes {
-            tasks.push(Task { found, place, hold });
+            tasks.push(Task {
+                found,
+                place,
+                cached_bytes: cached,
+                hold,
+            });
         } else {
             report.left_out_files += 1;
             report.left_out_bytes += file.bytes - cached;
@@ -356,21 +378,15 @@ async fn warm(
     Ok(report)
 }
 
-/// What a file may take on the disk.
-fn disk_footprint(bytes: u64) -> u64 {
-    // Records of the journal, and the last page.
-    bytes + bytes / 32 + (8 << 10)
-}
-
 /// Does the tasks, `jobs` at the same time. Returns those that went well.
-async fn load(
-    tasks: Vec<Task>,
+async fn load<H>(
+    tasks: Vec<Task<H>>,
     jobs: usize,
     report: &mut Report,
     client: &Client,
-) -> Result<Vec<Task>, End> {
+) -> Result<Vec<Task<H>>, End> {
     let total: u64 = tasks.iter().map(|task| task.found.file.bytes).sum();
-    let cached_before = report.cached_bytes;
+    let cached_before: u64 = tasks.iter().map(|task| task.cached_bytes).sum();
     let done = Arc::new(AtomicU64::new(report.bytes - total));
     let mut results = stream::iter(tasks)
         .map(|task| {
@@ -390,7 +406,7 @@ async fn load(
                 None => break,
                 Some((task, Ok(0))) => ended.push(task),
                 Some((task, Ok(lost))) => report.fail(format!(
-                    "{}: {} could not be kept: memory is short, or the disk is behind",
+                    "{}: {} could not be kept: memory is short, or the disk is behind or fails",
                     task.found.file.path,
                     readable(lost),
                 )),
@@ -414,49 +430,60 @@ async fn pin(
     let node = &served.node;
     let mut report = Report::default();
     let mut files = Vec::new();
-    let mut asked = 0;
+    let (mut in_memory, mut on_disk) = (0, 0);
     find(targets, client, &mut report, |report, found| {
         if !count(report, &found) {
             return;
         }
         let (volume, file) = (&found.volume, &found.file);
         volume.unpin_unless(&file.path, Some(file));
-        report.cached_bytes += volume.cached_bytes(file, Place::Memory);
-        if volume.is_pinned(file) {
-            report.pinned_files += 1;
+        let cached = volume.cached_bytes(file, Place::Either);
+        report.cached_bytes += cached;
+        if let Some(place) = volume.pinned_place(file) {
+            report.count_pin(file.bytes, place);
             return;
         }
-        asked += node.store().footprint(file.bytes);
-        if asked <= node.pinned_bytes_max() {
-            files.push(found);
+        in_memory += node.store().footprint(file.bytes);
+        on_disk += DiskTier::footprint(file.bytes);
+        if in_memory <= node.pinned_bytes_max() || on_disk <= node.pinned_disk_bytes_max() {
+            files.push((found, cached));
         }
     })
     .await?;
+    let fits_disk = on_disk <= node.room_to_pin_on_disk();
     let refused = || {
-        End::Refused(format!(
-            "{} more were to be pinned, but {} are pinned, and at most {} of the memory may be",
-            readable(asked),
-            readable(node.pinned_bytes()),
-            readable(node.pinned_bytes_max()),
-        ))
+        let room = readable(node.room_to_hold(HoldKind::Pinned));
+        let (asked, disk) = match node.disk() {
+            Some(_) => {
+                let room = readable(node.room_to_pin_on_disk());
+                (on_disk, format!(" and {room} on the disk"))
+            }
+            None => (in_memory, String::new()),
+        };
+        let asked = readable(asked);
+        let reason = format!("{asked} more were to be pinned: there is room for {room} in memory");
+        End::Refused(format!("{reason}{disk}"))
     };
-    if asked > node.room_to_hold(HoldKind::Pinned) {
+    if !fits_disk && in_memory > node.room_to_hold(HoldKind::Pinned) {
         return Err(refused());
     }
     let mut tasks = Vec::new();
-    for found in files {
-        let hold = found.volume.hold(&found.file, HoldKind::Pinned);
+    for (found, cached_bytes) in files {
+        let pin = found.volume.make_pin(&found.file, fits_disk);
         // Another one may have taken the room meanwhile.
-        let hold = Some(hold.ok_or_else(refused)?);
-        let place = Place::Memory;
-        tasks.push(Task { found, place, hold });
+        let hold = pin.ok_or_else(refused)?;
+        tasks.push(Task {
+            place: hold.place(),
+            found,
+            cached_bytes,
+            hold,
+        });
     }
     client.send(&Line::Plan(report.clone())).await?;
     for task in load(tasks, jobs, &mut report, client).await? {
-        if let Some(hold) = task.hold {
-            task.found.volume.pin(&task.found.file, hold);
-            report.pinned_files += 1;
-        }
+        let Found { volume, file, .. } = &task.found;
+        report.count_pin(file.bytes, task.place);
+        volume.pin(file, task.hold);
     }
     Ok(report)
 }
@@ -464,9 +491,10 @@ async fn pin(
 fn unpin(targets: &[Target]) -> Report {
     let mut report = Report::default();
     for target in targets {
-        let (files, bytes) = target.volume.unpin(&target.path);
-        report.pinned_files += files;
-        report.bytes += bytes;
+        for pin in target.volume.unpin(&target.path) {
+            report.bytes += pin.bytes();
+            report.count_pin(pin.bytes(), pin.place());
+        }
     }
     report
 }
@@ -477,7 +505,7 @@ async fn evict(targets: &[Target], client: &Client) -> Result<Report, End> {
     find(targets, client, &mut report, |report, found| {
         report.files += 1;
         report.bytes += found.file.bytes;
-        if found.volume.is_pinned(&found.file) {
+        if found.volume.pinned_place(&found.file).is_some() {
             report.pinned_files += 1;
         } else if found.volume.can_number(&found.file) {
             files.push(found);

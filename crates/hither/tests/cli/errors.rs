@@ -32,7 +32,7 @@ fn no_command() {
       import    Convert a trace in another format to a trace folder
       mount     Show a bucket or a directory of slow shared storage as a fast one
       node      Run a member of a cluster cache from a file, or make the certificates of its members
-      pin       Keep files of a mount in memory until they are unpinned, change, or the mount ends
+      pin       Keep files of a mount cached until they are unpinned, change, or the mount ends
       policies  List the replacement and placement policies, their parameters and their sources
       record    Record the file accesses of an unmodified program and of all processes that it
                 starts

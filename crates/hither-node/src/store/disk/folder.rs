@@ -7,9 +7,9 @@
 //! files/ab/...    one sparse file for each version of a file, by its key in hexadecimal
 //! ```
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, OFlags};
@@ -19,6 +19,9 @@ use crate::key::FileKey;
 
 /// What the mark of a folder starts with.
 const MARK: &str = "hither disk cache";
+
+/// The mode of a file that was lent. Root, who alone can lend, may still write it.
+const LENT_MODE: u32 = 0o400;
 
 /// What the file system allocates is counted in these units.
 const SECTOR_BYTES: u64 = 512;
@@ -141,9 +144,21 @@ impl Folder {
         }
     }
 
-    /// Gives back what a range of a file takes.
+    /// Opens a file that programs may read and map as it lies there. It gets no holes from then on,
+    /// in later runs neither: a mapping may outlive both its file handle and this process.
+    pub(super) fn lend(&self, file: FileKey) -> io::Result<File> {
+        let file = self.open_to_read(file)?;
+        file.set_permissions(Permissions::from_mode(LENT_MODE))?;
+        Ok(file)
+    }
+
+    /// Gives back what a range of a file takes. An error for a file that was lent: it can only be
+    /// removed, which leaves its bytes to those who have it open.
     pub(super) fn punch(&self, file: FileKey, offset: u64, bytes: u64) -> io::Result<()> {
         let file = self.open_to_write(file)?;
+        if file.metadata()?.mode() & 0o777 == LENT_MODE {
+            return Err(ErrorKind::Unsupported.into());
+        }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(rustix::fs::fallocate(&file, flags, offset, bytes)?)
     }

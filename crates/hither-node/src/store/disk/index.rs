@@ -14,6 +14,9 @@ use crate::machine::Blocks;
 /// What the file system allocates at once.
 const PAGE_BYTES: u64 = 4096;
 
+/// Chunks of held files that one eviction passes over, at most: the lock is held meanwhile.
+const HELD_PASSES_MAX: usize = 1024;
+
 /// What a block of `bytes` takes on the disk.
 pub fn allocated(bytes: u32) -> u64 {
     u64::from(bytes).next_multiple_of(PAGE_BYTES)
@@ -37,6 +40,10 @@ pub struct Located {
 pub struct DiskIndex {
     chunks: FxHashMap<ChunkKey, u32>,
     files: FxHashMap<FileKey, FileUse>,
+    /// How often each file is held that is held.
+    holds: FxHashMap<FileKey, u32>,
+    /// Chunks of these files.
+    held_chunks: u64,
     slots: Vec<Slot>,
     free: Vec<u32>,
     newest: Option<u32>,
@@ -52,7 +59,22 @@ pub struct DiskIndex {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct FileUse {
     chunks: u32,
+    blocks: u64,
     bytes: u64,
+    verification: Verification,
+}
+
+/// Whether all blocks of a file were read and had their checksums since the start. Losing a block
+/// takes it back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verification {
+    /// They were not.
+    #[default]
+    None,
+    /// They are being read.
+    Running,
+    /// They were.
+    Done,
 }
 
 #[derive(Debug)]
@@ -128,7 +150,9 @@ impl DiskIndex {
         slot.mask |= bit;
         self.bytes += allocated(bytes);
         self.blocks += 1;
-        self.files.entry(key.file).or_default().bytes += allocated(bytes);
+        let file = self.files.entry(key.file).or_default();
+        file.blocks += 1;
+        file.bytes += allocated(bytes);
     }
 
     fn add_chunk(&mut self, chunk: ChunkKey) -> u32 {
@@ -159,6 +183,7 @@ impl DiskIndex {
         self.newest = Some(number);
         self.chunks.insert(chunk, number);
         self.files.entry(chunk.file).or_default().chunks += 1;
+        self.held_chunks += u64::from(self.is_held(chunk.file));
         number
     }
 
@@ -180,7 +205,11 @@ impl DiskIndex {
         self.bytes -= bytes;
         self.blocks -= u64::from(removed.count_ones());
         if let Some(file) = self.files.get_mut(&blocks.chunk.file) {
+            file.blocks -= u64::from(removed.count_ones());
             file.bytes -= bytes;
+            if removed != 0 {
+                file.verification = Verification::None;
+            }
         }
         if self.slots[number as usize].mask == 0 {
             self.remove_chunk(number);
@@ -205,6 +234,7 @@ impl DiskIndex {
         }
         self.chunks.remove(&key);
         self.free.push(number);
+        self.held_chunks -= u64::from(self.is_held(key.file));
         if let Some(file) = self.files.get_mut(&key.file) {
             file.chunks -= 1;
             if file.chunks == 0 {
@@ -213,11 +243,57 @@ impl DiskIndex {
         }
     }
 
-    /// Removes the chunk that is worth least, if there is one.
+    /// Keeps a file's blocks from eviction, until [`release`](Self::release) was called as often.
+    pub fn hold(&mut self, file: FileKey) {
+        let count = self.holds.entry(file).or_default();
+        *count += 1;
+        if *count == 1 {
+            self.held_chunks += self.file_chunks(file);
+        }
+    }
+
+    /// Ends one [`hold`](Self::hold) of a file.
+    pub fn release(&mut self, file: FileKey) {
+        if let Some(count) = self.holds.get_mut(&file) {
+            *count -= 1;
+            if *count == 0 {
+                self.holds.remove(&file);
+                self.held_chunks -= self.file_chunks(file);
+            }
+        }
+    }
+
+    fn file_chunks(&self, file: FileKey) -> u64 {
+        self.files.get(&file).map_or(0, |it| it.chunks.into())
+    }
+
+    /// Whether a file is held.
+    pub fn is_held(&self, file: FileKey) -> bool {
+        self.holds.contains_key(&file)
+    }
+
+    /// Whether there is a chunk whose file is not held.
+    pub fn can_evict(&self) -> bool {
+        self.held_chunks < self.chunks()
+    }
+
+    /// Removes the chunk that is worth least of those whose files are not held. `None`: there is
+    /// none, or none is found within the bound of work; the next call searches on.
     pub fn evict(&mut self) -> Option<Blocks> {
         let mut number = self.hand.or(self.oldest)?;
-        while std::mem::take(&mut self.slots[number as usize].visited) {
-            number = self.slots[number as usize].newer.or(self.oldest)?;
+        let mut passes = 0;
+        loop {
+            let slot = &mut self.slots[number as usize];
+            if self.holds.contains_key(&slot.key.file) {
+                if passes == HELD_PASSES_MAX {
+                    self.hand = Some(number);
+                    return None;
+                }
+                passes += 1;
+            } else if !std::mem::take(&mut slot.visited) {
+                break;
+            }
+            number = slot.newer.or(self.oldest)?;
         }
         self.hand = Some(number);
         let Slot { key, mask, .. } = self.slots[number as usize];
@@ -233,6 +309,19 @@ impl DiskIndex {
             self.remove(blocks);
         }
         chunks
+    }
+
+    /// How far the verification of a file is. `None`: not all of its `blocks` are here.
+    pub fn verification(&self, file: FileKey, blocks: u64) -> Option<Verification> {
+        let found = self.files.get(&file).filter(|it| it.blocks == blocks)?;
+        Some(found.verification)
+    }
+
+    /// Takes note of how far the verification of a file is.
+    pub fn set_verification(&mut self, file: FileKey, verification: Verification) {
+        if let Some(found) = self.files.get_mut(&file) {
+            found.verification = verification;
+        }
     }
 
     /// What a file takes on the disk. `None`: it has nothing there.
@@ -280,6 +369,7 @@ impl DiskIndex {
             let own: u64 = own.sum();
             let file = files.entry(slot.key.file).or_default();
             file.chunks += 1;
+            file.blocks += slot.entries.len() as u64;
             file.bytes += own;
             bytes += own;
             blocks += slot.entries.len() as u64;
@@ -289,7 +379,13 @@ impl DiskIndex {
         assert_eq!(self.newest, older);
         assert_eq!(count, self.chunks.len());
         assert_eq!(count + self.free.len(), self.slots.len());
+        for (key, file) in &mut files {
+            file.verification = self.files[key].verification;
+        }
         assert_eq!(self.files, files);
+        assert!(self.holds.values().all(|&count| count > 0));
+        let held = self.holds.keys().map(|&file| self.file_chunks(file));
+        assert_eq!(self.held_chunks, held.sum::<u64>());
         assert_eq!((self.bytes, self.blocks), (bytes, blocks));
         if let Some(hand) = self.hand {
             assert!(!self.free.contains(&hand), "the hand is at a chunk");

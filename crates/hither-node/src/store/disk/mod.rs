@@ -12,6 +12,7 @@
 mod folder;
 pub mod index;
 mod journal;
+pub mod lending;
 pub mod settings;
 mod shared;
 pub mod tier;

@@ -32,7 +32,7 @@ const REPORTED_MAX: usize = 1024;
 
 /// See the module.
 pub struct DiskTier {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     reads: Semaphore,
     /// Room for blocks that wait to be written, for who cannot have them left out.
     room: Semaphore,
@@ -42,6 +42,20 @@ pub struct DiskTier {
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Files with bad blocks that were reported.
     reported: Mutex<FxHashSet<FileKey>>,
+}
+
+/// Keeps the blocks of a file on the disk while it lives: none is evicted, and the file gets no
+/// holes. A disk that fails may still lose it, by removing the whole file.
+#[must_use]
+pub struct Hold {
+    shared: Arc<Shared>,
+    file: FileKey,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.shared.index.lock().release(self.file);
+    }
 }
 
 struct Opened {
@@ -161,6 +175,22 @@ impl DiskTier {
     /// dropped.
     pub fn remove(&self, blocks: Blocks, done: UnboundedSender<()>) {
         self.shared.queue.remove(blocks, done);
+    }
+
+    /// Keeps the blocks of a file that are there now, or will be, until the hold is dropped. Where
+    /// all that could go is held, new blocks are not written.
+    pub fn hold(&self, file: FileKey) -> Hold {
+        self.shared.index.lock().hold(file);
+        Hold {
+            shared: Arc::clone(&self.shared),
+            file,
+        }
+    }
+
+    /// What a file of `bytes` may take.
+    pub fn footprint(bytes: u64) -> u64 {
+        // Records of the journal, and the last page.
+        bytes + bytes / 32 + (8 << 10)
     }
 
     /// The blocks of a chunk that are on the disk.

@@ -31,6 +31,10 @@ const SPACE_BYTES_MAX: u64 = 64 << 20;
 /// A journal is rewritten when it is more than twice as long as needed, and this much.
 const JOURNAL_SLACK_BYTES: u64 = 64 << 10;
 
+/// How often a chunk to evict is looked for among many that are held, before a block is given up.
+/// In between, readers have the index.
+const SEARCHES_MAX: u32 = 256;
+
 /// What a file system may take for a file beside its blocks, such as for a map of its extents: one
 /// in so many bytes, and this much.
 const OVERHEAD: u64 = 64;
@@ -137,7 +141,7 @@ impl Writer {
         let written = self.journal.append(&record).and_then(|()| {
             let written = self.write_to_file(key, data);
             if written.is_err() {
-                self.give_back(blocks);
+                self.give_back_bad(blocks);
             }
             written
         });
@@ -194,6 +198,7 @@ impl Writer {
     /// Evicts until there is room for `bytes` more. Whether there is.
     fn make_room(&mut self, bytes: u64) -> bool {
         self.look_up_space();
+        let mut searches = 0;
         loop {
             let limit = self.shared.limit_bytes.load(Ordering::Relaxed);
             let journal = self.shared.journal_bytes.load(Ordering::Relaxed);
@@ -205,10 +210,18 @@ impl Writer {
             if journal + bytes > limit && bytes > 0 {
                 return false;
             }
-            let Some(blocks) = index.evict() else {
+            if !index.can_evict() {
                 return false;
-            };
+            }
+            let evicted = index.evict();
             drop(index);
+            let Some(blocks) = evicted else {
+                searches += 1;
+                if searches == SEARCHES_MAX {
+                    return false;
+                }
+                continue;
+            };
             self.give_back(blocks);
             let count = u64::from(blocks.mask.count_ones());
             self.shared.counters.evicted_blocks.add(count);
@@ -254,6 +267,16 @@ impl Writer {
         self.append(&Record::Removed(blocks));
     }
 
+    /// Gives back what bad blocks take. In a held file they stay until they are written again:
+    /// somebody may read the file as it lies there, and a hole reads as zeros.
+    fn give_back_bad(&mut self, blocks: Blocks) {
+        let is_held = self.shared.index.lock().is_held(blocks.chunk.file);
+        match is_held {
+            true => self.append(&Record::Removed(blocks)),
+            false => self.give_back(blocks),
+        }
+    }
+
     fn punch(&self, blocks: Blocks) -> io::Result<()> {
         let block_bytes = u64::from(self.shared.block_bytes);
         let start = u64::from(blocks.chunk.number * CHUNK_BLOCKS) * block_bytes;
@@ -293,7 +316,7 @@ impl Writer {
         // They may have been written again meanwhile.
         let mask = blocks.mask & !self.shared.index.lock().held(&blocks.chunk);
         if mask != 0 {
-            self.give_back(blocks.with_mask(mask));
+            self.give_back_bad(blocks.with_mask(mask));
         }
         self.note_journal();
     }

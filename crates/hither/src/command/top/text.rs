@@ -50,9 +50,11 @@ fn of_cache(node: &NodeStatus) -> String {
     let uptime = format::duration_ns(node.uptime_s * 1e9);
     let (memory, limit) = (bytes(node.memory.bytes), bytes(node.memory.limit_bytes));
     let blocks = count(node.memory.blocks);
-    let pinned = match node.memory.pinned_bytes {
-        0 => String::new(),
-        pinned => format!(", {} pinned", bytes(pinned)),
+    let disk_pinned = node.disk.as_ref().map_or(0, |disk| disk.pinned_bytes);
+    let pinned = match (node.memory.pinned_bytes, disk_pinned) {
+        (0, 0) => String::new(),
+        (memory, 0) => format!(", {} pinned", bytes(memory)),
+        (memory, disk) => format!(", {} pinned, {} on the disk", bytes(memory), bytes(disk)),
     };
     let head = format!(
         "{}: {name}, for {uptime}\n  {memory} of {limit} in {blocks} blocks{pinned}\n",

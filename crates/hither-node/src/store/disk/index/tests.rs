@@ -14,6 +14,8 @@ type Contents = BTreeMap<u32, (u32, u64)>;
 struct Twin {
     chunks: Vec<(ChunkKey, Contents, bool)>,
     hand: Option<ChunkKey>,
+    /// A file as often as it is held.
+    holds: Vec<FileKey>,
 }
 
 impl Twin {
@@ -48,9 +50,16 @@ impl Twin {
 
     fn evict(&mut self) -> Option<ChunkKey> {
         let mut at = self.hand.map_or(0, |hand| self.position(hand).unwrap());
+        let mut passes = 0;
         loop {
             let (chunk, _, visited) = self.chunks.get_mut(at)?;
-            if !std::mem::take(visited) {
+            if self.holds.contains(&chunk.file) {
+                self.hand = Some(*chunk);
+                if passes == HELD_PASSES_MAX {
+                    return None;
+                }
+                passes += 1;
+            } else if !std::mem::take(visited) {
                 let chunk = *chunk;
                 self.hand = Some(chunk);
                 self.remove(chunk, u64::MAX);
@@ -95,7 +104,7 @@ fn same(index: &DiskIndex, twin: &Twin) {
 
 proptest! {
     #[test]
-    fn equals_its_naive_twin(steps in proptest::collection::vec((0..10_u8, 0..60_u32), 1..200)) {
+    fn equals_its_naive_twin(steps in proptest::collection::vec((0..13_u8, 0..60_u32), 1..200)) {
         let (mut index, mut twin) = (DiskIndex::default(), Twin::default());
         for (number, (what, which)) in (0_u64..).zip(steps) {
             let key = block(which);
@@ -119,7 +128,21 @@ proptest! {
                 }
                 8 => {
                     let evicted = index.evict();
+                    let is_held = evicted.is_some_and(|it| index.is_held(it.chunk.file));
+                    prop_assert!(!is_held);
+                    prop_assert!(evicted.is_some() || !index.can_evict(), "few are held");
                     prop_assert_eq!(evicted.map(|it| it.chunk), twin.evict());
+                }
+                9..11 => {
+                    index.hold(key.file);
+                    twin.holds.push(key.file);
+                }
+                11 => {
+                    index.release(key.file);
+                    if let Some(at) = twin.holds.iter().position(|&it| it == key.file) {
+                        twin.holds.swap_remove(at);
+                    }
+                    prop_assert_eq!(index.is_held(key.file), twin.holds.contains(&key.file));
                 }
                 _ => {
                     let removed = index.remove_file(key.file);
@@ -151,6 +174,36 @@ fn what_is_read_stays() {
         .collect();
     assert_eq!(evicted, [2, 3, 4, 5, 6, 7, 8, 9, 0, 1]);
     assert_eq!((index.bytes(), index.blocks(), index.chunks()), (0, 0, 0));
+}
+
+#[test]
+fn what_is_held_stays() {
+    let mut index = DiskIndex::default();
+    let key = |file: u128, number: u32| BlockKey {
+        file: FileKey(file),
+        index: number * CHUNK_BLOCKS,
+    };
+    // More chunks of a held file than one eviction passes over.
+    let held = HELD_PASSES_MAX as u32 + 1;
+    for number in 0..held {
+        index.insert(key(1, number), 4096, 0);
+    }
+    index.insert(key(2, 0), 4096, 0);
+    index.hold(FileKey(1));
+    index.hold(FileKey(1));
+    assert_eq!(index.evict(), None, "the bound");
+    assert!(index.can_evict());
+    assert_eq!(index.evict().unwrap().chunk, key(2, 0).in_chunk().0);
+    assert!(!index.can_evict(), "all is held");
+    assert_eq!(index.evict(), None);
+    index.release(FileKey(1));
+    assert_eq!(index.evict(), None, "it is still held once");
+    index.release(FileKey(1));
+    index.check();
+    for _ in 0..held {
+        assert_eq!(index.evict().unwrap().chunk.file, FileKey(1));
+    }
+    assert_eq!(index.evict(), None);
 }
 
 #[test]

@@ -256,6 +256,43 @@ fn the_limit_holds() {
 }
 
 #[test]
+fn a_held_file_stays_as_it_is() {
+    let folder = TempDir::new().unwrap();
+    let tier = open(folder.path(), 2 << 20);
+    let held = || (0..60).map(|index| key(1, index));
+    write(&tier, held());
+    let hold = tier.hold(key(1, 0).file);
+    let path = files(folder.path())[0].clone();
+    let others = |from| (from..from + 8).flat_map(|file| (0..200).map(move |it| key(file, it)));
+    write(&tier, others(2));
+    assert!(tier.counts().evicted_blocks > 500, "{:?}", tier.counts());
+    assert_eq!(count(&tier, held()), 60);
+    // A bad block is removed, but leaves no hole.
+    let located = tier.locate(std::iter::once(key(1, 7)));
+    tier.discard(&located[0], None);
+    tier.flush();
+    assert_eq!(count(&tier, held()), 59);
+    let bytes = fs::read(&path).unwrap();
+    assert_eq!(bytes[7 * 4096..8 * 4096], contents(key(1, 7)));
+    // It can be written again.
+    write(&tier, [key(1, 7)]);
+    assert_eq!(count(&tier, held()), 60);
+    // All is held: new blocks are refused.
+    let holds: Vec<Hold> = (2..28).map(|file| tier.hold(key(file, 0).file)).collect();
+    let full = tier.counts().full_blocks;
+    write(&tier, others(20));
+    assert!(tier.counts().full_blocks > full, "{:?}", tier.counts());
+    assert!(tier.usage().bytes <= 2 << 20, "{:?}", tier.usage());
+    assert_eq!(count(&tier, held()), 60);
+    tier.check();
+    drop((hold, holds));
+    // The hand may have to come around, and once more for what was read.
+    [30, 40, 50].map(|from| write(&tier, others(from)));
+    assert_eq!(tier.held(&key(1, 0).in_chunk().0), 0, "no longer held");
+    tier.check();
+}
+
+#[test]
 fn readers_beside_a_busy_writer_read_right_bytes() {
     let folder = TempDir::new().unwrap();
     let tier = open(folder.path(), 1 << 20);
