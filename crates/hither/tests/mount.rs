@@ -739,12 +739,12 @@ fn other_users_have_their_own_rights() {
     if !rustix::process::getuid().is_root() {
         return skip::skip_on_this_machine("only root gives rights away");
     }
-    let Some(mounted) = Mounted::new(&arguments) else {
-        return;
-    };
     let group = 4242;
     chown(source.path(), None, Some(group)).unwrap();
     fs::set_permissions(source.path(), Permissions::from_mode(0o2777)).unwrap();
+    let Some(mounted) = Mounted::new(&arguments) else {
+        return;
+    };
     let place = mounted.path().join("secret");
     let as_user = |script: &str| {
         let mut command = Command::new("sh");
