@@ -697,6 +697,21 @@ fn programs_read_past_the_kernel() {
 }
 
 #[test]
+fn a_client_that_takes_no_answers_is_cut_off() {
+    let source = tempfile::tempdir().unwrap();
+    let Some(mounted) = Mounted::new(&[source.path().to_str().unwrap()]) else {
+        return;
+    };
+    let socket = hither_client::socket_of(mounted.path()).unwrap();
+    let mut greedy = UnixStream::connect(hither_client::read_socket(&socket)).unwrap();
+    let (offset, bytes) = (0, 1);
+    let request = hither_client::protocol::Request::Read { offset, bytes }.encode();
+    let mut requests = std::iter::repeat_n(request, 1_000_000);
+    assert!(requests.any(|it| greedy.write_all(&it).is_err()));
+    assert!(hither_client::Client::connect(&socket).is_ok());
+}
+
+#[test]
 fn an_open_file_keeps_its_version_past_the_kernel() {
     let source = tempfile::tempdir().unwrap();
     let place = source.path().join("file");

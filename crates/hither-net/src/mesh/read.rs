@@ -20,6 +20,13 @@ use crate::frame::{Decoded, Frame, HEADER_BYTES, decode, reserve};
 /// took 1.5 to 2.3 ms of processor time, and 1.3 to 1.5 ms as it is (2026-11-25, a busy machine).
 const CIPHERTEXT_BYTES: usize = 64 << 10;
 
+/// After a read of less, the system is told to wait with its acknowledgement. Nothing is ever sent
+/// on this connection, so each one is a packet of its own, made when the message is read. With
+/// this, and send(2) for small frames, a round trip of 4 KiB has 3.0 packets in place of 3.5, and
+/// takes 1.38 times as long as by bare TCP in place of 1.48 (2026-11-26, loopback, one processor).
+/// The sender waits for no acknowledgement.
+const SMALL_BYTES: usize = 16 << 10;
+
 /// Reads one connection.
 pub(crate) struct FrameReader {
     stream: TcpStream,
@@ -86,6 +93,10 @@ impl FrameReader {
             };
             if count == 0 {
                 return Err(LinkError::Closed);
+            }
+            if count < SMALL_BYTES {
+                // The system forgets it again and again. If it cannot be set, nothing is lost.
+                let _ = self.stream.set_quickack(false);
             }
         }
     }
