@@ -783,12 +783,8 @@ fn other_users_have_their_own_rights() {
     );
     // Root may, and finds what is there.
     let mut options = fs::OpenOptions::new();
-    let mut file = options
-        .read(true)
-        .write(true)
-        .create(true)
-        .open(&place)
-        .unwrap();
+    options.read(true).write(true).create(true);
+    let mut file = options.open(&place).unwrap();
     let mut contents = String::new();
     file.read_to_string(&mut contents).unwrap();
     assert_eq!(contents, "secret");

@@ -160,6 +160,7 @@ impl Connection<'_> {
         let client = Client {
             stream: stream.try_clone()?,
             buffer,
+            is_due: false,
         };
         let mut connection = Connection {
             clients,
@@ -185,6 +186,8 @@ impl Connection<'_> {
                     let answer = connection.open(volume, path);
                     connection.client.lock().answer(answer);
                 }
+                // One read at a time.
+                Request::Read { .. } if !connection.client.lock().begin() => return Ok(()),
                 Request::Read { offset, bytes } => connection.read(offset, bytes),
             }
         }
@@ -257,6 +260,8 @@ impl Drop for DueAnswer {
 struct Client {
     stream: UnixStream,
     buffer: SharedBuffer,
+    /// It has asked for a read, and has no answer yet.
+    is_due: bool,
 }
 
 impl Client {
@@ -270,9 +275,15 @@ impl Client {
         at as u64
     }
 
+    /// Takes a read on, unless one is not answered yet.
+    fn begin(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_due, true)
+    }
+
     /// Answers the request. Never waits: there is room for the answer to one request, and a client
     /// that sends more of them without taking the answers is cut off.
     fn answer(&mut self, answer: Result<u64, Refusal>) {
+        self.is_due = false;
         let (error, text, value) = match answer {
             Ok(value) => (0, String::new(), value),
             Err(Refusal(number, text)) => (number.raw_os_error() as u32, text, 0),
