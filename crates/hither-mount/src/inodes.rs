@@ -24,7 +24,7 @@ use rustc_hash::FxHashMap;
 use twox_hash::XxHash3_64;
 
 use crate::writing::Writing;
-use crate::writings::{is_below, moved_path};
+use crate::writings::moved_path;
 
 /// The number of the root.
 pub(crate) const ROOT: u64 = 1;
@@ -283,7 +283,7 @@ impl Table {
         let first = start(if path.is_root() { b"\x01" } else { &first });
         let below = first.map(|first| self.numbers.range(first..));
         let below = below.into_iter().flatten();
-        let below = below.take_while(|(identity, _)| is_below(&identity.path, path));
+        let below = below.take_while(|(identity, _)| identity.path.is_at_or_below(path));
         at.chain(below)
             .map(|(it, number)| (it.clone(), *number))
             .collect()

@@ -172,7 +172,7 @@ impl Writings {
         let promised = table.promises.iter().filter(|it| !it.is_removed);
         let promised = promised.filter_map(|it| Some((&it.path, it.writing.as_ref()?)));
         let all = promised.chain(&table.open);
-        all.filter(|(it, _)| is_below(it, path))
+        all.filter(|(it, _)| it.is_at_or_below(path))
             .map(|(path, writing)| (writing.number, (path.clone(), Arc::clone(writing))))
             .collect()
     }
@@ -204,14 +204,6 @@ impl Table {
     }
 }
 
-/// Whether `path` is `directory`, or lies below it.
-pub(crate) fn is_below(path: &SourcePath, directory: &SourcePath) -> bool {
-    match path.as_bytes().strip_prefix(directory.as_bytes()) {
-        Some(rest) => rest.is_empty() || rest[0] == b'/' || directory.is_root(),
-        None => false,
-    }
-}
-
 /// Where `path` is once `from`, which is above it or it, was moved to `to`.
 pub(crate) fn moved_path(path: &SourcePath, from: &SourcePath, to: &SourcePath) -> SourcePath {
     let rest = &path.as_bytes()[from.as_bytes().len()..];
@@ -226,11 +218,6 @@ mod tests {
     #[test]
     fn paths_move_with_what_is_above_them() {
         let path = |path: &str| SourcePath::new(path.as_bytes()).unwrap();
-        assert!(is_below(&path("a/b"), &path("a")));
-        assert!(is_below(&path("a"), &path("a")));
-        assert!(is_below(&path("a"), &path("")));
-        assert!(!is_below(&path("ab"), &path("a")));
-        assert!(!is_below(&path("a"), &path("a/b")));
         let moved = moved_path(&path("a/b/c"), &path("a"), &path("x/y"));
         assert_eq!(moved, path("x/y/b/c"));
         assert_eq!(moved_path(&path("a"), &path("a"), &path("b")), path("b"));

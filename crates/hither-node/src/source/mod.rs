@@ -15,6 +15,7 @@ pub mod write;
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
@@ -25,15 +26,16 @@ use self::counters::SourceCounters;
 pub use self::open_error::OpenError;
 
 /// A path below the root of a source: components of any bytes but `/` and NUL, separated by `/`.
-/// Neither `.` nor `..` nor an empty component occurs. The root is the empty path.
+/// Neither `.` nor `..` nor an empty component occurs. The root is the empty path. Copies share the
+/// bytes.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SourcePath(Vec<u8>);
+pub struct SourcePath(Arc<[u8]>);
 
 impl SourcePath {
     /// The path `bytes`. `None` if a component is one that it may not have.
     pub fn new(bytes: &[u8]) -> Option<SourcePath> {
         let sound = bytes.is_empty() || bytes.split(|&byte| byte == b'/').all(is_component);
-        sound.then(|| SourcePath(bytes.to_vec()))
+        sound.then(|| SourcePath(bytes.into()))
     }
 
     /// The path of `name` in this directory. `None` if `name` is no component.
@@ -41,12 +43,8 @@ impl SourcePath {
         if !is_component(name) {
             return None;
         }
-        let mut joined = self.0.clone();
-        if !joined.is_empty() {
-            joined.push(b'/');
-        }
-        joined.extend_from_slice(name);
-        Some(SourcePath(joined))
+        let slash = if self.is_root() { &b""[..] } else { b"/" };
+        Some(SourcePath([&self.0[..], slash, name].concat().into()))
     }
 
     /// The bytes, without a leading or trailing `/`.
@@ -73,7 +71,7 @@ impl SourcePath {
             return None;
         }
         Some(match self.0.iter().rposition(|&byte| byte == b'/') {
-            Some(at) => (SourcePath(self.0[..at].to_vec()), &self.0[at + 1..]),
+            Some(at) => (SourcePath(self.0[..at].into()), &self.0[at + 1..]),
             None => (SourcePath::default(), &self.0),
         })
     }
@@ -96,9 +94,9 @@ impl fmt::Debug for SourcePath {
 }
 
 /// What tells two versions of a file apart: an etag, or what stat(2) says of a file. Equal versions
-/// mean equal bytes.
+/// mean equal bytes. Copies share the name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version(Box<[u8]>);
+pub struct Version(Arc<[u8]>);
 
 impl Version {
     /// The version named by `bytes`.
@@ -339,4 +337,20 @@ fn pieces(range: Range<u64>, bytes: u64) -> impl Iterator<Item = Range<u64>> + S
         start = piece.end;
         (!piece.is_empty()).then_some(piece)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_below_a_path_is_told_by_whole_names() {
+        let path = |path: &str| SourcePath::new(path.as_bytes()).unwrap();
+        let is_below = |one: &str, other: &str| path(one).is_at_or_below(&path(other));
+        assert!(is_below("a/b", "a"));
+        assert!(is_below("a", "a"));
+        assert!(is_below("a", ""));
+        assert!(!is_below("ab", "a"));
+        assert!(!is_below("a", "a/b"));
+    }
 }
