@@ -378,7 +378,6 @@ impl Placement for CostBenefit {
                 self.entries[block.index()].forget();
                 self.moving = Some(block);
                 out.push(Action::Migrate { block, to });
-                return;
             }
         }
     }
