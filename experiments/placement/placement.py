@@ -136,7 +136,8 @@ def write_strace(file, accesses) -> None:
     for at, (thread, block, write) in enumerate(accesses):
         call = "pwrite64" if write else "pread64"
         time_s = f"{at // 1_000_000}.{at % 1_000_000:06}"
-        file.write(f'{1000 + thread} {time_s} {call}(3</data>, ""..., 4096, {4096 * block}) = 4096\n')
+        request = f'{call}(3</data>, ""..., 4096, {4096 * block}) = 4096'
+        file.write(f"{1000 + thread} {time_s} {request}\n")
 
 
 class Lab:
@@ -297,8 +298,8 @@ def main() -> None:
     names = {placement: placement for placement in PLACEMENTS}
     parts = {BASE: BASE} | PARTS
     text = [
-        f"# Placements of file blocks\n\n{lab.call('--version').strip()}, {time.strftime('%Y-%m')}, "
-        f"Linux {platform.release()}. Geometric means over the workloads, against {BASE}; "
+        f"# Placements of file blocks\n\n{lab.call('--version').strip()}, "
+        f"{time.strftime('%Y-%m')}, Linux {platform.release()}. Geometric means over the workloads, against {BASE}; "
         "thousands of moves.\n"
     ]
     if judging:
