@@ -298,9 +298,9 @@ def main() -> None:
     names = {placement: placement for placement in PLACEMENTS}
     parts = {BASE: BASE} | PARTS
     text = [
-        f"# Placements of file blocks\n\n{lab.call('--version').strip()}, "
-        f"{time.strftime('%Y-%m')}, Linux {platform.release()}. Geometric means over the workloads, against {BASE}; "
-        "thousands of moves.\n"
+        "# Placements of file blocks\n",
+        f"{lab.call('--version').strip()}, {time.strftime('%Y-%m')}, Linux {platform.release()}.",
+        f"Geometric means over the workloads, against {BASE}; thousands of moves.\n",
     ]
     if judging:
         text += [
