@@ -123,6 +123,7 @@ fn placements(criterion: &mut Criterion) {
     for (placement, nodes) in [
         ("first-and-forever", "mesh:5x5"),
         ("post-office", "mesh:5x5"),
+        ("cost-benefit", "mesh:5x5"),
         ("dual-layer", "2"),
     ] {
         let topology = topology(nodes);

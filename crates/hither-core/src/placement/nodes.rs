@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::events::Action;
 use crate::access::Access;
 use crate::ids::{Block, Node, Slot};
 use crate::topology::Topology;
@@ -170,6 +171,20 @@ impl Nodes {
         }
         self.copies(block)
             .min_by_key(|&(node, _)| (self.topology.hops(from, node), node != home, node))
+    }
+
+    /// Drops every copy but the nearest one to `writer`, if there is more than one: what a write
+    /// leaves where replicas are not updated.
+    pub(super) fn copies_but_nearest(
+        &self,
+        block: Block,
+        writer: Node,
+    ) -> impl Iterator<Item = Action> + '_ {
+        let kept = self.nearest(block, writer);
+        let others = self.copies(block).map(|(at, _)| at);
+        others
+            .filter(move |&at| Some(at) != kept)
+            .map(move |at| Action::Drop { block, at })
     }
 
     /// Prefetches the homes of the blocks that are accessed next into the processor's cache. No

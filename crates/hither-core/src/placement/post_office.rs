@@ -217,10 +217,7 @@ impl Placement for PostOffice {
     fn on_write(&mut self, access: &Access, nodes: &Nodes, out: &mut Vec<Action>) {
         let block = access.block;
         if self.blocks.written(block) && nodes.replicated(block) {
-            let kept = nodes.nearest(block, access.node);
-            let others = nodes.copies(block).map(|(at, _)| at);
-            let others = others.filter(|&at| Some(at) != kept);
-            out.extend(others.map(|at| Action::Drop { block, at }));
+            out.extend(nodes.copies_but_nearest(block, access.node));
         }
     }
 

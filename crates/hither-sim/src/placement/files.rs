@@ -5,6 +5,7 @@
 //! gives. [`FileCosts`] has the cost of each. `engine` decides who waits for whom.
 
 mod costs;
+mod directory;
 mod disks;
 mod engine;
 mod eviction;

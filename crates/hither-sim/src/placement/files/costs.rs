@@ -34,6 +34,11 @@ pub struct FileCosts {
     pub hop_ns: u64,
     /// Sending a message over one hop. Messages take time, but do not occupy the link.
     pub message_hop_ns: u64,
+    /// Whether the directory is split over the nodes by rendezvous hashing. A lookup then asks the
+    /// block's node, which sends the request on, and not the neighbours and then all nodes.
+    pub split_directory: bool,
+    /// How long a node collects its hits before it reports them to the placement. 0: each at once.
+    pub report_ns: u64,
     /// Computation of a node between two accesses.
     pub compute_ns: u64,
     /// Whether blocks wait for busy links.
@@ -109,6 +114,8 @@ impl FileCosts {
             lookup_ns: 100_000,
             hop_ns: scaled(100_000, block_bytes),
             message_hop_ns: scaled(100_000, MESSAGE_BYTES as u32),
+            split_directory: false,
+            report_ns: 0,
             compute_ns: 0,
             contention: true,
             disk_ns: 0,

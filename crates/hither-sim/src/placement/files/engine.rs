@@ -5,7 +5,6 @@
 //! start of its next access. The actions of a placement run in the background from the end of the
 //! access on: they delay only those who then find a link or a disk busy.
 
-use std::hint::select_unpredictable;
 use std::sync::Arc;
 
 use hither_core::placement::{
@@ -16,6 +15,7 @@ use hither_core::registry;
 use hither_core::{Access, Block, Node, Op, Process, ReplacementPolicy, Slot, Topology};
 
 use super::costs::FileCosts;
+use super::directory::Directory;
 use super::disks::Disks;
 use super::network::Network;
 use crate::caches::Error;
@@ -33,8 +33,9 @@ pub(super) struct FileEngine {
     pub(super) network: Network,
     pub(super) disks: Disks,
     pub(super) costs: FileCosts,
-    /// The cost of a lookup that finds nothing, by node.
-    pub(super) failed_lookup_ns: Vec<u64>,
+    pub(super) directory: Directory,
+    /// By node: its hits since its last report, and when the next one is due.
+    pub(super) reports: Vec<(Vec<Access>, u64)>,
     /// When each node makes its next access.
     pub(super) clocks: Vec<u64>,
     /// Whether a block differs from storage.
@@ -140,10 +141,8 @@ impl FileEngine {
             node_caches: capacity.iter().map(node_cache).collect(),
             network: Network::new(&topology, costs.hop_ns, costs.contention),
             disks: Disks::new(costs, &disks, places, &object_blocks),
-            failed_lookup_ns: topology
-                .all()
-                .map(|node| failed_lookup_ns(&topology, costs, node))
-                .collect(),
+            directory: Directory::new(&topology, costs, blocks),
+            reports: vec![(Vec::new(), costs.report_ns); nodes],
             costs: costs.clone(),
             clocks: vec![0; nodes],
             dirty: vec![false; blocks as usize],
@@ -267,9 +266,13 @@ impl FileEngine {
                     self.node_caches[from.index()].replacement.hit(slot, access);
                 }
                 self.timeline.served(by, from, 1);
-                self.placement
-                    .on_access(access, from, &self.nodes, &mut self.actions);
-                self.act(access, Some(from), end_ns);
+                if self.costs.report_ns == 0 {
+                    self.placement
+                        .on_access(access, from, &self.nodes, &mut self.actions);
+                    self.act(access, Some(from), end_ns);
+                } else {
+                    self.report_later(access, end_ns);
+                }
                 (from, end_ns)
             }
             None => {
@@ -293,25 +296,40 @@ impl FileEngine {
         self.clocks[by.index()] = end_ns + self.costs.compute_ns;
     }
 
-    /// Serves an access from another node's copy. The lookup asks the own cache, then the
-    /// neighbours, then all nodes at once. Then the data travel one way.
+    /// Adds a hit to the next report of its node. Sends the report if it is due. The messages are
+    /// not modelled: they are few, and nobody waits for them.
+    fn report_later(&mut self, access: &Access, now_ns: u64) {
+        let (hits, due_ns) = &mut self.reports[access.node.index()];
+        hits.push(*access);
+        if now_ns < *due_ns {
+            return;
+        }
+        *due_ns = now_ns + self.costs.report_ns;
+        let mut hits = std::mem::take(hits);
+        for hit in &hits {
+            // What has left the caches in the meantime has nothing to place.
+            if let Some(from) = self.nodes.nearest(hit.block, hit.node) {
+                self.placement
+                    .on_access(hit, from, &self.nodes, &mut self.actions);
+                self.act(hit, None, now_ns);
+            }
+        }
+        hits.clear();
+        self.reports[access.node.index()].0 = hits;
+    }
+
+    /// Serves an access from another node's copy: the lookup, then the way of the data.
     fn remote(&mut self, access: &Access, from: Node, start_ns: u64) -> u64 {
         let by = access.node;
-        let hops = u64::from(self.topology.hops(by, from));
-        let FileCosts {
-            cache_ns,
-            lookup_ns,
-            message_hop_ns,
-            ..
-        } = self.costs;
-        // Without a branch, since it could not be predicted whether a neighbour has the block.
-        let (next, beyond) = (lookup_ns, 2 * (lookup_ns + message_hop_ns));
-        let steps_ns = select_unpredictable(hops == 1, next, beyond);
+        let cache_ns = self.costs.cache_ns;
+        let lookup = self
+            .directory
+            .found(&self.topology, &self.costs, access, from);
         self.timeline.totals.remote += 1;
-        self.timeline.totals.hops += hops;
-        self.timeline.totals.lookup_hops += select_unpredictable(hops == 1, 1, 1 + hops);
+        self.timeline.totals.hops += u64::from(self.topology.hops(by, from));
+        self.timeline.totals.lookup_hops += lookup.hops;
         self.timeline.totals.bytes_moved += self.block_bytes;
-        let asked_ns = start_ns + steps_ns + message_hop_ns * hops;
+        let asked_ns = start_ns + lookup.ns;
         match access.op {
             Op::Read | Op::Map => self
                 .network
@@ -326,8 +344,10 @@ impl FileEngine {
     fn miss(&mut self, access: &Access, start_ns: u64) -> (Node, u64) {
         let (block, by) = (access.block, access.node);
         let disk_at = self.disks.node(block);
-        let message_ns = self.costs.message_hop_ns * u64::from(self.topology.hops(by, disk_at));
-        let asked_ns = start_ns + self.failed_lookup_ns[by.index()] + message_ns;
+        let failed_ns = self
+            .directory
+            .failed_ns(&self.topology, &self.costs, access, disk_at);
+        let asked_ns = start_ns + failed_ns;
         let read_ns = self.disks.transfer(block, asked_ns);
         let end_ns = self.network.send(&self.topology, disk_at, by, read_ns) + self.costs.cache_ns;
 
@@ -585,16 +605,5 @@ impl NodeCache {
                 Slot(self.block_of.len() as u32 - 1)
             }
         }
-    }
-}
-
-/// The cost of a lookup that finds nothing: each step waits for its farthest answer.
-fn failed_lookup_ns(topology: &Topology, costs: &FileCosts, node: Node) -> u64 {
-    let step_ns = |hops: u32| costs.lookup_ns + 2 * costs.message_hop_ns * u64::from(hops);
-    let farthest = topology.nearest(node).last();
-    match farthest.map_or(0, |&farthest| topology.hops(node, farthest)) {
-        0 => step_ns(0),
-        1 => step_ns(0) + step_ns(1),
-        hops => step_ns(0) + step_ns(1) + step_ns(hops),
     }
 }

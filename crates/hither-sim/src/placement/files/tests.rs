@@ -331,6 +331,46 @@ fn any_replacement_ranks_a_node() {
 }
 
 /// 80 links with 1024 words of 16 bytes each, and 8192 words per disk.
+/// Node 2 reads a block of node 0 at 0, 1222 and 2444 ns and reports after 2000: the third read is
+/// the one that tells, and the fourth finds the block at home.
+#[test]
+fn a_placement_acts_on_a_report() {
+    let costs = FileCosts::plain().with("report_ns=2000").unwrap();
+    let local = |reads: usize| {
+        let rows: Vec<Row> = [(0, 0, false)]
+            .into_iter()
+            .chain(vec![(2, 0, false); reads])
+            .collect();
+        let totals = simulate("always-migrate", "mesh:1x3", &[4; 3], &rows, &costs).totals;
+        (totals.migrations, totals.remote, totals.local)
+    };
+    assert_eq!(local(1), (0, 1, 0));
+    assert_eq!(local(2), (1, 2, 0), "one move for both");
+    assert_eq!(local(3), (1, 2, 1));
+}
+
+#[test]
+fn random_runs_hold_together_with_late_reports() {
+    let costs = "split_directory=true,report_ns=30000,compute_ns=3000";
+    let costs = FileCosts::plain().with(costs).unwrap();
+    for seed in 0..20 {
+        let rows = random_rows(seed, 6, 40, 600);
+        for placement in [
+            "always-migrate",
+            "one-step",
+            "post-office{trigger=3,replication=1}",
+            "dual-layer",
+            "local-only",
+            "rendezvous",
+            "cost-benefit",
+        ] {
+            let outcome = simulate(placement, "mesh:2x3", &[5; 6], &rows, &costs);
+            let again = simulate(placement, "mesh:2x3", &[5; 6], &rows, &costs);
+            assert_eq!(outcome, again, "{placement}, seed {seed}");
+        }
+    }
+}
+
 #[test]
 fn what_calendars_take() {
     let mesh = Topology::mesh(&[5, 5]);
