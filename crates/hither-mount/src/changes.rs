@@ -22,6 +22,9 @@ pub(crate) struct Changes(Box<[Mutex<Slot>]>);
 #[derive(Debug)]
 pub(crate) struct VersionLocks(Box<[AsyncMutex<()>]>);
 
+/// The locks of two versions, which may share one.
+pub(crate) type BothVersions<'a> = [Option<AsyncMutexGuard<'a, ()>>; 2];
+
 impl VersionLocks {
     pub(crate) fn new() -> VersionLocks {
         VersionLocks((0..SLOTS).map(|_| AsyncMutex::default()).collect())
@@ -33,11 +36,7 @@ impl VersionLocks {
     }
 
     /// As [`lock`](Self::lock), of two paths.
-    pub(crate) async fn lock_both(
-        &self,
-        one: &SourcePath,
-        other: &SourcePath,
-    ) -> [Option<AsyncMutexGuard<'_, ()>>; 2] {
+    pub(crate) async fn lock_both(&self, one: &SourcePath, other: &SourcePath) -> BothVersions<'_> {
         // Always in this order, so that no two wait for one another.
         let (first, last) = (slot(one).min(slot(other)), slot(one).max(slot(other)));
         let locked = Some(self.0[first].lock().await);

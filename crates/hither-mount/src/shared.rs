@@ -51,7 +51,8 @@ pub(crate) struct Shared {
     pub(crate) writings: Writings,
     pub(crate) open_modes: OpenModes,
     pub(crate) changes: Changes,
-    /// Taken after `names`.
+    /// Taken after the lock of a [`Writing`], and before `names`: they are held for as long as a
+    /// file takes to be stored.
     pub(crate) version_locks: VersionLocks,
     /// Held alone while something is renamed: what is opened for writing then would be finished
     /// at the old name. Who holds it never waits for the lock of a [`Writing`], which may be held

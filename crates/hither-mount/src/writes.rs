@@ -13,9 +13,10 @@ use bytes::Bytes;
 use fuser::{Errno, FileAttr, FopenFlags, OpenAccMode, OpenFlags, RenameFlags, TimeOrNow};
 use hither_node::source::write::{Changes, Replace, WritableSource};
 use hither_node::source::{Entry, Kind, SourceError, SourcePath, Version};
-use tokio::sync::{OwnedMutexGuard, RwLockReadGuard, RwLockWriteGuard};
+use tokio::sync::{MutexGuard, OwnedMutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::attributes::{attributes, errno};
+use crate::changes::BothVersions;
 use crate::inodes::Inode;
 use crate::shared::{Handle, Shared};
 use crate::writing::{State, Writing, set_attributes};
@@ -32,6 +33,7 @@ pub(crate) struct Caller {
 /// See [`Shared::hold`].
 struct Held<'a> {
     writing: Option<Opened>,
+    _version: MutexGuard<'a, ()>,
     names: RwLockReadGuard<'a, ()>,
 }
 
@@ -41,7 +43,7 @@ type Opened = (Arc<Writing>, OwnedMutexGuard<State>);
 /// What a rename affects, by where it is, and that no other name moves meanwhile.
 type HeldBelow<'a> = (
     Vec<(SourcePath, Arc<Writing>, OwnedMutexGuard<State>)>,
-    RwLockWriteGuard<'a, ()>,
+    (BothVersions<'a>, RwLockWriteGuard<'a, ()>),
 );
 
 /// What is at a path already.
@@ -97,7 +99,8 @@ impl Shared {
         parent.child(name).ok_or(Errno::EINVAL)
     }
 
-    /// Who writes the file at `path`, under the lock, and that no name moves meanwhile.
+    /// Who writes the file at `path`, under the lock, and that neither its version changes nor a
+    /// name moves meanwhile.
     async fn hold(&self, path: &SourcePath) -> Held<'_> {
         loop {
             let writing = match self.writings.find(path) {
@@ -107,10 +110,15 @@ impl Shared {
                 }
                 None => None,
             };
+            let version = self.version_locks.lock(path).await;
             let names = self.names.read().await;
             let still = self.writings.find(path).map(|it| it.number);
             if writing.as_ref().map(|(it, _)| it.number) == still {
-                return Held { writing, names };
+                return Held {
+                    writing,
+                    _version: version,
+                    names,
+                };
             }
         }
     }
@@ -450,7 +458,6 @@ impl Shared {
             SourceError::InTheWay { .. } => Errno::EISDIR,
             error => errno(&error),
         };
-        let _alone = self.version_locks.lock(&path).await;
         let remove = self.keeping_readers(&path, writes.remove(&path));
         let Some((writing, mut state)) = held.writing else {
             remove.await.map_err(failed)?;
@@ -495,9 +502,10 @@ impl Shared {
                 let state = Arc::clone(&writing.state).lock_owned().await;
                 locked.push((path, writing, state));
             }
+            let versions = self.version_locks.lock_both(from, to).await;
             let names = self.names.write().await;
             if paths(&affected()) == before {
-                return (locked, names);
+                return (locked, (versions, names));
             }
         }
     }
@@ -517,7 +525,7 @@ impl Shared {
         if from == to {
             return Ok(());
         }
-        let (mut locked, _names) = self.hold_below(&from, &to, replace).await;
+        let (mut locked, _locks) = self.hold_below(&from, &to, replace).await;
         let _changes = (self.changes.begin(&from), self.changes.begin(&to));
         let mut replaced = Vec::new();
         for (path, writing, state) in &mut locked {
@@ -534,7 +542,6 @@ impl Shared {
                 state.keep(&self.volume).await;
             }
         }
-        let _alone = self.version_locks.lock_both(&from, &to).await;
         self.keeping_readers(&to, writes.rename(&from, &to, replace))
             .await
             .map_err(|error| match error {
@@ -723,7 +730,6 @@ impl Shared {
         let held = self.hold(&path).await;
         let _change = self.changes.begin(&path);
         let mut state = held.writing.map(|(_, state)| state);
-        let _alone = self.version_locks.lock(&path).await;
         let inode = self.inodes.get(inode.number).ok_or(Errno::ESTALE)?;
         let entry = set_attributes(writes, &path, inode.version(), wanted.changes).await;
         let entry = entry.map_err(failed)?;
