@@ -175,6 +175,9 @@ impl Connection<'_> {
             let Some(request) = Request::decode(head) else {
                 return Ok(());
             };
+            if !connection.client.lock().begin() {
+                return Ok(());
+            }
             match request {
                 Request::Open {
                     volume_bytes,
@@ -186,8 +189,6 @@ impl Connection<'_> {
                     let answer = connection.open(volume, path);
                     connection.client.lock().answer(answer);
                 }
-                // One read at a time.
-                Request::Read { .. } if !connection.client.lock().begin() => return Ok(()),
                 Request::Read { offset, bytes } => connection.read(offset, bytes),
             }
         }
@@ -260,7 +261,7 @@ impl Drop for DueAnswer {
 struct Client {
     stream: UnixStream,
     buffer: SharedBuffer,
-    /// It has asked for a read, and has no answer yet.
+    /// It has asked, and has no answer yet.
     is_due: bool,
 }
 
@@ -275,7 +276,7 @@ impl Client {
         at as u64
     }
 
-    /// Takes a read on, unless one is not answered yet.
+    /// Takes a request on, unless one is not answered yet: an open must not let reads pile up.
     fn begin(&mut self) -> bool {
         !std::mem::replace(&mut self.is_due, true)
     }
