@@ -20,6 +20,9 @@ use tokio::runtime::Runtime;
 
 #[path = "../../../testing/skip.rs"]
 mod skip;
+mod support;
+
+use support::mount_or_skip;
 
 /// A mount of a directory, with what it needs.
 struct Bench {
@@ -72,14 +75,7 @@ impl Bench {
             threads: Some(4),
             socket: Some("/run/x.sock".into()),
         };
-        let mounted = match Mounted::new(Arc::clone(&volume), target.path(), &settings) {
-            Ok(mounted) => mounted,
-            Err(error) if !rustix::process::getuid().is_root() => {
-                skip::skip_on_this_machine(error);
-                return None;
-            }
-            Err(error) => panic!("{error}"),
-        };
+        let mounted = mount_or_skip(&volume, target.path(), &settings)?;
         Some(Bench {
             mounted: Some(mounted),
             volume,

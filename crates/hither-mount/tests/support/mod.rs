@@ -66,14 +66,7 @@ impl Bench {
             threads: Some(4),
             socket: None,
         };
-        let mounted = match Mounted::new(Arc::clone(&volume), target.path(), &settings) {
-            Ok(mounted) => mounted,
-            Err(error) if !rustix::process::getuid().is_root() => {
-                skip::skip_on_this_machine(error);
-                return None;
-            }
-            Err(error) => panic!("{error}"),
-        };
+        let mounted = mount_or_skip(&volume, target.path(), &settings)?;
         Some(Bench {
             mounted: Some(mounted),
             target,
@@ -125,4 +118,20 @@ pub(crate) fn replace(path: &Path, bytes: impl AsRef<[u8]>) {
     let new = path.with_extension("new");
     fs::write(&new, bytes).unwrap();
     fs::rename(new, path).unwrap();
+}
+
+/// `None` where this user cannot mount.
+pub(crate) fn mount_or_skip(
+    volume: &Arc<Volume>,
+    target: &Path,
+    settings: &MountSettings,
+) -> Option<Mounted> {
+    match Mounted::new(Arc::clone(volume), target, settings) {
+        Ok(mounted) => Some(mounted),
+        Err(error) if !rustix::process::getuid().is_root() => {
+            skip::skip_on_this_machine(error);
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
 }
