@@ -131,7 +131,8 @@ pub struct ProcessRow {
     /// Its parent's process id there; 0 if the parent is in another pid namespace.
     pub parent_pid: u32,
     /// The pid namespace: 0 is the recorder's, others are numbered in the order of their
-    /// processes. Of one namespace, processes with equal ids ran one after the other.
+    /// processes. Of one namespace, processes with equal ids ran one after the other. Two that did
+    /// not exist at the same time may have one number, as the kernel gives theirs out again.
     #[serde(skip_serializing_if = "is_zero")]
     pub pid_namespace: u32,
     /// Path of the program.

@@ -160,9 +160,11 @@ fn processes_of_pid_namespaces_are_told_apart() {
         return;
     }
     let folder = folder();
-    // The first process of each runs `unshare`, then the shell; the second reads.
-    let script = format!("for i in 1 2; do {NAMESPACE} sh -c 'cat data >&2; exit 0' 2>&-; done");
-    let recorded = Recorded::of(folder.path(), &script.replace(">&2", "> /dev/null"));
+    // The first process of each runs `unshare`, then the shell; the second reads. Each waits for
+    // the other: the kernel gives the number of a namespace that has ended to the next one.
+    let sandbox = |meet: &str| format!("{NAMESPACE} sh -c 'cat data > /dev/null; {meet}' 2>&- &");
+    let (one, other) = (sandbox("echo > gate"), sandbox("read line < gate"));
+    let recorded = Recorded::of(folder.path(), &format!("mkfifo gate; {one} {other} wait"));
     let processes = recorded.processes();
     for namespace in [1, 2] {
         let expected = [(1, "unshare"), (1, "sh"), (2, "cat")];
