@@ -177,7 +177,6 @@ impl Filesystem for CachedFiles {
             | InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_DO_READDIRPLUS
-            | InitFlags::FUSE_READDIRPLUS_AUTO
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP
             | InitFlags::FUSE_EXPLICIT_INVAL_DATA
@@ -186,6 +185,10 @@ impl Filesystem for CachedFiles {
         for flag in wanted.iter() {
             // What an older kernel does not have, it does without.
             let _ = config.add_capabilities(flag);
+        }
+        if !self.0.view.names_cost_requests {
+            // After the first names, attributes only for who looks names up: they take memory.
+            let _ = config.add_capabilities(InitFlags::FUSE_READDIRPLUS_AUTO);
         }
         if self.0.view.passthrough {
             let _ = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH);

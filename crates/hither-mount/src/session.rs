@@ -121,6 +121,7 @@ impl Mounted {
             passthrough: settings.passthrough && !settings.direct_io,
             socket: settings.socket.clone(),
             write: settings.write,
+            names_cost_requests: root.unix.is_none(),
         };
         let (sender, names) = invalidation::queue();
         let files = CachedFiles::new(Arc::clone(&volume), root, view, sender);

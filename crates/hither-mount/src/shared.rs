@@ -35,6 +35,9 @@ pub(crate) struct View {
     pub(crate) passthrough: bool,
     /// Programs may change what they see.
     pub(crate) write: bool,
+    /// A name that is looked up costs a request of its own, as in a bucket: listings give the
+    /// kernel all that they say of a name.
+    pub(crate) names_cost_requests: bool,
     /// The socket of the node.
     pub(crate) socket: Option<PathBuf>,
 }
