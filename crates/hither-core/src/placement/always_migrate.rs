@@ -49,6 +49,10 @@ impl FilePlacement for AlwaysMigrate {
     ) -> Option<Node> {
         incoming.from
     }
+
+    fn forwards(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]
@@ -74,7 +78,10 @@ mod tests {
         policy.on_access(&by(24), Node(7), &nodes, &mut out);
         let (block, to) = (Block(0), Node(24));
         assert_eq!(out, [Action::Migrate { block, to }]);
-        let coming = |from| IncomingBlock { block, from };
+        let coming = |from| IncomingBlock {
+            from,
+            migrates: false,
+        };
         let from = Some(Node(7));
         assert_eq!(policy.forward_to(Block(1), to, coming(from), &nodes), from);
         assert_eq!(policy.forward_to(Block(1), to, coming(None), &nodes), None);

@@ -37,7 +37,7 @@
 //! tell whether it returns.
 
 use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings, ReplicaLayer};
-use super::events::{Action, ActionOutcome, Epoch, EpochKind, IncomingBlock};
+use super::events::{Action, Epoch, EpochKind, IncomingBlock};
 use super::interface::{FilePlacement, Placement};
 use super::nodes::Nodes;
 use crate::access::Access;
@@ -243,8 +243,6 @@ struct CostBenefit {
     peers: Vec<Peer>,
     weights: Vec<u32>,
     now_ms: u32,
-    /// The block whose move was asked for last.
-    moving: Option<Block>,
 }
 
 impl CostBenefit {
@@ -271,7 +269,6 @@ impl CostBenefit {
             peers: vec![peer; topology.nodes()],
             weights: topology.all().map(|node| topology.weight(node)).collect(),
             now_ms: 1,
-            moving: None,
         }
     }
 
@@ -376,7 +373,6 @@ impl Placement for CostBenefit {
                 && let Some(to) = self.better(entry, from, nodes)
             {
                 self.entries[block.index()].forget();
-                self.moving = Some(block);
                 out.push(Action::Migrate { block, to });
             }
         }
@@ -410,8 +406,8 @@ impl Placement for CostBenefit {
         }
     }
 
-    fn on_outcomes(&mut self, _: &[ActionOutcome], _: &Nodes) {
-        self.moving = None;
+    fn forget(&mut self, block: Block) {
+        self.entries[block.index()] = Entry::default();
     }
 
     fn grow(&mut self, blocks: u32) {
@@ -449,12 +445,9 @@ impl FilePlacement for CostBenefit {
                 false => idle_ms,
             };
         }
-        let moved = self.exchange && self.moving == Some(incoming.block);
+        let moved = self.exchange && incoming.migrates;
         let to = match incoming.from.filter(|_| moved) {
-            Some(freed) => {
-                self.moving = None;
-                freed
-            }
+            Some(freed) => freed,
             None if self.forward => {
                 let stays_ms = STAY_MARGIN * f64::from(entry.waits_ms(self.now_ms)?);
                 let stay_ms = |node: Node| match nodes.free(node) {
@@ -472,6 +465,14 @@ impl FilePlacement for CostBenefit {
         };
         self.entries[evicted.index()].forwarded = true;
         Some(to)
+    }
+
+    fn forwards(&self) -> bool {
+        self.forward || self.exchange
+    }
+
+    fn counts_local_accesses(&self) -> bool {
+        true
     }
 
     #[inline]

@@ -148,6 +148,14 @@ impl PlacementEntry {
         self.live.contains(&mechanism)
     }
 
+    /// Whether it can place blocks in a live cluster: it knows no more than what nodes report, and
+    /// each node's replacement ranks all copies.
+    pub fn runs_in_clusters(&self) -> bool {
+        let is_of_files = self.target() == Target::Files;
+        let is_shared = self.replica_layer() == ReplicaLayer::Shared;
+        is_of_files && is_shared && self.needs == Needs::NOTHING && !self.epochs.counts
+    }
+
     /// How its replicas share a node with originals. [`ReplicaLayer::Shared`] for memory, whose
     /// nodes rank all pages alike.
     pub fn replica_layer(&self) -> ReplicaLayer {

@@ -68,13 +68,21 @@ pub struct ActionOutcome {
     pub done: bool,
 }
 
-/// The block for which a node makes room.
+/// How the block comes for which a node makes room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IncomingBlock {
-    /// The block that comes.
-    pub block: Block,
     /// The node that it comes from; `None` for storage.
     pub from: Option<Node>,
+    /// Whether it [migrates](Action::Migrate), and so leaves a frame there.
+    pub migrates: bool,
+}
+
+impl IncomingBlock {
+    /// From storage.
+    pub const FROM_STORAGE: IncomingBlock = IncomingBlock {
+        from: None,
+        migrates: false,
+    };
 }
 
 /// The kind of an epoch, by what ended.

@@ -35,6 +35,10 @@ pub trait Placement: Send {
     /// The outcomes of the actions, in order: a full node refuses, and so may the kernel.
     fn on_outcomes(&mut self, _: &[ActionOutcome], _: &Nodes) {}
 
+    /// No node holds the block, and its number will stand for another one: what was learnt of it is
+    /// void.
+    fn forget(&mut self, _: Block) {}
+
     /// The number of blocks has grown to `blocks`: a live program uses more memory, or reads more
     /// files, than expected.
     fn grow(&mut self, _blocks: u32) {}
@@ -121,6 +125,17 @@ pub trait FilePlacement: Placement {
         _: &Nodes,
     ) -> Option<Node> {
         None
+    }
+
+    /// Whether `forward_to` may name a node. Otherwise a cluster need not ask.
+    fn forwards(&self) -> bool {
+        false
+    }
+
+    /// Whether accesses that a node's own copy serves change what is decided. Otherwise a cluster
+    /// need not report them.
+    fn counts_local_accesses(&self) -> bool {
+        false
     }
 
     /// Prefetches into the processor's cache what the next accesses will look up; changes nothing.

@@ -10,7 +10,8 @@
 //! - [`FilePlacement`], for blocks of files in the caches of nodes, over storage: which replica
 //!   makes room, and where an evicted block goes.
 //!
-//! The caller (a simulator's engine, or the live runtime by a [`PlacementHost`]) owns the state,
+//! The caller (a simulator's engine, or the live runtime by a [`PlacementHost`] or
+//! [`FileHost`]) owns the state,
 //! [`Nodes`]. It carries out the [actions](Action) that a policy asks for, as far as possible, and
 //! reports the outcomes. A policy keeps only what it has learnt. What does not change during a run
 //! (what a policy needs to know, whether it can run live, its period) is in its
@@ -25,6 +26,7 @@ mod counters;
 mod dual_layer;
 mod entry;
 mod events;
+mod file_host;
 mod first_and_forever;
 mod first_touch;
 mod host;
@@ -48,6 +50,7 @@ pub use events::{
     Action, ActionOutcome, Epoch, EpochKind, IncomingBlock, Mark, Region, RegionTier,
     ThreadMigration,
 };
+pub use file_host::{FileHost, FileHostSettings};
 pub use host::{HostNode, PageTouch, PlacementHost, PlacementHostSettings};
 pub use interface::{FilePlacement, MemoryPlacement, Placement};
 pub use nodes::Nodes;

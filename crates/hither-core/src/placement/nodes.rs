@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::events::Action;
+use super::rendezvous::rendezvous_node;
 use crate::access::Access;
 use crate::ids::{Block, Node, Slot};
 use crate::topology::Topology;
@@ -23,6 +24,8 @@ pub struct Nodes {
     replicas: Vec<HeldCopy>,
     free: u32,
     now_ns: u64,
+    /// The node that has the directory entries of all blocks, if it is one.
+    directory: Option<Node>,
 }
 
 /// A copy of a block.
@@ -54,6 +57,7 @@ impl Nodes {
             replicas: Vec::new(),
             free: NONE,
             now_ns: 0,
+            directory: None,
             topology,
             capacity,
         }
@@ -103,6 +107,19 @@ impl Nodes {
     pub fn free_ratio(&self) -> f64 {
         let sum = |of: &[u32]| of.iter().map(|&each| f64::from(each)).sum::<f64>();
         1.0 - sum(&self.used) / sum(&self.capacity)
+    }
+
+    /// The node that has the directory entry of a block, which others ask where the block is: the
+    /// one that rendezvous hashing names.
+    pub fn directory(&self, block: Block) -> Node {
+        let by_hash = || rendezvous_node(block, self.len());
+        self.directory.unwrap_or_else(by_hash)
+    }
+
+    /// All of these blocks have their directory entries on this node: in a live cluster, where each
+    /// node knows its own share of the blocks.
+    pub fn set_directory(&mut self, node: Node) {
+        self.directory = Some(node);
     }
 
     /// Modelled or real time since the start.
@@ -211,6 +228,17 @@ impl Nodes {
         let held = self.used[at] - self.others[at];
         self.others[at] = frames.min(self.capacity[at] - held);
         self.used[at] = held + self.others[at];
+    }
+
+    /// Sets how many frames a node of a live cluster has, and how many of them are free. The other
+    /// ones that hold none of these blocks are taken by others. A node that holds more of these
+    /// blocks than would fit has as many frames as it needs.
+    pub fn set_frames(&mut self, node: Node, frames: u32, free: u32) {
+        let at = node.index();
+        let held = self.used[at] - self.others[at];
+        self.capacity[at] = frames.max(held.saturating_add(free));
+        self.used[at] = self.capacity[at] - free;
+        self.others[at] = self.used[at] - held;
     }
 
     /// Sets the time.

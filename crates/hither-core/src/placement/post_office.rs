@@ -227,6 +227,14 @@ impl Placement for PostOffice {
         }
     }
 
+    fn forget(&mut self, block: Block) {
+        self.blocks.forget(block);
+    }
+
+    fn grow(&mut self, blocks: u32) {
+        self.blocks.grow(blocks);
+    }
+
     fn check(&self, nodes: &Nodes) {
         for block in (0..nodes.blocks()).map(Block) {
             let counts = self.blocks.counts(block).iter();
@@ -253,6 +261,14 @@ impl FilePlacement for PostOffice {
         neighbours
             .min_by_key(|&node| (Reverse(nodes.free(node)), pressure(node).misses_before))
             .or_else(|| topology.nearest(at).iter().copied().find(at_ease))
+    }
+
+    fn forwards(&self) -> bool {
+        true
+    }
+
+    fn counts_local_accesses(&self) -> bool {
+        true
     }
 
     #[inline]
@@ -289,16 +305,30 @@ impl BlockCounters {
             small if small <= CACHE_LINE_BYTES => small.next_power_of_two(),
             large => large.next_multiple_of(CACHE_LINE_BYTES),
         };
-        let bytes = vec![0u8; blocks as usize * row + CACHE_LINE_BYTES];
-        BlockCounters {
+        let mut counters = BlockCounters {
             nodes,
             row,
-            start: bytes
-                .as_ptr()
-                .align_offset(CACHE_LINE_BYTES)
-                .min(CACHE_LINE_BYTES),
-            bytes,
-        }
+            start: 0,
+            bytes: Vec::new(),
+        };
+        counters.grow(blocks);
+        counters
+    }
+
+    /// Makes room for blocks numbered below `blocks`.
+    fn grow(&mut self, blocks: u32) {
+        let mut bytes = vec![0u8; blocks as usize * self.row + CACHE_LINE_BYTES];
+        let offset = bytes.as_ptr().align_offset(CACHE_LINE_BYTES);
+        let start = offset.min(CACHE_LINE_BYTES);
+        let known = self.bytes.len().saturating_sub(CACHE_LINE_BYTES);
+        bytes[start..][..known].copy_from_slice(&self.bytes[self.start..][..known]);
+        (self.start, self.bytes) = (start, bytes);
+    }
+
+    /// All of a block's row is void.
+    fn forget(&mut self, block: Block) {
+        let at = self.at(block);
+        self.bytes[at..][..self.row].fill(0);
     }
 
     #[inline]

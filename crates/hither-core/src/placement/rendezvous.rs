@@ -1,6 +1,7 @@
 //! Rendezvous hashing: a block lives on the node with the highest hash of block and node, whoever
 //! reads it. Nobody has to look for it, and when a node joins or leaves, only that node's blocks
-//! change places. There are no replicas. Most caches that share by hashing do this.
+//! change places. There are no replicas. Most caches that share by hashing do this. The same hash
+//! names the node with the block's directory entry ([`Nodes::directory`]).
 //!
 //! Source: Thaler and Ravishankar, "Using name-based mappings to increase hit rates", IEEE/ACM
 //! Transactions on Networking 6(1), 1998. All nodes have the same weight here, also where their
@@ -40,7 +41,7 @@ pub fn rendezvous_node(block: Block, nodes: usize) -> Node {
 
 impl Placement for Rendezvous {
     fn place(&mut self, access: &Access, nodes: &Nodes) -> Node {
-        rendezvous_node(access.block, nodes.len())
+        nodes.directory(access.block)
     }
 }
 

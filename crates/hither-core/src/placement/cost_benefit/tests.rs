@@ -102,11 +102,6 @@ fn period(counts: &Counters) -> Epoch<'_> {
     }
 }
 
-const FROM_STORAGE: IncomingBlock = IncomingBlock {
-    block: Block(BLOCKS - 1),
-    from: None,
-};
-
 fn migrate(block: u32, to: u16) -> Action {
     let (block, to) = (Block(block), Node(to));
     Action::Migrate { block, to }
@@ -186,17 +181,21 @@ fn a_victim_that_returns_goes_where_it_may_stay() {
     let returns = |spec: &str| {
         let mut bench = Bench::new(spec, Topology::mesh(&[1, 5]), 1);
         bench.reads(0, &[2]);
-        assert_eq!(bench.evict(0, 2, FROM_STORAGE), None, "not known to return");
+        assert_eq!(
+            bench.evict(0, 2, IncomingBlock::FROM_STORAGE),
+            None,
+            "not known to return"
+        );
         bench.access(0, 2, Op::Read, 10_000);
         bench
     };
     assert_eq!(
-        returns("cost-benefit").evict(0, 2, FROM_STORAGE),
+        returns("cost-benefit").evict(0, 2, IncomingBlock::FROM_STORAGE),
         Some(3),
         "room on both sides"
     );
     assert_eq!(
-        returns("cost-benefit{forward=no}").evict(0, 2, FROM_STORAGE),
+        returns("cost-benefit{forward=no}").evict(0, 2, IncomingBlock::FROM_STORAGE),
         None
     );
 
@@ -205,22 +204,30 @@ fn a_victim_that_returns_goes_where_it_may_stay() {
     for (block, node, ms) in [(1, 1, 20_000), (2, 3, 5000)] {
         bench.reads(block, &[node]);
         bench.access(5, 0, Op::Read, ms);
-        assert_eq!(bench.evict(block, node, FROM_STORAGE), None);
+        assert_eq!(bench.evict(block, node, IncomingBlock::FROM_STORAGE), None);
         bench.reads(block + 2, &[node]);
         bench.nodes.remove(Block(5), Node(0));
     }
     bench.exchange();
-    assert_eq!(bench.evict(0, 2, FROM_STORAGE), None, "its time is over");
+    assert_eq!(
+        bench.evict(0, 2, IncomingBlock::FROM_STORAGE),
+        None,
+        "its time is over"
+    );
     bench.access(0, 2, Op::Read, 1000);
-    bench.evict(0, 2, FROM_STORAGE);
+    bench.evict(0, 2, IncomingBlock::FROM_STORAGE);
     bench.access(0, 2, Op::Read, 13_000);
     assert_eq!(
-        bench.evict(0, 2, FROM_STORAGE),
+        bench.evict(0, 2, IncomingBlock::FROM_STORAGE),
         Some(1),
         "1.5 times 13 s, and 20 s are offered"
     );
     bench.access(0, 2, Op::Read, 14_000);
-    assert_eq!(bench.evict(0, 2, FROM_STORAGE), None, "1.5 times 14 s");
+    assert_eq!(
+        bench.evict(0, 2, IncomingBlock::FROM_STORAGE),
+        None,
+        "1.5 times 14 s"
+    );
 }
 
 #[test]
@@ -232,8 +239,10 @@ fn a_victim_takes_the_frame_of_the_block_that_moves() {
         let mut bench = Bench::line(spec);
         bench.reads(1, &[3]);
         assert_eq!(bench.reads(0, &[0, 3, 3, 3, 3, 3, 3]), [migrate(0, 3)]);
-        let (block, from) = (Block(0), Some(Node(0)));
-        let incoming = IncomingBlock { block, from };
+        let incoming = IncomingBlock {
+            from: Some(Node(0)),
+            migrates: true,
+        };
         assert_eq!(bench.evict(1, 3, incoming), to, "{spec}");
     }
 }
@@ -395,7 +404,6 @@ fn evict(
     twin: &mut Twin,
     at: Node,
     incoming: IncomingBlock,
-    freed: Option<u16>,
     random: &mut Random,
 ) {
     let held = (0..BLOCKS)
@@ -405,6 +413,8 @@ fn evict(
     let block = held[random.below(held.len() as u64) as usize];
     if !bench.nodes.replicated(block) {
         let to = bench.policy.forward_to(block, at, incoming, &bench.nodes);
+        let freed = incoming.from.filter(|_| incoming.migrates);
+        let freed = freed.map(|node| node.0);
         let expected = twin.victim(block.0, at.0, freed, &bench.nodes);
         assert_eq!(to.map(|to| to.0), expected, "{block:?} from {at:?}");
         if let Some(to) = to.filter(|&to| bench.nodes.free(to) > 0) {
@@ -451,14 +461,8 @@ fn equal_to_the_twin_on_random_runs() {
                     assert_eq!(bench.policy.place(&access, &bench.nodes), Node(by));
                     twin.place(block, by);
                     if bench.nodes.free(Node(by)) == 0 {
-                        evict(
-                            &mut bench,
-                            &mut twin,
-                            Node(by),
-                            FROM_STORAGE,
-                            None,
-                            &mut random,
-                        );
+                        let incoming = IncomingBlock::FROM_STORAGE;
+                        evict(&mut bench, &mut twin, Node(by), incoming, &mut random);
                     }
                     bench.nodes.insert(Block(block), Node(by), Slot(0));
                 }
@@ -506,15 +510,8 @@ fn carry_out(bench: &mut Bench, twin: &mut Twin, actions: &[Action], random: &mu
                 let from = bench.nodes.nearest(block, to);
                 let moves = matches!(action, Action::Migrate { .. });
                 if bench.nodes.free(to) == 0 {
-                    let freed = from.filter(|_| moves).map(|from| from.0);
-                    evict(
-                        bench,
-                        twin,
-                        to,
-                        IncomingBlock { block, from },
-                        freed,
-                        random,
-                    );
+                    let migrates = moves;
+                    evict(bench, twin, to, IncomingBlock { from, migrates }, random);
                 }
                 if bench.nodes.free(to) == 0 {
                     continue;
@@ -527,5 +524,4 @@ fn carry_out(bench: &mut Bench, twin: &mut Twin, actions: &[Action], random: &mu
             Action::Promote { .. } => panic!("{action:?}"),
         }
     }
-    bench.policy.on_outcomes(&[], &bench.nodes);
 }

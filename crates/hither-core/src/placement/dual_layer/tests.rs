@@ -126,7 +126,7 @@ impl Machine {
                 self.remove(replica, node);
             } else {
                 let victim = self.originals[node.index()][0];
-                let incoming = IncomingBlock { block, from: None };
+                let incoming = IncomingBlock::FROM_STORAGE;
                 let switched = self.policy.forward_to(victim, node, incoming, &self.nodes);
                 if let Some(to) = switched {
                     self.nodes.promote(victim, to);

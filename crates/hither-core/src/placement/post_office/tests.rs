@@ -59,10 +59,7 @@ impl Bench {
     }
 
     fn victim(&mut self, at: u16) -> Option<u16> {
-        let incoming = IncomingBlock {
-            block: Block(7),
-            from: None,
-        };
+        let incoming = IncomingBlock::FROM_STORAGE;
         let to = self
             .policy
             .forward_to(Block(6), Node(at), incoming, &self.nodes);

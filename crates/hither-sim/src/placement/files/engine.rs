@@ -353,10 +353,10 @@ impl FileEngine {
 
         let wanted = self.placement.place(access, &self.nodes);
         self.cascade += 1;
-        let incoming = IncomingBlock { block, from: None };
+        let incoming = IncomingBlock::FROM_STORAGE;
         for nth in 0..self.nodes.len() {
             let at = self.topology.nearest(wanted)[nth];
-            if let Some(forwarded) = self.make_room(at, incoming, access, end_ns) {
+            if let Some(forwarded) = self.make_room(at, block, incoming, access, end_ns) {
                 self.add(block, at, access);
                 if at != by {
                     self.background(disk_at, at, read_ns);
@@ -485,10 +485,10 @@ impl FileEngine {
         } else {
             self.cascade += 1;
             let incoming = IncomingBlock {
-                block,
                 from: Some(home),
+                migrates: true,
             };
-            let Some(forwarded) = self.make_room(to, incoming, access, at_ns) else {
+            let Some(forwarded) = self.make_room(to, block, incoming, access, at_ns) else {
                 return false;
             };
             // Making room may have evicted only other blocks, and no copy of this one.
@@ -523,10 +523,10 @@ impl FileEngine {
         };
         self.cascade += 1;
         let incoming = IncomingBlock {
-            block,
             from: Some(from),
+            migrates: false,
         };
-        let Some(forwarded) = self.make_room(to, incoming, access, at_ns) else {
+        let Some(forwarded) = self.make_room(to, block, incoming, access, at_ns) else {
             return false;
         };
         self.add(block, to, access);

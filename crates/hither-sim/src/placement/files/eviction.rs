@@ -14,11 +14,12 @@ pub(super) struct Forwarded {
 }
 
 impl FileEngine {
-    /// Makes room at `at` for `incoming`. `None` if that is impossible. Victims that another node
+    /// Makes room at `at` for `block`, which is `incoming`. `None` if that is impossible. Victims that another node
     /// takes must be [forwarded](FileEngine::forward) after the incoming block is inserted.
     pub(super) fn make_room(
         &mut self,
         at: Node,
+        block: Block,
         incoming: IncomingBlock,
         access: &Access,
         at_ns: u64,
@@ -26,10 +27,7 @@ impl FileEngine {
         if self.nodes.free(at) > 0 {
             return Some(None);
         }
-        if let Some(replica) = self
-            .placement
-            .replica_victim(at, incoming.block, &self.nodes)
-        {
+        if let Some(replica) = self.placement.replica_victim(at, block, &self.nodes) {
             assert_ne!(self.nodes.home(replica), Some(at), "not a replica");
             self.timeline.totals.evictions += 1;
             self.leave(replica, at, at_ns);
@@ -42,7 +40,7 @@ impl FileEngine {
         let slot = if self.remembered.is_empty() {
             node_cache.replacement.victim(access)
         } else {
-            let access = self.known(incoming.block, access);
+            let access = self.known(block, access);
             let node_cache = &mut self.node_caches[at.index()];
             node_cache.replacement.victim(&access)
         };
@@ -109,10 +107,10 @@ impl FileEngine {
                 self.write_back(block, from, at_ns);
             }
             let incoming = IncomingBlock {
-                block,
                 from: Some(from),
+                migrates: false,
             };
-            let Some(pushed) = self.make_room(to, incoming, access, at_ns) else {
+            let Some(pushed) = self.make_room(to, block, incoming, access, at_ns) else {
                 self.timeline.totals.evictions += 1;
                 self.left(block, from, at_ns);
                 return;
