@@ -300,21 +300,21 @@ async fn a_node_of_another_version_is_named() {
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut prefix = [0; 8];
     stream.read_exact(&mut prefix).await.unwrap();
-    assert_eq!(prefix[..6], *b"hthr\x01\x00");
-    stream.write_all(b"hthr\x02\x02\x00\x00").await.unwrap();
-    logged("member tomorrow at", "it runs protocol 2, this node 1").await;
+    assert_eq!(prefix[..6], *b"hthr\x02\x00");
+    stream.write_all(b"hthr\x03\x02\x00\x00").await.unwrap();
+    logged("member tomorrow at", "it runs protocol 3, this node 2").await;
 
     // And the other way round.
     let address = cluster.node("today").mesh.local_address();
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    stream.write_all(b"hthr\x02\x00\x03\x00abc").await.unwrap();
+    stream.write_all(b"hthr\x03\x00\x03\x00abc").await.unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
-    assert_eq!(answer[..6], *b"hthr\x01\x02");
-    assert_eq!(&answer[8..], b"node today runs protocol 1, not 2");
+    assert_eq!(answer[..6], *b"hthr\x02\x02");
+    assert_eq!(&answer[8..], b"node today runs protocol 2, not 3");
     logged(
         "connection from 127.0.0.1: ",
-        "it runs protocol 2, this node 1",
+        "it runs protocol 3, this node 2",
     )
     .await;
 }

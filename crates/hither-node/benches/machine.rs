@@ -67,8 +67,12 @@ impl Cluster {
                         request, blocks, ..
                     } => {
                         let from = MEMBERS[number];
-                        let kept = false;
-                        let input = Input::Arrived { blocks, from, kept };
+                        let input = Input::Arrived {
+                            blocks,
+                            from,
+                            kept: false,
+                            wanted: true,
+                        };
                         Some((request.member.0 as usize - 1, input))
                     }
                     Output::Ready(blocks) => {

@@ -4,6 +4,8 @@ use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use hither_core::Spec;
+use hither_core::placement::PlacementEntry;
 use hither_net::frame::FrameHeader;
 use hither_net::membership::{Membership, Standing, State};
 use hither_net::mesh::{Mesh, MeshConfig, MeshError};
@@ -17,9 +19,9 @@ use crate::questions::AskError;
 use crate::readers::Readers;
 
 impl Node {
-    /// Joins the members that `membership` names, by a mesh of its own, and gives them the blocks
-    /// that `readers` says. Before the first read: what
-    /// is in flight then would be forgotten.
+    /// Joins the members that `membership` names, by a mesh of its own, gives them the blocks that
+    /// `readers` says, and has `placement` say where blocks are kept. Before the first read: what is
+    /// in flight then would be forgotten.
     ///
     /// # Errors
     /// The mesh cannot be started: the port is in use, the certificate is not this node's.
@@ -28,6 +30,7 @@ impl Node {
         config: MeshConfig,
         mut membership: Membership,
         readers: Readers,
+        placement: Spec<PlacementEntry>,
     ) -> Result<(), MeshError> {
         let handler = PeerHandler::new(Arc::downgrade(self), readers.clone());
         let mesh = Mesh::start(config, Arc::new(handler)).await?;
@@ -39,6 +42,7 @@ impl Node {
             // that a member remembers of another.
             incarnation: since.as_millis() as u32,
             readers,
+            placement,
             ..Settings::default()
         };
         self.driver.join(mesh.me(), settings);
@@ -48,6 +52,7 @@ impl Node {
         let state = membership.borrow_and_update().clone();
         self.on_membership(&state, None);
         self.report_disk();
+        self.report_usage();
         self.runtime()
             .spawn(follow(Arc::downgrade(self), membership, state));
         Ok(())

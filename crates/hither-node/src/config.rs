@@ -4,6 +4,7 @@
 //! name = "a"                      # this node, among the members
 //! cluster = "lab"
 //! listen = "10.0.0.1:7300"
+//! placement = "post-office"       # where blocks are kept: the same on all members
 //! tls = { authority = "ca.pem", certificate = "a.pem", key = "a.key" }  # or "off" on loopback
 //!
 //! [members]                       # all of them, this one too
@@ -27,6 +28,9 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use hither_core::entry::RegistryEntry;
+use hither_core::placement::PlacementEntry;
+use hither_core::{Spec, SpecError};
 use hither_net::membership::etcd::{EtcdConfig, EtcdError};
 use hither_net::membership::fixed::{self, FixedError};
 use hither_net::membership::{Membership, etcd};
@@ -66,6 +70,8 @@ pub struct ClusterConfig {
     pub certificate: Option<PathBuf>,
     /// Who may have the blocks of which volume, by their names.
     pub readers: BTreeMap<String, Vec<String>>,
+    /// Where blocks are kept.
+    pub placement: Spec<PlacementEntry>,
     members: Members,
 }
 
@@ -117,6 +123,8 @@ pub struct ClusterFile {
     pub members: Option<BTreeMap<String, String>>,
     /// Where the list is, otherwise.
     pub etcd: Option<Etcd>,
+    /// Where blocks are kept.
+    pub placement: Option<String>,
     /// Who may have the blocks of which volume. Of volumes that are not named, all members.
     #[serde(default)]
     pub readers: BTreeMap<String, Vec<String>>,
@@ -176,6 +184,28 @@ struct EtcdTls {
 /// How long the others wait for a node that has died, unless the file says otherwise.
 const TTL_S: u64 = 5;
 
+/// Where blocks are kept, unless the file says otherwise.
+pub const PLACEMENT: &str = "first-and-forever";
+
+/// A placement for clusters, by its name and parameters.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn placement(text: &str) -> Result<Spec<PlacementEntry>, String> {
+    let spec: Spec<PlacementEntry> = text.parse().map_err(|error: SpecError| error.to_string())?;
+    if spec.entry().runs_in_clusters() {
+        return Ok(spec);
+    }
+    let all = PlacementEntry::all().iter();
+    let names = all.filter(|entry| entry.runs_in_clusters());
+    let names: Vec<&str> = names.map(|entry| entry.name).collect();
+    let name = spec.entry().name;
+    Err(format!(
+        "placement {name} is none for a cluster: use one of {}",
+        names.join(", ")
+    ))
+}
+
 impl ClusterConfig {
     /// What `file`, which was read from `path`, says. Loads the certificates that it names.
     ///
@@ -200,6 +230,8 @@ impl ClusterConfig {
                 (security, Some(identity.certificate))
             }
         };
+        let placement = file.placement.as_deref().unwrap_or(PLACEMENT);
+        let placement = self::placement(placement).map_err(wrong)?;
         let members = match (file.members, file.etcd) {
             (Some(members), None) => {
                 let members = members.into_iter();
@@ -240,6 +272,7 @@ impl ClusterConfig {
             },
             certificate,
             readers: file.readers,
+            placement,
             members,
         })
     }
@@ -357,6 +390,10 @@ mod tests {
             (format!("{START}tls = \"on\"\n{members}"), "off"),
             (format!("{START}tls = \"off\"\n"), "[members]"),
             (format!("{START}tls = \"off\"\nport = 1\n{members}"), "port"),
+            (
+                format!("{START}tls = \"off\"\nplacement = \"upm\"\n{members}"),
+                "first-and-forever",
+            ),
             (
                 format!("{START}tls = \"off\"\n[members]\na = \"host\"\n"),
                 "HOST:PORT",

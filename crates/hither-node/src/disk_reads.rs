@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use crate::flights::FlightFile;
 use crate::key::{BlockKey, ChunkKey};
-use crate::machine::{Blocks, MemberId, Request, Urgency};
+use crate::machine::{Blocks, Keep, MemberId, Request, Urgency};
 use crate::node::{Node, runs};
 use crate::origin::Origin;
 use crate::store::disk::index::Located;
@@ -149,7 +149,7 @@ impl Node {
                 return Outcome::Missing;
             }
             filling.set_filled();
-            let data = self.keep(filling, Origin::Disk, false);
+            let data = self.keep(filling, Origin::Disk, Keep::No);
             if let Some(file) = file {
                 file.on_disk_block(data.len() as u64);
             }
@@ -193,7 +193,7 @@ impl Node {
         home: MemberId,
         request: Request,
         blocks: Blocks,
-        keep: bool,
+        keep: Keep,
     ) {
         let node = Arc::clone(self);
         self.runtime().spawn(async move {

@@ -49,6 +49,12 @@ impl Driver {
         *self.machine.lock().counters()
     }
 
+    /// Whether the machine wants to hear of reads, and of victims.
+    pub(crate) fn wishes(&self) -> (bool, bool) {
+        let machine = self.machine.lock();
+        (machine.counts_reads(), machine.forwards())
+    }
+
     /// What the machine knows of each other member.
     pub(crate) fn members(&self) -> Vec<PeerState> {
         self.machine.lock().peers()

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::key::{BlockKey, ChunkKey, bits};
-use crate::machine::{Blocks, Fault, Urgency};
+use crate::machine::{Blocks, Fault, MemberId, Urgency};
 use crate::origin::Origin;
 use crate::pending::PendingRead;
 use crate::source::{SourceError, SourcePath};
@@ -25,8 +25,8 @@ pub(crate) trait FlightFile: Send + Sync {
     fn block_len(&self, index: u32) -> u64;
 
     /// Starts to read successive blocks of one chunk from the source. Each of them lands in the
-    /// node, or the node is told why not.
-    fn fetch(self: Arc<Self>, blocks: Range<u32>, urgency: Urgency);
+    /// node, or is sent to the `keeper`, or the node is told why not.
+    fn fetch(self: Arc<Self>, blocks: Range<u32>, urgency: Urgency, keeper: Option<MemberId>);
 
     /// A prefetch of it was given up.
     fn on_dropped_prefetch(&self);

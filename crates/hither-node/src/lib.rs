@@ -19,4 +19,5 @@ pub mod questions;
 pub mod readers;
 pub mod source;
 pub mod store;
+mod victims;
 pub mod volume;

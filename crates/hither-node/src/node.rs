@@ -22,7 +22,7 @@ use crate::driver::Driver;
 use crate::flights::Flights;
 use crate::key::{BlockKey, ChunkKey, bits};
 use crate::machine::{
-    Blocks, Counters, FetchResult, Input, MemberId, Output, PeerState, Request, Urgency,
+    Blocks, Counters, FetchResult, Input, Keep, MemberId, Output, PeerState, Request, Urgency,
 };
 use crate::origin::Origin;
 use crate::peers::Peers;
@@ -30,6 +30,7 @@ use crate::questions::Questions;
 use crate::store::disk::settings::{Change, DiskError, DiskSettings};
 use crate::store::disk::tier::DiskTier;
 use crate::store::memory::{Evicted, Filling, MemoryStore, MemoryStoreError};
+use crate::victims::Victims;
 
 /// What a node is made of.
 #[derive(Clone, Debug)]
@@ -120,6 +121,7 @@ pub struct Node {
     runtime: Handle,
     pub(crate) flights: Flights,
     pub(crate) held: Mutex<HeldBytes>,
+    pub(crate) victims: Victims,
     pub(crate) questions: Questions,
     /// What the node knows of its cluster, once it has joined one.
     pub(crate) membership: OnceLock<Membership>,
@@ -167,6 +169,7 @@ impl Node {
             runtime,
             flights: Flights::default(),
             held: Mutex::default(),
+            victims: Victims::default(),
             questions: Questions::default(),
             membership: OnceLock::new(),
             listeners: Listeners::default(),
@@ -266,7 +269,7 @@ impl Node {
         }
     }
 
-    fn is_here(&self, key: &BlockKey) -> bool {
+    pub(crate) fn is_here(&self, key: &BlockKey) -> bool {
         let is_on_disk = |disk: &DiskTier| disk.contains(key);
         self.store.contains(key) || self.disk.as_ref().is_some_and(is_on_disk)
     }
@@ -310,7 +313,7 @@ impl Node {
     }
 
     /// The same if `holds` says so. Returns whether it did.
-    fn input_if(self: &Arc<Self>, holds: impl FnOnce() -> bool, input: Input) -> bool {
+    pub(crate) fn input_if(self: &Arc<Self>, holds: impl FnOnce() -> bool, input: Input) -> bool {
         let mut held = false;
         let holds = || {
             held = holds();
@@ -333,7 +336,11 @@ impl Node {
         match output {
             // The driver has sent it.
             Output::Send { .. } => {}
-            Output::Fetch { blocks, urgency } => self.fetch(blocks, urgency),
+            Output::Fetch {
+                blocks,
+                keeper,
+                urgency,
+            } => self.fetch(blocks, urgency, keeper),
             Output::Hurry(blocks) => {
                 self.flights.hurry(blocks);
                 self.hurried.notify_waiters();
@@ -344,6 +351,8 @@ impl Node {
                 blocks,
                 keep,
             } => self.provide(home, request, blocks, keep),
+            Output::Forward { blocks, to, keep } => self.forward(blocks, to, keep),
+            Output::Drop(blocks) => self.drop_blocks(blocks),
             Output::Ready(blocks) => self.settle(blocks),
             Output::Fail { blocks, fault } => self.flights.fail(blocks, fault),
             Output::Shed(blocks) => self.flights.shed(blocks),
@@ -375,14 +384,14 @@ impl Node {
     }
 
     /// Reads blocks from the source, each run of them by one request.
-    fn fetch(self: &Arc<Self>, blocks: Blocks, urgency: Urgency) {
+    fn fetch(self: &Arc<Self>, blocks: Blocks, urgency: Urgency, keeper: Option<MemberId>) {
         let mut lost = 0;
         for run in runs(blocks.mask).flat_map(|run| self.parts(run)) {
             let mask = mask_of(&run);
             match self.flights.file(blocks.chunk.blocks(mask)) {
                 Some(file) => {
                     let first = blocks.chunk.block(run.start).index;
-                    file.fetch(first..first + run.len() as u32, urgency);
+                    file.fetch(first..first + run.len() as u32, urgency, keeper);
                 }
                 None => lost |= mask,
             }
@@ -396,7 +405,7 @@ impl Node {
     }
 
     /// Sends blocks of the store to another node.
-    fn provide(self: &Arc<Self>, home: MemberId, request: Request, blocks: Blocks, keep: bool) {
+    fn provide(self: &Arc<Self>, home: MemberId, request: Request, blocks: Blocks, keep: Keep) {
         let mut missing = 0;
         for bit in bits(blocks.mask) {
             let key = blocks.chunk.block(bit);
@@ -445,17 +454,21 @@ impl Node {
         }
     }
 
-    /// A block that came `from` there, filled: keeps it, `on_disk` too if there is one, and gives
-    /// it to those who wait.
-    pub(crate) fn keep(self: &Arc<Self>, filling: Filling, from: Origin, on_disk: bool) -> Bytes {
+    /// A block that came `from` there, filled: keeps it, on the disk too if there is one and the
+    /// block was sent to be kept, and gives it to those who wait.
+    pub(crate) fn keep(self: &Arc<Self>, filling: Filling, from: Origin, keep: Keep) -> Bytes {
         let key = filling.key();
         let mut evicted = Evicted::new();
         let data = self.store.insert(filling, &mut evicted);
-        if let Some(disk) = self.disk.as_ref().filter(|_| on_disk) {
+        if let Some(disk) = self.disk.as_ref().filter(|_| keep != Keep::No) {
             disk.offer(key, data.clone());
         }
         self.flights.give(&key, &data, from);
-        self.note_evicted(evicted);
+        match from {
+            Origin::Member(member) => self.give_up(evicted, Some(member), keep == Keep::Moved),
+            Origin::Source => self.give_up(evicted, None, false),
+            Origin::Memory | Origin::Disk => self.note_evicted(evicted),
+        }
         data
     }
 }

@@ -11,7 +11,7 @@ use hither_net::view::MemberId;
 use parking_lot::Mutex;
 
 use crate::key::{BlockKey, FileKey};
-use crate::machine::{Blocks, Input, wire};
+use crate::machine::{Blocks, Input, Keep, wire};
 use crate::node::Node;
 use crate::origin::Origin;
 use crate::peers::{ANSWER, ASK, BLOCK, BLOCK_HEAD_BYTES, CHANGE, MESSAGE};
@@ -120,45 +120,55 @@ impl Complaints {
     }
 }
 
-/// A block came. Those that nobody waits for any more are dropped.
+/// A block came. Those that nobody waits for any more are dropped; those that are to be kept here,
+/// without having been wanted, are kept if there is room.
 fn on_block(node: &Arc<Node>, from: MemberId, mut body: Bytes) -> Result<(), String> {
     if body.len() < BLOCK_HEAD_BYTES {
         return Err("a block without a name".to_owned());
     }
     let file = FileKey(body.get_u128_le());
     let index = body.get_u32_le();
-    let keep = body.get_u8() != 0;
+    let keep = Keep::ALL.get(usize::from(body.get_u8()));
+    let keep = *keep.ok_or("a block that is neither to be kept nor not")?;
     let key = BlockKey { file, index };
     let (chunk, mask) = key.in_chunk();
     let blocks = Blocks::new(chunk, mask);
-    let Some(file) = node.flights.file(std::iter::once(key)) else {
-        // Who waited has it from elsewhere. The machine may still expect it: who wants it next
-        // would wait for what has come already.
-        let kept = false;
-        node.input(Input::Arrived { blocks, from, kept });
-        return Ok(());
+    let file = node.flights.file(std::iter::once(key));
+    let wanted = file.is_some();
+    let (expected, keeps) = match &file {
+        Some(file) => {
+            file.on_peer_block();
+            // What nobody waits for yet would be sent in vain.
+            let keeps = keep != Keep::No || !node.flights.is_urgent(&key);
+            (file.block_len(index), keeps)
+        }
+        // What it is to be is not known here, but whole blocks have one length.
+        None => (u64::from(node.settings().block_bytes), keep != Keep::No),
     };
-    if body.len() as u64 != file.block_len(index) {
+    if (wanted || keeps) && body.len() as u64 != expected {
         return Err(format!("{} bytes as block {key:?}", body.len()));
     }
-    file.on_peer_block();
-    let is_copy = keep;
-    // What nobody waits for yet would be sent in vain.
-    let keep = keep || !node.flights.is_urgent(&key);
-    let filling = match keep {
-        true => node.store.fill(key, body.len(), false),
+    let filling = match keeps {
+        true => node.store.fill(key, body.len(), !wanted),
         false => None,
     };
     let kept = filling.is_some();
     match filling {
         Some(mut filling) => {
             filling.write(&body);
-            node.keep(filling, Origin::Member(from), is_copy);
+            node.keep(filling, Origin::Member(from), keep);
         }
         None => {
             node.flights.give(&key, &body, Origin::Member(from));
         }
     }
-    node.input(Input::Arrived { blocks, from, kept });
+    // Who waited may have it from elsewhere. The machine may still expect it: who wants it next
+    // would wait for what has come already.
+    node.input(Input::Arrived {
+        blocks,
+        from,
+        kept,
+        wanted: wanted || keep == Keep::No,
+    });
     Ok(())
 }

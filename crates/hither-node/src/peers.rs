@@ -9,7 +9,7 @@ use hither_net::mesh::Mesh;
 use hither_net::view::MemberId;
 
 use crate::key::BlockKey;
-use crate::machine::{Message, wire};
+use crate::machine::{Keep, Message, wire};
 
 /// The kinds of frames.
 pub(crate) const MESSAGE: u8 = 1;
@@ -64,11 +64,11 @@ impl Peers {
     }
 
     /// Sends a block. One that cannot be sent is lost too.
-    pub(crate) fn send_block(&self, to: MemberId, key: BlockKey, data: Bytes, keep: bool) {
+    pub(crate) fn send_block(&self, to: MemberId, key: BlockKey, data: Bytes, keep: Keep) {
         let mut head = Vec::with_capacity(BLOCK_HEAD_BYTES);
         head.put_u128_le(key.file.0);
         head.put_u32_le(key.index);
-        head.put_u8(u8::from(keep));
+        head.put_u8(keep as u8);
         let header = FrameHeader {
             kind: BLOCK,
             ..FrameHeader::default()

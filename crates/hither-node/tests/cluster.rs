@@ -15,6 +15,7 @@ use hither_net::membership::fixed;
 use hither_net::mesh::{Limits, MeshConfig};
 use hither_net::tls::Security;
 use hither_net::view::Member;
+use hither_node::machine::Counters;
 use hither_node::node::{Node, NodeSettings};
 use hither_node::readers::Readers;
 use hither_node::source::{
@@ -79,17 +80,30 @@ struct Machine {
 }
 
 fn cluster(count: usize, source: &Arc<Counted>) -> Vec<Machine> {
-    cluster_with(count, source, 64 << 20, &[], &Readers::default())
+    cluster_with(count, source, &Shape::default())
 }
 
-/// The same, with memories of `memory_bytes`, and with a disk where there is a folder for it.
-fn cluster_with(
-    count: usize,
-    source: &Arc<Counted>,
+/// What a cluster is made of.
+struct Shape<'a> {
     memory_bytes: u64,
-    disks: &[&Path],
-    readers: &Readers,
-) -> Vec<Machine> {
+    /// A disk where there is a folder for it.
+    disks: &'a [&'a Path],
+    readers: Readers,
+    placement: &'a str,
+}
+
+impl Default for Shape<'_> {
+    fn default() -> Self {
+        Shape {
+            memory_bytes: 64 << 20,
+            disks: &[],
+            readers: Readers::default(),
+            placement: "first-and-forever",
+        }
+    }
+}
+
+fn cluster_with(count: usize, source: &Arc<Counted>, shape: &Shape<'_>) -> Vec<Machine> {
     let listeners: Vec<TcpListener> = (0..count)
         .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
         .collect();
@@ -107,11 +121,11 @@ fn cluster_with(
     let start = |number: usize| {
         let runtime = Runtime::new().unwrap();
         let settings = NodeSettings {
-            memory_bytes,
+            memory_bytes: shape.memory_bytes,
             block_bytes: BLOCK_BYTES as u32,
             policy: "s3-fifo".parse().unwrap(),
             prefetches_max: 8,
-            disk: disks.get(number).map(|folder| DiskSettings {
+            disk: shape.disks.get(number).map(|folder| DiskSettings {
                 folder: folder.to_path_buf(),
                 bytes_max: 256 << 20,
             }),
@@ -125,7 +139,9 @@ fn cluster_with(
             limits: Limits::default(),
         };
         let membership = fixed::members(&config.me, members.clone()).unwrap();
-        let joined = runtime.block_on(node.join(config, membership, readers.clone()));
+        let placement = hither_node::config::placement(shape.placement).unwrap();
+        let joined =
+            runtime.block_on(node.join(config, membership, shape.readers.clone(), placement));
         joined.unwrap();
         let settings = VolumeSettings {
             name: "volume".to_owned(),
@@ -239,6 +255,78 @@ fn each_block_leaves_the_source_once_for_all_readers_of_all_nodes() {
     }
 }
 
+/// Whatever moves, is copied, forwarded and evicted meanwhile.
+#[test]
+fn each_placement_gives_the_right_bytes() {
+    const BLOCKS: u64 = 160;
+    const ROUNDS: u64 = 6;
+    let counters = [
+        "always-migrate",
+        "one-step",
+        "post-office{trigger=2,window=20,miss_ratio=0.01}",
+        "cost-benefit{confidence=0}",
+        "rendezvous",
+        "local-only",
+        "first-and-forever",
+    ]
+    .map(|placement| {
+        let source = Arc::new(Counted::default());
+        let machines = cluster_with(
+            4,
+            &source,
+            &Shape {
+                // A third of the file each.
+                memory_bytes: 4 << 20,
+                placement,
+                ..Shape::default()
+            },
+        );
+        for machine in &machines {
+            while machine
+                .node
+                .members()
+                .iter()
+                .any(|it| it.round_trip_ns.is_none())
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        let (sender, receiver) = mpsc::channel();
+        for round in 0..ROUNDS {
+            for (number, machine) in machines.iter().enumerate() {
+                let file = open(machine, "file", BLOCKS * BLOCK_BYTES - 7);
+                for step in 0..BLOCKS / 2 {
+                    // Half of the file by each, another half in each round.
+                    let block = (step * 7 + round * 13 + number as u64 * 41) % BLOCKS;
+                    let end = ((block + 1) * BLOCK_BYTES).min(BLOCKS * BLOCK_BYTES - 7);
+                    start_read(&file, block * BLOCK_BYTES..end, &sender);
+                }
+            }
+            wait(&receiver, machines.len() * (BLOCKS / 2) as usize);
+        }
+        for machine in &machines {
+            machine.node.store().check();
+            assert_eq!(machine.node.in_flight(), 0);
+        }
+        let all = machines.iter().map(|it| it.node.machine_counters());
+        let all: Vec<_> = all.collect();
+        let sum = |of: fn(&Counters) -> u64| all.iter().map(of).sum::<u64>();
+        (
+            sum(|it| it.moved_blocks),
+            sum(|it| it.copied_blocks),
+            sum(|it| it.forwarded_blocks),
+        )
+    });
+    let [always, one_step, post_office, _, rendezvous, local, first] = counters;
+    assert!(
+        always.0 > 0 && one_step.0 > 0 && post_office.0 > 0,
+        "{counters:?}"
+    );
+    assert!(local.1 > 0 && local.0 == 0, "{counters:?}");
+    assert!(always.2 + one_step.2 > 0, "{counters:?}");
+    assert_eq!((rendezvous, first), ((0, 0, 0), (0, 0, 0)));
+}
+
 #[test]
 fn reads_go_on_when_a_node_dies() {
     let source = Arc::new(Counted::default());
@@ -307,8 +395,17 @@ fn a_block_that_is_on_a_disk_alone_is_served_to_others_also_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let blocks = 200;
     // Memory for 28 blocks.
-    let readers = Readers::default();
-    let start = || cluster_with(3, &source, 2 << 20, &[folder.path()], &readers);
+    let start = || {
+        cluster_with(
+            3,
+            &source,
+            &Shape {
+                memory_bytes: 2 << 20,
+                disks: &[folder.path()],
+                ..Shape::default()
+            },
+        )
+    };
     let machines = start();
     read_all(&machines[0], blocks);
     let usage = machines[0].node.store().usage();
@@ -351,7 +448,14 @@ fn a_member_that_may_not_have_a_volume_reads_the_source_itself() {
     let blocks = 40;
     let names = ["n0", "n1"].map(str::to_owned).to_vec();
     let readers = Readers::new(&BTreeMap::from([("volume".to_owned(), names)]));
-    let machines = cluster_with(3, &source, 64 << 20, &[], &readers);
+    let machines = cluster_with(
+        3,
+        &source,
+        &Shape {
+            readers,
+            ..Shape::default()
+        },
+    );
     read_all(&machines[0], blocks);
     source.blocks.lock().unwrap().clear();
     // What it is home of is forbidden to nobody: it only says where blocks are.

@@ -42,7 +42,7 @@ pub struct FileHostSettings {
 pub struct FileHost {
     placement: Box<dyn FilePlacement>,
     nodes: Nodes,
-    under_way: BTreeMap<Block, Action>,
+    under_way: BTreeMap<Block, UnderWay>,
     /// Accesses shown to the placement so far.
     accesses: u64,
     /// The period that the placement is asked by, and when it ends next.
@@ -50,6 +50,13 @@ pub struct FileHost {
     period_ends_ns: u64,
     no_counts: Counters,
     actions: Vec<Action>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct UnderWay {
+    action: Action,
+    /// Whether the copy that moves has left its node already.
+    has_left: bool,
 }
 
 impl FileHost {
@@ -142,7 +149,8 @@ impl FileHost {
     }
 
     /// `by` reads a block. Returns what is to be done: nothing if nobody is known to hold the
-    /// block, or something is under way for it.
+    /// block, or something is under way for it. Which copy is the original is decided here: to
+    /// promote a replica takes nothing, and to migrate to a replica is to drop the former original.
     pub fn access(&mut self, block: Block, by: Node) -> Option<Action> {
         let from = self.nodes.nearest(block, by)?;
         let access = self.access_of(block, by);
@@ -153,38 +161,55 @@ impl FileHost {
             block_of(action) == block,
             "{action:?} on an access of {block:?}"
         );
-        if self.under_way.contains_key(&block) || !self.is_possible(action) {
+        if self.under_way.contains_key(&block) {
             return None;
         }
-        self.under_way.insert(block, action);
+        let home = self.nodes.home(block)?;
+        let action = match action {
+            Action::Promote { at, .. } if at != home && self.nodes.holds(block, at) => {
+                self.nodes.promote(block, at);
+                return None;
+            }
+            Action::Migrate { to, .. } if to != home && self.nodes.holds(block, to) => {
+                self.nodes.promote(block, to);
+                Action::Drop { block, at: home }
+            }
+            Action::Migrate { to, .. } | Action::Replicate { to, .. }
+                if !self.nodes.holds(block, to) =>
+            {
+                action
+            }
+            Action::Drop { at, .. } if self.nodes.holds(block, at) => action,
+            _ => return None,
+        };
+        self.start(action, false);
         Some(action)
     }
 
     /// The action that is under way for a block.
     pub fn under_way(&self, block: Block) -> Option<Action> {
-        self.under_way.get(&block).copied()
+        self.under_way.get(&block).map(|it| it.action)
     }
 
-    /// What was under way for a block is done or given up. One that needs no transfer, a promotion,
-    /// is done by this.
+    /// What was under way for a block is done or given up.
     pub fn settle(&mut self, block: Block, done: bool) {
-        let Some(action) = self.under_way.remove(&block) else {
+        let Some(UnderWay { action, has_left }) = self.under_way.remove(&block) else {
             return;
         };
-        if let Action::Promote { at, .. } = action
-            && done
-            && self.nodes.home(block) != Some(at)
-            && self.nodes.holds(block, at)
-        {
-            self.nodes.promote(block, at);
-        }
         let outcome = ActionOutcome { action, done };
         self.placement.on_outcomes(&[outcome], &self.nodes);
+        if let Some(home) = self.nodes.home(block).filter(|_| has_left && !done) {
+            self.removed(block, home);
+        }
+    }
+
+    fn start(&mut self, action: Action, has_left: bool) {
+        let under_way = UnderWay { action, has_left };
+        self.under_way.insert(block_of(action), under_way);
     }
 
     /// A node holds a copy from now on. If a migration to it is under way, it has the original, and
-    /// the copy that was the original is no longer counted. Returns where that one is, to be
-    /// dropped.
+    /// the copy that was the original counts no longer. Returns where that one is, to be dropped.
     pub fn added(&mut self, block: Block, at: Node) -> Option<Node> {
         if self.nodes.holds(block, at) {
             return None;
@@ -214,36 +239,36 @@ impl FileHost {
         self.placement
             .on_removed(block, at, &self.nodes, &mut self.actions);
         self.actions.clear();
-        let is_over = match self.under_way(block) {
-            Some(Action::Drop { at: dropped, .. }) => dropped == at,
-            Some(_) => self.nodes.home(block).is_none(),
-            None => false,
-        };
-        if is_over {
-            let is_drop = matches!(self.under_way(block), Some(Action::Drop { .. }));
-            self.settle(block, is_drop);
+        match self.under_way(block) {
+            Some(Action::Drop { at: dropped, .. }) if dropped == at => self.settle(block, true),
+            Some(_) if self.nodes.home(block).is_none() => self.settle(block, false),
+            _ => {}
         }
     }
 
-    /// The last copy of a block, as far as is known, leaves `at` to make room for another block.
-    /// Returns the node that is to take it. Called before the copy is [`removed`](Self::removed).
+    /// A copy leaves `at` to make room for another block. If it is the last one, as far as is
+    /// known, the placement may name a node that takes it: its migration is under way then.
+    /// Otherwise it is gone.
     pub fn victim(&mut self, block: Block, at: Node, incoming: IncomingBlock) -> Option<Node> {
         let is_last = self.nodes.home(block) == Some(at) && !self.nodes.replicated(block);
-        if !is_last {
-            return None;
+        let asked = is_last && !self.under_way.contains_key(&block);
+        let to = match asked {
+            true => self.placement.forward_to(block, at, incoming, &self.nodes),
+            false => None,
+        };
+        match to.filter(|&to| to != at) {
+            Some(to) => self.start(Action::Migrate { block, to }, true),
+            None => self.removed(block, at),
         }
-        let to = self
-            .placement
-            .forward_to(block, at, incoming, &self.nodes)?;
-        (to != at).then_some(to)
+        to.filter(|&to| to != at)
     }
 
     /// Nobody holds the block, and its number will stand for another one.
     pub fn forget(&mut self, block: Block) {
+        self.settle(block, false);
         while let Some(at) = self.nodes.home(block) {
             self.removed(block, at);
         }
-        self.settle(block, false);
         self.placement.forget(block);
     }
 
@@ -255,23 +280,12 @@ impl FileHost {
         }
     }
 
-    fn is_possible(&self, action: Action) -> bool {
-        match action {
-            // A replica there may become the original.
-            Action::Migrate { block, to } => self.nodes.home(block) != Some(to),
-            Action::Replicate { block, to } => !self.nodes.holds(block, to),
-            Action::Drop { block, at } | Action::Promote { block, at } => {
-                self.nodes.holds(block, at)
-            }
-        }
-    }
-
     /// Walks every invariant and panics on a broken one.
     pub fn check(&self) {
         self.nodes.check();
-        for (&block, &action) in &self.under_way {
-            assert_eq!(block_of(action), block);
-            assert!(self.nodes.home(block).is_some(), "{action:?} of no copy");
+        for (&block, under_way) in &self.under_way {
+            assert_eq!(block_of(under_way.action), block);
+            assert!(self.nodes.home(block).is_some(), "{under_way:?} of no copy");
         }
     }
 }
@@ -359,14 +373,18 @@ mod tests {
         };
         host.added(block, Node(1));
         assert_eq!(host.victim(block, Node(1), incoming), from);
+        host.settle(block, false);
+        assert_eq!(host.nodes().home(block), None, "it had left");
+        host.added(block, Node(1));
         assert_eq!(
             host.victim(block, Node(1), IncomingBlock::FROM_STORAGE),
             None
         );
+        assert_eq!(host.nodes().home(block), None);
+        host.added(block, Node(1));
         host.added(block, Node(0));
         assert_eq!(host.victim(block, Node(1), incoming), None);
-        host.forget(block);
-        assert_eq!(host.nodes().home(block), None);
+        assert_eq!(host.nodes().home(block), Some(Node(0)));
     }
 
     #[test]

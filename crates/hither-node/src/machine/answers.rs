@@ -23,13 +23,15 @@ impl Requester {
         holdings: &Holdings,
         from: MemberId,
         blocks: Blocks,
+        keeper: MemberId,
     ) {
         effects.peers.on_answer(from);
         let parts = self.take(blocks, |part| !part.state.is_fetch());
         let mut taken = 0;
-        for part in parts {
+        for mut part in parts {
             self.on_answer_for(effects, &part, from);
             taken |= part.mask;
+            part.keeper = (keeper != effects.me).then_some(keeper);
             effects.counters.granted_blocks += u64::from(part.count());
             self.fetch(effects, blocks.chunk, part);
         }
@@ -201,7 +203,7 @@ impl Requester {
         }
         let answered = blocks.with_mask(unanswered);
         let answer = match result {
-            FetchResult::Kept | FetchResult::NotKept => Output::Ready(answered),
+            FetchResult::Kept | FetchResult::Sent | FetchResult::NotKept => Output::Ready(answered),
             FetchResult::Failed(fault) => Output::Fail {
                 blocks: answered,
                 fault,
@@ -213,6 +215,8 @@ impl Requester {
         }
         match result {
             FetchResult::Kept => holdings.add(effects, blocks),
+            // The keeper reports.
+            FetchResult::Sent => {}
             FetchResult::NotKept => effects.not_fetched(blocks, true),
             FetchResult::Failed(_) => {
                 effects.counters.failed_blocks += u64::from(blocks.mask.count_ones());

@@ -18,6 +18,8 @@ use crate::key::ChunkKey;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fetcher {
     pub(super) member: MemberId,
+    /// Who keeps them.
+    pub(super) keeper: MemberId,
     pub(super) mask: u64,
     pub(super) urgency: Urgency,
     pub(super) deadline: Time,
@@ -66,9 +68,23 @@ impl Busy {
 
     /// Takes blocks from a fetcher. Returns those that it was reading.
     pub(super) fn remove_fetcher(&mut self, member: MemberId, mask: u64) -> u64 {
+        self.remove(mask, |fetcher| fetcher.member == member)
+    }
+
+    /// The same for all fetchers that read for a keeper, itself or another member.
+    pub(super) fn remove_fetcher_for(&mut self, keeper: MemberId, mask: u64) -> u64 {
+        self.remove(mask, |fetcher| fetcher.keeper == keeper)
+    }
+
+    /// The same for what a fetcher keeps itself.
+    pub(super) fn remove_own(&mut self, member: MemberId, mask: u64) -> u64 {
+        self.remove(mask, |it| it.member == member && it.keeper == member)
+    }
+
+    fn remove(&mut self, mask: u64, which: impl Fn(&Fetcher) -> bool) -> u64 {
         let mut removed = 0;
         self.fetchers.retain_mut(|fetcher| {
-            if fetcher.member == member {
+            if which(fetcher) {
                 removed |= fetcher.mask & mask;
                 fetcher.mask &= !mask;
             }

@@ -1,6 +1,6 @@
 //! What the machine takes in and gives out.
 
-use super::message::{Blocks, Message, Request, Urgency};
+use super::message::{Blocks, Frames, Keep, Message, ReadEntry, Request, Urgency};
 use super::view::{MemberId, View};
 use crate::source::SourceError;
 
@@ -47,6 +47,8 @@ impl From<&SourceError> for Fault {
 pub enum FetchResult {
     /// The store has the blocks.
     Kept,
+    /// They were sent to the member that keeps them.
+    Sent,
     /// The readers have the blocks, the store has not: they may not be kept, or found no room.
     NotKept,
     /// The source did not give the blocks.
@@ -93,6 +95,8 @@ pub enum Input {
         from: MemberId,
         /// Whether the store has them now.
         kept: bool,
+        /// Whether they were wanted here. Those that were not are sent to be kept.
+        wanted: bool,
     },
     /// The store did not have these blocks of an [`Output::Provide`].
     Missing {
@@ -107,6 +111,23 @@ pub enum Input {
     Held(Blocks),
     /// The store no longer holds these blocks.
     Dropped(Blocks),
+    /// These blocks leave the store, to make room for one that came. The runtime has their bytes
+    /// for a moment, in case that an [`Output::Forward`] follows. Otherwise as [`Input::Dropped`].
+    Victims {
+        /// What leaves.
+        blocks: Blocks,
+        /// The member from which the other block has come; `None`: the source.
+        from: Option<MemberId>,
+        /// Whether it was sent as [`Keep::Moved`].
+        moved: bool,
+    },
+    /// How full the memory is, and what readers here have read from it since the last time.
+    Usage {
+        /// The memory.
+        frames: Frames,
+        /// The reads.
+        reads: Vec<ReadEntry>,
+    },
     /// The membership changed.
     ViewChanged(View),
     /// The node has lost its lease: it serves nobody and asks nobody until it has rejoined.
@@ -133,11 +154,13 @@ pub enum Output {
         /// What to say.
         message: Message,
     },
-    /// Read these blocks from the source, keep them, and report by [`Input::FetchEnded`], in any
-    /// number of parts, whatever happens.
+    /// Read these blocks from the source, keep them or send them to the `keeper`, and report by
+    /// [`Input::FetchEnded`], in any number of parts, whatever happens.
     Fetch {
         /// What to read.
         blocks: Blocks,
+        /// Who keeps them; `None`: this node.
+        keeper: Option<MemberId>,
         /// Whether a reader waits.
         urgency: Urgency,
     },
@@ -152,9 +175,22 @@ pub enum Output {
         request: Request,
         /// What to send.
         blocks: Blocks,
-        /// Whether the receiver is to keep a copy.
-        keep: bool,
+        /// Whether the receiver is to keep them.
+        keep: Keep,
     },
+    /// Send these blocks of the store, or those that have just left it, to a member that is to keep
+    /// them. Report those that are nowhere by [`Input::Dropped`].
+    Forward {
+        /// What to send.
+        blocks: Blocks,
+        /// The receiver.
+        to: MemberId,
+        /// How it is to keep them.
+        keep: Keep,
+    },
+    /// Drop these blocks from the store, unless they are pinned there, and report by
+    /// [`Input::Dropped`].
+    Drop(Blocks),
     /// Those who want these blocks locally have them now.
     Ready(Blocks),
     /// Those who want these blocks locally cannot have them.

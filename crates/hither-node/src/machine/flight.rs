@@ -58,6 +58,8 @@ pub(super) struct Part {
     pub(super) started: Time,
     /// How often they were asked for again, since a home or holder was lost.
     pub(super) retries: u8,
+    /// Who keeps them once they are read from the source; `None`: this node.
+    pub(super) keeper: Option<MemberId>,
     pub(super) state: State,
 }
 

@@ -112,6 +112,23 @@ impl Holdings {
         }
     }
 
+    /// The store gives up blocks. Returns the home to be asked who takes them; `None` if none knows
+    /// of them: there is nothing to ask then.
+    pub(super) fn give_up(&mut self, effects: &Effects, blocks: Blocks) -> Option<MemberId> {
+        let held = self.chunks.get_mut(&blocks.chunk)?;
+        let is_held = held.mask & blocks.mask == blocks.mask;
+        let home = held.reported_to.filter(|&it| effects.peers.is_usable(it));
+        let Some(home) = home.filter(|_| is_held) else {
+            self.remove(effects, blocks);
+            return None;
+        };
+        held.mask &= !blocks.mask;
+        if held.mask == 0 {
+            self.chunks.remove(&blocks.chunk);
+        }
+        Some(home)
+    }
+
     /// Homes may have changed: starts the sweep.
     pub(super) fn sweep(&mut self, effects: &Effects) {
         self.swept = None;

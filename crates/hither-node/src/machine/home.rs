@@ -4,27 +4,58 @@
 //! deliver. Somebody reads it from the source: the requester waits. Otherwise the requester is
 //! granted to read it. A waiting request always waits for somebody's read; when that ends without
 //! the block, another requester is granted it.
+//!
+//! The directory says who holds what, and so who delivers. The [`Placer`] hears of the same reports
+//! and decides where copies are kept.
 
-use super::decision::Decision;
-use super::directory::{Directory, Fetcher};
+use std::collections::BTreeMap;
+
+use super::directory::{Directory, Entry, Fetcher};
 use super::effects::Effects;
 use super::event::Time;
-use super::message::{Blocks, ReportEntry, Request, RequestId, Urgency};
-use super::serve::{direct, grant, grant_others, hurry, refuse, send_away, wait};
+use super::message::{
+    Blocks, Frames, Keep, Message, ReadEntry, ReportEntry, Request, RequestId, Urgency,
+};
+use super::placer::Placer;
+use super::serve::{
+    carry_out, direct, grant, grant_others, hurry, may_keep, refuse, send_away, wait,
+};
 use super::view::MemberId;
-use crate::key::ChunkKey;
+use crate::key::{ChunkKey, bits};
 
 /// See the module.
 pub(super) struct Home {
     pub(super) directory: Directory,
-    decision: Box<dyn Decision>,
+    /// `None` while there is nobody else.
+    pub(super) placer: Option<Placer>,
 }
 
 impl Home {
-    pub(super) fn new(chunks_max: usize, decision: Box<dyn Decision>) -> Home {
+    pub(super) fn new(chunks_max: usize) -> Home {
         Home {
             directory: Directory::new(chunks_max),
-            decision,
+            placer: None,
+        }
+    }
+
+    /// Starts a placer that knows what the directory says.
+    pub(super) fn set_placer(&mut self, placer: Option<Placer>) {
+        self.placer = placer;
+        let Some(placer) = &mut self.placer else {
+            return;
+        };
+        for chunk in self.directory.chunks() {
+            let entry = self.directory.get(chunk);
+            for &(member, mask) in entry.iter().flat_map(|entry| &entry.holders) {
+                placer.held(Blocks::new(chunk, mask), member, &mut Vec::new());
+            }
+        }
+    }
+
+    /// How full a member is.
+    pub(super) fn on_frames(&mut self, member: MemberId, frames: Frames) {
+        if let Some(placer) = &mut self.placer {
+            placer.set_frames(member, frames);
         }
     }
 
@@ -37,20 +68,21 @@ impl Home {
         avoid: Option<MemberId>,
     ) {
         let Blocks { chunk, mask } = blocks;
-        let Some(entry) = self.directory.entry(chunk) else {
+        let Home { directory, placer } = self;
+        let Some(entry) = directory.entry(chunk) else {
             return refuse(effects, request, blocks);
         };
-        entry.remove_holder(request.member, mask);
+        remove_holder(placer, entry, request.member, blocks);
         if let Some(busy) = &mut entry.busy {
             busy.remove_waiter(request.member, mask);
         }
         let mut rest = mask;
-        rest &= !direct(&mut *self.decision, effects, entry, request, blocks, avoid);
+        rest &= !direct(placer, effects, entry, request, blocks, avoid);
         if rest != 0 {
             rest &= !wait(effects, entry, request, blocks.with_mask(rest));
         }
         if rest != 0 {
-            grant(effects, entry, request, blocks.with_mask(rest));
+            grant(placer, effects, entry, request, blocks.with_mask(rest));
         }
         self.settle(effects, chunk);
     }
@@ -100,7 +132,7 @@ impl Home {
         effects.counters.gone_blocks += u64::from(blocks.mask.count_ones());
         let mut rest = blocks.mask;
         if let Some(entry) = self.directory.get(blocks.chunk) {
-            entry.remove_holder(from, blocks.mask);
+            remove_holder(&mut self.placer, entry, from, blocks);
             // The answer may be old, and the requester have the blocks from elsewhere by now.
             rest &= !entry.held_by(request.member);
         }
@@ -114,36 +146,93 @@ impl Home {
     /// A member reports what it holds and what it has dropped.
     pub(super) fn on_report(&mut self, effects: &mut Effects, from: MemberId, line: ReportEntry) {
         let chunk = line.chunk;
-        let entry = match self.directory.get(chunk) {
+        let Home { directory, placer } = self;
+        let entry = match directory.get(chunk) {
             None if line.held == 0 => None,
-            _ => self.directory.entry(chunk),
+            _ => directory.entry(chunk),
         };
         // Without room for an entry, nobody will find the blocks here: one more read of the source.
         let Some(entry) = entry else {
             return;
         };
-        entry.remove_holder(from, line.dropped & !line.held);
+        let dropped = Blocks::new(chunk, line.dropped & !line.held);
+        remove_holder(placer, entry, from, dropped);
+        let held = Blocks::new(chunk, line.held);
         let mut waiters = Vec::new();
-        if line.held != 0 {
-            entry.add_holder(from, line.held);
+        if held.mask != 0 {
+            add_holder(placer, effects, entry, from, held);
             if let Some(busy) = &mut entry.busy {
-                busy.remove_fetcher(from, line.held);
-                waiters = busy.take_waiters(line.held);
+                busy.remove_fetcher(from, held.mask);
+                busy.remove_fetcher_for(from, held.mask);
+                waiters = busy.take_waiters(held.mask);
             }
         }
         for waiter in waiters {
             let (request, blocks) = (waiter.request(), Blocks::new(chunk, waiter.mask));
-            let found = direct(&mut *self.decision, effects, entry, request, blocks, None);
-            if waiter.mask & !found != 0 {
-                grant(
-                    effects,
-                    entry,
-                    request,
-                    blocks.with_mask(waiter.mask & !found),
-                );
+            let found = direct(placer, effects, entry, request, blocks, None);
+            let rest = blocks.with_mask(blocks.mask & !found);
+            if rest.mask != 0 {
+                grant(placer, effects, entry, request, rest);
             }
         }
         self.settle(effects, chunk);
+    }
+
+    /// Readers of a member have read from its own copies.
+    pub(super) fn on_reads(&mut self, effects: &mut Effects, from: MemberId, line: &ReadEntry) {
+        let chunk = line.blocks.chunk;
+        let Home { directory, placer } = self;
+        // Who is not known to hold them has dropped them since.
+        let Some(entry) = directory.get(chunk) else {
+            return;
+        };
+        let held = entry.held_by(from);
+        for (bit, &count) in bits(line.blocks.mask).zip(&line.counts) {
+            let reads = if held & 1 << bit == 0 { 0 } else { count };
+            for _ in 0..reads {
+                let placer_now = placer.as_mut();
+                let order = placer_now.and_then(|it| it.on_read(chunk, bit, from, effects.now));
+                if let Some(order) = order {
+                    carry_out(placer, effects, entry, Blocks::new(chunk, 1 << bit), order);
+                }
+            }
+        }
+    }
+
+    /// A member gives up blocks for want of room: whoever is to have a last copy is sent it.
+    pub(super) fn on_victims(
+        &mut self,
+        effects: &mut Effects,
+        at: MemberId,
+        blocks: Blocks,
+        incoming: (Option<MemberId>, bool),
+    ) {
+        let Home { directory, placer } = self;
+        let Some(entry) = directory.get(blocks.chunk) else {
+            return;
+        };
+        entry.remove_holder(at, blocks.mask);
+        effects.counters.victim_blocks += u64::from(blocks.mask.count_ones());
+        let mut taken: BTreeMap<MemberId, u64> = BTreeMap::new();
+        for bit in bits(blocks.mask) {
+            let Some(placer) = placer.as_mut() else {
+                break;
+            };
+            let block = blocks.with_mask(1 << bit);
+            match placer.victim(block.chunk, bit, at, incoming, effects.now) {
+                Some(to) if may_keep(effects, to, block) => {
+                    *taken.entry(to).or_default() |= block.mask;
+                }
+                Some(_) => placer.refused(block),
+                None => {}
+            }
+        }
+        for (to, mask) in taken {
+            effects.counters.forwarded_blocks += u64::from(mask.count_ones());
+            let (blocks, keep) = (blocks.with_mask(mask), Keep::Copy);
+            effects.send(at, Message::Send { blocks, to, keep });
+        }
+        self.settle(effects, blocks.chunk);
     }
 
     /// A member reads blocks from the source, as a former home knew.
@@ -157,6 +246,7 @@ impl Home {
         if let Some(entry) = self.directory.entry(blocks.chunk) {
             entry.busy().add_fetcher(Fetcher {
                 member: from,
+                keeper: from,
                 mask: blocks.mask,
                 urgency,
                 deadline: effects.now.after(effects.settings.grant_ns),
@@ -165,8 +255,9 @@ impl Home {
         }
     }
 
-    /// A member does not read blocks from the source after all. If it tried to, those who wait are
-    /// all granted to try: the next one would likely fail as well, and all would wait in turn.
+    /// A member does not read blocks from the source after all, or has not kept what it was sent.
+    /// If it tried to read them, those who wait are all granted to try: the next one would likely
+    /// fail as well, and all would wait in turn.
     pub(super) fn on_not_fetched(
         &mut self,
         effects: &mut Effects,
@@ -174,10 +265,15 @@ impl Home {
         blocks: Blocks,
         tried: bool,
     ) {
+        if let Some(placer) = &mut self.placer {
+            placer.not_kept(blocks, from);
+        }
         if let Some(entry) = self.directory.get(blocks.chunk) {
             if let Some(busy) = &mut entry.busy {
-                let lost = busy.remove_fetcher(from, blocks.mask);
-                grant_others(effects, entry, blocks.with_mask(lost), tried);
+                let lost = busy.remove_fetcher(from, blocks.mask)
+                    | busy.remove_fetcher_for(from, blocks.mask);
+                let placer = &mut self.placer;
+                grant_others(placer, effects, entry, blocks.with_mask(lost), tried);
             }
             self.settle(effects, blocks.chunk);
         }
@@ -198,7 +294,8 @@ impl Home {
                     .extract_if(.., |fetcher| fetcher.deadline <= now);
                 let late = late.fold(0, |mask, fetcher| mask | fetcher.mask);
                 effects.counters.grant_timeout_blocks += u64::from(late.count_ones());
-                grant_others(effects, entry, Blocks::new(chunk, late), false);
+                let late = Blocks::new(chunk, late);
+                grant_others(&mut self.placer, effects, entry, late, false);
             }
             self.settle(effects, chunk);
         }
@@ -217,8 +314,10 @@ impl Home {
                 && let Some(busy) = &mut entry.busy
             {
                 busy.remove_waiter(member, u64::MAX);
-                let lost = busy.remove_fetcher(member, u64::MAX);
-                grant_others(effects, entry, Blocks::new(chunk, lost), false);
+                let lost = busy.remove_fetcher(member, u64::MAX)
+                    | busy.remove_fetcher_for(member, u64::MAX);
+                let lost = Blocks::new(chunk, lost);
+                grant_others(&mut self.placer, effects, entry, lost, false);
             }
             self.settle(effects, chunk);
         }
@@ -228,7 +327,8 @@ impl Home {
     pub(super) fn forget_holder(&mut self, effects: &mut Effects, member: MemberId) {
         for chunk in self.directory.chunks() {
             if let Some(entry) = self.directory.get(chunk) {
-                entry.remove_holder(member, u64::MAX);
+                let all = Blocks::new(chunk, u64::MAX);
+                remove_holder(&mut self.placer, entry, member, all);
             }
             self.settle(effects, chunk);
         }
@@ -265,5 +365,34 @@ impl Home {
     fn settle(&mut self, effects: &mut Effects, chunk: ChunkKey) {
         self.directory.settle(chunk);
         effects.counters.evicted_entries += self.directory.take_evicted();
+    }
+}
+
+/// A member holds blocks from now on. Copies that have moved to it are dropped elsewhere.
+fn add_holder(
+    placer: &mut Option<Placer>,
+    effects: &mut Effects,
+    entry: &mut Entry,
+    member: MemberId,
+    blocks: Blocks,
+) {
+    entry.add_holder(member, blocks.mask);
+    let mut left = Vec::new();
+    if let Some(placer) = placer {
+        placer.held(blocks, member, &mut left);
+    }
+    for (bit, member) in left {
+        let block = blocks.with_mask(entry.held_by(member) & 1 << bit);
+        if block.mask != 0 {
+            effects.send(member, Message::Drop(block));
+        }
+    }
+}
+
+/// A member holds blocks no longer.
+fn remove_holder(placer: &mut Option<Placer>, entry: &mut Entry, member: MemberId, blocks: Blocks) {
+    entry.remove_holder(member, blocks.mask);
+    if let Some(placer) = placer {
+        placer.dropped(blocks, member);
     }
 }

@@ -59,6 +59,40 @@ pub struct ReportEntry {
     pub dropped: u64,
 }
 
+/// Whether who gets a block keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Keep {
+    /// No: a reader gets it.
+    No,
+    /// Yes: another copy, or a victim.
+    Copy,
+    /// Yes: it moves, and leaves a frame where it comes from.
+    Moved,
+}
+
+impl Keep {
+    /// All, by their numbers in frames and messages.
+    pub const ALL: [Keep; 3] = [Keep::No, Keep::Copy, Keep::Moved];
+}
+
+/// Memory of a member, in blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Frames {
+    /// All of it that may be resident.
+    pub all: u32,
+    /// What is free of that.
+    pub free: u32,
+}
+
+/// Reads that a member has served from its own copies, of one chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadEntry {
+    /// The blocks, at least one.
+    pub blocks: Blocks,
+    /// How often each of them was read, in their order.
+    pub counts: Vec<u8>,
+}
+
 /// A message from one node to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
@@ -92,8 +126,13 @@ pub enum Message {
         /// The blocks to wait for.
         blocks: Blocks,
     },
-    /// Home to requester: read these blocks from the source, and report.
-    Grant(Blocks),
+    /// Home to requester: read these blocks from the source.
+    Grant {
+        /// What to read.
+        blocks: Blocks,
+        /// Who is to keep them, and will report: the requester, or a member that it sends them to.
+        keeper: MemberId,
+    },
     /// Home to requester: `holder` was told to deliver these blocks.
     At {
         /// Number of the request.
@@ -109,8 +148,31 @@ pub enum Message {
         request: Request,
         /// What to send.
         blocks: Blocks,
-        /// Whether the requester is to keep a copy.
-        keep: bool,
+        /// Whether the requester is to keep them.
+        keep: Keep,
+    },
+    /// Home to holder: send these blocks, if you still have them, to a member that keeps them.
+    Send {
+        /// What to send.
+        blocks: Blocks,
+        /// Who gets them.
+        to: MemberId,
+        /// How.
+        keep: Keep,
+    },
+    /// Home to holder: drop your copies of these blocks.
+    Drop(Blocks),
+    /// Holder to home: what my readers have read from my copies.
+    Reads(Vec<ReadEntry>),
+    /// Holder to home: these blocks leave my memory. Their bytes are kept for a moment, in case
+    /// that another member is to have them.
+    Victims {
+        /// What leaves.
+        blocks: Blocks,
+        /// The member from which the block has come that they make room for; `None`: the source.
+        from: Option<MemberId>,
+        /// Whether that block has left a frame there.
+        moved: bool,
     },
     /// Holder to home: I do not have these blocks, which I was to deliver.
     Gone {
@@ -142,7 +204,8 @@ pub enum Message {
     },
     /// Home to the member that reads these blocks as a prefetch: a reader waits for them.
     Hurry(Blocks),
-    /// To home: I do not read these blocks from the source any more, and do not hold them.
+    /// To home: I do not read these blocks from the source any more, or was sent them, and do not
+    /// hold them.
     NotFetched {
         /// What was not read, or not kept.
         blocks: Blocks,
@@ -160,6 +223,8 @@ pub enum Message {
     Ping {
         /// Comes back in the answer.
         round: u64,
+        /// The sender's memory.
+        frames: Frames,
     },
     /// I am.
     Pong {
@@ -172,3 +237,6 @@ pub enum Message {
 
 /// Entries of one [`Message::Report`] at most.
 pub const REPORT_ENTRIES_MAX: usize = 512;
+
+/// Entries of one [`Message::Reads`] at most.
+pub const READ_ENTRIES_MAX: usize = 512;

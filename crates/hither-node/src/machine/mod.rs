@@ -10,6 +10,12 @@
 //! nobody holds the block, the home grants the first requester to read it from the source
 //! ([`Message::Grant`]) and lets the others wait ([`Message::Pending`]).
 //!
+//! Where copies are kept is decided by the home, by a placement of the core (`placer`): who keeps
+//! what is read from the source, whether a block moves or is copied when it is read
+//! ([`Message::Send`], [`Message::Drop`]), and who takes it when it is evicted
+//! ([`Message::Victims`]). None of these messages is on the way of a reader's block. Holders report
+//! what their own readers have read ([`Message::Reads`]), from time to time.
+//!
 //! The machine is pure: time and events come in, instructions go out, equal inputs give equal
 //! outputs. It carries no data. A block of one key never changes, so nothing that is decided here
 //! can make a read wrong; a lost message or an outdated directory costs time, or one more read of
@@ -17,7 +23,6 @@
 
 mod answers;
 mod clock;
-pub mod decision;
 mod directory;
 mod effects;
 pub mod event;
@@ -28,6 +33,7 @@ mod limits;
 pub mod message;
 mod node;
 mod peers;
+mod placer;
 mod recovery;
 mod requester;
 mod serve;
@@ -40,7 +46,9 @@ pub mod wire;
 mod tests;
 
 pub use event::{Fault, FetchResult, Input, Output, Time};
-pub use message::{Blocks, Message, ReportEntry, Request, RequestId, Urgency};
+pub use message::{
+    Blocks, Frames, Keep, Message, ReadEntry, ReportEntry, Request, RequestId, Urgency,
+};
 pub use node::Machine;
 pub use peers::PeerState;
 pub use settings::{Counters, Settings};

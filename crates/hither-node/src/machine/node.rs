@@ -1,15 +1,18 @@
 //! The machine: passes inputs to the roles of a node until nothing is left to do.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use hither_core::Topology;
 
 use super::clock::Clock;
-use super::decision::{Decision, FirstAndForever};
 use super::effects::Effects;
 use super::event::{Input, Output, Time};
 use super::holdings::Holdings;
 use super::home::Home;
-use super::message::{Blocks, Message, Request};
+use super::message::{Blocks, Frames, Keep, Message, READ_ENTRIES_MAX, ReadEntry, Request};
 use super::peers::{Change, Incarnation, PeerState, Peers};
+use super::placer::{Placer, PlacerSettings};
 use super::requester::Requester;
 use super::settings::{Counters, Settings};
 use super::view::{MemberId, View};
@@ -24,23 +27,21 @@ pub struct Machine {
     requester: Requester,
     home: Home,
     holdings: Holdings,
+    /// This node's memory.
+    frames: Frames,
 }
 
 impl Machine {
     /// The machine of the member `me`, which knows no view yet: until one comes, it reads all from
-    /// the source. Blocks stay where they were first read.
+    /// the source.
     pub fn new(me: MemberId, settings: Settings) -> Machine {
-        Machine::with_decision(me, settings, Box::new(FirstAndForever))
-    }
-
-    /// The same, with another rule for where copies of blocks go.
-    pub fn with_decision(me: MemberId, settings: Settings, decision: Box<dyn Decision>) -> Machine {
         Machine {
             clock: Clock::default(),
             deadline: None,
             requester: Requester::new(&settings),
-            home: Home::new(settings.directory_chunks_max, decision),
+            home: Home::new(settings.directory_chunks_max),
             holdings: Holdings::default(),
+            frames: Frames::default(),
             effects: Effects {
                 now: Time::default(),
                 me,
@@ -61,6 +62,9 @@ impl Machine {
         let (now, stalled_ns) = self.clock.advance(now, self.deadline, stall_ns);
         self.effects.now = now;
         self.effects.counters.stalled_ns += stalled_ns;
+        if let Some(placer) = &mut self.home.placer {
+            placer.set_now(now);
+        }
         std::mem::swap(&mut self.effects.out, out);
         self.handle(input);
         while self.proceed() {}
@@ -110,10 +114,17 @@ impl Machine {
                 self.requester
                     .on_fetch_ended(effects, holdings, blocks, result);
             }
-            Input::Arrived { blocks, from, kept } => {
+            Input::Arrived {
+                blocks,
+                from,
+                kept,
+                wanted,
+            } => {
                 self.requester.on_arrived(effects, blocks, from);
                 if kept {
                     self.holdings.add(effects, blocks);
+                } else if !wanted {
+                    effects.not_fetched(blocks, false);
                 }
             }
             Input::Missing {
@@ -128,6 +139,21 @@ impl Machine {
             }
             Input::Held(blocks) => self.holdings.add_silently(effects, blocks),
             Input::Dropped(blocks) => self.holdings.remove(effects, blocks),
+            Input::Victims {
+                blocks,
+                from,
+                moved,
+            } => {
+                if let Some(home) = self.holdings.give_up(effects, blocks) {
+                    let victims = Message::Victims {
+                        blocks,
+                        from,
+                        moved,
+                    };
+                    effects.send(home, victims);
+                }
+            }
+            Input::Usage { frames, reads } => self.on_usage(frames, reads),
             Input::ViewChanged(view) => self.on_view_changed(view),
             Input::Isolated => self.on_isolated(),
             Input::Rejoined => {
@@ -157,8 +183,9 @@ impl Machine {
         }
         if let Some(round) = effects.peers.next_round(effects.now, &effects.settings) {
             let others: Vec<MemberId> = effects.peers.others().collect();
+            let frames = self.frames;
             for member in others {
-                effects.send(member, Message::Ping { round });
+                effects.send(member, Message::Ping { round, frames });
             }
             return true;
         }
@@ -201,7 +228,9 @@ impl Machine {
             Message::Raise(blocks) => home.on_raise(effects, from, blocks),
             Message::Withdraw { id, blocks } => home.on_withdraw(effects, from, id, blocks),
             Message::Pending { id, blocks } => requester.on_pending(effects, from, id, blocks),
-            Message::Grant(blocks) => requester.on_grant(effects, holdings, from, blocks),
+            Message::Grant { blocks, keeper } => {
+                requester.on_grant(effects, holdings, from, blocks, keeper);
+            }
             Message::At { id, blocks, holder } => {
                 requester.on_at(effects, from, id, blocks, holder);
             }
@@ -210,6 +239,20 @@ impl Machine {
                 blocks,
                 keep,
             } => self.on_deliver(from, request, blocks, keep),
+            Message::Send { blocks, to, keep } => {
+                effects.out.push(Output::Forward { blocks, to, keep });
+            }
+            Message::Drop(blocks) => effects.out.push(Output::Drop(blocks)),
+            Message::Reads(entries) => {
+                for entry in &entries {
+                    home.on_reads(effects, from, entry);
+                }
+            }
+            Message::Victims {
+                blocks,
+                from: came_from,
+                moved,
+            } => home.on_victims(effects, from, blocks, (came_from, moved)),
             Message::Gone { request, blocks } => home.on_gone(effects, from, request, blocks),
             Message::NotHome { id, blocks } => requester.on_not_home(effects, from, id, blocks),
             Message::Refused { id, blocks } => requester.on_refused(effects, from, id, blocks),
@@ -229,7 +272,8 @@ impl Machine {
                     self.home.on_report(&mut self.effects, from, entry);
                 }
             }
-            Message::Ping { round } => {
+            Message::Ping { round, frames } => {
+                home.on_frames(from, frames);
                 let incarnation = effects.incarnation();
                 effects.send(from, Message::Pong { round, incarnation });
             }
@@ -264,7 +308,7 @@ impl Machine {
         }
     }
 
-    fn on_deliver(&mut self, home: MemberId, request: Request, blocks: Blocks, keep: bool) {
+    fn on_deliver(&mut self, home: MemberId, request: Request, blocks: Blocks, keep: Keep) {
         let effects = &mut self.effects;
         let held = blocks.with_mask(self.holdings.held(blocks));
         let gone = blocks.with_mask(blocks.mask & !held.mask);
@@ -328,8 +372,71 @@ impl Machine {
         for member in effects.peers.gone_for_good(effects.now, gone_ns) {
             self.home.forget_holder(effects, member);
         }
+        self.start_placer();
+        let effects = &mut self.effects;
         self.holdings.sweep(effects);
         self.requester.on_homes_changed(effects, true);
+    }
+
+    /// Starts to place blocks anew, on the members of the view.
+    fn start_placer(&mut self) {
+        let Effects {
+            me,
+            settings,
+            peers,
+            now,
+            ..
+        } = &self.effects;
+        let members = peers.view().members.clone();
+        let settings = PlacerSettings {
+            policy: settings.placement,
+            topology: Arc::new(Topology::uniform(members.len().max(1))),
+            members,
+            me: *me,
+            chunks_max: settings.directory_chunks_max,
+            order_ns: settings.order_ns,
+        };
+        let is_alone = settings.members.len() < 2;
+        let placer = if is_alone {
+            None
+        } else {
+            Placer::new(settings)
+        };
+        self.home.set_placer(placer);
+        if let Some(placer) = &mut self.home.placer {
+            placer.set_now(*now);
+            placer.set_frames(*me, self.frames);
+        }
+    }
+
+    fn on_usage(&mut self, frames: Frames, reads: Vec<ReadEntry>) {
+        self.frames = frames;
+        let effects = &mut self.effects;
+        self.home.on_frames(effects.me, frames);
+        let mut by_home: BTreeMap<MemberId, Vec<ReadEntry>> = BTreeMap::new();
+        for entry in reads {
+            if let Some((home, _)) = effects.peers.home(entry.blocks.chunk) {
+                by_home.entry(home).or_default().push(entry);
+            }
+        }
+        for (home, mut entries) in by_home {
+            while !entries.is_empty() {
+                let rest = entries.split_off(entries.len().min(READ_ENTRIES_MAX));
+                effects.send(home, Message::Reads(entries));
+                entries = rest;
+            }
+        }
+    }
+
+    /// Whether this node is to say what its readers read from its own copies.
+    pub fn counts_reads(&self) -> bool {
+        let placer = self.home.placer.as_ref();
+        placer.is_some_and(Placer::counts_local_reads)
+    }
+
+    /// Whether blocks that are evicted are to be given as [`Input::Victims`].
+    pub fn forwards(&self) -> bool {
+        self.home.placer.as_ref().is_some_and(Placer::forwards)
     }
 
     fn on_isolated(&mut self) {
@@ -338,6 +445,7 @@ impl Machine {
         self.home.on_isolated(effects);
         self.holdings.forget_homes();
         self.requester.on_isolated(effects);
+        self.start_placer();
     }
 
     fn on_changes(&mut self, changes: &[Change]) {
@@ -406,6 +514,9 @@ impl Machine {
         assert!(self.effects.out.is_empty());
         self.requester.check();
         self.home.directory.check();
+        if let Some(placer) = &self.home.placer {
+            placer.check();
+        }
         self.holdings.check(&self.effects);
         if self.effects.peers.is_isolated() {
             assert_eq!(self.home.directory.len(), 0);
@@ -423,6 +534,7 @@ fn is_forbidden(readers: &Readers, from: MemberId, message: &Message) -> bool {
         Message::Deliver {
             request, blocks, ..
         } => (request.member, blocks),
+        Message::Send { blocks, to, .. } => (*to, blocks),
         _ => return false,
     };
     !readers.may_have(member, blocks.chunk.file)

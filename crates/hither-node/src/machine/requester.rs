@@ -67,6 +67,7 @@ impl Requester {
                 urgency,
                 started: effects.now,
                 retries: 0,
+                keeper: None,
                 state: State::FetchQueued,
             };
             self.ask(effects, chunk, part, None);
@@ -180,6 +181,7 @@ impl Requester {
         effects.counters.fetched_blocks += u64::from(part.count());
         effects.out.push(Output::Fetch {
             blocks: Blocks::new(chunk, part.mask),
+            keeper: part.keeper,
             urgency: part.urgency,
         });
         let unanswered = part.mask;

@@ -1,45 +1,71 @@
-//! What a home does with a request, case by case: direct a holder, let it wait, grant it.
+//! What a home does with a request, case by case: direct a holder, let it wait, grant it. And how
+//! what the placement orders is carried out.
 
-use super::decision::{Access, Decision};
+use std::collections::BTreeMap;
+
 use super::directory::{Entry, Fetcher, Waiter};
 use super::effects::Effects;
-use super::message::{Blocks, Message, Request, Urgency};
+use super::message::{Blocks, Keep, Message, Request, Urgency};
+use super::placer::{Order, Placer};
 use super::view::MemberId;
-use crate::key::ChunkKey;
+use crate::key::{ChunkKey, bits};
 
-/// Directs holders to deliver what they have of `blocks`. Returns the blocks that will come.
+/// Directs holders to deliver what they have of `blocks`, each block the one on the shortest way
+/// from the home over it to the requester, and has the placement decide whether copies move.
+/// Returns the blocks that will come.
 pub(super) fn direct(
-    decision: &mut dyn Decision,
+    placer: &mut Option<Placer>,
     effects: &mut Effects,
     entry: &Entry,
     request: Request,
     blocks: Blocks,
     avoid: Option<MemberId>,
 ) -> u64 {
-    let mut rest = blocks.mask;
-    loop {
-        let usable = |&&(member, mask): &&(MemberId, u64)| {
-            let other = member != request.member && Some(member) != avoid;
-            mask & rest != 0 && other && effects.peers.is_usable(member)
+    let usable = |&&(member, mask): &&(MemberId, u64)| {
+        let other = member != request.member && Some(member) != avoid;
+        mask & blocks.mask != 0 && other && effects.peers.is_usable(member)
+    };
+    let mut holders: Vec<_> = entry.holders.iter().filter(usable).copied().collect();
+    let hops = |from, to| placer.as_ref().map_or(0, |it| it.hops(from, to));
+    // Among equals the home itself, which saves a message, and who has reported last.
+    holders.reverse();
+    holders.sort_by_key(|&(holder, _)| {
+        let way = hops(effects.me, holder) + hops(holder, request.member);
+        (way, holder != effects.me)
+    });
+    let mut found = 0;
+    let mut deliveries: BTreeMap<(MemberId, Keep), u64> = BTreeMap::new();
+    let mut orders = Vec::new();
+    for bit in bits(blocks.mask) {
+        let Some(&(holder, _)) = holders.iter().find(|(_, mask)| mask & 1 << bit != 0) else {
+            continue;
         };
-        let holders: Vec<_> = entry.holders.iter().filter(usable).copied().collect();
-        if holders.is_empty() {
-            return blocks.mask & !rest;
-        }
-        let delivery = decision.deliver(&Access {
-            blocks: blocks.with_mask(rest),
-            requester: request.member,
-            home: effects.me,
-            holders: &holders,
-        });
-        let (holder, mask) = holders[delivery.holder];
-        let found = blocks.with_mask(rest & mask);
-        rest &= !mask;
-        effects.counters.directed_blocks += u64::from(found.mask.count_ones());
+        found |= 1 << bit;
+        // A prefetch is no read yet.
+        let read = placer
+            .as_mut()
+            .filter(|_| request.urgency == Urgency::Demand);
+        let order = read.and_then(|it| it.on_read(blocks.chunk, bit, request.member, effects.now));
+        let keep = match order {
+            Some(Order::Send { to, keep }) if to == request.member => {
+                effects.counters.on_move(keep, 1);
+                keep
+            }
+            Some(order) => {
+                orders.push((bit, order));
+                Keep::No
+            }
+            None => Keep::No,
+        };
+        *deliveries.entry((holder, keep)).or_default() |= 1 << bit;
+    }
+    for ((holder, keep), mask) in deliveries {
+        let found = blocks.with_mask(mask);
+        effects.counters.directed_blocks += u64::from(mask.count_ones());
         let deliver = Message::Deliver {
             request,
             blocks: found,
-            keep: delivery.keep,
+            keep,
         };
         effects.send(holder, deliver);
         let at = Message::At {
@@ -49,6 +75,47 @@ pub(super) fn direct(
         };
         effects.send(request.member, at);
     }
+    for (bit, order) in orders {
+        carry_out(placer, effects, entry, blocks.with_mask(1 << bit), order);
+    }
+    found
+}
+
+/// Has an order for one block carried out by who holds it, or says that it cannot be.
+pub(super) fn carry_out(
+    placer: &mut Option<Placer>,
+    effects: &mut Effects,
+    entry: &Entry,
+    block: Blocks,
+    order: Order,
+) {
+    let Some(placer) = placer else {
+        return;
+    };
+    match order {
+        Order::Drop { at } => effects.send(at, Message::Drop(block)),
+        Order::Send { to, keep } => {
+            let holds = |&&(member, mask): &&(MemberId, u64)| {
+                mask & block.mask != 0 && member != to && effects.peers.is_usable(member)
+            };
+            let holders = entry.holders.iter().filter(holds);
+            let nearest = holders.min_by_key(|&&(member, _)| placer.hops(member, to));
+            match nearest.filter(|_| may_keep(effects, to, block)) {
+                Some(&(from, _)) => {
+                    effects.counters.on_move(keep, 1);
+                    let blocks = block;
+                    effects.send(from, Message::Send { blocks, to, keep });
+                }
+                None => placer.refused(block),
+            }
+        }
+    }
+}
+
+/// Whether blocks may be sent to a member that keeps them.
+pub(super) fn may_keep(effects: &Effects, member: MemberId, blocks: Blocks) -> bool {
+    let readers = &effects.settings.readers;
+    effects.peers.is_usable(member) && readers.may_have(member, blocks.chunk.file)
 }
 
 /// Lets a request wait for those of `blocks` that others read from the source. Returns these.
@@ -61,12 +128,13 @@ pub(super) fn wait(
     let Some(busy) = &mut entry.busy else {
         return 0;
     };
+    // What the requester reads for another member is there once that one has it.
     let others = busy.fetchers.iter().filter(|fetcher| {
-        fetcher.member != request.member && effects.peers.is_usable(fetcher.member)
+        fetcher.keeper != request.member && effects.peers.is_usable(fetcher.member)
     });
     let read = others.fold(0, |mask, fetcher| mask | fetcher.mask);
     // What the requester was granted before, and asks for again, is granted to it again.
-    let own = busy.remove_fetcher(request.member, blocks.mask);
+    let own = busy.remove_own(request.member, blocks.mask);
     let blocks = blocks.with_mask(blocks.mask & read & !own);
     if blocks.mask == 0 {
         // What is left is granted by the caller.
@@ -111,20 +179,47 @@ pub(super) fn hurry(
     }
 }
 
-/// Grants a requester to read blocks from the source.
-pub(super) fn grant(effects: &mut Effects, entry: &mut Entry, request: Request, blocks: Blocks) {
-    entry.busy().add_fetcher(Fetcher {
-        member: request.member,
-        mask: blocks.mask,
-        urgency: request.urgency,
-        deadline: effects.now.after(effects.settings.grant_ns),
-    });
-    effects.send(request.member, Message::Grant(blocks));
+/// Grants a requester to read blocks from the source. The placement says who keeps them.
+pub(super) fn grant(
+    placer: &mut Option<Placer>,
+    effects: &mut Effects,
+    entry: &mut Entry,
+    request: Request,
+    blocks: Blocks,
+) {
+    let mut keepers: BTreeMap<MemberId, u64> = BTreeMap::new();
+    for bit in bits(blocks.mask) {
+        let keeper = placer.as_mut().map_or(request.member, |it| {
+            it.keeper(blocks.chunk, bit, request.member)
+        });
+        let keeper = match may_keep(effects, keeper, blocks) {
+            true => keeper,
+            false => request.member,
+        };
+        *keepers.entry(keeper).or_default() |= 1 << bit;
+    }
+    for (keeper, mask) in keepers {
+        entry.busy().add_fetcher(Fetcher {
+            member: request.member,
+            keeper,
+            mask,
+            urgency: request.urgency,
+            deadline: effects.now.after(effects.settings.grant_ns),
+        });
+        let blocks = blocks.with_mask(mask);
+        effects.send(request.member, Message::Grant { blocks, keeper });
+    }
 }
 
 /// A fetcher was lost: grants those of `blocks` that nobody else reads to `all` who wait for them,
 /// or to the first one, readers before the prefetch.
-pub(super) fn grant_others(effects: &mut Effects, entry: &mut Entry, blocks: Blocks, all: bool) {
+pub(super) fn grant_others(
+    placer: &mut Option<Placer>,
+    effects: &mut Effects,
+    entry: &mut Entry,
+    blocks: Blocks,
+    all: bool,
+) {
     let busy = entry.busy();
     let orphaned = blocks.mask & !busy.fetching();
     if orphaned == 0 {
@@ -141,7 +236,13 @@ pub(super) fn grant_others(effects: &mut Effects, entry: &mut Entry, blocks: Blo
         };
         granted |= mask;
         if mask != 0 {
-            grant(effects, entry, waiter.request(), blocks.with_mask(mask));
+            grant(
+                placer,
+                effects,
+                entry,
+                waiter.request(),
+                blocks.with_mask(mask),
+            );
         }
         if waiter.mask != mask {
             let mask = waiter.mask & !mask;

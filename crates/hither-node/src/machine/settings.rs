@@ -1,15 +1,21 @@
 //! The machine's limits and intervals, and what it counts.
 
+use hither_core::Spec;
+use hither_core::placement::PlacementEntry;
+
+use super::message::Keep;
 use crate::readers::Readers;
 
 /// Limits and intervals. The defaults are for machines in one building, with a source that answers
 /// in 1 to 100 ms.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Differs from that of any earlier start of this member.
     pub incarnation: u32,
     /// Who may have the blocks of which volume.
     pub readers: Readers,
+    /// Where blocks are kept. It must be a placement for clusters.
+    pub placement: Spec<PlacementEntry>,
     /// Time for an answer of a home.
     pub answer_ns: u64,
     /// Time for the data after a holder was told to deliver.
@@ -41,6 +47,8 @@ pub struct Settings {
     /// How often a request is sent again, when its home or holder is lost, before the source is
     /// read.
     pub retries_max: u8,
+    /// Time after which an order to move or copy a block is given up.
+    pub order_ns: u64,
     /// Blocks being read from the source; from this many on, others queue.
     pub fetch_blocks_max: u32,
     /// Blocks asked for at one home; from this many on, others queue.
@@ -67,6 +75,7 @@ impl Default for Settings {
         Settings {
             incarnation: 0,
             readers: Readers::default(),
+            placement: "first-and-forever".parse().expect("it is registered"),
             answer_ns: 500 * MS,
             delivery_ns: 1_000 * MS,
             pending_ns: 2_000 * MS,
@@ -81,6 +90,7 @@ impl Default for Settings {
             gone_ns: 60_000 * MS,
             stall_ns: 500 * MS,
             retries_max: 3,
+            order_ns: 2_000 * MS,
             fetch_blocks_max: 2_048,
             peer_blocks_max: 4_096,
             prefetch_percent: 50,
@@ -90,6 +100,17 @@ impl Default for Settings {
             report_ns: 5 * MS,
             sweep_ns: 20 * MS,
             sweep_chunks: 4_096,
+        }
+    }
+}
+
+impl Counters {
+    /// Counts blocks that a holder is told to send to who keeps them.
+    pub(super) fn on_move(&mut self, keep: Keep, blocks: u64) {
+        match keep {
+            Keep::Moved => self.moved_blocks += blocks,
+            Keep::Copy => self.copied_blocks += blocks,
+            Keep::No => {}
         }
     }
 }
@@ -133,6 +154,15 @@ pub struct Counters {
     pub grant_timeout_blocks: u64,
     /// As home: requests refused since the directory was full of busy entries, or too many waited.
     pub overflows: u64,
+    /// As home: blocks that a holder was told to send to a member that keeps them, or to keep
+    /// while delivering them.
+    pub moved_blocks: u64,
+    /// The same for blocks that are copied.
+    pub copied_blocks: u64,
+    /// As home: blocks that were evicted and went to another member.
+    pub forwarded_blocks: u64,
+    /// As home: blocks that were evicted, as far as it was asked.
+    pub victim_blocks: u64,
     /// As home: entries dropped to make room.
     pub evicted_entries: u64,
     /// Requests for chunks that this node is not the home of.

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use super::*;
 use crate::key::{ChunkKey, FileKey};
 
+mod placing;
+
 const CHUNK: ChunkKey = ChunkKey {
     file: FileKey(1),
     number: 0,
@@ -138,7 +140,11 @@ impl Cluster {
 
 fn fetch(mask: u64, urgency: Urgency) -> Output {
     let blocks = blocks(mask);
-    Output::Fetch { blocks, urgency }
+    Output::Fetch {
+        blocks,
+        keeper: None,
+        urgency,
+    }
 }
 
 use Urgency::{Demand, Prefetch};
@@ -195,6 +201,7 @@ fn one_reads_the_source_and_the_others_wait_for_it() {
         blocks: blocks(0b100),
         from: first,
         kept: false,
+        wanted: true,
     };
     let told = cluster.run(third, arrived);
     assert_eq!(told, [(third, Output::Ready(blocks(0b100)))]);
@@ -498,6 +505,7 @@ fn a_holder_that_is_always_late_is_avoided_for_a_while() {
             blocks,
             from: holder,
             kept: false,
+            wanted: true,
         };
         cluster.run(reader, arrived);
         (asked, cluster.machines[&reader].suspects(holder))
@@ -664,6 +672,10 @@ fn a_node_that_is_not_home_says_so() {
     };
     assert_eq!(answer(&mut cluster, ask(1, 0)), refusal);
     // It stands in for members that the requester suspects, and trusts a later view.
-    assert_eq!(answer(&mut cluster, ask(1, 2)), Message::Grant(blocks(1)));
-    assert_eq!(answer(&mut cluster, ask(2, 0)), Message::Grant(blocks(1)));
+    let grant = Message::Grant {
+        blocks: blocks(1),
+        keeper: first,
+    };
+    assert_eq!(answer(&mut cluster, ask(1, 2)), grant);
+    assert_eq!(answer(&mut cluster, ask(2, 0)), grant);
 }

@@ -4,7 +4,8 @@
 //! and it takes exactly what encoding gives, so that equal messages are equal bytes.
 
 use super::message::{
-    Blocks, Message, REPORT_ENTRIES_MAX, ReportEntry, Request, RequestId, Urgency,
+    Blocks, Frames, Keep, Message, READ_ENTRIES_MAX, REPORT_ENTRIES_MAX, ReadEntry, ReportEntry,
+    Request, RequestId, Urgency,
 };
 use super::view::MemberId;
 use crate::key::{ChunkKey, FileKey};
@@ -29,7 +30,8 @@ pub enum WireError {
 /// Appends the bytes of `message` to `out`.
 ///
 /// # Panics
-/// If a report has more entries than [`REPORT_ENTRIES_MAX`].
+/// If a report has more entries than [`REPORT_ENTRIES_MAX`], or reads have more than
+/// [`READ_ENTRIES_MAX`].
 pub fn encode(message: &Message, out: &mut Vec<u8>) {
     let mut to = Writer(out);
     to.byte(kind(message));
@@ -45,13 +47,14 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) {
             to.blocks(*blocks);
             to.urgency(*urgency);
             to.byte(*rank);
-            to.byte(u8::from(avoid.is_some()));
-            if let Some(member) = avoid {
-                to.word(member.0);
-            }
+            to.optional_member(*avoid);
         }
-        Message::Raise(blocks) | Message::Grant(blocks) | Message::Hurry(blocks) => {
+        Message::Raise(blocks) | Message::Hurry(blocks) | Message::Drop(blocks) => {
             to.blocks(*blocks);
+        }
+        Message::Grant { blocks, keeper } => {
+            to.blocks(*blocks);
+            to.word(keeper.0);
         }
         Message::Withdraw { id, blocks }
         | Message::Pending { id, blocks }
@@ -72,7 +75,36 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) {
         } => {
             to.request(*request);
             to.blocks(*blocks);
-            to.byte(u8::from(*keep));
+            to.keep(*keep);
+        }
+        Message::Send {
+            blocks,
+            to: member,
+            keep,
+        } => {
+            to.blocks(*blocks);
+            to.word(member.0);
+            to.keep(*keep);
+        }
+        Message::Reads(entries) => {
+            assert!(
+                entries.len() <= READ_ENTRIES_MAX,
+                "reads are sent in batches"
+            );
+            to.bytes(&(entries.len() as u16).to_le_bytes());
+            for entry in entries {
+                to.blocks(entry.blocks);
+                to.bytes(&entry.counts);
+            }
+        }
+        Message::Victims {
+            blocks,
+            from,
+            moved,
+        } => {
+            to.blocks(*blocks);
+            to.optional_member(*from);
+            to.byte(u8::from(*moved));
         }
         Message::Gone { request, blocks } => {
             to.request(*request);
@@ -102,7 +134,11 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) {
                 to.word(entry.dropped);
             }
         }
-        Message::Ping { round } => to.word(*round),
+        Message::Ping { round, frames } => {
+            to.word(*round);
+            to.bytes(&frames.all.to_le_bytes());
+            to.bytes(&frames.free.to_le_bytes());
+        }
         Message::Pong { round, incarnation } => {
             to.word(*round);
             to.word(*incarnation);
@@ -119,11 +155,7 @@ pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
             blocks: from.blocks()?,
             urgency: from.urgency()?,
             rank: from.byte()?,
-            avoid: if from.flag()? {
-                Some(from.member()?)
-            } else {
-                None
-            },
+            avoid: from.optional_member()?,
         },
         2 => Message::Raise(from.blocks()?),
         3 => Message::Withdraw {
@@ -134,7 +166,10 @@ pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
             id: from.id()?,
             blocks: from.blocks()?,
         },
-        5 => Message::Grant(from.blocks()?),
+        5 => Message::Grant {
+            blocks: from.blocks()?,
+            keeper: from.member()?,
+        },
         6 => Message::At {
             id: from.id()?,
             blocks: from.blocks()?,
@@ -143,7 +178,7 @@ pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
         7 => Message::Deliver {
             request: from.request()?,
             blocks: from.blocks()?,
-            keep: from.flag()?,
+            keep: from.keep()?,
         },
         8 => Message::Gone {
             request: from.request()?,
@@ -172,10 +207,23 @@ pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
         },
         15 => Message::Ping {
             round: from.word()?,
+            frames: from.frames()?,
         },
         16 => Message::Pong {
             round: from.word()?,
             incarnation: from.word()?,
+        },
+        17 => Message::Send {
+            blocks: from.blocks()?,
+            to: from.member()?,
+            keep: from.keep()?,
+        },
+        18 => Message::Drop(from.blocks()?),
+        19 => Message::Reads(from.reads()?),
+        20 => Message::Victims {
+            blocks: from.blocks()?,
+            from: from.optional_member()?,
+            moved: from.flag()?,
         },
         kind => return Err(WireError::Kind(kind)),
     };
@@ -191,7 +239,7 @@ fn kind(message: &Message) -> u8 {
         Message::Raise(_) => 2,
         Message::Withdraw { .. } => 3,
         Message::Pending { .. } => 4,
-        Message::Grant(_) => 5,
+        Message::Grant { .. } => 5,
         Message::At { .. } => 6,
         Message::Deliver { .. } => 7,
         Message::Gone { .. } => 8,
@@ -203,6 +251,10 @@ fn kind(message: &Message) -> u8 {
         Message::Report { .. } => 14,
         Message::Ping { .. } => 15,
         Message::Pong { .. } => 16,
+        Message::Send { .. } => 17,
+        Message::Drop(_) => 18,
+        Message::Reads(_) => 19,
+        Message::Victims { .. } => 20,
     }
 }
 
@@ -219,6 +271,17 @@ impl Writer<'_> {
 
     fn word(&mut self, word: u64) {
         self.bytes(&word.to_le_bytes());
+    }
+
+    fn keep(&mut self, keep: Keep) {
+        self.byte(keep as u8);
+    }
+
+    fn optional_member(&mut self, member: Option<MemberId>) {
+        self.byte(u8::from(member.is_some()));
+        if let Some(member) = member {
+            self.word(member.0);
+        }
     }
 
     fn urgency(&mut self, urgency: Urgency) {
@@ -268,6 +331,26 @@ impl Reader<'_> {
         Ok(MemberId(self.word()?))
     }
 
+    fn optional_member(&mut self) -> Result<Option<MemberId>, WireError> {
+        let is_there = self.flag()?;
+        is_there.then(|| self.member()).transpose()
+    }
+
+    fn keep(&mut self) -> Result<Keep, WireError> {
+        let keep = Keep::ALL.get(usize::from(self.byte()?)).copied();
+        keep.ok_or(WireError::Range("whether to keep a block"))
+    }
+
+    /// No more frames are free than there are.
+    fn frames(&mut self) -> Result<Frames, WireError> {
+        let all = u32::from_le_bytes(self.array()?);
+        let free = u32::from_le_bytes(self.array()?);
+        match free <= all {
+            true => Ok(Frames { all, free }),
+            false => Err(WireError::Range("free frames")),
+        }
+    }
+
     fn flag(&mut self) -> Result<bool, WireError> {
         match self.byte()? {
             0 => Ok(false),
@@ -310,6 +393,21 @@ impl Reader<'_> {
             id: self.id()?,
             urgency: self.urgency()?,
         })
+    }
+
+    fn reads(&mut self) -> Result<Vec<ReadEntry>, WireError> {
+        let count = usize::from(u16::from_le_bytes(self.array()?));
+        if count > READ_ENTRIES_MAX {
+            return Err(WireError::Range("the number of entries"));
+        }
+        let mut entries = Vec::with_capacity(count);
+        for _ in 0..count {
+            let blocks = self.blocks()?;
+            let counts = (0..blocks.mask.count_ones()).map(|_| self.byte());
+            let counts = counts.collect::<Result<Vec<u8>, WireError>>()?;
+            entries.push(ReadEntry { blocks, counts });
+        }
+        Ok(entries)
     }
 
     fn entries(&mut self) -> Result<Vec<ReportEntry>, WireError> {

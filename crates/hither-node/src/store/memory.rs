@@ -17,6 +17,7 @@
 //! for a look-up, or for the copy of a small block: never while a frame is filled or read.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use hither_core::registry::ReplacementSettings;
@@ -27,6 +28,7 @@ use rustc_hash::FxHashMap;
 
 use super::ids::BlockIds;
 use crate::key::{BlockKey, FileKey};
+use crate::machine::Frames;
 
 /// The part of the arena that is kept for what is being filled, and for what is still read after
 /// its eviction: one in so many frames.
@@ -37,6 +39,10 @@ const UNHELD: u32 = 16;
 
 /// Frames of a shard, at least: below, a policy's queues have too few slots to mean much.
 const SHARD_FRAMES_MIN: u32 = 256;
+
+/// Blocks of a shard whose reads are counted between two calls of
+/// [`take_reads`](MemoryStore::take_reads), at most.
+const READ_BLOCKS_MAX: usize = 1 << 16;
 
 /// Shards, at most: beyond, they rarely meet on one lock.
 const SHARDS_MAX: u32 = 16;
@@ -78,6 +84,7 @@ pub struct MemoryStore {
     shards: Box<[Mutex<Shard>]>,
     /// Frames that fills may take at the same time and that prefetches leave to others.
     spare: usize,
+    counts_reads: AtomicBool,
 }
 
 /// What a block was evicted for, or removed: its key and its bytes, as long as somebody holds them.
@@ -118,6 +125,7 @@ impl MemoryStore {
                 .map(|_| Mutex::new(Shard::new(capacity, policy)))
                 .collect(),
             spare: spare as usize,
+            counts_reads: AtomicBool::new(false),
         })
     }
 
@@ -130,6 +138,42 @@ impl MemoryStore {
     /// The block, if it is here. The policy hears of it.
     pub fn get(&self, key: &BlockKey) -> Option<Bytes> {
         self.shard(key).lock().get(key)
+    }
+
+    /// The same for a reader of this node, which is counted if reads are.
+    pub fn read(&self, key: &BlockKey) -> Option<Bytes> {
+        let mut shard = self.shard(key).lock();
+        let data = shard.get(key)?;
+        if self.counts_reads.load(Ordering::Relaxed) {
+            shard.count_read(key);
+        }
+        Some(data)
+    }
+
+    /// Counts reads from now on, or no longer.
+    pub fn count_reads(&self, counts: bool) {
+        self.counts_reads.store(counts, Ordering::Relaxed);
+    }
+
+    /// The blocks that were read since the last call, and how often. Those that have left are not
+    /// among them.
+    pub fn take_reads(&self) -> Vec<(BlockKey, u8)> {
+        let mut reads = Vec::new();
+        for shard in &self.shards {
+            shard.lock().take_reads(&mut reads);
+        }
+        reads
+    }
+
+    /// All frames that may be resident, and those of them that are free.
+    pub fn frames(&self) -> Frames {
+        let mut frames = Frames::default();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            frames.all += shard.capacity;
+            frames.free += shard.capacity - (shard.slots.len() - shard.free.len()) as u32;
+        }
+        frames
     }
 
     /// The block, if it is here. The policy does not hear of it: for a reader that goes on within a
@@ -201,6 +245,15 @@ impl MemoryStore {
     /// Removes a block, if it is here.
     pub fn remove(&self, key: &BlockKey) -> Option<Bytes> {
         self.shard(key).lock().remove(key)
+    }
+
+    /// The same, unless its file is held.
+    pub fn remove_unless_held(&self, key: &BlockKey) -> Option<Bytes> {
+        let mut shard = self.shard(key).lock();
+        match shard.held.contains_key(&key.file) {
+            true => None,
+            false => shard.remove(key),
+        }
     }
 
     /// Holds a file of so many blocks: those that are here, and those that come, are not evicted
@@ -362,6 +415,8 @@ impl Filling {
 
 struct Shard {
     places: FxHashMap<BlockKey, Place>,
+    /// Blocks with reads that were not asked for yet, each once while it stays.
+    read: Vec<BlockKey>,
     /// Length of all blocks.
     bytes: u64,
     policy: Box<dyn ReplacementPolicy>,
@@ -384,6 +439,8 @@ struct Shard {
 
 struct Place {
     slot: u32,
+    /// Reads that were counted and not asked for yet.
+    reads: u8,
     data: Bytes,
 }
 
@@ -397,6 +454,7 @@ impl Shard {
     fn new(capacity: u32, policy: &Spec) -> Shard {
         Shard {
             places: FxHashMap::default(),
+            read: Vec::new(),
             bytes: 0,
             policy: policy.build(&ReplacementSettings::new(capacity)),
             ids: BlockIds::new(capacity),
@@ -436,6 +494,28 @@ impl Shard {
         let access = self.access(block, object, key.index);
         self.policy.hit(Slot(slot), &access);
         Some(data)
+    }
+
+    fn count_read(&mut self, key: &BlockKey) {
+        if let Some(place) = self.places.get_mut(key) {
+            if place.reads == 0 {
+                if self.read.len() == READ_BLOCKS_MAX {
+                    return;
+                }
+                self.read.push(*key);
+            }
+            place.reads = place.reads.saturating_add(1);
+        }
+    }
+
+    fn take_reads(&mut self, reads: &mut Vec<(BlockKey, u8)>) {
+        for key in self.read.drain(..) {
+            if let Some(place) = self.places.get_mut(&key)
+                && place.reads > 0
+            {
+                reads.push((key, std::mem::take(&mut place.reads)));
+            }
+        }
     }
 
     /// A slot for a frame that comes in with `access`.
@@ -551,7 +631,14 @@ impl Shard {
         let slot = self.slot(&access, evicted);
         self.slots[slot as usize] = Contents::Whole(key);
         self.enter(slot, self.may_hold(&key.file), &access);
-        self.put_place(key, Place { slot, data });
+        self.put_place(
+            key,
+            Place {
+                slot,
+                reads: 0,
+                data,
+            },
+        );
     }
 
     /// Copies a small block into the frame that is open, or into a new one. Without any frame it
@@ -594,6 +681,7 @@ impl Shard {
         }
         let place = Place {
             slot,
+            reads: 0,
             data: data.clone(),
         };
         self.put_place(key, place);
@@ -618,7 +706,7 @@ impl Shard {
     }
 
     fn remove(&mut self, key: &BlockKey) -> Option<Bytes> {
-        let Place { slot, data } = self.take_place(key)?;
+        let Place { slot, data, .. } = self.take_place(key)?;
         match &mut self.slots[slot as usize] {
             Contents::Nothing => unreachable!("a block lies in an empty slot"),
             Contents::Whole(_) => self.ids.evict(*key),

@@ -11,7 +11,7 @@ use tokio::sync::SemaphorePermit;
 use super::files::OpenFile;
 use crate::flights::FlightFile;
 use crate::key::BlockKey;
-use crate::machine::{Blocks, Fault, FetchResult, Input, Urgency};
+use crate::machine::{Blocks, Fault, FetchResult, Input, Keep, MemberId, Urgency};
 use crate::node::Node;
 use crate::origin::Origin;
 use crate::source::{SourceError, SourcePath};
@@ -27,10 +27,10 @@ impl FlightFile for OpenFile {
         range.end.saturating_sub(range.start)
     }
 
-    fn fetch(self: Arc<Self>, blocks: Range<u32>, urgency: Urgency) {
+    fn fetch(self: Arc<Self>, blocks: Range<u32>, urgency: Urgency, keeper: Option<MemberId>) {
         let node = Arc::clone(&self.volume.node);
         let runtime = node.runtime().clone();
-        runtime.spawn(fetch(node, self, blocks, urgency));
+        runtime.spawn(fetch(node, self, blocks, urgency, keeper));
     }
 
     fn on_dropped_prefetch(&self) {
@@ -56,7 +56,13 @@ impl FlightFile for OpenFile {
 
 /// Fetches successive blocks of a chunk of `file`, all of which are in flight, and tells the
 /// machine of each of them what came of it.
-async fn fetch(node: Arc<Node>, file: Arc<OpenFile>, blocks: Range<u32>, urgency: Urgency) {
+async fn fetch(
+    node: Arc<Node>,
+    file: Arc<OpenFile>,
+    blocks: Range<u32>,
+    urgency: Urgency,
+    keeper: Option<MemberId>,
+) {
     let counters = file.volume.counters();
     let _permit = match urgency {
         Urgency::Demand => None,
@@ -73,7 +79,7 @@ async fn fetch(node: Arc<Node>, file: Arc<OpenFile>, blocks: Range<u32>, urgency
         }
     };
     let mut next = blocks.start;
-    let result = blocks_of(&node, &file, blocks.clone(), &mut next).await;
+    let result = blocks_of(&node, &file, blocks.clone(), keeper, &mut next).await;
     file.note(&result);
     file.volume.note_answer(&result);
     if let Err(error) = result {
@@ -125,6 +131,7 @@ async fn blocks_of(
     node: &Arc<Node>,
     file: &Arc<OpenFile>,
     blocks: Range<u32>,
+    keeper: Option<MemberId>,
     next: &mut u32,
 ) -> Result<(), SourceError> {
     if file.is_stale() {
@@ -135,7 +142,7 @@ async fn blocks_of(
     let _room = node.room_for(range.end - range.start).await;
     counters.fetches.add(1);
     let mut stream = file.volume.source().read(&file.file, range).await?;
-    let mut arriving = Arriving::start(node, file, *next);
+    let mut arriving = Arriving::start(node, file, *next, keeper);
     while let Some(piece) = stream.next().await {
         let piece = piece?;
         counters.fetched_bytes.add(piece.len() as u64);
@@ -150,7 +157,7 @@ async fn blocks_of(
             if *next == blocks.end {
                 return Ok(());
             }
-            arriving = Arriving::start(node, file, *next);
+            arriving = Arriving::start(node, file, *next, keeper);
         }
     }
     Err(SourceError::Failed {
@@ -162,23 +169,35 @@ async fn blocks_of(
 /// A block as its bytes come in.
 enum Arriving {
     Kept(Filling),
-    /// No frame is free for it: who waits gets it past the store. Of each request there is at most
-    /// one such block.
+    /// No frame is free for it, or another member keeps it: who waits gets it past the store. Of
+    /// each request there is at most one such block.
     Passed {
         data: BytesMut,
         bytes: usize,
+        keeper: Option<MemberId>,
     },
 }
 
 impl Arriving {
-    fn start(node: &Node, file: &OpenFile, index: u32) -> Arriving {
+    fn start(node: &Node, file: &OpenFile, index: u32, keeper: Option<MemberId>) -> Arriving {
         let key = file.block(index);
         let bytes = file.block_len(index) as usize;
+        // Who did not ask for a block takes only whole ones.
+        let keeper = keeper.filter(|_| bytes == file.block_bytes as usize);
+        if keeper.is_some() {
+            let data = BytesMut::with_capacity(bytes);
+            return Arriving::Passed {
+                data,
+                bytes,
+                keeper,
+            };
+        }
         match node.store.fill(key, bytes, !node.flights.is_urgent(&key)) {
             Some(filling) => Arriving::Kept(filling),
             None => Arriving::Passed {
                 data: BytesMut::with_capacity(bytes),
                 bytes,
+                keeper,
             },
         }
     }
@@ -186,7 +205,7 @@ impl Arriving {
     fn missing(&self) -> usize {
         match self {
             Arriving::Kept(filling) => filling.missing(),
-            Arriving::Passed { data, bytes } => bytes - data.len(),
+            Arriving::Passed { data, bytes, .. } => bytes - data.len(),
         }
     }
 
@@ -207,12 +226,18 @@ impl Arriving {
         let counters = file.volume.counters();
         let result = match self {
             Arriving::Kept(filling) => {
-                node.keep(filling, Origin::Source, true);
+                node.keep(filling, Origin::Source, Keep::Copy);
                 FetchResult::Kept
             }
-            Arriving::Passed { data, .. } => {
+            Arriving::Passed { data, keeper, .. } => {
                 let key = file.block(index);
-                match node.flights.give(&key, &Bytes::from(data), Origin::Source) {
+                let data = Bytes::from(data);
+                let is_wanted = node.flights.give(&key, &data, Origin::Source);
+                if let Some(keeper) = keeper {
+                    node.peers.send_block(keeper, key, data, Keep::Copy);
+                    return report(node, file, index..index + 1, FetchResult::Sent);
+                }
+                match is_wanted {
                     true => counters.overflow_blocks.add(1),
                     false => counters.dropped_prefetches.add(1),
                 }

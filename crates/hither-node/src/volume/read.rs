@@ -53,7 +53,7 @@ impl OpenFile {
             let store = self.volume.node.store();
             let block = match index == before {
                 true => store.peek(&key),
-                false => store.get(&key),
+                false => store.read(&key),
             };
             let block = block.map(|block| block.slice(within.clone()));
             match &block {

@@ -1,7 +1,7 @@
 //! The connections between nodes: packets arrive in order, or are lost with all that follow until
 //! the connection is made anew. With reordering, each packet has its own fate.
 
-use hither_node::machine::{Blocks, Input, MemberId, Message, wire};
+use hither_node::machine::{Blocks, Input, Keep, MemberId, Message, wire};
 
 use crate::scenario::MS;
 use crate::world::{Event, World};
@@ -15,7 +15,7 @@ pub(crate) enum Packet {
     Data {
         blocks: Blocks,
         contents: Vec<u64>,
-        keep: bool,
+        keep: Keep,
     },
 }
 
@@ -116,21 +116,29 @@ impl World {
                 contents,
                 keep,
             } => {
-                let node = &mut self.nodes[to];
-                let mut dropped = Vec::new();
+                let moved = keep == Keep::Moved;
                 for (block, content) in blocks.chunk.blocks(blocks.mask).zip(contents) {
-                    node.buffers.insert(block, content);
-                    if keep {
-                        dropped.extend(node.store.insert(block, &mut self.random));
+                    let node = &mut self.nodes[to];
+                    let wanted = node.wanted.contains(&block) || node.cancelled.contains(&block);
+                    let mut dropped = None;
+                    if wanted {
+                        node.buffers.insert(block, content);
                     }
+                    // Who did not ask for a block may have no room for it.
+                    let kept = keep != Keep::No && (wanted || self.random.below(8) > 0);
+                    if kept {
+                        dropped = node.store.insert(block, content, &mut self.random);
+                    }
+                    let (chunk, mask) = block.in_chunk();
+                    let input = Input::Arrived {
+                        blocks: Blocks::new(chunk, mask),
+                        from: sender,
+                        kept,
+                        wanted: wanted || keep == Keep::No,
+                    };
+                    self.step(to, input);
+                    self.give_up(to, dropped, Some(sender), moved);
                 }
-                let input = Input::Arrived {
-                    blocks,
-                    from: sender,
-                    kept: keep,
-                };
-                self.step(to, input);
-                self.drop_blocks(to, dropped);
             }
         }
     }

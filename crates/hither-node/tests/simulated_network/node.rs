@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hither_core::Random;
 use hither_core::random::mix;
 use hither_node::key::{BlockKey, ChunkKey};
-use hither_node::machine::decision::{Access, Decision, Delivery, FirstAndForever};
-use hither_node::machine::{Blocks, Machine, MemberId, Settings};
+use hither_node::machine::{Blocks, Frames, Machine, MemberId, Settings};
 
 use crate::scenario::Scenario;
 
@@ -36,7 +35,11 @@ pub(crate) struct Node {
     pub(crate) store: Store,
     /// Blocks that have just come and may be read once.
     pub(crate) buffers: BTreeMap<BlockKey, u64>,
+    /// Blocks that were evicted and may still go to another node.
+    pub(crate) victims: BTreeMap<BlockKey, u64>,
     pub(crate) reads: Vec<Read>,
+    /// What was read from the store since this was last reported.
+    pub(crate) local_reads: BTreeMap<ChunkKey, u64>,
     /// Blocks that the machine owes an answer for.
     pub(crate) wanted: BTreeSet<BlockKey>,
     /// Blocks that it may still answer for: prefetches that were cancelled.
@@ -64,7 +67,9 @@ impl Node {
                 blocks_max: store_blocks,
             },
             buffers: BTreeMap::new(),
+            victims: BTreeMap::new(),
             reads: Vec::new(),
+            local_reads: BTreeMap::new(),
             wanted: BTreeSet::new(),
             cancelled: BTreeSet::new(),
             fetching: BTreeSet::new(),
@@ -84,11 +89,7 @@ impl Node {
             incarnation: self.generation,
             ..scenario.settings.clone()
         };
-        let decision: Box<dyn Decision> = match scenario.copies {
-            true => Box::new(EveryThird::default()),
-            false => Box::new(FirstAndForever),
-        };
-        self.machine = Some(Machine::with_decision(self.member, settings, decision));
+        self.machine = Some(Machine::new(self.member, settings));
     }
 
     /// Ends it, with all that waits.
@@ -96,6 +97,7 @@ impl Node {
         self.machine = None;
         self.generation += 1;
         self.buffers.clear();
+        self.victims.clear();
         self.reads.clear();
         self.wanted.clear();
         self.cancelled.clear();
@@ -126,7 +128,12 @@ impl Store {
     }
 
     /// Stores a block. Returns the one that had to go.
-    pub(crate) fn insert(&mut self, block: BlockKey, random: &mut Random) -> Option<BlockKey> {
+    pub(crate) fn insert(
+        &mut self,
+        block: BlockKey,
+        content: u64,
+        random: &mut Random,
+    ) -> Option<BlockKey> {
         if self.blocks.contains_key(&block) {
             return None;
         }
@@ -138,25 +145,21 @@ impl Store {
         if let Some(victim) = victim {
             self.blocks.remove(&victim);
         }
-        self.blocks.insert(block, content(block));
+        self.blocks.insert(block, content);
         victim
+    }
+
+    pub(crate) fn remove(&mut self, block: BlockKey) -> Option<u64> {
+        self.blocks.remove(&block)
+    }
+
+    pub(crate) fn frames(&self) -> Frames {
+        let all = self.blocks_max as u32;
+        let free = all - self.blocks.len() as u32;
+        Frames { all, free }
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = BlockKey> {
         self.blocks.keys().copied()
-    }
-}
-
-/// Every third requester keeps a copy, and holders take turns.
-#[derive(Default)]
-struct EveryThird(usize);
-
-impl Decision for EveryThird {
-    fn deliver(&mut self, access: &Access<'_>) -> Delivery {
-        self.0 += 1;
-        Delivery {
-            holder: self.0 % access.holders.len(),
-            keep: self.0.is_multiple_of(3),
-        }
     }
 }

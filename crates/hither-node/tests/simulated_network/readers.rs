@@ -18,6 +18,9 @@ impl World {
         } else {
             return;
         }
+        if self.percent(30) {
+            self.report_usage(node);
+        }
         let number = self.random.below(self.scenario.chunks);
         let chunk = ChunkKey {
             file: FileKey(u128::from(number % 3)),
@@ -61,7 +64,11 @@ impl World {
             return;
         }
         self.reads += 1;
-        let mask = blocks.mask & !node.store.present(blocks);
+        let present = node.store.present(blocks);
+        if present != 0 {
+            *node.local_reads.entry(blocks.chunk).or_default() |= present;
+        }
+        let mask = blocks.mask & !present;
         if mask == 0 {
             self.answered += 1;
             return;

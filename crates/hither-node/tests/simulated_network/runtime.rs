@@ -1,8 +1,10 @@
 //! What the runtime around a machine does: it carries out what the machine asks for, and checks on
 //! the way that it makes sense.
 
-use hither_node::key::BlockKey;
-use hither_node::machine::{Blocks, Fault, FetchResult, Input, Message, Output, wire};
+use hither_node::key::{BlockKey, ChunkKey};
+use hither_node::machine::{
+    Blocks, Fault, FetchResult, Input, Keep, Machine, MemberId, Message, Output, ReadEntry, wire,
+};
 
 use crate::network::Packet;
 use crate::node::content;
@@ -20,7 +22,8 @@ impl World {
                     Message::Pending { blocks, .. }
                         if self.sabotage == Some(Sabotage::NobodyWaits) =>
                     {
-                        Message::Grant(blocks)
+                        let keeper = self.nodes[to].member;
+                        Message::Grant { blocks, keeper }
                     }
                     Message::NotFetched { .. } | Message::Report { .. }
                         if self.sabotage == Some(Sabotage::SilentReports) =>
@@ -33,7 +36,7 @@ impl World {
                 wire::encode(&message, &mut bytes);
                 self.send(number, to, Packet::Message { epoch, bytes });
             }
-            Output::Fetch { blocks, .. } => self.start_fetch(number, blocks),
+            Output::Fetch { blocks, keeper, .. } => self.start_fetch(number, blocks, keeper),
             Output::Hurry(blocks) => {
                 let node = &self.nodes[number];
                 let mut blocks = blocks.chunk.blocks(blocks.mask);
@@ -73,6 +76,14 @@ impl World {
                     self.schedule(0, number, Event::Input(input));
                 }
             }
+            Output::Forward { blocks, to, keep } => self.forward(number, blocks, to, keep),
+            Output::Drop(blocks) => {
+                for block in blocks.chunk.blocks(blocks.mask) {
+                    self.nodes[number].store.remove(block);
+                    self.count_lost(block);
+                }
+                self.step(number, Input::Dropped(blocks));
+            }
             Output::Ready(blocks) => self.on_ready(number, blocks),
             Output::Fail { blocks, .. } => self.on_fail(number, blocks),
             Output::Shed(blocks) => {
@@ -90,7 +101,7 @@ impl World {
     }
 
     /// The runtime reads from the source, in parts that end at different times.
-    fn start_fetch(&mut self, number: usize, blocks: Blocks) {
+    fn start_fetch(&mut self, number: usize, blocks: Blocks, keeper: Option<MemberId>) {
         for block in blocks.chunk.blocks(blocks.mask) {
             let first = self.nodes[number].fetching.insert(block);
             assert!(first, "{block:?} is read twice at once by one node");
@@ -113,7 +124,12 @@ impl World {
             let fails = self.percent(errors);
             let after = self.between(self.scenario.source_ns);
             let blocks = blocks.with_mask(part);
-            self.schedule(after, number, Event::Fetched { blocks, fails });
+            let fetched = Event::Fetched {
+                blocks,
+                keeper,
+                fails,
+            };
+            self.schedule(after, number, fetched);
         }
     }
 
@@ -166,7 +182,13 @@ impl World {
     }
 
     /// Blocks came from the source, or did not.
-    pub(crate) fn end_fetch(&mut self, number: usize, blocks: Blocks, fails: bool) {
+    pub(crate) fn end_fetch(
+        &mut self,
+        number: usize,
+        blocks: Blocks,
+        keeper: Option<MemberId>,
+        fails: bool,
+    ) {
         let fails = fails || self.now < self.outage_until;
         let not_kept = self
             .scenario
@@ -183,27 +205,106 @@ impl World {
             }
             *self.fetched.entry(block).or_default() += 1;
             node.buffers.insert(block, content(block));
-            if kept {
-                dropped.extend(node.store.insert(block, &mut self.random));
+            if kept && keeper.is_none() {
+                dropped.extend(node.store.insert(block, content(block), &mut self.random));
             } else {
                 *self.evicted.entry(block).or_default() += 1;
             }
         }
         let result = match (fails, kept) {
             (true, _) => FetchResult::Failed(Fault::Failed),
+            (false, true) if keeper.is_some() => FetchResult::Sent,
             (false, true) => FetchResult::Kept,
             (false, false) => FetchResult::NotKept,
         };
+        if let (FetchResult::Sent, Some(keeper)) = (result, keeper) {
+            let contents = blocks.chunk.blocks(blocks.mask).map(content).collect();
+            let packet = Packet::Data {
+                blocks,
+                contents,
+                keep: Keep::Copy,
+            };
+            let to = self.number_of(keeper);
+            self.send(number, to, packet);
+        }
         self.step(number, Input::FetchEnded { blocks, result });
-        self.drop_blocks(number, dropped);
+        for block in dropped {
+            self.give_up(number, Some(block), None, false);
+        }
     }
 
-    /// The store of a node had no room for these.
-    pub(crate) fn drop_blocks(&mut self, number: usize, dropped: Vec<BlockKey>) {
-        for block in dropped {
-            *self.evicted.entry(block).or_default() += 1;
+    /// The store of a node had no room for a block, since one came from a member, or the source.
+    pub(crate) fn give_up(
+        &mut self,
+        number: usize,
+        block: Option<BlockKey>,
+        from: Option<MemberId>,
+        moved: bool,
+    ) {
+        let Some(block) = block else {
+            return;
+        };
+        self.count_lost(block);
+        let (chunk, mask) = block.in_chunk();
+        let blocks = Blocks::new(chunk, mask);
+        let node = &mut self.nodes[number];
+        let machine = node.machine.as_ref();
+        // Small blocks are not kept for anybody.
+        let input = match machine.is_some_and(Machine::forwards) && self.random.below(8) > 0 {
+            true => {
+                node.victims.insert(block, content(block));
+                Input::Victims {
+                    blocks,
+                    from,
+                    moved,
+                }
+            }
+            false => Input::Dropped(blocks),
+        };
+        self.step(number, input);
+    }
+
+    /// A copy is gone: whether it was the last is not looked into.
+    fn count_lost(&mut self, block: BlockKey) {
+        *self.evicted.entry(block).or_default() += 1;
+    }
+
+    /// A node is to send blocks to one that keeps them.
+    fn forward(&mut self, number: usize, blocks: Blocks, to: MemberId, keep: Keep) {
+        let to = self.number_of(to);
+        assert_ne!(to, number, "data to oneself");
+        for block in blocks.chunk.blocks(blocks.mask) {
+            let node = &mut self.nodes[number];
+            let found = node.victims.remove(&block).or(node.store.get(block));
             let (chunk, mask) = block.in_chunk();
-            self.step(number, Input::Dropped(Blocks::new(chunk, mask)));
+            let blocks = Blocks::new(chunk, mask);
+            match found {
+                Some(content) => {
+                    let contents = vec![content];
+                    let packet = Packet::Data {
+                        blocks,
+                        contents,
+                        keep,
+                    };
+                    self.send(number, to, packet);
+                }
+                None => self.step(number, Input::Dropped(blocks)),
+            }
         }
+    }
+
+    /// A node says how full its store is, and what was read there.
+    pub(crate) fn report_usage(&mut self, number: usize) {
+        let node = &mut self.nodes[number];
+        let frames = node.store.frames();
+        let reads = std::mem::take(&mut node.local_reads);
+        let counts = node.machine.as_ref().is_some_and(Machine::counts_reads);
+        let entry = |(chunk, mask): (ChunkKey, u64)| ReadEntry {
+            blocks: Blocks::new(chunk, mask),
+            counts: vec![2; mask.count_ones() as usize],
+        };
+        let reads = reads.into_iter().filter(|_| counts).map(entry).collect();
+        node.victims.clear();
+        self.step(number, Input::Usage { frames, reads });
     }
 }

@@ -1,6 +1,8 @@
 //! What a seed stands for: how many nodes, how fast a network and source, which faults.
 
-use hither_core::Random;
+use hither_core::entry::RegistryEntry;
+use hither_core::placement::PlacementEntry;
+use hither_core::{Random, Spec};
 use hither_node::machine::Settings;
 
 /// Nanoseconds of a millisecond.
@@ -79,9 +81,24 @@ pub(crate) struct Scenario {
     pub(crate) faults: Option<Faults>,
     /// Neither nodes nor the network fail.
     pub(crate) reliable: bool,
-    /// Some requesters keep copies.
-    pub(crate) copies: bool,
     pub(crate) settings: Settings,
+}
+
+/// Each placement for clusters, and the simplest one more often. Triggers are low, since runs are
+/// short.
+fn placement(random: &mut Random) -> Spec<PlacementEntry> {
+    let all = PlacementEntry::all().iter();
+    let all: Vec<_> = all.filter(|entry| entry.runs_in_clusters()).collect();
+    let name = match all.get(random.below(all.len() as u64 + 3) as usize) {
+        Some(entry) => entry.name,
+        None => "first-and-forever",
+    };
+    let text = match name {
+        "post-office" => "post-office{trigger=3,window=20}",
+        "cost-benefit" => "cost-benefit{confidence=0}",
+        name => name,
+    };
+    text.parse().expect("a placement")
 }
 
 impl Scenario {
@@ -106,6 +123,8 @@ impl Scenario {
             prefetch_queue_blocks_max: between(random, 0, 200) as u32,
             gone_ns: between(random, 8_000, 20_000) * MS,
             retries_max: between(random, 0, 3) as u8,
+            order_ns: between(random, 50, 2_000) * MS,
+            placement: placement(random),
             ..Settings::default()
         };
         let reliable = faults.is_none_or(|faults| faults.source_only);
@@ -135,7 +154,6 @@ impl Scenario {
             fault_ns: between(random, 100, 1_000) * MS,
             faults,
             reliable,
-            copies: one_in(random, 3),
             settings,
         }
     }
@@ -143,8 +161,9 @@ impl Scenario {
     /// Whether each node must know in the end where each block is.
     pub(crate) fn converges(&self) -> bool {
         let ordered = self.faults.is_none_or(|faults| !faults.reordering);
-        // Where readers keep copies, looking for a block may push out another one.
-        let steady = !self.copies || self.store_blocks > 1_000;
+        // Where blocks move, looking for a block may push out another one.
+        let moves = self.settings.placement.entry().name != "first-and-forever";
+        let steady = !moves || self.store_blocks > 1_000;
         ordered && steady && self.settings.directory_chunks_max > 100
     }
 

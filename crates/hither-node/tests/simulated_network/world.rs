@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use hither_core::Random;
 use hither_node::key::BlockKey;
-use hither_node::machine::{Blocks, Input, Time, View};
+use hither_node::machine::{Blocks, Input, MemberId, Time, View};
 
 use crate::network::{Link, Packet};
 use crate::node::Node;
@@ -23,7 +23,11 @@ pub(crate) enum Event {
     /// The runtime has something for the machine.
     Input(Input),
     /// A read of the source ends.
-    Fetched { blocks: Blocks, fails: bool },
+    Fetched {
+        blocks: Blocks,
+        keeper: Option<MemberId>,
+        fails: bool,
+    },
     /// The deadline of the machine, unless a later step replaced it.
     Timer { number: u64 },
     /// A reader wants something.
@@ -204,7 +208,11 @@ impl World {
                 }
             }
             Event::Input(input) => self.step(node, input),
-            Event::Fetched { blocks, fails } => self.end_fetch(node, blocks, fails),
+            Event::Fetched {
+                blocks,
+                keeper,
+                fails,
+            } => self.end_fetch(node, blocks, keeper, fails),
             Event::Timer { number } => {
                 if number == self.nodes[node].timer && self.sabotage != Some(Sabotage::NoTimers) {
                     self.step(node, Input::Timer);

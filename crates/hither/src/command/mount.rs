@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use hither_analysis::format::bytes as readable;
 use hither_core::Spec;
+use hither_core::placement::PlacementEntry;
 use hither_mount::Consistency;
 use hither_node::store::disk::settings::DiskSettings;
 use tracing_subscriber::filter::LevelFilter;
@@ -114,6 +115,16 @@ pub(super) struct Mount {
         hide_short_help = true
     )]
     volume: Option<String>,
+
+    /// Where the machines keep blocks, in place of what FILE says: the same on all of them
+    #[arg(
+        long,
+        value_name = "PLACEMENT",
+        requires = "cluster",
+        value_parser = hither_node::config::placement,
+        hide_short_help = true
+    )]
+    placement: Option<Spec<PlacementEntry>>,
 
     /// An option of the source, such as region=eu-west-1, endpoint=URL, skip_signature=true
     #[arg(long = "option", short = 'o', value_name = "KEY=VALUE", value_parser = key_and_value)]
@@ -221,7 +232,10 @@ impl Subcommand for Mount {
 
 impl Mount {
     fn settings(self) -> anyhow::Result<ServiceSettings> {
-        let cluster = self.cluster.as_deref().map(file::cluster).transpose()?;
+        let mut cluster = self.cluster.as_deref().map(file::cluster).transpose()?;
+        if let (Some(cluster), Some(placement)) = (&mut cluster, self.placement) {
+            cluster.placement = placement;
+        }
         let mount = MountedSettings {
             directory: self.directory,
             consistency: self.consistency,

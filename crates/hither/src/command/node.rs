@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 use hither_analysis::format::counted;
+use hither_core::Spec;
+use hither_core::placement::PlacementEntry;
 use hither_net::tls::{Authority, CertificateEnd};
 use tracing_subscriber::filter::LevelFilter;
 
@@ -79,6 +81,16 @@ pub(super) struct NodeCommand {
     #[arg(long, value_name = "DIR", requires = "config")]
     trace: Option<PathBuf>,
 
+    /// Where the cluster keeps blocks, in place of what FILE says: the same on all members
+    #[arg(
+        long,
+        value_name = "PLACEMENT",
+        requires = "config",
+        value_parser = hither_node::config::placement,
+        hide_short_help = true
+    )]
+    placement: Option<Spec<PlacementEntry>>,
+
     #[command(flatten)]
     log: LogArgs,
 }
@@ -115,6 +127,9 @@ impl Subcommand for NodeCommand {
         } else if let Some(path) = &self.task.config {
             let mut settings = file::load(path)?;
             settings.trace = self.trace;
+            if let (Some(cluster), Some(placement)) = (&mut settings.cluster, self.placement) {
+                cluster.placement = placement;
+            }
             if self.check {
                 check(path, &settings)?;
             } else {

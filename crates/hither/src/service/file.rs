@@ -39,6 +39,7 @@ struct NodeFile {
     tls: Option<Tls>,
     members: Option<BTreeMap<String, String>>,
     etcd: Option<Etcd>,
+    placement: Option<String>,
     #[serde(default)]
     readers: BTreeMap<String, Vec<String>>,
     #[serde(default, deserialize_with = "size")]
@@ -162,6 +163,7 @@ impl NodeFile {
             && self.tls.is_none()
             && self.members.is_none()
             && self.readers.is_empty()
+            && self.placement.is_none()
             && self.etcd.is_none();
         if is_alone {
             return Ok(None);
@@ -179,6 +181,7 @@ impl NodeFile {
             tls: self.tls.with_context(|| missing("tls"))?,
             members: self.members,
             etcd: self.etcd,
+            placement: self.placement,
             readers: self.readers,
         };
         Ok(Some(ClusterConfig::new(file, path)?))

@@ -53,13 +53,30 @@ fn message() -> impl Strategy<Value = Message> {
         blocks().prop_map(Message::Raise),
         (id(), blocks()).prop_map(|(id, blocks)| Message::Withdraw { id, blocks }),
         (id(), blocks()).prop_map(|(id, blocks)| Message::Pending { id, blocks }),
-        blocks().prop_map(Message::Grant),
+        (blocks(), any::<u64>()).prop_map(|(blocks, keeper)| Message::Grant {
+            blocks,
+            keeper: MemberId(keeper),
+        }),
+        (blocks(), any::<u64>(), keep()).prop_map(|(blocks, to, keep)| Message::Send {
+            blocks,
+            to: MemberId(to),
+            keep,
+        }),
+        blocks().prop_map(Message::Drop),
+        vec(reads(), 0..20).prop_map(Message::Reads),
+        (blocks(), proptest::option::of(any::<u64>()), any::<bool>()).prop_map(
+            |(blocks, from, moved)| Message::Victims {
+                blocks,
+                from: from.map(MemberId),
+                moved,
+            }
+        ),
         (id(), blocks(), any::<u64>()).prop_map(|(id, blocks, holder)| Message::At {
             id,
             blocks,
             holder: MemberId(holder),
         }),
-        (request(), blocks(), any::<bool>()).prop_map(|(request, blocks, keep)| {
+        (request(), blocks(), keep()).prop_map(|(request, blocks, keep)| {
             Message::Deliver {
                 request,
                 blocks,
@@ -76,10 +93,26 @@ fn message() -> impl Strategy<Value = Message> {
             incarnation,
             entries,
         }),
-        any::<u64>().prop_map(|round| Message::Ping { round }),
+        (any::<u64>(), any::<u32>(), any::<u32>()).prop_map(|(round, one, other)| {
+            let (all, free) = (one.max(other), one.min(other));
+            let frames = Frames { all, free };
+            Message::Ping { round, frames }
+        }),
         (any::<u64>(), any::<u64>())
             .prop_map(|(round, incarnation)| Message::Pong { round, incarnation }),
     ]
+}
+
+fn keep() -> impl Strategy<Value = Keep> {
+    (0..Keep::ALL.len()).prop_map(|at| Keep::ALL[at])
+}
+
+fn reads() -> impl Strategy<Value = ReadEntry> {
+    (blocks(), any::<u8>()).prop_map(|(blocks, first)| {
+        let counts = (0..blocks.mask.count_ones() as u8).map(|at| first.wrapping_add(at));
+        let counts = counts.collect();
+        ReadEntry { blocks, counts }
+    })
 }
 
 fn encoded(message: &Message) -> Vec<u8> {
