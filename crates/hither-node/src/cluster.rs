@@ -9,6 +9,7 @@ use hither_net::membership::{Membership, Standing, State};
 use hither_net::mesh::{Mesh, MeshConfig, MeshError};
 use hither_net::view::{MemberId, View};
 
+use crate::distances::Distances;
 use crate::machine::{self, Input, Settings};
 use crate::node::Node;
 use crate::peer_handler::PeerHandler;
@@ -18,8 +19,8 @@ use crate::readers::Readers;
 
 impl Node {
     /// Joins the members that `membership` names, by a mesh of its own, and gives them the blocks
-    /// that `readers` says. Before the first read: what
-    /// is in flight then would be forgotten.
+    /// that `readers` says. `distances` says how far they are from each other. Before the first
+    /// read: what is in flight then would be forgotten.
     ///
     /// # Errors
     /// The mesh cannot be started: the port is in use, the certificate is not this node's.
@@ -28,6 +29,7 @@ impl Node {
         config: MeshConfig,
         mut membership: Membership,
         readers: Readers,
+        distances: Distances,
     ) -> Result<(), MeshError> {
         let handler = PeerHandler::new(Arc::downgrade(self), readers.clone());
         let mesh = Mesh::start(config, Arc::new(handler)).await?;
@@ -39,6 +41,7 @@ impl Node {
             // that a member remembers of another.
             incarnation: since.as_millis() as u32,
             readers,
+            distances,
             ..Settings::default()
         };
         self.driver.join(mesh.me(), settings);
@@ -99,6 +102,11 @@ impl Node {
             self.input(Input::Rejoined);
         }
         log_changes(before.map(|before| &before.view), &state.view);
+        log_unplaced(
+            before.map(|before| &before.view),
+            &state.view,
+            &self.driver.topology().distances,
+        );
         if before.is_none_or(|before| was_isolated || before.view != state.view) {
             if let Some(mesh) = self.peers.mesh() {
                 mesh.set_view(&state.view);
@@ -134,6 +142,20 @@ fn log_changes(before: Option<&View>, now: &View) {
         if now.member(member.id()).is_none() {
             tracing::info!("member {} has left", member.name);
         }
+    }
+}
+
+/// Logs new members whose distances are not configured although those of others are.
+fn log_unplaced(before: Option<&View>, now: &View, distances: &Distances) {
+    let is_new = |id| before.is_none_or(|before| before.member(id).is_none());
+    let members = now.members().iter();
+    let unplaced = members.filter(|it| is_new(it.id()) && !distances.covers(it.id()));
+    let names: Vec<&str> = unplaced.map(|it| &it.name[..]).collect();
+    if !names.is_empty() {
+        tracing::warn!(
+            "[topology] does not name {}: it counts as far from all",
+            names.join(", ")
+        );
     }
 }
 

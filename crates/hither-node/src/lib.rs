@@ -5,6 +5,7 @@ pub mod announcements;
 pub mod cluster;
 pub mod config;
 mod disk_reads;
+pub mod distances;
 mod driver;
 mod flights;
 pub mod holds;

@@ -22,7 +22,8 @@ use crate::driver::Driver;
 use crate::flights::Flights;
 use crate::key::{BlockKey, ChunkKey, bits};
 use crate::machine::{
-    Blocks, Counters, FetchResult, Input, MemberId, Output, PeerState, Request, Urgency,
+    Blocks, Counters, FetchResult, Input, MemberId, Output, PeerState, Request, TopologyState,
+    Urgency,
 };
 use crate::origin::Origin;
 use crate::peers::Peers;
@@ -211,6 +212,11 @@ impl Node {
     /// What the state machine knows of each other member.
     pub fn members(&self) -> Vec<PeerState> {
         self.driver.members()
+    }
+
+    /// How far the members of the cluster are from each other.
+    pub fn topology(&self) -> TopologyState {
+        self.driver.topology()
     }
 
     /// What is known of the cluster. `None` if the node is alone.

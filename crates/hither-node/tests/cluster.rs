@@ -15,6 +15,7 @@ use hither_net::membership::fixed;
 use hither_net::mesh::{Limits, MeshConfig};
 use hither_net::tls::Security;
 use hither_net::view::Member;
+use hither_node::distances::Distances;
 use hither_node::node::{Node, NodeSettings};
 use hither_node::readers::Readers;
 use hither_node::source::{
@@ -125,7 +126,8 @@ fn cluster_with(
             limits: Limits::default(),
         };
         let membership = fixed::members(&config.me, members.clone()).unwrap();
-        let joined = runtime.block_on(node.join(config, membership, readers.clone()));
+        let distances = Distances::default();
+        let joined = runtime.block_on(node.join(config, membership, readers.clone(), distances));
         joined.unwrap();
         let settings = VolumeSettings {
             name: "volume".to_owned(),

@@ -30,9 +30,11 @@ mod node;
 mod peers;
 mod recovery;
 mod requester;
+mod round_trips;
 mod serve;
 pub mod settings;
 mod timers;
+mod topology;
 pub mod view;
 pub mod wire;
 
@@ -40,8 +42,9 @@ pub mod wire;
 mod tests;
 
 pub use event::{Fault, FetchResult, Input, Output, Time};
-pub use message::{Blocks, Message, ReportEntry, Request, RequestId, Urgency};
+pub use message::{Blocks, Message, ReportEntry, Request, RequestId, RoundTrip, Urgency};
 pub use node::Machine;
 pub use peers::PeerState;
 pub use settings::{Counters, Settings};
+pub use topology::TopologyState;
 pub use view::{MemberId, View};

@@ -1,6 +1,9 @@
 //! The machine: passes inputs to the roles of a node until nothing is left to do.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+
+use hither_core::Topology;
 
 use super::clock::Clock;
 use super::decision::{Decision, FirstAndForever};
@@ -12,6 +15,7 @@ use super::message::{Blocks, Message, Request};
 use super::peers::{Change, Incarnation, PeerState, Peers};
 use super::requester::Requester;
 use super::settings::{Counters, Settings};
+use super::topology::{MemberTopology, TopologyState};
 use super::view::{MemberId, View};
 use crate::readers::Readers;
 
@@ -24,6 +28,7 @@ pub struct Machine {
     requester: Requester,
     home: Home,
     holdings: Holdings,
+    topology: MemberTopology,
 }
 
 impl Machine {
@@ -41,6 +46,7 @@ impl Machine {
             requester: Requester::new(&settings),
             home: Home::new(settings.directory_chunks_max, decision),
             holdings: Holdings::default(),
+            topology: MemberTopology::new(me),
             effects: Effects {
                 now: Time::default(),
                 me,
@@ -160,6 +166,7 @@ impl Machine {
             for member in others {
                 effects.send(member, Message::Ping { round });
             }
+            self.topology.on_round(effects);
             return true;
         }
         if self
@@ -240,9 +247,12 @@ impl Machine {
                     settings,
                     ..
                 } = effects;
-                peers.on_pong(from, round, *now, settings);
+                if let Some(ns) = peers.on_pong(from, round, *now, settings) {
+                    self.topology.on_round_trip(effects, from, ns);
+                }
                 self.on_incarnation(from, incarnation);
             }
+            Message::RoundTrips(row) => self.topology.on_row(effects, from, &row),
         }
     }
 
@@ -302,8 +312,12 @@ impl Machine {
         let effects = &mut self.effects;
         match effects.peers.on_incarnation(from, incarnation) {
             Incarnation::Known => {}
-            Incarnation::First => self.holdings.forget_home(effects, from),
+            Incarnation::First => {
+                self.holdings.forget_home(effects, from);
+                self.topology.on_new(effects, from);
+            }
             Incarnation::Changed => {
+                self.topology.on_new(effects, from);
                 self.home.on_lost(effects, from);
                 self.home.forget_holder(effects, from);
                 self.holdings.forget_home(effects, from);
@@ -325,9 +339,11 @@ impl Machine {
             self.requester.on_lost(effects, member);
         }
         let gone_ns = effects.settings.gone_ns;
-        for member in effects.peers.gone_for_good(effects.now, gone_ns) {
+        let gone = effects.peers.gone_for_good(effects.now, gone_ns);
+        for &member in &gone {
             self.home.forget_holder(effects, member);
         }
+        self.topology.on_view(effects, &gone);
         self.holdings.sweep(effects);
         self.requester.on_homes_changed(effects, true);
     }
@@ -374,6 +390,22 @@ impl Machine {
         self.effects.peers.states()
     }
 
+    /// The topology over the members of the view, in their order; `None` where there are no
+    /// members, or too many for one.
+    pub fn topology(&self) -> Option<&Arc<Topology>> {
+        self.topology.topology()
+    }
+
+    /// Changes with the topology, and with the members that it is over.
+    pub fn topology_generation(&self) -> u64 {
+        self.topology.generation()
+    }
+
+    /// The topology, and where it is from.
+    pub fn topology_state(&self) -> TopologyState {
+        self.topology.state(&self.effects)
+    }
+
     /// What was counted so far.
     pub fn counters(&self) -> &Counters {
         &self.effects.counters
@@ -407,6 +439,7 @@ impl Machine {
         self.requester.check();
         self.home.directory.check();
         self.holdings.check(&self.effects);
+        self.topology.check(&self.effects);
         if self.effects.peers.is_isolated() {
             assert_eq!(self.home.directory.len(), 0);
         }

@@ -1,5 +1,6 @@
 //! The machine's limits and intervals, and what it counts.
 
+use crate::distances::Distances;
 use crate::readers::Readers;
 
 /// Limits and intervals. The defaults are for machines in one building, with a source that answers
@@ -10,6 +11,8 @@ pub struct Settings {
     pub incarnation: u32,
     /// Who may have the blocks of which volume.
     pub readers: Readers,
+    /// Where the distances between the members come from.
+    pub distances: Distances,
     /// Time for an answer of a home.
     pub answer_ns: u64,
     /// Time for the data after a holder was told to deliver.
@@ -67,6 +70,7 @@ impl Default for Settings {
         Settings {
             incarnation: 0,
             readers: Readers::default(),
+            distances: Distances::default(),
             answer_ns: 500 * MS,
             delivery_ns: 1_000 * MS,
             pending_ns: 2_000 * MS,

@@ -4,8 +4,10 @@
 //! and it takes exactly what encoding gives, so that equal messages are equal bytes.
 
 use super::message::{
-    Blocks, Message, REPORT_ENTRIES_MAX, ReportEntry, Request, RequestId, Urgency,
+    Blocks, Message, REPORT_ENTRIES_MAX, ROUND_TRIPS_MAX, ReportEntry, Request, RequestId,
+    RoundTrip, Urgency,
 };
+use super::round_trips::CLASS_MAX;
 use super::view::MemberId;
 use crate::key::{ChunkKey, FileKey};
 
@@ -29,7 +31,8 @@ pub enum WireError {
 /// Appends the bytes of `message` to `out`.
 ///
 /// # Panics
-/// If a report has more entries than [`REPORT_ENTRIES_MAX`].
+/// If a report has more entries than [`REPORT_ENTRIES_MAX`], or there are more round trips than
+/// [`ROUND_TRIPS_MAX`].
 pub fn encode(message: &Message, out: &mut Vec<u8>) {
     let mut to = Writer(out);
     to.byte(kind(message));
@@ -107,6 +110,7 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) {
             to.word(*round);
             to.word(*incarnation);
         }
+        Message::RoundTrips(row) => to.round_trips(row),
     }
 }
 
@@ -177,6 +181,7 @@ pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
             round: from.word()?,
             incarnation: from.word()?,
         },
+        17 => Message::RoundTrips(from.round_trips()?),
         kind => return Err(WireError::Kind(kind)),
     };
     match from.0.len() {
@@ -203,6 +208,7 @@ fn kind(message: &Message) -> u8 {
         Message::Report { .. } => 14,
         Message::Ping { .. } => 15,
         Message::Pong { .. } => 16,
+        Message::RoundTrips(_) => 17,
     }
 }
 
@@ -239,6 +245,18 @@ impl Writer<'_> {
         self.word(request.member.0);
         self.word(request.id.0);
         self.urgency(request.urgency);
+    }
+
+    fn round_trips(&mut self, row: &[RoundTrip]) {
+        assert!(
+            row.len() <= ROUND_TRIPS_MAX,
+            "there is no topology of so many members"
+        );
+        self.bytes(&(row.len() as u16).to_le_bytes());
+        for round_trip in row {
+            self.word(round_trip.member.0);
+            self.byte(round_trip.class);
+        }
     }
 }
 
@@ -326,6 +344,26 @@ impl Reader<'_> {
             });
         }
         Ok(entries)
+    }
+
+    /// Members in ascending order.
+    fn round_trips(&mut self) -> Result<Vec<RoundTrip>, WireError> {
+        let count = usize::from(u16::from_le_bytes(self.array()?));
+        if count > ROUND_TRIPS_MAX {
+            return Err(WireError::Range("the number of round trips"));
+        }
+        let mut row: Vec<RoundTrip> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let (member, class) = (self.member()?, self.byte()?);
+            if row.last().is_some_and(|last| last.member >= member) {
+                return Err(WireError::Range("the order of round trips"));
+            }
+            if class > CLASS_MAX {
+                return Err(WireError::Range("the class of a round trip"));
+            }
+            row.push(RoundTrip { member, class });
+        }
+        Ok(row)
     }
 }
 

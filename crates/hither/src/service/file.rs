@@ -22,6 +22,7 @@ use anyhow::{Context, bail, ensure};
 use hither_core::Spec;
 use hither_mount::Consistency;
 use hither_node::config::{ClusterConfig, ClusterFile, Etcd, Tls};
+use hither_node::distances::TopologyFile;
 use hither_node::store::disk::settings::DiskSettings;
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, de};
@@ -41,6 +42,7 @@ struct NodeFile {
     etcd: Option<Etcd>,
     #[serde(default)]
     readers: BTreeMap<String, Vec<String>>,
+    topology: Option<TopologyFile>,
     #[serde(default, deserialize_with = "size")]
     memory: Option<u64>,
     #[serde(default, deserialize_with = "block")]
@@ -162,6 +164,7 @@ impl NodeFile {
             && self.tls.is_none()
             && self.members.is_none()
             && self.readers.is_empty()
+            && self.topology.is_none()
             && self.etcd.is_none();
         if is_alone {
             return Ok(None);
@@ -180,6 +183,7 @@ impl NodeFile {
             members: self.members,
             etcd: self.etcd,
             readers: self.readers,
+            topology: self.topology.unwrap_or_default(),
         };
         Ok(Some(ClusterConfig::new(file, path)?))
     }

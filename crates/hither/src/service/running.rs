@@ -357,7 +357,9 @@ async fn join(node: &Arc<Node>, config: &ClusterConfig) -> anyhow::Result<Joined
     let joined = config.join().await?;
     let readers = Readers::new(&config.readers);
     let membership = joined.membership();
-    node.join(config.mesh.clone(), membership, readers).await?;
+    let distances = config.distances.clone();
+    let mesh = config.mesh.clone();
+    node.join(mesh, membership, readers, distances).await?;
     Ok(joined)
 }
 
