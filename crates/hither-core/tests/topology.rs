@@ -434,6 +434,30 @@ fn what_cannot_be_is_refused_with_a_reason() {
 }
 
 #[test]
+fn a_matrix_of_hops_keeps_them() {
+    let latencies = Latencies {
+        local_ns: 10,
+        hop_ns: 5,
+        storage_ns: None,
+    };
+    let from_hops = |hops: &[u16]| Topology::from_hops("m", hops, latencies);
+    let topology = from_hops(&[0, 2, 6, 2, 0, 6, 6, 6, 0]).unwrap();
+    assert_eq!(
+        (topology.kind(), topology.latencies()),
+        ("matrix", latencies)
+    );
+    assert_eq!(topology.hops(Node(0), Node(2)), 6);
+    assert_eq!(topology.latency_ns(Node(0), Node(2)), 40);
+    assert_eq!(topology.latency_ns(Node(1), Node(1)), 10);
+    assert_eq!(topology.nearest(Node(1)), [1, 0, 2].map(Node));
+    assert_eq!(topology.median(&[0, 1, 4]), Node(2));
+    assert_eq!(from_hops(&[]), Err(TopologyError::NotSquare(0)));
+    assert_eq!(from_hops(&[0, 1, 1]), Err(TopologyError::NotSquare(3)));
+    let nearer = TopologyError::NearerThanItself { from: 0, to: 1 };
+    assert_eq!(from_hops(&[0, 0, 1, 0]), Err(nearer));
+}
+
+#[test]
 fn a_matrix_is_by_latency() {
     let ladder = ladder();
     assert_eq!(

@@ -4,13 +4,13 @@ use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use hither_core::Spec;
-use hither_core::placement::PlacementEntry;
 use hither_net::frame::FrameHeader;
 use hither_net::membership::{Membership, Standing, State};
 use hither_net::mesh::{Mesh, MeshConfig, MeshError};
 use hither_net::view::{MemberId, View};
 
+use crate::config::Placing;
+use crate::distances::Distances;
 use crate::machine::{self, Input, Settings};
 use crate::node::Node;
 use crate::peer_handler::PeerHandler;
@@ -20,8 +20,8 @@ use crate::readers::Readers;
 
 impl Node {
     /// Joins the members that `membership` names, by a mesh of its own, gives them the blocks that
-    /// `readers` says, and has `placement` say where blocks are kept. Before the first read: what is
-    /// in flight then would be forgotten.
+    /// `readers` says, and keeps blocks where `placement` says. Before the first read: what is in
+    /// flight then would be forgotten.
     ///
     /// # Errors
     /// The mesh cannot be started: the port is in use, the certificate is not this node's.
@@ -30,7 +30,7 @@ impl Node {
         config: MeshConfig,
         mut membership: Membership,
         readers: Readers,
-        placement: Spec<PlacementEntry>,
+        placement: Placing,
     ) -> Result<(), MeshError> {
         let handler = PeerHandler::new(Arc::downgrade(self), readers.clone());
         let mesh = Mesh::start(config, Arc::new(handler)).await?;
@@ -42,7 +42,8 @@ impl Node {
             // that a member remembers of another.
             incarnation: since.as_millis() as u32,
             readers,
-            placement,
+            placement: placement.policy,
+            distances: placement.distances,
             ..Settings::default()
         };
         self.driver.join(mesh.me(), settings);
@@ -104,6 +105,11 @@ impl Node {
             self.input(Input::Rejoined);
         }
         log_changes(before.map(|before| &before.view), &state.view);
+        log_unplaced(
+            before.map(|before| &before.view),
+            &state.view,
+            &self.driver.topology().distances,
+        );
         if before.is_none_or(|before| was_isolated || before.view != state.view) {
             if let Some(mesh) = self.peers.mesh() {
                 mesh.set_view(&state.view);
@@ -139,6 +145,20 @@ fn log_changes(before: Option<&View>, now: &View) {
         if now.member(member.id()).is_none() {
             tracing::info!("member {} has left", member.name);
         }
+    }
+}
+
+/// Logs new members whose distances are not configured although those of others are.
+fn log_unplaced(before: Option<&View>, now: &View, distances: &Distances) {
+    let is_new = |id| before.is_none_or(|before| before.member(id).is_none());
+    let members = now.members().iter();
+    let unplaced = members.filter(|it| is_new(it.id()) && !distances.covers(it.id()));
+    let names: Vec<&str> = unplaced.map(|it| &it.name[..]).collect();
+    if !names.is_empty() {
+        tracing::warn!(
+            "[topology] does not name {}: it counts as far from all",
+            names.join(", ")
+        );
     }
 }
 

@@ -14,6 +14,9 @@
 //! [readers]                       # who may have a volume's blocks; of others, all members
 //! "s3://bucket/secret" = ["a"]
 //!
+//! [topology]                      # how far the members are from each other; else it is measured
+//! places = { a = "zone1/rack1", b = "zone1/rack2" }
+//!
 //! # or, in place of [members]
 //! [etcd]
 //! endpoints = ["https://10.0.0.9:2379"]
@@ -24,6 +27,7 @@
 //! Relative paths are relative to the file.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -38,6 +42,8 @@ use hither_net::mesh::{Limits, MeshConfig};
 use hither_net::tls::{Identity, IdentityFiles, Security, ServiceFiles, TlsError};
 use hither_net::view::{Member, View, ViewError};
 use serde::Deserialize;
+
+use crate::distances::{self, Distances, TopologyFile};
 
 /// Why a file makes no node one of a cluster.
 #[derive(Debug, thiserror::Error)]
@@ -71,8 +77,17 @@ pub struct ClusterConfig {
     /// Who may have the blocks of which volume, by their names.
     pub readers: BTreeMap<String, Vec<String>>,
     /// Where blocks are kept.
-    pub placement: Spec<PlacementEntry>,
+    pub placing: Placing,
     members: Members,
+}
+
+/// Where a cluster keeps blocks.
+#[derive(Clone, Debug)]
+pub struct Placing {
+    /// The placement.
+    pub policy: Spec<PlacementEntry>,
+    /// How far the members are from each other.
+    pub distances: Distances,
 }
 
 #[derive(Debug)]
@@ -128,6 +143,9 @@ pub struct ClusterFile {
     /// Who may have the blocks of which volume. Of volumes that are not named, all members.
     #[serde(default)]
     pub readers: BTreeMap<String, Vec<String>>,
+    /// How far the members are from each other. Without it, that is measured.
+    #[serde(default)]
+    pub topology: TopologyFile,
 }
 
 /// How connections are protected.
@@ -262,6 +280,7 @@ impl ClusterConfig {
                 }
             }
         }
+        let distances = distances(file.topology, beside, &members).map_err(wrong)?;
         Ok(ClusterConfig {
             mesh: MeshConfig {
                 me: file.name,
@@ -272,7 +291,10 @@ impl ClusterConfig {
             },
             certificate,
             readers: file.readers,
-            placement,
+            placing: Placing {
+                policy: placement,
+                distances,
+            },
             members,
         })
     }
@@ -289,6 +311,26 @@ impl ClusterConfig {
             Members::Etcd(config) => Joined::Etcd(etcd::join(EtcdConfig::clone(config)).await?),
         })
     }
+}
+
+/// What `file` says of distances. Members in etcd may come and go, so that any names will do.
+fn distances(
+    file: TopologyFile,
+    beside: impl Fn(&Path) -> PathBuf,
+    members: &Members,
+) -> Result<Distances, String> {
+    let matrix = file.matrix().map(|path| {
+        let path = beside(path);
+        fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+    });
+    let distances = Distances::new(file, matrix.transpose()?.as_deref())?;
+    if let Members::Fixed(members) = members {
+        let members = members.iter().map(|member| &member.name[..]);
+        if let Some(name) = distances::unknown(distances.names(), members) {
+            return Err(format!("[topology]: {name:?} is no member"));
+        }
+    }
+    Ok(distances)
 }
 
 impl Etcd {
@@ -380,6 +422,31 @@ mod tests {
         let config = load_at(&path, &text).unwrap();
         assert_eq!(config.certificate, Some(folder.path().join("a.pem")));
         assert!(matches!(config.mesh.security, Security::Tls(_)));
+    }
+
+    #[test]
+    fn distances_are_read_from_the_file_and_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cluster.toml");
+        let start = format!("{START}tls = \"off\"\n");
+        let members = "[members]\na = \"127.0.0.1:1\"\nb = \"127.0.0.1:2\"\n";
+        let load = |topology: &str| {
+            let text = format!("{start}{members}[topology]\n{topology}");
+            load_at(&path, &text).map(|config| config.placing.distances)
+        };
+        assert_eq!(load("").unwrap(), Distances::Measured);
+        let matrix = "matrix = \"distances.csv\"";
+        assert!(load(matrix).unwrap_err().contains("distances.csv"));
+        fs::write(folder.path().join("distances.csv"), "a,b\n0,7\n7,0\n").unwrap();
+        assert_eq!(load(matrix).unwrap().names(), ["a", "b"]);
+        fs::write(folder.path().join("distances.csv"), "a,b\n0,7\n8,0\n").unwrap();
+        assert!(load(matrix).unwrap_err().contains("distances.csv: from"));
+        assert!(load("shap = 1").unwrap_err().contains("shap"));
+        let places = "places = { a = \"z/r\", c = \"z/r\" }";
+        assert!(load(places).unwrap_err().contains("\"c\" is no member"));
+        let etcd = "[etcd]\nendpoints = [\"http://127.0.0.1:2\"]\naddress = \"127.0.0.1:1\"\n";
+        let config = load_at(&path, &format!("{start}{etcd}[topology]\n{places}")).unwrap();
+        assert_eq!(config.placing.distances.names(), ["a", "c"]);
     }
 
     #[test]

@@ -7,7 +7,9 @@ use hither_net::view::MemberId;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::machine::{Counters, Input, Machine, Output, PeerState, Settings, Time, View};
+use crate::machine::{
+    Counters, Input, Machine, Output, PeerState, Settings, Time, TopologyState, View,
+};
 use crate::peers::Peers;
 
 /// See the module.
@@ -58,6 +60,11 @@ impl Driver {
     /// What the machine knows of each other member.
     pub(crate) fn members(&self) -> Vec<PeerState> {
         self.machine.lock().peers()
+    }
+
+    /// How far the members are from each other.
+    pub(crate) fn topology(&self) -> TopologyState {
+        self.machine.lock().topology_state()
     }
 
     fn now(&self) -> Time {

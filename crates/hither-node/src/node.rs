@@ -22,7 +22,8 @@ use crate::driver::Driver;
 use crate::flights::Flights;
 use crate::key::{BlockKey, ChunkKey, bits};
 use crate::machine::{
-    Blocks, Counters, FetchResult, Input, Keep, MemberId, Output, PeerState, Request, Urgency,
+    Blocks, Counters, FetchResult, Input, Keep, MemberId, Output, PeerState, Request,
+    TopologyState, Urgency,
 };
 use crate::origin::Origin;
 use crate::peers::Peers;
@@ -30,7 +31,7 @@ use crate::questions::Questions;
 use crate::store::disk::settings::{Change, DiskError, DiskSettings};
 use crate::store::disk::tier::DiskTier;
 use crate::store::memory::{Evicted, Filling, MemoryStore, MemoryStoreError};
-use crate::victims::Victims;
+use crate::store::victims::Victims;
 
 /// What a node is made of.
 #[derive(Clone, Debug)]
@@ -214,6 +215,11 @@ impl Node {
     /// What the state machine knows of each other member.
     pub fn members(&self) -> Vec<PeerState> {
         self.driver.members()
+    }
+
+    /// How far the members of the cluster are from each other.
+    pub fn topology(&self) -> TopologyState {
+        self.driver.topology()
     }
 
     /// What is known of the cluster. `None` if the node is alone.

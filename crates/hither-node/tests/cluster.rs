@@ -15,6 +15,8 @@ use hither_net::membership::fixed;
 use hither_net::mesh::{Limits, MeshConfig};
 use hither_net::tls::Security;
 use hither_net::view::Member;
+use hither_node::config::Placing;
+use hither_node::distances::Distances;
 use hither_node::machine::Counters;
 use hither_node::node::{Node, NodeSettings};
 use hither_node::readers::Readers;
@@ -139,7 +141,10 @@ fn cluster_with(count: usize, source: &Arc<Counted>, shape: &Shape<'_>) -> Vec<M
             limits: Limits::default(),
         };
         let membership = fixed::members(&config.me, members.clone()).unwrap();
-        let placement = hither_node::config::placement(shape.placement).unwrap();
+        let placement = Placing {
+            policy: hither_node::config::placement(shape.placement).unwrap(),
+            distances: Distances::default(),
+        };
         let joined =
             runtime.block_on(node.join(config, membership, shape.readers.clone(), placement));
         joined.unwrap();

@@ -24,7 +24,8 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use hither_node::key::ChunkKey;
-use hither_node::machine::{Blocks, Input};
+use hither_node::machine::{Blocks, Input, Machine};
+use node::Node;
 use scenario::MS;
 use world::{Event, Sabotage, World};
 
@@ -178,6 +179,61 @@ fn readers_get_their_blocks_whatever_happens() {
         totals.wait_longest / MS
     );
     assert!(totals.probes > seeds);
+}
+
+/// Whether a seed has a cluster to measure: all its nodes then find which distances are longer, and
+/// nothing changes any more. Nodes are in a row, each link four times as long as one between nodes
+/// that are a step nearer.
+fn measure_distances(seed: u64) -> bool {
+    let mut world = World::new(seed, None, false);
+    let nodes = world.nodes.len();
+    if !(3..=4).contains(&nodes) {
+        return false;
+    }
+    for (from, to) in (0..nodes).flat_map(|from| (0..from).map(move |to| (to, from))) {
+        world.extra_ns.insert((from, to), MS << (2 * (to - from)));
+    }
+    world.run_until(world.scenario.disturbed_ns);
+    world.calm();
+    // Until all have told all once more, and it is used.
+    world.run_until(world.now + 300 * world.scenario.settings.ping_ns);
+    let generations = |world: &World| -> Vec<u64> {
+        let machines = world.nodes.iter().flat_map(|node| &node.machine);
+        machines.map(Machine::topology_generation).collect()
+    };
+    let before = generations(&world);
+    world.run_until(world.now + 100 * world.scenario.settings.ping_ns);
+    assert_eq!(generations(&world), before);
+    let members = &world.view.members;
+    let position = |node: &Node| members.iter().position(|it| *it == node.member).unwrap();
+    let order: Vec<hither_core::Node> = world
+        .nodes
+        .iter()
+        .map(|node| hither_core::Node(position(node) as u16))
+        .collect();
+    for node in &world.nodes {
+        let topology = node.machine.as_ref().unwrap().topology().unwrap();
+        // The most hops at each distance. Of two links of one length, one may be in a higher class.
+        let mut hops = vec![Vec::new(); nodes];
+        for (from, to) in (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to))) {
+            hops[from.abs_diff(to)].push(topology.hops(order[from], order[to]));
+        }
+        for pair in hops.windows(2) {
+            assert!(pair[0].iter().max() < pair[1].iter().min(), "{hops:?}");
+        }
+    }
+    true
+}
+
+#[test]
+fn all_nodes_find_the_same_distances() {
+    let measured = (0..SEEDS / 4).filter(|&seed| {
+        let run = catch_unwind(|| measure_distances(seed));
+        run.unwrap_or_else(|_| panic!("distances: seed {seed} fails"))
+    });
+    let measured = measured.count();
+    println!("{measured} clusters");
+    assert!(measured > 20);
 }
 
 /// The checks find what they are there for.

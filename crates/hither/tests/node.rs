@@ -294,6 +294,8 @@ fn status_and_metrics_are_what_was_read() {
 
     let shown = site.output(&["cluster", "status"]);
     assert!(shown.starts_with("this node is alone\n"), "{shown}");
+    let error = site.error(&["topo", "--cluster"]);
+    assert!(error.ends_with(": this node is alone"), "{error}");
     let shown = site.output(&["top", "--once", &node.process.id().to_string()]);
     assert!(shown.contains("  data at "), "{shown}");
     let mode = fs::metadata(node.socket()).unwrap().permissions().mode();
@@ -371,6 +373,68 @@ fn members_over_tls_serve_each_other_and_say_so() {
     a.wait_for_log("member b does not answer");
     let shown = site.output(&["cluster", "status"]);
     assert!(shown.contains("suspected"), "{shown}");
+}
+
+#[test]
+fn distances_are_measured_unless_the_file_gives_them() {
+    let site = Site::new();
+    site.output(&["node", "--init-ca", "ca", "--cluster", "lab"]);
+    let addresses = [free_address(), free_address(), free_address()];
+    let names = ["a", "b", "c"];
+    let members: Vec<(&str, &str)> = names
+        .into_iter()
+        .zip(addresses.iter().map(|it| &it[..]))
+        .collect();
+    for name in names {
+        site.member(name, "ca", &members);
+    }
+    let append = |name: &str, text: &str| {
+        let path = site.path(&format!("{name}.toml"));
+        let file = fs::read_to_string(&path).unwrap();
+        fs::write(path, file + text).unwrap();
+    };
+    // Only c has a file with distances: all must have the same, but nobody checks that.
+    append(
+        "c",
+        "[topology]\nshape = \"mesh:1x3\"\nmembers = [\"b\", \"a\", \"c\"]\n",
+    );
+    let (Some(a), Some(_b), Some(c)) = (site.start("a"), site.start("b"), site.start("c")) else {
+        return;
+    };
+    let of = |node: &Running<'_>| site.status(node)["topology"].clone();
+    wait_until("the distances", || of(&a)["is_known"] == true);
+    assert_eq!(of(&a)["from"], "measured");
+    let mount = a.mount();
+    let asked = ["cluster", "status", "--distances", mount.to_str().unwrap()];
+    let shown = site.output(&asked);
+    assert!(shown.contains("\ndistances: measured\n"), "{shown}");
+    assert!(shown.contains(", from the member of the row\n"), "{shown}");
+
+    let topology = of(&c);
+    assert_eq!(topology["from"], "mesh:1x3");
+    assert_eq!(topology["members"], serde_json::json!(names));
+    assert_eq!(
+        topology["hops"],
+        serde_json::json!([[0, 1, 1], [1, 0, 2], [1, 2, 0]])
+    );
+    let socket = c.socket();
+    let asked = ["topo", "--cluster", socket.to_str().unwrap()];
+    let shown = site.output(&asked);
+    assert!(
+        shown
+            .starts_with("3 members; distances: mesh:1x3, of the configuration\n\n  0 ── 1 ── 2\n"),
+        "{shown}"
+    );
+    let printed = site.output(&[&asked[..], &["--json"]].concat());
+    let document: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(document["hops"], topology["hops"]);
+    site.output(&[&asked[..], &["-o", "cluster.svg"]].concat());
+    let picture = fs::read_to_string(site.path("cluster.svg")).unwrap();
+    assert!(picture.contains("mesh:1x3"), "{picture}");
+
+    append("b", "[topology]\nplaces = { a = \"z\", d = \"z\" }\n");
+    let error = site.error(&["node", "--config", "b.toml", "--check"]);
+    assert_eq!(error, "b.toml: [topology]: \"d\" is no member");
 }
 
 #[test]

@@ -53,6 +53,5 @@ pub use events::{
 pub use file_host::{FileHost, FileHostSettings};
 pub use host::{HostNode, PageTouch, PlacementHost, PlacementHostSettings};
 pub use interface::{FilePlacement, MemoryPlacement, Placement};
-pub use nodes::Nodes;
+pub use nodes::{Nodes, rendezvous_node};
 pub use registry::{compared, placement_policies};
-pub use rendezvous::rendezvous_node;

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::events::Action;
-use super::rendezvous::rendezvous_node;
 use crate::access::Access;
 use crate::ids::{Block, Node, Slot};
+use crate::random::mix;
 use crate::topology::Topology;
 
 /// The copies of all blocks. The first copy of a block is the *original*, and its node is the
@@ -368,6 +368,16 @@ impl Nodes {
         let fits = used.iter().zip(&self.capacity);
         assert!(fits.clone().all(|(used, capacity)| used <= capacity));
     }
+}
+
+/// The node that rendezvous hashing names for a block.
+///
+/// # Panics
+/// If there are no nodes.
+pub fn rendezvous_node(block: Block, nodes: usize) -> Node {
+    let score = |node: &Node| mix(mix(u64::from(block.0) + 1) ^ (u64::from(node.0) + 1));
+    let highest = (0..nodes as u16).map(Node).max_by_key(score);
+    highest.expect("a topology has a node")
 }
 
 #[cfg(test)]

@@ -12,8 +12,7 @@ use super::interface::{FilePlacement, Placement};
 use super::nodes::Nodes;
 use crate::access::Access;
 use crate::entry::{Compared, Needs};
-use crate::ids::{Block, Node};
-use crate::random::mix;
+use crate::ids::Node;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "rendezvous",
@@ -29,16 +28,6 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
 
 struct Rendezvous;
 
-/// The node that rendezvous hashing names for a block.
-///
-/// # Panics
-/// If there are no nodes.
-pub fn rendezvous_node(block: Block, nodes: usize) -> Node {
-    let score = |node: &Node| mix(mix(u64::from(block.0) + 1) ^ (u64::from(node.0) + 1));
-    let highest = (0..nodes as u16).map(Node).max_by_key(score);
-    highest.expect("a topology has a node")
-}
-
 impl Placement for Rendezvous {
     fn place(&mut self, access: &Access, nodes: &Nodes) -> Node {
         nodes.directory(access.block)
@@ -50,6 +39,8 @@ impl FilePlacement for Rendezvous {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::Block;
+    use crate::placement::rendezvous_node;
 
     /// 10,000 blocks on 9 nodes are 1111 each, give or take 5 standard deviations of 31. A tenth
     /// node takes a tenth of them, and no block moves between the others.

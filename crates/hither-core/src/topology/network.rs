@@ -128,6 +128,36 @@ impl Topology {
         Ok(topology)
     }
 
+    /// Nodes with these hops between them, by row. As with a matrix of latencies, each pair has a
+    /// link of its own; latencies grow with the hops. A node is no hop from itself, whatever the
+    /// diagonal says.
+    pub fn from_hops(
+        name: &str,
+        hops: &[u16],
+        latencies: Latencies,
+    ) -> Result<Topology, TopologyError> {
+        let nodes = hops.len().isqrt();
+        if nodes == 0 || nodes * nodes != hops.len() {
+            return Err(TopologyError::NotSquare(hops.len()));
+        }
+        if nodes > NODES_MAX {
+            return Err(TopologyError::TooMany(name.to_owned()));
+        }
+        let pairs = (0..hops.len()).map(|at| (at / nodes, at % nodes));
+        let mut remote = pairs.zip(hops).filter(|((from, to), _)| from != to);
+        if let Some(((from, to), _)) = remote.find(|(_, hops)| **hops == 0) {
+            return Err(TopologyError::NearerThanItself { from, to });
+        }
+        let between = |from: usize, to: usize| match from == to {
+            true => 0,
+            false => hops[from * nodes + to],
+        };
+        let mut topology = Topology::with_hops(name.to_owned(), nodes, Shape::Matrix, between);
+        topology.latencies = latencies;
+        topology.latency_ns = topology.latencies_by_hops(latencies);
+        Ok(topology)
+    }
+
     pub(super) fn of(name: String, nodes: usize, shape: Shape) -> Topology {
         let hops = shape.clone();
         Topology::with_hops(name, nodes, shape, |from, to| hops.hops(from, to))
@@ -185,13 +215,17 @@ impl Topology {
             self.latencies.storage_ns = latencies.storage_ns;
             return self;
         }
+        self.latency_ns = self.latencies_by_hops(latencies);
+        self.latencies = latencies;
+        self
+    }
+
+    fn latencies_by_hops(&self, latencies: Latencies) -> Vec<u32> {
         let latency_ns = |&hops: &u16| {
             let on_the_way_ns = latencies.hop_ns.saturating_mul(u32::from(hops));
             latencies.local_ns.saturating_add(on_the_way_ns)
         };
-        self.latency_ns = self.hops.iter().map(latency_ns).collect();
-        self.latencies = latencies;
-        self
+        self.hops.iter().map(latency_ns).collect()
     }
 
     /// The same topology with `change` applied to what is known of each node.

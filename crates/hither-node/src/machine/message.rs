@@ -1,5 +1,7 @@
 //! What nodes say to each other. Messages name blocks and carry no data.
 
+use hither_core::topology::NODES_MAX;
+
 use super::view::MemberId;
 use crate::key::ChunkKey;
 
@@ -91,6 +93,15 @@ pub struct ReadEntry {
     pub blocks: Blocks,
     /// How often each of them was read, in their order.
     pub counts: Vec<u8>,
+}
+
+/// How long a member takes to answer another one, in classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoundTrip {
+    /// Who answers.
+    pub member: MemberId,
+    /// A higher class is a longer time.
+    pub class: u8,
 }
 
 /// A message from one node to another.
@@ -233,7 +244,13 @@ pub enum Message {
         /// Changes when the sender has restarted, or has forgotten what it was told.
         incarnation: u64,
     },
+    /// How long others take to answer the sender: at most [`ROUND_TRIPS_MAX`] members, in ascending
+    /// order.
+    RoundTrips(Vec<RoundTrip>),
 }
+
+/// Members of one [`Message::RoundTrips`] at most.
+pub const ROUND_TRIPS_MAX: usize = NODES_MAX;
 
 /// Entries of one [`Message::Report`] at most.
 pub const REPORT_ENTRIES_MAX: usize = 512;

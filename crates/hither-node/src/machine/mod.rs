@@ -36,9 +36,11 @@ mod peers;
 mod placer;
 mod recovery;
 mod requester;
+mod round_trips;
 mod serve;
 pub mod settings;
 mod timers;
+mod topology;
 pub mod view;
 pub mod wire;
 
@@ -47,9 +49,10 @@ mod tests;
 
 pub use event::{Fault, FetchResult, Input, Output, Time};
 pub use message::{
-    Blocks, Frames, Keep, Message, ReadEntry, ReportEntry, Request, RequestId, Urgency,
+    Blocks, Frames, Keep, Message, ReadEntry, ReportEntry, Request, RequestId, RoundTrip, Urgency,
 };
 pub use node::Machine;
 pub use peers::PeerState;
 pub use settings::{Counters, Settings};
+pub use topology::TopologyState;
 pub use view::{MemberId, View};

@@ -15,6 +15,7 @@ use super::peers::{Change, Incarnation, PeerState, Peers};
 use super::placer::{Placer, PlacerSettings};
 use super::requester::Requester;
 use super::settings::{Counters, Settings};
+use super::topology::{MemberTopology, TopologyState};
 use super::view::{MemberId, View};
 use crate::readers::Readers;
 
@@ -29,6 +30,9 @@ pub struct Machine {
     holdings: Holdings,
     /// This node's memory.
     frames: Frames,
+    /// The generation of the topology that blocks are placed by.
+    placed_by: u64,
+    topology: MemberTopology,
 }
 
 impl Machine {
@@ -42,6 +46,8 @@ impl Machine {
             home: Home::new(settings.directory_chunks_max),
             holdings: Holdings::default(),
             frames: Frames::default(),
+            placed_by: 0,
+            topology: MemberTopology::new(me),
             effects: Effects {
                 now: Time::default(),
                 me,
@@ -170,6 +176,10 @@ impl Machine {
 
     /// Does one of the things that are left to do. Returns whether there was one.
     fn proceed(&mut self) -> bool {
+        if self.placed_by != self.topology.generation() {
+            self.start_placer();
+            return true;
+        }
         let effects = &mut self.effects;
         if let Some(message) = effects.loopback.pop_front() {
             let (me, epoch) = (effects.me, effects.peers.view().epoch);
@@ -187,6 +197,7 @@ impl Machine {
             for member in others {
                 effects.send(member, Message::Ping { round, frames });
             }
+            self.topology.on_round(effects);
             return true;
         }
         if self
@@ -284,9 +295,12 @@ impl Machine {
                     settings,
                     ..
                 } = effects;
-                peers.on_pong(from, round, *now, settings);
+                if let Some(ns) = peers.on_pong(from, round, *now, settings) {
+                    self.topology.on_round_trip(effects, from, ns);
+                }
                 self.on_incarnation(from, incarnation);
             }
+            Message::RoundTrips(row) => self.topology.on_row(effects, from, &row),
         }
     }
 
@@ -346,8 +360,12 @@ impl Machine {
         let effects = &mut self.effects;
         match effects.peers.on_incarnation(from, incarnation) {
             Incarnation::Known => {}
-            Incarnation::First => self.holdings.forget_home(effects, from),
+            Incarnation::First => {
+                self.holdings.forget_home(effects, from);
+                self.topology.on_new(effects, from);
+            }
             Incarnation::Changed => {
+                self.topology.on_new(effects, from);
                 self.home.on_lost(effects, from);
                 self.home.forget_holder(effects, from);
                 self.holdings.forget_home(effects, from);
@@ -369,39 +387,36 @@ impl Machine {
             self.requester.on_lost(effects, member);
         }
         let gone_ns = effects.settings.gone_ns;
-        for member in effects.peers.gone_for_good(effects.now, gone_ns) {
+        let gone = effects.peers.gone_for_good(effects.now, gone_ns);
+        for &member in &gone {
             self.home.forget_holder(effects, member);
         }
-        self.start_placer();
-        let effects = &mut self.effects;
+        self.topology.on_view(effects, &gone);
         self.holdings.sweep(effects);
         self.requester.on_homes_changed(effects, true);
     }
 
-    /// Starts to place blocks anew, on the members of the view.
+    /// Starts to place blocks anew, on the members of the topology.
     fn start_placer(&mut self) {
+        self.placed_by = self.topology.generation();
+        let TopologyState {
+            members, topology, ..
+        } = self.topology.state(&self.effects);
         let Effects {
-            me,
-            settings,
-            peers,
-            now,
-            ..
+            me, settings, now, ..
         } = &self.effects;
-        let members = peers.view().members.clone();
-        let settings = PlacerSettings {
-            policy: settings.placement,
-            topology: Arc::new(Topology::uniform(members.len().max(1))),
-            members,
-            me: *me,
-            chunks_max: settings.directory_chunks_max,
-            order_ns: settings.order_ns,
-        };
-        let is_alone = settings.members.len() < 2;
-        let placer = if is_alone {
-            None
-        } else {
-            Placer::new(settings)
-        };
+        // Who is alone has nothing to decide.
+        let topology = topology.filter(|_| members.len() > 1);
+        let placer = topology.and_then(|topology| {
+            Placer::new(PlacerSettings {
+                policy: settings.placement,
+                topology,
+                members,
+                me: *me,
+                chunks_max: settings.directory_chunks_max,
+                order_ns: settings.order_ns,
+            })
+        });
         self.home.set_placer(placer);
         if let Some(placer) = &mut self.home.placer {
             placer.set_now(*now);
@@ -482,6 +497,22 @@ impl Machine {
         self.effects.peers.states()
     }
 
+    /// The topology over the members of the view, in their order; `None` where there are no
+    /// members, or too many for one.
+    pub fn topology(&self) -> Option<&Arc<Topology>> {
+        self.topology.topology()
+    }
+
+    /// Changes with the topology, and with the members that it is over.
+    pub fn topology_generation(&self) -> u64 {
+        self.topology.generation()
+    }
+
+    /// The topology, and where it is from.
+    pub fn topology_state(&self) -> TopologyState {
+        self.topology.state(&self.effects)
+    }
+
     /// What was counted so far.
     pub fn counters(&self) -> &Counters {
         &self.effects.counters
@@ -518,6 +549,7 @@ impl Machine {
             placer.check();
         }
         self.holdings.check(&self.effects);
+        self.topology.check(&self.effects);
         if self.effects.peers.is_isolated() {
             assert_eq!(self.home.directory.len(), 0);
         }

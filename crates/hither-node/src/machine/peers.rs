@@ -237,21 +237,26 @@ impl Peers {
         self.peers.keys().copied()
     }
 
-    /// Takes the answer of a member to a ping.
-    pub(super) fn on_pong(&mut self, member: MemberId, round: u64, now: Time, settings: &Settings) {
-        let Some(peer) = self.peers.get_mut(&member) else {
-            return;
-        };
+    /// Takes the answer of a member to a ping. Returns how long it took, if it was to the latest.
+    pub(super) fn on_pong(
+        &mut self,
+        member: MemberId,
+        round: u64,
+        now: Time,
+        settings: &Settings,
+    ) -> Option<u64> {
+        let peer = self.peers.get_mut(&member)?;
         // An answer that is as old as a suspicion proves nothing.
         if round > self.round || self.round - round > settings.pings_missed_max {
-            return;
+            return None;
         }
-        if round == self.round {
-            peer.round_trip_ns = Some(now.0.saturating_sub(self.round_began.0));
-        }
+        let is_latest = round == self.round;
+        let round_trip_ns = is_latest.then(|| now.0.saturating_sub(self.round_began.0));
+        peer.round_trip_ns = round_trip_ns.or(peer.round_trip_ns);
         self.stale |= !peer.connected || self.suspects.binary_search(&member).is_ok();
         peer.connected = true;
         peer.answered = peer.answered.max(round);
+        round_trip_ns
     }
 
     /// Takes note of a member's incarnation.

@@ -4,6 +4,7 @@ use hither_core::Spec;
 use hither_core::placement::PlacementEntry;
 
 use super::message::Keep;
+use crate::distances::Distances;
 use crate::readers::Readers;
 
 /// Limits and intervals. The defaults are for machines in one building, with a source that answers
@@ -16,6 +17,8 @@ pub struct Settings {
     pub readers: Readers,
     /// Where blocks are kept. It must be a placement for clusters.
     pub placement: Spec<PlacementEntry>,
+    /// Where the distances between the members come from.
+    pub distances: Distances,
     /// Time for an answer of a home.
     pub answer_ns: u64,
     /// Time for the data after a holder was told to deliver.
@@ -76,6 +79,7 @@ impl Default for Settings {
             incarnation: 0,
             readers: Readers::default(),
             placement: "first-and-forever".parse().expect("it is registered"),
+            distances: Distances::default(),
             answer_ns: 500 * MS,
             delivery_ns: 1_000 * MS,
             pending_ns: 2_000 * MS,

@@ -4,9 +4,10 @@
 //! and it takes exactly what encoding gives, so that equal messages are equal bytes.
 
 use super::message::{
-    Blocks, Frames, Keep, Message, READ_ENTRIES_MAX, REPORT_ENTRIES_MAX, ReadEntry, ReportEntry,
-    Request, RequestId, Urgency,
+    Blocks, Frames, Keep, Message, READ_ENTRIES_MAX, REPORT_ENTRIES_MAX, ROUND_TRIPS_MAX,
+    ReadEntry, ReportEntry, Request, RequestId, RoundTrip, Urgency,
 };
+use super::round_trips::CLASS_MAX;
 use super::view::MemberId;
 use crate::key::{ChunkKey, FileKey};
 
@@ -30,8 +31,8 @@ pub enum WireError {
 /// Appends the bytes of `message` to `out`.
 ///
 /// # Panics
-/// If a report has more entries than [`REPORT_ENTRIES_MAX`], or reads have more than
-/// [`READ_ENTRIES_MAX`].
+/// If a report has more entries than [`REPORT_ENTRIES_MAX`], reads have more than
+/// [`READ_ENTRIES_MAX`], or there are more round trips than [`ROUND_TRIPS_MAX`].
 pub fn encode(message: &Message, out: &mut Vec<u8>) {
     let mut to = Writer(out);
     to.byte(kind(message));
@@ -143,6 +144,7 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) {
             to.word(*round);
             to.word(*incarnation);
         }
+        Message::RoundTrips(row) => to.round_trips(row),
     }
 }
 
@@ -225,6 +227,7 @@ pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
             from: from.optional_member()?,
             moved: from.flag()?,
         },
+        21 => Message::RoundTrips(from.round_trips()?),
         kind => return Err(WireError::Kind(kind)),
     };
     match from.0.len() {
@@ -255,6 +258,7 @@ fn kind(message: &Message) -> u8 {
         Message::Drop(_) => 18,
         Message::Reads(_) => 19,
         Message::Victims { .. } => 20,
+        Message::RoundTrips(_) => 21,
     }
 }
 
@@ -302,6 +306,18 @@ impl Writer<'_> {
         self.word(request.member.0);
         self.word(request.id.0);
         self.urgency(request.urgency);
+    }
+
+    fn round_trips(&mut self, row: &[RoundTrip]) {
+        assert!(
+            row.len() <= ROUND_TRIPS_MAX,
+            "there is no topology of so many members"
+        );
+        self.bytes(&(row.len() as u16).to_le_bytes());
+        for round_trip in row {
+            self.word(round_trip.member.0);
+            self.byte(round_trip.class);
+        }
     }
 }
 
@@ -424,6 +440,26 @@ impl Reader<'_> {
             });
         }
         Ok(entries)
+    }
+
+    /// Members in ascending order.
+    fn round_trips(&mut self) -> Result<Vec<RoundTrip>, WireError> {
+        let count = usize::from(u16::from_le_bytes(self.array()?));
+        if count > ROUND_TRIPS_MAX {
+            return Err(WireError::Range("the number of round trips"));
+        }
+        let mut row: Vec<RoundTrip> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let (member, class) = (self.member()?, self.byte()?);
+            if row.last().is_some_and(|last| last.member >= member) {
+                return Err(WireError::Range("the order of round trips"));
+            }
+            if class > CLASS_MAX {
+                return Err(WireError::Range("the class of a round trip"));
+            }
+            row.push(RoundTrip { member, class });
+        }
+        Ok(row)
     }
 }
 

@@ -3,3 +3,4 @@
 pub mod disk;
 mod ids;
 pub mod memory;
+pub(crate) mod victims;

@@ -50,6 +50,8 @@ impl World {
     /// Sends a packet, unless it is lost at once.
     pub(crate) fn send(&mut self, from: usize, to: usize, packet: Packet) {
         let mut latency = self.between(self.scenario.latency_ns);
+        let pair = (from.min(to), from.max(to));
+        latency += self.extra_ns.get(&pair).copied().unwrap_or_default();
         let direction = usize::from(from > to);
         let lossy = self.disturbed && self.is_reordering();
         if lossy && self.percent(10) {

@@ -73,6 +73,8 @@ pub(crate) struct World {
     pub(crate) now: u64,
     pub(crate) nodes: Vec<Node>,
     pub(crate) links: BTreeMap<(usize, usize), Link>,
+    /// What each link takes longer than others.
+    pub(crate) extra_ns: BTreeMap<(usize, usize), u64>,
     pub(crate) view: View,
     pub(crate) outage_until: u64,
     /// Whether faults happen now.
@@ -115,6 +117,7 @@ impl World {
             now: 0,
             nodes,
             links: BTreeMap::new(),
+            extra_ns: BTreeMap::new(),
             outage_until: 0,
             disturbed: scenario.faults.is_some(),
             scenario,

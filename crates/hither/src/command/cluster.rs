@@ -13,6 +13,7 @@ use super::subcommand::Subcommand;
 use crate::service::client;
 use crate::service::members::MemberReport;
 use crate::service::status::{NodeStatus, ServedBytes};
+use crate::service::topology::TopologyStatus;
 use crate::ui::{self, Ui};
 
 /// Show the members of a cluster cache: memory, where reads are served from, suspicion
@@ -22,12 +23,14 @@ use crate::ui::{self, Ui};
 shows what each has in memory, and where the reads on it were served from: its
 own memory, the memory of other members, the source. Reads that the kernel's
 page cache served are not seen. A member that does not answer within a second
-is shown as such.
+is shown as such. Distances between members are of the configuration, or
+measured by pings.
 
 Examples:
   hither cluster status                  by the only node of yours that runs
   hither cluster status /mnt/data        by the node that serves this mount
   hither cluster status --socket /run/hither/4711.sock
+  hither cluster status --distances      and how far they are from each other
   hither cluster status --json | jq '.members[].report.memory.bytes'")]
 pub(super) struct Cluster {
     #[command(subcommand)]
@@ -50,6 +53,10 @@ struct StatusArgs {
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
+    /// Show the distances between all members too
+    #[arg(long)]
+    distances: bool,
+
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -68,10 +75,16 @@ impl Subcommand for Cluster {
         let node: NodeStatus = serde_json::from_slice(&client::get(&socket, "/status")?)
             .with_context(|| format!("{}: its status", socket.display()))?;
         let members = members(&socket)?;
+        let topology = client::topology(&socket)?;
         if args.json {
-            ui::print_json(&json!({ "asked": node, "members": members }))?;
+            let document = json!({ "asked": node, "members": members, "topology": topology });
+            ui::print_json(&document)?;
         } else {
-            ui::print(&text(&node, &members))?;
+            let mut text = text(&node, topology.as_ref(), &members);
+            if let Some(topology) = topology.filter(|_| args.distances) {
+                text = format!("{text}\n{}", topology.table());
+            }
+            ui::print(&text)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -89,7 +102,7 @@ fn members(socket: &Path) -> anyhow::Result<Vec<MemberReport>> {
     Ok(members)
 }
 
-fn text(node: &NodeStatus, members: &[MemberReport]) -> String {
+fn text(node: &NodeStatus, topology: Option<&TopologyStatus>, members: &[MemberReport]) -> String {
     let head = match &node.cluster {
         None => "this node is alone".to_owned(),
         Some(cluster) => {
@@ -103,6 +116,9 @@ fn text(node: &NodeStatus, members: &[MemberReport]) -> String {
             head
         }
     };
+    let whence = topology.map_or_else(String::new, |topology| {
+        format!("distances: {}\n", topology.whence())
+    });
     let mut table = Table::new([
         ("member", Align::Left),
         ("address", Align::Left),
@@ -120,7 +136,7 @@ fn text(node: &NodeStatus, members: &[MemberReport]) -> String {
         table.row(row(member));
     }
     format!(
-        "{head}\n{}{}{}",
+        "{head}\n{whence}{}{}{}",
         table.render(),
         pinned(members),
         pinned_on_disk(node)

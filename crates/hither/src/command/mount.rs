@@ -234,7 +234,7 @@ impl Mount {
     fn settings(self) -> anyhow::Result<ServiceSettings> {
         let mut cluster = self.cluster.as_deref().map(file::cluster).transpose()?;
         if let (Some(cluster), Some(placement)) = (&mut cluster, self.placement) {
-            cluster.placement = placement;
+            cluster.placing.policy = placement;
         }
         let mount = MountedSettings {
             directory: self.directory,

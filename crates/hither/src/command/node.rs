@@ -128,7 +128,7 @@ impl Subcommand for NodeCommand {
             let mut settings = file::load(path)?;
             settings.trace = self.trace;
             if let (Some(cluster), Some(placement)) = (&mut settings.cluster, self.placement) {
-                cluster.placement = placement;
+                cluster.placing.policy = placement;
             }
             if self.check {
                 check(path, &settings)?;

@@ -1,5 +1,6 @@
 //! `hither topo`: shows a topology: its nodes, their distances, and a drawing.
 
+mod cluster;
 mod live;
 
 use std::fmt::Write;
@@ -35,7 +36,8 @@ Examples:
   hither topo --list                   machines of the papers
   hither topo origin2000-16 --json     one of them as JSON
   hither topo machine.toml             from a file: latencies, capacity, CPUs,
-                                       weights (docs/topologies.md)";
+                                       weights (docs/topologies.md)
+  hither topo --cluster                the members of a running cluster cache";
 
 /// Show and draw a topology: this machine, a mesh, a machine of the papers
 ///
@@ -61,6 +63,17 @@ pub(super) struct Topo {
     /// `run --memory` uses them. It takes at most a tenth of a second for each pair of nodes.
     #[arg(long, requires = "live")]
     calibrate: bool,
+
+    /// Show the members of a running cluster, as the node with this control socket has them
+    ///
+    /// Without a socket, the only node of yours that runs on this machine is asked.
+    #[arg(
+        long,
+        value_name = "SOCKET",
+        num_args = 0..=1,
+        conflicts_with_all = ["topology", "list", "live"]
+    )]
+    cluster: Option<Option<PathBuf>>,
 
     /// Draw it, as .svg or .png
     #[arg(
@@ -111,20 +124,20 @@ impl Subcommand for Topo {
             self.live(ui)?;
             return Ok(ExitCode::SUCCESS);
         }
+        if let Some(socket) = &self.cluster {
+            let status = cluster::ask(socket.as_deref())?;
+            let topology = cluster::topology(&status)?;
+            self.draw(&topology, &cluster::head(&status), ui)?;
+            if self.json {
+                ui::print_json(&serde_json::to_value(&status)?)?;
+            } else if self.output.is_none() {
+                ui::print(&cluster::text(&status, &topology)?)?;
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
         let topology = this_machine::load(&self.topology)?;
         let origin = latency_origin(&self.topology)?;
-        if let Some(Picture { path, png }) = &self.output {
-            check_folder(path)?;
-            let subtitle = head(&topology);
-            let network = Network::new(&topology, &subtitle)?;
-            let bytes = if *png {
-                network.png()?
-            } else {
-                network.svg().into_bytes()
-            };
-            write_whole(path, &bytes)?;
-            ui.note(format_args!("drawn in {}", path.display()));
-        }
+        self.draw(&topology, &head(&topology), ui)?;
         if self.json {
             ui::print_json(&document(&topology, origin))?;
         } else if self.output.is_none() {
@@ -171,6 +184,22 @@ impl Topo {
             None => ui.note("not kept: there is no home"),
         }
         measured
+    }
+
+    /// Draws a picture, if one is asked for.
+    fn draw(&self, topology: &Topology, subtitle: &str, ui: &Ui) -> anyhow::Result<()> {
+        let Some(Picture { path, png }) = &self.output else {
+            return Ok(());
+        };
+        check_folder(path)?;
+        let network = Network::new(topology, subtitle)?;
+        let bytes = match png {
+            true => network.png()?,
+            false => network.svg().into_bytes(),
+        };
+        write_whole(path, &bytes)?;
+        ui.note(format_args!("drawn in {}", path.display()));
+        Ok(())
     }
 
     fn list(&self) -> anyhow::Result<()> {

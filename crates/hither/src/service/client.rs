@@ -14,6 +14,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::sockets;
+use super::topology::TopologyStatus;
 
 /// The longest answer that is read.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -47,6 +48,13 @@ pub(crate) fn only_socket() -> anyhow::Result<PathBuf> {
             bail!("several nodes of yours run: name a directory or a --socket of {paths}")
         }
     }
+}
+
+/// How far the members of the cluster of the node at `socket` are from each other. `None` if it is
+/// alone.
+pub(crate) fn topology(socket: &Path) -> anyhow::Result<Option<TopologyStatus>> {
+    let answer = get(socket, "/topology")?;
+    serde_json::from_slice(&answer).with_context(|| format!("{}: its topology", socket.display()))
 }
 
 /// What the node at `socket` answers to `GET path`.

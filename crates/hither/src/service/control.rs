@@ -85,6 +85,12 @@ const ROUTES: &[Route] = &[
         answer: |served, _| Box::pin(async move { json(&served.status()) }),
     },
     Route {
+        method: Method::GET,
+        path: "/topology",
+        public: false,
+        answer: |served, _| Box::pin(async move { json(&served.topology()) }),
+    },
+    Route {
         method: Method::POST,
         path: "/unpin",
         public: false,

@@ -22,6 +22,7 @@ use anyhow::{Context, bail, ensure};
 use hither_core::Spec;
 use hither_mount::Consistency;
 use hither_node::config::{ClusterConfig, ClusterFile, Etcd, Tls};
+use hither_node::distances::TopologyFile;
 use hither_node::store::disk::settings::DiskSettings;
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, de};
@@ -42,6 +43,7 @@ struct NodeFile {
     placement: Option<String>,
     #[serde(default)]
     readers: BTreeMap<String, Vec<String>>,
+    topology: Option<TopologyFile>,
     #[serde(default, deserialize_with = "size")]
     memory: Option<u64>,
     #[serde(default, deserialize_with = "block")]
@@ -164,6 +166,7 @@ impl NodeFile {
             && self.members.is_none()
             && self.readers.is_empty()
             && self.placement.is_none()
+            && self.topology.is_none()
             && self.etcd.is_none();
         if is_alone {
             return Ok(None);
@@ -183,6 +186,7 @@ impl NodeFile {
             etcd: self.etcd,
             placement: self.placement,
             readers: self.readers,
+            topology: self.topology.unwrap_or_default(),
         };
         Ok(Some(ClusterConfig::new(file, path)?))
     }

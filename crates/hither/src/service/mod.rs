@@ -16,6 +16,7 @@ pub(crate) mod settings;
 mod signals;
 pub(crate) mod sockets;
 pub(crate) mod status;
+pub(crate) mod topology;
 pub(crate) mod values;
 pub(crate) mod warming;
 pub(crate) mod work;

@@ -357,9 +357,8 @@ async fn join(node: &Arc<Node>, config: &ClusterConfig) -> anyhow::Result<Joined
     let joined = config.join().await?;
     let readers = Readers::new(&config.readers);
     let membership = joined.membership();
-    let placement = config.placement;
-    node.join(config.mesh.clone(), membership, readers, placement)
-        .await?;
+    let (mesh, placing) = (config.mesh.clone(), config.placing.clone());
+    node.join(mesh, membership, readers, placing).await?;
     Ok(joined)
 }
 

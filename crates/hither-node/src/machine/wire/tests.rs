@@ -1,6 +1,6 @@
 //! Messages survive the way over the wire, and hostile bytes do no harm.
 
-use proptest::collection::vec;
+use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
 use super::*;
@@ -100,6 +100,13 @@ fn message() -> impl Strategy<Value = Message> {
         }),
         (any::<u64>(), any::<u64>())
             .prop_map(|(round, incarnation)| Message::Pong { round, incarnation }),
+        btree_map(any::<u64>(), 0..=CLASS_MAX, 0..20).prop_map(|row| {
+            let of = |(member, class)| RoundTrip {
+                member: MemberId(member),
+                class,
+            };
+            Message::RoundTrips(row.into_iter().map(of).collect())
+        }),
     ]
 }
 
@@ -158,11 +165,29 @@ proptest! {
 }
 
 #[test]
+fn round_trips_are_in_order_and_of_known_classes() {
+    let row = |members: [u8; 2], class: u8| {
+        let entry = |member: u8| [&[member, 0, 0, 0, 0, 0, 0, 0][..], &[class]].concat();
+        decode(&[vec![17, 2, 0], entry(members[0]), entry(members[1])].concat())
+    };
+    assert!(row([1, 2], CLASS_MAX).is_ok());
+    for members in [[1, 1], [2, 1]] {
+        let error = WireError::Range("the order of round trips");
+        assert_eq!(row(members, 0), Err(error));
+    }
+    let error = WireError::Range("the class of a round trip");
+    assert_eq!(row([1, 2], CLASS_MAX + 1), Err(error));
+}
+
+#[test]
 fn a_huge_count_allocates_nothing() {
     let error = WireError::Range("the number of entries");
     let report = |count: [u8; 2]| decode(&[&[14, 0, 0, 0, 0, 0, 0, 0, 0][..], &count].concat());
     assert_eq!(report([0xff, 0xff]), Err(error));
     assert_eq!(report([0, 2]), Err(WireError::Short));
+    let error = WireError::Range("the number of round trips");
+    assert_eq!(decode(&[17, 0xff, 0xff]), Err(error));
+    assert_eq!(decode(&[17, 0, 4]), Err(WireError::Short));
     assert_eq!(decode(&[]), Err(WireError::Short));
     assert_eq!(decode(&[0]), Err(WireError::Kind(0)));
 }

@@ -14,8 +14,9 @@ pub(super) struct Forwarded {
 }
 
 impl FileEngine {
-    /// Makes room at `at` for `block`, which is `incoming`. `None` if that is impossible. Victims that another node
-    /// takes must be [forwarded](FileEngine::forward) after the incoming block is inserted.
+    /// Makes room at `at` for `block`, which comes as `incoming` says. `None` if that is
+    /// impossible. Victims that another node takes must be [forwarded](FileEngine::forward) after
+    /// the block is inserted.
     pub(super) fn make_room(
         &mut self,
         at: Node,

@@ -6,14 +6,11 @@
 //! whole blocks are kept so: small ones share frames, and who has not asked for a block takes whole
 //! ones only.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
 use hither_net::view::MemberId;
-use parking_lot::Mutex;
 
 use crate::key::{BlockKey, bits};
 use crate::machine::{Blocks, Input, Keep, ReadEntry};
@@ -25,36 +22,6 @@ const USAGE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The part of the frames that are never resident which victims may hold: one in so many.
 const VICTIMS: usize = 8;
-
-/// Blocks that have left the memory.
-#[derive(Debug, Default)]
-pub(crate) struct Victims {
-    /// Whether the placement may want them.
-    are_wanted: AtomicBool,
-    /// Those of the current interval, and those of the one before.
-    blocks: Mutex<[HashMap<BlockKey, Bytes>; 2]>,
-}
-
-impl Victims {
-    /// Keeps the bytes of a block, if there is room.
-    fn put(&self, key: BlockKey, data: Bytes, blocks_max: usize) {
-        let mut blocks = self.blocks.lock();
-        if blocks[0].len() + blocks[1].len() < blocks_max {
-            blocks[0].insert(key, data);
-        }
-    }
-
-    fn take(&self, key: &BlockKey) -> Option<Bytes> {
-        let [now, before] = &mut *self.blocks.lock();
-        now.remove(key).or_else(|| before.remove(key))
-    }
-
-    /// An interval has ended: lets go of what is older than it.
-    fn end_interval(&self) {
-        let [now, before] = &mut *self.blocks.lock();
-        *before = std::mem::take(now);
-    }
-}
 
 impl Node {
     /// Tells the state machine of what the memory has evicted for a block that came from a member,
@@ -157,24 +124,6 @@ fn entries(mut reads: Vec<(BlockKey, u8)>) -> Vec<ReadEntry> {
 mod tests {
     use super::*;
     use crate::key::FileKey;
-
-    #[test]
-    fn victims_stay_for_an_interval_and_are_bounded() {
-        let victims = Victims::default();
-        let key = |index| BlockKey {
-            file: FileKey(1),
-            index,
-        };
-        for index in 0..3 {
-            victims.put(key(index), Bytes::from_static(b"x"), 2);
-        }
-        assert_eq!(victims.take(&key(2)), None, "no room");
-        victims.end_interval();
-        assert!(victims.take(&key(0)).is_some());
-        assert!(victims.take(&key(0)).is_none());
-        victims.end_interval();
-        assert!(victims.take(&key(1)).is_none());
-    }
 
     #[test]
     fn reads_are_gathered_by_chunk() {
