@@ -207,8 +207,7 @@ class Cluster:
         folder = work / "nodes"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        os.environ["HITHER_RUNTIME_DIR"] = str(folder)
-        names = [f"m{node:03}" for node in range(network.nodes)]
+        self.names = names = [f"m{node:03}" for node in range(network.nodes)]
         members = "\n".join(f'{name} = "{address(node)}:{PORT}"'
                             for node, name in enumerate(names))
         placed = topology = ""
@@ -234,9 +233,11 @@ source = "http://{address(network.nodes)}:{SOURCE_PORT}/"
 prefetch = "0"
 """)
                 command = in_space(node, hither, "node", "--config", folder / f"{name}.toml")
-                self.processes.append(start(command, folder / f"{name}.log",
-                                            stdout=subprocess.DEVNULL))
-            self.names = names
+                # As on machines of their own, they do not see each other's sockets.
+                (folder / name).mkdir()
+                self.processes.append(start(
+                    command, folder / f"{name}.log", stdout=subprocess.DEVNULL,
+                    env={**os.environ, "HITHER_RUNTIME_DIR": str(folder / name)}))
             wait_for("the cluster", self.is_whole)
         except BaseException:
             self.end()
@@ -252,7 +253,7 @@ prefetch = "0"
                 run(self.hither, "node", "--issue", f"m{node:03}", "--ca", ca, "--out", ca)
 
     def socket(self, node):
-        return self.work / "nodes" / f"{self.processes[node].pid}.sock"
+        return self.work / "nodes" / self.names[node] / f"{self.processes[node].pid}.sock"
 
     def status(self):
         return [Control(self.socket(node)).status() for node in range(len(self.processes))]

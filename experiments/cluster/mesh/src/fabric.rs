@@ -70,14 +70,13 @@ impl Counts {
             let rows: Vec<&[u64]> = values.chunks_exact(self.ports).collect();
             format!("{rows:?}")
         };
+        let (bytes, packets) = (matrix(&self.bytes), matrix(&self.packets));
+        let [dropped, late] = [&self.dropped, &self.late].map(|it| it.load(Ordering::Relaxed));
+        // The largest since the last time.
+        let late_us_max = self.late_ns_max.swap(0, Ordering::Relaxed) / 1000;
         println!(
-            "{{\"bytes\": {}, \"packets\": {}, \"dropped\": {}, \"late\": {}, \"late_us_max\": {}}}",
-            matrix(&self.bytes),
-            matrix(&self.packets),
-            self.dropped.load(Ordering::Relaxed),
-            self.late.load(Ordering::Relaxed),
-            // The largest since the last time.
-            self.late_ns_max.swap(0, Ordering::Relaxed) / 1000
+            "{{\"bytes\": {bytes}, \"packets\": {packets}, \"dropped\": {dropped}, \
+             \"late\": {late}, \"late_us_max\": {late_us_max}}}"
         );
     }
 }
