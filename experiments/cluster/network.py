@@ -26,6 +26,7 @@ SOURCE_PORT = 8080
 NOOP_PORT = 9
 # Between two no-ops, whatever their address.
 NOOP_MS = 5
+MEMCACHED_PAGE = 1 << 20
 LOCK = "/run/hither-mesh.lock"
 VOLUME = "data"
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -78,11 +79,11 @@ def await_end(process, seconds=20):
 class Helper:
     """A part of `mesh`: a line goes to its stdin, and a line of JSON comes back."""
 
-    def __init__(self, command, log):
+    def __init__(self, command, log, wait=True):
         self.log, self.lock = pathlib.Path(log), threading.Lock()
         self.log.unlink(missing_ok=True)
         self.process = start(command, log, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.first = self.answer()
+        self.first = self.answer() if wait else None
 
     def answer(self):
         line = self.process.stdout.readline()
@@ -93,10 +94,13 @@ class Helper:
     def errors(self):
         return self.log.read_text().splitlines()
 
+    def tell(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
     def ask(self, line):
         with self.lock:
-            self.process.stdin.write(line + "\n")
-            self.process.stdin.flush()
+            self.tell(line)
             return self.answer()
 
     def cpu_s(self):
@@ -197,12 +201,29 @@ class Control(http.client.HTTPConnection):
             self.close()
 
 
-class Cluster:
-    """A node in each namespace of the network but the source's."""
+class Processes:
+    """One in each namespace of the network but the source's."""
+
+    def __init__(self):
+        self.processes = []
+
+    def cpu_s(self):
+        return sum(cpu_s(process.pid) for process in self.processes)
+
+    def end(self):
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            await_end(process)
+
+
+class Cluster(Processes):
+    """Nodes of `hither node`."""
 
     def __init__(self, network, hither, work, memory, block, placement):
+        super().__init__()
         self.network, self.hither, self.work = network, hither, work
-        self.processes = []
+        self.memory = memory
         self.authority()
         folder = work / "nodes"
         shutil.rmtree(folder, ignore_errors=True)
@@ -255,9 +276,6 @@ prefetch = "0"
     def socket(self, node):
         return self.work / "nodes" / self.names[node] / f"{self.processes[node].pid}.sock"
 
-    def status(self):
-        return [Control(self.socket(node)).status() for node in range(len(self.processes))]
-
     def is_whole(self):
         for name, process in zip(self.names, self.processes):
             if process.poll() is not None:
@@ -269,11 +287,47 @@ prefetch = "0"
         except (OSError, http.client.HTTPException):
             return False
 
-    def cpu_s(self):
-        return sum(cpu_s(process.pid) for process in self.processes)
+    def status(self):
+        return [Control(self.socket(node)).status() for node in range(len(self.processes))]
 
-    def end(self):
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            await_end(process)
+    def readers(self, lists):
+        """One process reads for all nodes: it needs only their sockets."""
+        yield None, [f"node {node} {self.socket(node)} {path}" for node, path in enumerate(lists)]
+
+
+class Memcached(Processes):
+    """A server in each namespace. Readers are in the namespaces too, and find a block's server by
+    consistent hashing."""
+
+    def __init__(self, network, work, blocks, block):
+        super().__init__()
+        self.network = network
+        # One class of items, as large as blocks with their names and heads. It takes no less than
+        # two pages.
+        item = block + 160
+        pages = max(2, round(blocks / (MEMCACHED_PAGE // item)))
+        self.memory = pages * MEMCACHED_PAGE
+        try:
+            for node in range(network.nodes):
+                command = in_space(node, "memcached", "-u", "root", "-l", address(node),
+                                   "-p", PORT, "-m", pages, "-t", 2, "-c", 4096,
+                                   "-o", f"slab_sizes={item}")
+                self.processes.append(start(command, work / f"memcached{node}.log",
+                                            stdout=subprocess.DEVNULL))
+            wait_for("memcached", self.is_whole)
+        except BaseException:
+            self.end()
+            raise
+
+    def is_whole(self):
+        query = ["ss", "-Hltn", "sport", f"= :{PORT}"]
+        return all(run(*in_space(node, *query)) for node in range(self.network.nodes))
+
+    def status(self):
+        """It has no figures that its readers do not have."""
+
+    def readers(self, lists):
+        servers = " ".join(f"{address(node)}:{PORT}" for node in range(self.network.nodes))
+        source = f"{address(self.network.nodes)}:{SOURCE_PORT}"
+        for node, path in enumerate(lists):
+            yield node, [f"servers {servers}", f"source {source}", f"node {node} - {path}"]

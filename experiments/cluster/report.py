@@ -25,6 +25,8 @@ FIGURES = [
     ("CPU-s/GB", "{:.1f}", lambda row: row["cpu_s_gb"]),
     ("packets a read", "{:.1f}", lambda row: row["packets_a_read"]),
     ("control bytes a read", "{:.0f}", lambda row: row["control_bytes_a_read"]),
+    ("idle packets/s", "{:.0f}", lambda row: row["idle_packets_s"]),
+    ("idle CPUs", "{:.2f}", lambda row: row["idle_cpu"]),
     ("reads/s", "{:.0f}", lambda row: row["reads"] / row["seconds"]),
     ("stale", "{:.0f}", lambda row: row["stale"]),
     ("failed", "{:.0f}", lambda row: row["failed"]),

@@ -16,8 +16,14 @@ measured. All caches together hold a given part of the data.
 
 A read is a miss if the source sent its block while it waited; all others are hits. Shares of reads
 by where the bytes came from are the nodes' own figures; near is up to two hops away. Bytes times
-hops are counted by the network, among nodes. A read is stale if its file, when it was opened, had
-had a newer version for more than a second, the time that a volume believes a version.
+hops and packets are counted by the network, among nodes. Of these, and of the nodes' processor
+time, what the idle cluster takes is left out: it has columns of its own. A read is stale if its
+file, when it was opened, had had a newer version for more than a second, the time that a volume
+believes a version.
+
+The placement `memcached` stands for no node at all, but for what programs can do instead: memcached
+on each node, of the same memory in whole MiB and at least two, and consistent hashing in its
+clients. It runs all workloads but the rewriter, since it knows no versions.
 
 A no-op goes from node 0 to nodes at 1, 2, 4 and 8 hops, before, during and after each run. If the
 median of one drifts by more than a quarter, or its p99 in the run is 5 ms above the median before,
@@ -46,7 +52,7 @@ import pandas
 
 import report
 import workloads
-from network import VOLUME, Cluster, Helper, Network
+from network import VOLUME, Cluster, Helper, Memcached, Network, in_space
 
 BLOCK = 16 << 10
 READERS = 8
@@ -61,9 +67,10 @@ P99_US = 5000
 BUSY = 0.8
 NOOPS_S = 2
 NEAR_HOPS = 2
-RECORD = numpy.dtype([(name, "<u4") for name in ("node", "file", "block", "version")]
+RECORD = numpy.dtype([(name, "<u4") for name in ("node", "file", "block", "version", "server", "")]
                      + [(name, "<u8") for name in ("opened", "begun", "ended")])
-FAILED = 0xffff_ffff
+# A failed read's version, and the server of a read that none served.
+ABSENT = 0xffff_ffff
 GRIDS = {
     "small": {"workloads": ["ammp", "oltp", "racks", "moving"], "caches": [25],
               "latencies": [20], "seeds": [1]},
@@ -73,6 +80,7 @@ GRIDS = {
 KEYS = ["nodes", "placement", "workload", "cache", "latency_ms", "seed"]
 # The node's own: neither key is in its file.
 NONE = "none"
+MEMCACHED = "memcached"
 
 
 def main():
@@ -101,7 +109,7 @@ def main():
                     print(report.line(row), flush=True)
     finally:
         lab.end()
-    report.write(rows, lab.output)
+        report.write(rows, lab.output)
     if arguments.smoke:
         check(rows[-1], arguments)
 
@@ -167,6 +175,8 @@ def cases(arguments):
     for seed, cache, latency_ms, workload, placement in itertools.product(
             arguments.seeds, arguments.caches, arguments.latencies, arguments.workloads,
             arguments.placement):
+        if (workload, placement) == ("rewriter", MEMCACHED):
+            continue
         yield arguments.nodes, placement, workload, cache, latency_ms, seed
 
 
@@ -258,44 +268,65 @@ class Run:
         self.source = self.part(network.source(case["latency_ms"], self.load.files, BLOCK))
         data = self.load.blocks() * BLOCK
         memory = int(data * case["cache"] / 100 / network.nodes / RESIDENT)
-        placement = None if case["placement"] == NONE else case["placement"]
-        self.cluster = self.part(Cluster(network, lab.hither, lab.work, memory, BLOCK, placement))
+        self.cluster = self.part(self.start_cluster(data, memory))
         noops = self.part(network.noops())
+        idle = self.figures()
         before = self.noop_us(noops, wait=True)
-        reader = self.part(Helper([lab.mesh, "read", self.plan()], lab.work / "read.log"))
+        idle = idle, self.figures()
+        readers = self.start_readers()
         with Rewriter(self.source, self.load):
             log = self.source_log()
             noops.ask("times")
             start = self.figures()
-            begun = time.monotonic()
-            measured = reader.ask("")
-            seconds = time.monotonic() - begun
+            for reader in readers:
+                reader.tell("")
+            seconds = max(reader.answer()["seconds"] for reader in readers)
             end = self.figures()
             during = self.noop_us(noops)
             log = pandas.concat([log, self.source_log()])
         after = self.noop_us(noops, wait=True)
-        records = numpy.fromfile(lab.work / "records", RECORD)
-        errors = {line.split(": ", 1)[1] for line in reader.errors()}
+        parts = [numpy.fromfile(path, RECORD) for path in lab.work.glob("records*")]
+        records = numpy.concatenate(parts)
+        errors = {line.split(": ", 1)[1] for reader in readers for line in reader.errors()}
         return {"cpus": len(os.sched_getaffinity(0)), "load": round(os.getloadavg()[0], 1),
-                "data_bytes": data, "memory_bytes": memory, "reads": measured["reads"],
+                "data_bytes": data, "memory_bytes": self.cluster.memory, "reads": len(records),
                 "seconds": round(seconds, 3), **latencies(records, log), **versions(records, log),
-                "errors": sorted(errors)[:5], **self.counted(start, end, len(records)),
+                "errors": sorted(errors)[:5],
+                **self.counted(idle, start, end, records),
                 "noop_us": {"before": before, "during": during, "after": after}}
 
-    def plan(self):
-        lab = self.lab
-        lines = [f"volume {VOLUME}", f"block {BLOCK}", f"threads {READERS}",
-                 f"reopen {int(self.load.rewrites)}", 
-                 f"rate {self.arguments.rate / self.network.nodes}",
-                 "files " + " ".join(name for name, _ in self.load.files),
-                 f"warm {self.arguments.accesses // 3}", f"output {lab.work / 'records'}"]
+    def start_cluster(self, data, memory):
+        lab, placement = self.lab, self.case["placement"]
+        if placement == MEMCACHED:
+            blocks = data * self.case["cache"] / 100 / BLOCK / self.network.nodes
+            return Memcached(self.network, lab.work, blocks, BLOCK)
+        placement = None if placement == NONE else placement
+        return Cluster(self.network, lab.hither, lab.work, memory, BLOCK, placement)
+
+    def start_readers(self):
+        """They have warmed the caches when this returns."""
+        lab, lists = self.lab, []
         for node, accesses in enumerate(self.load.lists):
-            path = lab.work / f"list{node}"
-            accesses.tofile(path)
-            lines.append(f"node {self.cluster.socket(node)} {path}")
-        plan = lab.work / "plan"
-        plan.write_text("\n".join(lines))
-        return plan
+            lists.append(lab.work / f"list{node}")
+            accesses.tofile(lists[-1])
+        for path in lab.work.glob("records*"):
+            path.unlink()
+        commands = []
+        for number, (node, lines) in enumerate(self.cluster.readers(lists)):
+            lines += [f"volume {VOLUME}", f"block {BLOCK}", f"threads {READERS}",
+                      f"reopen {int(self.load.rewrites)}",
+                      f"rate {self.arguments.rate / self.network.nodes}",
+                      "files " + " ".join(name for name, _ in self.load.files),
+                      f"warm {self.arguments.accesses // 3}", f"output {lab.work}/records{number}"]
+            plan = lab.work / f"plan{number}"
+            plan.write_text("\n".join(lines))
+            command = [lab.mesh, "read", plan]
+            commands.append(command if node is None else in_space(node, *command))
+        readers = [self.part(Helper(command, lab.work / f"read{number}.log", wait=False))
+                   for number, command in enumerate(commands)]
+        for reader in readers:
+            reader.answer()
+        return readers
 
     def source_log(self):
         path = self.lab.work / "source.csv"
@@ -314,16 +345,28 @@ class Run:
 
     def figures(self):
         """What all have counted until now."""
-        return {"ticks": processor_ticks(), "nodes": self.cluster.status(),
+        return {"at": time.monotonic(), "ticks": processor_ticks(), "nodes": self.cluster.status(),
                 "cpu_s": self.cluster.cpu_s(), "fabric_cpu_s": self.network.fabric.cpu_s(),
                 "fabric": self.network.fabric.ask("counts"), "source": self.source.ask("counts")}
 
-    def counted(self, start, end, reads):
-        """What was counted between two figures."""
+    def sent(self, name, start, end):
+        """From node to node, between two figures."""
         nodes = self.network.nodes
-        hops = numpy.array(self.network.hops)[:nodes, :nodes]
-        served = dict.fromkeys(("local", "near", "far", "source"), 0)
-        machine = {}
+        sent = numpy.array(end["fabric"][name]) - start["fabric"][name]
+        return sent[:nodes, :nodes]
+
+    def served(self, start, end, records):
+        """Bytes by where they came from, and what the nodes have counted."""
+        hops = numpy.array(self.network.hops)
+        served, machine = dict.fromkeys(("local", "near", "far", "source"), 0), {}
+        if self.case["placement"] == MEMCACHED:
+            hit = records[records["server"] != ABSENT]
+            distance = hops[hit["node"], hit["server"]]
+            served["local"] = int((distance == 0).sum()) * BLOCK
+            served["far"] = int((distance > NEAR_HOPS).sum()) * BLOCK
+            served["near"] = len(hit) * BLOCK - served["local"] - served["far"]
+            served["source"] = (len(records) - len(hit)) * BLOCK
+            return served, machine
         for node, (old, new) in enumerate(zip(start["nodes"], end["nodes"])):
             for name, value in new["machine"].items():
                 machine[name] = machine.get(name, 0) + value - old["machine"].get(name, 0)
@@ -334,10 +377,20 @@ class Run:
                 distance = hops[node][self.cluster.names.index(name)]
                 served["near" if distance <= NEAR_HOPS else "far"] += \
                     value - old["peers"].get(name, 0)
+        return served, machine
+
+    def counted(self, idle, start, end, records):
+        """What was counted between two figures, less what an idle cluster sends."""
+        served, machine = self.served(start, end, records)
+        hops = numpy.array(self.network.hops)[:self.network.nodes, :self.network.nodes]
         total = sum(served.values())
-        sent, packets = (
-            (numpy.array(end["fabric"][name]) - start["fabric"][name])[:nodes, :nodes]
-            for name in ("bytes", "packets"))
+        seconds, idle_seconds = (b["at"] - a["at"] for a, b in ((start, end), idle))
+        idle_bytes, idle_packets = (self.sent(name, *idle) / idle_seconds
+                                    for name in ("bytes", "packets"))
+        idle_cpu = (idle[1]["cpu_s"] - idle[0]["cpu_s"]) / idle_seconds
+        sent = self.sent("bytes", start, end) - idle_bytes * seconds
+        packets = self.sent("packets", start, end) - idle_packets * seconds
+        reads = len(records)
         gigabytes = reads * BLOCK / 1e9
         from_peers = served["near"] + served["far"]
         busy, all_ticks = (new - old for old, new in zip(start["ticks"], end["ticks"]))
@@ -350,10 +403,13 @@ class Run:
             "peer_bytes": int(sent.sum()),
             "byte_hops": int((sent * hops).sum()),
             "busiest": float(sent.sum(axis=1).max() / sent.sum(axis=1).mean()),
-            "cpu_s_gb": (end["cpu_s"] - start["cpu_s"]) / gigabytes,
+            "cpu_s_gb": (end["cpu_s"] - start["cpu_s"] - idle_cpu * seconds) / gigabytes,
+            "idle_cpu": idle_cpu,
             "fabric_cpu_s": end["fabric_cpu_s"] - start["fabric_cpu_s"],
-            "packets_a_read": int(packets.sum()) / reads,
-            "control_bytes_a_read": (int(sent.sum()) - from_peers) / reads,
+            "packets_a_read": float(packets.sum()) / reads,
+            "control_bytes_a_read": (float(sent.sum()) - from_peers) / reads,
+            "idle_packets_s": float(idle_packets.sum()),
+            "idle_bytes_s": float(idle_bytes.sum()),
             "late_packets": end["fabric"]["late"] - start["fabric"]["late"],
             "late_us_max": end["fabric"]["late_us_max"],
             "dropped": end["fabric"]["dropped"] - start["fabric"]["dropped"],
@@ -386,7 +442,7 @@ class Rewriter:
 
 def latencies(records, log):
     """How long reads took, by whether they waited for the source."""
-    kept = records[records["version"] != FAILED]
+    kept = records[records["version"] != ABSENT]
     took_us = (kept["ended"] - kept["begun"]) / 1e3
     missed = waited(kept, log)
     found = {"failed": len(records) - len(kept), "misses": float(missed.mean())}
@@ -410,7 +466,7 @@ def waited(records, log):
     read = keys(records["file"], records["block"])
     known, number = numpy.unique(numpy.concatenate([sent, read]), return_inverse=True)
     # By block, then by time: less than 18 minutes, in nanoseconds.
-    base = min(records["begun"].min(), log["ended"].min() if len(log) else FAILED << 31)
+    base = min(records["begun"].min(), log["ended"].min() if len(log) else ABSENT << 31)
     times = (number[:len(sent)] << 40) | (log["ended"].to_numpy()[rows] - int(base))
     times.sort()
     begun, ended = ((number[len(sent):] << 40) | (records[it] - base).astype("int64")
@@ -426,7 +482,7 @@ def keys(file, block):
 
 def versions(records, log):
     """Reads of a version that had been replaced for too long when the file was opened."""
-    kept = records[records["version"] != FAILED]
+    kept = records[records["version"] != ABSENT]
     rewritten = log[log["node"] == 0]
     stale = 0
     for file in numpy.unique(kept["file"]):

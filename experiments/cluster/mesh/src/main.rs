@@ -13,6 +13,7 @@
 
 mod content;
 mod fabric;
+mod memcached;
 mod noop;
 mod read;
 mod source;

@@ -1,5 +1,5 @@
-//! The programs: threads for each node that read blocks through the node's client socket, and
-//! compare every byte.
+//! The programs: threads for each node that read blocks through the node's client socket or from
+//! memcached, and compare every byte.
 //!
 //! The plan is a file of lines:
 //!
@@ -8,7 +8,9 @@
 //! reopen 0|1         open a file again for each read
 //! rate READS         of a node in a second; who is late goes on at once
 //! files NAME...      by number
-//! node SOCKET LIST   for each node: little-endian pairs of 32 bits, file and block
+//! node N SOCKET LIST for each node: little-endian pairs of 32 bits, file and block
+//! servers ADDRESS... of memcached, by node: in place of sockets
+//! source ADDRESS     for what they do not have
 //! warm N             so many reads of a node come first
 //! output FILE
 //! ```
@@ -17,6 +19,7 @@
 //! the others, and writes a record for each of these: see [`Record`].
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::File as Output;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -24,14 +27,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use hither_client::{Client, File};
 
 use crate::content::{CELL_BYTES, check};
+use crate::memcached::Memcached;
 use crate::{now_ns, number};
+
+/// Opens for one read, while new versions come.
+const ATTEMPTS: u32 = 4;
 
 /// What a node's threads read.
 struct Node {
+    number: u32,
     socket: PathBuf,
     accesses: Vec<(u32, u32)>,
 }
@@ -45,25 +53,39 @@ struct Plan {
     rate: f64,
     files: Vec<String>,
     nodes: Vec<Node>,
+    servers: Vec<String>,
+    source: String,
     warm: usize,
     output: PathBuf,
 }
 
-/// One read. A read that failed has version `u32::MAX`.
+/// One read. A read that failed has version `NONE`.
 struct Record {
     node: u32,
     file: u32,
     block: u32,
     version: u32,
+    /// The server of memcached that had the block, or `NONE`.
+    server: u32,
     /// When the file was opened of which it was read.
     opened_ns: u64,
     begun_ns: u64,
     ended_ns: u64,
 }
 
+/// Of a record.
+const NONE: u32 = u32::MAX;
+
 impl Record {
     fn write(&self, output: &mut impl Write) -> io::Result<()> {
-        for word in [self.node, self.file, self.block, self.version] {
+        for word in [
+            self.node,
+            self.file,
+            self.block,
+            self.version,
+            self.server,
+            0,
+        ] {
             output.write_all(&word.to_le_bytes())?;
         }
         for time in [self.opened_ns, self.begun_ns, self.ended_ns] {
@@ -108,7 +130,11 @@ fn parse(text: &str) -> Result<Plan> {
             }
             ["warm", reads] => plan.warm = number(reads)?,
             ["output", path] => plan.output = path.into(),
-            ["node", socket, list] => {
+            ["servers", ref all @ ..] => {
+                plan.servers = all.iter().map(ToString::to_string).collect();
+            }
+            ["source", address] => address.clone_into(&mut plan.source),
+            ["node", node, socket, list] => {
                 let bytes = std::fs::read(list).context(list.to_owned())?;
                 let (pairs, _) = bytes.as_chunks::<8>();
                 let pair = |pair: &[u8; 8]| {
@@ -116,6 +142,7 @@ fn parse(text: &str) -> Result<Plan> {
                     (value as u32, (value >> 32) as u32)
                 };
                 plan.nodes.push(Node {
+                    number: number(node)?,
                     socket: socket.into(),
                     accesses: pairs.iter().map(pair).collect(),
                 });
@@ -132,11 +159,12 @@ fn part(plan: &Plan, first: usize, end: usize) -> Result<Vec<Record>> {
     let next: Vec<AtomicUsize> = plan.nodes.iter().map(|_| AtomicUsize::new(first)).collect();
     let run = |node: usize| -> Result<Vec<Record>> {
         let it = &plan.nodes[node];
-        let client = Client::connect(&it.socket)?;
         let mut reader = Reader {
             plan,
-            client,
-            open: HashMap::new(),
+            cache: match plan.servers.is_empty() {
+                true => Cache::Node(Client::connect(&it.socket)?, HashMap::new()),
+                false => Cache::Servers(Memcached::new(&plan.servers, &plan.source)),
+            },
             data: vec![0; plan.block_bytes as usize],
         };
         let mut records = Vec::new();
@@ -147,7 +175,7 @@ fn part(plan: &Plan, first: usize, end: usize) -> Result<Vec<Record>> {
             }
             let due = Duration::from_secs_f64((at - first) as f64 / plan.rate);
             thread::sleep(due.saturating_sub(begun.elapsed()));
-            records.push(reader.read(node as u32, it.accesses[at])?);
+            records.push(reader.read(it.number, it.accesses[at])?);
         }
     };
     thread::scope(|scope| {
@@ -163,13 +191,23 @@ fn part(plan: &Plan, first: usize, end: usize) -> Result<Vec<Record>> {
     })
 }
 
+enum Cache {
+    /// Open files, and when they were opened.
+    Node(Client, HashMap<u32, (u64, File)>),
+    Servers(Memcached),
+}
+
 /// What one thread has.
 struct Reader<'a> {
     plan: &'a Plan,
-    client: Client,
-    /// Open files, and when they were opened.
-    open: HashMap<u32, (u64, File)>,
+    cache: Cache,
     data: Vec<u8>,
+}
+
+/// Where a block came from: when its file was opened, and the server.
+struct Origin {
+    opened_ns: u64,
+    server: u32,
 }
 
 impl Reader<'_> {
@@ -178,50 +216,83 @@ impl Reader<'_> {
         let begun_ns = now_ns();
         let read = self.block(file, block);
         let ended_ns = now_ns();
-        let (version, opened_ns) = match read {
-            Ok((bytes, opened_ns)) => {
+        let (version, from) = match read {
+            Ok(from) => {
                 let cell = u64::from(block) * self.plan.block_bytes / CELL_BYTES;
-                let version = check(file, cell, &self.data[..bytes]);
-                (version.with_context(|| format!("node {node}"))?, opened_ns)
+                let version = check(file, cell, &self.data);
+                (version.with_context(|| format!("node {node}"))?, from)
             }
             Err(error) => {
-                eprintln!("node {node}, file {file}, block {block}: {error}");
-                self.open.remove(&file);
-                (u32::MAX, begun_ns)
+                eprintln!("node {node}, file {file}, block {block}: {error:#}");
+                let from = Origin {
+                    opened_ns: begun_ns,
+                    server: NONE,
+                };
+                (NONE, from)
             }
         };
-        if self.plan.reopens {
-            self.open.remove(&file);
+        match &mut self.cache {
+            Cache::Node(_, open) if self.plan.reopens || version == NONE => {
+                open.remove(&file);
+            }
+            Cache::Servers(servers) if from.server == NONE => {
+                servers.set(file, block, &self.data)?;
+            }
+            _ => {}
         }
         Ok(Record {
             node,
             file,
             block,
             version,
-            opened_ns,
+            server: from.server,
+            opened_ns: from.opened_ns,
             begun_ns,
             ended_ns,
         })
     }
 
-    fn block(&mut self, file: u32, block: u32) -> io::Result<(usize, u64)> {
-        let mut stale = 0;
-        loop {
-            if !self.open.contains_key(&file) {
-                let name = self.plan.files[file as usize].as_bytes();
-                let opened = (now_ns(), self.client.open(&self.plan.volume, name)?);
-                self.open.insert(file, opened);
+    fn block(&mut self, file: u32, block: u32) -> Result<Origin> {
+        let (plan, data) = (self.plan, &mut self.data[..]);
+        let name = &plan.files[file as usize];
+        let (client, open) = match &mut self.cache {
+            Cache::Node(client, open) => (client, open),
+            Cache::Servers(servers) => {
+                let opened_ns = now_ns();
+                let server = servers.get(file, block, data)?;
+                if server.is_none() {
+                    servers.fetch(name, block, data)?;
+                }
+                let server = server.map_or(NONE, |it| it as u32);
+                return Ok(Origin { opened_ns, server });
             }
-            let (opened_ns, open) = &self.open[&file];
-            match open.read_at(&mut self.data, u64::from(block) * self.plan.block_bytes) {
+        };
+        let mut attempts = 1;
+        loop {
+            let (opened_ns, from) = match open.entry(file) {
+                Entry::Occupied(opened) => opened.into_mut(),
+                Entry::Vacant(place) => {
+                    let opened_ns = now_ns();
+                    place.insert((opened_ns, client.open(&plan.volume, name.as_bytes())?))
+                }
+            };
+            match from.read_at(data, u64::from(block) * plan.block_bytes) {
                 // A new version has come since: the same as in a mount.
                 Err(error)
-                    if error.kind() == io::ErrorKind::StaleNetworkFileHandle && stale < 3 =>
+                    if error.kind() == io::ErrorKind::StaleNetworkFileHandle
+                        && attempts < ATTEMPTS =>
                 {
-                    stale += 1;
-                    self.open.remove(&file);
+                    open.remove(&file);
+                    attempts += 1;
                 }
-                read => return Ok((read?, *opened_ns)),
+                read => {
+                    let bytes = read?;
+                    ensure!(bytes == data.len(), "{bytes} bytes were read");
+                    return Ok(Origin {
+                        opened_ns: *opened_ns,
+                        server: NONE,
+                    });
+                }
             }
         }
     }
