@@ -77,10 +77,10 @@ class Zipf:
         return bisect(self.sums, source.random() * self.sums[-1])
 
 
-def racks(threads: int, blocks: int, accesses: int):
+def racks(threads: int, blocks: int, accesses: int, seed: int = 1):
     """Nodes in a row of a square are a rack. 70 % of the accesses go to the rack's own file, the
     others to one for all, both by popularity; 2 % write."""
-    source = random.Random(1)
+    source = random.Random(seed)
     side = round(threads**0.5)
     own, of_all = Zipf(blocks * 8 // 10 // side, 0.9), Zipf(blocks * 2 // 10, 0.9)
     for _ in range(accesses // threads):
@@ -92,10 +92,10 @@ def racks(threads: int, blocks: int, accesses: int):
                 yield thread, side * own.blocks + of_all.draw(source), write
 
 
-def moving(threads: int, blocks: int, accesses: int):
+def moving(threads: int, blocks: int, accesses: int, seed: int = 2):
     """A file for each node, by popularity, which another node takes over in each of eight phases.
     30 % of the accesses go to any block of any file; 5 % write."""
-    source = random.Random(2)
+    source = random.Random(seed)
     own = Zipf(blocks // threads, 0.7)
     files = list(range(threads))
     rounds = accesses // threads
@@ -110,10 +110,10 @@ def moving(threads: int, blocks: int, accesses: int):
                 yield thread, source.randrange(threads * own.blocks), write
 
 
-def scans(threads: int, blocks: int, accesses: int):
+def scans(threads: int, blocks: int, accesses: int, seed: int = 3):
     """Half of the accesses scan the node's own file again and again, in runs of eight; the others
     go to one file for all, by popularity. Nobody writes."""
-    source = random.Random(3)
+    source = random.Random(seed)
     own, of_all = blocks * 8 // 10 // threads, Zipf(blocks * 2 // 10, 0.8)
     order = list(range(of_all.blocks))
     source.shuffle(order)

@@ -18,8 +18,9 @@
 //!
 //! A file keeps the version that it had when it was opened, for its life: a read of what is neither
 //! cached nor at the source any more is an error of the kind
-//! [`StaleNetworkFileHandle`](std::io::ErrorKind::StaleNetworkFileHandle). How old that version may
-//! be is up to the volume, as with a mount. If the node ends, reads are errors of the kind
+//! [`StaleNetworkFileHandle`](std::io::ErrorKind::StaleNetworkFileHandle); who opens the file again
+//! gets a newer one. How old a version may be is up to the volume, as with a mount. If the node
+//! ends, reads are errors of the kind
 //! [`ConnectionAborted`](std::io::ErrorKind::ConnectionAborted), also those that are under way.
 //!
 //! Only the user whose node it is may connect, and root.

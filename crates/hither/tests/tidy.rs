@@ -42,6 +42,8 @@ const EDGES: &[(&str, &str)] = &[
     ("hither-sim", "hither-core"),
     ("hither-sim", "hither-trace"),
     ("hither-trace", "hither-core"),
+    ("mesh", "hither-client"),
+    ("mesh", "hither-core"),
 ];
 
 /// The crates that may hold unsafe code.
@@ -68,6 +70,7 @@ fn sources() -> Vec<(PathBuf, String)> {
     }
     let mut found = Vec::new();
     walk(&root().join("crates"), &mut found);
+    walk(&root().join("experiments"), &mut found);
     walk(&root().join("lab"), &mut found);
     assert!(found.len() > 10, "the walk misses the sources");
     found

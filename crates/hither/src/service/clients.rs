@@ -147,7 +147,7 @@ struct Connection<'a> {
     client: Arc<Mutex<Client>>,
     /// The process at the other end, which the trace of reads names.
     process: u32,
-    file: Option<Arc<OpenFile>>,
+    file: Option<(Arc<OpenFile>, Arc<Known>)>,
 }
 
 impl Connection<'_> {
@@ -213,35 +213,39 @@ impl Connection<'_> {
         let (volume, known) = (&served.volumes[number], &self.clients.known[number]);
         let (file, settled) = look_up(volume, known, &path)?;
         let bytes = file.bytes;
-        self.file = Some(volume.volume.open(file, settled));
+        self.file = Some((volume.volume.open(file, settled), Arc::clone(known)));
         Ok(bytes)
     }
 
     fn read(&self, offset: u64, bytes: u32) {
-        let Some(file) = &self.file else {
+        let Some((file, known)) = &self.file else {
             let refusal = Refusal(Errno::BADF, "no file is open".to_owned());
             return self.client.lock().answer(Err(refusal));
         };
         let bytes = bytes.min(BUFFER_BYTES);
         file.note_reader(offset, bytes.into(), self.process);
-        let due = DueAnswer(Some(Arc::clone(&self.client)));
+        let due = DueAnswer(Some((Arc::clone(&self.client), Arc::clone(known))));
         file.read(offset, bytes as usize, move |result| due.give(result));
     }
 }
 
 /// The answer to a read, which is given also if nobody ever has the bytes.
-struct DueAnswer(Option<Arc<Mutex<Client>>>);
+struct DueAnswer(Option<(Arc<Mutex<Client>>, Arc<Known>)>);
 
 impl DueAnswer {
     fn give(mut self, result: Result<Data, SourceError>) {
-        let Some(client) = self.0.take() else {
+        let Some((client, known)) = self.0.take() else {
             return;
         };
         let mut client = client.lock();
         let answer = match result {
             Ok(data) => Ok(client.fill(&data)),
-            // The file is gone at the source: of this version there is no more to be had.
-            Err(SourceError::NotFound(path)) => Err(SourceError::Changed(path).into()),
+            // Of this version there is no more to be had, even if the file is gone. Who opens it
+            // again gets the new one.
+            Err(SourceError::NotFound(path) | SourceError::Changed(path)) => {
+                known.0.lock().remove(&path);
+                Err(SourceError::Changed(path).into())
+            }
             Err(error) => Err(error.into()),
         };
         client.answer(answer);
@@ -250,7 +254,7 @@ impl DueAnswer {
 
 impl Drop for DueAnswer {
     fn drop(&mut self) {
-        if let Some(client) = self.0.take() {
+        if let Some((client, _)) = self.0.take() {
             let refusal = Refusal(Errno::IO, "the node ends".to_owned());
             client.lock().answer(Err(refusal));
         }

@@ -5,11 +5,10 @@
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -150,11 +149,10 @@ impl Drop for ControlSocket {
 /// Serves all routes on this process's socket, for as long as the runtime lives. Called within it.
 pub(super) fn serve(served: &Arc<Served>) -> io::Result<ControlSocket> {
     let path = sockets::own()?;
-    // An earlier process of this number may have left it.
-    let _ = fs::remove_file(&path);
-    let listener = UnixListener::bind(&path)?;
+    let listener = sockets::listen(&path)?;
     let socket = ControlSocket(path);
-    fs::set_permissions(&socket.0, Permissions::from_mode(0o600))?;
+    listener.set_nonblocking(true)?;
+    let listener = UnixListener::from_std(listener)?;
     let served = Arc::clone(served);
     tokio::spawn(accept(
         async move || Ok(listener.accept().await?.0),

@@ -1,9 +1,9 @@
 //! Where the sockets of running nodes are: `PID.sock` in a folder that only this user can write.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use hither_sys::private_folder;
@@ -41,6 +41,20 @@ pub(super) fn own() -> io::Result<PathBuf> {
     // What a killed process has left is in the way of nobody, but would be found.
     drop(in_folder(&folder));
     Ok(folder.join(format!("{}.sock", std::process::id())))
+}
+
+/// Listens at `path`, which only this user may open. The path is there when it is served and not
+/// before: other nodes that start would take it for that of a dead process, and remove it.
+pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
+    let beside = path.with_extension("new");
+    for path in [path, &beside] {
+        // An earlier process of this number may have left it.
+        let _ = fs::remove_file(path);
+    }
+    let listener = UnixListener::bind(&beside)?;
+    fs::set_permissions(&beside, Permissions::from_mode(0o600))?;
+    fs::rename(&beside, path)?;
+    Ok(listener)
 }
 
 /// The sockets of the nodes of this user that run, by process.
@@ -82,9 +96,28 @@ fn is_served(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixListener;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+
+    #[test]
+    fn a_socket_of_a_node_that_starts_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    in_folder(folder.path());
+                }
+            });
+            let stays = (0..5000).all(|process| {
+                let path = folder.path().join(format!("{process}.sock"));
+                listen(&path).is_ok_and(|_listener| path.exists())
+            });
+            ended.store(true, Ordering::Relaxed);
+            assert!(stays);
+        });
+    }
 
     #[test]
     fn sockets_of_dead_processes_are_removed() {

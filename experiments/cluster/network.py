@@ -1,0 +1,333 @@
+"""The machines: namespaces, the network between them, the source and the nodes.
+
+Each node has a namespace `hmeshN` with one device, the end of `mesh fabric` there. Its address is
+10.97.0.(N+1); the source has the next one after the last node. All processes that are started here
+end with `end`; those of an earlier run that was killed end at the start of the next.
+"""
+
+import contextlib
+import fcntl
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+SPACE = "hmesh"
+NETWORK = "10.97.0"
+PORT = 7300
+SOURCE_PORT = 8080
+# Nobody listens there.
+NOOP_PORT = 9
+# Between two no-ops, whatever their address.
+NOOP_MS = 5
+MEMCACHED_PAGE = 1 << 20
+LOCK = "/run/hither-mesh.lock"
+VOLUME = "data"
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def run(*command, check=True, **others):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          check=False, **others)
+    if check and done.returncode != 0:
+        raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def wait_for(what, condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise RuntimeError(f"{what}: not after {seconds} s")
+        time.sleep(0.05)
+
+
+def address(node):
+    return f"{NETWORK}.{node + 1}"
+
+
+def in_space(node, *command):
+    return ["nsenter", f"--net=/run/netns/{SPACE}{node}", *map(str, command)]
+
+
+def cpu_s(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def start(command, log, **others):
+    """A process that Ctrl-C does not reach: it is ended in its turn."""
+    with open(log, "ab") as file:
+        return subprocess.Popen([str(word) for word in command], stderr=file,
+                                start_new_session=True, **others)
+
+
+def await_end(process, seconds=20):
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+class Helper:
+    """A part of `mesh`: a line goes to its stdin, and a line of JSON comes back."""
+
+    def __init__(self, command, log, wait=True):
+        self.log, self.lock = pathlib.Path(log), threading.Lock()
+        self.log.unlink(missing_ok=True)
+        self.process = start(command, log, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.first = self.answer() if wait else None
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError("\n".join(self.errors()[-5:]))
+        return json.loads(line)
+
+    def errors(self):
+        return self.log.read_text().splitlines()
+
+    def tell(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def ask(self, line):
+        with self.lock:
+            self.tell(line)
+            return self.answer()
+
+    def cpu_s(self):
+        return cpu_s(self.process.pid)
+
+    def end(self):
+        # Closing is flushing, which fails if it has ended.
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        await_end(self.process)
+
+
+class Network:
+    """Namespaces and the fabric. `hops` are from row to column, the source last."""
+
+    def __init__(self, mesh, work, shape, hop_us=200, source_hops=1):
+        self.mesh, self.work, self.shape = mesh, work, shape
+        self.lock = open(LOCK, "w")
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit("another mesh runs on this machine") from None
+        self.fabric = None
+        self.remove()
+        try:
+            self.make(hop_us, source_hops)
+        except BaseException:
+            self.end()
+            raise
+
+    def make(self, hop_us, source_hops):
+        # The network must not wait for what it connects.
+        command = ["chrt", "--fifo", 50, self.mesh, "fabric", self.shape, hop_us, source_hops]
+        self.fabric = Helper(command, self.work / "fabric.log")
+        self.hops = self.fabric.first["hops"]
+        self.nodes = len(self.hops) - 1
+        for port in range(self.nodes + 1):
+            name, device = f"{SPACE}{port}", f"mesh{port}"
+            run("ip", "netns", "add", name)
+            run("ip", "link", "set", device, "netns", name)
+            run("ip", "-n", name, "-batch", "-", input=f"""
+addr add {address(port)}/24 dev {device}
+link set {device} mtu {self.fabric.first["mtu"]} up
+link set lo up
+""")
+
+    def places(self):
+        """Nodes by what they are from node 0: one at each power of two of hops."""
+        row = self.hops[0][:self.nodes]
+        return {hops: row.index(hops) for hops in (1, 2, 4, 8) if hops in row}
+
+    def noops(self):
+        targets = [f"{address(to)}:{NOOP_PORT}" for to in self.places().values()]
+        command = in_space(0, self.mesh, "noop", NOOP_MS, *targets)
+        return Helper(command, self.work / "noop.log")
+
+    def source(self, latency_ms, files, block):
+        place = f"{address(self.nodes)}:{SOURCE_PORT}"
+        sizes = [f"{name}:{blocks * block}" for name, blocks in files]
+        command = in_space(self.nodes, self.mesh, "source", place, latency_ms, *sizes)
+        return Helper(command, self.work / "source.log")
+
+    def remove(self):
+        """What an earlier run has left, and all that runs there."""
+        for line in run("ip", "netns", "list").splitlines():
+            name = line.split()[0]
+            if not name.startswith(SPACE):
+                continue
+            for pid in run("ip", "netns", "pids", name).split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            run("ip", "netns", "del", name)
+
+    def end(self):
+        # A device that goes with its namespace is an error to the fabric.
+        if self.fabric:
+            self.fabric.end()
+        self.remove()
+        self.lock.close()
+
+
+class Control(http.client.HTTPConnection):
+    """The control socket of a node."""
+
+    def __init__(self, path):
+        super().__init__("node")
+        self.path = str(path)
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self.path)
+
+    def status(self):
+        self.request("GET", "/status")
+        try:
+            return json.loads(self.getresponse().read())
+        finally:
+            self.close()
+
+
+class Processes:
+    """One in each namespace of the network but the source's."""
+
+    def __init__(self):
+        self.processes = []
+
+    def cpu_s(self):
+        return sum(cpu_s(process.pid) for process in self.processes)
+
+    def end(self):
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            await_end(process)
+
+
+class Cluster(Processes):
+    """Nodes of `hither node`."""
+
+    def __init__(self, network, hither, work, memory, block, placement):
+        super().__init__()
+        self.network, self.hither, self.work = network, hither, work
+        self.memory = memory
+        self.authority()
+        folder = work / "nodes"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        self.names = names = [f"m{node:03}" for node in range(network.nodes)]
+        members = "\n".join(f'{name} = "{address(node)}:{PORT}"'
+                            for node, name in enumerate(names))
+        placed = topology = ""
+        if placement:
+            placed = f'placement = "{placement}"'
+            topology = f'[topology]\nshape = "{network.shape}"\nmembers = {json.dumps(names)}'
+        try:
+            for node, name in enumerate(names):
+                (folder / f"{name}.toml").write_text(f"""
+name = "{name}"
+cluster = "mesh"
+listen = "{address(node)}:{PORT}"
+tls = {{ authority = "../ca/ca.pem", certificate = "../ca/{name}.pem", key = "../ca/{name}.key" }}
+memory = "{memory}"
+block = "{block}"
+{placed}
+[members]
+{members}
+{topology}
+[[volume]]
+name = "{VOLUME}"
+source = "http://{address(network.nodes)}:{SOURCE_PORT}/"
+prefetch = "0"
+""")
+                command = in_space(node, hither, "node", "--config", folder / f"{name}.toml")
+                # As on machines of their own, they do not see each other's sockets.
+                (folder / name).mkdir()
+                self.processes.append(start(
+                    command, folder / f"{name}.log", stdout=subprocess.DEVNULL,
+                    env={**os.environ, "HITHER_RUNTIME_DIR": str(folder / name)}))
+            wait_for("the cluster", self.is_whole)
+        except BaseException:
+            self.end()
+            raise
+
+    def authority(self):
+        """Certificates, which later runs use again."""
+        ca = self.work / "ca"
+        if not ca.exists():
+            run(self.hither, "node", "--init-ca", ca, "--cluster", "mesh")
+        for node in range(self.network.nodes):
+            if not (ca / f"m{node:03}.pem").exists():
+                run(self.hither, "node", "--issue", f"m{node:03}", "--ca", ca, "--out", ca)
+
+    def socket(self, node):
+        return self.work / "nodes" / self.names[node] / f"{self.processes[node].pid}.sock"
+
+    def is_whole(self):
+        for name, process in zip(self.names, self.processes):
+            if process.poll() is not None:
+                log = (self.work / "nodes" / f"{name}.log").read_text()
+                raise RuntimeError(f"node {name} has ended: {log.strip()[-500:]}")
+        try:
+            return all(it["this_node"] or it["connected"]
+                       for status in self.status() for it in status["cluster"]["members"])
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def status(self):
+        return [Control(self.socket(node)).status() for node in range(len(self.processes))]
+
+    def readers(self, lists):
+        """One process reads for all nodes: it needs only their sockets."""
+        yield None, [f"node {node} {self.socket(node)} {path}" for node, path in enumerate(lists)]
+
+
+class Memcached(Processes):
+    """A server in each namespace. Readers are in the namespaces too, and find a block's server by
+    consistent hashing."""
+
+    def __init__(self, network, work, blocks, block):
+        super().__init__()
+        self.network = network
+        # One class of items, as large as blocks with their names and heads. It takes no less than
+        # two pages.
+        item = block + 160
+        pages = max(2, round(blocks / (MEMCACHED_PAGE // item)))
+        self.memory = pages * MEMCACHED_PAGE
+        try:
+            for node in range(network.nodes):
+                command = in_space(node, "memcached", "-u", "root", "-l", address(node),
+                                   "-p", PORT, "-m", pages, "-t", 2, "-c", 4096,
+                                   "-o", f"slab_sizes={item}")
+                self.processes.append(start(command, work / f"memcached{node}.log",
+                                            stdout=subprocess.DEVNULL))
+            wait_for("memcached", self.is_whole)
+        except BaseException:
+            self.end()
+            raise
+
+    def is_whole(self):
+        query = ["ss", "-Hltn", "sport", f"= :{PORT}"]
+        return all(run(*in_space(node, *query)) for node in range(self.network.nodes))
+
+    def status(self):
+        """It has no figures that its readers do not have."""
+
+    def readers(self, lists):
+        servers = " ".join(f"{address(node)}:{PORT}" for node in range(self.network.nodes))
+        source = f"{address(self.network.nodes)}:{SOURCE_PORT}"
+        for node, path in enumerate(lists):
+            yield node, [f"servers {servers}", f"source {source}", f"node {node} - {path}"]

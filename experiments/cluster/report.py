@@ -1,0 +1,111 @@
+"""Tables and plots of the rows of run.py."""
+
+import pathlib
+import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+import plot  # noqa: E402
+
+# What a table has of each run: name, how it is written, and where it is.
+FIGURES = [
+    ("hit p50 ms", "{:.2f}", lambda row: row["hit_us"] and row["hit_us"]["p50"] / 1e3),
+    ("p99", "{:.2f}", lambda row: row["hit_us"] and row["hit_us"]["p99"] / 1e3),
+    ("mean", "{:.2f}", lambda row: row["hit_us"] and row["hit_us"]["mean"] / 1e3),
+    ("miss p50 ms", "{:.1f}", lambda row: row["miss_us"] and row["miss_us"]["p50"] / 1e3),
+    ("p99", "{:.1f}", lambda row: row["miss_us"] and row["miss_us"]["p99"] / 1e3),
+    ("read mean ms", "{:.2f}", lambda row: row["read_us"]["mean"] / 1e3),
+    ("local", "{:.1%}", lambda row: row["share"]["local"]),
+    ("near", "{:.1%}", lambda row: row["share"]["near"]),
+    ("far", "{:.1%}", lambda row: row["share"]["far"]),
+    ("source", "{:.1%}", lambda row: row["share"]["source"]),
+    ("source MB", "{:.0f}", lambda row: row["source_bytes"] / 1e6),
+    ("MB x hops", "{:.0f}", lambda row: row["byte_hops"] / 1e6),
+    ("busiest", "{:.2f}", lambda row: row["busiest"]),
+    ("CPU-s/GB", "{:.1f}", lambda row: row["cpu_s_gb"]),
+    ("packets a read", "{:.1f}", lambda row: row["packets_a_read"]),
+    ("control bytes a read", "{:.0f}", lambda row: row["control_bytes_a_read"]),
+    ("idle packets/s", "{:.0f}", lambda row: row["idle_packets_s"]),
+    ("idle CPUs", "{:.2f}", lambda row: row["idle_cpu"]),
+    ("reads/s", "{:.0f}", lambda row: row["reads"] / row["seconds"]),
+    ("stale", "{:.0f}", lambda row: row["stale"]),
+    ("failed", "{:.0f}", lambda row: row["failed"]),
+]
+PLOTS = {
+    "hits": ("Mean latency of a hit", "ms", lambda row: row["hit_us"]["mean"] / 1e3),
+    "reads": ("Mean latency of a read", "ms", lambda row: row["read_us"]["mean"] / 1e3),
+    "source": ("Reads from the source", "%", lambda row: 100 * row["share"]["source"]),
+    "byte_hops": ("Bytes times hops of a read", "KB",
+                  lambda row: row["byte_hops"] / row["reads"] / 1e3),
+}
+
+
+def line(row):
+    """One run, for people who wait."""
+    head = (f"{row['nodes']} {row['placement']} {row['workload']} {row['cache']} % "
+            f"{row['latency_ms']} ms, seed {row['seed']}")
+    if row["thrown_away"]:
+        return f"{head}: thrown away: {row['thrown_away'][0]}"
+    share = row["share"]
+    return (f"{head}: read {row['read_us']['mean'] / 1e3:.2f} ms, local {share['local']:.0%}, "
+            f"near {share['near']:.0%}, far {share['far']:.0%}, source {share['source']:.0%}, "
+            f"{row['reads'] / row['seconds']:.0f} reads/s, {row['stale']} stale, "
+            f"{row['failed']} failed")
+
+
+def mean(figure, rows):
+    values = [value for value in map(figure, rows) if value is not None]
+    return statistics.fmean(values) if values else None
+
+
+def write(rows, folder):
+    kept = [row for row in rows if not row["thrown_away"]]
+    if not kept:
+        return
+    settings = sorted({setting(row) for row in kept})
+    parts = []
+    for nodes, cache, latency_ms in settings:
+        here = [row for row in kept if setting(row) == (nodes, cache, latency_ms)]
+        parts.append(f"## {nodes}, caches of {cache} % of the data, source {latency_ms} ms\n\n"
+                     + table(here))
+        for name, (title, unit, figure) in PLOTS.items():
+            path = folder / f"{name}-{nodes.replace(':', '')}-{cache}-{latency_ms}.svg"
+            draw(path, f"{title}: {nodes}, {cache} %, {latency_ms} ms", unit, here, figure)
+    parts.append(f"{len(rows)} runs, of which {len(rows) - len(kept)} were thrown away since "
+                 "no-ops drifted.\n")
+    (folder / "tables.md").write_text("\n".join(parts))
+
+
+def setting(row):
+    return row["nodes"], row["cache"], row["latency_ms"]
+
+
+def table(rows):
+    head = ["workload", "placement", "runs", *(name for name, _, _ in FIGURES)]
+    lines = ["| " + " | ".join(head) + " |", "|---|---" + "|--:" * (len(head) - 2) + "|"]
+    for workload in names(rows, "workload"):
+        for placement in names(rows, "placement"):
+            here = [row for row in rows
+                    if (row["workload"], row["placement"]) == (workload, placement)]
+            if here:
+                means = ((form, mean(figure, here)) for _, form, figure in FIGURES)
+                cells = ["-" if value is None else form.format(value) for form, value in means]
+                lines.append(f"| {workload} | {placement} | {len(here)} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(path, title, unit, rows, figure):
+    placements = names(rows, "placement")
+    groups = {}
+    for workload in names(rows, "workload"):
+        parts = [[row for row in rows if row["hit_us"]
+                  and (row["workload"], row["placement"]) == (workload, placement)]
+                 for placement in placements]
+        groups[workload] = [mean(figure, part) for part in parts]
+    if any(value for group in groups.values() for value in group):
+        plot.bars(path, title, unit, groups, placements)
+
+
+def names(rows, key):
+    """In the order of their first appearance."""
+    return list(dict.fromkeys(row[key] for row in rows))

@@ -1,0 +1,499 @@
+#!/usr/bin/env python3
+"""A cluster cache on a mesh of machines, all of them on this one.
+
+    run.py --hither PATH --mesh PATH --work DIR [--output DIR] [--grid small|full] [--nodes 5x5]
+           [--placement NAME]... [--workloads A,B] [--caches 10,25] [--latencies 5,20]
+           [--seeds 1,2] [--resume] [--build TEXT]
+    run.py --hither PATH --mesh PATH --work DIR --smoke
+
+Each node is a network namespace with a node of `hither node`, mutual TLS between them. `mesh` is
+built beside the command (see mesh/): its network delays each packet by 200 us for each hop, the
+hops of the simulator's topology; its source answers a given time later; its readers, 8 threads a
+node, read blocks of 16 KiB by the client library in the order of lists that are made beforehand,
+and compare every byte. All together read at most 1,200 blocks (20 MB) a second, so that delay
+decides rather than two processors. The first third of each list warms the caches, the rest is
+measured. All caches together hold a given part of the data.
+
+A read is a miss if the source sent its block while it waited; all others are hits. Shares of reads
+by where the bytes came from are the nodes' own figures; near is up to two hops away. Bytes times
+hops and packets are counted by the network, among nodes. Of these, and of the nodes' processor
+time, what the idle cluster takes is left out: it has columns of its own. A read is stale if its
+file, when it was opened, had had a newer version for more than a second, the time that a volume
+believes a version.
+
+The placement `memcached` stands for no node at all, but for what programs can do instead: memcached
+on each node, of the same memory in whole MiB and at least two, and consistent hashing in its
+clients. It runs all workloads but the rewriter, since it knows no versions.
+
+A no-op goes from node 0 to nodes at 1, 2, 4 and 8 hops, before, during and after each run. If the
+median of one drifts by more than a quarter, or its p99 in the run is 5 ms above the median before,
+or the processors were busy for more than 80 % of the time (niced processes aside: they yield), the
+run is thrown away, counted, and done again, at most twice.
+
+Writes raw.jsonl, a row a run, thrown away or not, and makes tables.md and plots of it in --output.
+`--resume` leaves out runs whose rows are there. Needs root, iproute2 and util-linux, no Internet.
+"""
+
+import argparse
+import datetime
+import itertools
+import json
+import math
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import threading
+import time
+
+import numpy
+import pandas
+
+import report
+import workloads
+from network import VOLUME, Cluster, Helper, Memcached, Network, in_space
+
+BLOCK = 16 << 10
+READERS = 8
+RATE = 1200
+# Of all frames, those that are never resident, and of the memory, what is no frame: an eighth each.
+RESIDENT = (7 / 8) ** 2
+TTL_NS = 1_000_000_000
+REWRITE_S = 0.5
+ATTEMPTS = 3
+DRIFT = 0.25
+P99_US = 5000
+BUSY = 0.8
+NOOPS_S = 2
+NEAR_HOPS = 2
+RECORD = numpy.dtype([(name, "<u4") for name in ("node", "file", "block", "version", "server", "")]
+                     + [(name, "<u8") for name in ("opened", "begun", "ended")])
+# A failed read's version, and the server of a read that none served.
+ABSENT = 0xffff_ffff
+GRIDS = {
+    "small": {"workloads": ["ammp", "oltp", "racks", "moving"], "caches": [25],
+              "latencies": [20], "seeds": [1]},
+    "full": {"workloads": workloads.NAMES, "caches": [10, 25, 50], "latencies": [5, 20, 50],
+             "seeds": [1, 2, 3]},
+}
+KEYS = ["nodes", "placement", "workload", "cache", "latency_ms", "seed"]
+# The node's own: neither key is in its file.
+NONE = "none"
+MEMCACHED = "memcached"
+
+
+def main():
+    arguments = parse()
+    if os.geteuid() != 0 or not os.access("/dev/net/tun", os.W_OK):
+        reason = "only root can make networks, and needs /dev/net/tun"
+        # What a machine does not give is no failure of a check.
+        sys.exit(print(f"skipped: {reason}") if arguments.smoke else reason)
+    # So that Ctrl-C and SIGTERM both end by way of `finally`.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    lab = Lab(arguments)
+    raw = lab.output / "raw.jsonl"
+    rows = [json.loads(line) for line in raw.open()] if raw.exists() else []
+    if rows and not arguments.resume:
+        sys.exit(f"{raw} is there: go on with --resume, or remove it")
+    done = {tuple(row[key] for key in KEYS) for row in rows if row["attempt"] == ATTEMPTS
+            or not row["thrown_away"]}
+    try:
+        lab.start()
+        for case in cases(arguments):
+            if case not in done:
+                for row in lab.attempts(dict(zip(KEYS, case))):
+                    rows.append(row)
+                    with raw.open("a") as file:
+                        file.write(json.dumps(row) + "\n")
+                    print(report.line(row), flush=True)
+    finally:
+        lab.end()
+        report.write(rows, lab.output)
+    if arguments.smoke:
+        check(rows[-1], arguments)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--hither", required=True, help="the hither command")
+    parser.add_argument("--mesh", required=True, help="the program of ./mesh")
+    parser.add_argument("--work", required=True, help="a directory to make and remove")
+    parser.add_argument("--output", help="where rows, tables and plots go [default: in --work]")
+    parser.add_argument("--grid", choices=GRIDS, default="small")
+    parser.add_argument("--nodes", default="3x3", help="rows and columns of the mesh, or a shape "
+                        "of the simulator such as torus:5x5 [default: 3x3]")
+    parser.add_argument("--placement", action="append", metavar="NAME",
+                        help=f"of the file of a node; {NONE}: as if it had none [default: {NONE}]")
+    for name in ("workloads", "caches", "latencies", "seeds"):
+        parser.add_argument(f"--{name}", help="in place of the grid's, separated by commas")
+    parser.add_argument("--accesses", type=int, default=6000, help="of a node [default: 6000]")
+    parser.add_argument("--blocks", type=int, default=800, help="for each node [default: 800]")
+    parser.add_argument("--rate", type=float, default=RATE, 
+                        help="reads a second, all nodes together [default: 1200]")
+    parser.add_argument("--resume", action="store_true", help="go on with an earlier experiment")
+    parser.add_argument("--smoke", action="store_true", help="one short run; no time is judged")
+    parser.add_argument("--build", default="", help="noted beside the results")
+    arguments = parser.parse_args()
+    grid = GRIDS[arguments.grid]
+    for name, default in grid.items():
+        given = getattr(arguments, name)
+        kind = type(default[0])
+        setattr(arguments, name, [kind(it) for it in given.split(",")] if given else default)
+    if unknown := set(arguments.workloads) - set(workloads.NAMES):
+        parser.error(f"unknown workloads: {', '.join(sorted(unknown))}")
+    if arguments.smoke:
+        arguments.workloads, arguments.caches, arguments.latencies = ["rewriter"], [25], [5]
+        arguments.seeds, arguments.accesses, arguments.blocks = [1], 240, 128
+        arguments.nodes = "3x3"
+    if ":" not in arguments.nodes:
+        arguments.nodes = f"mesh:{arguments.nodes}"
+    arguments.placement = arguments.placement or [NONE]
+    return arguments
+
+
+def check(row, arguments):
+    """What is true of a run however busy the machine is. Bytes were compared by the readers."""
+    share = row["share"]
+    found = {
+        "reads fail": row["failed"] or row["errors"],
+        "reads are stale": row["stale"],
+        "reads are missing": row["reads"] != 9 * (arguments.accesses * 2 // 3),
+        "no file was rewritten": not row["rewritten"],
+        "a part has no reads": not all(share.values()),
+        "misses are not what nodes say": abs(row["misses"] - share["source"]) > 0.05,
+        "blocks were not counted": row["peer_bytes"] < (share["near"] + share["far"])
+        * row["reads"] * BLOCK or row["byte_hops"] < row["peer_bytes"],
+        "packets were lost": row["dropped"],
+    }
+    if wrong := [what for what, is_so in found.items() if is_so]:
+        sys.exit(f"{', '.join(wrong)}: {json.dumps(row)}")
+
+
+def cases(arguments):
+    """Placements turn fastest: what is compared runs under the same conditions."""
+    for seed, cache, latency_ms, workload, placement in itertools.product(
+            arguments.seeds, arguments.caches, arguments.latencies, arguments.workloads,
+            arguments.placement):
+        if (workload, placement) == ("rewriter", MEMCACHED):
+            continue
+        yield arguments.nodes, placement, workload, cache, latency_ms, seed
+
+
+class Lab:
+    """The network, which stays, and one run after the other on it."""
+
+    def __init__(self, arguments):
+        self.arguments = arguments
+        self.hither, self.mesh = map(os.path.abspath, (arguments.hither, arguments.mesh))
+        self.work = pathlib.Path(arguments.work).absolute()
+        self.output = pathlib.Path(arguments.output or self.work / "results").absolute()
+        self.network = None
+
+    def start(self):
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.output.mkdir(parents=True, exist_ok=True)
+        self.network = Network(self.mesh, self.work, self.arguments.nodes)
+
+    def end(self):
+        if self.network:
+            self.network.end()
+        for path in self.work.iterdir():
+            if path == self.output:
+                continue
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def attempts(self, case):
+        for attempt in range(1, ATTEMPTS + 1):
+            row = Run(self, case).row()
+            reasons = [] if self.arguments.smoke else busy(row)
+            stamp = datetime.datetime.now().strftime("%F %T")
+            yield {"time": stamp, "build": self.arguments.build, **case, "attempt": attempt,
+                   "thrown_away": reasons, **row}
+            if not reasons:
+                return
+
+
+def busy(row):
+    """Why the machine was too busy for this run."""
+    reasons = []
+    for hops, before in row["noop_us"]["before"].items():
+        for when in ("during", "after"):
+            now = row["noop_us"][when][hops]
+            if abs(now["p50"] / before["p50"] - 1) > DRIFT:
+                reasons.append(f"{when}, {hops} hops: p50 {before['p50']} to {now['p50']} us")
+        p99 = row["noop_us"]["during"][hops]["p99"]
+        if p99 > before["p50"] + P99_US:
+            reasons.append(f"during, {hops} hops: p99 {p99} us")
+    if row["busy"] > BUSY:
+        reasons.append(f"the processors were busy for {row['busy']:.0%} of the time")
+    return reasons
+
+
+def processor_ticks():
+    """Of all processors: busy with what does not yield to this, and all."""
+    line = pathlib.Path("/proc/stat").read_text().splitlines()[0]
+    user, nice, system, idle, iowait, irq, softirq, steal = map(int, line.split()[1:9])
+    busy = user + system + irq + softirq + steal
+    if os.nice(0) > 0:
+        busy += nice
+    return busy, user + nice + system + idle + iowait + irq + softirq + steal
+
+
+class Run:
+    """All of one run."""
+
+    def __init__(self, lab, case):
+        self.lab, self.case, self.network = lab, case, lab.network
+        self.arguments = lab.arguments
+        nodes = self.network.nodes
+        self.load = workloads.make(case["workload"], lab.hither, lab.work, nodes,
+                                   self.arguments.blocks * nodes, self.arguments.accesses,
+                                   case["seed"])
+
+    def row(self):
+        self.parts = []
+        try:
+            return self.measure()
+        finally:
+            for part in reversed(self.parts):
+                part.end()
+
+    def part(self, part):
+        self.parts.append(part)
+        return part
+
+    def measure(self):
+        case, network, lab = self.case, self.network, self.lab
+        self.source = self.part(network.source(case["latency_ms"], self.load.files, BLOCK))
+        data = self.load.blocks() * BLOCK
+        memory = int(data * case["cache"] / 100 / network.nodes / RESIDENT)
+        self.cluster = self.part(self.start_cluster(data, memory))
+        noops = self.part(network.noops())
+        idle = self.figures()
+        before = self.noop_us(noops, wait=True)
+        idle = idle, self.figures()
+        readers = self.start_readers()
+        with Rewriter(self.source, self.load):
+            log = self.source_log()
+            noops.ask("times")
+            start = self.figures()
+            for reader in readers:
+                reader.tell("")
+            seconds = max(reader.answer()["seconds"] for reader in readers)
+            end = self.figures()
+            during = self.noop_us(noops)
+            log = pandas.concat([log, self.source_log()])
+        after = self.noop_us(noops, wait=True)
+        parts = [numpy.fromfile(path, RECORD) for path in lab.work.glob("records*")]
+        records = numpy.concatenate(parts)
+        errors = {line.split(": ", 1)[1] for reader in readers for line in reader.errors()}
+        return {"cpus": len(os.sched_getaffinity(0)), "load": round(os.getloadavg()[0], 1),
+                "data_bytes": data, "memory_bytes": self.cluster.memory, "reads": len(records),
+                "seconds": round(seconds, 3), **latencies(records, log), **versions(records, log),
+                "errors": sorted(errors)[:5],
+                **self.counted(idle, start, end, records),
+                "noop_us": {"before": before, "during": during, "after": after}}
+
+    def start_cluster(self, data, memory):
+        lab, placement = self.lab, self.case["placement"]
+        if placement == MEMCACHED:
+            blocks = data * self.case["cache"] / 100 / BLOCK / self.network.nodes
+            return Memcached(self.network, lab.work, blocks, BLOCK)
+        placement = None if placement == NONE else placement
+        return Cluster(self.network, lab.hither, lab.work, memory, BLOCK, placement)
+
+    def start_readers(self):
+        """They have warmed the caches when this returns."""
+        lab, lists = self.lab, []
+        for node, accesses in enumerate(self.load.lists):
+            lists.append(lab.work / f"list{node}")
+            accesses.tofile(lists[-1])
+        for path in lab.work.glob("records*"):
+            path.unlink()
+        commands = []
+        for number, (node, lines) in enumerate(self.cluster.readers(lists)):
+            lines += [f"volume {VOLUME}", f"block {BLOCK}", f"threads {READERS}",
+                      f"reopen {int(self.load.rewrites)}",
+                      f"rate {self.arguments.rate / self.network.nodes}",
+                      "files " + " ".join(name for name, _ in self.load.files),
+                      f"warm {self.arguments.accesses // 3}", f"output {lab.work}/records{number}"]
+            plan = lab.work / f"plan{number}"
+            plan.write_text("\n".join(lines))
+            command = [lab.mesh, "read", plan]
+            commands.append(command if node is None else in_space(node, *command))
+        readers = [self.part(Helper(command, lab.work / f"read{number}.log", wait=False))
+                   for number, command in enumerate(commands)]
+        for reader in readers:
+            reader.answer()
+        return readers
+
+    def source_log(self):
+        path = self.lab.work / "source.csv"
+        self.source.ask(f"log {path}")
+        return pandas.read_csv(path)
+
+    def noop_us(self, noops, wait=False):
+        """What the no-ops took, by hops: since the last time, or for a while from now on."""
+        if wait:
+            noops.ask("times")
+            time.sleep(NOOPS_S)
+        times = noops.ask("times")
+        return {str(hops): {"p50": int(numpy.median(of)), "p99": int(numpy.percentile(of, 99)),
+                            "count": len(of)}
+                for hops, of in zip(self.network.places(), times)}
+
+    def figures(self):
+        """What all have counted until now."""
+        return {"at": time.monotonic(), "ticks": processor_ticks(), "nodes": self.cluster.status(),
+                "cpu_s": self.cluster.cpu_s(), "fabric_cpu_s": self.network.fabric.cpu_s(),
+                "fabric": self.network.fabric.ask("counts"), "source": self.source.ask("counts")}
+
+    def sent(self, name, start, end):
+        """From node to node, between two figures."""
+        nodes = self.network.nodes
+        sent = numpy.array(end["fabric"][name]) - start["fabric"][name]
+        return sent[:nodes, :nodes]
+
+    def served(self, start, end, records):
+        """Bytes by where they came from, and what the nodes have counted."""
+        hops = numpy.array(self.network.hops)
+        served, machine = dict.fromkeys(("local", "near", "far", "source"), 0), {}
+        if self.case["placement"] == MEMCACHED:
+            hit = records[records["server"] != ABSENT]
+            distance = hops[hit["node"], hit["server"]]
+            served["local"] = int((distance == 0).sum()) * BLOCK
+            served["far"] = int((distance > NEAR_HOPS).sum()) * BLOCK
+            served["near"] = len(hit) * BLOCK - served["local"] - served["far"]
+            served["source"] = (len(records) - len(hit)) * BLOCK
+            return served, machine
+        for node, (old, new) in enumerate(zip(start["nodes"], end["nodes"])):
+            for name, value in new["machine"].items():
+                machine[name] = machine.get(name, 0) + value - old["machine"].get(name, 0)
+            old, new = old["volumes"][0], new["volumes"][0]
+            served["local"] += new["served"]["memory"] - old["served"]["memory"]
+            served["source"] += new["served"]["source"] - old["served"]["source"]
+            for name, value in new["peers"].items():
+                distance = hops[node][self.cluster.names.index(name)]
+                served["near" if distance <= NEAR_HOPS else "far"] += \
+                    value - old["peers"].get(name, 0)
+        return served, machine
+
+    def counted(self, idle, start, end, records):
+        """What was counted between two figures, less what an idle cluster sends."""
+        served, machine = self.served(start, end, records)
+        hops = numpy.array(self.network.hops)[:self.network.nodes, :self.network.nodes]
+        total = sum(served.values())
+        seconds, idle_seconds = (b["at"] - a["at"] for a, b in ((start, end), idle))
+        idle_bytes, idle_packets = (self.sent(name, *idle) / idle_seconds
+                                    for name in ("bytes", "packets"))
+        idle_cpu = (idle[1]["cpu_s"] - idle[0]["cpu_s"]) / idle_seconds
+        sent = self.sent("bytes", start, end) - idle_bytes * seconds
+        packets = self.sent("packets", start, end) - idle_packets * seconds
+        reads = len(records)
+        gigabytes = reads * BLOCK / 1e9
+        from_peers = served["near"] + served["far"]
+        busy, all_ticks = (new - old for old, new in zip(start["ticks"], end["ticks"]))
+        return {
+            "busy": busy / all_ticks,
+            "share": {name: value / total for name, value in served.items()},
+            "source_reads": end["source"]["reads"] - start["source"]["reads"],
+            "source_requests": end["source"]["requests"] - start["source"]["requests"],
+            "source_bytes": end["source"]["bytes"] - start["source"]["bytes"],
+            "peer_bytes": int(sent.sum()),
+            "byte_hops": int((sent * hops).sum()),
+            "busiest": float(sent.sum(axis=1).max() / sent.sum(axis=1).mean()),
+            "cpu_s_gb": (end["cpu_s"] - start["cpu_s"] - idle_cpu * seconds) / gigabytes,
+            "idle_cpu": idle_cpu,
+            "fabric_cpu_s": end["fabric_cpu_s"] - start["fabric_cpu_s"],
+            "packets_a_read": float(packets.sum()) / reads,
+            "control_bytes_a_read": (float(sent.sum()) - from_peers) / reads,
+            "idle_packets_s": float(idle_packets.sum()),
+            "idle_bytes_s": float(idle_bytes.sum()),
+            "late_packets": end["fabric"]["late"] - start["fabric"]["late"],
+            "late_us_max": end["fabric"]["late_us_max"],
+            "dropped": end["fabric"]["dropped"] - start["fabric"]["dropped"],
+            "machine": {name: value for name, value in machine.items() if value},
+        }
+
+
+class Rewriter:
+    """Makes a new version of one file after the other, if the workload has it so."""
+
+    def __init__(self, source, load):
+        self.source, self.load, self.ended = source, load, threading.Event()
+        self.thread = threading.Thread(target=self.rewrite)
+
+    def __enter__(self):
+        if self.load.rewrites:
+            self.thread.start()
+
+    def __exit__(self, *_):
+        self.ended.set()
+        if self.load.rewrites:
+            self.thread.join()
+
+    def rewrite(self):
+        for name, _ in itertools.cycle(self.load.files):
+            if self.ended.wait(REWRITE_S):
+                return
+            self.source.ask(f"rewrite {name}")
+
+
+def latencies(records, log):
+    """How long reads took, by whether they waited for the source."""
+    kept = records[records["version"] != ABSENT]
+    took_us = (kept["ended"] - kept["begun"]) / 1e3
+    missed = waited(kept, log)
+    found = {"failed": len(records) - len(kept), "misses": float(missed.mean())}
+    for name, part in [("hit", took_us[~missed]), ("miss", took_us[missed]), ("read", took_us)]:
+        found[f"{name}_us"] = {
+            "mean": round(float(part.mean()), 1), "p50": round(float(numpy.median(part)), 1),
+            "p99": round(float(numpy.percentile(part, 99)), 1),
+        } if len(part) else None
+    return found
+
+
+def waited(records, log):
+    """Whether the source sent the block of each read during the read."""
+    log = log[log["node"] != 0]
+    # A request is for one or for several blocks.
+    first = log["offset"].to_numpy() // BLOCK
+    counts = -(-(log["offset"] + log["bytes"]).to_numpy() // BLOCK) - first
+    rows = numpy.repeat(numpy.arange(len(log)), counts)
+    within = numpy.arange(len(rows)) - numpy.repeat(numpy.cumsum(counts) - counts, counts)
+    sent = keys(log["file"].to_numpy()[rows], first[rows] + within)
+    read = keys(records["file"], records["block"])
+    known, number = numpy.unique(numpy.concatenate([sent, read]), return_inverse=True)
+    # By block, then by time: less than 18 minutes, in nanoseconds.
+    base = min(records["begun"].min(), log["ended"].min() if len(log) else ABSENT << 31)
+    times = (number[:len(sent)] << 40) | (log["ended"].to_numpy()[rows] - int(base))
+    times.sort()
+    begun, ended = ((number[len(sent):] << 40) | (records[it] - base).astype("int64")
+                    for it in ("begun", "ended"))
+    at = numpy.searchsorted(times, begun)
+    next_sent = numpy.append(times, numpy.iinfo("int64").max)[at]
+    return next_sent <= ended
+
+
+def keys(file, block):
+    return (numpy.asarray(file, "int64") << 32) | numpy.asarray(block, "int64")
+
+
+def versions(records, log):
+    """Reads of a version that had been replaced for too long when the file was opened."""
+    kept = records[records["version"] != ABSENT]
+    rewritten = log[log["node"] == 0]
+    stale = 0
+    for file in numpy.unique(kept["file"]):
+        times = numpy.sort(rewritten["begun"][rewritten["file"] == file].to_numpy())
+        of_file = kept[kept["file"] == file]
+        if len(of_file) and of_file["version"].max() > 1 + len(times):
+            raise RuntimeError(f"file {file} was read in a version that it never had")
+        least = 1 + numpy.searchsorted(times, of_file["opened"].astype("int64") - TTL_NS)
+        stale += int((of_file["version"] < least).sum())
+    return {"stale": stale, "rewritten": len(rewritten)}
+
+
+if __name__ == "__main__":
+    main()
