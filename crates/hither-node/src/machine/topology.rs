@@ -108,10 +108,9 @@ impl MemberTopology {
 
     /// Takes what another member has measured.
     pub(super) fn on_row(&mut self, effects: &Effects, from: MemberId, row: &[RoundTrip]) {
-        if is_measured(effects) && effects.peers.view().contains(from) {
-            if self.round_trips.set(from, row) {
-                self.stale_since.get_or_insert(self.rounds);
-            }
+        let is_of_use = is_measured(effects) && effects.peers.view().contains(from);
+        if is_of_use && self.round_trips.set(from, row) {
+            self.stale_since.get_or_insert(self.rounds);
         }
     }
 
