@@ -44,6 +44,7 @@ impl Node {
             readers,
             placement: placement.policy,
             distances: placement.distances,
+            logs_placement: self.driver.logs_placement(),
             ..Settings::default()
         };
         self.driver.join(mesh.me(), settings);
@@ -57,6 +58,13 @@ impl Node {
         self.runtime()
             .spawn(follow(Arc::downgrade(self), membership, state));
         Ok(())
+    }
+
+    /// Has `log` take what the placement is told and answers, a line each, without its end, as
+    /// [`replay`](hither_core::placement::replay) reads it. Before [`join`](Self::join). `log` does
+    /// not wait, since the node does.
+    pub fn log_placement(&self, log: impl Fn(String) + Send + Sync + 'static) {
+        self.driver.log_placement(Box::new(log));
     }
 
     /// The mesh that this node belongs to, if it has joined one.

@@ -1,6 +1,7 @@
 //! Drives the state machine: gives it inputs one at a time, with the time, and wakes it when it
 //! wants to be woken.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use hither_net::view::MemberId;
@@ -18,7 +19,12 @@ pub(crate) struct Driver {
     started: Instant,
     /// Says that the machine's deadline has come nearer.
     nearer: Notify,
+    /// Where lines of the placement's log go.
+    placement_log: OnceLock<PlacementLog>,
 }
+
+/// Takes a line without its end, and does not wait.
+pub(crate) type PlacementLog = Box<dyn Fn(String) + Send + Sync>;
 
 /// What a node is called that has joined no others.
 const ALONE: &str = "alone";
@@ -38,12 +44,24 @@ impl Driver {
             machine: Mutex::new(machine),
             started: Instant::now(),
             nearer: Notify::new(),
+            placement_log: OnceLock::new(),
         }
     }
 
     /// The node joins others as `me`.
     pub(crate) fn join(&self, me: MemberId, settings: Settings) {
         *self.machine.lock() = Machine::new(me, settings);
+    }
+
+    /// Passes on the lines of the placement's log from now on. Before the node joins others.
+    pub(crate) fn log_placement(&self, log: PlacementLog) {
+        // The first one holds.
+        let _ = self.placement_log.set(log);
+    }
+
+    /// Whether such lines are passed on.
+    pub(crate) fn logs_placement(&self) -> bool {
+        self.placement_log.get().is_some()
     }
 
     /// What the machine has counted.
@@ -99,6 +117,11 @@ impl Driver {
             _ => true,
         });
         let after = machine.next_deadline();
+        if let Some(log) = self.placement_log.get() {
+            for line in machine.take_placement_log() {
+                log(line);
+            }
+        }
         drop(machine);
         let is_nearer = after.is_some_and(|after| before.is_none_or(|before| after < before));
         if is_nearer {

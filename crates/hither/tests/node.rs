@@ -134,9 +134,15 @@ impl Site {
 
     /// Starts the node of a file. `None` where this user cannot mount.
     fn start(&self, name: &str) -> Option<Running<'_>> {
+        self.start_with(name, &[])
+    }
+
+    /// The same, with more options.
+    fn start_with(&self, name: &str, options: &[&str]) -> Option<Running<'_>> {
         let log = fs::File::create(self.path(&format!("{name}.log"))).unwrap();
         let process = self
             .hither(&["node", "--config", &format!("{name}.toml")])
+            .args(options)
             .stderr(log)
             .stdout(Stdio::null())
             .spawn()
@@ -435,6 +441,61 @@ fn distances_are_measured_unless_the_file_gives_them() {
     append("b", "[topology]\nplaces = { a = \"z\", d = \"z\" }\n");
     let error = site.error(&["node", "--config", "b.toml", "--check"]);
     assert_eq!(error, "b.toml: [topology]: \"d\" is no member");
+}
+
+/// A block moves to its reader, and what the nodes decided is decided again.
+#[test]
+fn a_placement_log_replays_to_the_same_decisions() {
+    let site = Site::new();
+    site.output(&["node", "--init-ca", "ca", "--cluster", "lab"]);
+    let addresses = [free_address(), free_address()];
+    let members = [("a", &addresses[0][..]), ("b", &addresses[1][..])];
+    let options = |log| ["--placement", "always-migrate", "--placement-log", log];
+    for name in ["a", "b"] {
+        site.member(name, "ca", &members);
+    }
+    let (Some(a), Some(b)) = (
+        site.start_with("a", &options("a.calls")),
+        site.start_with("b", &options("b.calls")),
+    ) else {
+        return;
+    };
+    wait_until("a round trip", || {
+        let status = site.status(&a);
+        let members = status["members"].as_array().unwrap();
+        members.iter().any(|it| it["round_trip_ns"].is_u64())
+    });
+    let read = |node: &Running<'_>| {
+        let bytes = fs::read(node.mount().join("file")).unwrap();
+        assert_eq!(bytes.len(), FILE_BYTES);
+    };
+    [&a, &b, &a, &b].map(read);
+    for mut node in [a, b] {
+        node.signal("-TERM");
+        assert!(node.process.wait().unwrap().success(), "{}", node.log());
+    }
+    // The one that is home to the file decides.
+    let decisions = |name: &str| {
+        let shown = site.output(&["cluster", "replay", name]);
+        assert!(shown.contains("all are the same"), "{shown}");
+        let json = site.output(&["cluster", "replay", "--json", name]);
+        let json: Value = serde_json::from_str(&json).unwrap();
+        json["decisions"].as_u64().unwrap()
+    };
+    let home = ["a.calls", "b.calls"]
+        .into_iter()
+        .max_by_key(|name| decisions(name));
+    let home = home.unwrap();
+    assert!(decisions(home) >= 20);
+    let log = fs::read_to_string(site.path(home)).unwrap();
+    fs::write(site.path(home), log.replacen("> m", "> c", 1)).unwrap();
+    let error = site.error(&["cluster", "replay", home]);
+    assert!(error.starts_with(&format!("{home}: line ")), "{error}");
+    let again = [&["node", "--config", "a.toml"][..], &options("a.calls")[..]].concat();
+    assert!(
+        site.error(&again).starts_with("a.calls: "),
+        "it is there already"
+    );
 }
 
 #[test]

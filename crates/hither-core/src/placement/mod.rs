@@ -30,6 +30,7 @@ mod file_host;
 mod first_and_forever;
 mod first_touch;
 mod host;
+mod host_log;
 mod interface;
 mod local_only;
 mod nodes;
@@ -52,6 +53,7 @@ pub use events::{
 };
 pub use file_host::{FileHost, FileHostSettings};
 pub use host::{HostNode, PageTouch, PlacementHost, PlacementHostSettings};
+pub use host_log::{HostAnswer, HostCall, ReplayError, Replayed, log_line, replay, start_line};
 pub use interface::{FilePlacement, MemoryPlacement, Placement};
 pub use nodes::{Nodes, rendezvous_node};
 pub use registry::{compared, placement_policies};

@@ -39,7 +39,10 @@ impl Home {
     }
 
     /// Starts a placer that knows what the directory says.
-    pub(super) fn set_placer(&mut self, placer: Option<Placer>) {
+    pub(super) fn set_placer(&mut self, mut placer: Option<Placer>) {
+        if let (Some(before), Some(placer)) = (&mut self.placer, &mut placer) {
+            placer.go_on_with_log(before.take_log());
+        }
         self.placer = placer;
         let Some(placer) = &mut self.placer else {
             return;
@@ -191,7 +194,7 @@ impl Home {
             let reads = if held & 1 << bit == 0 { 0 } else { count };
             for _ in 0..reads {
                 let placer_now = placer.as_mut();
-                let order = placer_now.and_then(|it| it.on_read(chunk, bit, from, effects.now));
+                let order = placer_now.and_then(|it| it.on_read(chunk, bit, from));
                 if let Some(order) = order {
                     carry_out(placer, effects, entry, Blocks::new(chunk, 1 << bit), order);
                 }
@@ -219,7 +222,7 @@ impl Home {
                 break;
             };
             let block = blocks.with_mask(1 << bit);
-            match placer.victim(block.chunk, bit, at, incoming, effects.now) {
+            match placer.victim(block.chunk, bit, at, incoming) {
                 Some(to) if may_keep(effects, to, block) => {
                     *taken.entry(to).or_default() |= block.mask;
                 }

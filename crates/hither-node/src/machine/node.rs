@@ -415,6 +415,7 @@ impl Machine {
                 me: *me,
                 chunks_max: settings.directory_chunks_max,
                 order_ns: settings.order_ns,
+                logs: settings.logs_placement,
             })
         });
         self.home.set_placer(placer);
@@ -441,6 +442,13 @@ impl Machine {
                 entries = rest;
             }
         }
+    }
+
+    /// The lines of the placement's log since the last call: see
+    /// [`replay`](hither_core::placement::replay).
+    pub fn take_placement_log(&mut self) -> Vec<String> {
+        let placer = self.home.placer.as_mut();
+        placer.map(Placer::take_log).unwrap_or_default()
     }
 
     /// Whether this node is to say what its readers read from its own copies.

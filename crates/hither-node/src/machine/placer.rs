@@ -8,11 +8,17 @@
 //! new view or other distances start a new placer, which learns anew.
 //!
 //! An order that nobody confirms in time is given up.
+//!
+//! All calls that change the host go through one function, which writes them to a log if one is
+//! kept.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hither_core::placement::{Action, FileHost, FileHostSettings, IncomingBlock, PlacementEntry};
+use hither_core::placement::{
+    Action, FileHost, FileHostSettings, HostAnswer, HostCall, IncomingBlock, PlacementEntry,
+    log_line, start_line,
+};
 use hither_core::{Block, Node, Spec, Topology};
 use rustc_hash::FxHashMap;
 
@@ -38,6 +44,11 @@ pub(super) struct Placer {
     /// What is under way, with the time when it is given up, in that order.
     under_way: VecDeque<UnderWay>,
     order_ns: u64,
+    now: Time,
+    /// The time that the host knows.
+    told: Time,
+    /// Lines that were not taken yet, if a log is kept.
+    log: Option<Vec<String>>,
 }
 
 /// What a [`Placer`] starts from.
@@ -52,6 +63,8 @@ pub(super) struct PlacerSettings {
     pub(super) chunks_max: usize,
     /// Time after which an order is given up.
     pub(super) order_ns: u64,
+    /// Whether a log is kept.
+    pub(super) logs: bool,
 }
 
 /// What is to be done with a copy of a block.
@@ -92,16 +105,17 @@ impl Placer {
     /// `None` if the policy is none for clusters.
     pub(super) fn new(settings: PlacerSettings) -> Option<Placer> {
         let at = number(&settings.members, settings.me)?;
-        let host = FileHost::new(&FileHostSettings {
+        let host_settings = FileHostSettings {
             policy: settings.policy,
             topology: Arc::clone(&settings.topology),
             at,
             // Members say how many frames they have.
             capacity: vec![0; settings.members.len()],
             block_bytes: 0,
-        })?;
+        };
         Some(Placer {
-            host,
+            host: FileHost::new(&host_settings)?,
+            log: settings.logs.then(|| vec![start_line(&host_settings)]),
             members: settings.members,
             topology: settings.topology,
             chunks: FxHashMap::default(),
@@ -111,7 +125,37 @@ impl Placer {
             used: 0,
             under_way: VecDeque::new(),
             order_ns: settings.order_ns,
+            now: Time::default(),
+            told: Time::default(),
         })
+    }
+
+    fn call(&mut self, call: HostCall) -> HostAnswer {
+        if self.told != self.now {
+            self.told = self.now;
+            self.make(HostCall::Time(self.now.0));
+        }
+        self.make(call)
+    }
+
+    fn make(&mut self, call: HostCall) -> HostAnswer {
+        let answer = call.make(&mut self.host);
+        if let Some(log) = &mut self.log {
+            log.push(log_line(call, answer));
+        }
+        answer
+    }
+
+    /// Lines of an earlier placer come first.
+    pub(super) fn go_on_with_log(&mut self, lines: Vec<String>) {
+        if let Some(log) = &mut self.log {
+            log.splice(0..0, lines);
+        }
+    }
+
+    /// The lines of the log since the last call.
+    pub(super) fn take_log(&mut self) -> Vec<String> {
+        self.log.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Whether reads that members serve from their own copies are to be reported.
@@ -132,12 +176,12 @@ impl Placer {
 
     /// Sets the time, and gives up what was not confirmed.
     pub(super) fn set_now(&mut self, now: Time) {
-        self.host.set_now_ns(now.0);
+        self.now = now;
         while let Some(first) = self.under_way.front().filter(|it| it.until <= now) {
             let (block, action) = (first.block, first.action);
             self.under_way.pop_front();
             if self.host.under_way(block) == Some(action) {
-                self.host.settle(block, false);
+                self.call(HostCall::Settle(block, false));
             }
         }
     }
@@ -146,7 +190,7 @@ impl Placer {
     pub(super) fn set_frames(&mut self, member: MemberId, frames: Frames) {
         if let Some(node) = number(&self.members, member) {
             let free = frames.free.min(frames.all);
-            self.host.set_frames(node, frames.all, free);
+            self.call(HostCall::Frames(node, frames.all, free));
         }
     }
 
@@ -156,21 +200,15 @@ impl Placer {
             return by;
         };
         let block = self.block(chunk, bit);
-        let keeper = self.host.place(block, node);
-        self.members[keeper.index()]
+        let keeper = self.call(HostCall::Place(block, node)).node();
+        keeper.map_or(by, |keeper| self.members[keeper.index()])
     }
 
     /// A member has read a block: what is to be done with its copies.
-    pub(super) fn on_read(
-        &mut self,
-        chunk: ChunkKey,
-        bit: u32,
-        by: MemberId,
-        now: Time,
-    ) -> Option<Order> {
+    pub(super) fn on_read(&mut self, chunk: ChunkKey, bit: u32, by: MemberId) -> Option<Order> {
         let node = number(&self.members, by)?;
         let block = self.block(chunk, bit);
-        let action = self.host.access(block, node)?;
+        let action = self.call(HostCall::Access(block, node)).action()?;
         let order = match action {
             Action::Migrate { to, .. } => Order::Send {
                 to: self.members[to.index()],
@@ -185,7 +223,7 @@ impl Placer {
                 at: self.members[at.index()],
             },
         };
-        self.put_under_way(block, action, now);
+        self.put_under_way(block, action);
         Some(order)
     }
 
@@ -193,7 +231,7 @@ impl Placer {
     pub(super) fn refused(&mut self, blocks: Blocks) {
         for bit in bits(blocks.mask) {
             if let Some(block) = self.known(blocks.chunk, bit) {
-                self.host.settle(block, false);
+                self.call(HostCall::Settle(block, false));
             }
         }
     }
@@ -206,7 +244,7 @@ impl Placer {
         };
         for bit in bits(blocks.mask) {
             let block = self.block(blocks.chunk, bit);
-            if let Some(from) = self.host.added(block, node) {
+            if let Some(from) = self.call(HostCall::Added(block, node)).node() {
                 left.push((bit, self.members[from.index()]));
             }
         }
@@ -219,7 +257,7 @@ impl Placer {
         };
         for bit in bits(blocks.mask) {
             if let Some(block) = self.known(blocks.chunk, bit) {
-                self.host.removed(block, node);
+                self.call(HostCall::Removed(block, node));
             }
         }
     }
@@ -234,7 +272,7 @@ impl Placer {
             if let Some(Action::Migrate { to, .. } | Action::Replicate { to, .. }) = action
                 && self.members[to.index()] == by
             {
-                self.host.settle(block, false);
+                self.call(HostCall::Settle(block, false));
             }
         }
     }
@@ -247,21 +285,20 @@ impl Placer {
         bit: u32,
         at: MemberId,
         incoming: (Option<MemberId>, bool),
-        now: Time,
     ) -> Option<MemberId> {
         let (block, node) = (self.known(chunk, bit)?, number(&self.members, at)?);
         let incoming = IncomingBlock {
             from: incoming.0.and_then(|from| number(&self.members, from)),
             migrates: incoming.1,
         };
-        let to = self.host.victim(block, node, incoming)?;
-        self.put_under_way(block, Action::Migrate { block, to }, now);
+        let to = self.call(HostCall::Victim(block, node, incoming)).node()?;
+        self.put_under_way(block, Action::Migrate { block, to });
         Some(self.members[to.index()])
     }
 
-    fn put_under_way(&mut self, block: Block, action: Action, now: Time) {
+    fn put_under_way(&mut self, block: Block, action: Action) {
         self.under_way.push_back(UnderWay {
-            until: now.after(self.order_ns),
+            until: self.now.after(self.order_ns),
             block,
             action,
         });
@@ -282,11 +319,16 @@ impl Placer {
             }
             self.order.push_back(chunk);
         }
-        let block = self.free.pop().unwrap_or_else(|| {
-            self.used += 1;
-            self.host.grow(self.used);
-            Block(self.used - 1)
-        });
+        let block = match self.free.pop() {
+            Some(block) => block,
+            None => {
+                self.used += 1;
+                if self.used > self.host.nodes().blocks() {
+                    self.call(HostCall::Grow(self.used));
+                }
+                Block(self.used - 1)
+            }
+        };
         let numbers = self.chunks.entry(chunk).or_default();
         let before = numbers.mask & ((1 << bit) - 1);
         numbers.blocks.insert(before.count_ones() as usize, block);
@@ -308,7 +350,7 @@ impl Placer {
             }
             let numbers = self.chunks.remove(&chunk).unwrap_or_default();
             for &block in &numbers.blocks {
-                self.host.forget(block);
+                self.call(HostCall::Forget(block));
             }
             self.free.extend(numbers.blocks);
             return;

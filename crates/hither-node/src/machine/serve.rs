@@ -45,7 +45,7 @@ pub(super) fn direct(
         let read = placer
             .as_mut()
             .filter(|_| request.urgency == Urgency::Demand);
-        let order = read.and_then(|it| it.on_read(blocks.chunk, bit, request.member, effects.now));
+        let order = read.and_then(|it| it.on_read(blocks.chunk, bit, request.member));
         let keep = match order {
             Some(Order::Send { to, keep }) if to == request.member => {
                 effects.counters.on_move(keep, 1);

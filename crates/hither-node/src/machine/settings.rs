@@ -17,6 +17,9 @@ pub struct Settings {
     pub readers: Readers,
     /// Where blocks are kept. It must be a placement for clusters.
     pub placement: Spec<PlacementEntry>,
+    /// Whether a log of what the placement is told and answers is kept, for
+    /// [`Machine::take_placement_log`](super::Machine::take_placement_log).
+    pub logs_placement: bool,
     /// Where the distances between the members come from.
     pub distances: Distances,
     /// Time for an answer of a home.
@@ -79,6 +82,7 @@ impl Default for Settings {
             incarnation: 0,
             readers: Readers::default(),
             placement: "first-and-forever".parse().expect("it is registered"),
+            logs_placement: false,
             distances: Distances::default(),
             answer_ns: 500 * MS,
             delivery_ns: 1_000 * MS,

@@ -1,5 +1,7 @@
 //! `hither cluster`: what the members of a cluster cache are doing.
 
+use std::fs::File;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -7,6 +9,7 @@ use anyhow::Context;
 use clap::Args;
 use hither_analysis::format::{bytes, count, duration_ns, percent};
 use hither_analysis::table::{Align, Table};
+use hither_core::placement::Replayed;
 use serde_json::json;
 
 use super::subcommand::Subcommand;
@@ -16,7 +19,7 @@ use crate::service::status::{NodeStatus, ServedBytes};
 use crate::service::topology::TopologyStatus;
 use crate::ui::{self, Ui};
 
-/// Show the members of a cluster cache: memory, where reads are served from, suspicion
+/// Show the members of a cluster cache, or replay the decisions of one
 #[derive(Args, Debug)]
 #[command(after_help = "\
 `hither cluster status` asks a node of this machine, which asks the others. It
@@ -31,7 +34,8 @@ Examples:
   hither cluster status /mnt/data        by the node that serves this mount
   hither cluster status --socket /run/hither/4711.sock
   hither cluster status --distances      and how far they are from each other
-  hither cluster status --json | jq '.members[].report.memory.bytes'")]
+  hither cluster status --json | jq '.members[].report.memory.bytes'
+  hither cluster replay placement.log    does the same code decide the same?")]
 pub(super) struct Cluster {
     #[command(subcommand)]
     action: Action,
@@ -41,6 +45,19 @@ pub(super) struct Cluster {
 enum Action {
     /// Show the members: memory, where reads are served from, suspicion
     Status(StatusArgs),
+    /// Make the calls of a log of --placement-log again, and compare the decisions
+    Replay(ReplayArgs),
+}
+
+#[derive(Args, Debug)]
+struct ReplayArgs {
+    /// What `hither node --placement-log` or `hither mount --placement-log` has written
+    #[arg(value_name = "LOG")]
+    log: PathBuf,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Args, Debug)]
@@ -66,28 +83,52 @@ impl Subcommand for Cluster {
     const NAME: &'static str = "cluster";
 
     fn run(self, _: &Ui) -> anyhow::Result<ExitCode> {
-        let Action::Status(args) = self.action;
-        let socket = match (args.socket, args.directory) {
-            (Some(socket), _) => socket,
-            (None, Some(directory)) => client::socket_of(&directory)?,
-            (None, None) => client::only_socket()?,
-        };
-        let node: NodeStatus = serde_json::from_slice(&client::get(&socket, "/status")?)
-            .with_context(|| format!("{}: its status", socket.display()))?;
-        let members = members(&socket)?;
-        let topology = client::topology(&socket)?;
-        if args.json {
-            let document = json!({ "asked": node, "members": members, "topology": topology });
-            ui::print_json(&document)?;
-        } else {
-            let mut text = text(&node, topology.as_ref(), &members);
-            if let Some(topology) = topology.filter(|_| args.distances) {
-                text = format!("{text}\n{}", topology.table());
-            }
-            ui::print(&text)?;
+        match self.action {
+            Action::Status(args) => status(args),
+            Action::Replay(args) => replay(&args),
         }
-        Ok(ExitCode::SUCCESS)
     }
+}
+
+fn replay(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
+    let place = || args.log.display().to_string();
+    let log = BufReader::new(File::open(&args.log).with_context(place)?);
+    let replayed = hither_core::placement::replay(log).with_context(place)?;
+    if args.json {
+        let Replayed {
+            hosts,
+            calls,
+            decisions,
+        } = replayed;
+        let document = json!({ "hosts": hosts, "calls": calls, "decisions": decisions });
+        ui::print_json(&document)?;
+    } else {
+        ui::print(&format!("{replayed}\n"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
+    let socket = match (args.socket, args.directory) {
+        (Some(socket), _) => socket,
+        (None, Some(directory)) => client::socket_of(&directory)?,
+        (None, None) => client::only_socket()?,
+    };
+    let node: NodeStatus = serde_json::from_slice(&client::get(&socket, "/status")?)
+        .with_context(|| format!("{}: its status", socket.display()))?;
+    let members = members(&socket)?;
+    let topology = client::topology(&socket)?;
+    if args.json {
+        let document = json!({ "asked": node, "members": members, "topology": topology });
+        ui::print_json(&document)?;
+    } else {
+        let mut text = text(&node, topology.as_ref(), &members);
+        if let Some(topology) = topology.filter(|_| args.distances) {
+            text = format!("{text}\n{}", topology.table());
+        }
+        ui::print(&text)?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// All members, by name.

@@ -126,6 +126,10 @@ pub(super) struct Mount {
     )]
     placement: Option<Spec<PlacementEntry>>,
 
+    /// Write what the placement is told and answers to a new file, for `hither cluster replay`
+    #[arg(long, value_name = "LOG", requires = "cluster", hide_short_help = true)]
+    placement_log: Option<PathBuf>,
+
     /// An option of the source, such as region=eu-west-1, endpoint=URL, skip_signature=true
     #[arg(long = "option", short = 'o', value_name = "KEY=VALUE", value_parser = key_and_value)]
     options: Vec<(String, String)>,
@@ -268,6 +272,7 @@ impl Mount {
             },
             metrics: self.metrics,
             trace: self.trace,
+            placement_log: self.placement_log,
             volumes: vec![volume],
         })
     }

@@ -91,6 +91,10 @@ pub(super) struct NodeCommand {
     )]
     placement: Option<Spec<PlacementEntry>>,
 
+    /// Write what the placement is told and answers to a new file, for `hither cluster replay`
+    #[arg(long, value_name = "LOG", requires = "config", hide_short_help = true)]
+    placement_log: Option<PathBuf>,
+
     #[command(flatten)]
     log: LogArgs,
 }
@@ -127,6 +131,7 @@ impl Subcommand for NodeCommand {
         } else if let Some(path) = &self.task.config {
             let mut settings = file::load(path)?;
             settings.trace = self.trace;
+            settings.placement_log = self.placement_log;
             if let (Some(cluster), Some(placement)) = (&mut settings.cluster, self.placement) {
                 cluster.placing.policy = placement;
             }

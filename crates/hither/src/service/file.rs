@@ -113,6 +113,7 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<ServiceSettings> {
         cache,
         metrics,
         trace: None,
+        placement_log: None,
         volumes,
     })
 }

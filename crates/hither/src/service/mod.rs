@@ -9,6 +9,7 @@ pub(crate) mod file;
 pub(crate) mod log;
 pub(crate) mod members;
 mod notify;
+mod placement_log;
 pub(crate) mod running;
 mod served;
 mod served_trace;

@@ -22,6 +22,7 @@ use tokio::runtime::Runtime;
 use super::clients::{self, ClientSocket};
 use super::control::{self, ControlSocket};
 use super::notify::notify;
+use super::placement_log::PlacementLog;
 use super::served::{Served, ServedVolume};
 use super::served_trace::ServedTrace;
 use super::settings::{MountedSettings, ServedSettings, ServiceSettings};
@@ -47,6 +48,7 @@ pub(crate) struct Service {
     metrics: Option<SocketAddr>,
     joined: Option<Joined>,
     trace: Option<ServedTrace>,
+    placement_log: Option<PlacementLog>,
     signals: EndSignals,
     runtime: Runtime,
 }
@@ -80,6 +82,10 @@ impl Service {
             sources.push(in_file(opened, place, served)?);
         }
         let node = Node::new(settings.cache.node(), runtime.handle().clone())?;
+        let placement_log = match &settings.placement_log {
+            Some(path) => Some(PlacementLog::start(path, &node)?),
+            None => None,
+        };
         let joined = match &settings.cluster {
             Some(config) => Some(runtime.block_on(join(&node, config))?),
             None => None,
@@ -114,6 +120,7 @@ impl Service {
             served,
             joined,
             trace,
+            placement_log,
             signals,
             runtime,
         };
@@ -193,6 +200,9 @@ impl Service {
         if let Some(trace) = self.trace {
             let finished = trace.finish();
             result = result.and(finished.map(|line| lines.push(line)));
+        }
+        if let Some(log) = self.placement_log {
+            result = result.and(log.finish());
         }
         result.map(|()| lines)
     }

@@ -44,6 +44,8 @@ pub(crate) struct ServiceSettings {
     pub(crate) metrics: Option<SocketAddr>,
     /// The trace folder to write, of all that programs read through the mounts.
     pub(crate) trace: Option<PathBuf>,
+    /// The log to write of what its placement is told and answers.
+    pub(crate) placement_log: Option<PathBuf>,
     /// What it serves.
     pub(crate) volumes: Vec<ServedSettings>,
 }
