@@ -220,7 +220,7 @@ class Processes:
 class Cluster(Processes):
     """Nodes of `hither node`."""
 
-    def __init__(self, network, hither, work, memory, block, placement):
+    def __init__(self, network, hither, work, memory, block, placement, configured):
         super().__init__()
         self.network, self.hither, self.work = network, hither, work
         self.memory = memory
@@ -231,9 +231,8 @@ class Cluster(Processes):
         self.names = names = [f"m{node:03}" for node in range(network.nodes)]
         members = "\n".join(f'{name} = "{address(node)}:{PORT}"'
                             for node, name in enumerate(names))
-        placed = topology = ""
-        if placement:
-            placed = f'placement = "{placement}"'
+        topology = ""
+        if configured:
             topology = f'[topology]\nshape = "{network.shape}"\nmembers = {json.dumps(names)}'
         try:
             for node, name in enumerate(names):
@@ -244,7 +243,7 @@ listen = "{address(node)}:{PORT}"
 tls = {{ authority = "../ca/ca.pem", certificate = "../ca/{name}.pem", key = "../ca/{name}.key" }}
 memory = "{memory}"
 block = "{block}"
-{placed}
+placement = "{placement}"
 [members]
 {members}
 {topology}

@@ -42,8 +42,8 @@ PLOTS = {
 
 def line(row):
     """One run, for people who wait."""
-    head = (f"{row['nodes']} {row['placement']} {row['workload']} {row['cache']} % "
-            f"{row['latency_ms']} ms, seed {row['seed']}")
+    head = (f"{row['nodes']} {row['distances']} {row['placement']} {row['workload']} "
+            f"{row['cache']} % {row['latency_ms']} ms, seed {row['seed']}")
     if row["thrown_away"]:
         return f"{head}: thrown away: {row['thrown_away'][0]}"
     share = row["share"]
@@ -64,20 +64,22 @@ def write(rows, folder):
         return
     settings = sorted({setting(row) for row in kept})
     parts = []
-    for nodes, cache, latency_ms in settings:
-        here = [row for row in kept if setting(row) == (nodes, cache, latency_ms)]
-        parts.append(f"## {nodes}, caches of {cache} % of the data, source {latency_ms} ms\n\n"
-                     + table(here))
+    for here_is in settings:
+        nodes, distances, cache, latency_ms = here_is
+        here = [row for row in kept if setting(row) == here_is]
+        parts.append(f"## {nodes}, distances {distances}, caches of {cache} % of the data, "
+                     f"source {latency_ms} ms\n\n{table(here)}")
         for name, (title, unit, figure) in PLOTS.items():
-            path = folder / f"{name}-{nodes.replace(':', '')}-{cache}-{latency_ms}.svg"
-            draw(path, f"{title}: {nodes}, {cache} %, {latency_ms} ms", unit, here, figure)
-    parts.append(f"{len(rows)} runs, of which {len(rows) - len(kept)} were thrown away since "
-                 "no-ops drifted.\n")
+            place = f"{nodes.replace(':', '')}-{distances}-{cache}-{latency_ms}"
+            draw(folder / f"{name}-{place}.svg", f"{title}: {nodes}, {cache} %, {latency_ms} ms",
+                 unit, here, figure)
+    parts.append(f"{len(rows)} runs, of which {len(rows) - len(kept)} were thrown away: the "
+                 "machine was too busy.\n")
     (folder / "tables.md").write_text("\n".join(parts))
 
 
 def setting(row):
-    return row["nodes"], row["cache"], row["latency_ms"]
+    return row["nodes"], row["distances"], row["cache"], row["latency_ms"]
 
 
 def table(rows):

@@ -2,8 +2,8 @@
 """A cluster cache on a mesh of machines, all of them on this one.
 
     run.py --hither PATH --mesh PATH --work DIR [--output DIR] [--grid small|full] [--nodes 5x5]
-           [--placement NAME]... [--workloads A,B] [--caches 10,25] [--latencies 5,20]
-           [--seeds 1,2] [--resume] [--build TEXT]
+           [--placement NAME]... [--distances measured] [--workloads A,B] [--caches 10,25]
+           [--latencies 5,20] [--seeds 1,2] [--resume] [--build TEXT]
     run.py --hither PATH --mesh PATH --work DIR --smoke
 
 Each node is a network namespace with a node of `hither node`, mutual TLS between them. `mesh` is
@@ -77,9 +77,8 @@ GRIDS = {
     "full": {"workloads": workloads.NAMES, "caches": [10, 25, 50], "latencies": [5, 20, 50],
              "seeds": [1, 2, 3]},
 }
-KEYS = ["nodes", "placement", "workload", "cache", "latency_ms", "seed"]
-# The node's own: neither key is in its file.
-NONE = "none"
+KEYS = ["nodes", "distances", "placement", "workload", "cache", "latency_ms", "seed"]
+PLACEMENT = "first-and-forever"
 MEMCACHED = "memcached"
 
 
@@ -124,7 +123,9 @@ def parse():
     parser.add_argument("--nodes", default="3x3", help="rows and columns of the mesh, or a shape "
                         "of the simulator such as torus:5x5 [default: 3x3]")
     parser.add_argument("--placement", action="append", metavar="NAME",
-                        help=f"of the file of a node; {NONE}: as if it had none [default: {NONE}]")
+                        help=f"of the file of a node, or {MEMCACHED} [default: {PLACEMENT}]")
+    parser.add_argument("--distances", choices=["configured", "measured"], default="configured",
+                        help="whether the nodes' files have them [default: configured]")
     for name in ("workloads", "caches", "latencies", "seeds"):
         parser.add_argument(f"--{name}", help="in place of the grid's, separated by commas")
     parser.add_argument("--accesses", type=int, default=6000, help="of a node [default: 6000]")
@@ -148,7 +149,7 @@ def parse():
         arguments.nodes = "3x3"
     if ":" not in arguments.nodes:
         arguments.nodes = f"mesh:{arguments.nodes}"
-    arguments.placement = arguments.placement or [NONE]
+    arguments.placement = arguments.placement or [PLACEMENT]
     return arguments
 
 
@@ -177,7 +178,7 @@ def cases(arguments):
             arguments.placement):
         if (workload, placement) == ("rewriter", MEMCACHED):
             continue
-        yield arguments.nodes, placement, workload, cache, latency_ms, seed
+        yield arguments.nodes, arguments.distances, placement, workload, cache, latency_ms, seed
 
 
 class Lab:
@@ -300,8 +301,8 @@ class Run:
         if placement == MEMCACHED:
             blocks = data * self.case["cache"] / 100 / BLOCK / self.network.nodes
             return Memcached(self.network, lab.work, blocks, BLOCK)
-        placement = None if placement == NONE else placement
-        return Cluster(self.network, lab.hither, lab.work, memory, BLOCK, placement)
+        return Cluster(self.network, lab.hither, lab.work, memory, BLOCK, placement,
+                       self.case["distances"] == "configured")
 
     def start_readers(self):
         """They have warmed the caches when this returns."""
