@@ -469,7 +469,7 @@ fn a_placement_log_replays_to_the_same_decisions() {
         let bytes = fs::read(node.mount().join("file")).unwrap();
         assert_eq!(bytes.len(), FILE_BYTES);
     };
-    [&a, &b, &a, &b].map(read);
+    [&a, &b, &a, &b].into_iter().for_each(read);
     for mut node in [a, b] {
         node.signal("-TERM");
         assert!(node.process.wait().unwrap().success(), "{}", node.log());
