@@ -465,7 +465,9 @@ impl Node {
     pub(crate) fn keep(self: &Arc<Self>, filling: Filling, from: Origin, keep: Keep) -> Bytes {
         let key = filling.key();
         let mut evicted = Evicted::new();
-        let data = self.store.insert(filling, &mut evicted);
+        let data = self
+            .store
+            .insert(filling, keep == Keep::Moved, &mut evicted);
         if let Some(disk) = self.disk.as_ref().filter(|_| keep != Keep::No) {
             disk.offer(key, data.clone());
         }

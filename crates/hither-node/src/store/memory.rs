@@ -20,6 +20,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use hither_core::placement::MIGRATED_HITS;
 use hither_core::registry::ReplacementSettings;
 use hither_core::{Access, Block, NEVER, Object, Op, ReplacementPolicy, Slot, Spec};
 use hither_sys::arena::{Arena, Frame};
@@ -221,11 +222,12 @@ impl MemoryStore {
     }
 
     /// Takes in a block that is filled, evicting what must go for it. Returns the block's bytes,
-    /// and adds what was evicted to `evicted`.
+    /// and adds what was evicted to `evicted`. A block that has `moved` here from another member's
+    /// memory is no newcomer to the policy.
     ///
     /// # Panics
     /// If the block is not filled.
-    pub fn insert(&self, filling: Filling, evicted: &mut Evicted) -> Bytes {
+    pub fn insert(&self, filling: Filling, moved: bool, evicted: &mut Evicted) -> Bytes {
         assert_eq!(filling.filled, filling.bytes, "a block that is not filled");
         let key = filling.key;
         let mut shard = self.shard(&key).lock();
@@ -235,7 +237,7 @@ impl MemoryStore {
         match filling.memory {
             Memory::Frame(frame) => {
                 let data = Bytes::from_owner(frame);
-                shard.insert_whole(key, data.clone(), evicted);
+                shard.insert_whole(key, data.clone(), moved, evicted);
                 data
             }
             Memory::Small(data) => shard.insert_small(key, data, &self.arena, evicted),
@@ -625,12 +627,17 @@ impl Shard {
         }
     }
 
-    fn insert_whole(&mut self, key: BlockKey, data: Bytes, evicted: &mut Evicted) {
+    fn insert_whole(&mut self, key: BlockKey, data: Bytes, moved: bool, evicted: &mut Evicted) {
         let (block, object) = self.ids.insert(key);
         let access = self.access(block, object, key.index);
         let slot = self.slot(&access, evicted);
         self.slots[slot as usize] = Contents::Whole(key);
-        self.enter(slot, self.may_hold(&key.file), &access);
+        let is_held = self.may_hold(&key.file);
+        self.enter(slot, is_held, &access);
+        let hits = if moved && !is_held { MIGRATED_HITS } else { 0 };
+        for _ in 0..hits {
+            self.policy.hit(Slot(slot), &access);
+        }
         self.put_place(
             key,
             Place {

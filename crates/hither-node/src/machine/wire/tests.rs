@@ -168,7 +168,7 @@ proptest! {
 fn round_trips_are_in_order_and_of_known_classes() {
     let row = |members: [u8; 2], class: u8| {
         let entry = |member: u8| [&[member, 0, 0, 0, 0, 0, 0, 0][..], &[class]].concat();
-        decode(&[vec![17, 2, 0], entry(members[0]), entry(members[1])].concat())
+        decode(&[vec![21, 2, 0], entry(members[0]), entry(members[1])].concat())
     };
     assert!(row([1, 2], CLASS_MAX).is_ok());
     for members in [[1, 1], [2, 1]] {
@@ -186,8 +186,8 @@ fn a_huge_count_allocates_nothing() {
     assert_eq!(report([0xff, 0xff]), Err(error));
     assert_eq!(report([0, 2]), Err(WireError::Short));
     let error = WireError::Range("the number of round trips");
-    assert_eq!(decode(&[17, 0xff, 0xff]), Err(error));
-    assert_eq!(decode(&[17, 0, 4]), Err(WireError::Short));
+    assert_eq!(decode(&[21, 0xff, 0xff]), Err(error));
+    assert_eq!(decode(&[21, 0, 4]), Err(WireError::Short));
     assert_eq!(decode(&[]), Err(WireError::Short));
     assert_eq!(decode(&[0]), Err(WireError::Kind(0)));
 }

@@ -29,15 +29,45 @@ fn store(blocks: u64, policy: &str) -> MemoryStore {
 }
 
 fn insert(store: &MemoryStore, key: BlockKey, bytes: usize) -> Option<(Bytes, Evicted)> {
+    insert_as(store, key, bytes, false)
+}
+
+fn insert_as(
+    store: &MemoryStore,
+    key: BlockKey,
+    bytes: usize,
+    moved: bool,
+) -> Option<(Bytes, Evicted)> {
     let mut filling = store.fill(key, bytes, false)?;
     let data = contents(&key, bytes);
     let (first, second) = data.split_at(bytes / 3);
     assert!(filling.write(first).is_empty());
     assert!(filling.write(second).is_empty());
     let mut evicted = Vec::new();
-    let kept = store.insert(filling, &mut evicted);
+    let kept = store.insert(filling, moved, &mut evicted);
     assert_eq!(kept, data);
     Some((kept, evicted))
+}
+
+#[test]
+fn what_has_moved_here_outlives_newcomers() {
+    let store = store(64, "s3-fifo");
+    let whole = BLOCK_BYTES as usize;
+    for index in 0..8 {
+        drop(insert_as(&store, key(0, index), whole, true));
+        drop(insert(&store, key(1, index), whole));
+    }
+    for index in 0..200 {
+        drop(insert(&store, key(2, index), whole));
+    }
+    let kept = |file| {
+        (0..8)
+            .filter(|&index| store.contains(&key(file, index)))
+            .count()
+    };
+    assert_eq!(kept(0), 8);
+    assert!(kept(1) < 8);
+    store.check();
 }
 
 #[test]
