@@ -58,7 +58,7 @@ impl Handler for PeerHandler {
                 }
             },
             BLOCK => {
-                if let Err(what) = on_block(&node, from, frame.body) {
+                if let Err(what) = on_block(&node, from, frame.body, &self.readers) {
                     self.complaints.add(from, &what);
                 }
             }
@@ -121,8 +121,13 @@ impl Complaints {
 }
 
 /// A block came. Those that nobody waits for any more are dropped; those that are to be kept here,
-/// without having been wanted, are kept if there is room.
-fn on_block(node: &Arc<Node>, from: MemberId, mut body: Bytes) -> Result<(), String> {
+/// without having been wanted, are kept if there is room, and if the sender may have them.
+fn on_block(
+    node: &Arc<Node>,
+    from: MemberId,
+    mut body: Bytes,
+    readers: &Readers,
+) -> Result<(), String> {
     if body.len() < BLOCK_HEAD_BYTES {
         return Err("a block without a name".to_owned());
     }
@@ -143,7 +148,10 @@ fn on_block(node: &Arc<Node>, from: MemberId, mut body: Bytes) -> Result<(), Str
             (file.block_len(index), keeps)
         }
         // What it is to be is not known here, but whole blocks have one length.
-        None => (u64::from(node.settings().block_bytes), keep != Keep::No),
+        None => {
+            let keeps = keep != Keep::No && readers.may_have(from, key.file);
+            (u64::from(node.settings().block_bytes), keeps)
+        }
     };
     if (wanted || keeps) && body.len() as u64 != expected {
         return Err(format!("{} bytes as block {key:?}", body.len()));

@@ -67,14 +67,12 @@ fn what_the_page_says_compiles_and_passes() {
     fs::copy(root().join("Cargo.lock"), copied.path().join("Cargo.lock")).unwrap();
     // A member that is named must be there; the core is enough.
     let workspace = fs::read_to_string(root().join("Cargo.toml")).unwrap();
-    let core_alone: String = workspace
-        .lines()
-        .filter(|line| !line.starts_with("default-members"))
-        .map(|line| match line.starts_with("members") {
-            true => "members = [\"crates/hither-core\"]\n".to_owned(),
-            false => format!("{line}\n"),
-        })
-        .collect();
+    let (before, members) = workspace.split_once("members = [").unwrap();
+    let (_, after) = members.split_once(']').unwrap();
+    let core_alone = format!("{before}members = [\"crates/hither-core\"]{after}");
+    let lines = core_alone.lines();
+    let lines = lines.filter(|line| !line.starts_with("default-members"));
+    let core_alone: String = lines.map(|line| format!("{line}\n")).collect();
     fs::write(copied.path().join("Cargo.toml"), core_alone).unwrap();
     let core = "crates/hither-core";
     copy(&root().join(core), &copied.path().join(core));

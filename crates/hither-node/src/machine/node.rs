@@ -575,6 +575,7 @@ fn is_forbidden(readers: &Readers, from: MemberId, message: &Message) -> bool {
             request, blocks, ..
         } => (request.member, blocks),
         Message::Send { blocks, to, .. } => (*to, blocks),
+        Message::Drop(blocks) => (from, blocks),
         _ => return false,
     };
     !readers.may_have(member, blocks.chunk.file)
