@@ -27,8 +27,9 @@ clients. It runs all workloads but the rewriter, since it knows no versions.
 
 A no-op goes from node 0 to nodes at 1, 2, 4 and 8 hops, before, during and after each run. If the
 median of one drifts by more than a quarter, or its p99 in the run is 5 ms above the median before,
-or the processors were busy for more than 80 % of the time (niced processes aside: they yield), the
-run is thrown away, counted, and done again, at most twice.
+or the processors were busy for more than 80 % of the time (niced processes aside: they yield), or
+the network delivered more than 5 packets for each 100 reads 0.2 ms late, the run is thrown away,
+counted, and done again, at most twice.
 
 Writes raw.jsonl, a row a run, thrown away or not, and makes tables.md and plots of it in --output.
 `--resume` leaves out what is there and was not thrown away. Needs root, iproute2, util-linux, numpy
@@ -66,6 +67,8 @@ ATTEMPTS = 3
 DRIFT = 0.25
 P99_US = 5000
 BUSY = 0.8
+# Packets that the network itself delivers late, for each read.
+LATE = 0.05
 NOOPS_S = 2
 NEAR_HOPS = 2
 RECORD = numpy.dtype([(name, "<u4") for name in ("node", "file", "block", "version", "server", "")]
@@ -226,6 +229,8 @@ def busy(row):
         p99 = row["noop_us"]["during"][hops]["p99"]
         if p99 > before["p50"] + P99_US:
             reasons.append(f"during, {hops} hops: p99 {p99} us")
+    if row["late_packets"] > LATE * row["reads"]:
+        reasons.append(f"{row['late_packets']} packets were late")
     if row["busy"] > BUSY:
         reasons.append(f"the processors were busy for {row['busy']:.0%} of the time")
     return reasons
