@@ -306,6 +306,7 @@ class Memcached(Processes):
         item = block + 160
         pages = max(2, round(blocks / (MEMCACHED_PAGE // item)))
         self.memory = pages * MEMCACHED_PAGE
+        self.resident = pages * (MEMCACHED_PAGE // item) * block * network.nodes
         try:
             for node in range(network.nodes):
                 command = in_space(node, "memcached", "-u", "root", "-l", address(node),

@@ -19,6 +19,8 @@ FIGURES = [
     ("near", "{:.1%}", lambda row: row["share"]["near"]),
     ("far", "{:.1%}", lambda row: row["share"]["far"]),
     ("source", "{:.1%}", lambda row: row["share"]["source"]),
+    ("resident", "{:.1%}", lambda row: row.get("resident_bytes")
+     and row["resident_bytes"] / row["data_bytes"]),
     ("source MB", "{:.0f}", lambda row: row["source_bytes"] / 1e6),
     ("MB x hops", "{:.0f}", lambda row: row["byte_hops"] / 1e6),
     ("busiest", "{:.2f}", lambda row: row["busiest"]),
@@ -75,6 +77,10 @@ def write(rows, folder):
                  unit, here, figure)
     parts.append(f"{len(rows)} runs, of which {len(rows) - len(kept)} were thrown away: the "
                  "machine was too busy.\n")
+    builds = ", ".join(names(rows, "build"))
+    kernels = ", ".join(filter(None, dict.fromkeys(row.get("kernel") for row in rows)))
+    parts.append(f"Builds: {builds or '-'}. Kernel: {kernels or '-'}. "
+                 f"Processors: {', '.join(str(it) for it in names(rows, 'cpus'))}.\n")
     (folder / "tables.md").write_text("\n".join(parts))
 
 

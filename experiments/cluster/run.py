@@ -27,20 +27,22 @@ clients. It runs all workloads but the rewriter, since it knows no versions.
 
 A no-op goes from node 0 to nodes at 1, 2, 4 and 8 hops, before, during and after each run. If the
 median of one drifts by more than a quarter, or its p99 in the run is 5 ms above the median before,
-or the processors were busy for more than 80 % of the time (niced processes aside: they yield), the
-run is thrown away, counted, and done again, at most twice.
+or the processors were busy for more than 80 % of the time (niced processes aside: they yield), or
+the network delivered more than 5 packets for each 100 reads 0.2 ms late, the run is thrown away,
+counted, and done again, at most twice.
 
 Writes raw.jsonl, a row a run, thrown away or not, and makes tables.md and plots of it in --output.
-`--resume` leaves out runs whose rows are there. Needs root, iproute2 and util-linux, no Internet.
+`--resume` leaves out what is there and was not thrown away. Needs root, iproute2, util-linux, numpy
+and pandas, for the one placement memcached, and no Internet.
 """
 
 import argparse
 import datetime
 import itertools
 import json
-import math
 import os
 import pathlib
+import platform
 import shutil
 import signal
 import sys
@@ -65,6 +67,8 @@ ATTEMPTS = 3
 DRIFT = 0.25
 P99_US = 5000
 BUSY = 0.8
+# Packets that the network itself delivers late, for each read.
+LATE = 0.05
 NOOPS_S = 2
 NEAR_HOPS = 2
 RECORD = numpy.dtype([(name, "<u4") for name in ("node", "file", "block", "version", "server", "")]
@@ -95,8 +99,7 @@ def main():
     rows = [json.loads(line) for line in raw.open()] if raw.exists() else []
     if rows and not arguments.resume:
         sys.exit(f"{raw} is there: go on with --resume, or remove it")
-    done = {tuple(row[key] for key in KEYS) for row in rows if row["attempt"] == ATTEMPTS
-            or not row["thrown_away"]}
+    done = {tuple(row[key] for key in KEYS) for row in rows if not row["thrown_away"]}
     try:
         lab.start()
         for case in cases(arguments):
@@ -226,6 +229,8 @@ def busy(row):
         p99 = row["noop_us"]["during"][hops]["p99"]
         if p99 > before["p50"] + P99_US:
             reasons.append(f"during, {hops} hops: p99 {p99} us")
+    if row["late_packets"] > LATE * row["reads"]:
+        reasons.append(f"{row['late_packets']} packets were late")
     if row["busy"] > BUSY:
         reasons.append(f"the processors were busy for {row['busy']:.0%} of the time")
     return reasons
@@ -289,8 +294,11 @@ class Run:
         parts = [numpy.fromfile(path, RECORD) for path in lab.work.glob("records*")]
         records = numpy.concatenate(parts)
         errors = {line.split(": ", 1)[1] for reader in readers for line in reader.errors()}
+        if (records["version"] == ABSENT).all():
+            raise RuntimeError(f"no read succeeds: {', '.join(sorted(errors)[:5])}")
         return {"cpus": len(os.sched_getaffinity(0)), "load": round(os.getloadavg()[0], 1),
-                "data_bytes": data, "memory_bytes": self.cluster.memory, "reads": len(records),
+                "kernel": platform.release(), "data_bytes": data,
+                "memory_bytes": self.cluster.memory, "reads": len(records),
                 "seconds": round(seconds, 3), **latencies(records, log), **versions(records, log),
                 "errors": sorted(errors)[:5],
                 **self.counted(idle, start, end, records),
@@ -332,7 +340,7 @@ class Run:
     def source_log(self):
         path = self.lab.work / "source.csv"
         self.source.ask(f"log {path}")
-        return pandas.read_csv(path)
+        return pandas.read_csv(path, dtype="int64")
 
     def noop_us(self, noops, wait=False):
         """What the no-ops took, by hops: since the last time, or for a while from now on."""
@@ -357,7 +365,7 @@ class Run:
         return sent[:nodes, :nodes]
 
     def served(self, start, end, records):
-        """Bytes by where they came from, and what the nodes have counted."""
+        """Bytes by where they came from, what the nodes have counted, and what they hold."""
         hops = numpy.array(self.network.hops)
         served, machine = dict.fromkeys(("local", "near", "far", "source"), 0), {}
         if self.case["placement"] == MEMCACHED:
@@ -367,7 +375,8 @@ class Run:
             served["far"] = int((distance > NEAR_HOPS).sum()) * BLOCK
             served["near"] = len(hit) * BLOCK - served["local"] - served["far"]
             served["source"] = (len(records) - len(hit)) * BLOCK
-            return served, machine
+            return served, machine, self.cluster.resident
+        resident = sum(status["memory"]["bytes"] for status in end["nodes"])
         for node, (old, new) in enumerate(zip(start["nodes"], end["nodes"])):
             for name, value in new["machine"].items():
                 machine[name] = machine.get(name, 0) + value - old["machine"].get(name, 0)
@@ -378,11 +387,11 @@ class Run:
                 distance = hops[node][self.cluster.names.index(name)]
                 served["near" if distance <= NEAR_HOPS else "far"] += \
                     value - old["peers"].get(name, 0)
-        return served, machine
+        return served, machine, resident
 
     def counted(self, idle, start, end, records):
         """What was counted between two figures, less what an idle cluster sends."""
-        served, machine = self.served(start, end, records)
+        served, machine, resident = self.served(start, end, records)
         hops = numpy.array(self.network.hops)[:self.network.nodes, :self.network.nodes]
         total = sum(served.values())
         seconds, idle_seconds = (b["at"] - a["at"] for a, b in ((start, end), idle))
@@ -397,6 +406,7 @@ class Run:
         busy, all_ticks = (new - old for old, new in zip(start["ticks"], end["ticks"]))
         return {
             "busy": busy / all_ticks,
+            "resident_bytes": resident,
             "share": {name: value / total for name, value in served.items()},
             "source_reads": end["source"]["reads"] - start["source"]["reads"],
             "source_requests": end["source"]["requests"] - start["source"]["requests"],
