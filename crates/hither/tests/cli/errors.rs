@@ -22,7 +22,7 @@ fn no_command() {
     Commands:
       advise    Say what would help a program: another policy, more cache, another placement, or
                 nothing
-      cluster   Show the members of a cluster cache: memory, where reads are served from, suspicion
+      cluster   Show the members of a cluster cache, or replay the decisions of one
       evict     Drop files of a mount from memory, disk and page cache, so that the next read is a
                 cold one
       export    Write a trace for other tools: libCacheSim's oracleGeneral or CSV, or a trace folder
