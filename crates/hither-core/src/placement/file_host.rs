@@ -150,7 +150,9 @@ impl FileHost {
 
     /// `by` reads a block. Returns what is to be done: nothing if nobody is known to hold the
     /// block, or something is under way for it. Which copy is the original is decided here: to
-    /// promote a replica takes nothing, and to migrate to a replica is to drop the former original.
+    /// promote a replica takes nothing. A block migrates to a replica as to any node, since what
+    /// was reported of a replica may be old: nothing is dropped before the node says that it holds
+    /// the block.
     pub fn access(&mut self, block: Block, by: Node) -> Option<Action> {
         let from = self.nodes.nearest(block, by)?;
         let access = self.access_of(block, by);
@@ -170,15 +172,8 @@ impl FileHost {
                 self.nodes.promote(block, at);
                 return None;
             }
-            Action::Migrate { to, .. } if to != home && self.nodes.holds(block, to) => {
-                self.nodes.promote(block, to);
-                Action::Drop { block, at: home }
-            }
-            Action::Migrate { to, .. } | Action::Replicate { to, .. }
-                if !self.nodes.holds(block, to) =>
-            {
-                action
-            }
+            Action::Migrate { to, .. } if to != home => action,
+            Action::Replicate { to, .. } if !self.nodes.holds(block, to) => action,
             Action::Drop { at, .. } if self.nodes.holds(block, at) => action,
             _ => return None,
         };
@@ -211,15 +206,19 @@ impl FileHost {
     /// A node holds a copy from now on. If a migration to it is under way, it has the original, and
     /// the copy that was the original counts no longer. Returns where that one is, to be dropped.
     pub fn added(&mut self, block: Block, at: Node) -> Option<Node> {
+        let moves_here = self.under_way(block) == Some(Action::Migrate { block, to: at });
+        let from = self.nodes.home(block).filter(|_| moves_here);
         if self.nodes.holds(block, at) {
-            return None;
+            let from = from.filter(|&from| from != at)?;
+            self.nodes.promote(block, at);
+            self.nodes.remove(block, from);
+            self.settle(block, true);
+            return Some(from);
         }
         if self.nodes.free(at) == 0 {
             let frames = self.nodes.capacity(at);
             self.nodes.set_frames(at, frames, 1);
         }
-        let moves_here = self.under_way(block) == Some(Action::Migrate { block, to: at });
-        let from = self.nodes.home(block).filter(|_| moves_here);
         match from {
             Some(_) => self.nodes.migrate(block, at, Slot(0)),
             None => self.nodes.insert(block, at, Slot(0)),
@@ -344,6 +343,21 @@ mod tests {
         assert!(host.access(block, Node(0)).is_some());
         host.settle(block, false);
         assert_eq!(host.nodes().home(block), Some(Node(2)), "refused");
+        host.check();
+    }
+
+    #[test]
+    fn a_replica_has_to_say_that_it_is_there_before_the_original_goes() {
+        let mut host = host("always-migrate", 3);
+        let block = Block(2);
+        host.added(block, Node(1));
+        host.added(block, Node(2));
+        let moved = Action::Migrate { block, to: Node(2) };
+        assert_eq!(host.access(block, Node(2)), Some(moved));
+        assert_eq!(host.nodes().home(block), Some(Node(1)));
+        assert_eq!(host.added(block, Node(2)), Some(Node(1)));
+        assert_eq!(host.nodes().home(block), Some(Node(2)));
+        assert!(!host.nodes().replicated(block));
         host.check();
     }
 
