@@ -154,11 +154,14 @@ impl Home {
             None if line.held == 0 => None,
             _ => directory.entry(chunk),
         };
+        let dropped = Blocks::new(chunk, line.dropped & !line.held);
         // Without room for an entry, nobody will find the blocks here: one more read of the source.
         let Some(entry) = entry else {
+            if let Some(placer) = placer {
+                placer.dropped(dropped, from);
+            }
             return;
         };
-        let dropped = Blocks::new(chunk, line.dropped & !line.held);
         remove_holder(placer, entry, from, dropped);
         let held = Blocks::new(chunk, line.held);
         let mut waiters = Vec::new();
@@ -212,6 +215,9 @@ impl Home {
     ) {
         let Home { directory, placer } = self;
         let Some(entry) = directory.get(blocks.chunk) else {
+            if let Some(placer) = placer {
+                placer.dropped(blocks, at);
+            }
             return;
         };
         entry.remove_holder(at, blocks.mask);
@@ -394,8 +400,8 @@ fn add_holder(
 
 /// A member holds blocks no longer.
 fn remove_holder(placer: &mut Option<Placer>, entry: &mut Entry, member: MemberId, blocks: Blocks) {
-    entry.remove_holder(member, blocks.mask);
+    let removed = entry.remove_holder(member, blocks.mask);
     if let Some(placer) = placer {
-        placer.dropped(blocks, member);
+        placer.dropped(blocks.with_mask(removed), member);
     }
 }

@@ -3,9 +3,10 @@
 //!
 //! The core numbers blocks and nodes; here they have names. A chunk's blocks get numbers when they
 //! are first seen. They keep them after their last copy is gone, since what a placement has learnt
-//! of a block tells whether it returns, until there are too many chunks: then the oldest one of
-//! which nobody holds anything is forgotten. Nodes are numbered as the view lists its members. A
-//! new view or other distances start a new placer, which learns anew.
+//! of a block tells whether it returns, until there are twice as many as this home's share of all
+//! frames, or too many chunks: then the oldest one of which nobody holds anything is forgotten.
+//! Nodes are numbered as the view lists its members. A new view or other distances start a new
+//! placer, which learns anew.
 //!
 //! An order that nobody confirms in time is given up.
 //!
@@ -314,8 +315,9 @@ impl Placer {
             return block;
         }
         if !self.chunks.contains_key(&chunk) {
-            if self.chunks.len() >= self.chunks_max {
-                self.forget_one();
+            let is_full = self.chunks.len() >= self.chunks_max;
+            if is_full || self.used - self.free.len() as u32 > self.blocks_max() {
+                self.forget_one(is_full);
             }
             self.order.push_back(chunk);
         }
@@ -336,7 +338,16 @@ impl Placer {
         block
     }
 
-    fn forget_one(&mut self) {
+    /// Blocks from which on those are forgotten that nobody holds: twice this home's share of all
+    /// frames.
+    fn blocks_max(&self) -> u32 {
+        let nodes = self.host.nodes();
+        let frames: u64 = nodes.all().map(|it| u64::from(nodes.capacity(it))).sum();
+        u32::try_from(2 * frames / nodes.len() as u64).unwrap_or(u32::MAX)
+    }
+
+    /// Forgets a chunk of which nobody holds anything; without one, any chunk if one `must` go.
+    fn forget_one(&mut self, must: bool) {
         for last in (0..EXAMINED_MAX.min(self.order.len())).rev() {
             let Some(chunk) = self.order.pop_front() else {
                 return;
@@ -344,7 +355,7 @@ impl Placer {
             let blocks = self.chunks.get(&chunk).map(|it| &it.blocks);
             let mut blocks = blocks.into_iter().flatten();
             let is_held = blocks.any(|&block| self.host.nodes().home(block).is_some());
-            if is_held && last > 0 {
+            if is_held && (last > 0 || !must) {
                 self.order.push_back(chunk);
                 continue;
             }

@@ -138,17 +138,13 @@ impl MemoryStore {
 
     /// The block, if it is here. The policy hears of it.
     pub fn get(&self, key: &BlockKey) -> Option<Bytes> {
-        self.shard(key).lock().get(key)
+        self.shard(key).lock().get(key, false)
     }
 
     /// The same for a reader of this node, which is counted if reads are.
     pub fn read(&self, key: &BlockKey) -> Option<Bytes> {
-        let mut shard = self.shard(key).lock();
-        let data = shard.get(key)?;
-        if self.counts_reads.load(Ordering::Relaxed) {
-            shard.count_read(key);
-        }
-        Some(data)
+        let counts = self.counts_reads.load(Ordering::Relaxed);
+        self.shard(key).lock().get(key, counts)
     }
 
     /// Counts reads from now on, or no longer.
@@ -483,8 +479,15 @@ impl Shard {
         }
     }
 
-    fn get(&mut self, key: &BlockKey) -> Option<Bytes> {
-        let place = self.places.get(key)?;
+    /// The block. A read of it `counts`, or is none of a reader here.
+    fn get(&mut self, key: &BlockKey, counts: bool) -> Option<Bytes> {
+        let place = self.places.get_mut(key)?;
+        if counts && (place.reads > 0 || self.read.len() < READ_BLOCKS_MAX) {
+            if place.reads == 0 {
+                self.read.push(*key);
+            }
+            place.reads = place.reads.saturating_add(1);
+        }
         let (slot, data) = (place.slot, place.data.clone());
         if self.is_held[slot as usize] {
             return Some(data);
@@ -496,18 +499,6 @@ impl Shard {
         let access = self.access(block, object, key.index);
         self.policy.hit(Slot(slot), &access);
         Some(data)
-    }
-
-    fn count_read(&mut self, key: &BlockKey) {
-        if let Some(place) = self.places.get_mut(key) {
-            if place.reads == 0 {
-                if self.read.len() == READ_BLOCKS_MAX {
-                    return;
-                }
-                self.read.push(*key);
-            }
-            place.reads = place.reads.saturating_add(1);
-        }
     }
 
     fn take_reads(&mut self, reads: &mut Vec<(BlockKey, u8)>) {
