@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hither_net::frame::FrameHeader;
+use hither_net::frame::{FrameHeader, PROTOCOL};
 use hither_net::mesh::{Limits, Mesh, MeshError, SendError};
 use hither_net::tls::{Security, TlsError};
 use hither_net::view::MemberId;
@@ -300,23 +300,25 @@ async fn a_node_of_another_version_is_named() {
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut prefix = [0; 8];
     stream.read_exact(&mut prefix).await.unwrap();
-    assert_eq!(prefix[..6], *b"hthr\x02\x00");
-    stream.write_all(b"hthr\x03\x02\x00\x00").await.unwrap();
-    logged("member tomorrow at", "it runs protocol 3, this node 2").await;
+    let (today, tomorrow) = (PROTOCOL, PROTOCOL + 1);
+    let differs = format!("it runs protocol {tomorrow}, this node {today}");
+    let head = |version, rest: &[u8]| [b"hthr", &[version][..], rest].concat();
+    assert_eq!(prefix[..6], head(today, b"\x00"));
+    let refusal = head(tomorrow, b"\x02\x00\x00");
+    stream.write_all(&refusal).await.unwrap();
+    logged("member tomorrow at", &differs).await;
 
     // And the other way round.
     let address = cluster.node("today").mesh.local_address();
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-    stream.write_all(b"hthr\x03\x00\x03\x00abc").await.unwrap();
+    let hello = head(tomorrow, b"\x00\x03\x00abc");
+    stream.write_all(&hello).await.unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.unwrap();
-    assert_eq!(answer[..6], *b"hthr\x02\x02");
-    assert_eq!(&answer[8..], b"node today runs protocol 2, not 3");
-    logged(
-        "connection from 127.0.0.1: ",
-        "it runs protocol 3, this node 2",
-    )
-    .await;
+    assert_eq!(answer[..6], head(today, b"\x02"));
+    let said = format!("node today runs protocol {today}, not {tomorrow}");
+    assert_eq!(answer[8..], *said.as_bytes());
+    logged("connection from 127.0.0.1: ", &differs).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

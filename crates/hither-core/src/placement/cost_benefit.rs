@@ -38,7 +38,7 @@
 
 use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings, ReplicaLayer};
 use super::events::{Action, Epoch, EpochKind, IncomingBlock};
-use super::interface::{FilePlacement, Placement};
+use super::interface::{FilePlacement, Hears, Placement};
 use super::nodes::Nodes;
 use crate::access::Access;
 use crate::entry::{Compared, Needs, Param, ParamKind, Values};
@@ -471,8 +471,8 @@ impl FilePlacement for CostBenefit {
         self.forward || self.exchange
     }
 
-    fn counts_local_accesses(&self) -> bool {
-        true
+    fn hears(&self) -> Hears {
+        Hears::All
     }
 
     #[inline]

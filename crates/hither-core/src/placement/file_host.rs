@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::counters::Counters;
 use super::entry::{PlacementEntry, PlacementSettings};
 use super::events::{Action, ActionOutcome, Epoch, EpochKind, IncomingBlock};
-use super::interface::FilePlacement;
+use super::interface::{FilePlacement, Hears};
 use super::nodes::Nodes;
 use crate::access::Access;
 use crate::ids::{Block, Node, Slot};
@@ -112,9 +112,9 @@ impl FileHost {
         self.actions.clear();
     }
 
-    /// Whether accesses that a node's own copy serves are to be reported.
-    pub fn counts_local_accesses(&self) -> bool {
-        self.placement.counts_local_accesses()
+    /// Which accesses are to be reported.
+    pub fn hears(&self) -> Hears {
+        self.placement.hears()
     }
 
     /// Whether victims are to be asked for.

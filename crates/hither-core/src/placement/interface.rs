@@ -93,6 +93,17 @@ pub trait MemoryPlacement: Placement {
     }
 }
 
+/// Of which accesses a placement of file blocks hears in a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hears {
+    /// Of none: `on_access` never does anything.
+    None,
+    /// Of those that another node's copy serves, before it does: `on_access` may act on each.
+    Remote,
+    /// Of all, those that a node's own copy serves too, but they may be reported late.
+    All,
+}
+
 /// A placement of file blocks in the caches of nodes, over storage.
 ///
 /// A full node makes room for a copy in one of two ways: the policy evicts one of its replicas
@@ -132,10 +143,9 @@ pub trait FilePlacement: Placement {
         false
     }
 
-    /// Whether accesses that a node's own copy serves change what is decided. Otherwise a cluster
-    /// need not report them.
-    fn counts_local_accesses(&self) -> bool {
-        false
+    /// Of which accesses a cluster has to tell the placement.
+    fn hears(&self) -> Hears {
+        Hears::Remote
     }
 
     /// Prefetches into the processor's cache what the next accesses will look up; changes nothing.

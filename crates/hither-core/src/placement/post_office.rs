@@ -37,7 +37,7 @@
 
 use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings, ReplicaLayer};
 use super::events::{Action, IncomingBlock};
-use super::interface::{FilePlacement, Placement};
+use super::interface::{FilePlacement, Hears, Placement};
 use super::nodes::Nodes;
 use crate::access::Access;
 use crate::entry::{Compared, Needs, Param, ParamKind, Values};
@@ -267,8 +267,8 @@ impl FilePlacement for PostOffice {
         true
     }
 
-    fn counts_local_accesses(&self) -> bool {
-        true
+    fn hears(&self) -> Hears {
+        Hears::All
     }
 
     #[inline]

@@ -8,7 +8,7 @@
 //! room differs.
 
 use super::entry::{Build, EpochNeeds, PlacementEntry, ReplicaLayer};
-use super::interface::{FilePlacement, Placement};
+use super::interface::{FilePlacement, Hears, Placement};
 use super::nodes::Nodes;
 use crate::access::Access;
 use crate::entry::{Compared, Needs};
@@ -34,7 +34,11 @@ impl Placement for Rendezvous {
     }
 }
 
-impl FilePlacement for Rendezvous {}
+impl FilePlacement for Rendezvous {
+    fn hears(&self) -> Hears {
+        Hears::None
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -26,6 +26,10 @@ impl Requester {
         keeper: MemberId,
     ) {
         effects.peers.on_answer(from);
+        self.hints.forget(blocks);
+        if keeper != effects.me {
+            self.hints.add(blocks, keeper);
+        }
         let parts = self.take(blocks, |part| !part.state.is_fetch());
         let mut taken = 0;
         for mut part in parts {
@@ -90,6 +94,7 @@ impl Requester {
             self.wait(effects, blocks.chunk, part, deadline, |ask| State::Coming {
                 ask,
                 holder,
+                is_seen: true,
             });
         }
         self.settle(blocks.chunk);
@@ -114,9 +119,9 @@ impl Requester {
         }
     }
 
-    /// A node says that it is not the home. Asks the home of a view that may have come since, once;
-    /// then reads from the source.
-    pub(super) fn on_not_home(
+    /// A node sends this one to the home. Asks the home that it has not asked yet, or that of a view
+    /// that may have come since; otherwise reads from the source.
+    pub(super) fn on_ask_home(
         &mut self,
         effects: &mut Effects,
         from: MemberId,
@@ -126,6 +131,10 @@ impl Requester {
         effects.peers.on_answer(from);
         for part in self.take_request(id, blocks) {
             match effects.peers.home(blocks.chunk) {
+                Some(_) if matches!(part.state, State::Coming { is_seen: false, .. }) => {
+                    self.hints.forget(blocks);
+                    self.ask(effects, blocks.chunk, part, None);
+                }
                 Some((home, _)) if home != from => {
                     self.retry(effects, blocks.chunk, part, None);
                 }
@@ -171,6 +180,11 @@ impl Requester {
         for part in parts {
             self.on_answer_for(effects, &part, from);
             ready |= part.mask;
+            if let State::Coming { is_seen: false, .. } = part.state
+                && part.urgency == Urgency::Demand
+            {
+                self.on_unseen_read(blocks.with_mask(part.mask));
+            }
             if part.state == State::FetchQueued {
                 effects.not_fetched(blocks.with_mask(part.mask), false);
             }

@@ -13,8 +13,13 @@ pub(super) enum State {
     Asked { ask: Ask },
     /// Another node reads them from the source; the home will see to them.
     Pending { ask: Ask },
-    /// A holder was told to deliver them.
-    Coming { ask: Ask, holder: MemberId },
+    /// A holder was told to deliver them: by the home, or by this node itself, so that the home
+    /// has not seen the read.
+    Coming {
+        ask: Ask,
+        holder: MemberId,
+        is_seen: bool,
+    },
     /// Waits until fewer blocks are being read from the source.
     FetchQueued,
     /// Being read from the source. Readers of `unanswered` still wait.

@@ -136,8 +136,14 @@ impl Home {
         let mut rest = blocks.mask;
         if let Some(entry) = self.directory.get(blocks.chunk) {
             remove_holder(&mut self.placer, entry, from, blocks);
-            // The answer may be old, and the requester have the blocks from elsewhere by now.
-            rest &= !entry.held_by(request.member);
+            // The answer may be old, and the requester have the blocks from elsewhere by now. If it
+            // still waits, it asks.
+            let held = rest & entry.held_by(request.member);
+            rest &= !held;
+            if held != 0 {
+                let (id, blocks) = (request.id, blocks.with_mask(held));
+                effects.send(request.member, Message::AskHome { id, blocks });
+            }
         }
         if rest == 0 {
             self.settle(effects, blocks.chunk);
@@ -184,18 +190,15 @@ impl Home {
         self.settle(effects, chunk);
     }
 
-    /// Readers of a member have read from its own copies.
+    /// Readers of a member have read from its own copies, or asked other members directly.
     pub(super) fn on_reads(&mut self, effects: &mut Effects, from: MemberId, line: &ReadEntry) {
         let chunk = line.blocks.chunk;
         let Home { directory, placer } = self;
-        // Who is not known to hold them has dropped them since.
         let Some(entry) = directory.get(chunk) else {
             return;
         };
-        let held = entry.held_by(from);
         for (bit, &count) in bits(line.blocks.mask).zip(&line.counts) {
-            let reads = if held & 1 << bit == 0 { 0 } else { count };
-            for _ in 0..reads {
+            for _ in 0..count {
                 let placer_now = placer.as_mut();
                 let order = placer_now.and_then(|it| it.on_read(chunk, bit, from));
                 if let Some(order) = order {

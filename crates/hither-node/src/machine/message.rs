@@ -86,7 +86,7 @@ pub struct Frames {
     pub free: u32,
 }
 
-/// Reads that a member has served from its own copies, of one chunk.
+/// Reads that a home has not seen, of one chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadEntry {
     /// The blocks, at least one.
@@ -102,6 +102,15 @@ pub struct RoundTrip {
     pub member: MemberId,
     /// A higher class is a longer time.
     pub class: u8,
+}
+
+/// Blocks of a chunk that a member holds, as far as its home knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copies {
+    /// Who holds them.
+    pub member: MemberId,
+    /// Which blocks of the chunk.
+    pub mask: u64,
 }
 
 /// A message from one node to another.
@@ -152,8 +161,12 @@ pub enum Message {
         blocks: Blocks,
         /// Where they come from.
         holder: MemberId,
+        /// Who else may be asked directly for blocks of the chunk, the nearest first: at most
+        /// [`COPIES_MAX`] members.
+        copies: Vec<Copies>,
     },
-    /// Home to holder: send these blocks to the requester.
+    /// Home to holder: send these blocks to the requester. A requester that remembers who holds
+    /// what says so itself; if the holder has them no longer, the home hears of it and goes on.
     Deliver {
         /// Whose request it is.
         request: Request,
@@ -173,7 +186,8 @@ pub enum Message {
     },
     /// Home to holder: drop your copies of these blocks.
     Drop(Blocks),
-    /// Holder to home: what my readers have read from my copies.
+    /// To home: what my readers have read from my copies, or from those of members that I asked
+    /// directly.
     Reads(Vec<ReadEntry>),
     /// Holder to home: these blocks leave my memory. Their bytes are kept for a moment, in case
     /// that another member is to have them.
@@ -192,8 +206,9 @@ pub enum Message {
         /// What is not there.
         blocks: Blocks,
     },
-    /// To requester: I am not the home of this chunk.
-    NotHome {
+    /// To requester: ask the home of this chunk. I am not it; or I am, and was told in your stead
+    /// of blocks that you hold, as far as I know.
+    AskHome {
         /// Number of the request.
         id: RequestId,
         /// What was wanted.
@@ -251,6 +266,9 @@ pub enum Message {
 
 /// Members of one [`Message::RoundTrips`] at most.
 pub const ROUND_TRIPS_MAX: usize = NODES_MAX;
+
+/// Members of one [`Message::At`] that may be asked directly, at most.
+pub const COPIES_MAX: usize = 8;
 
 /// Entries of one [`Message::Report`] at most.
 pub const REPORT_ENTRIES_MAX: usize = 512;

@@ -27,6 +27,7 @@ mod directory;
 mod effects;
 pub mod event;
 mod flight;
+mod hints;
 mod holdings;
 mod home;
 mod limits;
@@ -49,7 +50,8 @@ mod tests;
 
 pub use event::{Fault, FetchResult, Input, Output, Time};
 pub use message::{
-    Blocks, Frames, Keep, Message, ReadEntry, ReportEntry, Request, RequestId, RoundTrip, Urgency,
+    Blocks, Copies, Frames, Keep, Message, ReadEntry, ReportEntry, Request, RequestId, RoundTrip,
+    Urgency,
 };
 pub use node::Machine;
 pub use peers::PeerState;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use hither_core::Topology;
+use hither_core::placement::Hears;
 
 use super::clock::Clock;
 use super::effects::Effects;
@@ -242,7 +243,13 @@ impl Machine {
             Message::Grant { blocks, keeper } => {
                 requester.on_grant(effects, holdings, from, blocks, keeper);
             }
-            Message::At { id, blocks, holder } => {
+            Message::At {
+                id,
+                blocks,
+                holder,
+                copies,
+            } => {
+                requester.hints.learn(blocks.chunk, copies);
                 requester.on_at(effects, from, id, blocks, holder);
             }
             Message::Deliver {
@@ -251,6 +258,7 @@ impl Machine {
                 keep,
             } => self.on_deliver(from, request, blocks, keep),
             Message::Send { blocks, to, keep } => {
+                requester.hints.add(blocks, to);
                 effects.out.push(Output::Forward { blocks, to, keep });
             }
             Message::Drop(blocks) => effects.out.push(Output::Drop(blocks)),
@@ -265,7 +273,7 @@ impl Machine {
                 moved,
             } => home.on_victims(effects, from, blocks, (came_from, moved)),
             Message::Gone { request, blocks } => home.on_gone(effects, from, request, blocks),
-            Message::NotHome { id, blocks } => requester.on_not_home(effects, from, id, blocks),
+            Message::AskHome { id, blocks } => requester.on_ask_home(effects, from, id, blocks),
             Message::Refused { id, blocks } => requester.on_refused(effects, from, id, blocks),
             Message::Fetching { blocks, urgency } => {
                 home.on_fetching(effects, from, blocks, urgency);
@@ -318,12 +326,17 @@ impl Machine {
         } else {
             effects.counters.not_home += 1;
             let id = request.id;
-            effects.send(request.member, Message::NotHome { id, blocks });
+            effects.send(request.member, Message::AskHome { id, blocks });
         }
     }
 
-    fn on_deliver(&mut self, home: MemberId, request: Request, blocks: Blocks, keep: Keep) {
+    fn on_deliver(&mut self, from: MemberId, request: Request, blocks: Blocks, keep: Keep) {
         let effects = &mut self.effects;
+        // Who asks directly has not asked the home. It is told if this node has nothing.
+        let home = match from == request.member {
+            true => effects.peers.home(blocks.chunk).map_or(from, |it| it.0),
+            false => from,
+        };
         let held = blocks.with_mask(self.holdings.held(blocks));
         let gone = blocks.with_mask(blocks.mask & !held.mask);
         if gone.mask != 0 {
@@ -430,7 +443,10 @@ impl Machine {
         let effects = &mut self.effects;
         self.home.on_frames(effects.me, frames);
         let mut by_home: BTreeMap<MemberId, Vec<ReadEntry>> = BTreeMap::new();
-        for entry in reads {
+        let counts = self.counts_reads();
+        let unseen = self.requester.take_reads().filter(|_| counts);
+        let effects = &mut self.effects;
+        for entry in reads.into_iter().chain(unseen) {
             if let Some((home, _)) = effects.peers.home(entry.blocks.chunk) {
                 by_home.entry(home).or_default().push(entry);
             }
@@ -454,7 +470,7 @@ impl Machine {
     /// Whether this node is to say what its readers read from its own copies.
     pub fn counts_reads(&self) -> bool {
         let placer = self.home.placer.as_ref();
-        placer.is_some_and(Placer::counts_local_reads)
+        placer.is_some_and(|placer| placer.hears() == Hears::All)
     }
 
     /// Whether blocks that are evicted are to be given as [`Input::Victims`].

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hither_core::placement::{
-    Action, FileHost, FileHostSettings, HostAnswer, HostCall, IncomingBlock, PlacementEntry,
+    Action, FileHost, FileHostSettings, Hears, HostAnswer, HostCall, IncomingBlock, PlacementEntry,
     log_line, start_line,
 };
 use hither_core::{Block, Node, Spec, Topology};
@@ -159,9 +159,9 @@ impl Placer {
         self.log.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Whether reads that members serve from their own copies are to be reported.
-    pub(super) fn counts_local_reads(&self) -> bool {
-        self.host.counts_local_accesses()
+    /// Which reads are to be reported.
+    pub(super) fn hears(&self) -> Hears {
+        self.host.hears()
     }
 
     /// Whether victims are to be asked for.

@@ -62,7 +62,7 @@ impl Requester {
         for chunk in self.chunks() {
             let parts = self.take_chunk(chunk, |part| match part.state {
                 State::AskQueued { home } => home == member,
-                State::Coming { ask, holder } => ask.home == member || holder == member,
+                State::Coming { ask, holder, .. } => ask.home == member || holder == member,
                 _ => part.state.ask().is_some_and(|ask| ask.home == member),
             });
             for part in parts {
@@ -158,6 +158,7 @@ impl Requester {
 
     /// Walks every invariant and panics on a broken one.
     pub(super) fn check(&self) {
+        self.hints.check();
         let (mut fetching, mut queued_prefetch) = (0, 0);
         let mut timed = BTreeSet::new();
         for (&chunk, flight) in &self.flights {

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use super::effects::Effects;
 use super::event::Output;
 use super::flight::{Ask, Flight, Part, State};
+use super::hints::Hints;
 use super::limits::Limit;
-use super::message::{Blocks, Message, RequestId, Urgency};
+use super::message::{Blocks, Keep, Message, ReadEntry, Request, RequestId, Urgency};
 use super::settings::Settings;
 use super::timers::Timers;
 use super::view::MemberId;
@@ -18,6 +19,9 @@ use crate::key::ChunkKey;
 
 /// A read of the source counts for one part in so many of the smoothed time.
 const SMOOTHING: u64 = 8;
+
+/// Reads between two reports that are told; of more, some.
+const UNSEEN_MAX: usize = 1 << 16;
 
 /// See the module.
 #[derive(Debug)]
@@ -32,6 +36,9 @@ pub(super) struct Requester {
     /// How long a read of the source takes that a reader waits for, smoothed.
     source_ns: Option<u64>,
     next_id: u64,
+    pub(super) hints: Hints,
+    /// Blocks that readers got from members that were asked directly, since the last report.
+    reads: Vec<Blocks>,
 }
 
 impl Requester {
@@ -44,6 +51,8 @@ impl Requester {
             queued_prefetch: 0,
             source_ns: None,
             next_id: u64::from(settings.incarnation) << 32,
+            hints: Hints::new(settings.hint_chunks_max),
+            reads: Vec::new(),
         }
     }
 
@@ -119,7 +128,8 @@ impl Requester {
         }
     }
 
-    /// Asks the home for the blocks of a part that is not in flight.
+    /// Asks for the blocks of a part that is not in flight: those who hold them, as far as that is
+    /// known, otherwise the home.
     pub(super) fn ask(
         &mut self,
         effects: &mut Effects,
@@ -136,9 +146,14 @@ impl Requester {
                 return self.queue(effects, chunk, part.into_state(State::AskQueued { home }));
             }
         }
-        let id = RequestId(self.next_id);
-        self.next_id += 1;
-        effects.counters.asked_blocks += u64::from(part.count());
+        let part = match part.retries == 0 && avoid.is_none() && home != effects.me {
+            true => self.ask_holders(effects, chunk, part, home),
+            false => part,
+        };
+        if part.mask == 0 {
+            return;
+        }
+        let id = self.next_id(effects, &part);
         let message = Message::Want {
             id,
             blocks: Blocks::new(chunk, part.mask),
@@ -150,6 +165,67 @@ impl Requester {
         let deadline = effects.now.after(effects.settings.answer_ns);
         let ask = Ask { home, id, deadline };
         self.put(chunk, part.into_state(State::Asked { ask }));
+    }
+
+    /// Asks members for those blocks of a part that they are known to hold. Returns what is left.
+    fn ask_holders(
+        &mut self,
+        effects: &mut Effects,
+        chunk: ChunkKey,
+        part: Part,
+        home: MemberId,
+    ) -> Part {
+        let blocks = Blocks::new(chunk, part.mask);
+        let may = |member| member != effects.me && effects.peers.is_usable(member);
+        let holders: Vec<_> = self.hints.holders(blocks, may).collect();
+        let mut rest = part.mask;
+        for (holder, mask) in holders {
+            rest &= !mask;
+            let part = part.only(mask);
+            let id = self.next_id(effects, &part);
+            effects.counters.hinted_blocks += u64::from(part.count());
+            let message = Message::Deliver {
+                request: Request {
+                    member: effects.me,
+                    id,
+                    urgency: part.urgency,
+                },
+                blocks: blocks.with_mask(mask),
+                keep: Keep::No,
+            };
+            effects.send(holder, message);
+            let deadline = effects.now.after(effects.settings.delivery_ns);
+            let ask = Ask { home, id, deadline };
+            let is_seen = false;
+            let state = State::Coming {
+                ask,
+                holder,
+                is_seen,
+            };
+            self.put(chunk, part.into_state(state));
+        }
+        part.only(rest)
+    }
+
+    fn next_id(&mut self, effects: &mut Effects, part: &Part) -> RequestId {
+        effects.counters.asked_blocks += u64::from(part.count());
+        self.next_id += 1;
+        RequestId(self.next_id - 1)
+    }
+
+    /// Takes note that blocks came that the home has not seen a reader of.
+    pub(super) fn on_unseen_read(&mut self, blocks: Blocks) {
+        if self.reads.len() < UNSEEN_MAX {
+            self.reads.push(blocks);
+        }
+    }
+
+    /// What readers have got from members that were asked directly, since the last call.
+    pub(super) fn take_reads(&mut self) -> impl Iterator<Item = ReadEntry> + use<> {
+        std::mem::take(&mut self.reads).into_iter().map(|blocks| {
+            let counts = vec![1; blocks.mask.count_ones() as usize];
+            ReadEntry { blocks, counts }
+        })
     }
 
     /// Asks again, or reads from the source if that was done too often.
@@ -263,7 +339,7 @@ impl Requester {
         let settings = &effects.settings;
         let (ask, allowed_ns) = match part.state {
             State::Asked { ask } if ask.home == from => (ask, settings.answer_ns),
-            State::Coming { ask, holder } if holder == from => (ask, settings.delivery_ns),
+            State::Coming { ask, holder, .. } if holder == from => (ask, settings.delivery_ns),
             _ => return,
         };
         let (Urgency::Demand, Some(source_ns)) = (part.urgency, self.source_ns) else {

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use hither_core::placement::Hears;
+
 use super::directory::{Entry, Fetcher, Waiter};
 use super::effects::Effects;
-use super::message::{Blocks, Keep, Message, Request, Urgency};
+use super::message::{Blocks, COPIES_MAX, Copies, Keep, Message, Request, Urgency};
 use super::placer::{Order, Placer};
 use super::view::MemberId;
 use crate::key::{ChunkKey, bits};
@@ -59,6 +61,7 @@ pub(super) fn direct(
         };
         *deliveries.entry((holder, keep)).or_default() |= 1 << bit;
     }
+    let mut copies = copies_for(placer, effects, entry, request);
     for ((holder, keep), mask) in deliveries {
         let found = blocks.with_mask(mask);
         effects.counters.directed_blocks += u64::from(mask.count_ones());
@@ -72,6 +75,7 @@ pub(super) fn direct(
             id: request.id,
             blocks: found,
             holder,
+            copies: std::mem::take(&mut copies),
         };
         effects.send(request.member, at);
     }
@@ -79,6 +83,30 @@ pub(super) fn direct(
         carry_out(placer, effects, entry, blocks.with_mask(1 << bit), order);
     }
     found
+}
+
+/// Whom a requester may ask directly for blocks of the chunk from now on, the nearest first. Nobody,
+/// if the placement is to hear of each read at once.
+fn copies_for(
+    placer: &Option<Placer>,
+    effects: &Effects,
+    entry: &Entry,
+    request: Request,
+) -> Vec<Copies> {
+    let Some(placer) = placer.as_ref().filter(|it| it.hears() != Hears::Remote) else {
+        return Vec::new();
+    };
+    let others = [effects.me, request.member];
+    let may = |&&(member, _): &&(MemberId, u64)| {
+        !others.contains(&member) && effects.peers.is_usable(member)
+    };
+    let copies = entry.holders.iter().filter(may);
+    let mut copies: Vec<_> = copies
+        .map(|&(member, mask)| Copies { member, mask })
+        .collect();
+    copies.sort_by_key(|copies| placer.hops(copies.member, request.member));
+    copies.truncate(COPIES_MAX);
+    copies
 }
 
 /// Has an order for one block carried out by who holds it, or says that it cannot be.
@@ -256,7 +284,7 @@ pub(super) fn send_away(effects: &mut Effects, chunk: ChunkKey, waiters: Vec<Wai
     for waiter in waiters {
         let id = waiter.id;
         let blocks = Blocks::new(chunk, waiter.mask);
-        effects.send(waiter.member, Message::NotHome { id, blocks });
+        effects.send(waiter.member, Message::AskHome { id, blocks });
     }
 }
 

@@ -65,6 +65,8 @@ pub struct Settings {
     pub prefetch_queue_blocks_max: u32,
     /// Chunks in the directory.
     pub directory_chunks_max: usize,
+    /// Chunks of which a requester remembers who holds what.
+    pub hint_chunks_max: usize,
     /// Requests that wait at the directory's entry of one chunk.
     pub waiters_max: usize,
     /// Time for which reports of dropped blocks are gathered.
@@ -104,6 +106,7 @@ impl Default for Settings {
             prefetch_percent: 50,
             prefetch_queue_blocks_max: 4_096,
             directory_chunks_max: 1 << 20,
+            hint_chunks_max: 1 << 16,
             waiters_max: 1_024,
             report_ns: 5 * MS,
             sweep_ns: 20 * MS,
@@ -128,8 +131,10 @@ impl Counters {
 pub struct Counters {
     /// Blocks wanted that were not in flight yet.
     pub wanted_blocks: u64,
-    /// Blocks asked for at a home, each time.
+    /// Blocks asked for at other nodes, each time.
     pub asked_blocks: u64,
+    /// Of these, blocks asked for directly at who was known to hold them.
+    pub hinted_blocks: u64,
     /// Blocks that came from other nodes.
     pub arrived_blocks: u64,
     /// Blocks for which a read of the source was started.

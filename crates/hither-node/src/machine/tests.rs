@@ -666,7 +666,7 @@ fn a_node_that_is_not_home_says_so() {
         cluster.input(second, input);
         cluster.messages.pop_front().unwrap().3
     };
-    let refusal = Message::NotHome {
+    let refusal = Message::AskHome {
         id: RequestId(1),
         blocks: blocks(1),
     };

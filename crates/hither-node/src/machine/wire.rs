@@ -4,8 +4,8 @@
 //! and it takes exactly what encoding gives, so that equal messages are equal bytes.
 
 use super::message::{
-    Blocks, Frames, Keep, Message, READ_ENTRIES_MAX, REPORT_ENTRIES_MAX, ROUND_TRIPS_MAX,
-    ReadEntry, ReportEntry, Request, RequestId, RoundTrip, Urgency,
+    Blocks, COPIES_MAX, Copies, Frames, Keep, Message, READ_ENTRIES_MAX, REPORT_ENTRIES_MAX,
+    ROUND_TRIPS_MAX, ReadEntry, ReportEntry, Request, RequestId, RoundTrip, Urgency,
 };
 use super::round_trips::CLASS_MAX;
 use super::view::MemberId;
@@ -32,7 +32,8 @@ pub enum WireError {
 ///
 /// # Panics
 /// If a report has more entries than [`REPORT_ENTRIES_MAX`], reads have more than
-/// [`READ_ENTRIES_MAX`], or there are more round trips than [`ROUND_TRIPS_MAX`].
+/// [`READ_ENTRIES_MAX`], there are more copies than [`COPIES_MAX`], or more round trips than
+/// [`ROUND_TRIPS_MAX`].
 pub fn encode(message: &Message, out: &mut Vec<u8>) {
     let mut to = Writer(out);
     to.byte(kind(message));
@@ -59,15 +60,26 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) {
         }
         Message::Withdraw { id, blocks }
         | Message::Pending { id, blocks }
-        | Message::NotHome { id, blocks }
+        | Message::AskHome { id, blocks }
         | Message::Refused { id, blocks } => {
             to.word(id.0);
             to.blocks(*blocks);
         }
-        Message::At { id, blocks, holder } => {
+        Message::At {
+            id,
+            blocks,
+            holder,
+            copies,
+        } => {
+            assert!(copies.len() <= COPIES_MAX, "{} copies", copies.len());
             to.word(id.0);
             to.blocks(*blocks);
             to.word(holder.0);
+            to.byte(copies.len() as u8);
+            for copy in copies {
+                to.word(copy.member.0);
+                to.word(copy.mask);
+            }
         }
         Message::Deliver {
             request,
@@ -176,6 +188,7 @@ pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
             id: from.id()?,
             blocks: from.blocks()?,
             holder: from.member()?,
+            copies: from.copies()?,
         },
         7 => Message::Deliver {
             request: from.request()?,
@@ -186,7 +199,7 @@ pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
             request: from.request()?,
             blocks: from.blocks()?,
         },
-        9 => Message::NotHome {
+        9 => Message::AskHome {
             id: from.id()?,
             blocks: from.blocks()?,
         },
@@ -246,7 +259,7 @@ fn kind(message: &Message) -> u8 {
         Message::At { .. } => 6,
         Message::Deliver { .. } => 7,
         Message::Gone { .. } => 8,
-        Message::NotHome { .. } => 9,
+        Message::AskHome { .. } => 9,
         Message::Refused { .. } => 10,
         Message::Fetching { .. } => 11,
         Message::Hurry(_) => 12,
@@ -355,6 +368,21 @@ impl Reader<'_> {
     fn keep(&mut self) -> Result<Keep, WireError> {
         let keep = Keep::ALL.get(usize::from(self.byte()?)).copied();
         keep.ok_or(WireError::Range("whether to keep a block"))
+    }
+
+    fn copies(&mut self) -> Result<Vec<Copies>, WireError> {
+        let count = usize::from(self.byte()?);
+        if count > COPIES_MAX {
+            return Err(WireError::Range("the number of copies"));
+        }
+        let mut copies = Vec::with_capacity(count);
+        for _ in 0..count {
+            copies.push(Copies {
+                member: self.member()?,
+                mask: self.word()?,
+            });
+        }
+        Ok(copies)
     }
 
     /// No more frames are free than there are.

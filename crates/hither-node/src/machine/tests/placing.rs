@@ -162,19 +162,93 @@ fn reads_from_own_copies_are_reported_and_count() {
     }];
     let frames = Frames { all: 10, free: 10 };
     cluster.run(first, Input::Usage { frames, reads });
-    for _ in 0..2 {
-        let told = cluster.want(second, 1, Demand);
-        assert_eq!(deliver(&mut cluster, &told), (first, Keep::No));
-        cluster.settle();
-        cluster.told.clear();
-    }
+    // All but the first read of the second node are told later.
+    let read = |cluster: &mut Cluster, count| {
+        for _ in 0..count {
+            let told = cluster.want(second, 1, Demand);
+            assert_eq!(deliver(cluster, &told), (first, Keep::No));
+            cluster.settle();
+            cluster.told.clear();
+        }
+        let reads = Vec::new();
+        cluster.run(second, Input::Usage { frames, reads })
+    };
+    assert_eq!(read(&mut cluster, 2), []);
     // Three of four are of the second: it moves.
-    for keep in [Keep::No, Keep::No, Keep::Moved] {
-        let told = cluster.want(second, 1, Demand);
-        assert_eq!(deliver(&mut cluster, &told), (first, keep));
+    let (blocks, keep) = (blocks(1), Keep::Moved);
+    let forward = Output::Forward {
+        blocks,
+        to: second,
+        keep,
+    };
+    assert_eq!(read(&mut cluster, 3), [(first, forward)]);
+}
+
+#[test]
+fn a_reader_remembers_who_holds_blocks_of_a_chunk() {
+    let mut cluster = cluster("first-and-forever", 4);
+    let home = cluster.home();
+    let [first, second, third] = cluster.others()[..] else {
+        panic!();
+    };
+    cluster.want(first, 0b11, Demand);
+    cluster.fetched(first, 0b11);
+    cluster.want(third, 0b100, Demand);
+    cluster.fetched(third, 0b100);
+    let directed = |cluster: &Cluster| cluster.machines[&home].counters().directed_blocks;
+    let told = cluster.want(second, 0b1, Demand);
+    assert_eq!(deliver(&mut cluster, &told).0, first);
+    assert_eq!(directed(&cluster), 1);
+    // The home has said who holds the other blocks.
+    cluster.told.clear();
+    let told = cluster.want(second, 0b110, Demand);
+    let from: Vec<MemberId> = told.iter().map(|it| it.0).collect();
+    assert_eq!(from, [first, third]);
+    for provide in told.chunks(1) {
+        deliver(&mut cluster, provide);
+    }
+    assert_eq!(directed(&cluster), 1);
+    assert_eq!(cluster.machines[&second].counters().hinted_blocks, 2);
+}
+
+#[test]
+fn who_is_asked_directly_in_vain_passes_the_request_on() {
+    let mut cluster = cluster("first-and-forever", 4);
+    let [first, second, third] = cluster.others()[..] else {
+        panic!();
+    };
+    cluster.want(first, 0b11, Demand);
+    cluster.fetched(first, 0b11);
+    let told = cluster.want(second, 0b1, Demand);
+    deliver(&mut cluster, &told);
+    // Dropped, and read again by another node.
+    cluster.run(first, Input::Dropped(blocks(0b11)));
+    cluster.pass(SECOND / 10);
+    cluster.want(third, 0b10, Demand);
+    cluster.fetched(third, 0b10);
+    let told = cluster.want(second, 0b10, Demand);
+    assert_eq!(deliver(&mut cluster, &told).0, third);
+    cluster.told.clear();
+    // The other one is nowhere.
+    let told = cluster.want(second, 0b1, Demand);
+    assert_eq!(told, [(second, fetch(0b1, Demand))]);
+}
+
+#[test]
+fn a_placement_that_acts_on_each_read_hears_of_each() {
+    let mut cluster = cluster("always-migrate", 4);
+    let [first, second, _] = cluster.others()[..] else {
+        panic!();
+    };
+    cluster.want(first, 0b11, Demand);
+    cluster.fetched(first, 0b11);
+    for mask in [0b1, 0b10] {
+        let told = cluster.want(second, mask, Demand);
+        assert_eq!(deliver(&mut cluster, &told), (first, Keep::Moved));
         cluster.settle();
         cluster.told.clear();
     }
+    assert_eq!(cluster.machines[&second].counters().hinted_blocks, 0);
 }
 
 #[test]

@@ -32,6 +32,13 @@ fn id() -> impl Strategy<Value = RequestId> {
     any::<u64>().prop_map(RequestId)
 }
 
+fn copies() -> impl Strategy<Value = Copies> {
+    (any::<u64>(), any::<u64>()).prop_map(|(member, mask)| Copies {
+        member: MemberId(member),
+        mask,
+    })
+}
+
 fn message() -> impl Strategy<Value = Message> {
     let avoid = proptest::option::of(any::<u64>().prop_map(MemberId));
     let entry =
@@ -71,11 +78,14 @@ fn message() -> impl Strategy<Value = Message> {
                 moved,
             }
         ),
-        (id(), blocks(), any::<u64>()).prop_map(|(id, blocks, holder)| Message::At {
-            id,
-            blocks,
-            holder: MemberId(holder),
-        }),
+        (id(), blocks(), any::<u64>(), vec(copies(), 0..=COPIES_MAX)).prop_map(
+            |(id, blocks, holder, copies)| Message::At {
+                id,
+                blocks,
+                holder: MemberId(holder),
+                copies,
+            }
+        ),
         (request(), blocks(), keep()).prop_map(|(request, blocks, keep)| {
             Message::Deliver {
                 request,
@@ -84,7 +94,7 @@ fn message() -> impl Strategy<Value = Message> {
             }
         }),
         (request(), blocks()).prop_map(|(request, blocks)| Message::Gone { request, blocks }),
-        (id(), blocks()).prop_map(|(id, blocks)| Message::NotHome { id, blocks }),
+        (id(), blocks()).prop_map(|(id, blocks)| Message::AskHome { id, blocks }),
         (id(), blocks()).prop_map(|(id, blocks)| Message::Refused { id, blocks }),
         (blocks(), urgency()).prop_map(|(blocks, urgency)| Message::Fetching { blocks, urgency }),
         blocks().prop_map(Message::Hurry),
