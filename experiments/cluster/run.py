@@ -10,9 +10,10 @@ Each node is a network namespace with a node of `hither node`, mutual TLS betwee
 built beside the command (see mesh/): its network delays each packet by 200 us for each hop, the
 hops of the simulator's topology; its source answers a given time later; its readers, 8 threads a
 node, read blocks of 16 KiB by the client library in the order of lists that are made beforehand,
-and compare every byte. All together read at most 1,200 blocks (20 MB) a second, so that delay
-decides rather than two processors. The first third of each list warms the caches, the rest is
-measured. All caches together hold a given part of the data.
+and compare every byte. Each thread has all files open before; only those of the rewriter open one
+for each read, which is a part of the read's time. All together read at most 1,200 blocks (20 MB) a
+second, so that delay decides rather than two processors. The first third of each list warms the
+caches, the rest is measured. All caches together hold a given part of the data.
 
 A read is a miss if the source sent its block while it waited; all others are hits. Shares of reads
 by where the bytes came from are the nodes' own figures; near is up to two hops away. Bytes times

@@ -16,7 +16,8 @@
 //! ```
 //!
 //! The program does the first reads of all nodes, prints `{"part": "warm"}`, waits for a line, does
-//! the others, and writes a record for each of these: see [`Record`].
+//! the others, and writes a record for each of these: see [`Record`]. Threads open all files before,
+//! so that no read waits for an open, but where each read opens its file again.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -99,11 +100,12 @@ impl Record {
 pub(crate) fn run(path: &Path) -> Result<()> {
     let text = std::fs::read_to_string(path).context(path.display().to_string())?;
     let plan = parse(&text).context(path.display().to_string())?;
-    let warmed = part(&plan, 0, plan.warm)?;
+    let mut readers = readers(&plan)?;
+    let warmed = part(&plan, &mut readers, 0, plan.warm)?;
     println!("{{\"part\": \"warm\", \"reads\": {}}}", warmed.len());
     io::stdin().read_line(&mut String::new())?;
     let begun = Instant::now();
-    let records = part(&plan, plan.warm, usize::MAX)?;
+    let records = part(&plan, &mut readers, plan.warm, usize::MAX)?;
     let seconds = begun.elapsed().as_secs_f64();
     let mut output = BufWriter::new(Output::create(&plan.output)?);
     for record in &records {
@@ -153,20 +155,24 @@ fn parse(text: &str) -> Result<Plan> {
     Ok(plan)
 }
 
+/// The threads of all nodes, each with the index of its node.
+fn readers(plan: &Plan) -> Result<Vec<(usize, Reader<'_>)>> {
+    let each = (0..plan.nodes.len()).flat_map(|node| (0..plan.threads).map(move |_| node));
+    each.map(|node| Ok((node, Reader::new(plan, &plan.nodes[node])?)))
+        .collect()
+}
+
 /// Does the reads from `first` on until `end` of all nodes.
-fn part(plan: &Plan, first: usize, end: usize) -> Result<Vec<Record>> {
+fn part(
+    plan: &Plan,
+    readers: &mut [(usize, Reader<'_>)],
+    first: usize,
+    end: usize,
+) -> Result<Vec<Record>> {
     let begun = Instant::now();
     let next: Vec<AtomicUsize> = plan.nodes.iter().map(|_| AtomicUsize::new(first)).collect();
-    let run = |node: usize| -> Result<Vec<Record>> {
+    let run = |node: usize, reader: &mut Reader<'_>| -> Result<Vec<Record>> {
         let it = &plan.nodes[node];
-        let mut reader = Reader {
-            plan,
-            cache: match plan.servers.is_empty() {
-                true => Cache::Node(Client::connect(&it.socket)?, HashMap::new()),
-                false => Cache::Servers(Memcached::new(&plan.servers, &plan.source)),
-            },
-            data: vec![0; plan.block_bytes as usize],
-        };
         let mut records = Vec::new();
         loop {
             let at = next[node].fetch_add(1, Ordering::Relaxed);
@@ -179,9 +185,9 @@ fn part(plan: &Plan, first: usize, end: usize) -> Result<Vec<Record>> {
         }
     };
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..plan.nodes.len())
-            .flat_map(|node| (0..plan.threads).map(move |_| node))
-            .map(|node| scope.spawn(move || run(node)))
+        let threads: Vec<_> = readers
+            .iter_mut()
+            .map(|(node, reader)| scope.spawn(|| run(*node, reader)))
             .collect();
         let mut records = Vec::new();
         for thread in threads {
@@ -210,7 +216,24 @@ struct Origin {
     server: u32,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn new(plan: &'a Plan, node: &Node) -> Result<Reader<'a>> {
+        let mut cache = match plan.servers.is_empty() {
+            true => Cache::Node(Client::connect(&node.socket)?, HashMap::new()),
+            false => Cache::Servers(Memcached::new(&plan.servers, &plan.source)),
+        };
+        if let (Cache::Node(client, open), false) = (&mut cache, plan.reopens) {
+            for (file, name) in (0..).zip(&plan.files) {
+                open.insert(
+                    file,
+                    (now_ns(), client.open(&plan.volume, name.as_bytes())?),
+                );
+            }
+        }
+        let data = vec![0; plan.block_bytes as usize];
+        Ok(Reader { plan, cache, data })
+    }
+
     /// Reads a block. Wrong bytes end all.
     fn read(&mut self, node: u32, (file, block): (u32, u32)) -> Result<Record> {
         let begun_ns = now_ns();
