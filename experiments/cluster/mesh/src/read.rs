@@ -1,5 +1,5 @@
-//! The programs: threads for each node that read blocks through the node's client socket or from
-//! memcached, and compare every byte.
+//! The programs: threads for each node that read blocks through the node's client socket, from
+//! memcached or from a mount, and compare every byte.
 //!
 //! The plan is a file of lines:
 //!
@@ -9,6 +9,7 @@
 //! rate READS         of a node in a second; who is late goes on at once
 //! files NAME...      by number
 //! node N SOCKET LIST for each node: little-endian pairs of 32 bits, file and block
+//! folder N PATH LIST in place of that: a mount, which is read past the page cache
 //! servers ADDRESS... of memcached, by node: in place of sockets
 //! source ADDRESS     for what they do not have
 //! warm N             so many reads of a node come first
@@ -16,13 +17,14 @@
 //! ```
 //!
 //! The program does the first reads of all nodes, prints `{"part": "warm"}`, waits for a line, does
-//! the others, and writes a record for each of these: see [`Record`]. Threads open all files before,
-//! so that no read waits for an open, but where each read opens its file again.
+//! the others, and writes a record for each of these: see [`Record`]. Threads open all files
+//! before, so that no read waits for an open, but where each read opens its file again.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::fs::File as Output;
+use std::fs::{File as PlainFile, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -30,6 +32,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use hither_client::{Client, File};
+use rustix::fs::OFlags;
 
 use crate::content::{CELL_BYTES, check};
 use crate::memcached::Memcached;
@@ -41,8 +44,14 @@ const ATTEMPTS: u32 = 4;
 /// What a node's threads read.
 struct Node {
     number: u32,
-    socket: PathBuf,
+    place: Place,
     accesses: Vec<(u32, u32)>,
+}
+
+/// Where threads read.
+enum Place {
+    Socket(PathBuf),
+    Folder(PathBuf),
 }
 
 #[derive(Default)]
@@ -107,7 +116,7 @@ pub(crate) fn run(path: &Path) -> Result<()> {
     let begun = Instant::now();
     let records = part(&plan, &mut readers, plan.warm, usize::MAX)?;
     let seconds = begun.elapsed().as_secs_f64();
-    let mut output = BufWriter::new(Output::create(&plan.output)?);
+    let mut output = BufWriter::new(PlainFile::create(&plan.output)?);
     for record in &records {
         record.write(&mut output)?;
     }
@@ -136,7 +145,7 @@ fn parse(text: &str) -> Result<Plan> {
                 plan.servers = all.iter().map(ToString::to_string).collect();
             }
             ["source", address] => address.clone_into(&mut plan.source),
-            ["node", node, socket, list] => {
+            [kind @ ("node" | "folder"), node, place, list] => {
                 let bytes = std::fs::read(list).context(list.to_owned())?;
                 let (pairs, _) = bytes.as_chunks::<8>();
                 let pair = |pair: &[u8; 8]| {
@@ -145,7 +154,10 @@ fn parse(text: &str) -> Result<Plan> {
                 };
                 plan.nodes.push(Node {
                     number: number(node)?,
-                    socket: socket.into(),
+                    place: match kind {
+                        "node" => Place::Socket(place.into()),
+                        _ => Place::Folder(place.into()),
+                    },
                     accesses: pairs.iter().map(pair).collect(),
                 });
             }
@@ -201,6 +213,8 @@ enum Cache {
     /// Open files, and when they were opened.
     Node(Client, HashMap<u32, (u64, File)>),
     Servers(Memcached),
+    /// Files of a mount.
+    Files(Vec<PlainFile>),
 }
 
 /// What one thread has.
@@ -218,18 +232,33 @@ struct Origin {
 
 impl<'a> Reader<'a> {
     fn new(plan: &'a Plan, node: &Node) -> Result<Reader<'a>> {
-        let mut cache = match plan.servers.is_empty() {
-            true => Cache::Node(Client::connect(&node.socket)?, HashMap::new()),
-            false => Cache::Servers(Memcached::new(&plan.servers, &plan.source)),
-        };
-        if let (Cache::Node(client, open), false) = (&mut cache, plan.reopens) {
-            for (file, name) in (0..).zip(&plan.files) {
-                open.insert(
-                    file,
-                    (now_ns(), client.open(&plan.volume, name.as_bytes())?),
-                );
+        let cache = match &node.place {
+            _ if !plan.servers.is_empty() => {
+                Cache::Servers(Memcached::new(&plan.servers, &plan.source))
             }
-        }
+            Place::Socket(socket) => {
+                let (client, mut open) = (Client::connect(socket)?, HashMap::new());
+                let files = (0..).zip(&plan.files);
+                for (file, name) in files.filter(|_| !plan.reopens) {
+                    open.insert(
+                        file,
+                        (now_ns(), client.open(&plan.volume, name.as_bytes())?),
+                    );
+                }
+                Cache::Node(client, open)
+            }
+            Place::Folder(folder) => {
+                let mut options = OpenOptions::new();
+                options
+                    .read(true)
+                    .custom_flags(OFlags::DIRECT.bits() as i32);
+                let open = |name| {
+                    let path = folder.join(name);
+                    options.open(&path).context(path.display().to_string())
+                };
+                Cache::Files(plan.files.iter().map(open).collect::<Result<_>>()?)
+            }
+        };
         let data = vec![0; plan.block_bytes as usize];
         Ok(Reader { plan, cache, data })
     }
@@ -278,10 +307,16 @@ impl<'a> Reader<'a> {
     fn block(&mut self, file: u32, block: u32) -> Result<Origin> {
         let (plan, data) = (self.plan, &mut self.data[..]);
         let name = &plan.files[file as usize];
+        let opened_ns = now_ns();
         let (client, open) = match &mut self.cache {
             Cache::Node(client, open) => (client, open),
+            Cache::Files(files) => {
+                let offset = u64::from(block) * plan.block_bytes;
+                files[file as usize].read_exact_at(data, offset)?;
+                let server = NONE;
+                return Ok(Origin { opened_ns, server });
+            }
             Cache::Servers(servers) => {
-                let opened_ns = now_ns();
                 let server = servers.get(file, block, data)?;
                 if server.is_none() {
                     servers.fetch(name, block, data)?;
