@@ -8,7 +8,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 import plot  # noqa: E402
 
-# What a table has of each run: name, how it is written, and where it is.
+# What a table has of each run: name, how it is written, and where it is. Earlier rows lack some.
 FIGURES = [
     ("hit p50 ms", "{:.2f}", lambda row: row["hit_us"] and row["hit_us"]["p50"] / 1e3),
     ("p99", "{:.2f}", lambda row: row["hit_us"] and row["hit_us"]["p99"] / 1e3),
@@ -27,7 +27,9 @@ FIGURES = [
     ("busiest", "{:.2f}", lambda row: row["busiest"]),
     ("CPU-s/GB", "{:.1f}", lambda row: row["cpu_s_gb"]),
     ("packets a read", "{:.1f}", lambda row: row["packets_a_read"]),
-    ("control bytes a read", "{:.0f}", lambda row: row["control_bytes_a_read"]),
+    ("pushed MB", "{:.0f}", lambda row: row.get("pushed_bytes") and row["pushed_bytes"] / 1e6),
+    ("control bytes a read", "{:.0f}", lambda row: row.get("control_a_read")),
+    ("of the block", "{:.1%}", lambda row: row.get("control_share")),
     ("idle packets/s", "{:.0f}", lambda row: row["idle_packets_s"]),
     ("idle CPUs", "{:.2f}", lambda row: row["idle_cpu"]),
     ("reads/s", "{:.0f}", lambda row: row["reads"] / row["seconds"]),

@@ -18,8 +18,13 @@ caches, the rest is measured. All caches together hold a given part of the data.
 
 A read is a miss if the source sent its block while it waited; all others are hits. Shares of reads
 by where the bytes came from are the nodes' own figures; near is up to two hops away. Bytes times
-hops and packets are counted by the network, among nodes. Of these, and of the nodes' processor
-time, what the idle cluster takes is left out: it has columns of its own. A read is stale if its
+hops and packets are counted by the network, among nodes. What the idle cluster takes of these, and
+of the nodes' processor time, is left out: it has columns of its own.
+
+Some blocks go from node to node since a reader has asked: as many as nodes say that they provided.
+All others that arrived were pushed, by a placement or by a client of memcached. What nodes count as
+moved, copied and forwarded are orders: some ride on a delivery to who has asked, and some come when
+the block is gone. Control is all else that the network counts among nodes. A read is stale if its
 file, when it was opened, had had a newer version for more than a second, the time that a volume
 believes a version.
 
@@ -97,9 +102,10 @@ BACK_WINDOWS = 4
 BACK = 0.95
 # How long before and after an event its reads are looked for.
 AROUND_S = 5
-RECORD = numpy.dtype([(name, "<u4") for name in ("node", "file", "block", "version", "server", "")]
-                     + [(name, "<u8") for name in ("opened", "begun", "ended")])
-# A failed read's version, and the server of a read that none served.
+WORDS = ["node", "file", "block", "version", "server", "given"]
+TIMES = ["opened", "begun", "ended"]
+RECORD = numpy.dtype([(it, "<u4") for it in WORDS] + [(it, "<u8") for it in TIMES])
+# A failed read's version, and the server of a read that none served, or was given it.
 ABSENT = 0xffff_ffff
 GRIDS = {
     "small": {"workloads": ["ammp", "oltp", "racks", "moving"], "caches": [25],
@@ -480,6 +486,15 @@ class Run:
                     value - old["peers"].get(name, 0)
         return served, machine, resident
 
+    def blocks_sent(self, machine, records):
+        """From node to node: blocks that readers asked for, and those that were pushed."""
+        if self.case["placement"] in NO_NODES:
+            given, server = (records[it][(records[it] != ABSENT) & (records[it] != records["node"])]
+                             for it in ("given", "server"))
+            return len(server), len(given)
+        asked = machine["provided_blocks"]
+        return asked, machine["arrived_blocks"] - asked
+
     def counted(self, idle, start, end, records, missed):
         """What was counted between two figures, less what an idle cluster sends."""
         served, machine, resident = self.served(start, end, records, missed)
@@ -493,7 +508,10 @@ class Run:
         packets = self.sent("packets", start, end) - idle_packets * seconds
         reads = len(records)
         gigabytes = reads * BLOCK / 1e9
-        from_peers = served["near"] + served["far"]
+        asked, pushed = self.blocks_sent(machine, records)
+        control = int(sent.sum()) - (asked + pushed) * BLOCK
+        # What a node that comes and goes has sent is not known.
+        known = self.apart is None
         busy, all_ticks = (new - old for old, new in zip(start["ticks"], end["ticks"]))
         return {
             "busy": busy / all_ticks,
@@ -505,12 +523,14 @@ class Run:
             "peer_bytes": int(sent.sum()),
             "byte_hops": int((sent * hops).sum()),
             "busiest": float(sent.sum(axis=1).max() / sent.sum(axis=1).mean())
-            if from_peers else None,
+            if asked else None,
             "cpu_s_gb": (end["cpu_s"] - start["cpu_s"] - idle_cpu * seconds) / gigabytes,
             "idle_cpu": idle_cpu,
             "fabric_cpu_s": end["fabric_cpu_s"] - start["fabric_cpu_s"],
             "packets_a_read": float(packets.sum()) / reads,
-            "control_bytes_a_read": (float(sent.sum()) - from_peers) / reads,
+            "pushed_bytes": pushed * BLOCK if known else None,
+            "control_a_read": control / reads if known else None,
+            "control_share": control / (reads * BLOCK) if known else None,
             "idle_packets_s": float(idle_packets.sum()),
             "idle_bytes_s": float(idle_bytes.sum()),
             "late_packets": end["fabric"]["late"] - start["fabric"]["late"],

@@ -77,6 +77,8 @@ struct Record {
     version: u32,
     /// The server of memcached that had the block, or `NONE`.
     server: u32,
+    /// The server that was given it after it was read from the source, or `NONE`.
+    given: u32,
     /// When the file was opened of which it was read.
     opened_ns: u64,
     begun_ns: u64,
@@ -94,7 +96,7 @@ impl Record {
             self.block,
             self.version,
             self.server,
-            0,
+            self.given,
         ] {
             output.write_all(&word.to_le_bytes())?;
         }
@@ -283,12 +285,13 @@ impl<'a> Reader<'a> {
                 (NONE, from)
             }
         };
+        let mut given = NONE;
         match &mut self.cache {
             Cache::Node(_, open) if self.plan.reopens || version == NONE => {
                 open.remove(&file);
             }
             Cache::Servers(servers) if from.server == NONE => {
-                servers.set(file, block, &self.data)?;
+                given = servers.set(file, block, &self.data)? as u32;
             }
             _ => {}
         }
@@ -298,6 +301,7 @@ impl<'a> Reader<'a> {
             block,
             version,
             server: from.server,
+            given,
             opened_ns: from.opened_ns,
             begun_ns,
             ended_ns,
