@@ -8,6 +8,8 @@ from xml.sax.saxutils import escape
 # The colours of Okabe and Ito, which colour-blind people can distinguish. Position in the legend
 # also identifies a series.
 COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999", "#000000"]
+# So many numbers fit below an axis.
+MARKS_MAX = 24
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 380, 62, 16, 64, 52
 
 
@@ -128,7 +130,8 @@ def lines(
     log: bool = False,
 ) -> None:
     """One line per series through its points. With `log`, equal factors are equal distances, the
-    axis has numbers at 1, 2 and 5, and points have no markers, since there are many."""
+    axis has numbers at 1, 2 and 5. Where points are many they have no markers, and the axis has
+    round numbers."""
     points = [point for line in series.values() for point in line]
     chart = Chart(title, unit, list(series), max(y for _, y in points))
     place = math.log if log else float
@@ -144,6 +147,11 @@ def lines(
             for mark in (factor * 10**power for power in range(-6, 12) for factor in (1, 2, 5))
             if marks[0] <= mark <= marks[-1]
         ]
+    many = log or len(marks) > MARKS_MAX
+    if many and not log:
+        distance = step(marks[-1] - marks[0])[0]
+        ends = math.ceil(marks[0] / distance), math.floor(marks[-1] / distance)
+        marks = [number * distance for number in range(ends[0], ends[1] + 1)]
     for value in marks:
         chart.text(x(value), HEIGHT - BOTTOM + 16, f"{value:g}", size=11, anchor="middle")
     chart.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, across, size=11, anchor="middle")
@@ -154,7 +162,7 @@ def lines(
         chart.parts.append(
             f'<polyline points="{path_of}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>'
         )
-        if not log:
+        if not many:
             chart.parts += [
                 f'<circle cx="{x(at):.1f}" cy="{chart.y(value):.1f}" r="3" fill="{colour}"/>'
                 for at, value in line

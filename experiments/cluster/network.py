@@ -29,6 +29,11 @@ NOOP_MS = 5
 MEMCACHED_PAGE = 1 << 20
 LOCK = "/run/hither-mesh.lock"
 VOLUME = "data"
+# In memory, as other caches are.
+RCLONE_CACHE = pathlib.Path("/dev/shm/hmesh-rclone")
+# What rclone asks the source for at once. A read waits for the download of another one that begins
+# less than that before it, however small its requests: with 16 KiB, reads take 180 ms, not 17.
+RCLONE_CHUNK = "1M"
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -106,6 +111,10 @@ class Helper:
     def cpu_s(self):
         return cpu_s(self.process.pid)
 
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
     def end(self):
         # Closing is flushing, which fails if it has ended.
         with contextlib.suppress(BrokenPipeError):
@@ -147,6 +156,9 @@ link set {device} mtu {self.fabric.first["mtu"]} up
 link set lo up
 """)
 
+    def set_link(self, node, state):
+        run("ip", "-n", f"{SPACE}{node}", "link", "set", f"mesh{node}", state)
+
     def places(self):
         """Nodes by what they are from node 0: one at each power of two of hops."""
         row = self.hops[0][:self.nodes]
@@ -173,6 +185,11 @@ link set lo up
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
             run("ip", "netns", "del", name)
+        # Mounts of processes that were killed.
+        for line in pathlib.Path("/proc/mounts").read_text().splitlines():
+            path = line.split()[1]
+            if path.startswith(f"{self.work}/mount"):
+                run("umount", "--lazy", path)
 
     def end(self):
         # A device that goes with its namespace is an error to the fabric.
@@ -202,28 +219,30 @@ class Control(http.client.HTTPConnection):
 
 
 class Processes:
-    """One in each namespace of the network but the source's."""
+    """One in each namespace of the network but the source's, by node."""
 
     def __init__(self):
-        self.processes = []
+        self.processes = {}
 
     def cpu_s(self):
-        return sum(cpu_s(process.pid) for process in self.processes)
+        return sum(cpu_s(process.pid) for process in self.processes.values())
 
     def end(self):
-        for process in self.processes:
+        for process in self.processes.values():
             process.terminate()
-        for process in self.processes:
+        for process in self.processes.values():
             await_end(process)
 
 
 class Cluster(Processes):
-    """Nodes of `hither node`."""
+    """Nodes of `hither node`. Figures are of all but `apart`, a node that may come and go; it is
+    not started if it is `absent`."""
 
-    def __init__(self, network, hither, work, memory, block, placement, configured):
+    def __init__(self, network, hither, work, memory, block, placement, configured, apart=None,
+                 absent=False):
         super().__init__()
         self.network, self.hither, self.work = network, hither, work
-        self.memory = memory
+        self.memory, self.apart = memory, apart
         self.authority()
         folder = work / "nodes"
         shutil.rmtree(folder, ignore_errors=True)
@@ -252,12 +271,11 @@ name = "{VOLUME}"
 source = "http://{address(network.nodes)}:{SOURCE_PORT}/"
 prefetch = "0"
 """)
-                command = in_space(node, hither, "node", "--config", folder / f"{name}.toml")
                 # As on machines of their own, they do not see each other's sockets.
                 (folder / name).mkdir()
-                self.processes.append(start(
-                    command, folder / f"{name}.log", stdout=subprocess.DEVNULL,
-                    env={**os.environ, "HITHER_RUNTIME_DIR": str(folder / name)}))
+            for node in range(network.nodes):
+                if not (node == apart and absent):
+                    self.start_node(node)
             wait_for("the cluster", self.is_whole)
         except BaseException:
             self.end()
@@ -272,26 +290,53 @@ prefetch = "0"
             if not (ca / f"m{node:03}.pem").exists():
                 run(self.hither, "node", "--issue", f"m{node:03}", "--ca", ca, "--out", ca)
 
+    def start_node(self, node):
+        path = self.work / "nodes" / self.names[node]
+        command = in_space(node, self.hither, "node", "--config", path.with_suffix(".toml"))
+        self.processes[node] = start(command, path.with_suffix(".log"), stdout=subprocess.DEVNULL,
+                                     env={**os.environ, "HITHER_RUNTIME_DIR": str(path)})
+
+    def kill_node(self, node):
+        process = self.processes.pop(node)
+        process.kill()
+        process.wait()
+
     def socket(self, node):
         return self.work / "nodes" / self.names[node] / f"{self.processes[node].pid}.sock"
 
     def is_whole(self):
-        for name, process in zip(self.names, self.processes):
+        """Whether all that run are connected."""
+        for node, process in self.processes.items():
             if process.poll() is not None:
-                log = (self.work / "nodes" / f"{name}.log").read_text()
-                raise RuntimeError(f"node {name} has ended: {log.strip()[-500:]}")
+                log = (self.work / "nodes" / f"{self.names[node]}.log").read_text()
+                raise RuntimeError(f"node {self.names[node]} has ended: {log.strip()[-500:]}")
+        running = {self.names[node] for node in self.processes}
         try:
-            return all(it["this_node"] or it["connected"]
-                       for status in self.status() for it in status["cluster"]["members"])
+            members = (it for node in self.processes
+                       for it in self.status_of(node)["cluster"]["members"])
+            return all(it["this_node"] or it["connected"] for it in members
+                       if it["name"] in running)
         except (OSError, http.client.HTTPException):
             return False
 
+    def cpu_s(self):
+        return sum(cpu_s(self.processes[node].pid) for node in self.counted())
+
+    def counted(self):
+        return [node for node in self.processes if node != self.apart]
+
+    def status_of(self, node):
+        return Control(self.socket(node)).status()
+
     def status(self):
-        return [Control(self.socket(node)).status() for node in range(len(self.processes))]
+        return {node: self.status_of(node) for node in self.counted()}
 
     def readers(self, lists):
-        """One process reads for all nodes: it needs only their sockets."""
-        yield None, [f"node {node} {self.socket(node)} {path}" for node, path in enumerate(lists)]
+        """One process reads for all nodes that are counted: it needs only their sockets."""
+        yield None, [self.reader(node, lists[node]) for node in self.counted()]
+
+    def reader(self, node, path):
+        return f"node {node} {self.socket(node)} {path}"
 
 
 class Memcached(Processes):
@@ -312,8 +357,8 @@ class Memcached(Processes):
                 command = in_space(node, "memcached", "-u", "root", "-l", address(node),
                                    "-p", PORT, "-m", pages, "-t", 2, "-c", 4096,
                                    "-o", f"slab_sizes={item}")
-                self.processes.append(start(command, work / f"memcached{node}.log",
-                                            stdout=subprocess.DEVNULL))
+                self.processes[node] = start(command, work / f"memcached{node}.log",
+                                             stdout=subprocess.DEVNULL)
             wait_for("memcached", self.is_whole)
         except BaseException:
             self.end()
@@ -331,3 +376,49 @@ class Memcached(Processes):
         source = f"{address(self.network.nodes)}:{SOURCE_PORT}"
         for node, path in enumerate(lists):
             yield node, [f"servers {servers}", f"source {source}", f"node {node} - {path}"]
+
+
+class Rclone(Processes):
+    """A mount on each node, which shares nothing with the others. It drops whole files, ten times
+    a second, until what is left fits."""
+
+    def __init__(self, network, work, cache_bytes):
+        super().__init__()
+        self.network, self.memory = network, int(cache_bytes)
+        self.mounts = [work / f"mount{node}" for node in range(network.nodes)]
+        shutil.rmtree(RCLONE_CACHE, ignore_errors=True)
+        source = f"http://{address(network.nodes)}:{SOURCE_PORT}/"
+        try:
+            for node, mount in enumerate(self.mounts):
+                mount.mkdir(exist_ok=True)
+                command = in_space(
+                    node, "rclone", "mount", ":http:", mount, "--http-url", source, "--config", "",
+                    "--read-only", "--cache-dir", RCLONE_CACHE / str(node),
+                    "--vfs-cache-mode", "full", "--vfs-cache-max-size", f"{self.memory}b",
+                    "--vfs-cache-poll-interval", "100ms", "--vfs-read-chunk-size", RCLONE_CHUNK,
+                    "--vfs-read-chunk-size-limit", RCLONE_CHUNK, "--vfs-read-ahead", 0,
+                    "--buffer-size", 0)
+                self.processes[node] = start(command, work / f"rclone{node}.log",
+                                             stdout=subprocess.DEVNULL)
+            wait_for("rclone", lambda: all(os.path.ismount(mount) for mount in self.mounts))
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self):
+        super().end()
+        for mount in self.mounts:
+            if os.path.ismount(mount):
+                run("umount", "--lazy", mount)
+        shutil.rmtree(RCLONE_CACHE, ignore_errors=True)
+
+    @property
+    def resident(self):
+        return sum(path.stat().st_blocks * 512 for path in RCLONE_CACHE.glob("*/vfs/**/file*"))
+
+    def status(self):
+        """It has no figures that are of use."""
+
+    def readers(self, lists):
+        yield None, [f"folder {node} {self.mounts[node]} {path}"
+                     for node, path in enumerate(lists)]

@@ -115,15 +115,15 @@ impl Memcached {
         Ok(stream.read_exact(data)?)
     }
 
-    /// Gives the server of the block what the source had.
-    pub(crate) fn set(&mut self, file: u32, block: u32, data: &[u8]) -> Result<()> {
+    /// Gives the server of the block what the source had. Returns which one that is.
+    pub(crate) fn set(&mut self, file: u32, block: u32, data: &[u8]) -> Result<usize> {
         let server = server_of(&self.ring, file, block);
         let stream = connection(&mut self.servers[server])?;
         let head = format!("set {file}.{block} 0 0 {}\r\n", data.len());
         let request = [head.as_bytes(), data, b"\r\n"].concat();
         stream.get_mut().write_all(&request)?;
         match line(stream).context("set")?.as_str() {
-            "STORED" => Ok(()),
+            "STORED" => Ok(server),
             answer => bail!("a server says {answer:?}"),
         }
     }

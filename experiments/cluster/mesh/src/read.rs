@@ -1,5 +1,5 @@
-//! The programs: threads for each node that read blocks through the node's client socket or from
-//! memcached, and compare every byte.
+//! The programs: threads for each node that read blocks through the node's client socket, from
+//! memcached or from a mount, and compare every byte.
 //!
 //! The plan is a file of lines:
 //!
@@ -9,6 +9,7 @@
 //! rate READS         of a node in a second; who is late goes on at once
 //! files NAME...      by number
 //! node N SOCKET LIST for each node: little-endian pairs of 32 bits, file and block
+//! folder N PATH LIST in place of that: a mount, which is read past the page cache
 //! servers ADDRESS... of memcached, by node: in place of sockets
 //! source ADDRESS     for what they do not have
 //! warm N             so many reads of a node come first
@@ -16,12 +17,14 @@
 //! ```
 //!
 //! The program does the first reads of all nodes, prints `{"part": "warm"}`, waits for a line, does
-//! the others, and writes a record for each of these: see [`Record`].
+//! the others, and writes a record for each of these: see [`Record`]. Threads open all files
+//! before, so that no read waits for an open, but where each read opens its file again.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::fs::File as Output;
+use std::fs::{File as PlainFile, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -29,6 +32,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use hither_client::{Client, File};
+use rustix::fs::OFlags;
 
 use crate::content::{CELL_BYTES, check};
 use crate::memcached::Memcached;
@@ -40,8 +44,14 @@ const ATTEMPTS: u32 = 4;
 /// What a node's threads read.
 struct Node {
     number: u32,
-    socket: PathBuf,
+    place: Place,
     accesses: Vec<(u32, u32)>,
+}
+
+/// Where threads read.
+enum Place {
+    Socket(PathBuf),
+    Folder(PathBuf),
 }
 
 #[derive(Default)]
@@ -67,6 +77,8 @@ struct Record {
     version: u32,
     /// The server of memcached that had the block, or `NONE`.
     server: u32,
+    /// The server that was given it after it was read from the source, or `NONE`.
+    given: u32,
     /// When the file was opened of which it was read.
     opened_ns: u64,
     begun_ns: u64,
@@ -84,7 +96,7 @@ impl Record {
             self.block,
             self.version,
             self.server,
-            0,
+            self.given,
         ] {
             output.write_all(&word.to_le_bytes())?;
         }
@@ -99,13 +111,14 @@ impl Record {
 pub(crate) fn run(path: &Path) -> Result<()> {
     let text = std::fs::read_to_string(path).context(path.display().to_string())?;
     let plan = parse(&text).context(path.display().to_string())?;
-    let warmed = part(&plan, 0, plan.warm)?;
+    let mut readers = readers(&plan)?;
+    let warmed = part(&plan, &mut readers, 0, plan.warm)?;
     println!("{{\"part\": \"warm\", \"reads\": {}}}", warmed.len());
     io::stdin().read_line(&mut String::new())?;
     let begun = Instant::now();
-    let records = part(&plan, plan.warm, usize::MAX)?;
+    let records = part(&plan, &mut readers, plan.warm, usize::MAX)?;
     let seconds = begun.elapsed().as_secs_f64();
-    let mut output = BufWriter::new(Output::create(&plan.output)?);
+    let mut output = BufWriter::new(PlainFile::create(&plan.output)?);
     for record in &records {
         record.write(&mut output)?;
     }
@@ -134,7 +147,7 @@ fn parse(text: &str) -> Result<Plan> {
                 plan.servers = all.iter().map(ToString::to_string).collect();
             }
             ["source", address] => address.clone_into(&mut plan.source),
-            ["node", node, socket, list] => {
+            [kind @ ("node" | "folder"), node, place, list] => {
                 let bytes = std::fs::read(list).context(list.to_owned())?;
                 let (pairs, _) = bytes.as_chunks::<8>();
                 let pair = |pair: &[u8; 8]| {
@@ -143,7 +156,10 @@ fn parse(text: &str) -> Result<Plan> {
                 };
                 plan.nodes.push(Node {
                     number: number(node)?,
-                    socket: socket.into(),
+                    place: match kind {
+                        "node" => Place::Socket(place.into()),
+                        _ => Place::Folder(place.into()),
+                    },
                     accesses: pairs.iter().map(pair).collect(),
                 });
             }
@@ -153,20 +169,24 @@ fn parse(text: &str) -> Result<Plan> {
     Ok(plan)
 }
 
+/// The threads of all nodes, each with the index of its node.
+fn readers(plan: &Plan) -> Result<Vec<(usize, Reader<'_>)>> {
+    let each = (0..plan.nodes.len()).flat_map(|node| (0..plan.threads).map(move |_| node));
+    each.map(|node| Ok((node, Reader::new(plan, &plan.nodes[node])?)))
+        .collect()
+}
+
 /// Does the reads from `first` on until `end` of all nodes.
-fn part(plan: &Plan, first: usize, end: usize) -> Result<Vec<Record>> {
+fn part(
+    plan: &Plan,
+    readers: &mut [(usize, Reader<'_>)],
+    first: usize,
+    end: usize,
+) -> Result<Vec<Record>> {
     let begun = Instant::now();
     let next: Vec<AtomicUsize> = plan.nodes.iter().map(|_| AtomicUsize::new(first)).collect();
-    let run = |node: usize| -> Result<Vec<Record>> {
+    let run = |node: usize, reader: &mut Reader<'_>| -> Result<Vec<Record>> {
         let it = &plan.nodes[node];
-        let mut reader = Reader {
-            plan,
-            cache: match plan.servers.is_empty() {
-                true => Cache::Node(Client::connect(&it.socket)?, HashMap::new()),
-                false => Cache::Servers(Memcached::new(&plan.servers, &plan.source)),
-            },
-            data: vec![0; plan.block_bytes as usize],
-        };
         let mut records = Vec::new();
         loop {
             let at = next[node].fetch_add(1, Ordering::Relaxed);
@@ -179,9 +199,9 @@ fn part(plan: &Plan, first: usize, end: usize) -> Result<Vec<Record>> {
         }
     };
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..plan.nodes.len())
-            .flat_map(|node| (0..plan.threads).map(move |_| node))
-            .map(|node| scope.spawn(move || run(node)))
+        let threads: Vec<_> = readers
+            .iter_mut()
+            .map(|(node, reader)| scope.spawn(|| run(*node, reader)))
             .collect();
         let mut records = Vec::new();
         for thread in threads {
@@ -195,6 +215,8 @@ enum Cache {
     /// Open files, and when they were opened.
     Node(Client, HashMap<u32, (u64, File)>),
     Servers(Memcached),
+    /// Files of a mount.
+    Files(Vec<PlainFile>),
 }
 
 /// What one thread has.
@@ -210,7 +232,39 @@ struct Origin {
     server: u32,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn new(plan: &'a Plan, node: &Node) -> Result<Reader<'a>> {
+        let cache = match &node.place {
+            _ if !plan.servers.is_empty() => {
+                Cache::Servers(Memcached::new(&plan.servers, &plan.source))
+            }
+            Place::Socket(socket) => {
+                let (client, mut open) = (Client::connect(socket)?, HashMap::new());
+                let files = (0..).zip(&plan.files);
+                for (file, name) in files.filter(|_| !plan.reopens) {
+                    open.insert(
+                        file,
+                        (now_ns(), client.open(&plan.volume, name.as_bytes())?),
+                    );
+                }
+                Cache::Node(client, open)
+            }
+            Place::Folder(folder) => {
+                let mut options = OpenOptions::new();
+                options
+                    .read(true)
+                    .custom_flags(OFlags::DIRECT.bits() as i32);
+                let open = |name| {
+                    let path = folder.join(name);
+                    options.open(&path).context(path.display().to_string())
+                };
+                Cache::Files(plan.files.iter().map(open).collect::<Result<_>>()?)
+            }
+        };
+        let data = vec![0; plan.block_bytes as usize];
+        Ok(Reader { plan, cache, data })
+    }
+
     /// Reads a block. Wrong bytes end all.
     fn read(&mut self, node: u32, (file, block): (u32, u32)) -> Result<Record> {
         let begun_ns = now_ns();
@@ -231,12 +285,13 @@ impl Reader<'_> {
                 (NONE, from)
             }
         };
+        let mut given = NONE;
         match &mut self.cache {
             Cache::Node(_, open) if self.plan.reopens || version == NONE => {
                 open.remove(&file);
             }
             Cache::Servers(servers) if from.server == NONE => {
-                servers.set(file, block, &self.data)?;
+                given = servers.set(file, block, &self.data)? as u32;
             }
             _ => {}
         }
@@ -246,6 +301,7 @@ impl Reader<'_> {
             block,
             version,
             server: from.server,
+            given,
             opened_ns: from.opened_ns,
             begun_ns,
             ended_ns,
@@ -255,10 +311,16 @@ impl Reader<'_> {
     fn block(&mut self, file: u32, block: u32) -> Result<Origin> {
         let (plan, data) = (self.plan, &mut self.data[..]);
         let name = &plan.files[file as usize];
+        let opened_ns = now_ns();
         let (client, open) = match &mut self.cache {
             Cache::Node(client, open) => (client, open),
+            Cache::Files(files) => {
+                let offset = u64::from(block) * plan.block_bytes;
+                files[file as usize].read_exact_at(data, offset)?;
+                let server = NONE;
+                return Ok(Origin { opened_ns, server });
+            }
             Cache::Servers(servers) => {
-                let opened_ns = now_ns();
                 let server = servers.get(file, block, data)?;
                 if server.is_none() {
                     servers.fetch(name, block, data)?;

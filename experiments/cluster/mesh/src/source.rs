@@ -1,6 +1,6 @@
 //! The storage: a web server whose every answer takes a given time longer, as if it were far away.
 //! Any number of requests are answered at the same time. A file's bytes follow from its name and
-//! version: see [`content`](crate::content).
+//! version: see [`content`](crate::content). `/` is a page with a link to each file.
 //!
 //! Commands: `counts` prints how many requests there were; `rewrite NAME` makes a new version of a
 //! file; `log FILE` writes what was read since the last time, a line for each read of a file and
@@ -17,8 +17,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, ETAG, IF_MATCH, LAST_MODIFIED};
-use hyper::header::{HeaderMap, RANGE};
+use hyper::header::{
+    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue,
+    IF_MATCH, LAST_MODIFIED, RANGE,
+};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -150,6 +152,9 @@ async fn answer(
     tokio::time::sleep(source.latency).await;
     let mut state = source.state();
     let name = request.uri().path().trim_start_matches('/');
+    if name.is_empty() && request.method() == Method::GET {
+        return page(&state.files);
+    }
     let Some(at) = state.files.iter().position(|file| file.name == name) else {
         return empty(StatusCode::NOT_FOUND);
     };
@@ -195,6 +200,17 @@ async fn answer(
         _ => return empty(StatusCode::METHOD_NOT_ALLOWED),
     };
     built.unwrap_or_else(|_| empty(StatusCode::INTERNAL_SERVER_ERROR))
+}
+
+fn page(files: &[File]) -> Answer {
+    let mut text = String::new();
+    for File { name, .. } in files {
+        let _ = writeln!(text, "<a href=\"{name}\">{name}</a>");
+    }
+    let mut answer = Answer::new(Full::new(text.into()));
+    let html = HeaderValue::from_static("text/html");
+    answer.headers_mut().insert(CONTENT_TYPE, html);
+    answer
 }
 
 fn empty(status: StatusCode) -> Answer {
