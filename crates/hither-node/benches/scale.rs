@@ -40,7 +40,7 @@ const FILE_CHUNKS: u32 = 16;
 const HOT: usize = 16;
 /// Reads of each block of these.
 const HOT_READS: usize = 16;
-const HOT_READS_MAX: usize = 1_000_000;
+const HOT_READS_MAX: usize = 200_000;
 
 /// Messages, and what is in them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -498,7 +498,7 @@ fn measure(case: Case) {
 
 fn cases(nodes: usize, chunks: u32) -> impl Iterator<Item = Case> {
     // There are more reads than with whole chunks, and more for a node to remember.
-    let layouts = [(Layout::Chunks, chunks), (Layout::Blocks, chunks / 4)];
+    let layouts = [(Layout::Chunks, chunks), (Layout::Blocks, chunks / 8)];
     let placements = ["first-and-forever", "cost-benefit"].into_iter();
     placements.flat_map(move |placement| {
         layouts.map(|(layout, chunks)| Case {
