@@ -67,7 +67,8 @@ fn simulate(seed: u64, sabotage: Option<Sabotage>, log: bool, totals: &mut Total
 fn settle_ns(world: &World) -> u64 {
     let settings = &world.scenario.settings;
     let mut settle = world.scenario.view_lag_ns + settings.avoid_ns;
-    settle += settings.ping_ns * (settings.pings_missed_max + 3) + 4_000 * MS;
+    let rounds = settings.pings_missed_max + 3 + world.scenario.ping_turn();
+    settle += settings.ping_ns * rounds + 4_000 * MS;
     if !world.scenario.reliable {
         settle += settings.patience_ns + settings.grant_ns;
     }
@@ -200,13 +201,14 @@ fn measure_distances(seed: u64) -> bool {
         world.step(node, Input::ViewChanged(world.view.clone()));
     }
     // Until all have told all once more, and it is used.
-    world.run_until(world.now + 300 * world.scenario.settings.ping_ns);
+    let turn_ns = world.scenario.settings.ping_ns * world.scenario.ping_turn();
+    world.run_until(world.now + 300 * turn_ns);
     let generations = |world: &World| -> Vec<u64> {
         let machines = world.nodes.iter().flat_map(|node| &node.machine);
         machines.map(Machine::topology_generation).collect()
     };
     let before = generations(&world);
-    world.run_until(world.now + 100 * world.scenario.settings.ping_ns);
+    world.run_until(world.now + 100 * turn_ns);
     assert_eq!(generations(&world), before);
     let members = &world.view.members;
     let position = |node: &Node| members.iter().position(|it| *it == node.member).unwrap();

@@ -127,10 +127,12 @@ impl FileHost {
         &self.nodes
     }
 
-    /// Makes room for blocks numbered below `blocks`. The number at least doubles each time.
+    /// Makes room for blocks numbered below `blocks`. The number grows by an eighth at least each
+    /// time: a home has millions of blocks, and room for others takes memory.
     pub fn grow(&mut self, blocks: u32) {
-        if blocks > self.nodes.blocks() {
-            let blocks = blocks.max(self.nodes.blocks().saturating_mul(2));
+        let before = self.nodes.blocks();
+        if blocks > before {
+            let blocks = blocks.max(before.saturating_add(before / 8));
             self.nodes.grow(blocks);
             self.placement.grow(blocks);
         }

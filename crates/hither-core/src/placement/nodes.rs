@@ -19,16 +19,36 @@ pub struct Nodes {
     /// Of the used frames, those that hold none of the blocks.
     others: Vec<u32>,
     /// The home of each block.
-    homes: Vec<HeldCopy>,
-    /// Replicas, in a list from each home; unused ones in a list from `free`.
-    replicas: Vec<HeldCopy>,
+    homes: Vec<Home>,
+    /// Lists of the copies of blocks with replicas, the original first; unused places are in a list
+    /// from `free`.
+    lists: Vec<HeldCopy>,
     free: u32,
     now_ns: u64,
     /// The node that has the directory entries of all blocks, if it is one.
     directory: Option<Node>,
 }
 
-/// A copy of a block.
+/// Where the original of a block is. Few blocks have replicas, so this is all that most take.
+#[derive(Clone, Copy, Debug)]
+struct Home {
+    /// The slot of the original, or with replicas the place in `lists` where the copies begin.
+    slot_or_list: u32,
+    node: Node,
+    replicated: bool,
+}
+
+impl Home {
+    fn alone(node: Node, slot: Slot) -> Home {
+        Home {
+            slot_or_list: slot.0,
+            node,
+            replicated: false,
+        }
+    }
+}
+
+/// A copy of a block that has replicas.
 #[derive(Clone, Copy, Debug)]
 struct HeldCopy {
     next: u32,
@@ -37,10 +57,10 @@ struct HeldCopy {
 }
 
 const NONE: u32 = u32::MAX;
-const NOBODY: HeldCopy = HeldCopy {
-    next: NONE,
-    slot: Slot(0),
+const NOBODY: Home = Home {
+    slot_or_list: 0,
     node: Node(u16::MAX),
+    replicated: false,
 };
 
 impl Nodes {
@@ -54,7 +74,7 @@ impl Nodes {
             used: vec![0; capacity.len()],
             others: vec![0; capacity.len()],
             homes: vec![NOBODY; blocks as usize],
-            replicas: Vec::new(),
+            lists: Vec::new(),
             free: NONE,
             now_ns: 0,
             directory: None,
@@ -136,19 +156,22 @@ impl Nodes {
 
     /// Every copy with its slot, the original first, the latest replica next.
     pub fn copies(&self, block: Block) -> impl Iterator<Item = (Node, Slot)> + '_ {
-        let home = &self.homes[block.index()];
-        let mut at = (home.node != NOBODY.node).then_some(home);
-        std::iter::from_fn(move || {
-            let held = at?;
-            at = self.replicas.get(held.next as usize);
+        let home = self.homes[block.index()];
+        let is_alone = home.node != NOBODY.node && !home.replicated;
+        let alone = is_alone.then_some((home.node, Slot(home.slot_or_list)));
+        let mut at = home.replicated.then_some(home.slot_or_list);
+        let listed = std::iter::from_fn(move || {
+            let held = self.lists.get(at? as usize)?;
+            at = Some(held.next);
             Some((held.node, held.slot))
-        })
+        });
+        alone.into_iter().chain(listed)
     }
 
     /// Whether the block has replicas.
     #[inline]
     pub fn replicated(&self, block: Block) -> bool {
-        self.homes[block.index()].next != NONE
+        self.homes[block.index()].replicated
     }
 
     /// Whether a node holds a copy.
@@ -175,19 +198,18 @@ impl Nodes {
     /// The same, with the slot of its copy.
     #[inline]
     pub fn nearest_copy(&self, block: Block, from: Node) -> Option<(Node, Slot)> {
-        let HeldCopy {
-            node: home,
-            slot,
-            next,
-        } = self.homes[block.index()];
-        if home == NOBODY.node {
+        let home = self.homes[block.index()];
+        if home.node == NOBODY.node {
             return None;
         }
-        if home == from || next == NONE {
-            return Some((home, slot));
+        if !home.replicated {
+            return Some((home.node, Slot(home.slot_or_list)));
+        }
+        if home.node == from {
+            return Some((home.node, self.lists[home.slot_or_list as usize].slot));
         }
         self.copies(block)
-            .min_by_key(|&(node, _)| (self.topology.hops(from, node), node != home, node))
+            .min_by_key(|&(node, _)| (self.topology.hops(from, node), node != home.node, node))
     }
 
     /// Drops every copy but the nearest one to `writer`, if there is more than one: what a write
@@ -210,7 +232,7 @@ impl Nodes {
     pub fn prefetch(&self, accesses: &[Access]) {
         let slots = accesses
             .iter()
-            .map(|access| self.homes[access.block.index()].slot.0);
+            .map(|access| self.homes[access.block.index()].slot_or_list);
         std::hint::black_box(slots.fold(0, |sum, slot| sum ^ slot));
     }
 
@@ -255,29 +277,37 @@ impl Nodes {
         debug_assert!(!self.holds(block, node), "{block:?} is at {node:?} already");
         assert!(self.free(node) > 0, "{node:?} is full");
         self.used[node.index()] += 1;
-        let home = &mut self.homes[block.index()];
+        let home = self.homes[block.index()];
         if home.node == NOBODY.node {
-            *home = HeldCopy {
-                next: NONE,
-                slot,
-                node,
-            };
+            self.homes[block.index()] = Home::alone(node, slot);
             return;
         }
-        let held = HeldCopy {
-            next: home.next,
-            slot,
-            node,
+        let original = match home.replicated {
+            true => home.slot_or_list,
+            false => self.list(HeldCopy {
+                next: NONE,
+                slot: Slot(home.slot_or_list),
+                node: home.node,
+            }),
         };
-        if self.free == NONE {
-            home.next = self.replicas.len() as u32;
-            self.replicas.push(held);
-        } else {
-            home.next = self.free;
-            let place = &mut self.replicas[self.free as usize];
-            self.free = place.next;
-            *place = held;
+        let next = self.lists[original as usize].next;
+        let replica = self.list(HeldCopy { next, slot, node });
+        self.lists[original as usize].next = replica;
+        let home = &mut self.homes[block.index()];
+        (home.slot_or_list, home.replicated) = (original, true);
+    }
+
+    /// Puts a copy into an unused place of the lists.
+    fn list(&mut self, held: HeldCopy) -> u32 {
+        let at = self.free;
+        if at == NONE {
+            self.lists.push(held);
+            return self.lists.len() as u32 - 1;
         }
+        let place = &mut self.lists[at as usize];
+        self.free = place.next;
+        *place = held;
+        at
     }
 
     /// Removes a copy and returns its slot. If it was the original and there are replicas, the
@@ -288,35 +318,40 @@ impl Nodes {
     pub fn remove(&mut self, block: Block, node: Node) -> Slot {
         self.used[node.index()] -= 1;
         let home = self.homes[block.index()];
-        if home.node == node {
-            match self.replicas.get(home.next as usize).copied() {
-                None => self.homes[block.index()] = NOBODY,
-                Some(next) => {
-                    self.homes[block.index()] = next;
-                    self.release(home.next);
-                }
-            }
-            return home.slot;
+        if !home.replicated {
+            assert!(home.node == node, "{block:?} is not at {node:?}");
+            self.homes[block.index()] = NOBODY;
+            return Slot(home.slot_or_list);
         }
-        let mut at = home.next;
-        let mut before = None;
-        loop {
-            let held = self.replicas[at as usize];
-            if held.node == node {
-                match before {
-                    None => self.homes[block.index()].next = held.next,
-                    Some(before) => self.replicas[before as usize].next = held.next,
-                }
-                self.release(at);
-                return held.slot;
-            }
+        let (mut before, mut at) = (None, home.slot_or_list);
+        while self.lists[at as usize].node != node {
             before = Some(at);
-            at = held.next;
+            at = self.lists[at as usize].next;
         }
+        let HeldCopy { next, slot, .. } = self.lists[at as usize];
+        self.release(at);
+        let first = match before {
+            None => next,
+            Some(before) => {
+                self.lists[before as usize].next = next;
+                home.slot_or_list
+            }
+        };
+        let original = self.lists[first as usize];
+        self.homes[block.index()] = Home {
+            slot_or_list: first,
+            node: original.node,
+            replicated: true,
+        };
+        if original.next == NONE {
+            self.release(first);
+            self.homes[block.index()] = Home::alone(original.node, original.slot);
+        }
+        slot
     }
 
     fn release(&mut self, at: u32) {
-        self.replicas[at as usize].next = self.free;
+        self.lists[at as usize].next = self.free;
         self.free = at;
     }
 
@@ -332,7 +367,13 @@ impl Nodes {
         let home = &mut self.homes[block.index()];
         self.used[home.node.index()] -= 1;
         self.used[to.index()] += 1;
-        (home.node, home.slot) = (to, slot);
+        home.node = to;
+        if home.replicated {
+            let original = &mut self.lists[home.slot_or_list as usize];
+            (original.node, original.slot) = (to, slot);
+        } else {
+            home.slot_or_list = slot.0;
+        }
     }
 
     /// Makes the replica at `node` the original, and the original a replica; nothing moves.
@@ -340,16 +381,18 @@ impl Nodes {
     /// # Panics
     /// If `node` has no replica of the block.
     pub fn promote(&mut self, block: Block, node: Node) {
-        let mut at = self.homes[block.index()].next;
-        while self.replicas[at as usize].node != node {
-            at = self.replicas[at as usize].next;
+        let home = &mut self.homes[block.index()];
+        assert!(home.replicated, "{block:?} has no replica");
+        let original = home.slot_or_list as usize;
+        let mut replica = self.lists[original].next as usize;
+        while self.lists[replica].node != node {
+            replica = self.lists[replica].next as usize;
         }
-        let (home, replica) = (
-            &mut self.homes[block.index()],
-            &mut self.replicas[at as usize],
-        );
-        std::mem::swap(&mut home.node, &mut replica.node);
-        std::mem::swap(&mut home.slot, &mut replica.slot);
+        home.node = node;
+        // They change places, so that the order of the list stays.
+        let next = [original, replica].map(|at| self.lists[at].next);
+        self.lists.swap(original, replica);
+        (self.lists[original].next, self.lists[replica].next) = next.into();
     }
 
     /// Walks every invariant and panics on a broken one: a block has one home, its copies are on
@@ -363,6 +406,8 @@ impl Nodes {
             holders.sort_unstable();
             holders.dedup();
             assert_eq!(copies, holders.len(), "{block:?} is twice at one node");
+            assert_eq!(copies > 1, self.replicated(block), "{block:?}");
+            assert_eq!(self.copies(block).next().map(|it| it.0), self.home(block));
         }
         assert_eq!(used, self.used, "frames in use by node");
         let fits = used.iter().zip(&self.capacity);

@@ -193,12 +193,11 @@ impl Machine {
             return true;
         }
         if let Some(round) = effects.peers.next_round(effects.now, &effects.settings) {
-            let others: Vec<MemberId> = effects.peers.others().collect();
-            let frames = self.frames;
-            for member in others {
+            let (frames, ends_turn) = (self.frames, round.ends_turn);
+            for (member, round) in round.pings {
                 effects.send(member, Message::Ping { round, frames });
             }
-            self.topology.on_round(effects);
+            self.topology.on_round(effects, ends_turn);
             return true;
         }
         if self

@@ -1,12 +1,18 @@
 //! The other members: who belongs to the view, who answers, and who is the home of a chunk.
 //!
-//! A member is suspected if it has not answered the last few rounds of pings, if the connection to
-//! it broke, or if it left several requests in a row unanswered or was late with them. Of pings,
-//! only an *answer* counts, not any message: where messages get through in one direction only, both
-//! sides need to know. Rounds count this node's own pings, so a node that was stopped suspects
+//! A member is suspected if it has not answered the last few pings, if the connection to it broke,
+//! or if it left several requests in a row unanswered or was late with them. Of pings, only an
+//! *answer* counts, not any message: where messages get through in one direction only, both sides
+//! need to know. What counts are pings that this node has sent, so a node that was stopped suspects
 //! nobody for it.
+//!
+//! A round pings a bounded number of members, the next ones in turn: in a cluster of 1,000, all
+//! would be 8,000 messages a second for each. Who leaves a ping or a request unanswered is pinged
+//! again in the next round, before its turn: so a silent member of a large cluster is suspected a
+//! turn later than one of a small cluster, and no more than that.
 
 use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
 
 use super::event::Time;
 use super::settings::Settings;
@@ -36,8 +42,14 @@ pub(super) enum Incarnation {
 #[derive(Debug)]
 struct Peer {
     connected: bool,
-    /// The latest round of pings that it has answered.
+    /// The number of the latest ping to it. It starts at that of the round when the member came, so
+    /// no number is used twice, even if the member was there before.
+    ping: u64,
+    pinged_at: Time,
+    /// The latest ping that it has answered.
     answered: u64,
+    /// Whether nothing was heard of it since it was pinged or did not answer a request.
+    silent: bool,
     incarnation: Option<u64>,
     /// Requests in a row that it has not answered.
     unanswered: u32,
@@ -46,6 +58,15 @@ struct Peer {
     avoid_until: Option<Time>,
     /// From the latest ping to its answer.
     round_trip_ns: Option<u64>,
+}
+
+/// A round of pings.
+#[derive(Debug)]
+pub(super) struct Round {
+    /// Whom to ping, with the number of the ping.
+    pub(super) pings: Vec<(MemberId, u64)>,
+    /// Whether all members have had their turn.
+    pub(super) ends_turn: bool,
 }
 
 /// What is known of another member.
@@ -80,9 +101,10 @@ pub(super) struct Peers {
     departed: BTreeMap<MemberId, Departed>,
     /// In ascending order.
     suspects: Vec<MemberId>,
+    /// Rounds of pings so far.
     round: u64,
-    /// When the latest round began.
-    round_began: Time,
+    /// The member that was pinged last in its turn.
+    turn: Option<MemberId>,
     next_ping: Option<Time>,
     /// Whether `suspects` may be outdated.
     stale: bool,
@@ -98,7 +120,7 @@ impl Peers {
             departed: BTreeMap::new(),
             suspects: Vec::new(),
             round: 0,
-            round_began: Time::default(),
+            turn: None,
             next_ping: None,
             stale: false,
         }
@@ -116,7 +138,7 @@ impl Peers {
         self.isolated = isolated;
         self.next_ping = (!isolated && !self.peers.is_empty()).then_some(now);
         for peer in self.peers.values_mut() {
-            peer.answered = self.round;
+            peer.answered = peer.ping;
         }
         self.stale = true;
     }
@@ -138,7 +160,10 @@ impl Peers {
             let departed = departed.remove(&member);
             peers.entry(member).or_insert(Peer {
                 connected: true,
+                ping: self.round,
+                pinged_at: now,
                 answered: self.round,
+                silent: false,
                 incarnation: departed.and_then(|departed| departed.incarnation),
                 unanswered: 0,
                 late: 0,
@@ -216,16 +241,44 @@ impl Peers {
         unsuspected == 0 || before <= usize::from(rank)
     }
 
-    /// Starts a round of pings if it is time, and returns its number.
-    pub(super) fn next_round(&mut self, now: Time, settings: &Settings) -> Option<u64> {
+    /// Starts a round of pings if it is time.
+    pub(super) fn next_round(&mut self, now: Time, settings: &Settings) -> Option<Round> {
         if self.next_ping.is_none_or(|time| time > now) {
             return None;
         }
         self.next_ping = Some(now.after(settings.ping_ns));
         self.round += 1;
-        self.round_began = now;
         self.stale = true;
-        Some(self.round)
+        let (members, ends_turn) = self.whom_to_ping(settings.pings_max.max(1));
+        let ping = |member| {
+            let peer = self.peers.get_mut(&member)?;
+            peer.ping += 1;
+            (peer.pinged_at, peer.silent) = (now, true);
+            Some((member, peer.ping))
+        };
+        let pings = members.into_iter().filter_map(ping).collect();
+        Some(Round { pings, ends_turn })
+    }
+
+    /// The members of the next round, and whether it is the last one of a turn.
+    fn whom_to_ping(&mut self, pings_max: usize) -> (Vec<MemberId>, bool) {
+        let silent_max = match self.peers.len() > pings_max {
+            true => pings_max / 2,
+            false => 0,
+        };
+        let silent = self.peers.iter().filter(|(_, peer)| peer.silent);
+        let silent = silent.map(|(&member, _)| member);
+        let mut members: Vec<MemberId> = silent.take(silent_max).collect();
+        let after = self.turn.map_or(Unbounded, Excluded);
+        let rest = self.peers.range((after, Unbounded));
+        let mut rest = rest.map(|(&member, _)| member);
+        members.extend(rest.by_ref().take(pings_max - members.len()));
+        let last = members.last().copied();
+        let ends_turn = rest.next().is_none();
+        self.turn = last.filter(|_| !ends_turn);
+        members.sort_unstable();
+        members.dedup();
+        (members, ends_turn)
     }
 
     pub(super) fn next_ping(&self) -> Option<Time> {
@@ -241,21 +294,22 @@ impl Peers {
     pub(super) fn on_pong(
         &mut self,
         member: MemberId,
-        round: u64,
+        ping: u64,
         now: Time,
         settings: &Settings,
     ) -> Option<u64> {
         let peer = self.peers.get_mut(&member)?;
         // An answer that is as old as a suspicion proves nothing.
-        if round > self.round || self.round - round > settings.pings_missed_max {
+        if ping > peer.ping || peer.ping - ping > settings.pings_missed_max {
             return None;
         }
-        let is_latest = round == self.round;
-        let round_trip_ns = is_latest.then(|| now.0.saturating_sub(self.round_began.0));
+        let is_latest = ping == peer.ping;
+        let round_trip_ns = is_latest.then(|| now.0.saturating_sub(peer.pinged_at.0));
         peer.round_trip_ns = round_trip_ns.or(peer.round_trip_ns);
         self.stale |= !peer.connected || self.suspects.binary_search(&member).is_ok();
         peer.connected = true;
-        peer.answered = peer.answered.max(round);
+        peer.answered = peer.answered.max(ping);
+        peer.silent = false;
         round_trip_ns
     }
 
@@ -279,7 +333,7 @@ impl Peers {
         if let Some(peer) = self.peers.get_mut(&member) {
             peer.connected = connected;
             if connected {
-                peer.answered = self.round;
+                peer.answered = peer.ping;
             }
             self.stale = true;
         }
@@ -315,6 +369,7 @@ impl Peers {
     pub(super) fn on_no_answer(&mut self, member: MemberId, now: Time, settings: &Settings) {
         if let Some(peer) = self.peers.get_mut(&member) {
             peer.unanswered += 1;
+            peer.silent = true;
             if peer.unanswered >= settings.unanswered_max {
                 peer.unanswered = 0;
                 peer.avoid_until = Some(now.after(settings.avoid_ns));
@@ -343,7 +398,7 @@ impl Peers {
         let before = std::mem::take(&mut self.suspects);
         for (&member, peer) in &mut self.peers {
             peer.avoid_until = peer.avoid_until.filter(|&time| time > now);
-            let silent = self.round - peer.answered > settings.pings_missed_max;
+            let silent = peer.ping - peer.answered > settings.pings_missed_max;
             if !peer.connected || silent || peer.avoid_until.is_some() {
                 self.suspects.push(member);
             }
@@ -372,6 +427,7 @@ impl Peers {
         assert!(self.peers.keys().eq(others));
         let pings = !self.isolated && !self.peers.is_empty();
         assert_eq!(self.next_ping.is_some(), pings);
-        assert!(self.peers.values().all(|peer| peer.answered <= self.round));
+        let mut numbers = self.peers.values().map(|peer| (peer.answered, peer.ping));
+        assert!(numbers.all(|(answered, ping)| answered <= ping && ping <= self.round));
     }
 }

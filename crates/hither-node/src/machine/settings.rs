@@ -32,9 +32,11 @@ pub struct Settings {
     pub patience_ns: u64,
     /// Time that a granted read of the source may take before another requester is granted it.
     pub grant_ns: u64,
-    /// Interval of pings.
+    /// Interval of rounds of pings.
     pub ping_ns: u64,
-    /// Rounds of pings without an answer after which a member is suspected.
+    /// Members that a round pings, the next ones in turn.
+    pub pings_max: usize,
+    /// Pings without an answer after which a member is suspected.
     pub pings_missed_max: u64,
     /// Unanswered requests in a row after which a member is avoided.
     pub unanswered_max: u32,
@@ -92,6 +94,7 @@ impl Default for Settings {
             patience_ns: 20_000 * MS,
             grant_ns: 10_000 * MS,
             ping_ns: 250 * MS,
+            pings_max: 64,
             pings_missed_max: 4,
             unanswered_max: 3,
             late: 4,

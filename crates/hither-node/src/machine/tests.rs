@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::*;
 use crate::key::{ChunkKey, FileKey};
 
+mod pings;
 mod placing;
 
 const CHUNK: ChunkKey = ChunkKey {

@@ -2,7 +2,7 @@
 //!
 //! It is built anew when the view or a distance changes, and has another generation then. A
 //! placement loses its counters with each generation, so news of round trips are gathered for a
-//! window, and none is used before all of them are known: until then, all members are equally far.
+//! window (so many turns of pings), and none is used before all of them are known: until then, all members are equally far.
 //! Members that do not tell theirs are waited for [`PATIENCE_WINDOWS`]; from then on, what nobody
 //! knows is the middle one of the known distances.
 
@@ -48,11 +48,11 @@ pub(super) struct MemberTopology {
     round_trips: RoundTrips,
     /// Members that do not have the latest round trips of this one.
     untold: BTreeSet<MemberId>,
-    /// Rounds of pings so far.
-    rounds: u64,
+    /// Turns of pings so far: in each, all members are pinged once.
+    turns: u64,
     /// Whether measured distances are used.
     is_settled: bool,
-    /// The round of the first news that the topology does not have yet.
+    /// The turn of the first news that the topology does not have yet.
     stale_since: Option<u64>,
 }
 
@@ -64,7 +64,7 @@ impl MemberTopology {
             generation: 0,
             round_trips: RoundTrips::new(me),
             untold: BTreeSet::new(),
-            rounds: 0,
+            turns: 0,
             is_settled: false,
             stale_since: None,
         }
@@ -101,7 +101,7 @@ impl MemberTopology {
     /// Takes the time that a member took to answer a ping.
     pub(super) fn on_round_trip(&mut self, effects: &Effects, member: MemberId, ns: u64) {
         if is_measured(effects) && self.round_trips.add(member, ns) {
-            self.stale_since.get_or_insert(self.rounds);
+            self.stale_since.get_or_insert(self.turns);
             self.untold = effects.peers.others().collect();
         }
     }
@@ -110,7 +110,7 @@ impl MemberTopology {
     pub(super) fn on_row(&mut self, effects: &Effects, from: MemberId, row: &[RoundTrip]) {
         let is_of_use = is_measured(effects) && effects.peers.view().contains(from);
         if is_of_use && self.round_trips.set(from, row) {
-            self.stale_since.get_or_insert(self.rounds);
+            self.stale_since.get_or_insert(self.turns);
         }
     }
 
@@ -121,15 +121,15 @@ impl MemberTopology {
         }
     }
 
-    /// Tells others what has changed, and uses what has changed, if it is time. Each round of pings
-    /// is one of these.
-    pub(super) fn on_round(&mut self, effects: &mut Effects) {
+    /// Tells others what has changed, as many as a round pings. Each round of pings is one of these.
+    /// At the end of a turn, uses what has changed, if it is time.
+    pub(super) fn on_round(&mut self, effects: &mut Effects, ends_turn: bool) {
         if !is_measured(effects) {
             return;
         }
-        self.rounds += 1;
         let window = WINDOW as u64;
-        if self.rounds.is_multiple_of(REPEAT_WINDOWS * window) {
+        self.turns += u64::from(ends_turn);
+        if ends_turn && self.turns.is_multiple_of(REPEAT_WINDOWS * window) {
             self.untold = effects.peers.others().collect();
         }
         if !self.untold.is_empty() && self.members.len() <= ROUND_TRIPS_MAX {
@@ -138,10 +138,10 @@ impl MemberTopology {
         let is_due = match self.is_settled {
             true => self
                 .stale_since
-                .is_some_and(|since| self.rounds >= since + window),
+                .is_some_and(|since| self.turns >= since + window),
             false => self.stale_since.is_some() || self.is_late(),
         };
-        if is_due {
+        if ends_turn && is_due {
             self.build(effects);
         }
     }
@@ -151,7 +151,10 @@ impl MemberTopology {
         if row.is_empty() {
             return;
         }
-        for member in std::mem::take(&mut self.untold) {
+        for _ in 0..effects.settings.pings_max.max(1) {
+            let Some(member) = self.untold.pop_first() else {
+                break;
+            };
             effects.send(member, Message::RoundTrips(row.clone()));
         }
     }
@@ -201,7 +204,7 @@ impl MemberTopology {
 
     /// Whether members that have told nothing are no longer waited for.
     fn is_late(&self) -> bool {
-        self.rounds >= PATIENCE_WINDOWS * WINDOW as u64
+        self.turns >= PATIENCE_WINDOWS * WINDOW as u64
     }
 
     /// Walks every invariant and panics on a broken one.

@@ -17,6 +17,8 @@ pub struct View {
     pub epoch: u64,
     /// The members in ascending order, each once.
     pub members: Vec<MemberId>,
+    /// Their hashes.
+    hashes: Vec<u64>,
 }
 
 impl View {
@@ -24,7 +26,12 @@ impl View {
     pub fn new(epoch: u64, mut members: Vec<MemberId>) -> View {
         members.sort_unstable();
         members.dedup();
-        View { epoch, members }
+        let hashes = members.iter().map(|member| mix(member.0)).collect();
+        View {
+            epoch,
+            members,
+            hashes,
+        }
     }
 
     /// Whether `member` belongs to the cluster.
@@ -35,9 +42,9 @@ impl View {
     /// The members with their weights for `chunk`. The weights are distinct.
     pub fn weights(&self, chunk: ChunkKey) -> impl Iterator<Item = (MemberId, u64)> {
         let chunk = hash(chunk);
-        let members = self.members.iter();
+        let members = self.members.iter().zip(&self.hashes);
         // `mix` is a bijection, so distinct members have distinct weights.
-        members.map(move |&member| (member, mix(mix(member.0) ^ chunk)))
+        members.map(move |(&member, &hash)| (member, mix(hash ^ chunk)))
     }
 
     /// The home of `chunk`: its heaviest member among those that `avoid` does not exclude.

@@ -116,6 +116,10 @@ impl Scenario {
             patience_ns: between(random, 1_000, 3_000) * MS,
             grant_ns: between(random, 1_000, 2_000) * MS,
             ping_ns: between(random, 200, 500) * MS,
+            pings_max: match one_in(random, 3) {
+                true => between(random, 1, 4) as usize,
+                false => 64,
+            },
             pings_missed_max: between(random, 2, 4),
             avoid_ns: between(random, 500, 2_000) * MS,
             fetch_blocks_max: between(random, 1, 200) as u32,
@@ -165,6 +169,15 @@ impl Scenario {
         let moves = self.settings.placement.entry().name != "first-and-forever";
         let steady = !moves || self.store_blocks > 1_000;
         ordered && steady && self.settings.directory_chunks_max > 100
+    }
+
+    /// Rounds of pings until all members have been pinged, at most.
+    pub(crate) fn ping_turn(&self) -> u64 {
+        let pings_max = self.settings.pings_max;
+        match self.nodes <= pings_max + 1 {
+            true => 1,
+            false => self.nodes.div_ceil(pings_max - pings_max / 2) as u64,
+        }
     }
 
     /// How often the source is read in turn, if all blocks are wanted and few are read at once.
