@@ -408,8 +408,8 @@ class Rclone(Processes):
     def end(self):
         super().end()
         for mount in self.mounts:
-            if os.path.ismount(mount):
-                run("umount", "--lazy", mount)
+            # It has done so itself, unless it was killed.
+            run("umount", "--lazy", mount, check=False)
         shutil.rmtree(RCLONE_CACHE, ignore_errors=True)
 
     @property
