@@ -2,9 +2,9 @@
 //! it, and what leaves it, and it sends and drops what the homes of the blocks order.
 //!
 //! The bytes of blocks that leave the memory are kept for a moment, in case that another member is
-//! to have them: some 100 ms, and the newest ones, an eighth of the frames that are never resident at
-//! most. Only whole blocks are kept so: small ones share frames, and who has not asked for a block
-//! takes whole ones only.
+//! to have them: some 100 ms, and the newest, an eighth of the frames that are never resident
+//! at most. Only whole blocks are kept so: small ones share frames, and who has not asked for a
+//! block takes whole ones only.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
