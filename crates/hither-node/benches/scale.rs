@@ -367,8 +367,8 @@ impl Cluster {
         self.run_until(self.now + 1_000 * MS);
     }
 
-    /// Some blocks are read again and again, half of the reads by two nodes. Returns how many of the
-    /// reads were remote.
+    /// Some blocks are read again and again, half of the reads by two nodes. Returns how many of
+    /// the reads were remote.
     fn read_hot(&mut self, random: &mut Random) -> usize {
         let chunks = self.holders.len() / CHUNK_BLOCKS as usize;
         let reads = chunks.div_ceil(HOT) * CHUNK_BLOCKS as usize * HOT_READS;
@@ -437,8 +437,8 @@ struct Case {
 }
 
 const HEADER: &str = "\
-| nodes | placement | read first in | idle, a node's second | miss | remote read | a block | a node \
-| homes moved | leaves | joins | a node's view |
+| nodes | placement | read first in | idle, a node's second | miss | remote read | a block \
+| a node | homes moved | leaves | joins | a node's view |
 |---|---|---|---|---|---|---|---|---|---|---|---|";
 
 fn measure(case: Case) {

@@ -159,13 +159,20 @@ impl Nodes {
         let home = self.homes[block.index()];
         let is_alone = home.node != NOBODY.node && !home.replicated;
         let alone = is_alone.then_some((home.node, Slot(home.slot_or_list)));
-        let mut at = home.replicated.then_some(home.slot_or_list);
-        let listed = std::iter::from_fn(move || {
-            let held = self.lists.get(at? as usize)?;
-            at = Some(held.next);
+        alone.into_iter().chain(self.listed(home))
+    }
+
+    /// Every copy of a block with replicas, in the same order; none of others.
+    fn listed(&self, home: Home) -> impl Iterator<Item = (Node, Slot)> + '_ {
+        let mut at = match home.replicated {
+            true => home.slot_or_list,
+            false => NONE,
+        };
+        std::iter::from_fn(move || {
+            let held = self.lists.get(at as usize)?;
+            at = held.next;
             Some((held.node, held.slot))
-        });
-        alone.into_iter().chain(listed)
+        })
     }
 
     /// Whether the block has replicas.
@@ -183,7 +190,11 @@ impl Nodes {
     /// The slot of a node's copy.
     #[inline]
     pub fn slot(&self, block: Block, node: Node) -> Option<Slot> {
-        self.copies(block)
+        let home = self.homes[block.index()];
+        if !home.replicated {
+            return (home.node == node).then_some(Slot(home.slot_or_list));
+        }
+        self.listed(home)
             .find(|(holder, _)| *holder == node)
             .map(|(_, slot)| slot)
     }
@@ -208,7 +219,7 @@ impl Nodes {
         if home.node == from {
             return Some((home.node, self.lists[home.slot_or_list as usize].slot));
         }
-        self.copies(block)
+        self.listed(home)
             .min_by_key(|&(node, _)| (self.topology.hops(from, node), node != home.node, node))
     }
 
@@ -280,8 +291,13 @@ impl Nodes {
         let home = self.homes[block.index()];
         if home.node == NOBODY.node {
             self.homes[block.index()] = Home::alone(node, slot);
-            return;
+        } else {
+            self.insert_replica(block, node, slot);
         }
+    }
+
+    fn insert_replica(&mut self, block: Block, node: Node, slot: Slot) {
+        let home = self.homes[block.index()];
         let original = match home.replicated {
             true => home.slot_or_list,
             false => self.list(HeldCopy {

@@ -2,9 +2,9 @@
 //!
 //! It is built anew when the view or a distance changes, and has another generation then. A
 //! placement loses its counters with each generation, so news of round trips are gathered for a
-//! window (so many turns of pings), and none is used before all of them are known: until then, all members are equally far.
-//! Members that do not tell theirs are waited for [`PATIENCE_WINDOWS`]; from then on, what nobody
-//! knows is the middle one of the known distances.
+//! window (so many turns of pings), and none is used before all of them are known: until then, all
+//! members are equally far. Members that do not tell theirs are waited for [`PATIENCE_WINDOWS`];
+//! from then on, what nobody knows is the middle one of the known distances.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -121,8 +121,8 @@ impl MemberTopology {
         }
     }
 
-    /// Tells others what has changed, as many as a round pings. Each round of pings is one of these.
-    /// At the end of a turn, uses what has changed, if it is time.
+    /// Tells others what has changed, as many as a round pings. Each round of pings is one of
+    /// these. At the end of a turn, uses what has changed, if it is time.
     pub(super) fn on_round(&mut self, effects: &mut Effects, ends_turn: bool) {
         if !is_measured(effects) {
             return;
