@@ -119,8 +119,8 @@ impl Requester {
         }
     }
 
-    /// A node sends this one to the home. Asks the home that it has not asked yet, or that of a view
-    /// that may have come since; otherwise reads from the source.
+    /// A node sends this one to the home. Asks the home that it has not asked yet, or that of a
+    /// view that may have come since; otherwise reads from the source.
     pub(super) fn on_ask_home(
         &mut self,
         effects: &mut Effects,

@@ -85,8 +85,8 @@ pub(super) fn direct(
     found
 }
 
-/// Whom a requester may ask directly for blocks of the chunk from now on, the nearest first. Nobody,
-/// if the placement is to hear of each read at once.
+/// Whom a requester may ask directly for blocks of the chunk from now on, the nearest first.
+/// Nobody, if the placement is to hear of each read at once.
 fn copies_for(
     placer: &Option<Placer>,
     effects: &Effects,
