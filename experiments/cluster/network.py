@@ -238,8 +238,8 @@ class Cluster(Processes):
     """Nodes of `hither node`. Figures are of all but `apart`, a node that may come and go; it is
     not started if it is `absent`."""
 
-    def __init__(self, network, hither, work, memory, block, placement, configured, apart=None,
-                 absent=False):
+    def __init__(self, network, hither, work, memory, block, placement, policy, configured,
+                 apart=None, absent=False):
         super().__init__()
         self.network, self.hither, self.work = network, hither, work
         self.memory, self.apart = memory, apart
@@ -263,6 +263,7 @@ tls = {{ authority = "../ca/ca.pem", certificate = "../ca/{name}.pem", key = "..
 memory = "{memory}"
 block = "{block}"
 placement = "{placement}"
+policy = "{policy}"
 [members]
 {members}
 {topology}

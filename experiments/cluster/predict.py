@@ -2,7 +2,7 @@
 """What the simulator says of runs of run.py, beside what was measured.
 
     predict.py --hither PATH --results DIR --work DIR [--accesses 6000] [--blocks 800]
-               [--rate 1200] [--policy s3-fifo]
+               [--rate 1200]
 
 For each run in raw.jsonl of --results that was not thrown away, simulates the same lists of
 accesses, taken in turn, on the same topology with the same memory and replacement, and with what a
@@ -35,7 +35,6 @@ def main():
     parser.add_argument("--blocks", type=int, default=800, help="for each node [default: 800]")
     parser.add_argument("--rate", type=float, default=1200, help="reads a second, of all nodes "
                         "together [default: 1200]")
-    parser.add_argument("--policy", default="s3-fifo", help="of the nodes [default: s3-fifo]")
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
     with (arguments.results / "raw.jsonl").open() as file:
@@ -106,7 +105,7 @@ def predict(row, arguments, traces):
              "compute_ns": int(1e9 * nodes / arguments.rate), "report_ns": 100_000_000}
     answer = call(
         *(arguments.hither, "sim", "-q", "--json", "--nodes", row["nodes"]),
-        *("--placement", row["placement"], "--size", each, "--policy", arguments.policy),
+        *("--placement", row["placement"], "--size", each, "--policy", row["policy"]),
         *("--bind", "threads", "--warm-up", nodes * (arguments.accesses // 3)),
         *("--costs", ",".join(f"{name}={value}" for name, value in costs.items())),
         trace,

@@ -61,7 +61,8 @@ PLOTS = {
 
 def line(row):
     """One run, for people who wait."""
-    head = (f"{row['nodes']} {row['distances']} {row['placement']} {row['workload']} "
+    head = (f"{row['nodes']} {row['distances']} {row['policy']} {row['placement']} "
+            f"{row['workload']} "
             f"{row['cache']} % {row['latency_ms']} ms, seed {row['seed']}")
     if row["event"] != NO_EVENT:
         head += f", {row['event']}"
@@ -86,14 +87,14 @@ def write(rows, folder):
     settings = sorted({setting(row) for row in kept})
     parts = []
     for here_is in settings:
-        nodes, distances, cache, latency_ms = here_is
+        nodes, distances, policy, cache, latency_ms = here_is
         here = [row for row in kept if setting(row) == here_is]
-        place = f"{nodes.replace(':', '')}-{distances}-{cache}-{latency_ms}"
+        place = f"{nodes.replace(':', '')}-{distances}-{policy}-{cache}-{latency_ms}"
         of = f"{nodes}, {cache} %, {latency_ms} ms"
         quiet = [row for row in here if row["event"] == NO_EVENT]
         disturbed = [row for row in here if row["event"] != NO_EVENT]
-        parts.append(f"## {nodes}, distances {distances}, caches of {cache} % of the data, "
-                     f"source {latency_ms} ms\n")
+        parts.append(f"## {nodes}, distances {distances}, nodes keep by {policy}, caches of "
+                     f"{cache} % of the data, source {latency_ms} ms\n")
         if quiet:
             parts.append(table(quiet, FIGURES, ["workload", "placement"]))
             for name, (title, unit, figure) in PLOTS.items():
@@ -113,7 +114,7 @@ def write(rows, folder):
 
 
 def setting(row):
-    return row["nodes"], row["distances"], row["cache"], row["latency_ms"]
+    return row["nodes"], row["distances"], row["policy"], row["cache"], row["latency_ms"]
 
 
 def table(rows, figures, keys):

@@ -2,7 +2,8 @@
 """A cluster cache on a mesh of machines, all of them on this one.
 
     run.py --hither PATH --mesh PATH --work DIR [--output DIR] [--grid small|full] [--nodes 5x5]
-           [--placement NAME]... [--event leave|vanish|join|replace]... [--distances measured]
+           [--placement NAME]... [--policy NAME] [--distances measured]
+           [--event leave|vanish|join|replace]...
            [--workloads A,B] [--caches 10,25] [--latencies 5,20] [--seeds 1,2] [--resume]
            [--build TEXT]
     run.py --hither PATH --mesh PATH --work DIR --smoke
@@ -113,10 +114,12 @@ GRIDS = {
     "full": {"workloads": workloads.NAMES, "caches": [10, 25, 50], "latencies": [5, 20, 50],
              "seeds": [1, 2, 3]},
 }
-KEYS = ["nodes", "distances", "placement", "workload", "cache", "latency_ms", "seed", "event"]
+KEYS = ["nodes", "distances", "policy", "placement", "workload", "cache", "latency_ms", "seed",
+        "event"]
 NO_EVENT = report.NO_EVENT
 EVENTS = ["leave", "vanish", "join", "replace"]
 PLACEMENT = "first-and-forever"
+POLICY = "s3-fifo"
 MEMCACHED = "memcached"
 RCLONE = "rclone"
 # They know no versions, and share nothing or do not outlive the loss of a server.
@@ -138,6 +141,7 @@ def main():
         sys.exit(f"{raw} is there: go on with --resume, or remove it")
     for row in rows:
         row.setdefault("event", NO_EVENT)
+        row.setdefault("policy", POLICY)
     done = {tuple(row[key] for key in KEYS) for row in rows if not row["thrown_away"]}
     try:
         lab.start()
@@ -169,6 +173,8 @@ def parse():
                         f"[default: {PLACEMENT}]")
     parser.add_argument("--event", action="append", choices=[NO_EVENT, *EVENTS],
                         help=f"what becomes of a node [default: {NO_EVENT}]")
+    parser.add_argument("--policy", default=POLICY,
+                        help=f"by which nodes keep blocks [default: {POLICY}]")
     parser.add_argument("--distances", choices=["configured", "measured"], default="configured",
                         help="whether the nodes' files have them [default: configured]")
     for name in ("workloads", "caches", "latencies", "seeds"):
@@ -224,8 +230,8 @@ def cases(arguments):
             arguments.event, arguments.placement):
         if placement in NO_NODES and (workload == "rewriter" or event != NO_EVENT):
             continue
-        yield (arguments.nodes, arguments.distances, placement, workload, cache, latency_ms, seed,
-               event)
+        yield (arguments.nodes, arguments.distances, arguments.policy, placement, workload, cache,
+               latency_ms, seed, event)
 
 
 class Lab:
@@ -371,7 +377,7 @@ class Run:
         if placement == RCLONE:
             return Rclone(self.network, lab.work, cache_bytes)
         return Cluster(self.network, lab.hither, lab.work, memory, BLOCK, placement,
-                       self.case["distances"] == "configured", self.apart,
+                       self.case["policy"], self.case["distances"] == "configured", self.apart,
                        self.case["event"] == "join")
 
     def start_readers(self):
