@@ -187,10 +187,11 @@ impl Placer {
         }
     }
 
-    /// How full a member is.
+    /// How full a member is. All homes hear of the same free frames, and none of them of what the
+    /// others send there until the next ping: each counts on its share of them.
     pub(super) fn set_frames(&mut self, member: MemberId, frames: Frames) {
         if let Some(node) = number(&self.members, member) {
-            let free = frames.free.min(frames.all);
+            let free = frames.free.min(frames.all) / self.members.len() as u32;
             self.call(HostCall::Frames(node, frames.all, free));
         }
     }
