@@ -473,9 +473,9 @@ impl Node {
         }
         self.flights.give(&key, &data, from);
         match from {
-            Origin::Member(member) => self.give_up(evicted, Some(member), keep == Keep::Moved),
-            Origin::Source => self.give_up(evicted, None, false),
-            Origin::Memory | Origin::Disk => self.note_evicted(evicted),
+            Origin::Member(member) if keep == Keep::Moved => self.give_up(evicted, Some(member)),
+            Origin::Source => self.give_up(evicted, None),
+            Origin::Member(_) | Origin::Memory | Origin::Disk => self.note_evicted(evicted),
         }
         data
     }

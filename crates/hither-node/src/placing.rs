@@ -24,9 +24,9 @@ const USAGE_INTERVAL: Duration = Duration::from_millis(100);
 const VICTIMS: usize = 8;
 
 impl Node {
-    /// Tells the state machine of what the memory has evicted for a block that came from a member,
-    /// or from the source, and that has left a frame there if it has `moved`.
-    pub(crate) fn give_up(self: &Arc<Self>, evicted: Evicted, from: Option<MemberId>, moved: bool) {
+    /// Tells the state machine of what the memory has evicted for a block that has moved here from
+    /// a member, or came from the source.
+    pub(crate) fn give_up(self: &Arc<Self>, evicted: Evicted, from: Option<MemberId>) {
         if !self.victims.are_wanted.load(Ordering::Relaxed) {
             return self.note_evicted(evicted);
         }
@@ -39,11 +39,7 @@ impl Node {
             let (chunk, mask) = key.in_chunk();
             let blocks = Blocks::new(chunk, mask);
             self.victims.put(key, data, blocks_max);
-            let victims = Input::Victims {
-                blocks,
-                from,
-                moved,
-            };
+            let victims = Input::Victims { blocks, from };
             // A block that comes back is reported after this step.
             self.input_if(|| !self.is_here(&key), victims);
         }

@@ -111,15 +111,15 @@ pub enum Input {
     Held(Blocks),
     /// The store no longer holds these blocks.
     Dropped(Blocks),
-    /// These blocks leave the store, to make room for one that came. The runtime has their bytes
-    /// for a moment, in case that an [`Output::Forward`] follows. Otherwise as [`Input::Dropped`].
+    /// These blocks leave the store, to make room for one that came from the source, or that has
+    /// moved here ([`Keep::Moved`]). The runtime has their bytes for a moment, in case that an
+    /// [`Output::Forward`] follows. Otherwise as [`Input::Dropped`], which is also for what a copy
+    /// or a victim of another member pushes out: to forward that would begin a chain without end.
     Victims {
         /// What leaves.
         blocks: Blocks,
-        /// The member from which the other block has come; `None`: the source.
+        /// The member from which the other block has moved here; `None`: it came from the source.
         from: Option<MemberId>,
-        /// Whether it was sent as [`Keep::Moved`].
-        moved: bool,
     },
     /// How full the memory is, and what readers here have read from it since the last time.
     Usage {

@@ -214,7 +214,7 @@ impl Home {
         effects: &mut Effects,
         at: MemberId,
         blocks: Blocks,
-        incoming: (Option<MemberId>, bool),
+        moved_from: Option<MemberId>,
     ) {
         let Home { directory, placer } = self;
         let Some(entry) = directory.get(blocks.chunk) else {
@@ -231,7 +231,7 @@ impl Home {
                 break;
             };
             let block = blocks.with_mask(1 << bit);
-            match placer.victim(block.chunk, bit, at, incoming) {
+            match placer.victim(block.chunk, bit, at, moved_from) {
                 Some(to) if may_keep(effects, to, block) => {
                     *taken.entry(to).or_default() |= block.mask;
                 }

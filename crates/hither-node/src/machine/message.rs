@@ -194,10 +194,9 @@ pub enum Message {
     Victims {
         /// What leaves.
         blocks: Blocks,
-        /// The member from which the block has come that they make room for; `None`: the source.
+        /// The member from which the block has moved that they make room for, and where it has left
+        /// a frame; `None`: it came from the source.
         from: Option<MemberId>,
-        /// Whether that block has left a frame there.
-        moved: bool,
     },
     /// Holder to home: I do not have these blocks, which I was to deliver.
     Gone {

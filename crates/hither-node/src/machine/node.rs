@@ -146,18 +146,9 @@ impl Machine {
             }
             Input::Held(blocks) => self.holdings.add_silently(effects, blocks),
             Input::Dropped(blocks) => self.holdings.remove(effects, blocks),
-            Input::Victims {
-                blocks,
-                from,
-                moved,
-            } => {
+            Input::Victims { blocks, from } => {
                 if let Some(home) = self.holdings.give_up(effects, blocks) {
-                    let victims = Message::Victims {
-                        blocks,
-                        from,
-                        moved,
-                    };
-                    effects.send(home, victims);
+                    effects.send(home, Message::Victims { blocks, from });
                 }
             }
             Input::Usage { frames, reads } => self.on_usage(frames, reads),
@@ -268,9 +259,8 @@ impl Machine {
             }
             Message::Victims {
                 blocks,
-                from: came_from,
-                moved,
-            } => home.on_victims(effects, from, blocks, (came_from, moved)),
+                from: moved_from,
+            } => home.on_victims(effects, from, blocks, moved_from),
             Message::Gone { request, blocks } => home.on_gone(effects, from, request, blocks),
             Message::AskHome { id, blocks } => requester.on_ask_home(effects, from, id, blocks),
             Message::Refused { id, blocks } => requester.on_refused(effects, from, id, blocks),

@@ -279,19 +279,20 @@ impl Placer {
         }
     }
 
-    /// A block leaves a member to make room. Returns who takes it. If nobody does, the copy is
-    /// gone; otherwise it is on its way.
+    /// A block leaves a member to make room for one that has moved there from another, or came from
+    /// the source. Returns who takes it. If nobody does, the copy is gone; otherwise it is on its
+    /// way.
     pub(super) fn victim(
         &mut self,
         chunk: ChunkKey,
         bit: u32,
         at: MemberId,
-        incoming: (Option<MemberId>, bool),
+        moved_from: Option<MemberId>,
     ) -> Option<MemberId> {
         let (block, node) = (self.known(chunk, bit)?, number(&self.members, at)?);
         let incoming = IncomingBlock {
-            from: incoming.0.and_then(|from| number(&self.members, from)),
-            migrates: incoming.1,
+            from: moved_from.and_then(|from| number(&self.members, from)),
+            migrates: moved_from.is_some(),
         };
         let to = self.call(HostCall::Victim(block, node, incoming)).node()?;
         self.put_under_way(block, Action::Migrate { block, to });

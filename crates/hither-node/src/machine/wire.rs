@@ -110,14 +110,9 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) {
                 to.bytes(&entry.counts);
             }
         }
-        Message::Victims {
-            blocks,
-            from,
-            moved,
-        } => {
+        Message::Victims { blocks, from } => {
             to.blocks(*blocks);
             to.optional_member(*from);
-            to.byte(u8::from(*moved));
         }
         Message::Gone { request, blocks } => {
             to.request(*request);
@@ -238,7 +233,6 @@ pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
         20 => Message::Victims {
             blocks: from.blocks()?,
             from: from.optional_member()?,
-            moved: from.flag()?,
         },
         21 => Message::RoundTrips(from.round_trips()?),
         kind => return Err(WireError::Kind(kind)),

@@ -118,7 +118,6 @@ impl World {
                 contents,
                 keep,
             } => {
-                let moved = keep == Keep::Moved;
                 for (block, content) in blocks.chunk.blocks(blocks.mask).zip(contents) {
                     let node = &mut self.nodes[to];
                     let wanted = node.wanted.contains(&block) || node.cancelled.contains(&block);
@@ -139,7 +138,10 @@ impl World {
                         wanted: wanted || keep == Keep::No,
                     };
                     self.step(to, input);
-                    self.give_up(to, dropped, Some(sender), moved);
+                    match keep {
+                        Keep::Moved => self.give_up(to, dropped, Some(sender)),
+                        Keep::Copy | Keep::No => self.let_go(to, dropped),
+                    }
                 }
             }
         }

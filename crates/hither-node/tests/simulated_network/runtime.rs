@@ -229,17 +229,25 @@ impl World {
         }
         self.step(number, Input::FetchEnded { blocks, result });
         for block in dropped {
-            self.give_up(number, Some(block), None, false);
+            self.give_up(number, Some(block), None);
         }
     }
 
-    /// The store of a node had no room for a block, since one came from a member, or the source.
+    /// The store of a node had no room for a block, since a copy came from a member.
+    pub(crate) fn let_go(&mut self, number: usize, block: Option<BlockKey>) {
+        if let Some(block) = block {
+            self.count_lost(block);
+            let (chunk, mask) = block.in_chunk();
+            self.step(number, Input::Dropped(Blocks::new(chunk, mask)));
+        }
+    }
+
+    /// The same, since one has moved here from a member, or came from the source.
     pub(crate) fn give_up(
         &mut self,
         number: usize,
         block: Option<BlockKey>,
         from: Option<MemberId>,
-        moved: bool,
     ) {
         let Some(block) = block else {
             return;
@@ -253,11 +261,7 @@ impl World {
         let input = match machine.is_some_and(Machine::forwards) && self.random.below(8) > 0 {
             true => {
                 node.victims.insert(block, content(block));
-                Input::Victims {
-                    blocks,
-                    from,
-                    moved,
-                }
+                Input::Victims { blocks, from }
             }
             false => Input::Dropped(blocks),
         };

@@ -124,7 +124,6 @@ fn a_last_copy_goes_to_who_has_left_a_frame() {
     let victims = Input::Victims {
         blocks: blocks(1),
         from: Some(third),
-        moved: true,
     };
     let forward = Output::Forward {
         blocks: blocks(1),

@@ -71,13 +71,10 @@ fn message() -> impl Strategy<Value = Message> {
         }),
         blocks().prop_map(Message::Drop),
         vec(reads(), 0..20).prop_map(Message::Reads),
-        (blocks(), proptest::option::of(any::<u64>()), any::<bool>()).prop_map(
-            |(blocks, from, moved)| Message::Victims {
-                blocks,
-                from: from.map(MemberId),
-                moved,
-            }
-        ),
+        (blocks(), proptest::option::of(any::<u64>())).prop_map(|(blocks, from)| {
+            let from = from.map(MemberId);
+            Message::Victims { blocks, from }
+        }),
         (id(), blocks(), any::<u64>(), vec(copies(), 0..=COPIES_MAX)).prop_map(
             |(id, blocks, holder, copies)| Message::At {
                 id,
