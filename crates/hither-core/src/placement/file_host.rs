@@ -213,7 +213,7 @@ impl FileHost {
         if self.nodes.holds(block, at) {
             let from = from.filter(|&from| from != at)?;
             self.nodes.promote(block, at);
-            self.nodes.remove(block, from);
+            self.remove(block, from);
             self.settle(block, true);
             return Some(from);
         }
@@ -222,7 +222,11 @@ impl FileHost {
             self.nodes.set_frames(at, frames, 1);
         }
         match from {
-            Some(_) => self.nodes.migrate(block, at, Slot(0)),
+            Some(from) => {
+                let free = self.nodes.free(from);
+                self.nodes.migrate(block, at, Slot(0));
+                self.nodes.set_frames(from, self.nodes.capacity(from), free);
+            }
             None => self.nodes.insert(block, at, Slot(0)),
         }
         if moves_here || self.under_way(block) == Some(Action::Replicate { block, to: at }) {
@@ -236,7 +240,7 @@ impl FileHost {
         if !self.nodes.holds(block, at) {
             return;
         }
-        self.nodes.remove(block, at);
+        self.remove(block, at);
         self.placement
             .on_removed(block, at, &self.nodes, &mut self.actions);
         self.actions.clear();
@@ -245,6 +249,14 @@ impl FileHost {
             Some(_) if self.nodes.home(block).is_none() => self.settle(block, false),
             _ => {}
         }
+    }
+
+    /// Removes a copy. Its frame is not taken for free: a block that another node's host knows has
+    /// it by now, as likely as not. What is free, `set_frames` says.
+    fn remove(&mut self, block: Block, at: Node) {
+        let free = self.nodes.free(at);
+        self.nodes.remove(block, at);
+        self.nodes.set_frames(at, self.nodes.capacity(at), free);
     }
 
     /// A copy leaves `at` to make room for another block. If it is the last one, as far as is
@@ -376,6 +388,26 @@ mod tests {
             (host.nodes().used(Node(1)), host.nodes().free(Node(1))),
             (7, 1)
         );
+        host.check();
+    }
+
+    #[test]
+    fn what_is_free_is_what_was_said() {
+        let mut host = host("always-migrate", 3);
+        for node in [Node(1), Node(2)] {
+            host.set_frames(node, 4, 0);
+        }
+        let free = |host: &FileHost| [Node(1), Node(2)].map(|node| host.nodes().free(node));
+        host.added(Block(0), Node(1));
+        host.added(Block(1), Node(1));
+        host.removed(Block(0), Node(1));
+        assert_eq!(free(&host), [0, 0], "another block has its frame");
+        assert!(host.access(Block(1), Node(2)).is_some());
+        host.added(Block(1), Node(2));
+        assert_eq!(free(&host), [0, 0]);
+        host.set_frames(Node(1), 4, 2);
+        host.added(Block(0), Node(1));
+        assert_eq!(free(&host), [1, 0]);
         host.check();
     }
 
