@@ -49,10 +49,10 @@ def main():
             near += all(abs(one - other) <= POINTS for one, other in pairs.values())
             cells = [f"{one:.1f} / {other:.1f}" for one, other in pairs.values()]
             lines.append([row["nodes"], row["workload"], f"{row['cache']} %", f"{row['seed']}",
-                          row["placement"], *cells])
+                          row["policy"], row["placement"], *cells])
             print(*lines[-1], flush=True)
-    head = ["nodes", "workload", "cache", "seed", "placement", "local", "source"]
-    rule = ["---"] * 5 + ["--:"] * 2
+    head = ["nodes", "workload", "cache", "seed", "policy", "placement", "local", "source"]
+    rule = ["---"] * 6 + ["--:"] * 2
     text = "\n".join(f"| {' | '.join(line)} |" for line in [head, rule, *lines])
     verdict = f"{near} of {len(rows)} runs are within {POINTS} points in both shares.\n\n"
     (arguments.results / "predicted.md").write_text(f"{verdict}{text}\n")
