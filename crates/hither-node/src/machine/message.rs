@@ -161,8 +161,8 @@ pub enum Message {
         blocks: Blocks,
         /// Where they come from.
         holder: MemberId,
-        /// Who else may be asked directly for blocks of the chunk, the nearest first: at most
-        /// [`COPIES_MAX`] members.
+        /// Who may be asked directly for blocks of the chunk, the nearest first: at most
+        /// [`COPIES_MAX`] members. It replaces what was said before.
         copies: Vec<Copies>,
     },
     /// Home to holder: send these blocks to the requester. A requester that remembers who holds

@@ -61,7 +61,7 @@ pub(super) fn direct(
         };
         *deliveries.entry((holder, keep)).or_default() |= 1 << bit;
     }
-    let mut copies = copies_for(placer, effects, entry, request);
+    let copies = copies_for(placer, effects, entry, request);
     for ((holder, keep), mask) in deliveries {
         let found = blocks.with_mask(mask);
         effects.counters.directed_blocks += u64::from(mask.count_ones());
@@ -75,7 +75,7 @@ pub(super) fn direct(
             id: request.id,
             blocks: found,
             holder,
-            copies: std::mem::take(&mut copies),
+            copies: copies.clone(),
         };
         effects.send(request.member, at);
     }

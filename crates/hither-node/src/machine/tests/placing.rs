@@ -211,6 +211,28 @@ fn a_reader_remembers_who_holds_blocks_of_a_chunk() {
 }
 
 #[test]
+fn two_holders_of_one_request_are_both_remembered() {
+    let mut cluster = cluster("first-and-forever", 4);
+    let [first, second, third] = cluster.others()[..] else {
+        panic!();
+    };
+    for (member, mask) in [(first, 0b0011), (third, 0b1100)] {
+        cluster.want(member, mask, Demand);
+        cluster.fetched(member, mask);
+    }
+    // Each of these two answers of the home says who holds what.
+    for mask in [0b0101, 0b1010] {
+        let told = cluster.want(second, mask, Demand);
+        assert_eq!(told.len(), 2, "{told:?}");
+        for provide in told.chunks(1) {
+            deliver(&mut cluster, provide);
+        }
+        cluster.told.clear();
+    }
+    assert_eq!(cluster.machines[&second].counters().hinted_blocks, 2);
+}
+
+#[test]
 fn who_is_asked_directly_in_vain_passes_the_request_on() {
     let mut cluster = cluster("first-and-forever", 4);
     let [first, second, third] = cluster.others()[..] else {
