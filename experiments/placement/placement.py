@@ -33,6 +33,7 @@ OURS = "cost-benefit"
 BASE = "first-and-forever"
 RIVALS = [BASE, "always-migrate", "one-step", "post-office", "rendezvous"]
 PLACEMENTS = [*RIVALS, "local-only", OURS]
+EVERY_VICTIM = f"{OURS}{{trial=1}}"
 PARTS = {
     "all parts": OURS,
     "median: blocks never move": f"{OURS}{{confidence=10}}",
@@ -42,13 +43,17 @@ PARTS = {
     "no replicas": f"{OURS}{{replicas=no}}",
     "no forwarding": f"{OURS}{{forward=no}}",
     "no exchange": f"{OURS}{{exchange=no}}",
+    "every victim": EVERY_VICTIM,
 }
 # Of all blocks, what the caches hold together.
 PART = 0.8
 # As in ../post_office: a flat disk access of table 1, and 1 ms between the accesses of a node.
 COSTS = "compute_ns=1000000,disk_ns=8200000"
 LATE = ",split_directory=true,report_ns=100000000"
-CASES = {"": COSTS, "late": COSTS + LATE}
+SMALL = {"10 %": 0.1, "25 %": 0.25, "50 %": 0.5}
+CASES = {"": (PART, COSTS), "late": (PART, COSTS + LATE)} | {
+    case: (part, COSTS) for case, part in SMALL.items()
+}
 MEASURES = {
     "hit_ms": lambda result: result["hit_latency_ns"] / 1e6,
     "access_ms": lambda result: result["access_latency_ns"] / 1e6,
@@ -172,10 +177,11 @@ class Lab:
 
     def simulate(self, case: str, workload: str, nodes: str, policy: str, placements: list) -> list:
         threads = TOPOLOGIES[nodes]
+        part, costs = CASES[case]
         answer = self.call(
             *("sim", "-q", "--json", "--nodes", nodes, "--placement", ",".join(placements)),
-            *("--size", f"{100 * PART / threads:.4f}%", "--policy", policy),
-            *("--bind", "threads", "--costs", CASES[case]),
+            *("--size", f"{100 * part / threads:.4f}%", "--policy", policy),
+            *("--bind", "threads", "--costs", costs),
             self.trace(workload, threads),
         )
         keys = (case, workload, nodes, policy)
@@ -246,6 +252,47 @@ def each(rows: list[dict]) -> str:
     return table(["workload", "nodes", "hit", "access", "slowest node"], lines)
 
 
+def small(rows: list[dict], workloads: list[str]) -> str:
+    """For smaller caches: geometric means over the workloads of what each placement takes against
+    first-and-forever, the workload where it fares worst by access, and its misses, in points, there
+    and on average."""
+    lines = []
+    at = {
+        (row["case"], row["policy"], row["workload"], row["placement"]): row
+        for row in rows
+        if row["nodes"] == "mesh:5x5"
+    }
+    for case, policy in [(case, policy) for policy in ("lru", "s3-fifo") for case in SMALL]:
+        for placement in [*PLACEMENTS, EVERY_VICTIM]:
+            pairs = {
+                workload: (at[case, policy, workload, placement], at[case, policy, workload, BASE])
+                for workload in workloads
+            }
+
+            def ratio(workload: str, measure: str) -> float:
+                own, base = pairs[workload]
+                return float(own[measure]) / float(base[measure])
+
+            def points(workload: str) -> float:
+                own, base = pairs[workload]
+                return 100 * (float(own["misses"]) - float(base["misses"]))
+
+            worst = max(workloads, key=lambda workload: ratio(workload, "access_ms"))
+            lines.append(
+                [
+                    f"{case}, {policy}" if placement == PLACEMENTS[0] else "",
+                    placement,
+                    *(
+                        f"{geometric([ratio(workload, measure) for workload in workloads]):.3f}"
+                        for measure in ("hit_ms", "access_ms")
+                    ),
+                    f"{ratio(worst, 'access_ms'):.3f} ({worst})",
+                    f"{sum(map(points, workloads)) / len(workloads):+.1f}",
+                ]
+            )
+    return table(["caches", "placement", "hit", "access", "worst access", "misses"], lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -271,6 +318,9 @@ def main() -> None:
     for workload in [*TUNING, *judging]:
         asked.append(("late", workload, "mesh:5x5", "lru", PLACEMENTS))
         asked.append(("", workload, "mesh:5x5", "s3-fifo", PLACEMENTS))
+        for case in SMALL:
+            for policy in ("lru", "s3-fifo"):
+                asked.append((case, workload, "mesh:5x5", policy, [*PLACEMENTS, EVERY_VICTIM]))
     jobs = []
     for case, workload, nodes, policy, placements in asked:
         missing = [one for one in placements if (case, workload, nodes, policy, one) not in done]
@@ -321,6 +371,8 @@ def main() -> None:
                 compared(of("late", "lru", workloads), names),
                 f"### {title}: nodes that keep by s3-fifo\n",
                 compared(of("", "s3-fifo", workloads), names),
+                f"### {title}: smaller caches, on the mesh 5x5\n",
+                small(rows, workloads),
             ]
     (arguments.output / "tables.md").write_text("\n".join(text))
 

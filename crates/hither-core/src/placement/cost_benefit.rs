@@ -28,6 +28,12 @@
 //!   outlive replicas.
 //! - *Exchange.* A block that moves leaves a frame. The victim that makes room for it takes this
 //!   frame, so a move pushes nothing out of the caches.
+//! - *What comes of it.* A victim that is forwarded or exchanged takes the place of one that is
+//!   about to be evicted. It pays if it is read there. Over the last 128 of them, at least as many
+//!   have to pay as there are hits, per victim, on blocks that are in the older half of their time:
+//!   what is pushed out is older still. If fewer do, only one in 16 has the other chance, to see
+//!   whether that changes. So nothing is forwarded in vain for long where caches are small and
+//!   sweeps long.
 //!
 //! Turned down, since they did not pay in simulation: a price of room in the cost of a move, nodes
 //! beyond the neighbours for victims, victims that were never seen to return, counters for more
@@ -94,6 +100,15 @@ const PARAMS: &[Param] = &[
         "whether a victim takes the frame of the block that pushes it out",
     ),
     Param {
+        name: "trial",
+        doc: "while the other chance of victims does not pay, one in so many has it; 1: all",
+        kind: ParamKind::Count {
+            default: 16,
+            min: 1,
+            max: 1_000_000,
+        },
+    },
+    Param {
         name: "miss_hops",
         doc: "what a miss costs; the default is table 1 of post-office: 8.2 ms at 0.1 ms a hop",
         kind: ParamKind::Count {
@@ -131,6 +146,9 @@ const REPLICA_MARGIN: f64 = 4.0;
 const STAY_MARGIN: f64 = 1.5;
 /// The part of a new value in a running mean: about the last 16 count.
 const MEAN_SHARE: f64 = 1.0 / 16.0;
+/// Tries that a [`Paid`] share remembers. The results are the same from 32 to 512; few, since a home
+/// in a cluster sees only the victims of its own blocks.
+const TRIES: f64 = 128.0;
 /// The unit of `returns_after`.
 const RETURN_MS: u32 = 64;
 
@@ -149,8 +167,31 @@ struct Entry {
     /// Accesses and writes in the window.
     total: u8,
     writes: u8,
-    /// Whether it was forwarded since its last access.
-    forwarded: bool,
+    /// The other chance that it had as a victim since its last access.
+    chance: Chance,
+}
+
+/// Another chance for a victim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Chance {
+    #[default]
+    None,
+    Forwarded,
+    Exchanged,
+}
+
+/// The share of tries that paid: of about the last [`TRIES`].
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+struct Paid(f64);
+
+impl Paid {
+    fn tried(&mut self) {
+        self.0 -= self.0 / TRIES;
+    }
+
+    fn pays(&mut self) {
+        self.0 += 1.0 / TRIES;
+    }
 }
 
 impl Entry {
@@ -167,7 +208,7 @@ impl Entry {
         } else {
             self.span_ms = self.span_ms.saturating_add(idle_ms);
         }
-        (self.last_ms, self.forwarded) = (now_ms, false);
+        (self.last_ms, self.chance) = (now_ms, Chance::None);
         before.then_some(idle_ms)
     }
 
@@ -238,10 +279,18 @@ struct CostBenefit {
     replicas: bool,
     forward: bool,
     exchange: bool,
+    trial: u32,
     miss_hops: f64,
     entries: Vec<Entry>,
     peers: Vec<Peer>,
     weights: Vec<u32>,
+    /// Victims that were read where they were forwarded to; those that were where they were
+    /// exchanged to; hits, per victim, on blocks in the older half of their time.
+    forwarded: Paid,
+    exchanged: Paid,
+    old_hits: Paid,
+    /// Victims so far that could have had another chance.
+    victims: u32,
     now_ms: u32,
 }
 
@@ -264,10 +313,15 @@ impl CostBenefit {
             replicas: yes(3),
             forward: yes(4),
             exchange: yes(5),
-            miss_hops: values.count(6) as f64,
+            trial: values.count(6) as u32,
+            miss_hops: values.count(7) as f64,
             entries: vec![Entry::default(); settings.blocks as usize],
             peers: vec![peer; topology.nodes()],
             weights: topology.all().map(|node| topology.weight(node)).collect(),
+            forwarded: Paid(1.0),
+            exchanged: Paid(1.0),
+            old_hits: Paid(0.0),
+            victims: 0,
             now_ms: 1,
         }
     }
@@ -320,6 +374,24 @@ impl CostBenefit {
         (best != home && gain > 0.0 && gain * gain > variance).then_some(best)
     }
 
+    /// The neighbour that keeps a victim of `at` for longest, if it will be read there.
+    fn keeper(&self, victim: &Entry, at: Node, nodes: &Nodes) -> Option<Node> {
+        if !self.forward {
+            return None;
+        }
+        let stays_ms = STAY_MARGIN * f64::from(victim.waits_ms(self.now_ms)?);
+        let stay_ms = |node: Node| match nodes.free(node) {
+            0 => self.peers[node.index()].told_age_ms,
+            _ => f64::INFINITY,
+        };
+        let neighbours = nodes.topology().neighbours(at).iter();
+        let oldest = neighbours
+            .map(|&node| (node, stay_ms(node)))
+            .filter(|(_, stay_ms)| *stay_ms > stays_ms)
+            .max_by(|(_, one), (_, other)| one.total_cmp(other));
+        Some(oldest?.0)
+    }
+
     fn served(&mut self, at: Node) {
         self.peers[at.index()].served += 1;
     }
@@ -352,11 +424,21 @@ impl Placement for CostBenefit {
         if nodes.home(block) != Some(from) {
             return;
         }
+        let age_ms = self.peers[from.index()].victim_age_ms;
         let entry = &mut self.entries[block.index()];
-        if let Some(idle_ms) = entry.touch(self.now_ms, self.window)
-            && 2.0 * f64::from(idle_ms) > self.peers[from.index()].victim_age_ms
-        {
+        let chance = entry.chance;
+        let idle_ms = entry.touch(self.now_ms, self.window);
+        let idle_ms = idle_ms.filter(|&idle_ms| 2.0 * f64::from(idle_ms) > age_ms);
+        if let Some(idle_ms) = idle_ms {
             entry.returns_after = in_units(idle_ms);
+        }
+        match chance {
+            Chance::Forwarded => self.forwarded.pays(),
+            Chance::Exchanged => self.exchanged.pays(),
+            Chance::None if idle_ms.is_some_and(|idle_ms| f64::from(idle_ms) <= age_ms) => {
+                self.old_hits.pays();
+            }
+            Chance::None => {}
         }
         let counter = entry.count(by);
         let entry = &self.entries[block.index()];
@@ -437,7 +519,7 @@ impl FilePlacement for CostBenefit {
     ) -> Option<Node> {
         self.set_now(nodes);
         let entry = self.entries[evicted.index()];
-        if !entry.forwarded {
+        if entry.chance == Chance::None {
             let age = &mut self.peers[at.index()].victim_age_ms;
             let idle_ms = f64::from(self.now_ms.wrapping_sub(entry.last_ms));
             *age = match age.is_finite() {
@@ -445,25 +527,22 @@ impl FilePlacement for CostBenefit {
                 false => idle_ms,
             };
         }
-        let moved = self.exchange && incoming.migrates;
-        let to = match incoming.from.filter(|_| moved) {
-            Some(freed) => freed,
-            None if self.forward => {
-                let stays_ms = STAY_MARGIN * f64::from(entry.waits_ms(self.now_ms)?);
-                let stay_ms = |node: Node| match nodes.free(node) {
-                    0 => self.peers[node.index()].told_age_ms,
-                    _ => f64::INFINITY,
-                };
-                let neighbours = nodes.topology().neighbours(at).iter();
-                let oldest = neighbours
-                    .map(|&node| (node, stay_ms(node)))
-                    .filter(|(_, stay_ms)| *stay_ms > stays_ms)
-                    .max_by(|(_, one), (_, other)| one.total_cmp(other));
-                oldest?.0
-            }
-            None => return None,
+        self.old_hits.tried();
+        let freed = incoming.from.filter(|_| self.exchange && incoming.migrates);
+        let (to, chance) = match freed {
+            Some(freed) => (freed, Chance::Exchanged),
+            None => (self.keeper(&entry, at, nodes)?, Chance::Forwarded),
         };
-        self.entries[evicted.index()].forwarded = true;
+        let paid = match chance {
+            Chance::Exchanged => &mut self.exchanged,
+            _ => &mut self.forwarded,
+        };
+        self.victims = self.victims.wrapping_add(1);
+        if *paid < self.old_hits && !self.victims.is_multiple_of(self.trial) {
+            return None;
+        }
+        paid.tried();
+        self.entries[evicted.index()].chance = chance;
         Some(to)
     }
 

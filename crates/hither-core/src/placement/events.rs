@@ -59,12 +59,6 @@ pub enum Action {
     },
 }
 
-/// A block that migrates is no newcomer: the replacement of the node that takes it in hears of so
-/// many hits after its insertion. Two, since S3-FIFO takes what was hit twice for popular (Yang et
-/// al., SOSP 2023, section 4), and evicts newcomers early. Without this, moving blocks costs it
-/// the hits that the moves were to make cheaper.
-pub const MIGRATED_HITS: u32 = 2;
-
 /// The outcome of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActionOutcome {

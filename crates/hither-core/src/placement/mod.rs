@@ -48,8 +48,8 @@ mod upm;
 pub use counters::Counters;
 pub use entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings, ReplicaLayer, Target};
 pub use events::{
-    Action, ActionOutcome, Epoch, EpochKind, IncomingBlock, MIGRATED_HITS, Mark, Region,
-    RegionTier, ThreadMigration,
+    Action, ActionOutcome, Epoch, EpochKind, IncomingBlock, Mark, Region, RegionTier,
+    ThreadMigration,
 };
 pub use file_host::{FileHost, FileHostSettings};
 pub use host::{HostNode, PageTouch, PlacementHost, PlacementHostSettings};

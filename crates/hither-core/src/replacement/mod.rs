@@ -36,7 +36,8 @@ use crate::ids::Slot;
 pub use crate::classify::SiteRecord;
 
 /// What a cache of fixed capacity keeps. Each access calls either `hit`, or `inserted` (after
-/// `victim`, if no slot is free). `removed` comes at any time between accesses.
+/// `victim`, if no slot is free). `removed` comes at any time between accesses, and so does
+/// `moved_in` (after `victim`, likewise).
 pub trait Replacement {
     /// The access found its block in `slot`.
     fn hit(&mut self, slot: Slot, access: &Access);
@@ -48,6 +49,13 @@ pub trait Replacement {
 
     /// The missing access's block is now in `slot`.
     fn inserted(&mut self, slot: Slot, access: &Access);
+
+    /// The block that is now in `slot` moved here from another cache, where it was in use: it is no
+    /// newcomer. Comes in place of `inserted`.
+    fn moved_in(&mut self, slot: Slot, access: &Access) {
+        self.inserted(slot, access);
+        self.hit(slot, access);
+    }
 
     /// The block in `slot` was removed from outside (invalidated, truncated).
     fn removed(&mut self, slot: Slot);

@@ -15,6 +15,10 @@
 //!
 //! Departure: the small queue has at least one block, and so have the ghosts, so that every size
 //! works. libCacheSim admits nothing where the small queue's share is below two blocks.
+//!
+//! The source knows one cache. A block that moves here from another one was popular there: it goes
+//! straight to the main queue, with one use. The small queue would evict it before its next use, and
+//! moving blocks would cost the hits that the moves were to make cheaper.
 
 use super::{Replacement, share};
 use crate::access::Access;
@@ -143,6 +147,16 @@ impl S3Fifo {
         None
     }
 
+    fn enter(&mut self, slot: Slot, is_main: bool) {
+        self.is_main[slot.index()] = is_main;
+        let queue = if is_main {
+            &mut self.main
+        } else {
+            &mut self.small
+        };
+        queue.push_front(&mut self.links, slot.0);
+    }
+
     fn evict_main(&mut self) -> u32 {
         loop {
             let slot = self
@@ -184,13 +198,14 @@ impl Replacement for S3Fifo {
         // Only after the block has left the ghosts, so that no other ghost is cut for it.
         self.ghosts.cut(self.ghosts_max);
         let is_main = known || !self.full_once && self.small.len() >= self.small_max as usize;
-        self.is_main[slot.index()] = is_main;
-        let queue = if is_main {
-            &mut self.main
-        } else {
-            &mut self.small
-        };
-        queue.push_front(&mut self.links, slot.0);
+        self.enter(slot, is_main);
+    }
+
+    fn moved_in(&mut self, slot: Slot, access: &Access) {
+        self.uses[slot.index()] = 1;
+        self.block[slot.index()] = access.block;
+        self.ghosts.take(access.block);
+        self.enter(slot, true);
     }
 
     fn removed(&mut self, slot: Slot) {
@@ -223,5 +238,39 @@ impl Replacement for S3Fifo {
             .chain(self.main.iter(&self.links));
         self.ghosts
             .check(self.ghosts_max, slots.map(|slot| self.block[slot as usize]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten slots, one of them for the small queue. Newcomers that are not used push each other out.
+    #[test]
+    fn a_block_that_moves_in_is_no_newcomer() {
+        let shares = S3FifoShares {
+            small: 0.1,
+            ghost: 0.9,
+        };
+        for moves in [false, true] {
+            let mut policy = S3Fifo::new(10, shares, 2);
+            let access = |block: u32| Access::bare(0, Block(block));
+            for slot in 0..10 {
+                policy.inserted(Slot(slot), &access(slot));
+            }
+            let slot = policy.victim(&access(10));
+            match moves {
+                true => policy.moved_in(slot, &access(10)),
+                false => policy.inserted(slot, &access(10)),
+            }
+            policy.check(10);
+            let outlived = (11..40).take_while(|&block| {
+                let victim = policy.victim(&access(block));
+                policy.inserted(victim, &access(block));
+                policy.check(10);
+                victim != slot
+            });
+            assert_eq!(outlived.count(), if moves { 29 } else { 0 });
+        }
     }
 }

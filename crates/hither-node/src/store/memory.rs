@@ -20,7 +20,6 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use hither_core::placement::MIGRATED_HITS;
 use hither_core::registry::ReplacementSettings;
 use hither_core::{Access, Block, NEVER, Object, Op, ReplacementPolicy, Slot, Spec};
 use hither_sys::arena::{Arena, Frame};
@@ -624,10 +623,9 @@ impl Shard {
         let slot = self.slot(&access, evicted);
         self.slots[slot as usize] = Contents::Whole(key);
         let is_held = self.may_hold(&key.file);
-        self.enter(slot, is_held, &access);
-        let hits = if moved && !is_held { MIGRATED_HITS } else { 0 };
-        for _ in 0..hits {
-            self.policy.hit(Slot(slot), &access);
+        match moved && !is_held {
+            true => self.policy.moved_in(Slot(slot), &access),
+            false => self.enter(slot, is_held, &access),
         }
         self.put_place(
             key,

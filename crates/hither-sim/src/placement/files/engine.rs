@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use hither_core::placement::{
-    Action, ActionOutcome, Counters, Epoch, EpochKind, FilePlacement, IncomingBlock, MIGRATED_HITS,
-    Mark, Nodes, PlacementSettings, ReplicaLayer,
+    Action, ActionOutcome, Counters, Epoch, EpochKind, FilePlacement, IncomingBlock, Mark, Nodes,
+    PlacementSettings, ReplicaLayer,
 };
 use hither_core::registry;
 use hither_core::{Access, Block, Node, Op, Process, ReplacementPolicy, Slot, Topology};
@@ -498,10 +498,7 @@ impl FileEngine {
             self.node_caches[home.index()].replacement.removed(left);
             self.put_away(home, left, true);
             let access = self.known(block, access);
-            self.list(to, slot, &access);
-            for _ in 0..MIGRATED_HITS {
-                self.node_caches[to.index()].replacement.hit(slot, &access);
-            }
+            self.ranked(to).moved_in(slot, &access);
             if !sent {
                 self.background(home, to, at_ns);
             }

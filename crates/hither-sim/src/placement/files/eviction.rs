@@ -1,7 +1,7 @@
 //! Eviction: which copy leaves a node to make room for another one, and where it goes.
 
 use hither_core::placement::{IncomingBlock, ReplicaLayer};
-use hither_core::{Access, Block, Node, Slot};
+use hither_core::{Access, Block, Node, ReplacementPolicy, Slot};
 
 use super::engine::{EMPTY_SLOT, FileEngine};
 use crate::placement::Move;
@@ -203,10 +203,15 @@ impl FileEngine {
 
     /// Lets the replacement policy rank a copy from now on.
     pub(super) fn list(&mut self, at: Node, slot: Slot, access: &Access) {
+        self.ranked(at).inserted(slot, access);
+    }
+
+    /// Counts one more block that the policy of a node ranks. Returns the policy, to be told.
+    pub(super) fn ranked(&mut self, at: Node) -> &mut dyn ReplacementPolicy {
         let node_cache = &mut self.node_caches[at.index()];
         node_cache.ranked += 1;
         node_cache.promised = false;
-        node_cache.replacement.inserted(slot, access);
+        &mut *node_cache.replacement
     }
 
     /// The capacity of the originals is what the layer of replicas leaves.
