@@ -146,9 +146,10 @@ const REPLICA_MARGIN: f64 = 4.0;
 const STAY_MARGIN: f64 = 1.5;
 /// The part of a new value in a running mean: about the last 16 count.
 const MEAN_SHARE: f64 = 1.0 / 16.0;
-/// Tries that a [`Paid`] share remembers. The results are the same from 32 to 512; few, since a home
-/// in a cluster sees only the victims of its own blocks.
+/// Tries that a [`Paid`] share remembers, and those that it starts from. The results are the same
+/// from 32 to 512; few, since a home in a cluster sees only the victims of its own blocks.
 const TRIES: f64 = 128.0;
+const TRIES_ASSUMED: f64 = 16.0;
 /// The unit of `returns_after`.
 const RETURN_MS: u32 = 64;
 
@@ -180,17 +181,27 @@ enum Chance {
     Exchanged,
 }
 
-/// The share of tries that paid: of about the last [`TRIES`].
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-struct Paid(f64);
+/// The share of tries that paid: of the last ones, about [`TRIES`].
+#[derive(Clone, Copy, Debug)]
+struct Paid {
+    share: f64,
+    tries: f64,
+}
 
 impl Paid {
+    /// The share before any try, as if [`TRIES_ASSUMED`] had shown it.
+    const fn starting_at(share: f64) -> Paid {
+        let tries = TRIES_ASSUMED;
+        Paid { share, tries }
+    }
+
     fn tried(&mut self) {
-        self.0 -= self.0 / TRIES;
+        self.tries = (self.tries + 1.0).min(TRIES);
+        self.share -= self.share / self.tries;
     }
 
     fn pays(&mut self) {
-        self.0 += 1.0 / TRIES;
+        self.share += 1.0 / self.tries;
     }
 }
 
@@ -318,9 +329,9 @@ impl CostBenefit {
             entries: vec![Entry::default(); settings.blocks as usize],
             peers: vec![peer; topology.nodes()],
             weights: topology.all().map(|node| topology.weight(node)).collect(),
-            forwarded: Paid(1.0),
-            exchanged: Paid(1.0),
-            old_hits: Paid(0.0),
+            forwarded: Paid::starting_at(1.0),
+            exchanged: Paid::starting_at(1.0),
+            old_hits: Paid::starting_at(0.0),
             victims: 0,
             now_ms: 1,
         }
@@ -538,7 +549,7 @@ impl FilePlacement for CostBenefit {
             _ => &mut self.forwarded,
         };
         self.victims = self.victims.wrapping_add(1);
-        if *paid < self.old_hits && !self.victims.is_multiple_of(self.trial) {
+        if paid.share < self.old_hits.share && !self.victims.is_multiple_of(self.trial) {
             return None;
         }
         paid.tried();

@@ -249,7 +249,7 @@ fn a_victim_takes_the_frame_of_the_block_that_moves() {
 
 /// Node 3 serves block 1 after 1.5 s, in the older half of the 2 s that its victims get to be:
 /// eleven times for each victim. Victims are exchanged and never read again, until fewer of them
-/// pay than blocks of that age are hit: after n of them, q^n against 11 q (1 - q^n), q = 127/128.
+/// pay than blocks of that age are hit: after n of them, 16 / (16 + n) against 11 n / (17 + n).
 /// Then one of 16 is exchanged.
 #[test]
 fn another_chance_has_to_pay() {
@@ -272,9 +272,9 @@ fn another_chance_has_to_pay() {
     }
     let first = exchanged.iter().position(|exchanged| !exchanged);
     let first = first.expect("it ends");
-    assert_eq!(first, 12);
+    assert_eq!(first, 2);
     let trials = exchanged[first..].iter().filter(|&&exchanged| exchanged);
-    assert_eq!(trials.count(), (256 - 12_usize).div_ceil(16));
+    assert_eq!(trials.count(), (256 - 2_usize).div_ceil(16));
 }
 
 #[test]
@@ -294,15 +294,24 @@ struct Twin {
     returns: BTreeMap<u32, u64>,
     /// Victims with another chance: whether they were exchanged.
     chances: BTreeMap<u32, bool>,
-    /// What forwarded and exchanged victims paid, and hits on old blocks.
-    paid: [f64; 2],
-    old_hits: f64,
+    /// Shares, each with its tries: forwarded and exchanged victims that paid, hits on old blocks.
+    paid: [(f64, f64); 2],
+    old_hits: (f64, f64),
     victims: u32,
     age: BTreeMap<u16, f64>,
     told: BTreeMap<u16, f64>,
     served: BTreeMap<u16, u32>,
     load: BTreeMap<u16, f64>,
     now: u64,
+}
+
+fn tried((share, tries): &mut (f64, f64)) {
+    *tries = (*tries + 1.0).min(128.0);
+    *share -= *share / *tries;
+}
+
+fn pays((share, tries): &mut (f64, f64)) {
+    *share += 1.0 / *tries;
 }
 
 impl Twin {
@@ -348,14 +357,14 @@ impl Twin {
         let chance = self.chances.get(&block).copied();
         let idle = self.touch(block, by)?;
         if let Some(exchanged) = chance {
-            self.paid[usize::from(exchanged)] += 1.0 / 128.0;
+            pays(&mut self.paid[usize::from(exchanged)]);
         }
         if let Some(&age) = self.age.get(&from)
             && 2.0 * idle as f64 > age
         {
             self.returns.insert(block, idle / 64 * 64);
             if idle as f64 <= age && chance.is_none() {
-                self.old_hits += 1.0 / 128.0;
+                pays(&mut self.old_hits);
             }
         }
         let far = |one: u16, other: u16| match one == other {
@@ -405,7 +414,7 @@ impl Twin {
             let age = self.age.entry(at).or_insert(idle as f64);
             *age += (idle as f64 - *age) / 16.0;
         }
-        self.old_hits *= 127.0 / 128.0;
+        tried(&mut self.old_hits);
         let to = match freed {
             Some(freed) => freed,
             None => {
@@ -423,10 +432,10 @@ impl Twin {
         };
         self.victims += 1;
         let paid = &mut self.paid[usize::from(freed.is_some())];
-        if *paid < self.old_hits && !self.victims.is_multiple_of(16) {
+        if paid.0 < self.old_hits.0 && !self.victims.is_multiple_of(16) {
             return None;
         }
-        *paid *= 127.0 / 128.0;
+        tried(paid);
         self.chances.insert(block, freed.is_some());
         Some(to)
     }
@@ -483,7 +492,8 @@ fn equal_to_the_twin_on_random_runs() {
         let mut bench = Bench::new("cost-benefit", topology, room);
         bench.now_ms = 100_000 * random.below(2);
         let mut twin = Twin {
-            paid: [1.0; 2],
+            paid: [(1.0, 16.0); 2],
+            old_hits: (0.0, 16.0),
             ..Twin::default()
         };
         let count = bench.nodes.len() as u64;
