@@ -241,10 +241,19 @@ fn a_sequential_reader_finds_its_blocks_in_memory() {
     let counts = bench.volume.counters().counts();
     assert_eq!(counts.fetched_bytes, 8 << 20, "each block is fetched once");
 
-    assert_eq!(
-        counts.memory_bytes + counts.awaited_bytes,
-        counts.read_bytes
-    );
+    // A block that lands just after a reader looked was waited for, and yet comes from memory.
+    assert!(counts.memory_bytes + counts.awaited_bytes >= counts.read_bytes);
+    // Where a reader's bytes came from is counted once it has them.
+    let has_all = || {
+        let counts = bench.volume.counters().counts();
+        counts.memory_bytes + counts.source_bytes == counts.read_bytes
+    };
+    let mut tries = 0..10_000;
+    while !has_all() {
+        let counts = bench.volume.counters().counts();
+        assert!(tries.next().is_some(), "{counts:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
     // Another descriptor does not need the source.
     assert!(fs::read(bench.at("file")).unwrap() == contents);
     let again = bench.volume.counters().counts();

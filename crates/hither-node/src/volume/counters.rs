@@ -34,7 +34,8 @@ counters! {
     read_bytes,
     /// Of these, bytes that lay in this node's memory.
     memory_bytes,
-    /// Bytes that were not in this node's memory when they were read: the reader waited.
+    /// Bytes that were not in this node's memory when the reader looked: it waited. Those that
+    /// landed in the same moment count as memory's too.
     awaited_bytes,
     /// Bytes that readers waited for and that this node's disk had.
     disk_bytes,
