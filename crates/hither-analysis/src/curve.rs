@@ -35,9 +35,10 @@ impl Curves {
             return Err(Error::Usage(problem));
         }
         let bar = progress.begin("simulating", Some(trace.references() as u64));
-        let progress = |done| bar.set_position(done);
+        let position = |done| bar.set_position(done);
         let options = CacheOptions {
-            progress: Some(&progress),
+            progress: Some(&position),
+            cancel: progress.cancelled(),
             ..CacheOptions::default()
         };
         Ok(Curves {

@@ -1,6 +1,7 @@
 //! Progress of long work: the library reports it, the caller shows it.
 
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 
 /// Receives the progress of long work, and notes about the result.
 pub trait Progress: Sync {
@@ -10,6 +11,12 @@ pub trait Progress: Sync {
 
     /// Called with a note about the result, in one sentence.
     fn note(&self, text: fmt::Arguments<'_>);
+
+    /// What ends the work early with [`Error::Cancelled`](crate::Error::Cancelled), soon after it
+    /// becomes true.
+    fn cancelled(&self) -> Option<&AtomicBool> {
+        None
+    }
 }
 
 /// Work that has begun.

@@ -63,8 +63,8 @@ pub fn caches(
         let options = CacheOptions {
             sites: known,
             progress: Some(done),
+            cancel: progress.cancelled(),
             segments,
-            ..CacheOptions::default()
         };
         Ok(hither_sim::run(trace, &configurations, &options)?)
     })

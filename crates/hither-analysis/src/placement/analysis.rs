@@ -78,7 +78,7 @@ impl PlacementAnalysis {
         let bar = progress.begin("placing", Some(runs));
         let control = RunControl {
             progress: Some(&|done| bar.set_position(done)),
-            cancel: None,
+            cancel: progress.cancelled(),
         };
         placed.outcomes = run(trace, &placed.cases, &placed.running, moves, control)?;
         drop(bar);

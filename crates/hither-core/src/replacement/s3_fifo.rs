@@ -17,8 +17,8 @@
 //! works. libCacheSim admits nothing where the small queue's share is below two blocks.
 //!
 //! The source knows one cache. A block that moves here from another one was popular there: it goes
-//! straight to the main queue, with one use. The small queue would evict it before its next use, and
-//! moving blocks would cost the hits that the moves were to make cheaper.
+//! straight to the main queue, with one use. The small queue would evict it before its next use,
+//! and moving blocks would cost the hits that the moves were to make cheaper.
 
 use super::{Replacement, share};
 use crate::access::Access;

@@ -1,0 +1,272 @@
+//! What the package offers beside traces: simulations, curves, placements and generated traces.
+//! Results are JSON.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use hither_analysis::curve::Curves;
+use hither_analysis::free_memory::half_of_free_bytes;
+use hither_analysis::placement::{self, PlacementRequest, RunControl, RunSettings};
+use hither_analysis::plot::Plot;
+use hither_analysis::result_rows::RowFormat;
+use hither_analysis::simulate::{self as analysis, trace_summary};
+use hither_analysis::{Progress, topology};
+use hither_core::registry;
+use hither_core::{Spec, Topology};
+use hither_sim::{Points, Size, Spacing};
+use hither_trace::LoadOptions;
+use hither_trace::generate::{MixOptions, ProgramMix, Workload};
+use pyo3::prelude::*;
+use serde_json::json;
+
+use crate::errors::refused;
+use crate::trace::Trace;
+use crate::work;
+
+/// The policies of texts such as `pcc{threshold=50}`.
+fn specs(py: Python<'_>, policies: &[String]) -> PyResult<Vec<Spec>> {
+    let parsed = policies.iter().map(|policy| policy.parse());
+    let parsed: Result<Vec<Spec>, _> = parsed.collect();
+    parsed.map_err(|error| refused(py, error))
+}
+
+/// The sizes of texts such as `64MiB` and `10%`.
+fn parsed_sizes(py: Python<'_>, sizes: &[String]) -> PyResult<Vec<Size>> {
+    let parsed = sizes.iter().map(|size| size.parse());
+    let parsed: Result<Vec<Size>, _> = parsed.collect();
+    parsed.map_err(|error| refused(py, error))
+}
+
+/// Simulates each policy at each size. JSON as of `hither sim --json`.
+#[pyfunction]
+pub(crate) fn simulate(
+    py: Python<'_>,
+    trace: &Trace,
+    policies: Vec<String>,
+    sizes: Vec<String>,
+    show: &Bound<'_, PyAny>,
+) -> PyResult<String> {
+    let trace = trace.get(py)?;
+    let policies = match policies.is_empty() {
+        true => registry::compared_everywhere(),
+        false => specs(py, &policies)?,
+    };
+    let sizes = parsed_sizes(py, &sizes)?;
+    work::run(py, show, move |progress| {
+        let block_bytes = u64::from(trace.options().block_bytes);
+        let sizes = analysis::sizes(&sizes, block_bytes, trace.blocks_of_all())?;
+        let outcomes = analysis::caches(&trace, &policies, &sizes, &[], 0, progress)?;
+        let results = analysis::outcome_documents(&outcomes)?;
+        // As the user wrote them, in the order of the results.
+        let each = policies.iter().flat_map(|_| &sizes);
+        let named: Vec<String> = each.map(|(size, _)| size.to_string()).collect();
+        let policies: Vec<String> = policies.iter().map(Spec::to_string).collect();
+        let document = json!({
+            "trace": trace_summary(&trace), "results": results, "sizes": named,
+            "policies": policies,
+        });
+        Ok(document.to_string())
+    })
+}
+
+/// The miss-ratio curve of each policy: rows as of `hither sim --curve mrc.json`, and a picture
+/// (SVG).
+#[pyfunction]
+pub(crate) fn curve(
+    py: Python<'_>,
+    trace: &Trace,
+    policies: Vec<String>,
+    points: usize,
+    is_log: bool,
+    show: &Bound<'_, PyAny>,
+) -> PyResult<(String, String)> {
+    let trace = trace.get(py)?;
+    let policies = match policies.is_empty() {
+        true => registry::compared_everywhere(),
+        false => specs(py, &policies)?,
+    };
+    if !(2..=4096).contains(&points) {
+        let problem = format!("a curve of {points} points: 2 to 4096 are possible");
+        return Err(refused(py, problem));
+    }
+    let points = Points {
+        simulated: points,
+        spacing: match is_log {
+            true => Spacing::Log,
+            false => Spacing::Linear,
+        },
+        ..Points::default()
+    };
+    work::run(py, show, move |progress| {
+        let curves = Curves::of(&trace, &policies, points, progress)?;
+        let rows = RowFormat::Json.write(&curves.rows())?;
+        let rows = String::from_utf8_lossy(&rows).into_owned();
+        Ok((rows, curves.chart(is_log).svg()))
+    })
+}
+
+/// Simulates placements on nodes. JSON as of `hither sim --nodes ... --json`.
+#[pyfunction]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "each is an option of the command"
+)]
+pub(crate) fn place(
+    py: Python<'_>,
+    trace: &Trace,
+    nodes: Vec<String>,
+    placements: Vec<String>,
+    sizes: Vec<String>,
+    policies: Vec<String>,
+    bind: &str,
+    warm_up: &str,
+    costs: &str,
+    show: &Bound<'_, PyAny>,
+) -> PyResult<String> {
+    let trace = trace.get(py)?;
+    let nodes = nodes.iter().map(|nodes| topology(nodes).map(Arc::new));
+    let nodes: Result<Vec<Arc<Topology>>, String> = nodes.collect();
+    let running = RunSettings {
+        binding: placement::parse_binding(bind).map_err(|error| refused(py, error))?,
+        warm_up: warm_up
+            .parse()
+            .map_err(|error: String| refused(py, error))?,
+        costs: costs.parse().map_err(|error: String| refused(py, error))?,
+    };
+    let named = placements.iter().map(|placement| placement.parse());
+    let named: Result<Vec<_>, _> = named.collect();
+    let named = named.map_err(|error: hither_core::spec::SpecError| refused(py, error))?;
+    let request = PlacementRequest {
+        nodes: nodes.map_err(|error| refused(py, error))?,
+        placements: named,
+        sizes: parsed_sizes(py, &sizes)?,
+        policies: match policies.is_empty() {
+            true => vec![registry::baseline()],
+            false => specs(py, &policies)?,
+        },
+    };
+    work::run(py, show, move |progress| {
+        let defaults = placement::default_placements(placement::data_kind(&trace));
+        let placements = placement::placements_or_default(&request.placements, &defaults)?;
+        let request = PlacementRequest {
+            placements,
+            ..request
+        };
+        placement::check_kind(&trace, &request.placements)?;
+        let block_bytes = u64::from(trace.options().block_bytes);
+        let cases = placement::cases(&request, block_bytes, trace.blocks_of_all())?;
+        let all = trace.references() as u64 * cases.len() as u64;
+        let bar = progress.begin("placing", Some(all));
+        let control = RunControl {
+            progress: Some(&|done| bar.set_position(done)),
+            cancel: progress.cancelled(),
+        };
+        let outcomes = placement::run(&trace, &cases, &running, 0, control)?;
+        let results = cases.iter().zip(&outcomes);
+        let results: Vec<serde_json::Value> = results
+            .map(|(case, outcome)| placement::document(case, outcome, &running, &trace))
+            .collect();
+        Ok(json!({ "trace": trace_summary(&trace), "results": results }).to_string())
+    })
+}
+
+/// The nodes of that name or in that file.
+fn topology(nodes: &str) -> Result<Topology, String> {
+    let this_machine =
+        || {
+            Err("`this` is for the command: name a shape (mesh:5x5), a preset (opteron2) or a file \
+             that ends in .toml"
+            .to_owned())
+        };
+    topology::load(nodes, &this_machine).map_err(|error| error.to_string())
+}
+
+/// How many nodes a topology has.
+#[pyfunction]
+pub(crate) fn topology_nodes(py: Python<'_>, nodes: &str) -> PyResult<usize> {
+    let topology = topology(nodes).map_err(|error| refused(py, error))?;
+    Ok(topology.nodes())
+}
+
+/// Generates a trace: patterns (with `references`), or programs.
+#[pyfunction]
+pub(crate) fn generate(
+    py: Python<'_>,
+    parts: Vec<String>,
+    references: Option<u64>,
+    threads: Option<u32>,
+    nodes: Option<u32>,
+    seed: u64,
+    show: &Bound<'_, PyAny>,
+) -> PyResult<Trace> {
+    let name = Path::new(&parts.join(" + ")).to_owned();
+    let source = Source::of(&parts, references, threads, nodes, seed);
+    let mut source = source.map_err(|error| refused(py, error))?;
+    let made = work::run(py, show, move |progress| {
+        let memory_bytes = half_of_free_bytes();
+        Ok(match &mut source {
+            Source::Patterns(workload, references) => {
+                let options = LoadOptions {
+                    keep_repeats: true,
+                    memory_bytes,
+                    ..LoadOptions::default()
+                };
+                let bar = progress.begin("generating", Some(*references));
+                workload.trace(*references, &name, &options, |done| bar.set_position(done))?
+            }
+            Source::Programs(mix) => {
+                let options = LoadOptions {
+                    memory_bytes,
+                    ..LoadOptions::default()
+                };
+                let bar = progress.begin("running", Some(STEPS));
+                mix.trace(&name, &options, |done| {
+                    bar.set_position((done * STEPS as f64) as u64);
+                })?
+            }
+        })
+    })?;
+    Ok(Trace::new(made))
+}
+
+/// Steps of the progress of programs.
+const STEPS: u64 = 1000;
+
+/// What generates a trace.
+enum Source {
+    Patterns(Workload, u64),
+    Programs(ProgramMix),
+}
+
+impl Source {
+    fn of(
+        parts: &[String],
+        references: Option<u64>,
+        threads: Option<u32>,
+        nodes: Option<u32>,
+        seed: u64,
+    ) -> Result<Source, String> {
+        let programs: Result<Vec<_>, _> = parts.iter().map(|part| part.parse()).collect();
+        if let Ok(programs) = programs {
+            if references.is_some() {
+                return Err("the length of a program goes by its parameters: \
+                            references are for patterns"
+                    .to_owned());
+            }
+            let options = MixOptions {
+                threads,
+                nodes,
+                seed,
+                migrate_every: 0,
+            };
+            return Ok(Source::Programs(ProgramMix::new(&programs, options)));
+        }
+        let patterns: Result<Vec<_>, _> = parts.iter().map(|part| part.parse()).collect();
+        let patterns = patterns.map_err(|error: hither_core::spec::SpecError| error.to_string())?;
+        if threads.is_some() || nodes.is_some() {
+            return Err("a pattern has one thread: threads and nodes are for programs".to_owned());
+        }
+        let references = references.unwrap_or(1_000_000);
+        Ok(Source::Patterns(Workload::new(&patterns, seed), references))
+    }
+}

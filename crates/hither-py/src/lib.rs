@@ -1,0 +1,35 @@
+//! The Rust half of the Python package `hither`.
+//!
+//! It gives what `hither-analysis` computes to the Python half (`python/hither`), which is what
+//! users see: names, defaults and documentation are there. Results cross as JSON, the same
+//! documents as the command's `--json`; accesses and blocks cross as bytes.
+//!
+//! Long work runs on a thread of its own (`work.rs`): the interpreter's lock is free meanwhile, and
+//! Ctrl-C returns at once.
+#![forbid(unsafe_code)]
+
+mod errors;
+mod functions;
+mod own_policy;
+mod trace;
+mod work;
+
+use pyo3::prelude::*;
+
+/// The module `hither._hither`.
+#[pymodule]
+mod _hither {
+    #[pymodule_export]
+    use super::functions::{curve, generate, place, simulate, topology_nodes};
+    #[pymodule_export]
+    use super::own_policy::simulate_own;
+    #[pymodule_export]
+    use super::trace::{Trace, from_blocks, load};
+
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

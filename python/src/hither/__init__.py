@@ -1,0 +1,34 @@
+"""Traces of file and memory accesses: simulated caches and placements, and policies in Python.
+
+Example:
+    >>> import hither
+    >>> trace = hither.generate("zipf{blocks=1000,skew=1}", references=100_000)
+    >>> results = hither.simulate(trace, ["lru", "s3-fifo", "opt"], sizes=["1%", "10%"])
+    >>> best = max(results, key=lambda row: row.hit_ratio)
+    >>> best.policy, best.size
+    ('opt', '10%')
+"""
+
+from hither import errors
+from hither._hither import __version__
+from hither._policy import Replacement
+from hither._results import CacheRow, CurvePoint, PlacementRow, Results
+from hither._simulate import curve, place, simulate
+from hither._trace import Trace, from_blocks, generate, open
+
+__all__ = [
+    "CacheRow",
+    "CurvePoint",
+    "PlacementRow",
+    "Replacement",
+    "Results",
+    "Trace",
+    "__version__",
+    "curve",
+    "errors",
+    "from_blocks",
+    "generate",
+    "open",
+    "place",
+    "simulate",
+]

@@ -1,0 +1,190 @@
+"""Simulations of caches and placements."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from hither import _hither
+from hither._policy import Replacement
+from hither._progress import shown
+from hither._results import CacheRow, CurvePoint, PlacementRow, Results
+from hither._trace import Trace
+
+_Policy = str | type[Replacement]
+
+
+def _inner(trace: Trace) -> _hither.Trace:
+    if not isinstance(trace, Trace):
+        raise TypeError(f"a hither.Trace is needed, not {type(trace).__name__}: hither.open(path)")
+    return trace._inner
+
+
+def _texts(values: Iterable[str | int] | str | int) -> list[str]:
+    if isinstance(values, str | int):
+        values = [values]
+    return [str(value) for value in values]
+
+
+def _row(policy: str, size: str, result: dict[str, Any]) -> CacheRow:
+    estimate = result.get("estimate") or {}
+    return CacheRow(
+        policy=policy,
+        params=result["params"],
+        size=size,
+        cache_blocks=result["cache_blocks"],
+        accesses=result["accesses"],
+        hits=result["hits"],
+        misses=result["misses"],
+        hit_ratio=result["hit_ratio"],
+        standard_error=estimate.get("standard_error"),
+        classes=result["classes"],
+    )
+
+
+def simulate(
+    trace: Trace,
+    policies: Iterable[_Policy] | _Policy = (),
+    sizes: Iterable[str | int] | str | int = (),
+) -> Results[CacheRow]:
+    """Simulates caches: each policy at each size.
+
+    Args:
+        trace: the trace.
+        policies: names with parameters, such as "lru" or "pcc{threshold=50}", and classes derived
+            from :class:`hither.Replacement`. None given: lru, arc and opt.
+        sizes: "64MiB" (bytes), "512" or 512 (blocks), "10%" (of the distinct blocks). None given:
+            five shares.
+
+    Returns:
+        A row for each policy and size, in this order.
+
+    Raises:
+        RequestError: there is no such policy or parameter, a size holds no block, or a policy
+            needs what the trace does not have.
+        PolicyError: a policy in Python named a victim that is not in the cache.
+
+    Example:
+        >>> import hither
+        >>> trace = hither.generate("loop{blocks=100}", references=1000)
+        >>> for row in hither.simulate(trace, ["lru", "opt"], sizes=["50%"]):
+        ...     print(row.policy, row.hits, row.misses)
+        lru 0 1000
+        opt 450 550
+    """
+    named = [policies] if isinstance(policies, str | type) else list(policies)
+    texts = _texts(sizes)
+    built_in = [policy for policy in named if isinstance(policy, str)]
+    with shown() as show:
+        # With policies in Python alone, this is for the sizes and the summary.
+        asked = built_in or (["lru"] if named else [])
+        found = json.loads(_hither.simulate(_inner(trace), asked, texts, show))
+        # Sizes are the same for each policy.
+        names = list(dict.fromkeys(found["sizes"]))
+        results = iter(found["results"] if built_in or not named else [])
+        rows: list[CacheRow] = []
+        for policy in named or found["policies"]:
+            if isinstance(policy, str):
+                rows += [_row(policy, size, next(results)) for size in names]
+                continue
+            name = policy.__name__
+            own = json.loads(_hither.simulate_own(_inner(trace), name, policy, names, show))
+            rows += [_row(name, size, result) for size, result in zip(names, own)]
+    return Results(rows, found["trace"])
+
+
+def curve(
+    trace: Trace,
+    policies: Iterable[str] | str = (),
+    *,
+    points: int = 64,
+    scale: str = "log",
+) -> Results[CurvePoint]:
+    """The miss ratio of each policy over all cache sizes.
+
+    Args:
+        trace: the trace.
+        policies: names with parameters. None given: lru, arc and opt.
+        points: sizes, at most; lru and opt take one pass for all sizes and have up to 1000.
+        scale: "log" (equal factors between sizes) or "linear" (equal steps).
+
+    Raises:
+        RequestError: there is no such policy, or the trace is empty.
+
+    Example:
+        >>> import hither
+        >>> trace = hither.generate("loop{blocks=100}", references=1000)
+        >>> points = hither.curve(trace, "lru")
+        >>> points[-1].cache_blocks, points[-1].miss_ratio
+        (100, 0.1)
+    """
+    if scale not in ("log", "linear"):
+        from hither.errors import RequestError
+
+        raise RequestError(f"scale={scale!r}: it is log or linear")
+    with shown() as show:
+        rows, svg = _hither.curve(_inner(trace), _texts(policies), points, scale == "log", show)
+    found = [
+        CurvePoint(row["policy"], row["cache_blocks"], row["miss_ratio"])
+        for row in json.loads(rows)
+    ]
+    return Results(found, trace.summary(), svg)
+
+
+def place(
+    trace: Trace,
+    nodes: Iterable[str | int] | str | int,
+    placements: Iterable[str] | str = (),
+    *,
+    sizes: Iterable[str | int] | str | int = (),
+    policies: Iterable[str] | str = (),
+    bind: str = "auto",
+    warm_up: str | int = 0,
+    costs: str = "",
+) -> Results[PlacementRow]:
+    """Simulates placements: which data is on which node of a machine or a cluster.
+
+    Args:
+        trace: the trace: of files, or of memory.
+        nodes: topologies: shapes ("mesh:5x5", "4"), presets ("opteron2"), or files (.toml).
+        placements: names with parameters, such as "post-office". None given: the default ones.
+        sizes: of a node's cache or memory, as in :func:`hither.simulate`.
+        policies: the replacement of the nodes' caches.
+        bind: which node a thread runs on: auto, trace, threads or processes.
+        warm_up: what is not counted: references (100000), a part ("10%"), or "2iterations".
+        costs: costs that replace those of the model: "disk_ns=20000000,compute_ns=1000".
+
+    Raises:
+        RequestError: there is no such topology, placement or cost.
+
+    Example:
+        >>> import hither
+        >>> trace = hither.generate("shared-files{like=oltp,blocks=100}", threads=4)
+        >>> rows = hither.place(trace, "mesh:2x2", ["first-and-forever", "post-office"])
+        >>> [row.placement for row in rows]
+        ['first-and-forever', 'post-office']
+    """
+    with shown() as show:
+        found = json.loads(
+            _hither.place(
+                _inner(trace),
+                _texts(nodes),
+                _texts(placements),
+                _texts(sizes),
+                _texts(policies),
+                bind,
+                str(warm_up),
+                costs,
+                show,
+            )
+        )
+    rows = [
+        PlacementRow(
+            placement=result["placement"],
+            nodes=result["nodes"],
+            policy=result.get("policy"),
+            size=str(result.get("size")),
+            figures=result,
+        )
+        for result in found["results"]
+    ]
+    return Results(rows, found["trace"])

@@ -1,0 +1,128 @@
+"""What the module says is what the command says, and a policy in Python is one of Rust."""
+
+import json
+import random
+import subprocess
+import sysconfig
+from collections import OrderedDict
+from pathlib import Path
+
+import numpy
+import pytest
+
+import hither
+
+COMMAND = Path(sysconfig.get_path("scripts")) / "hither"
+
+
+@pytest.fixture
+def blocks() -> list[int]:
+    source = random.Random(1)
+    return [int(source.paretovariate(0.7)) % 5000 for _ in range(20_000)]
+
+
+@pytest.fixture
+def path(tmp_path: Path, blocks: list[int]) -> Path:
+    path = tmp_path / "blocks.txt"
+    path.write_text("".join(f"{block}\n" for block in blocks))
+    return path
+
+
+def command(*arguments: object) -> dict[str, object]:
+    words = [str(word) for word in (COMMAND, *arguments)]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    document: dict[str, object] = json.loads(done.stdout)
+    return document
+
+
+def test_caches_are_those_of_the_command(path: Path) -> None:
+    policies, sizes = ["lru", "arc", "s3-fifo{small=0.2}", "opt"], ["1%", "100", "64KiB"]
+    found = command("sim", "--json", path, "-p", ",".join(policies), "-s", ",".join(sizes))
+    results = hither.simulate(hither.open(path), policies, sizes)
+    assert results.trace == found["trace"]
+    expected = found["results"]
+    assert isinstance(expected, list)
+    names = ("params", "cache_blocks", "accesses", "hits", "misses", "hit_ratio")
+    assert [[getattr(row, name) for name in names] for row in results] == [
+        [row[name] for name in names] for row in expected
+    ]
+    assert [(row.policy, row.size) for row in results] == [
+        (policy, size) for policy in policies for size in sizes
+    ]
+
+
+def test_defaults_are_those_of_the_command(path: Path) -> None:
+    found = command("sim", "--json", path)["results"]
+    assert isinstance(found, list)
+    results = hither.simulate(hither.open(path))
+    assert [(row.policy, row.hits) for row in results] == [
+        (row["policy"], row["hits"]) for row in found
+    ]
+
+
+def test_placements_are_those_of_the_command(tmp_path: Path) -> None:
+    folder = tmp_path / "shared.hither"
+    spec = "shared-files{like=oltp,blocks=500}"
+    subprocess.run([COMMAND, "gen", "-q", spec, "--threads", "4", "-o", folder], check=True)
+    placements = ["first-and-forever", "cost-benefit{load=no}"]
+    options = ["--nodes", "mesh:2x2", "--placement", ",".join(placements), "-s", "10%"]
+    found = command("sim", "--json", folder, *options, "--bind", "threads")["results"]
+    results = hither.place(
+        hither.open(folder), "mesh:2x2", placements, sizes="10%", bind="threads"
+    )
+    assert [row.figures for row in results] == found
+    assert results[1]["local"] > 0
+
+
+def test_samples_say_their_error(path: Path) -> None:
+    trace = hither.open(path, sample="20%")
+    row = hither.simulate(trace, ["lru"], sizes=["10%"])[0]
+    assert row.standard_error is None or 0 < row.standard_error < 1
+
+
+class Lru(hither.Replacement):
+    def __init__(self, capacity: int) -> None:
+        self.order: OrderedDict[int, None] = OrderedDict()
+
+    def hit(self, block: int) -> None:
+        self.order.move_to_end(block)
+
+    def victim(self, incoming: int) -> int:
+        return self.order.popitem(last=False)[0]
+
+    def inserted(self, block: int) -> None:
+        self.order[block] = None
+
+
+def test_a_policy_in_python_is_the_one_in_rust(path: Path) -> None:
+    results = hither.simulate(hither.open(path), ["fifo", Lru, "lru"], sizes=["1%", "10%", 77])
+    own, built_in = results[3:6], results[6:]
+    assert [row.hits for row in own] == [row.hits for row in built_in]
+    assert own[0].policy == "Lru" and own[2].cache_blocks == 77
+
+
+@pytest.mark.parametrize("kind", ["u8", "i4", "u2"])
+def test_arrays_of_any_whole_type(blocks: list[int], kind: str) -> None:
+    array = numpy.array(blocks, dtype=kind).reshape(100, -1)
+    expected = hither.simulate(hither.from_blocks(blocks), ["lru"])
+    assert hither.simulate(hither.from_blocks(array), ["lru"]) == expected
+    trace = hither.from_blocks(array, writes=array % 2 == 0)
+    assert trace.statistics()["bytes"]["written"] > 0
+
+
+def test_block_numbers_come_in_batches(blocks: list[int]) -> None:
+    trace = hither.from_blocks(blocks)
+    views = [numpy.asarray(view) for view in trace.block_numbers(batch=3000)]
+    first: dict[int, int] = {}
+    expected = [first.setdefault(block, len(first)) for block in blocks]
+    assert numpy.concatenate(views).tolist() == expected
+    assert max(map(len, views)) == 3000
+
+
+def test_notebooks_and_tables(path: Path) -> None:
+    trace = hither.open(path)
+    results = hither.simulate(trace, ["lru"], sizes=["10%"])
+    assert results.to_pandas()["hits"].tolist() == [results[0].hits]
+    assert "<td>lru</td>" in results._repr_html_()
+    assert hither.curve(trace, ["lru", "arc"])._repr_html_().startswith("<svg")
+    assert f"{trace.references} references" in trace._repr_html_()
