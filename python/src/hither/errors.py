@@ -6,7 +6,7 @@ class Error(Exception):
 
 
 class RequestError(Error, ValueError):
-    """A request that cannot be met: an unknown policy, a size of 0, a format that does not exist."""
+    """A request that cannot be met: an unknown policy or format, a size of 0."""
 
 
 class TraceError(Error):
@@ -18,7 +18,7 @@ class ClosedError(Error, ValueError):
 
 
 class PolicyError(Error):
-    """A policy in Python broke a rule: its victim is not in the cache. The text names the access."""
+    """A policy in Python named a victim that is not in the cache. The text names the access."""
 
 
 class Cancelled(Error):
