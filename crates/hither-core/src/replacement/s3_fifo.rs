@@ -147,6 +147,14 @@ impl S3Fifo {
         None
     }
 
+    /// A block is no ghost any more. Returns whether it was one.
+    fn forget_ghost(&mut self, block: Block) -> bool {
+        let known = self.ghosts.take(block);
+        // Only after the block has left the ghosts, so that no other ghost is cut for it.
+        self.ghosts.cut(self.ghosts_max);
+        known
+    }
+
     fn enter(&mut self, slot: Slot, is_main: bool) {
         self.is_main[slot.index()] = is_main;
         let queue = if is_main {
@@ -194,9 +202,7 @@ impl Replacement for S3Fifo {
     fn inserted(&mut self, slot: Slot, access: &Access) {
         self.uses[slot.index()] = 0;
         self.block[slot.index()] = access.block;
-        let known = self.ghosts.take(access.block);
-        // Only after the block has left the ghosts, so that no other ghost is cut for it.
-        self.ghosts.cut(self.ghosts_max);
+        let known = self.forget_ghost(access.block);
         let is_main = known || !self.full_once && self.small.len() >= self.small_max as usize;
         self.enter(slot, is_main);
     }
@@ -204,7 +210,7 @@ impl Replacement for S3Fifo {
     fn moved_in(&mut self, slot: Slot, access: &Access) {
         self.uses[slot.index()] = 1;
         self.block[slot.index()] = access.block;
-        self.ghosts.take(access.block);
+        self.forget_ghost(access.block);
         self.enter(slot, true);
     }
 
