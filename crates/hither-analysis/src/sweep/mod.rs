@@ -4,10 +4,11 @@
 //! A sweep goes trace by trace, and within a trace by *units*: caches that one pass simulates.
 //! After each unit its counts are appended to a journal beside the output, so an interrupted sweep
 //! loses at most one unit. Which caches make a unit depends on the machine. The counts and their
-//! order in the output do not.
+//! order in the output do not. Several machines can each do a [`Shard`].
 
 mod journal;
 mod plan;
+mod shard;
 mod spec;
 mod stamp;
 
@@ -21,6 +22,7 @@ use rayon::current_num_threads;
 
 pub use journal::{Journal, JournalEntry};
 pub use plan::{JobDefaults, SweepPlan, TraceJob};
+pub use shard::Shard;
 pub use spec::read_plan;
 
 use crate::placement::{self, PlacementCase, RunControl, RunSettings};
@@ -35,7 +37,8 @@ pub struct Sweep<'a> {
     plan: &'a SweepPlan,
     /// The state of each trace of the plan.
     states: Vec<TraceState>,
-    journal: Option<Journal>,
+    /// Where counts are saved, or the journals of the shards that it was merged from.
+    journals: Vec<Journal>,
     run: SweepOptions,
 }
 
@@ -45,6 +48,8 @@ pub struct SweepOptions {
     pub unit_references: u64,
     /// Ends the sweep early once it is true.
     pub cancel: Arc<AtomicBool>,
+    /// Only this part of the caches is done.
+    pub shard: Option<Shard>,
 }
 
 /// The state of a trace.
@@ -94,14 +99,14 @@ impl<'a> Sweep<'a> {
         let mut sweep = Sweep {
             plan,
             states: plan.jobs.iter().map(|_| TraceState::default()).collect(),
-            journal: None,
+            journals: Vec::new(),
             run,
         };
         if let Some((journal, entries)) = journal {
             for entry in entries {
                 sweep.replay(entry, journal.path())?;
             }
-            sweep.journal = Some(journal);
+            sweep.journals.push(journal);
         }
         Ok(sweep)
     }
@@ -124,7 +129,17 @@ impl<'a> Sweep<'a> {
                     .jobs
                     .get(trace)
                     .ok_or_else(missing("a trace too many"))?;
-                self.states[trace].known = Some(TraceWork::new(job, source, stamp)?);
+                let known = &mut self.states[trace].known;
+                match known {
+                    Some(known) if known.source == source => {}
+                    Some(_) => {
+                        let name = job.name.display();
+                        return Err(foreign(&format!(
+                            "{name} differs from that of another shard"
+                        )));
+                    }
+                    None => *known = Some(TraceWork::new(job, source, stamp)?),
+                }
             }
             JournalEntry::Done { trace, counts } => {
                 let state = self
@@ -162,7 +177,7 @@ impl<'a> Sweep<'a> {
 
     /// Does the work that is left.
     pub fn run(&mut self, progress: &dyn Progress) -> Result<SweepEnd> {
-        let weights: Vec<u64> = self.plan.jobs.iter().map(TraceJob::weight).collect();
+        let weights = shard::weights(self.plan);
         let task = progress.begin("", Some(weights.iter().sum()));
         let mut before = 0;
         for (index, job) in self.plan.jobs.iter().enumerate() {
@@ -174,7 +189,7 @@ impl<'a> Sweep<'a> {
                 job.name.display()
             );
             task.set_message(number);
-            match self.one_trace(index, job, before, weights[index], &*task) {
+            match self.one_trace(index, job, before, &weights, &*task) {
                 Ok(()) => before += weights[index],
                 Err(Error::Cancelled) => return Ok(SweepEnd::Cancelled),
                 Err(error) => return Err(error),
@@ -184,19 +199,29 @@ impl<'a> Sweep<'a> {
     }
 
     /// Does the work on one trace. Its part of the progress bar begins at `before` and has the
-    /// length `weight`.
+    /// length of its weight.
     fn one_trace(
         &mut self,
         index: usize,
         job: &TraceJob,
         before: u64,
-        weight: u64,
+        weights: &[u64],
         task: &dyn Task,
     ) -> Result<()> {
+        let weight = weights[index];
+        let shard = self.run.shard;
+        if shard.is_some_and(|shard| !shard.reads(weights, index)) {
+            return Ok(());
+        }
         let stamp = stamp::of(&job.path)?;
+        let is_ours = |cache: usize, caches: usize| {
+            shard.is_none_or(|shard| shard.has(weights, index, cache, caches))
+        };
         let state = &self.states[index];
         if let Some(known) = &state.known
-            && known.is_done()
+            && known
+                .open()
+                .all(|cache| !is_ours(cache, known.caches.len()))
             && known.stamp == stamp
         {
             return Ok(());
@@ -209,7 +234,11 @@ impl<'a> Sweep<'a> {
         self.announce(index, job, &trace, stamp).map_err(of_job)?;
         let known = self.states[index].known.as_mut().expect("announced");
 
-        let open: Vec<usize> = known.open().collect();
+        let caches = known.caches.len();
+        let open: Vec<usize> = known
+            .open()
+            .filter(|&cache| is_ours(cache, caches))
+            .collect();
         let (all, done_before) = (known.caches.len(), known.caches.len() - open.len());
         let part = |caches: f64| before + (weight as f64 * caches / all.max(1) as f64) as u64;
         task.set_position(part(done_before as f64));
@@ -225,7 +254,7 @@ impl<'a> Sweep<'a> {
             for of_cache in &counts {
                 known.caches[of_cache.cache].counts = Some(*of_cache);
             }
-            if let Some(journal) = &mut self.journal {
+            if let Some(journal) = self.journals.first_mut() {
                 journal.append(&JournalEntry::Done {
                     trace: index,
                     counts,
@@ -257,7 +286,7 @@ impl<'a> Sweep<'a> {
                 now: source.sha256,
             });
         }
-        if let Some(journal) = &mut self.journal {
+        if let Some(journal) = self.journals.first_mut() {
             journal.append(&JournalEntry::Trace {
                 trace: index,
                 source: source.clone(),
@@ -293,9 +322,9 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// Removes the journal once the output is written.
+    /// Removes the journal, or those of all shards, once the output is written.
     pub fn finish(self) -> Result<()> {
-        self.journal.map_or(Ok(()), Journal::remove)
+        self.journals.into_iter().try_for_each(Journal::remove)
     }
 }
 

@@ -14,7 +14,7 @@ use hither_analysis::placement;
 use hither_analysis::result_rows::RowFormat;
 use hither_analysis::simulate::{self, Ratio, ratio_table};
 use hither_analysis::sweep::{
-    self, JobDefaults, Journal, Sweep, SweepEnd, SweepOptions, SweepPlan, TraceJob,
+    self, JobDefaults, Journal, Shard, Sweep, SweepEnd, SweepOptions, SweepPlan, TraceJob,
 };
 use hither_core::registry;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -35,12 +35,20 @@ Examples:
                                                 a table for each trace
   hither sweep papers.toml -o papers.parquet    what the file says
   hither sweep papers.toml -p sieve -o sieve.csv
-                                                with another policy";
+                                                with another policy
+  hither sweep papers.toml -o out.csv --shard 2/8
+                                                the second of eight parts
+  hither sweep papers.toml -o out.csv --merge   one output of all parts";
 
 const DETAILS: &str = "\
 With --output, results are saved as they come in, in a journal beside the output
 (OUT.journal). The same command resumes from there, however the last one ended.
 The output itself appears when all is done, with the same bytes in any case.
+
+--shard 2/8 does the second of eight parts, about as long as the others, and
+saves it in OUT.shard-2-of-8: the parts can run on any machines that see the
+same traces under the same paths. --merge makes the output of all parts beside
+it, with the same bytes as of one sweep.
 
 A file SPEC.toml holds the same settings as the options, and further ones for
 single traces. Options on the command line replace those of the file:
@@ -105,6 +113,19 @@ pub(super) struct SweepCommand {
     #[arg(long, requires = "output", help_heading = OUTPUT)]
     restart: bool,
 
+    /// Do one of N parts of the sweep, I from 1, for --merge
+    #[arg(long, value_name = "I/N", requires = "output", help_heading = OUTPUT)]
+    shard: Option<Shard>,
+
+    /// Make the output of the parts that --shard has done
+    #[arg(
+        long,
+        requires = "output",
+        conflicts_with_all = ["shard", "restart"],
+        help_heading = OUTPUT
+    )]
+    merge: bool,
+
     /// Save after about N references, counted once for each cache
     #[arg(
         long,
@@ -136,13 +157,20 @@ impl Subcommand for SweepCommand {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
             pool.build_global().context("starting the threads")?;
         }
-        let journal = match &self.output {
-            Some(output) => Some(self.journal(output, &plan)?),
-            None => None,
-        };
         let run = SweepOptions {
             unit_references: self.save_every,
             cancel: cancelled_by_signals()?,
+            shard: self.shard,
+        };
+        if let (Some(output), true) = (&self.output, self.merge) {
+            self.check_output(output, false)?;
+            let sweep = Sweep::merged(&plan, output, run)?;
+            self.deliver(sweep, &plan, format, ui)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let journal = match &self.output {
+            Some(output) => Some(self.journal(output, &plan)?),
+            None => None,
         };
         let mut sweep = Sweep::new(&plan, journal, run)?;
         let (done, _) = sweep.progress();
@@ -174,6 +202,14 @@ impl Subcommand for SweepCommand {
                 }
             }
             return Ok(ExitCode::from(INTERRUPTED_EXIT_CODE));
+        }
+        if let (Some(shard), Some(output)) = (self.shard, &self.output) {
+            ui.note(format_args!(
+                "shard {shard} is done, {} in {}; --merge makes the output of all",
+                counted(done as u64, "cache"),
+                shard.path(output).display()
+            ));
+            return Ok(ExitCode::SUCCESS);
         }
         self.deliver(sweep, &plan, format, ui)?;
         Ok(ExitCode::SUCCESS)
@@ -259,19 +295,28 @@ impl SweepCommand {
         output: &Path,
         plan: &SweepPlan,
     ) -> anyhow::Result<(Journal, Vec<sweep::JournalEntry>)> {
+        let path = match self.shard {
+            Some(shard) => shard.path(output),
+            None => sweep::journal_path(output),
+        };
+        // A sweep that was killed after its last rename has both. Resuming it removes the journal.
+        self.check_output(output, path.exists())?;
+        Ok(Journal::open(path, &plan.digest(), self.restart)?)
+    }
+
+    /// Fails where the output cannot be written, or is there and shall not be replaced.
+    fn check_output(&self, output: &Path, replace: bool) -> anyhow::Result<()> {
         if output == Path::new("-") {
             let problem = "results go to standard output without --output";
             return Err(Usage(problem.to_owned()).into());
         }
         output::check_folder(output)?;
-        let path = sweep::journal_path(output);
-        // A sweep that was killed after its last rename has both. Resuming it removes the journal.
         anyhow::ensure!(
-            self.force || !output.exists() || path.exists(),
+            self.force || replace || !output.exists(),
             "{}: already exists (--force replaces it, -o names another)",
             output.display()
         );
-        Ok(Journal::open(path, &plan.digest(), self.restart)?)
+        Ok(())
     }
 
     fn deliver(

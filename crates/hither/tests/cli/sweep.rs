@@ -571,3 +571,80 @@ fn a_journal_that_cannot_be_begun_is_not_left() {
     ");
     assert_eq!(lab.names(), ["loop.trace"]);
 }
+
+#[test]
+fn shards_make_the_same_output_as_one_sweep() {
+    let lab = with_traces();
+    let whole = lab.run(&format!("{SWEEP} -o whole.csv"));
+    assert!(whole.stderr.contains("180 rows"), "{whole}");
+    let expected = fs::read(lab.path("whole.csv")).unwrap();
+    for of in [1, 3, 40] {
+        for shard in (1..=of).rev() {
+            let done = lab.run(&format!("{SWEEP} -o parts.csv --shard {shard}/{of}"));
+            let says = format!("shard {shard}/{of} is done, ");
+            assert!(done.stderr.contains(&says), "{done}");
+            assert!(!lab.path("parts.csv").exists());
+        }
+        // Done again, there is nothing left to do.
+        let again = lab.run(&format!("{SWEEP} -o parts.csv --shard 1/{of}"));
+        assert!(again.stderr.contains("is done, "), "{again}");
+        let merged = lab.run(&format!("{SWEEP} -o parts.csv --merge"));
+        assert!(merged.stderr.contains("180 rows in parts.csv"), "{merged}");
+        assert_eq!(fs::read(lab.path("parts.csv")).unwrap(), expected, "{of}");
+        assert!(lab.names().iter().all(|name| !name.contains(".shard-")));
+        fs::remove_file(lab.path("parts.csv")).unwrap();
+    }
+}
+
+#[test]
+fn a_merge_says_what_is_missing() {
+    let lab = with_traces();
+    let merge = format!("{SWEEP} -o parts.csv --merge");
+    assert_snapshot!(lab.run(&merge), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: parts.csv: 0.trace, 1.trace, 2.trace, 3.trace, 4.trace, 5.trace are not all done; shards
+      ... that are there: none
+    ");
+    lab.run(&format!("{SWEEP} -o parts.csv --shard 1/3"));
+    lab.run(&format!("{SWEEP} -o parts.csv --shard 3/3"));
+    assert_snapshot!(lab.run(&merge), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: parts.csv: 2.trace, 3.trace, 4.trace are not all done; shards that are there: 1/3, 3/3
+    ");
+    // A shard that was interrupted goes on.
+    let mut sweep = start(&lab, &format!("{SWEEP} -o parts.csv --shard 2/3"));
+    let lines = || {
+        let path = lab.path("parts.csv.shard-2-of-3");
+        fs::read_to_string(path).map_or(0, |text| text.lines().count())
+    };
+    while lines() < 3 && sweep.try_wait().unwrap().is_none() {
+        thread::sleep(Duration::from_micros(200));
+    }
+    sweep.kill().unwrap();
+    sweep.wait().unwrap();
+    lab.run(&format!("{SWEEP} -o parts.csv --shard 2/3"));
+    assert!(lab.run(&merge).stderr.contains("180 rows in parts.csv"));
+    // Traces that changed between two shards, and shards that are none.
+    fs::remove_file(lab.path("parts.csv")).unwrap();
+    lab.run(&format!("{SWEEP} -o parts.csv --shard 1/2"));
+    let text = fs::read_to_string(lab.path("3.trace")).unwrap();
+    lab.write("3.trace", text.replacen("1\n", "2\n", 1));
+    lab.run(&format!("{SWEEP} -o parts.csv --shard 2/2"));
+    assert_snapshot!(lab.run(&merge), @"
+    exit code: 1
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: parts.csv.shard-2-of-2: not of this sweep: 3.trace differs from that of another shard
+    ");
+    let none = lab.run(&format!("{SWEEP} -o parts.csv --shard 3/2"));
+    assert!(none.stderr.contains("`3/2` is no shard"), "{none}");
+    let nowhere = lab.run(&format!("{SWEEP} --merge"));
+    assert!(nowhere.stderr.contains("--output <FILE>"), "{nowhere}");
+}
