@@ -150,3 +150,15 @@ def test_ctrl_c_ends_a_simulation() -> None:
     os.kill(child.pid, signal.SIGINT)
     out, err = child.communicate(timeout=60)
     assert "done" not in out and "KeyboardInterrupt" in err
+
+
+def test_programs_that_cannot_be_recorded(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(errors.TraceError, match=r"/no/such: no trace was made \(exit code 127\)"):
+        hither.record(["/no/such"], output=tmp_path / "a.hither")
+    assert "/no/such" in capfd.readouterr().err
+    with pytest.raises(TypeError, match="list of words"):
+        hither.record("make -j8")
+    with pytest.raises(ValueError, match="nothing to record"):
+        hither.record([])

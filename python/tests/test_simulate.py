@@ -126,3 +126,29 @@ def test_notebooks_and_tables(path: Path) -> None:
     assert "<td>lru</td>" in results._repr_html_()
     assert hither.curve(trace, ["lru", "arc"])._repr_html_().startswith("<svg")
     assert f"{trace.references} references" in trace._repr_html_()
+
+
+def test_advice_is_that_of_the_command(path: Path) -> None:
+    found = command("advise", "--json", path)
+    advice = hither.advise(hither.open(path))
+    assert advice.document == found
+    words = subprocess.run([COMMAND, "advise", path], capture_output=True, text=True).stdout
+    assert all(sentence in words for sentence in advice.sentences)
+    assert advice.sentences and advice.sentences[0] in advice._repr_html_().replace("&#x27;", "'")
+
+
+def test_a_recorded_program(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.write_bytes(bytes(1 << 20))
+    folder = tmp_path / "cat.hither"
+    script = f"cat {data} > /dev/null; exit 3"
+    with hither.record(["sh", "-c", script], output=folder) as trace:
+        assert trace.exit_code == 3
+        assert trace.references >= 256
+        assert trace.summary()["command"][:2] == ["sh", "-c"]
+    assert hither.open(folder).references >= 256
+    temporary = hither.record(["cp", str(data), "/dev/null"], cwd=tmp_path)
+    held = Path(temporary.name)
+    assert held.is_dir()
+    temporary.close()
+    assert not held.exists()

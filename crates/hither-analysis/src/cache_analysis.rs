@@ -13,6 +13,7 @@ use hither_sim::{
 };
 use hither_trace::{Stats, Trace};
 use serde::Serialize;
+use serde_json::json;
 
 use crate::Result;
 use crate::advice::{AdviceInput, CacheAdvice, Doubt, Recommendation, SEGMENTS, SecondPass};
@@ -98,6 +99,16 @@ impl CacheAnalysis {
         })
     }
 
+    /// All of it, as `advise --json` prints it.
+    pub fn document(&self, trace: &Trace) -> serde_json::Value {
+        json!({
+            "trace": simulate::trace_summary(trace),
+            "advice": self.advice,
+            "results": self.outcomes,
+            "sites": self.sites,
+        })
+    }
+
     /// Whether it matters on the machine of the recording, the advice in words, and a sentence
     /// about loops.
     pub fn sentences(&self, trace: &Trace) -> Vec<String> {
@@ -149,8 +160,8 @@ fn second_pass(
     let options = CacheOptions {
         sites: known,
         progress: Some(&|done| bar.set_position(done)),
+        cancel: progress.cancelled(),
         segments: SEGMENTS,
-        ..CacheOptions::default()
     };
     let mut lru = hither_sim::run(trace, &configurations, &options)?;
     drop(bar);

@@ -24,14 +24,14 @@ use crate::trace::Trace;
 use crate::work;
 
 /// The policies of texts such as `pcc{threshold=50}`.
-fn specs(py: Python<'_>, policies: &[String]) -> PyResult<Vec<Spec>> {
+pub(crate) fn specs(py: Python<'_>, policies: &[String]) -> PyResult<Vec<Spec>> {
     let parsed = policies.iter().map(|policy| policy.parse());
     let parsed: Result<Vec<Spec>, _> = parsed.collect();
     parsed.map_err(|error| refused(py, error))
 }
 
 /// The sizes of texts such as `64MiB` and `10%`.
-fn parsed_sizes(py: Python<'_>, sizes: &[String]) -> PyResult<Vec<Size>> {
+pub(crate) fn parsed_sizes(py: Python<'_>, sizes: &[String]) -> PyResult<Vec<Size>> {
     let parsed = sizes.iter().map(|size| size.parse());
     let parsed: Result<Vec<Size>, _> = parsed.collect();
     parsed.map_err(|error| refused(py, error))
@@ -171,7 +171,7 @@ pub(crate) fn place(
 }
 
 /// The nodes of that name or in that file.
-fn topology(nodes: &str) -> Result<Topology, String> {
+pub(crate) fn topology(nodes: &str) -> Result<Topology, String> {
     let this_machine =
         || {
             Err("`this` is for the command: name a shape (mesh:5x5), a preset (opteron2) or a file \

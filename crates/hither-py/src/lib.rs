@@ -8,6 +8,7 @@
 //! Ctrl-C returns at once.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod errors;
 mod functions;
 mod own_policy;
@@ -19,6 +20,8 @@ use pyo3::prelude::*;
 /// The module `hither._hither`.
 #[pymodule]
 mod _hither {
+    #[pymodule_export]
+    use super::advice::advise;
     #[pymodule_export]
     use super::functions::{curve, generate, place, simulate, topology_nodes};
     #[pymodule_export]

@@ -41,6 +41,7 @@ const EDGES: &[(&str, &str)] = &[
     ("hither-preload-record", "hither-sys"),
     ("hither-py", "hither-analysis"),
     ("hither-py", "hither-core"),
+    ("hither-py", "hither-live"),
     ("hither-py", "hither-sim"),
     ("hither-py", "hither-trace"),
     ("hither-sim", "hither-core"),

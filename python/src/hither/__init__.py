@@ -10,13 +10,16 @@ Example:
 """
 
 from hither import errors
+from hither._advice import Advice, advise
 from hither._hither import __version__
 from hither._policy import Replacement
+from hither._record import record
 from hither._results import CacheRow, CurvePoint, PlacementRow, Results
 from hither._simulate import curve, place, simulate
 from hither._trace import Trace, from_blocks, generate, open
 
 __all__ = [
+    "Advice",
     "CacheRow",
     "CurvePoint",
     "PlacementRow",
@@ -24,11 +27,13 @@ __all__ = [
     "Results",
     "Trace",
     "__version__",
+    "advise",
     "curve",
     "errors",
     "from_blocks",
     "generate",
     "open",
     "place",
+    "record",
     "simulate",
 ]

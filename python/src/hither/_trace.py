@@ -4,6 +4,7 @@ import html
 import json
 import os
 from collections.abc import Iterable, Iterator
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
@@ -29,6 +30,9 @@ class Trace:
         """Not for users: :func:`hither.open` and others make traces."""
         self._inner = inner
         self.name = name
+        #: The exit code of a program that :func:`hither.record` ran, as `subprocess` has it.
+        self.exit_code: int | None = None
+        self._temporary: TemporaryDirectory[str] | None = None
 
     @property
     def references(self) -> int:
@@ -118,6 +122,9 @@ class Trace:
             hither.errors.ClosedError: the trace was closed
         """
         self._inner.close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
 
     def __enter__(self) -> "Trace":
         return self

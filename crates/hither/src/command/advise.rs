@@ -164,12 +164,7 @@ impl Advise {
         let plan = verdict.advice.plan(block_bytes).or_else(|| placed.plan());
         self.save(plan, said.cloned(), ui)?;
         if self.json {
-            let mut document = json!({
-                "trace": trace_summary(&trace),
-                "advice": verdict.advice,
-                "results": verdict.outcomes,
-                "sites": verdict.sites,
-            });
+            let mut document = verdict.document(&trace);
             placed.add_to(&mut document, &trace);
             return ui::print_json(&document);
         }

@@ -1,0 +1,86 @@
+//! What would help a program.
+
+use std::sync::Arc;
+
+use hither_analysis::Progress;
+use hither_analysis::cache_analysis::{self, CacheAnalysis};
+use hither_analysis::coverage::Coverage;
+use hither_analysis::expected::ExpectedReads;
+use hither_analysis::placement::{self, PlacementAnalysis, PlacementSetup};
+use hither_analysis::simulate::{sizes_to_advise_on, trace_summary};
+use hither_core::placement::Target;
+use hither_core::registry::compared_in_advice;
+use hither_core::{Spec, Topology};
+use hither_live::page_cache;
+use hither_trace::Trace as Loaded;
+use pyo3::prelude::*;
+use serde_json::{Value, json};
+
+use crate::errors::refused;
+use crate::functions::{parsed_sizes, specs, topology};
+use crate::trace::Trace;
+use crate::work;
+
+/// Advice on a trace: JSON as of `hither advise --json`, and `sentences`, the advice in words.
+#[pyfunction]
+pub(crate) fn advise(
+    py: Python<'_>,
+    trace: &Trace,
+    policies: Vec<String>,
+    sizes: Vec<String>,
+    nodes: Vec<String>,
+    show: &Bound<'_, PyAny>,
+) -> PyResult<String> {
+    let trace = trace.get(py)?;
+    let (policies, sizes) = (specs(py, &policies)?, parsed_sizes(py, &sizes)?);
+    let nodes = nodes.iter().map(|nodes| topology(nodes).map(Arc::new));
+    let nodes: Result<Vec<Arc<Topology>>, String> = nodes.collect();
+    let placing = PlacementSetup {
+        nodes: nodes.map_err(|error| refused(py, error))?,
+        ..PlacementSetup::default()
+    };
+    work::run(py, show, move |progress| {
+        let placed = PlacementAnalysis::of(&trace, &placing, &sizes, 0, progress)?;
+        let (mut document, mut sentences) = match placement::data_kind(&trace) {
+            Some(Target::Memory) => (json!({ "trace": trace_summary(&trace) }), Vec::new()),
+            _ => on_caches(&trace, policies, &sizes, progress)?,
+        };
+        placed.add_to(&mut document, &trace);
+        sentences.extend(placed.sentences().cloned());
+        document["sentences"] = sentences.into();
+        Ok(document.to_string())
+    })
+}
+
+/// The document and the sentences about caches.
+fn on_caches(
+    trace: &Loaded,
+    policies: Vec<Spec>,
+    named: &[hither_sim::Size],
+    progress: &dyn Progress,
+) -> hither_analysis::Result<(Value, Vec<String>)> {
+    let policies = match policies.is_empty() {
+        true => cache_analysis::supported_policies(compared_in_advice(), trace, progress),
+        false => policies,
+    };
+    let sizes = sizes_to_advise_on(named, trace)?;
+    let asked = !named.is_empty();
+    let verdict = CacheAnalysis::of(trace, policies, sizes, asked, None, run_model, progress)?;
+    let seen = Coverage::of(trace).map(|coverage| coverage.sentence());
+    let sentences = seen.into_iter().chain(verdict.sentences(trace));
+    Ok((verdict.document(trace), sentences.collect()))
+}
+
+/// What a run with this policy would read: the code that steers the page cache says it.
+fn run_model(
+    trace: &Loaded,
+    policy: &Spec,
+    left_bytes: u64,
+) -> hither_trace::Result<Option<ExpectedReads>> {
+    let expected = page_cache::expected_reads(trace, policy, left_bytes)?;
+    Ok(expected.map(|expected| ExpectedReads {
+        budget_bytes: expected.budget_bytes,
+        read_bytes: expected.read_bytes,
+        alone_bytes: expected.alone_bytes,
+    }))
+}
