@@ -111,6 +111,41 @@ impl<'a> Sweep<'a> {
         Ok(sweep)
     }
 
+    /// The sweep that the shards beside `output` have done together. Fails where they have not done
+    /// all.
+    pub fn merged(plan: &'a SweepPlan, output: &Path, run: SweepOptions) -> Result<Sweep<'a>> {
+        let shards = shard::found(output)?;
+        let mut sweep = Sweep::new(plan, None, run)?;
+        for shard in &shards {
+            let (journal, entries) = Journal::open(shard.path(output), &plan.digest(), false)?;
+            for entry in entries {
+                sweep.replay(entry, journal.path())?;
+            }
+            sweep.journals.push(journal);
+        }
+        let open = plan.jobs.iter().zip(&sweep.states).filter(|(_, state)| {
+            let known = state.known.as_ref();
+            !known.is_some_and(TraceWork::is_done)
+        });
+        let open: Vec<String> = open
+            .map(|(job, _)| job.name.display().to_string())
+            .collect();
+        if open.is_empty() {
+            return Ok(sweep);
+        }
+        let shards: Vec<String> = shards.iter().map(Shard::to_string).collect();
+        Err(Error::Usage(format!(
+            "{}: {} {} not all done; shards that are there: {}",
+            output.display(),
+            open.join(", "),
+            if open.len() == 1 { "is" } else { "are" },
+            match shards.is_empty() {
+                true => "none".to_owned(),
+                false => shards.join(", "),
+            }
+        )))
+    }
+
     /// Applies an entry of the journal.
     fn replay(&mut self, entry: JournalEntry, journal: &Path) -> Result<()> {
         let foreign = |problem: &str| Error::Unusable {

@@ -11,7 +11,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use super::{Journal, Sweep, SweepOptions, SweepPlan, TraceJob};
+use super::plan::{SweepPlan, TraceJob};
 use crate::file::{beside, folder_of, name_of};
 use crate::{Error, Result};
 
@@ -79,7 +79,7 @@ fn sum(weights: &[u64]) -> u128 {
 const ENDING: &str = ".shard-";
 
 /// The shards of which there is a file beside the output, sorted.
-fn found(output: &Path) -> Result<Vec<Shard>> {
+pub(super) fn found(output: &Path) -> Result<Vec<Shard>> {
     let folder = folder_of(output);
     let beginning = format!("{}{ENDING}", name_of(output));
     let mut shards = Vec::new();
@@ -93,43 +93,6 @@ fn found(output: &Path) -> Result<Vec<Shard>> {
     }
     shards.sort_unstable();
     Ok(shards)
-}
-
-impl<'a> Sweep<'a> {
-    /// The sweep that the shards beside `output` have done together. Fails where they have not done
-    /// all.
-    pub fn merged(plan: &'a SweepPlan, output: &Path, run: SweepOptions) -> Result<Sweep<'a>> {
-        let shards = found(output)?;
-        let mut sweep = Sweep::new(plan, None, run)?;
-        for shard in &shards {
-            let (journal, entries) = Journal::open(shard.path(output), &plan.digest(), false)?;
-            for entry in entries {
-                sweep.replay(entry, journal.path())?;
-            }
-            sweep.journals.push(journal);
-        }
-        let open = plan.jobs.iter().zip(&sweep.states).filter(|(_, state)| {
-            let known = state.known.as_ref();
-            !known.is_some_and(super::TraceWork::is_done)
-        });
-        let open: Vec<String> = open
-            .map(|(job, _)| job.name.display().to_string())
-            .collect();
-        if open.is_empty() {
-            return Ok(sweep);
-        }
-        let shards: Vec<String> = shards.iter().map(Shard::to_string).collect();
-        Err(Error::Usage(format!(
-            "{}: {} {} not all done; shards that are there: {}",
-            output.display(),
-            open.join(", "),
-            if open.len() == 1 { "is" } else { "are" },
-            match shards.is_empty() {
-                true => "none".to_owned(),
-                false => shards.join(", "),
-            }
-        )))
-    }
 }
 
 /// The weights of all traces of a plan. None is 0.
