@@ -16,6 +16,7 @@ from hither._policy import Replacement
 from hither._record import record
 from hither._results import CacheRow, CurvePoint, PlacementRow, Results
 from hither._simulate import curve, place, simulate
+from hither._sweep import sweep
 from hither._trace import Trace, from_blocks, generate, open
 
 __all__ = [
@@ -36,4 +37,5 @@ __all__ = [
     "place",
     "record",
     "simulate",
+    "sweep",
 ]
