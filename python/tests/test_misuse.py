@@ -56,8 +56,19 @@ def test_wrong_types(loop: hither.Trace) -> None:
         hither.curve(loop, "lru", points=1)
     with pytest.raises(errors.RequestError, match="log or linear"):
         hither.curve(loop, "lru", scale="cubic")
-    with pytest.raises(errors.RequestError, match="nothing to generate"):
-        hither.generate()
+    for parts, options, says in [
+        ([], {}, "nothing to generate"),
+        (["nothing"], {}, "unknown generator `nothing`"),
+        (["zipf", "parallel-grep"], {}, "cannot be mixed"),
+        (["zipf"], {"threads": 2}, "threads are for programs"),
+        (["zipf"], {"references": 0}, "at least one reference"),
+        (["parallel-grep"], {"references": 5}, "references is for patterns"),
+        (["parallel-grep"], {"threads": 0}, "at least one thread"),
+        (["cfd"], {"threads": 1000}, "at most 64 threads"),
+        (["cfd"], {"nodes": 0}, "1 to 65534 nodes"),
+    ]:
+        with pytest.raises(errors.RequestError, match=says):
+            hither.generate(*parts, **options)
 
 
 def test_traces_that_cannot_be_read(tmp_path: pathlib.Path) -> None:

@@ -14,8 +14,7 @@ use hither_analysis::{Progress, topology};
 use hither_core::registry;
 use hither_core::{Spec, Topology};
 use hither_sim::{Points, Size, Spacing};
-use hither_trace::LoadOptions;
-use hither_trace::generate::{MixOptions, ProgramMix, Workload};
+use hither_trace::generate::{Request, RequestOptions, RequestPart};
 use pyo3::prelude::*;
 use serde_json::json;
 
@@ -199,74 +198,25 @@ pub(crate) fn generate(
     seed: u64,
     show: &Bound<'_, PyAny>,
 ) -> PyResult<Trace> {
+    let parsed = parts.iter().map(|part| part.parse());
+    let parsed: Result<Vec<RequestPart>, String> = parsed.collect();
+    let options = RequestOptions {
+        references,
+        threads,
+        nodes,
+        migrate_every: None,
+        seed,
+    };
+    let request = parsed.and_then(|parts| Request::new(&parts, &options));
+    let mut request = request.map_err(|error| refused(py, error))?;
     let name = Path::new(&parts.join(" + ")).to_owned();
-    let source = Source::of(&parts, references, threads, nodes, seed);
-    let mut source = source.map_err(|error| refused(py, error))?;
     let made = work::run(py, show, move |progress| {
-        let memory_bytes = half_of_free_bytes();
-        Ok(match &mut source {
-            Source::Patterns(workload, references) => {
-                let options = LoadOptions {
-                    keep_repeats: true,
-                    memory_bytes,
-                    ..LoadOptions::default()
-                };
-                let bar = progress.begin("generating", Some(*references));
-                workload.trace(*references, &name, &options, |done| bar.set_position(done))?
-            }
-            Source::Programs(mix) => {
-                let options = LoadOptions {
-                    memory_bytes,
-                    ..LoadOptions::default()
-                };
-                let bar = progress.begin("running", Some(STEPS));
-                mix.trace(&name, &options, |done| {
-                    bar.set_position((done * STEPS as f64) as u64);
-                })?
-            }
-        })
+        let bar = progress.begin("generating", Some(STEPS));
+        let position = |done| bar.set_position((done * STEPS as f64) as u64);
+        Ok(request.trace(&name, half_of_free_bytes(), position)?)
     })?;
     Ok(Trace::new(made))
 }
 
-/// Steps of the progress of programs.
+/// Steps of the progress of a generated trace.
 const STEPS: u64 = 1000;
-
-/// What generates a trace.
-enum Source {
-    Patterns(Workload, u64),
-    Programs(ProgramMix),
-}
-
-impl Source {
-    fn of(
-        parts: &[String],
-        references: Option<u64>,
-        threads: Option<u32>,
-        nodes: Option<u32>,
-        seed: u64,
-    ) -> Result<Source, String> {
-        let programs: Result<Vec<_>, _> = parts.iter().map(|part| part.parse()).collect();
-        if let Ok(programs) = programs {
-            if references.is_some() {
-                return Err("the length of a program goes by its parameters: \
-                            references are for patterns"
-                    .to_owned());
-            }
-            let options = MixOptions {
-                threads,
-                nodes,
-                seed,
-                migrate_every: 0,
-            };
-            return Ok(Source::Programs(ProgramMix::new(&programs, options)));
-        }
-        let patterns: Result<Vec<_>, _> = parts.iter().map(|part| part.parse()).collect();
-        let patterns = patterns.map_err(|error: hither_core::spec::SpecError| error.to_string())?;
-        if threads.is_some() || nodes.is_some() {
-            return Err("a pattern has one thread: threads and nodes are for programs".to_owned());
-        }
-        let references = references.unwrap_or(1_000_000);
-        Ok(Source::Patterns(Workload::new(&patterns, seed), references))
-    }
-}

@@ -283,8 +283,6 @@ def generate(
         >>> hither.generate("loop{blocks=100}", references=1000).blocks
         100
     """
-    if not parts:
-        raise _request("nothing to generate: name a pattern or a program")
     with shown() as show:
         inner = _hither.generate(list(parts), references, threads, nodes, seed, show)
     return Trace(inner, " + ".join(parts))

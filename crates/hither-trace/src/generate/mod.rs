@@ -20,6 +20,7 @@ mod r#loop;
 mod nested;
 mod permutation;
 mod program;
+mod request;
 mod scan;
 mod shifting;
 mod uniform;
@@ -31,6 +32,7 @@ use hither_core::spec::RegistryEntry;
 
 pub use generator::{Generator, GeneratorSpec, SHARED};
 pub use program::{MixOptions, PROGRAMS, Program, ProgramMix, ProgramSpec, THREADS_MAX};
+pub use request::{NODES_MAX, Request, RequestOptions, RequestPart};
 pub use workload::{Part, Workload};
 
 /// One line a generator, sorted by name; the rest of it is in its file.
@@ -81,14 +83,20 @@ mod tests {
 
     #[test]
     fn every_file_of_this_folder_is_registered() {
+        const OTHERS: [&str; 6] = [
+            "generator",
+            "mod",
+            "permutation",
+            "program",
+            "request",
+            "workload",
+        ];
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/generate");
         let mut files: Vec<String> = std::fs::read_dir(folder)
             .unwrap()
             .map(|file| file.unwrap().path())
             .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
-            .filter(|name| {
-                !["generator", "mod", "permutation", "program", "workload"].contains(&name.as_str())
-            })
+            .filter(|name| !OTHERS.contains(&name.as_str()))
             .collect();
         files.sort();
         let names: Vec<&str> = GENERATORS.iter().map(|entry| entry.name).collect();

@@ -4,20 +4,17 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 
 use anyhow::anyhow;
 use clap::Args;
 use hither_analysis::format::counted;
 use hither_analysis::free_memory::half_of_free_bytes;
-use hither_core::SpecError;
 use hither_core::registry::Param;
 use hither_core::spec::parse_count;
 use hither_trace::generate::{
-    GENERATORS, GeneratorSpec, MixOptions, PROGRAMS, ProgramMix, ProgramSpec, SHARED, THREADS_MAX,
-    Workload,
+    GENERATORS, NODES_MAX, PROGRAMS, Request, RequestOptions, RequestPart, SHARED, THREADS_MAX,
 };
-use hither_trace::{Export, LoadOptions, Trace};
+use hither_trace::{Export, Trace};
 
 use super::options::heading;
 use super::options::parameters::parameter_lines;
@@ -34,7 +31,7 @@ pub(super) struct Gen {
     /// What to generate, such as loop, 'zipf{blocks=1M,skew=0.9}' or parallel-grep; several
     /// patterns take turns, several programs run at the same time
     #[arg(value_name = "GENERATOR", required = true)]
-    parts: Vec<Generator>,
+    parts: Vec<RequestPart>,
 
     /// Number of references of patterns, such as 500 or 10M [default: 1M]
     #[arg(long, short = 'n', value_name = "N", value_parser = references)]
@@ -53,7 +50,7 @@ pub(super) struct Gen {
     #[arg(
         long,
         value_name = "N",
-        value_parser = clap::value_parser!(u32).range(1..=NODES_MAX),
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(NODES_MAX)),
         help_heading = PROGRAMS_HEADING
     )]
     nodes: Option<u32>,
@@ -101,47 +98,8 @@ pub(super) struct Gen {
 /// The heading of the options of programs.
 const PROGRAMS_HEADING: &str = "Programs";
 
-/// Nodes have 16-bit numbers.
-const NODES_MAX: i64 = 65_534;
-/// The default number of references of patterns.
-const DEFAULT_REFERENCES: u64 = 1_000_000;
-
 /// Steps of the progress bar of programs, whose number of references is not known in advance.
 const PROGRESS_STEPS: u64 = 1000;
-
-/// A generator: a pattern or a program.
-#[derive(Clone, Copy, Debug)]
-enum Generator {
-    Pattern(GeneratorSpec),
-    Program(ProgramSpec),
-}
-
-impl FromStr for Generator {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Generator, String> {
-        let unknown = match text.parse() {
-            Ok(spec) => return Ok(Generator::Program(spec)),
-            Err(SpecError::Unknown { hint, known, .. }) => (hint, known),
-            Err(error) => return Err(error.to_string()),
-        };
-        match text.parse() {
-            Ok(spec) => Ok(Generator::Pattern(spec)),
-            Err(SpecError::Unknown {
-                name, hint, known, ..
-            }) => {
-                let hint = [hint, unknown.0].into_iter().find(|hint| !hint.is_empty());
-                let hint = hint.unwrap_or_default();
-                Err(format!(
-                    "unknown generator `{name}`{hint}; \
-                     the patterns are {known}, and the programs {}",
-                    unknown.1
-                ))
-            }
-            Err(error) => Err(error.to_string()),
-        }
-    }
-}
 
 const EXAMPLES: &str = "\
 Examples:
@@ -212,12 +170,12 @@ impl Subcommand for Gen {
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         let target = Export::find(&self.format)?;
         let to_stdout = goes_to_stdout(&self.output, target)?;
-        let mut source = self.source()?;
+        let mut request = self.request()?;
         if !to_stdout {
             interrupt::remove_partial_on_interrupt(&self.output)?;
         }
         let written =
-            self.write(&mut source, target, to_stdout, ui)
+            self.write(&mut request, target, to_stdout, ui)
                 .map_err(|error| match hint(&error) {
                     "" => named(error),
                     hint => anyhow!("{error}{hint}"),
@@ -227,74 +185,17 @@ impl Subcommand for Gen {
     }
 }
 
-/// The source of the trace.
-enum TraceSource {
-    Patterns { workload: Workload, references: u64 },
-    Programs(ProgramMix),
-}
-
 impl Gen {
-    /// The patterns or programs with their options.
-    fn source(&self) -> Result<TraceSource, Usage> {
-        let (mut patterns, mut programs) = (Vec::new(), Vec::new());
-        for part in &self.parts {
-            match part {
-                Generator::Pattern(spec) => patterns.push(*spec),
-                Generator::Program(spec) => programs.push(*spec),
-            }
-        }
-        let refuse = |problem: String| Err(Usage(problem));
-        if let (Some(pattern), Some(program)) = (patterns.first(), programs.first()) {
-            return refuse(format!(
-                "{} is a pattern without end and {} a program with a clock: they cannot be mixed",
-                pattern.entry().name,
-                program.entry().name
-            ));
-        }
-        let Some(pattern) = patterns.first() else {
-            if self.references.is_some() {
-                return refuse(format!(
-                    "{} is a program, whose length goes by its parameters: -n is for patterns",
-                    programs[0].entry().name
-                ));
-            }
-            let threads = self.threads.unwrap_or(0);
-            let entries = programs.iter().map(ProgramSpec::entry);
-            if let Some(entry) = entries
-                .into_iter()
-                .find(|entry| threads > entry.threads_max)
-            {
-                return refuse(format!(
-                    "{} has at most {}",
-                    entry.name,
-                    counted(entry.threads_max.into(), "thread")
-                ));
-            }
-            return Ok(TraceSource::Programs(ProgramMix::new(
-                &programs,
-                MixOptions {
-                    threads: self.threads,
-                    nodes: self.nodes,
-                    seed: self.seed,
-                    migrate_every: self.migrate_every.unwrap_or(0),
-                },
-            )));
+    /// What is to be generated.
+    fn request(&self) -> Result<Request, Usage> {
+        let options = RequestOptions {
+            references: self.references,
+            threads: self.threads,
+            nodes: self.nodes,
+            migrate_every: self.migrate_every,
+            seed: self.seed,
         };
-        let given = [
-            ("--threads", self.threads.is_some()),
-            ("--nodes", self.nodes.is_some()),
-            ("--migrate-every", self.migrate_every.is_some()),
-        ];
-        if let Some((flag, _)) = given.into_iter().find(|(_, given)| *given) {
-            return refuse(format!(
-                "{} is a pattern of one thread: {flag} is for programs",
-                pattern.entry().name
-            ));
-        }
-        Ok(TraceSource::Patterns {
-            workload: Workload::new(&patterns, self.seed),
-            references: self.references.unwrap_or(DEFAULT_REFERENCES),
-        })
+        Request::new(&self.parts, &options).map_err(Usage)
     }
 
     /// Writes the trace and returns what was written, in words. A trace folder is written as it is
@@ -302,25 +203,22 @@ impl Gen {
     /// first.
     fn write(
         &self,
-        source: &mut TraceSource,
+        request: &mut Request,
         target: &Export,
         to_stdout: bool,
         ui: &Ui,
     ) -> hither_trace::Result<String> {
         let path = &self.output;
         if !target.is_stream() {
-            return match source {
-                TraceSource::Patterns {
-                    workload,
-                    references,
-                } => {
+            return match request {
+                Request::Patterns(workload, references) => {
                     let bar = ui.bar("generating", *references);
                     let progress = |done| bar.set_position(done);
                     workload.write(*references, path, self.force, progress)?;
                     bar.finish_and_clear();
                     Ok(counted(*references, "reference"))
                 }
-                TraceSource::Programs(mix) => {
+                Request::Programs(mix) => {
                     let bar = ui.bar("running", PROGRESS_STEPS);
                     let progress = |done| bar.set_position((done * PROGRESS_STEPS as f64) as u64);
                     let rows = mix.write(path, self.force, progress)?;
@@ -329,7 +227,7 @@ impl Gen {
                 }
             };
         }
-        let trace = self.trace(source, ui)?;
+        let trace = self.trace(request, ui)?;
         let references = trace.references() as u64;
         let bar = ui.bar("writing", references);
         let progress = |done| bar.set_position(done);
@@ -343,33 +241,13 @@ impl Gen {
     }
 
     /// Generates the whole trace.
-    fn trace(&self, source: &mut TraceSource, ui: &Ui) -> hither_trace::Result<Trace> {
-        let memory_bytes = half_of_free_bytes();
-        match source {
-            TraceSource::Patterns {
-                workload,
-                references,
-            } => {
-                let options = LoadOptions {
-                    keep_repeats: true,
-                    memory_bytes,
-                    ..LoadOptions::default()
-                };
-                let bar = ui.bar("generating", *references);
-                workload.trace(*references, &self.output, &options, |done| {
-                    bar.set_position(done);
-                })
-            }
-            TraceSource::Programs(mix) => {
-                let options = LoadOptions {
-                    memory_bytes,
-                    ..LoadOptions::default()
-                };
-                let bar = ui.bar("running", PROGRESS_STEPS);
-                mix.trace(&self.output, &options, |done| {
-                    bar.set_position((done * PROGRESS_STEPS as f64) as u64);
-                })
-            }
-        }
+    fn trace(&self, request: &mut Request, ui: &Ui) -> hither_trace::Result<Trace> {
+        let (what, steps) = match request {
+            Request::Patterns(_, references) => ("generating", *references),
+            Request::Programs(_) => ("running", PROGRESS_STEPS),
+        };
+        let bar = ui.bar(what, steps);
+        let progress = |done| bar.set_position((done * steps as f64) as u64);
+        request.trace(&self.output, half_of_free_bytes(), progress)
     }
 }

@@ -341,10 +341,11 @@ fn patterns_and_programs_are_told_apart() {
     ----- stdout -----
     hither: zipf is a pattern without end and parallel-grep a program with a clock: they cannot be
       ... mixed
-    hither: parallel-grep is a program, whose length goes by its parameters: -n is for patterns
-    hither: zipf is a pattern of one thread: --threads is for programs
-    hither: zipf is a pattern of one thread: --nodes is for programs
-    hither: loop is a pattern of one thread: --migrate-every is for programs
+    hither: parallel-grep is a program, whose length goes by its parameters: a number of references
+      ... is for patterns
+    hither: zipf is a pattern of one thread: threads are for programs
+    hither: zipf is a pattern of one thread: nodes are for programs
+    hither: loop is a pattern of one thread: migrations are for programs
 
     ----- stderr -----
     ");
