@@ -101,6 +101,19 @@ def test_a_policy_in_python_is_the_one_in_rust(path: Path) -> None:
     assert own[0].policy == "Lru" and own[2].cache_blocks == 77
 
 
+def test_sizes_may_be_alike(path: Path) -> None:
+    results = hither.simulate(hither.open(path), ["lru", Lru, "fifo"], sizes=["10%", "10.0%", 50])
+    assert [row.policy for row in results] == ["lru"] * 3 + ["Lru"] * 3 + ["fifo"] * 3
+    assert results[0].hits == results[1].hits == results[3].hits == results[4].hits
+    assert results[2].cache_blocks == results[5].cache_blocks == results[8].cache_blocks == 50
+    assert results[6].hits != results[0].hits
+
+
+def test_policies_in_python_take_no_samples(path: Path) -> None:
+    with pytest.raises(hither.errors.RequestError, match="Lru .* no samples"):
+        hither.simulate(hither.open(path, sample="20%"), Lru, sizes=["10%"])
+
+
 @pytest.mark.parametrize("kind", ["u8", "i4", "u2"])
 def test_arrays_of_any_whole_type(blocks: list[int], kind: str) -> None:
     array = numpy.array(blocks, dtype=kind).reshape(100, -1)

@@ -1,23 +1,20 @@
 //! What would help a program.
 
-use std::sync::Arc;
-
 use hither_analysis::Progress;
 use hither_analysis::cache_analysis::{self, CacheAnalysis};
 use hither_analysis::coverage::Coverage;
 use hither_analysis::expected::ExpectedReads;
 use hither_analysis::placement::{self, PlacementAnalysis, PlacementSetup};
 use hither_analysis::simulate::{sizes_to_advise_on, trace_summary};
+use hither_core::Spec;
 use hither_core::placement::Target;
 use hither_core::registry::compared_in_advice;
-use hither_core::{Spec, Topology};
 use hither_live::page_cache;
 use hither_trace::Trace as Loaded;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 
-use crate::errors::refused;
-use crate::functions::{parsed_sizes, specs, topology};
+use crate::functions::{parsed_sizes, specs, topologies};
 use crate::trace::Trace;
 use crate::work;
 
@@ -33,10 +30,8 @@ pub(crate) fn advise(
 ) -> PyResult<String> {
     let trace = trace.get(py)?;
     let (policies, sizes) = (specs(py, &policies)?, parsed_sizes(py, &sizes)?);
-    let nodes = nodes.iter().map(|nodes| topology(nodes).map(Arc::new));
-    let nodes: Result<Vec<Arc<Topology>>, String> = nodes.collect();
     let placing = PlacementSetup {
-        nodes: nodes.map_err(|error| refused(py, error))?,
+        nodes: topologies(py, &nodes)?,
         ..PlacementSetup::default()
     };
     work::run(py, show, move |progress| {

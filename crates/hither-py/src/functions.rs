@@ -29,6 +29,18 @@ pub(crate) fn specs(py: Python<'_>, policies: &[String]) -> PyResult<Vec<Spec>> 
     parsed.map_err(|error| refused(py, error))
 }
 
+/// The same, or those of `otherwise` if there are none.
+fn specs_or(
+    py: Python<'_>,
+    policies: &[String],
+    otherwise: impl FnOnce() -> Vec<Spec>,
+) -> PyResult<Vec<Spec>> {
+    match policies.is_empty() {
+        true => Ok(otherwise()),
+        false => specs(py, policies),
+    }
+}
+
 /// The sizes of texts such as `64MiB` and `10%`.
 pub(crate) fn parsed_sizes(py: Python<'_>, sizes: &[String]) -> PyResult<Vec<Size>> {
     let parsed = sizes.iter().map(|size| size.parse());
@@ -46,19 +58,14 @@ pub(crate) fn simulate(
     show: &Bound<'_, PyAny>,
 ) -> PyResult<String> {
     let trace = trace.get(py)?;
-    let policies = match policies.is_empty() {
-        true => registry::compared_everywhere(),
-        false => specs(py, &policies)?,
-    };
+    let policies = specs_or(py, &policies, registry::compared_everywhere)?;
     let sizes = parsed_sizes(py, &sizes)?;
     work::run(py, show, move |progress| {
         let block_bytes = u64::from(trace.options().block_bytes);
         let sizes = analysis::sizes(&sizes, block_bytes, trace.blocks_of_all())?;
         let outcomes = analysis::caches(&trace, &policies, &sizes, &[], 0, progress)?;
         let results = analysis::outcome_documents(&outcomes)?;
-        // As the user wrote them, in the order of the results.
-        let each = policies.iter().flat_map(|_| &sizes);
-        let named: Vec<String> = each.map(|(size, _)| size.to_string()).collect();
+        let named: Vec<String> = sizes.iter().map(|(size, _)| size.to_string()).collect();
         let policies: Vec<String> = policies.iter().map(Spec::to_string).collect();
         let document = json!({
             "trace": trace_summary(&trace), "results": results, "sizes": named,
@@ -80,10 +87,7 @@ pub(crate) fn curve(
     show: &Bound<'_, PyAny>,
 ) -> PyResult<(String, String)> {
     let trace = trace.get(py)?;
-    let policies = match policies.is_empty() {
-        true => registry::compared_everywhere(),
-        false => specs(py, &policies)?,
-    };
+    let policies = specs_or(py, &policies, registry::compared_everywhere)?;
     if !(2..=4096).contains(&points) {
         let problem = format!("a curve of {points} points: 2 to 4096 are possible");
         return Err(refused(py, problem));
@@ -123,8 +127,7 @@ pub(crate) fn place(
     show: &Bound<'_, PyAny>,
 ) -> PyResult<String> {
     let trace = trace.get(py)?;
-    let nodes = nodes.iter().map(|nodes| topology(nodes).map(Arc::new));
-    let nodes: Result<Vec<Arc<Topology>>, String> = nodes.collect();
+    let nodes = topologies(py, &nodes)?;
     let running = RunSettings {
         binding: placement::parse_binding(bind).map_err(|error| refused(py, error))?,
         warm_up: warm_up
@@ -136,13 +139,10 @@ pub(crate) fn place(
     let named: Result<Vec<_>, _> = named.collect();
     let named = named.map_err(|error: hither_core::spec::SpecError| refused(py, error))?;
     let request = PlacementRequest {
-        nodes: nodes.map_err(|error| refused(py, error))?,
+        nodes,
         placements: named,
         sizes: parsed_sizes(py, &sizes)?,
-        policies: match policies.is_empty() {
-            true => vec![registry::baseline()],
-            false => specs(py, &policies)?,
-        },
+        policies: specs_or(py, &policies, || vec![registry::baseline()])?,
     };
     work::run(py, show, move |progress| {
         let defaults = placement::default_placements(placement::data_kind(&trace));
@@ -169,22 +169,16 @@ pub(crate) fn place(
     })
 }
 
-/// The nodes of that name or in that file.
-pub(crate) fn topology(nodes: &str) -> Result<Topology, String> {
-    let this_machine =
-        || {
-            Err("`this` is for the command: name a shape (mesh:5x5), a preset (opteron2) or a file \
-             that ends in .toml"
-            .to_owned())
-        };
-    topology::load(nodes, &this_machine).map_err(|error| error.to_string())
-}
-
-/// How many nodes a topology has.
-#[pyfunction]
-pub(crate) fn topology_nodes(py: Python<'_>, nodes: &str) -> PyResult<usize> {
-    let topology = topology(nodes).map_err(|error| refused(py, error))?;
-    Ok(topology.nodes())
+/// The nodes of these names or in these files.
+pub(crate) fn topologies(py: Python<'_>, nodes: &[String]) -> PyResult<Vec<Arc<Topology>>> {
+    let this_machine = || {
+        let problem = "`this` is for the command: name a shape (mesh:5x5), a preset (opteron2) or \
+                       a file that ends in .toml";
+        Err(problem.to_owned())
+    };
+    let load = |nodes: &String| topology::load(nodes, &this_machine).map(Arc::new);
+    let loaded: Result<Vec<Arc<Topology>>, _> = nodes.iter().map(load).collect();
+    loaded.map_err(|error| refused(py, error))
 }
 
 /// Generates a trace: patterns (with `references`), or programs.

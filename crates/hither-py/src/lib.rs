@@ -23,7 +23,7 @@ mod _hither {
     #[pymodule_export]
     use super::advice::advise;
     #[pymodule_export]
-    use super::functions::{curve, generate, place, simulate, topology_nodes};
+    use super::functions::{curve, generate, place, simulate};
     #[pymodule_export]
     use super::own_policy::simulate_own;
     #[pymodule_export]

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use hither_analysis::simulate::sizes;
 use hither_core::registry::Needs;
-use hither_sim::Size;
 use hither_trace::Trace as Loaded;
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 use serde_json::json;
 
 use crate::errors::{exception, refused};
+use crate::functions::parsed_sizes;
 use crate::trace::{BATCH, Trace};
 
 /// Simulates a policy at each size: `make` is called with the capacity in blocks and returns it.
@@ -29,9 +29,11 @@ pub(crate) fn simulate_own(
     show: &Bound<'_, PyAny>,
 ) -> PyResult<String> {
     let trace = trace.get(py)?;
-    let parsed = sizes_as_written.iter().map(|size| size.parse());
-    let parsed: Result<Vec<Size>, _> = parsed.collect();
-    let parsed = parsed.map_err(|error| refused(py, error))?;
+    if trace.sampled().is_some() {
+        let problem = format!("{name} is a policy in Python: it takes whole traces, no samples");
+        return Err(refused(py, problem));
+    }
+    let parsed = parsed_sizes(py, &sizes_as_written)?;
     let block_bytes = u64::from(trace.options().block_bytes);
     let sizes = sizes(&parsed, block_bytes, trace.blocks_of_all());
     let mut results = Vec::new();

@@ -9,6 +9,7 @@ from hither._policy import Replacement
 from hither._progress import shown
 from hither._results import CacheRow, CurvePoint, PlacementRow, Results
 from hither._trace import Trace
+from hither.errors import RequestError
 
 _Policy = str | type[Replacement]
 
@@ -60,7 +61,7 @@ def simulate(
 
     Raises:
         RequestError: there is no such policy or parameter, a size holds no block, or a policy
-            needs what the trace does not have.
+            needs what the trace does not have. Policies in Python take no samples.
         PolicyError: a policy in Python named a victim that is not in the cache.
 
     Example:
@@ -78,8 +79,7 @@ def simulate(
         # With policies in Python alone, this is for the sizes and the summary.
         asked = built_in or (["lru"] if named else [])
         found = json.loads(_hither.simulate(_inner(trace), asked, texts, show))
-        # Sizes are the same for each policy.
-        names = list(dict.fromkeys(found["sizes"]))
+        names: list[str] = found["sizes"]
         results = iter(found["results"] if built_in or not named else [])
         rows: list[CacheRow] = []
         for policy in named or found["policies"]:
@@ -118,8 +118,6 @@ def curve(
         (100, 0.1)
     """
     if scale not in ("log", "linear"):
-        from hither.errors import RequestError
-
         raise RequestError(f"scale={scale!r}: it is log or linear")
     with shown() as show:
         rows, svg = _hither.curve(_inner(trace), _texts(policies), points, scale == "log", show)

@@ -3,6 +3,7 @@
 import html
 import json
 import os
+from array import array
 from collections.abc import Iterable, Iterator
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -10,6 +11,7 @@ from typing import Any
 
 from hither import _hither
 from hither._progress import shown
+from hither.errors import RequestError
 
 
 class Trace:
@@ -225,15 +227,9 @@ def from_blocks(
     if writes is not None:
         flags = bytes(bool(one) for one in _flat(writes))
         if 8 * len(flags) != len(numbers):
-            raise _request(f"{len(flags)} writes for {len(numbers) // 8} blocks")
+            raise RequestError(f"{len(flags)} writes for {len(numbers) // 8} blocks")
     with shown() as show:
         return Trace(_hither.from_blocks(name, numbers, flags, str(block), show), name)
-
-
-def _request(text: str) -> Exception:
-    from hither.errors import RequestError
-
-    return RequestError(text)
 
 
 def _flat(values: Any) -> Iterable[Any]:
@@ -247,15 +243,13 @@ def _numbers(blocks: Any) -> bytes:
         if blocks.dtype.kind not in "iu":
             raise TypeError(f"blocks are whole numbers, not {blocks.dtype}")
         if blocks.dtype.kind == "i" and blocks.size and blocks.min() < 0:
-            raise _request(f"a block of number {blocks.min()}: they begin at 0")
+            raise RequestError(f"a block of number {blocks.min()}: they begin at 0")
         data: bytes = blocks.astype("=u8").tobytes()
         return data
-    from array import array
-
     try:
         return array("Q", blocks).tobytes()
     except OverflowError as error:
-        raise _request(f"a block number below 0 or above 2**64 - 1 ({error})") from None
+        raise RequestError(f"a block number below 0 or above 2**64 - 1 ({error})") from None
 
 
 def generate(

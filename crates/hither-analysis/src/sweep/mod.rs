@@ -103,12 +103,18 @@ impl<'a> Sweep<'a> {
             run,
         };
         if let Some((journal, entries)) = journal {
-            for entry in entries {
-                sweep.replay(entry, journal.path())?;
-            }
-            sweep.journals.push(journal);
+            sweep.take(journal, entries)?;
         }
         Ok(sweep)
+    }
+
+    /// Applies the entries of a journal, and holds it.
+    fn take(&mut self, journal: Journal, entries: Vec<JournalEntry>) -> Result<()> {
+        for entry in entries {
+            self.replay(entry, journal.path())?;
+        }
+        self.journals.push(journal);
+        Ok(())
     }
 
     /// The sweep that the shards beside `output` have done together. Fails where they have not done
@@ -118,10 +124,7 @@ impl<'a> Sweep<'a> {
         let mut sweep = Sweep::new(plan, None, run)?;
         for shard in &shards {
             let (journal, entries) = Journal::open(shard.path(output), &plan.digest(), false)?;
-            for entry in entries {
-                sweep.replay(entry, journal.path())?;
-            }
-            sweep.journals.push(journal);
+            sweep.take(journal, entries)?;
         }
         let open = plan.jobs.iter().zip(&sweep.states).filter(|(_, state)| {
             let known = state.known.as_ref();
