@@ -91,29 +91,11 @@ def test_a_closed_trace(loop: hither.Trace) -> None:
         lambda: hither.simulate(loop, ["lru"]),
         lambda: hither.curve(loop, "lru"),
         lambda: hither.place(loop, 4),
-        lambda: next(loop.block_numbers()),
+        lambda: loop.accesses.columns,
     ):
         with pytest.raises(errors.ClosedError, match="was closed"):
             use()
     assert "closed" in repr(loop)
-
-
-def test_policies_that_break_the_rules(loop: hither.Trace) -> None:
-    class Liar(hither.Replacement):
-        def victim(self, incoming: int) -> int:
-            return incoming
-
-    with pytest.raises(errors.PolicyError, match="Liar: at access 10, of block 10, .* 10, which"):
-        hither.simulate(loop, Liar, sizes=10)
-
-    class Raiser(hither.Replacement):
-        def victim(self, incoming: int) -> int:
-            raise KeyError(incoming)
-
-    with pytest.raises(KeyError):
-        hither.simulate(loop, Raiser, sizes=10)
-    with pytest.raises(NotImplementedError, match="Replacement names no victim"):
-        hither.simulate(loop, hither.Replacement, sizes=10)
 
 
 def test_a_trace_in_many_threads(loop: hither.Trace) -> None:

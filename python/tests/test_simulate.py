@@ -4,7 +4,6 @@ import json
 import random
 import subprocess
 import sysconfig
-from collections import OrderedDict
 from pathlib import Path
 
 import numpy
@@ -80,40 +79,6 @@ def test_samples_say_their_error(path: Path) -> None:
     assert row.standard_error is None or 0 < row.standard_error < 1
 
 
-class Lru(hither.Replacement):
-    def __init__(self, capacity: int) -> None:
-        self.order: OrderedDict[int, None] = OrderedDict()
-
-    def hit(self, block: int) -> None:
-        self.order.move_to_end(block)
-
-    def victim(self, incoming: int) -> int:
-        return self.order.popitem(last=False)[0]
-
-    def inserted(self, block: int) -> None:
-        self.order[block] = None
-
-
-def test_a_policy_in_python_is_the_one_in_rust(path: Path) -> None:
-    results = hither.simulate(hither.open(path), ["fifo", Lru, "lru"], sizes=["1%", "10%", 77])
-    own, built_in = results[3:6], results[6:]
-    assert [row.hits for row in own] == [row.hits for row in built_in]
-    assert own[0].policy == "Lru" and own[2].cache_blocks == 77
-
-
-def test_sizes_may_be_alike(path: Path) -> None:
-    results = hither.simulate(hither.open(path), ["lru", Lru, "fifo"], sizes=["10%", "10.0%", 50])
-    assert [row.policy for row in results] == ["lru"] * 3 + ["Lru"] * 3 + ["fifo"] * 3
-    assert results[0].hits == results[1].hits == results[3].hits == results[4].hits
-    assert results[2].cache_blocks == results[5].cache_blocks == results[8].cache_blocks == 50
-    assert results[6].hits != results[0].hits
-
-
-def test_policies_in_python_take_no_samples(path: Path) -> None:
-    with pytest.raises(hither.errors.RequestError, match="Lru .* no samples"):
-        hither.simulate(hither.open(path, sample="20%"), Lru, sizes=["10%"])
-
-
 @pytest.mark.parametrize("kind", ["u8", "i4", "u2"])
 def test_arrays_of_any_whole_type(blocks: list[int], kind: str) -> None:
     array = numpy.array(blocks, dtype=kind).reshape(100, -1)
@@ -123,13 +88,11 @@ def test_arrays_of_any_whole_type(blocks: list[int], kind: str) -> None:
     assert trace.statistics()["bytes"]["written"] > 0
 
 
-def test_block_numbers_come_in_batches(blocks: list[int]) -> None:
-    trace = hither.from_blocks(blocks)
-    views = [numpy.asarray(view) for view in trace.block_numbers(batch=3000)]
+def test_blocks_are_numbered_as_they_come(blocks: list[int]) -> None:
     first: dict[int, int] = {}
     expected = [first.setdefault(block, len(first)) for block in blocks]
-    assert numpy.concatenate(views).tolist() == expected
-    assert max(map(len, views)) == 3000
+    numbers = hither.from_blocks(blocks).accesses.to_pandas()["block"]
+    assert numbers.tolist() == expected
 
 
 def test_notebooks_and_tables(path: Path) -> None:

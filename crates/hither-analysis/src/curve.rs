@@ -47,6 +47,24 @@ impl Curves {
         })
     }
 
+    /// The curve of each policy on its own.
+    pub fn each(self) -> Vec<Curves> {
+        let source = self.source;
+        let curves = self.curves.into_iter().map(|curve| Curves {
+            source: source.clone(),
+            curves: vec![curve],
+        });
+        curves.collect()
+    }
+
+    /// Curves of one trace together; none if there are none.
+    pub fn joined(curves: Vec<Curves>) -> Option<Curves> {
+        curves.into_iter().reduce(|mut all, more| {
+            all.curves.extend(more.curves);
+            all
+        })
+    }
+
     /// One row for each policy and cache size.
     pub fn rows(&self) -> Vec<ResultRow<'_>> {
         let rows = self.curves.iter().map(|curve| rows(curve, &self.source));

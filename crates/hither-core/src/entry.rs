@@ -22,8 +22,11 @@ pub trait RegistryEntry: Sized + 'static {
     fn params(&self) -> &'static [Param];
 }
 
+/// What builds a replacement policy. For a policy of the registry it is a function.
+pub type BuildReplacement =
+    dyn Fn(&ReplacementSettings<'_>, &Values) -> Box<dyn ReplacementPolicy> + Send + Sync;
+
 /// The registry entry of a replacement policy.
-#[derive(Debug)]
 pub struct ReplacementEntry {
     /// What a user writes; also the name of its file, with `_` for `-` (and `two_q` for `2q`).
     pub name: &'static str,
@@ -40,7 +43,13 @@ pub struct ReplacementEntry {
     /// Whether it is compared where the user names no policies.
     pub compared: Compared,
     /// Builds it.
-    pub build: fn(&ReplacementSettings<'_>, &Values) -> Box<dyn ReplacementPolicy>,
+    pub build: &'static BuildReplacement,
+}
+
+impl fmt::Debug for ReplacementEntry {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name)
+    }
 }
 
 impl ReplacementEntry {

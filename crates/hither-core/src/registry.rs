@@ -4,7 +4,7 @@
 //! own; what entries have in common is in [`entry`](crate::entry).
 
 pub use crate::entry::{
-    Compared, Mechanism, Needs, Param, ParamKind, PolicyNames, ReplacementEntry,
+    BuildReplacement, Compared, Mechanism, Needs, Param, ParamKind, PolicyNames, ReplacementEntry,
     ReplacementSettings,
 };
 use crate::replacement::*;

@@ -1,26 +1,34 @@
 //! What the package offers beside traces: simulations, curves, placements and generated traces.
 //! Results are JSON.
 
+use std::fmt::Display;
 use std::path::Path;
+use std::ptr;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use hither_analysis::curve::Curves;
 use hither_analysis::free_memory::half_of_free_bytes;
-use hither_analysis::placement::{self, PlacementRequest, RunControl, RunSettings};
+use hither_analysis::placement::{self, PlacementCase, PlacementRequest, RunControl, RunSettings};
 use hither_analysis::plot::Plot;
 use hither_analysis::result_rows::RowFormat;
 use hither_analysis::simulate::{self as analysis, trace_summary};
 use hither_analysis::{Progress, topology};
+use hither_core::placement::Target;
 use hither_core::registry;
+use hither_core::spec::RegistryEntry;
 use hither_core::{Spec, Topology};
+use hither_sim::placement::PlacementSpec;
 use hither_sim::{Points, Size, Spacing};
 use hither_trace::generate::{Request, RequestOptions, RequestPart};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use serde_json::json;
 
-use crate::errors::refused;
+use crate::errors::{raised, refused};
+use crate::own;
 use crate::trace::Trace;
-use crate::work;
+use crate::work::{self, Work};
 
 /// The policies of texts such as `pcc{threshold=50}`.
 pub(crate) fn specs(py: Python<'_>, policies: &[String]) -> PyResult<Vec<Spec>> {
@@ -29,15 +37,70 @@ pub(crate) fn specs(py: Python<'_>, policies: &[String]) -> PyResult<Vec<Spec>> 
     parsed.map_err(|error| refused(py, error))
 }
 
-/// The same, or those of `otherwise` if there are none.
-fn specs_or(
+/// What a user names: each is a text, or a class of a policy in Python.
+type Named<'py> = Vec<Bound<'py, PyAny>>;
+
+/// The replacement policies of names.
+fn replacements(py: Python<'_>, named: &Named<'_>) -> PyResult<Vec<Spec>> {
+    let one = |name: &Bound<'_, PyAny>| match name.cast::<PyString>() {
+        Ok(text) => parsed(py, text),
+        Err(_) => own::replacement(name),
+    };
+    named.iter().map(one).collect()
+}
+
+fn parsed<T: FromStr<Err: Display>>(py: Python<'_>, text: &Bound<'_, PyString>) -> PyResult<T> {
+    let text = text.to_string();
+    text.parse().map_err(|error| refused(py, error))
+}
+
+/// Whether it is a policy in Python.
+fn is_own<E: RegistryEntry>(spec: &Spec<E>) -> bool {
+    !E::all().iter().any(|entry| ptr::eq(entry, spec.entry()))
+}
+
+/// Runs the built-in ones of some policies together, and those in Python on the thread that holds
+/// the interpreter. Each policy has the same number of results; they are in the order of `specs`.
+fn in_both_ways<S: Copy + Send + 'static, T: Send + 'static>(
     py: Python<'_>,
-    policies: &[String],
+    show: &Bound<'_, PyAny>,
+    specs: &[S],
+    is_own: impl Fn(&S) -> bool,
+    run: impl Fn(&[S], &Work) -> hither_analysis::Result<Vec<T>> + Clone + Send + 'static,
+) -> PyResult<Vec<T>> {
+    let (own, built_in): (Vec<S>, Vec<S>) = specs.iter().partition(|spec| is_own(spec));
+    let each = |results: usize, policies: usize| results / policies.max(1);
+    let (some, rest) = (built_in.len(), own.len());
+    let again = run.clone();
+    let results = match some {
+        0 => Vec::new(),
+        _ => work::run(py, show, move |work| again(&built_in, work))?,
+    };
+    let of_own = match rest {
+        0 => Vec::new(),
+        _ => work::run_holding(py, show, move |work| run(&own, work))?,
+    };
+    let (each, each_own) = (each(results.len(), some), each(of_own.len(), rest));
+    let (mut results, mut of_own) = (results.into_iter(), of_own.into_iter());
+    let mut ordered = Vec::new();
+    for spec in specs {
+        match is_own(spec) {
+            true => ordered.extend(of_own.by_ref().take(each_own)),
+            false => ordered.extend(results.by_ref().take(each)),
+        }
+    }
+    Ok(ordered)
+}
+
+/// The same, or those of `otherwise` if there are none.
+fn replacements_or(
+    py: Python<'_>,
+    named: &Named<'_>,
     otherwise: impl FnOnce() -> Vec<Spec>,
 ) -> PyResult<Vec<Spec>> {
-    match policies.is_empty() {
+    match named.is_empty() {
         true => Ok(otherwise()),
-        false => specs(py, policies),
+        false => replacements(py, named),
     }
 }
 
@@ -53,26 +116,28 @@ pub(crate) fn parsed_sizes(py: Python<'_>, sizes: &[String]) -> PyResult<Vec<Siz
 pub(crate) fn simulate(
     py: Python<'_>,
     trace: &Trace,
-    policies: Vec<String>,
+    policies: Named<'_>,
     sizes: Vec<String>,
     show: &Bound<'_, PyAny>,
 ) -> PyResult<String> {
     let trace = trace.get(py)?;
-    let policies = specs_or(py, &policies, registry::compared_everywhere)?;
+    let policies = replacements_or(py, &policies, registry::compared_everywhere)?;
     let sizes = parsed_sizes(py, &sizes)?;
-    work::run(py, show, move |progress| {
-        let block_bytes = u64::from(trace.options().block_bytes);
-        let sizes = analysis::sizes(&sizes, block_bytes, trace.blocks_of_all())?;
-        let outcomes = analysis::caches(&trace, &policies, &sizes, &[], 0, progress)?;
-        let results = analysis::outcome_documents(&outcomes)?;
-        let named: Vec<String> = sizes.iter().map(|(size, _)| size.to_string()).collect();
-        let policies: Vec<String> = policies.iter().map(Spec::to_string).collect();
-        let document = json!({
-            "trace": trace_summary(&trace), "results": results, "sizes": named,
-            "policies": policies,
-        });
-        Ok(document.to_string())
-    })
+    let block_bytes = u64::from(trace.options().block_bytes);
+    let sizes = analysis::sizes(&sizes, block_bytes, trace.blocks_of_all());
+    let sizes = sizes.map_err(|error| raised(py, &error))?;
+    let named: Vec<String> = sizes.iter().map(|(size, _)| size.to_string()).collect();
+    let of = Arc::clone(&trace);
+    let outcomes = in_both_ways(py, show, &policies, is_own, move |policies, work| {
+        analysis::caches(&of, policies, &sizes, &[], 0, work)
+    })?;
+    let results = analysis::outcome_documents(&outcomes).map_err(|error| raised(py, &error))?;
+    let policies: Vec<String> = policies.iter().map(Spec::to_string).collect();
+    let document = json!({
+        "trace": trace_summary(&trace), "results": results, "sizes": named,
+        "policies": policies,
+    });
+    Ok(document.to_string())
 }
 
 /// The miss-ratio curve of each policy: rows as of `hither sim --curve mrc.json`, and a picture
@@ -81,13 +146,13 @@ pub(crate) fn simulate(
 pub(crate) fn curve(
     py: Python<'_>,
     trace: &Trace,
-    policies: Vec<String>,
+    policies: Named<'_>,
     points: usize,
     is_log: bool,
     show: &Bound<'_, PyAny>,
 ) -> PyResult<(String, String)> {
     let trace = trace.get(py)?;
-    let policies = specs_or(py, &policies, registry::compared_everywhere)?;
+    let policies = replacements_or(py, &policies, registry::compared_everywhere)?;
     if !(2..=4096).contains(&points) {
         let problem = format!("a curve of {points} points: 2 to 4096 are possible");
         return Err(refused(py, problem));
@@ -100,12 +165,17 @@ pub(crate) fn curve(
         },
         ..Points::default()
     };
-    work::run(py, show, move |progress| {
-        let curves = Curves::of(&trace, &policies, points, progress)?;
+    let curves = in_both_ways(py, show, &policies, is_own, move |policies, work| {
+        Ok(Curves::of(&trace, policies, points, work)?.each())
+    })?;
+    let drawn = Curves::joined(curves).map(|curves| {
         let rows = RowFormat::Json.write(&curves.rows())?;
         let rows = String::from_utf8_lossy(&rows).into_owned();
         Ok((rows, curves.chart(is_log).svg()))
-    })
+    });
+    drawn
+        .expect("at least one policy is simulated")
+        .map_err(|error| raised(py, &error))
 }
 
 /// Simulates placements on nodes. JSON as of `hither sim --nodes ... --json`.
@@ -118,55 +188,61 @@ pub(crate) fn place(
     py: Python<'_>,
     trace: &Trace,
     nodes: Vec<String>,
-    placements: Vec<String>,
+    placements: Named<'_>,
     sizes: Vec<String>,
-    policies: Vec<String>,
+    policies: Named<'_>,
     bind: &str,
     warm_up: &str,
     costs: &str,
     show: &Bound<'_, PyAny>,
 ) -> PyResult<String> {
     let trace = trace.get(py)?;
-    let nodes = topologies(py, &nodes)?;
+    let refuse = |error: &dyn Display| refused(py, error);
     let running = RunSettings {
-        binding: placement::parse_binding(bind).map_err(|error| refused(py, error))?,
-        warm_up: warm_up
-            .parse()
-            .map_err(|error: String| refused(py, error))?,
-        costs: costs.parse().map_err(|error: String| refused(py, error))?,
+        binding: placement::parse_binding(bind).map_err(|error| refuse(&error))?,
+        warm_up: warm_up.parse().map_err(|error: String| refuse(&error))?,
+        costs: costs.parse().map_err(|error: String| refuse(&error))?,
     };
-    let named = placements.iter().map(|placement| placement.parse());
-    let named: Result<Vec<_>, _> = named.collect();
-    let named = named.map_err(|error: hither_core::spec::SpecError| refused(py, error))?;
+    let kind = placement::data_kind(&trace);
+    let one = |name: &Bound<'_, PyAny>| match name.cast::<PyString>() {
+        Ok(text) => parsed(py, text),
+        Err(_) => own::placement(name, kind.unwrap_or(Target::Files)),
+    };
+    let named: PyResult<Vec<PlacementSpec>> = placements.iter().map(one).collect();
+    let raise = |error| raised(py, &error);
+    let placements =
+        placement::placements_or_default(&named?, &placement::default_placements(kind));
     let request = PlacementRequest {
-        nodes,
-        placements: named,
+        nodes: topologies(py, &nodes)?,
+        placements: placements.map_err(raise)?,
         sizes: parsed_sizes(py, &sizes)?,
-        policies: specs_or(py, &policies, || vec![registry::baseline()])?,
+        policies: replacements_or(py, &policies, || vec![registry::baseline()])?,
     };
-    work::run(py, show, move |progress| {
-        let defaults = placement::default_placements(placement::data_kind(&trace));
-        let placements = placement::placements_or_default(&request.placements, &defaults)?;
-        let request = PlacementRequest {
-            placements,
-            ..request
-        };
-        placement::check_kind(&trace, &request.placements)?;
-        let block_bytes = u64::from(trace.options().block_bytes);
-        let cases = placement::cases(&request, block_bytes, trace.blocks_of_all())?;
-        let all = trace.references() as u64 * cases.len() as u64;
-        let bar = progress.begin("placing", Some(all));
+    placement::check_kind(&trace, &request.placements).map_err(raise)?;
+    let block_bytes = u64::from(trace.options().block_bytes);
+    let cases = placement::cases(&request, block_bytes, trace.blocks_of_all()).map_err(raise)?;
+    let cases: Arc<[PlacementCase]> = cases.into();
+    let of_own = |&at: &usize| {
+        let case = &cases[at].configuration;
+        is_own(&case.spec) || is_own(&case.replacement)
+    };
+    let numbers: Vec<usize> = (0..cases.len()).collect();
+    let (of, its, settings) = (Arc::clone(&trace), Arc::clone(&cases), running.clone());
+    let outcomes = in_both_ways(py, show, &numbers, of_own, move |numbers, work| {
+        let cases: Vec<PlacementCase> = numbers.iter().map(|&at| its[at].clone()).collect();
+        let all = of.references() as u64 * cases.len() as u64;
+        let bar = work.begin("placing", Some(all));
         let control = RunControl {
             progress: Some(&|done| bar.set_position(done)),
-            cancel: progress.cancelled(),
+            cancel: work.cancelled(),
         };
-        let outcomes = placement::run(&trace, &cases, &running, 0, control)?;
-        let results = cases.iter().zip(&outcomes);
-        let results: Vec<serde_json::Value> = results
-            .map(|(case, outcome)| placement::document(case, outcome, &running, &trace))
-            .collect();
-        Ok(json!({ "trace": trace_summary(&trace), "results": results }).to_string())
-    })
+        placement::run(&of, &cases, &settings, 0, control)
+    })?;
+    let results = cases.iter().zip(&outcomes);
+    let results: Vec<serde_json::Value> = results
+        .map(|(case, outcome)| placement::document(case, outcome, &running, &trace))
+        .collect();
+    Ok(json!({ "trace": trace_summary(&trace), "results": results }).to_string())
 }
 
 /// The nodes of these names or in these files.

@@ -2,16 +2,17 @@
 //!
 //! It gives what `hither-analysis` computes to the Python half (`python/hither`), which is what
 //! users see: names, defaults and documentation are there. Results cross as JSON, the same
-//! documents as the command's `--json`; accesses and blocks cross as bytes.
+//! documents as the command's `--json`; tables cross as Arrow streams.
 //!
 //! Long work runs on a thread of its own (`work.rs`): the interpreter's lock is free meanwhile, and
 //! Ctrl-C returns at once.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod advice;
+mod arrow;
 mod errors;
 mod functions;
-mod own_policy;
+mod own;
 mod trace;
 mod work;
 
@@ -23,9 +24,11 @@ mod _hither {
     #[pymodule_export]
     use super::advice::advise;
     #[pymodule_export]
+    use super::arrow::{Table, accesses, files, from_arrow, rows, sites};
+    #[pymodule_export]
     use super::functions::{curve, generate, place, simulate};
     #[pymodule_export]
-    use super::own_policy::simulate_own;
+    use super::own::Nodes;
     #[pymodule_export]
     use super::trace::{Trace, from_blocks, load};
 

@@ -6,15 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hither_analysis::free_memory::half_of_free_bytes;
 use hither_analysis::load_options::{block_bytes, format_name, normalized};
 use hither_analysis::simulate::{statistics, trace_summary};
-use hither_core::registry::Needs;
 use hither_trace::{LoadOptions, Sample, Stats, Trace as Loaded, TraceBuilder};
 use pyo3::prelude::*;
 
 use crate::errors::{exception, refused};
 use crate::work;
-
-/// References that are read at once.
-pub(crate) const BATCH: usize = 8192;
 
 /// A loaded trace, until it is closed.
 #[pyclass(frozen, module = "hither._hither")]
@@ -66,26 +62,6 @@ impl Trace {
         })
     }
 
-    /// The blocks of the references from `start` on, at most `count`, as native 32-bit numbers.
-    /// Blocks are numbered from 0 in the order in which they come first.
-    fn block_numbers(&self, py: Python<'_>, start: usize, count: usize) -> PyResult<Vec<u8>> {
-        let trace = self.get(py)?;
-        let end = start.saturating_add(count).min(trace.references());
-        let read = py.detach(|| {
-            let mut bytes = Vec::with_capacity(end.saturating_sub(start) * 4);
-            let mut batch = Vec::new();
-            for at in (start..end).step_by(BATCH) {
-                let count = BATCH.min(end - at);
-                trace.fill(at, count, Needs::NOTHING, &mut batch)?;
-                for access in &batch {
-                    bytes.extend_from_slice(&access.block.0.to_ne_bytes());
-                }
-            }
-            hither_trace::Result::Ok(bytes)
-        });
-        read.map_err(|error: hither_trace::Error| exception(py, "TraceError", &error.to_string()))
-    }
-
     /// Lets go of the memory. Closing twice does nothing.
     fn close(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -93,7 +69,7 @@ impl Trace {
 }
 
 /// The options of loading, checked.
-fn options(
+pub(crate) fn options(
     py: Python<'_>,
     block: &str,
     sample: &str,

@@ -1,5 +1,6 @@
 //! Long work: on a thread of its own, so that Python goes on, Ctrl-C works, and progress is shown.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -29,6 +30,27 @@ struct State {
     /// 0: not known.
     length: AtomicU64,
     notes: Mutex<Vec<String>>,
+    /// What a policy in Python has raised first.
+    failure: Mutex<Option<PyErr>>,
+}
+
+thread_local! {
+    /// The work of this thread, if it holds the interpreter.
+    static HOLDING: RefCell<Option<Work>> = const { RefCell::new(None) };
+}
+
+impl Work {
+    /// The work of this thread, which holds the interpreter.
+    pub(crate) fn current() -> Work {
+        let current = HOLDING.with_borrow(Option::clone);
+        current.expect("policies in Python run where the interpreter is held")
+    }
+
+    /// Ends the work early: `error` is what it raises.
+    pub(crate) fn fail(&self, error: PyErr) {
+        lock(&self.0.failure).get_or_insert(error);
+        self.0.cancelled.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Progress for Work {
@@ -78,8 +100,7 @@ fn pool() -> Result<Arc<ThreadPool>> {
         return Ok(Arc::clone(pool));
     }
     let made = ThreadPoolBuilder::new().build();
-    let made = made.map_err(|error| Error::Usage(format!("no threads to simulate on: {error}")))?;
-    let made = Arc::new(made);
+    let made = Arc::new(made.map_err(no_threads)?);
     if let Some((_, before)) = pool.replace((process, Arc::clone(&made))) {
         // Its threads are not in this process: ending them would wait for ever.
         std::mem::forget(before);
@@ -95,14 +116,42 @@ pub(crate) fn run<T: Send + 'static>(
     show: &Bound<'_, PyAny>,
     work: impl FnOnce(&Work) -> Result<T> + Send + 'static,
 ) -> PyResult<T> {
-    let state = Work::default();
     let pool = pool().map_err(|error| raised(py, &error))?;
+    on_thread(py, show, move |its| pool.install(|| work(its)))
+}
+
+/// Runs work that calls policies in Python: as [`run`], but on one thread, which holds the
+/// interpreter. What a policy raises is the error.
+pub(crate) fn run_holding<T: Send + 'static>(
+    py: Python<'_>,
+    show: &Bound<'_, PyAny>,
+    work: impl FnOnce(&Work) -> Result<T> + Send + 'static,
+) -> PyResult<T> {
+    on_thread(py, show, move |its| {
+        // What the simulator gives to other threads stays on this one.
+        let pool = ThreadPoolBuilder::new().num_threads(1).use_current_thread();
+        let pool = pool.build().map_err(no_threads)?;
+        HOLDING.set(Some(its.clone()));
+        Python::attach(|_| pool.install(|| work(its)))
+    })
+}
+
+fn no_threads(error: rayon::ThreadPoolBuildError) -> Error {
+    Error::Usage(format!("no threads to simulate on: {error}"))
+}
+
+fn on_thread<T: Send + 'static>(
+    py: Python<'_>,
+    show: &Bound<'_, PyAny>,
+    work: impl FnOnce(&Work) -> Result<T> + Send + 'static,
+) -> PyResult<T> {
+    let state = Work::default();
     let (sender, receiver) = mpsc::channel();
     let its = state.clone();
     let thread = std::thread::Builder::new().name("hither".to_owned());
     thread.spawn(move || {
         // Nobody waits any more after Ctrl-C.
-        let _ = sender.send(pool.install(|| work(&its)));
+        let _ = sender.send(work(&its));
     })?;
     let receiver = Mutex::new(receiver);
     loop {
@@ -110,6 +159,9 @@ pub(crate) fn run<T: Send + 'static>(
             Ok(result) => {
                 for note in lock(&state.0.notes).drain(..) {
                     warn(py, &note)?;
+                }
+                if let Some(error) = lock(&state.0.failure).take() {
+                    return Err(error);
                 }
                 return result.map_err(|error| raised(py, &error));
             }

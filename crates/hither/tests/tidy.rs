@@ -52,7 +52,7 @@ const EDGES: &[(&str, &str)] = &[
 ];
 
 /// The crates that may hold unsafe code.
-const UNSAFE: &[&str] = &["hither-preload", "hither-sys"];
+const UNSAFE: &[&str] = &["hither-preload", "hither-py", "hither-sys"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

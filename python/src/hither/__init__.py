@@ -11,26 +11,32 @@ Example:
 
 from hither import errors
 from hither._advice import Advice, advise
-from hither._hither import __version__
-from hither._policy import Replacement
+from hither._hither import Nodes, __version__
+from hither._policy import Action, Placement, Replacement
 from hither._record import record
 from hither._results import CacheRow, CurvePoint, PlacementRow, Results
 from hither._simulate import curve, place, simulate
 from hither._sweep import sweep
-from hither._trace import Trace, from_blocks, generate, open
+from hither._table import Table
+from hither._trace import Trace, from_arrow, from_blocks, generate, open
 
 __all__ = [
+    "Action",
     "Advice",
     "CacheRow",
     "CurvePoint",
+    "Nodes",
+    "Placement",
     "PlacementRow",
     "Replacement",
     "Results",
+    "Table",
     "Trace",
     "__version__",
     "advise",
     "curve",
     "errors",
+    "from_arrow",
     "from_blocks",
     "generate",
     "open",

@@ -17,9 +17,41 @@ class Trace:
     def block_bytes(self) -> int: ...
     def summary(self) -> str: ...
     def statistics(self, show: _Show) -> str: ...
-    def block_numbers(self, start: int, count: int) -> bytes: ...
     def close(self) -> None: ...
 
+@final
+class Table:
+    @property
+    def columns(self) -> list[str]: ...
+    def __len__(self) -> int: ...
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+@final
+class Nodes:
+    """The nodes that a placement is for."""
+
+    def __len__(self) -> int: ...
+    @property
+    def name(self) -> str:
+        """The name of the topology."""
+    def capacity(self, node: int) -> int:
+        """Blocks that a node holds."""
+    def hops(self, of: int, to: int) -> int:
+        """Links between two nodes on the way that messages take."""
+    def latency_ns(self, of: int, to: int) -> int:
+        """Latency of an access of a node to the memory of another, or to its own."""
+    def next_hop(self, of: int, to: int) -> int:
+        """The next node on the way to `to`."""
+    def median(self, weights: list[int]) -> int:
+        """The node with the smallest sum of weight times hops, over all nodes."""
+
+def accesses(trace: Trace) -> Table: ...
+def files(trace: Trace) -> Table: ...
+def sites(trace: Trace) -> Table: ...
+def rows(json: str) -> Table: ...
+def from_arrow(
+    table: object, name: str, block: str, keep_repeats: bool, show: _Show
+) -> Trace: ...
 def load(
     path: str,
     format: str | None,
@@ -41,19 +73,16 @@ def generate(
     seed: int,
     show: _Show,
 ) -> Trace: ...
-def simulate(trace: Trace, policies: list[str], sizes: list[str], show: _Show) -> str: ...
-def simulate_own(
-    trace: Trace, name: str, make: Callable[[int], Any], sizes_as_written: list[str], show: _Show
-) -> str: ...
+def simulate(trace: Trace, policies: list[Any], sizes: list[str], show: _Show) -> str: ...
 def curve(
-    trace: Trace, policies: list[str], points: int, is_log: bool, show: _Show
+    trace: Trace, policies: list[Any], points: int, is_log: bool, show: _Show
 ) -> tuple[str, str]: ...
 def place(
     trace: Trace,
     nodes: list[str],
-    placements: list[str],
+    placements: list[Any],
     sizes: list[str],
-    policies: list[str],
+    policies: list[Any],
     bind: str,
     warm_up: str,
     costs: str,

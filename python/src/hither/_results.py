@@ -1,9 +1,12 @@
 """Results: rows with named fields, which tables and pictures are made of."""
 
 import html
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, TypeVar, overload
+
+from hither import _hither
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,18 @@ class Results(Sequence[_Row], Generic[_Row]):
         import pandas
 
         return pandas.DataFrame(self.to_dicts())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows as an Arrow stream: `polars.DataFrame(results)`, `pyarrow.table(results)`.
+
+        Example:
+            >>> import hither, pyarrow
+            >>> trace = hither.from_blocks([1, 1])
+            >>> pyarrow.table(hither.simulate(trace, ["lru"], sizes=["1"]))["hits"].to_pylist()
+            [1]
+        """
+        rows = json.dumps(self.to_dicts(), default=str)
+        return _hither.rows(rows).__arrow_c_stream__(requested_schema)
 
     def plot(self, axes: Any = None) -> Any:
         """Draws the miss ratio of each policy over the sizes, by matplotlib.

@@ -5,19 +5,25 @@ from collections.abc import Iterable
 from typing import Any
 
 from hither import _hither
-from hither._policy import Replacement
+from hither._policy import Placement, Replacement
 from hither._progress import shown
 from hither._results import CacheRow, CurvePoint, PlacementRow, Results
 from hither._trace import Trace
 from hither.errors import RequestError
 
 _Policy = str | type[Replacement]
+_Placement = str | type[Placement]
 
 
 def _inner(trace: Trace) -> _hither.Trace:
     if not isinstance(trace, Trace):
         raise TypeError(f"a hither.Trace is needed, not {type(trace).__name__}: hither.open(path)")
     return trace._inner
+
+
+def _named(policies: Any) -> list[Any]:
+    """Names and classes as a list. A single one need not be in a list."""
+    return [policies] if isinstance(policies, str | type) else list(policies)
 
 
 def _texts(values: Iterable[str | int] | str | int) -> list[str]:
@@ -61,7 +67,7 @@ def simulate(
 
     Raises:
         RequestError: there is no such policy or parameter, a size holds no block, or a policy
-            needs what the trace does not have. Policies in Python take no samples.
+            needs what the trace does not have.
         PolicyError: a policy in Python named a victim that is not in the cache.
 
     Example:
@@ -72,29 +78,18 @@ def simulate(
         lru 0 1000
         opt 450 550
     """
-    named = [policies] if isinstance(policies, str | type) else list(policies)
-    texts = _texts(sizes)
-    built_in = [policy for policy in named if isinstance(policy, str)]
+    named = _named(policies)
     with shown() as show:
-        # With policies in Python alone, this is for the sizes and the summary.
-        asked = built_in or (["lru"] if named else [])
-        found = json.loads(_hither.simulate(_inner(trace), asked, texts, show))
-        names: list[str] = found["sizes"]
-        results = iter(found["results"] if built_in or not named else [])
-        rows: list[CacheRow] = []
-        for policy in named or found["policies"]:
-            if isinstance(policy, str):
-                rows += [_row(policy, size, next(results)) for size in names]
-                continue
-            name = policy.__name__
-            own = json.loads(_hither.simulate_own(_inner(trace), name, policy, names, show))
-            rows += [_row(name, size, result) for size, result in zip(names, own)]
+        found = json.loads(_hither.simulate(_inner(trace), named, _texts(sizes), show))
+    names = [policy if isinstance(policy, str) else policy.__name__ for policy in named]
+    asked = [(name, size) for name in names or found["policies"] for size in found["sizes"]]
+    rows = [_row(policy, size, result) for (policy, size), result in zip(asked, found["results"])]
     return Results(rows, found["trace"])
 
 
 def curve(
     trace: Trace,
-    policies: Iterable[str] | str = (),
+    policies: Iterable[_Policy] | _Policy = (),
     *,
     points: int = 64,
     scale: str = "log",
@@ -103,7 +98,8 @@ def curve(
 
     Args:
         trace: the trace.
-        policies: names with parameters. None given: lru, arc and opt.
+        policies: names with parameters, and classes derived from :class:`hither.Replacement`. None
+            given: lru, arc and opt.
         points: sizes, at most; lru and opt take one pass for all sizes and have up to 1000.
         scale: "log" (equal factors between sizes) or "linear" (equal steps).
 
@@ -120,7 +116,7 @@ def curve(
     if scale not in ("log", "linear"):
         raise RequestError(f"scale={scale!r}: it is log or linear")
     with shown() as show:
-        rows, svg = _hither.curve(_inner(trace), _texts(policies), points, scale == "log", show)
+        rows, svg = _hither.curve(_inner(trace), _named(policies), points, scale == "log", show)
     found = [
         CurvePoint(row["policy"], row["cache_blocks"], row["miss_ratio"])
         for row in json.loads(rows)
@@ -131,10 +127,10 @@ def curve(
 def place(
     trace: Trace,
     nodes: Iterable[str | int] | str | int,
-    placements: Iterable[str] | str = (),
+    placements: Iterable[_Placement] | _Placement = (),
     *,
     sizes: Iterable[str | int] | str | int = (),
-    policies: Iterable[str] | str = (),
+    policies: Iterable[_Policy] | _Policy = (),
     bind: str = "auto",
     warm_up: str | int = 0,
     costs: str = "",
@@ -144,15 +140,18 @@ def place(
     Args:
         trace: the trace: of files, or of memory.
         nodes: topologies: shapes ("mesh:5x5", "4"), presets ("opteron2"), or files (.toml).
-        placements: names with parameters, such as "post-office". None given: the default ones.
+        placements: names with parameters, such as "post-office", and classes derived from
+            :class:`hither.Placement`. None given: the default ones.
         sizes: of a node's cache or memory, as in :func:`hither.simulate`.
-        policies: the replacement of the nodes' caches.
+        policies: the replacement of the nodes' caches, as in :func:`hither.simulate`.
         bind: which node a thread runs on: auto, trace, threads or processes.
         warm_up: what is not counted: references (100000), a part ("10%"), or "2iterations".
         costs: costs that replace those of the model: "disk_ns=20000000,compute_ns=1000".
 
     Raises:
         RequestError: there is no such topology, placement or cost.
+        PolicyError: a policy in Python named a victim that is not in the cache, a node that there
+            is not, or an action that is none.
 
     Example:
         >>> import hither
@@ -166,9 +165,9 @@ def place(
             _hither.place(
                 _inner(trace),
                 _texts(nodes),
-                _texts(placements),
+                _named(placements),
                 _texts(sizes),
-                _texts(policies),
+                _named(policies),
                 bind,
                 str(warm_up),
                 costs,

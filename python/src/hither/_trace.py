@@ -4,13 +4,14 @@ import html
 import json
 import os
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
 from hither import _hither
 from hither._progress import shown
+from hither._table import Table
 from hither.errors import RequestError
 
 
@@ -69,6 +70,60 @@ class Trace:
         """
         return self._inner.block_bytes
 
+    @property
+    def accesses(self) -> Table:
+        """The references as an Arrow table: a row for each, in order.
+
+        Columns: `block` (numbered from 0, in the order in which they come first), `file` (the row
+        in `files`), `file_block` (the block's number in its file), `op` ("read", "write", "map"),
+        `site` (the row in `sites`), `process`, `thread`, `node` (of the machine), and `count` (how
+        many successive accesses to a page of memory it stands for; 1 for files). What the trace
+        does not know is 0; without files, `file_block` is the number that the trace has for the
+        block. Of a sample, the references in it.
+
+        Rows are made while they are read, 65,536 at a time: the table takes no memory of its own.
+
+        Example:
+            >>> import hither, duckdb
+            >>> accesses = hither.generate("zipf{blocks=100,skew=1}", references=1000).accesses
+            >>> duckdb.sql("select count(*), max(block) < 100 from accesses").fetchall()
+            [(1000, True)]
+        """
+        return Table(lambda: _hither.accesses(self._inner))
+
+    @property
+    def files(self) -> Table:
+        """The files, or the regions of memory, as an Arrow table.
+
+        Columns: `path`, `kind` ("file" or "memory"), `size` (bytes, when first opened),
+        `first_seen_ns` and `last_seen_ns` (since the start of the recording), and counts:
+        `requests`, `sequential` (requests where the last one ended), `read_bytes`,
+        `written_bytes`, `mapped_bytes`, and of memory `loads`, `stores`, `faults`. Empty for a
+        trace of bare blocks.
+
+        Example:
+            >>> import hither
+            >>> files = hither.record(["cat", "/etc/passwd"]).files.to_pandas()
+            >>> "/etc/passwd" in set(files["path"])
+            True
+        """
+        return Table(lambda: _hither.files(self._inner))
+
+    @property
+    def sites(self) -> Table:
+        """The call sites as an Arrow table. Row 0 is the unknown site.
+
+        Columns: `label` (the function and its line, as the command shows it), `signature` (the same
+        in each run of the same program), `function`, `source` (file), `line`, `module` (null where
+        they are not known), `stack` (a list, innermost frame first), and the counts of `files`.
+
+        Example:
+            >>> import hither
+            >>> hither.from_blocks([1]).sites.to_pandas()["label"].tolist()
+            ['unknown']
+        """
+        return Table(lambda: _hither.sites(self._inner))
+
     def summary(self) -> dict[str, Any]:
         """What the results of the command say of a trace: path, format, SHA-256, counts.
 
@@ -91,25 +146,6 @@ class Trace:
         with shown() as show:
             statistics: dict[str, Any] = json.loads(self._inner.statistics(show))
         return statistics
-
-    def block_numbers(self, batch: int = 1 << 20) -> Iterator[memoryview]:
-        """The blocks of all references, in order, as memory views of 32-bit unsigned numbers.
-
-        Blocks are numbered from 0, in the order in which they come first. `numpy.asarray` takes a
-        view without a copy.
-
-        Args:
-            batch: references in a view, at most.
-
-        Example:
-            >>> import hither
-            >>> [list(view) for view in hither.from_blocks([7, 9, 7]).block_numbers()]
-            [[0, 1, 0]]
-        """
-        start = 0
-        while blocks := self._inner.block_numbers(start, batch):
-            yield memoryview(blocks).cast("I")
-            start += len(blocks) // 4
 
     def close(self) -> None:
         """Lets go of the memory. What is asked of the trace later raises `ClosedError`.
@@ -250,6 +286,53 @@ def _numbers(blocks: Any) -> bytes:
         return array("Q", blocks).tobytes()
     except OverflowError as error:
         raise RequestError(f"a block number below 0 or above 2**64 - 1 ({error})") from None
+
+
+def from_arrow(
+    table: Any,
+    *,
+    block: int | str = 4096,
+    keep_repeats: bool = False,
+    name: str = "table",
+) -> Trace:
+    """A trace of a table: one of pandas, polars, pyarrow or DuckDB, or :attr:`Trace.accesses`.
+
+    A row is a request, or a reference to a block. Which it is, the columns say; others than these
+    are not read:
+
+    - `file`, `offset` and `length`: a request for bytes of a file, as a program makes it.
+    - `file` and `file_block`: a block of a file, numbered from 0.
+    - `block`: a block, by any number below 2**64; with more columns than `op`, below 2**32.
+
+    These may be there too: `op` ("read", "write" or "map"), `site` (the call site), `process`,
+    `thread`, `node`, `count` (how often the same), `time_ns`. Files and sites are texts or numbers,
+    the others are whole numbers from 0 on. Site 0 is the unknown one.
+
+    Args:
+        table: anything with `__arrow_c_stream__`. It is read in batches, and not kept.
+        block: bytes of a block.
+        keep_repeats: as in :func:`hither.open`.
+        name: what errors and results call the trace.
+
+    Raises:
+        RequestError: the table has none of these columns, or a value that cannot be; the text names
+            the column and the row.
+        TraceError: a row cannot be a request: it is longer than a call can be, or its block has no
+            number.
+        TypeError: it is no table.
+
+    Example:
+        >>> import hither, pandas
+        >>> table = pandas.DataFrame({
+        ...     "file": ["a", "a", "b"], "offset": [0, 8192, 0], "length": [8192, 4096, 100],
+        ... })
+        >>> trace = hither.from_arrow(table)
+        >>> trace.references, len(trace.files)
+        (4, 2)
+    """
+    with shown() as show:
+        inner = _hither.from_arrow(table, name, str(block), keep_repeats, show)
+    return Trace(inner, name)
 
 
 def generate(

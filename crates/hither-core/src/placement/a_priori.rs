@@ -46,7 +46,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     epochs: EpochNeeds::NONE,
     live: &[],
     compared: Compared::Everywhere(4),
-    build: Build::Memory(|settings, _| {
+    build: Build::Memory(&|settings, _| {
         Box::new(APriori {
             nodes: best(settings),
         })

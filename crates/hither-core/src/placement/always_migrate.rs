@@ -18,7 +18,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     epochs: EpochNeeds::NONE,
     live: &[],
     compared: Compared::Everywhere(2),
-    build: Build::Files(ReplicaLayer::Shared, |_, _| Box::new(AlwaysMigrate)),
+    build: Build::Files(ReplicaLayer::Shared, &|_, _| Box::new(AlwaysMigrate)),
 };
 
 struct AlwaysMigrate;

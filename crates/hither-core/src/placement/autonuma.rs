@@ -66,7 +66,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     epochs: EpochNeeds::NONE,
     live: &[],
     compared: Compared::ByName,
-    build: Build::Memory(build),
+    build: Build::Memory(&build),
 };
 
 const fn real(name: &'static str, doc: &'static str, default: f64, min: f64) -> Param {

@@ -148,7 +148,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     epochs: EpochNeeds::NONE,
     live: &[Mechanism::Memory],
     compared: Compared::ByName,
-    build: Build::Memory(|settings, values| Box::new(CacheAware::new(settings, values))),
+    build: Build::Memory(&|settings, values| Box::new(CacheAware::new(settings, values))),
 };
 
 struct CacheAware {

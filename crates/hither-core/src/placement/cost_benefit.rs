@@ -62,7 +62,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     },
     live: &[],
     compared: Compared::ByName,
-    build: Build::Files(ReplicaLayer::Shared, |settings, values| {
+    build: Build::Files(ReplicaLayer::Shared, &|settings, values| {
         Box::new(CostBenefit::new(settings, values))
     }),
 };

@@ -58,7 +58,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     epochs: EpochNeeds::NONE,
     live: &[Mechanism::Replicas],
     compared: Compared::Everywhere(5),
-    build: Build::Files(ReplicaLayer::Separate, build),
+    build: Build::Files(ReplicaLayer::Separate, &build),
 };
 
 const PARAMS: &[Param] = &[

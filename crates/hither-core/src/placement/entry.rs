@@ -1,5 +1,6 @@
 //! The registry entries of placements, and what a placement is built from.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::counters::Counters;
@@ -18,7 +19,6 @@ pub enum Target {
 }
 
 /// The registry entry of a placement.
-#[derive(Debug)]
 pub struct PlacementEntry {
     /// What a user writes; also the name of its file, with `_` for `-`.
     pub name: &'static str,
@@ -59,17 +59,22 @@ impl EpochNeeds {
     };
 }
 
-/// How a placement is built, by what it places.
-#[derive(Clone, Copy, Debug)]
+/// How a placement is built, by what it places. For a placement of the registry it is a function.
+#[derive(Clone, Copy)]
 pub enum Build {
     /// It places pages of memory.
-    Memory(fn(&PlacementSettings<'_>, &Values) -> Box<dyn MemoryPlacement>),
+    Memory(&'static BuildMemory),
     /// It places blocks of files.
-    Files(
-        ReplicaLayer,
-        fn(&PlacementSettings<'_>, &Values) -> Box<dyn FilePlacement>,
-    ),
+    Files(ReplicaLayer, &'static BuildFiles),
 }
+
+/// What builds a placement of pages of memory.
+pub type BuildMemory =
+    dyn Fn(&PlacementSettings<'_>, &Values) -> Box<dyn MemoryPlacement> + Send + Sync;
+
+/// What builds a placement of blocks of files.
+pub type BuildFiles =
+    dyn Fn(&PlacementSettings<'_>, &Values) -> Box<dyn FilePlacement> + Send + Sync;
 
 /// How the replicas of a placement of files share a node with originals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +136,12 @@ impl Values {
     /// The placement that the parameter at `index` of the entry names, with its defaults.
     pub fn placement(&self, index: usize) -> Spec<PlacementEntry> {
         Spec::named(self.policy_name(index)).expect("checked on parsing")
+    }
+}
+
+impl fmt::Debug for PlacementEntry {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name)
     }
 }
 

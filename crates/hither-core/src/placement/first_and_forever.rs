@@ -17,7 +17,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     epochs: EpochNeeds::NONE,
     live: &[],
     compared: Compared::Everywhere(1),
-    build: Build::Files(ReplicaLayer::Shared, |_, _| Box::new(FirstAndForever)),
+    build: Build::Files(ReplicaLayer::Shared, &|_, _| Box::new(FirstAndForever)),
 };
 
 struct FirstAndForever;

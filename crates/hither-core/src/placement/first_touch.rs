@@ -17,7 +17,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     epochs: EpochNeeds::NONE,
     live: &[Mechanism::Memory],
     compared: Compared::Everywhere(1),
-    build: Build::Memory(|_, _| Box::new(FirstTouch)),
+    build: Build::Memory(&|_, _| Box::new(FirstTouch)),
 };
 
 struct FirstTouch;

@@ -22,7 +22,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     epochs: EpochNeeds::NONE,
     live: &[],
     compared: Compared::ByName,
-    build: Build::Files(ReplicaLayer::Shared, |_, _| Box::new(LocalOnly)),
+    build: Build::Files(ReplicaLayer::Shared, &|_, _| Box::new(LocalOnly)),
 };
 
 struct LocalOnly;

@@ -46,7 +46,10 @@ mod threshold;
 mod upm;
 
 pub use counters::Counters;
-pub use entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings, ReplicaLayer, Target};
+pub use entry::{
+    Build, BuildFiles, BuildMemory, EpochNeeds, PlacementEntry, PlacementSettings, ReplicaLayer,
+    Target,
+};
 pub use events::{
     Action, ActionOutcome, Epoch, EpochKind, IncomingBlock, Mark, Region, RegionTier,
     ThreadMigration,

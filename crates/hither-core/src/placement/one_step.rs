@@ -21,7 +21,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     epochs: EpochNeeds::NONE,
     live: &[],
     compared: Compared::Everywhere(3),
-    build: Build::Files(ReplicaLayer::Shared, |_, _| Box::new(OneStep)),
+    build: Build::Files(ReplicaLayer::Shared, &|_, _| Box::new(OneStep)),
 };
 
 struct OneStep;

@@ -53,7 +53,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     epochs: EpochNeeds::NONE,
     live: &[],
     compared: Compared::Everywhere(4),
-    build: Build::Files(ReplicaLayer::Shared, |settings, values| {
+    build: Build::Files(ReplicaLayer::Shared, &|settings, values| {
         Box::new(PostOffice::new(settings, values))
     }),
 };

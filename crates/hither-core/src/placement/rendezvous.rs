@@ -23,7 +23,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     epochs: EpochNeeds::NONE,
     live: &[],
     compared: Compared::ByName,
-    build: Build::Files(ReplicaLayer::Shared, |_, _| Box::new(Rendezvous)),
+    build: Build::Files(ReplicaLayer::Shared, &|_, _| Box::new(Rendezvous)),
 };
 
 struct Rendezvous;

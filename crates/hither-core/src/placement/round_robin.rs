@@ -18,7 +18,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     epochs: EpochNeeds::NONE,
     live: &[Mechanism::FilePlacement],
     compared: Compared::Everywhere(2),
-    build: Build::Memory(|_, _| Box::new(RoundRobin { next: 0 })),
+    build: Build::Memory(&|_, _| Box::new(RoundRobin { next: 0 })),
 };
 
 struct RoundRobin {

@@ -25,7 +25,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     epochs: EpochNeeds::NONE,
     live: &[Mechanism::FilePlacement],
     compared: Compared::ByName,
-    build: Build::Memory(|settings, values| {
+    build: Build::Memory(&|settings, values| {
         let last = settings.topology.nodes() as u64 - 1;
         Box::new(SingleNode(Node(values.count(0).min(last) as u16)))
     }),

@@ -37,7 +37,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     epochs: EpochNeeds::NONE,
     live: &[],
     compared: Compared::ByName,
-    build: Build::Memory(build),
+    build: Build::Memory(&build),
 };
 
 const fn count(name: &'static str, doc: &'static str, default: u64, min: u64, max: u64) -> Param {

@@ -28,7 +28,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     needs: Needs::NOTHING,
     live: &[Mechanism::PageCache],
     compared: Compared::Everywhere(2),
-    build: |settings, _| Box::new(Arc::new(settings.capacity)),
+    build: &|settings, _| Box::new(Arc::new(settings.capacity)),
 };
 
 /// See the module.

@@ -25,7 +25,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     needs: Needs::NOTHING,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
-    build: |settings, _| Box::new(Car::new(settings.capacity)),
+    build: &|settings, _| Box::new(Car::new(settings.capacity)),
 };
 
 /// See the module.

@@ -28,7 +28,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     needs: Needs::NOTHING,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
-    build: |settings, values| Box::new(Clock::new(settings.capacity, values.count(0) as u8)),
+    build: &|settings, values| Box::new(Clock::new(settings.capacity, values.count(0) as u8)),
 };
 
 const PARAMS: &[Param] = &[Param {

@@ -26,7 +26,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     },
     live: &[Mechanism::PageCache],
     compared: Compared::InAdvice(3),
-    build,
+    build: &build,
 };
 
 /// The paper gives no defaults for the window and the number of sublists.

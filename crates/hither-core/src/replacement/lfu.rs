@@ -25,7 +25,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     needs: Needs::NOTHING,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
-    build: |settings, _| Box::new(Lfu::new(settings.capacity)),
+    build: &|settings, _| Box::new(Lfu::new(settings.capacity)),
 };
 
 /// The blocks with one count, the most recent in front.

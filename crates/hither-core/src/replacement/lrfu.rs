@@ -42,7 +42,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     needs: Needs::NOTHING,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
-    build: |settings, values| Box::new(Lrfu::new(settings.capacity, values.real(0))),
+    build: &|settings, values| Box::new(Lrfu::new(settings.capacity, values.real(0))),
 };
 
 /// The factor from one epoch to the next: 2^512, the square root of the range of `f64`.

@@ -18,7 +18,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     needs: Needs::NOTHING,
     live: &[Mechanism::PageCache],
     compared: Compared::Everywhere(1),
-    build: |settings, _| Box::new(Lru::new(settings.capacity)),
+    build: &|settings, _| Box::new(Lru::new(settings.capacity)),
 };
 
 /// See the module.

@@ -37,7 +37,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     needs: Needs::NOTHING,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
-    build,
+    build: &build,
 };
 
 const PARAMS: &[Param] = &[

@@ -19,7 +19,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     needs: Needs::NOTHING,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
-    build: |settings, _| Box::new(Mru::new(settings.capacity)),
+    build: &|settings, _| Box::new(Mru::new(settings.capacity)),
 };
 
 /// See the module.

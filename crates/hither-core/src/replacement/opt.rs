@@ -27,7 +27,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     },
     live: &[],
     compared: Compared::Everywhere(6),
-    build: |_, _| Box::new(Opt::new()),
+    build: &|_, _| Box::new(Opt::new()),
 };
 
 /// See the module.

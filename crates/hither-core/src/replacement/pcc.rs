@@ -39,7 +39,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     },
     live: &[Mechanism::PageCache],
     compared: Compared::InAdvice(5),
-    build,
+    build: &build,
 };
 
 /// The defaults of the threshold and the sampling period are those of section 5.3.1 of the paper.

@@ -21,7 +21,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     needs: Needs::NOTHING,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
-    build: |settings, values| Box::new(Random::new(settings.capacity, values.count(0))),
+    build: &|settings, values| Box::new(Random::new(settings.capacity, values.count(0))),
 };
 
 const PARAMS: &[Param] = &[Param {

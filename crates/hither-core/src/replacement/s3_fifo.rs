@@ -36,7 +36,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     needs: Needs::NOTHING,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
-    build: |settings, values| {
+    build: &|settings, values| {
         let shares = S3FifoShares {
             small: values.real(0),
             ghost: values.real(1),

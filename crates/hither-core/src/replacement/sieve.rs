@@ -22,7 +22,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     needs: Needs::NOTHING,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
-    build: |settings, _| Box::new(Sieve::new(settings.capacity)),
+    build: &|settings, _| Box::new(Sieve::new(settings.capacity)),
 };
 
 /// See the module.

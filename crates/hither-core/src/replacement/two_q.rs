@@ -29,7 +29,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     needs: Needs::NOTHING,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
-    build: |settings, values| {
+    build: &|settings, values| {
         let shares = TwoQShares {
             kin: values.real(0),
             kout: values.real(1),

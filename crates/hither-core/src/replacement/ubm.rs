@@ -24,7 +24,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     },
     live: &[Mechanism::PageCache],
     compared: Compared::InAdvice(4),
-    build,
+    build: &build,
 };
 
 /// The default of the threshold is that of the evaluation of PCC, section 5.3.3.

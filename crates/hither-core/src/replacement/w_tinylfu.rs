@@ -31,7 +31,7 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     needs: Needs::NOTHING,
     live: &[Mechanism::PageCache],
     compared: Compared::ByName,
-    build: |settings, values| {
+    build: &|settings, values| {
         let config = TinyLfuConfig {
             window: values.real(0),
             protected: values.real(1),

@@ -80,7 +80,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     },
     live: &[Mechanism::FilePlacement, Mechanism::Memory],
     compared: Compared::Everywhere(3),
-    build: Build::Memory(build),
+    build: Build::Memory(&build),
 };
 
 /// Builds the policy.
