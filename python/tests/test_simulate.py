@@ -99,9 +99,16 @@ def test_notebooks_and_tables(path: Path) -> None:
     trace = hither.open(path)
     results = hither.simulate(trace, ["lru"], sizes=["10%"])
     assert results.to_pandas()["hits"].tolist() == [results[0].hits]
-    assert "<td>lru</td>" in results._repr_html_()
+    assert "<td>lru</td>" in results._repr_html_() and "<svg" not in results._repr_html_()
+    both = hither.simulate(trace, ["lru", "arc"], sizes=["1%", "10%"])._repr_html_()
+    assert both.startswith("<table><tr><th>policy</th>") and ">arc</text>" in both
+    assert "timeline" not in hither.place(trace, 2)._repr_html_()
+    many = hither.simulate(trace, ["lru"], sizes=range(1, 100))._repr_html_()
+    assert many.count("<tr>") == 61 and "and 39 more" in many
     assert hither.curve(trace, ["lru", "arc"])._repr_html_().startswith("<svg")
     assert f"{trace.references} references" in trace._repr_html_()
+    page = hither.advise(trace, ["lru", "arc"], sizes=["1%", "10%"])._repr_html_()
+    assert page.startswith("<p><b>") and "<svg" in page and "<td>arc</td>" in page
 
 
 def test_advice_is_that_of_the_command(path: Path) -> None:
@@ -122,6 +129,7 @@ def test_a_recorded_program(tmp_path: Path) -> None:
         assert trace.exit_code == 3
         assert trace.references >= 256
         assert trace.summary()["command"][:2] == ["sh", "-c"]
+        assert f"<td>{data}</td>" in trace._repr_html_()
     assert hither.open(folder).references >= 256
     temporary = hither.record(["cp", str(data), "/dev/null"], cwd=tmp_path)
     held = Path(temporary.name)

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use hither_analysis::curve::Curves;
 use hither_analysis::free_memory::half_of_free_bytes;
 use hither_analysis::placement::{self, PlacementCase, PlacementRequest, RunControl, RunSettings};
-use hither_analysis::plot::Plot;
+use hither_analysis::plot::{Chart, ChartLine, Plot};
 use hither_analysis::result_rows::RowFormat;
 use hither_analysis::simulate::{self as analysis, trace_summary};
 use hither_analysis::{Progress, topology};
@@ -176,6 +176,27 @@ pub(crate) fn curve(
     drawn
         .expect("at least one policy is simulated")
         .map_err(|error| raised(py, &error))
+}
+
+/// The picture (SVG) of miss ratios by cache size in blocks: a name and its points for each line.
+#[pyfunction]
+pub(crate) fn chart(
+    title: String,
+    subtitle: String,
+    block_bytes: u64,
+    lines: Vec<(String, Vec<(f64, f64)>)>,
+) -> String {
+    let lines = lines.into_iter();
+    let chart = Chart {
+        title,
+        subtitle,
+        block_bytes,
+        log: true,
+        lines: lines
+            .map(|(label, points)| ChartLine { label, points })
+            .collect(),
+    };
+    chart.svg()
 }
 
 /// Simulates placements on nodes. JSON as of `hither sim --nodes ... --json`.

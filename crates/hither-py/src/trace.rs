@@ -1,13 +1,16 @@
 //! Traces as Python objects.
 
+use std::cmp::Reverse;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use hither_analysis::format::bytes;
 use hither_analysis::free_memory::half_of_free_bytes;
 use hither_analysis::load_options::{block_bytes, format_name, normalized};
 use hither_analysis::simulate::{statistics, trace_summary};
-use hither_trace::{LoadOptions, Sample, Stats, Trace as Loaded, TraceBuilder};
+use hither_trace::{LoadOptions, RequestCounts, Sample, Stats, Trace as Loaded, TraceBuilder};
 use pyo3::prelude::*;
+use serde_json::{Value, json};
 
 use crate::errors::{exception, refused};
 use crate::work;
@@ -62,10 +65,41 @@ impl Trace {
         })
     }
 
+    /// The files and the call sites that moved most bytes, at most `count` of each. JSON.
+    fn most_used(&self, py: Python<'_>, count: usize) -> PyResult<String> {
+        let trace = self.get(py)?;
+        let files = trace.objects().iter().map(|object| object.path_lossy());
+        let sites = trace.sites().iter().map(|site| site.label());
+        let files = most_used(files, trace.object_counts(), count);
+        let sites = most_used(sites, trace.site_counts(), count);
+        Ok(json!({ "files": files, "sites": sites }).to_string())
+    }
+
     /// Lets go of the memory. Closing twice does nothing.
     fn close(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
+}
+
+/// Those of the names whose counts say that they moved most bytes.
+fn most_used(
+    names: impl Iterator<Item = impl Into<String>>,
+    counts: &[RequestCounts],
+    count: usize,
+) -> Vec<Value> {
+    let mut all: Vec<(String, &RequestCounts)> = names.map(Into::into).zip(counts).collect();
+    let moved = |counts: &RequestCounts| counts.read_bytes.saturating_add(counts.written_bytes);
+    all.sort_by_key(|(_, counts)| Reverse(moved(counts)));
+    all.truncate(count);
+    let row = |(name, counts): (String, &RequestCounts)| {
+        json!({
+            "name": name,
+            "requests": counts.requests,
+            "read": bytes(counts.read_bytes),
+            "written": bytes(counts.written_bytes),
+        })
+    };
+    all.into_iter().map(row).collect()
 }
 
 /// The options of loading, checked.

@@ -1,12 +1,11 @@
 """What would help a program."""
 
-import html
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from hither import _hither
+from hither import _hither, _html
 from hither._progress import shown
 from hither._simulate import _inner, _texts
 from hither._trace import Trace
@@ -37,8 +36,17 @@ class Advice:
         return "\n".join(self.sentences)
 
     def _repr_html_(self) -> str:
-        first, *others = (html.escape(sentence) for sentence in self.sentences or ("No advice.",))
-        return f"<p><b>{first}</b></p>" + "".join(f"<p>{sentence}</p>" for sentence in others)
+        verdict = (self.document.get("advice") or {}).get("sentences") or self.sentences
+        first = verdict[0] if verdict else "No advice."
+        others = [sentence for sentence in self.sentences if sentence != first]
+        results = self.document.get("results") or []
+        shown = ("policy", "cache_blocks", "hits", "misses", "hit_ratio")
+        rows = [{name: result[name] for name in shown} for result in results]
+        points = [(row["policy"], row["cache_blocks"], row["hit_ratio"]) for row in rows]
+        parts = [_html.paragraph(first, is_bold=True), *map(_html.paragraph, others)]
+        if rows:
+            parts += [_html.chart(points, self.document["trace"]), _html.table(rows)]
+        return "".join(parts)
 
 
 def advise(

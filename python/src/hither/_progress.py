@@ -1,6 +1,7 @@
 """Progress of long work, by tqdm where it is installed."""
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -18,7 +19,10 @@ def shown() -> Iterator[_Show | None]:
     no notebook runs.
     """
     try:
-        from tqdm.auto import tqdm
+        with warnings.catch_warnings():
+            # In a notebook without ipywidgets it warns, and shows progress as text.
+            warnings.simplefilter("ignore")
+            from tqdm.auto import tqdm
     except ImportError:
         yield None
         return

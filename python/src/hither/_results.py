@@ -1,12 +1,11 @@
 """Results: rows with named fields, which tables and pictures are made of."""
 
-import html
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, TypeVar, overload
 
-from hither import _hither
+from hither import _hither, _html
 
 
 @dataclass(frozen=True)
@@ -216,20 +215,16 @@ class Results(Sequence[_Row], Generic[_Row]):
         if self._svg is not None:
             return self._svg
         rows = self.to_dicts()
-        names = [name for name in (rows[0] if rows else {}) if name not in ("classes", "params")]
-
-        def cells(values: list[Any], tag: str) -> str:
-            return "".join(f"<{tag}>{html.escape(_text(value))}</{tag}>" for value in values)
-
-        lines = [cells([row[name] for name in names], "td") for row in rows]
-        body = "".join(f"<tr>{line}</tr>" for line in lines)
-        return f"<table><tr>{cells(names, 'th')}</tr>{body}</table>"
+        for row in rows:
+            for name in _NESTED & row.keys():
+                del row[name]
+        caches = [row for row in self._rows if isinstance(row, CacheRow)]
+        points = [(row.policy, row.cache_blocks, row.hit_ratio) for row in caches]
+        return _html.table(rows) + _html.chart(points, self.trace)
 
 
-def _text(value: Any) -> str:
-    match value:
-        case None:
-            return "-"
-        case float():
-            return f"{value:.4g}"
-    return str(value)
+#: What has no place in a cell of a table for people.
+_NESTED = {
+    "params", "classes", "costs", "statistics", "timeline", "iterations", "traffic", "processes",
+    "capacity",
+}

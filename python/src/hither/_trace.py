@@ -1,6 +1,5 @@
 """Traces."""
 
-import html
 import json
 import os
 from array import array
@@ -9,7 +8,7 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
-from hither import _hither
+from hither import _hither, _html
 from hither._progress import shown
 from hither._table import Table
 from hither.errors import RequestError
@@ -183,7 +182,16 @@ class Trace:
         return f"<hither.Trace {self.name}: {counts}>"
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(repr(self)[1:-1])}</p>"
+        parts = [_html.paragraph(repr(self)[1:-1], is_bold=True)]
+        try:
+            used = json.loads(self._inner.most_used(10))
+        except ValueError:
+            return parts[0]
+        for what in ("files", "sites"):
+            # A trace of bare blocks has no file, and no site but the unknown one.
+            if len(used[what]) > (what == "sites"):
+                parts += [_html.paragraph(f"Most used {what}"), _html.table(used[what])]
+        return "".join(parts)
 
     def __reduce__(self) -> str:
         raise TypeError("a trace cannot be pickled: pass its path, and open it there")

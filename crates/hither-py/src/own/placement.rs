@@ -12,7 +12,7 @@ use hither_core::{Access, Block, Node, Spec, Topology};
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 
-use super::{Entries, Own, entry_of, shown};
+use super::object::{Entries, Own, entry_of, shown};
 use crate::errors::refused;
 
 /// The placement of a class that derives from `hither.Placement`, for pages of memory or for blocks

@@ -9,7 +9,7 @@ use hither_core::spec::Values;
 use hither_core::{Access, Op, ReplacementPolicy, Spec};
 use pyo3::prelude::*;
 
-use super::{Entries, Own, entry_of, leaves, shown};
+use super::object::{Entries, Own, entry_of, leaves, shown};
 
 /// The policy of a class that derives from `hither.Replacement`.
 pub(crate) fn replacement(class: &Bound<'_, PyAny>) -> PyResult<Spec> {
