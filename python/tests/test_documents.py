@@ -1,5 +1,6 @@
 """The examples of docs/python.md run, one after the other, as a reader would type them."""
 
+import inspect
 import re
 import shutil
 import subprocess
@@ -55,3 +56,16 @@ def test_the_command_is_beside_the_module() -> None:
     command = Path(sysconfig.get_path("scripts"), "hither")
     version = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
     assert version.stdout.strip() == f"hither {hither.__version__}"
+
+
+def test_every_function_has_an_example() -> None:
+    everything = [getattr(hither, name) for name in hither.__all__]
+    functions = [one for one in everything if inspect.isfunction(one)]
+    assert len(functions) >= 10
+    for owner in (hither.Trace, hither.Results, hither.Table):
+        members = [one for name, one in vars(owner).items() if not name.startswith("_")]
+        methods = [one.fget if isinstance(one, property) else one for one in members]
+        functions += [one for one in methods if inspect.isfunction(one)]
+    # What runs them is pytest's --doctest-modules.
+    lacking = [one.__qualname__ for one in functions if ">>> " not in (one.__doc__ or "")]
+    assert lacking == []

@@ -129,10 +129,11 @@ pub(crate) fn run_holding<T: Send + 'static>(
 ) -> PyResult<T> {
     on_thread(py, show, move |its| {
         // What the simulator gives to other threads stays on this one.
-        let pool = ThreadPoolBuilder::new().num_threads(1).use_current_thread();
-        let pool = pool.build().map_err(no_threads)?;
-        HOLDING.set(Some(its.clone()));
-        Python::attach(|_| pool.install(|| work(its)))
+        let pool = ThreadPoolBuilder::new().num_threads(1).build();
+        pool.map_err(no_threads)?.install(|| {
+            HOLDING.set(Some(its.clone()));
+            Python::attach(|_| work(its))
+        })
     })
 }
 
