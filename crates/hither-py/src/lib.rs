@@ -4,6 +4,8 @@
 //! users see: names, defaults and documentation are there. Results cross as JSON, the same
 //! documents as the command's `--json`; tables cross as Arrow streams.
 //!
+//! Files of mounts are read by `hither-client` (`reader.rs`).
+//!
 //! Long work runs on a thread of its own (`work.rs`): the interpreter's lock is free meanwhile, and
 //! Ctrl-C returns at once.
 #![deny(unsafe_code)]
@@ -13,6 +15,7 @@ mod arrow;
 mod errors;
 mod functions;
 mod own;
+mod reader;
 mod trace;
 mod work;
 
@@ -29,6 +32,8 @@ mod _hither {
     use super::functions::{chart, curve, generate, place, simulate};
     #[pymodule_export]
     use super::own::Nodes;
+    #[pymodule_export]
+    use super::reader::{Reader, open_reader, require_mount};
     #[pymodule_export]
     use super::trace::{Trace, from_blocks, load};
 

@@ -40,6 +40,7 @@ const EDGES: &[(&str, &str)] = &[
     ("hither-preload-pages", "hither-sys"),
     ("hither-preload-record", "hither-sys"),
     ("hither-py", "hither-analysis"),
+    ("hither-py", "hither-client"),
     ("hither-py", "hither-core"),
     ("hither-py", "hither-live"),
     ("hither-py", "hither-sim"),
