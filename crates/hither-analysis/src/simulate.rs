@@ -107,7 +107,7 @@ pub fn save_profile(
 
 /// The memory of a simulated cache for each distinct block of the trace. The mean over `arc`,
 /// `dear`, `ubm` and `pcc` of all sizes was 30 bytes (3.6 million blocks, 64 caches, 2026-11).
-const CACHE_BYTES_PER_BLOCK: u64 = 32;
+pub(crate) const CACHE_BYTES_PER_BLOCK: u64 = 32;
 
 /// Runs policies with `caches` caches each, in one pass over the trace, or in several if all caches
 /// would take more than half of the free memory. Caches share no state, so the results are the

@@ -309,5 +309,12 @@ pub(crate) fn generate(
     Ok(Trace::new(made))
 }
 
+/// Half of the memory that is free to this process.
+#[pyfunction]
+#[pyo3(name = "half_of_free_bytes")]
+pub(crate) fn free_bytes() -> u64 {
+    half_of_free_bytes()
+}
+
 /// Steps of the progress of a generated trace.
 const STEPS: u64 = 1000;

@@ -29,7 +29,7 @@ mod _hither {
     #[pymodule_export]
     use super::arrow::{Table, accesses, files, from_arrow, rows, sites};
     #[pymodule_export]
-    use super::functions::{chart, curve, generate, place, simulate};
+    use super::functions::{chart, curve, free_bytes, generate, place, simulate};
     #[pymodule_export]
     use super::own::Nodes;
     #[pymodule_export]

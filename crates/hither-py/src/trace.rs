@@ -122,7 +122,7 @@ pub(crate) fn options(
     })
 }
 
-/// Reads a trace from a file or a folder.
+/// Reads a trace from a file or a folder, which results call `name`, by default the path.
 #[pyfunction]
 #[expect(
     clippy::too_many_arguments,
@@ -137,13 +137,18 @@ pub(crate) fn load(
     keep_repeats: bool,
     in_kernel: bool,
     maps: bool,
+    name: Option<PathBuf>,
     show: &Bound<'_, PyAny>,
 ) -> PyResult<Trace> {
     let options = options(py, block, sample, keep_repeats, in_kernel, maps)?;
     let format = format.map(format_name).transpose();
     let format = format.map_err(|error| refused(py, error))?;
     let loaded = work::run(py, show, move |_| {
-        Ok(Loaded::load(&path, format.as_deref(), &options)?)
+        let trace = Loaded::load(&path, format.as_deref(), &options)?;
+        Ok(match name {
+            Some(name) => trace.named(name),
+            None => trace,
+        })
     })?;
     Ok(Trace::new(loaded))
 }

@@ -1,6 +1,6 @@
 //! Loads a trace: from an input in some format to references.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::Result;
 use crate::format;
@@ -18,6 +18,12 @@ impl Trace {
         options: &LoadOptions,
     ) -> Result<Trace> {
         Trace::read(Input::open(path.as_ref())?, format, options)
+    }
+
+    /// The trace under another name: that of the original where a copy was loaded.
+    pub fn named(mut self, name: impl Into<PathBuf>) -> Trace {
+        self.path = name.into();
+        self
     }
 
     /// Loads a trace from any input.

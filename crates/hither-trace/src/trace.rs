@@ -131,7 +131,7 @@ impl Trace {
         &self.site_counts
     }
 
-    /// The path that it was loaded from.
+    /// The path that it was loaded from, or the [name](Trace::named) that it was given.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -23,6 +23,7 @@ pub use cost_overrides::CostOverrides;
 pub use data_kind::{check_kind, data_kind, default_placements, placements_or_default};
 pub use document::{document, pretty};
 pub use pictures::Pictures;
+pub(crate) use run::bytes_per_block;
 pub use run::{RunControl, run};
 pub use setup::{PlacementSetup, binding_name, parse_binding};
 pub use table::{CaseResult, case_results, table, traffic};

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use hither_core::Topology;
 use hither_sim::References;
 use hither_sim::placement::{PlacementOptions, PlacementOutcome, PlacementSpec, files, memory};
 use hither_trace::Trace;
@@ -70,10 +71,15 @@ pub fn run(
     Ok(outcomes)
 }
 
+/// The approximate memory of a run for each distinct block of the trace: 40 bytes for its holders
+/// and its rank, and two counters a node.
+pub(crate) fn bytes_per_block(topology: &Topology) -> u64 {
+    40 + 8 * topology.nodes() as u64
+}
+
 /// The number of runs that fit into memory at the same time.
 ///
-/// A run takes about 40 bytes a block for its holders and its rank, two counters a block and node,
-/// and for files the calendars of links and disks.
+/// For files, a run takes memory for the calendars of links and disks besides.
 fn concurrent_runs(trace: &Trace, cases: &[(&PlacementCase, &EngineCosts)]) -> usize {
     let bytes = |(case, costs): &(&PlacementCase, &EngineCosts)| {
         let topology = &case.configuration.topology;
@@ -81,8 +87,7 @@ fn concurrent_runs(trace: &Trace, cases: &[(&PlacementCase, &EngineCosts)]) -> u
             EngineCosts::Files(costs) => files::calendar_bytes(topology, costs),
             EngineCosts::Memory(_) => 0,
         };
-        let each = 40 + 8 * topology.nodes() as u64;
-        References::blocks(trace).max(1) as u64 * each + calendars
+        References::blocks(trace).max(1) as u64 * bytes_per_block(topology) + calendars
     };
     let largest = cases.iter().map(bytes).max().unwrap_or(1);
     usize::try_from(half_of_free_bytes() / largest)

@@ -6,6 +6,7 @@
 //! loses at most one unit. Which caches make a unit depends on the machine. The counts and their
 //! order in the output do not. Several machines can each do a [`Shard`].
 
+mod copies;
 mod journal;
 mod plan;
 mod shard;
@@ -20,6 +21,7 @@ use hither_sim::{CacheConfiguration, CacheOptions};
 use hither_trace::{Input, Trace};
 use rayon::current_num_threads;
 
+pub use copies::use_copies;
 pub use journal::{Journal, JournalEntry};
 pub use plan::{JobDefaults, SweepPlan, TraceJob};
 pub use shard::Shard;
@@ -79,6 +81,16 @@ struct WorkItem {
 enum WorkKind {
     Cache(Box<CacheConfiguration>),
     Placement(Box<PlacementCase>),
+}
+
+impl WorkKind {
+    /// The approximate memory of its simulation for each distinct block of the trace.
+    fn bytes_per_block(&self) -> u64 {
+        match self {
+            WorkKind::Cache(_) => simulate::CACHE_BYTES_PER_BLOCK,
+            WorkKind::Placement(case) => placement::bytes_per_block(&case.configuration.topology),
+        }
+    }
 }
 
 /// How a sweep ended.
@@ -282,7 +294,8 @@ impl<'a> Sweep<'a> {
         task.set_position(part(done_before as f64));
         task.reset_rate();
         let mut done = done_before;
-        for unit in units(&open, known, self.run.unit_references, trace.references()) {
+        let memory_bytes = job.options.memory_bytes;
+        for unit in units(&open, known, self.run.unit_references, memory_bytes, &trace) {
             let progress = |caches: f64| {
                 task.set_position(part(done as f64 + caches));
             };
@@ -485,13 +498,14 @@ impl TraceWork {
 /// Divides the open items into units.
 ///
 /// A unit has at least as many items as there are threads, since threads would idle otherwise, and
-/// more if the references allow. All sizes of a stack algorithm stay together, since one pass over
-/// its stack serves them all.
+/// more if the references allow, but no more than `memory_bytes` has room for. All sizes of a stack
+/// algorithm stay together, since one pass over its stack serves them all.
 fn units(
     open: &[usize],
     known: &TraceWork,
     unit_references: u64,
-    references: usize,
+    memory_bytes: u64,
+    trace: &Trace,
 ) -> Vec<Vec<usize>> {
     let mut whole: Vec<Vec<usize>> = Vec::new();
     for &cache in open {
@@ -510,43 +524,70 @@ fn units(
             None => whole.push(vec![cache]),
         }
     }
-    let passes = unit_references / references.max(1) as u64;
-    let most = usize::try_from(passes)
-        .unwrap_or(usize::MAX)
-        .max(current_num_threads());
-    whole.chunks(most).map(<[Vec<usize>]>::concat).collect()
+    let passes = unit_references / trace.references().max(1) as u64;
+    let each = open
+        .iter()
+        .map(|&cache| known.caches[cache].kind.bytes_per_block());
+    let each = each.max().unwrap_or(1) * trace.blocks().max(1) as u64;
+    let at_once = passes.max(current_num_threads() as u64);
+    let at_once = at_once.min(memory_bytes / each).max(1);
+    let at_once = usize::try_from(at_once).unwrap_or(usize::MAX);
+    whole.chunks(at_once).map(<[Vec<usize>]>::concat).collect()
 }
 
-/// Fails where a trace is missing or its format cannot be detected, so that the error comes before
-/// hours of simulation.
-pub fn check_traces(plan: &SweepPlan) -> Result<()> {
+/// Fails where a plan has nothing to do, or what cannot be done.
+pub fn check_plan(plan: &SweepPlan) -> Result<()> {
     if plan.jobs.is_empty() {
         let problem = "no traces: name some with --trace or in a TOML file";
         return Err(Error::Usage(problem.to_owned()));
     }
     for job in &plan.jobs {
-        let TraceJob {
-            path,
-            format,
-            placing,
-            ..
-        } = job;
-        if placing.nodes.is_empty() && !placing.placements.is_empty() {
+        if job.placing.nodes.is_empty() && !job.placing.placements.is_empty() {
             let problem = "placements are for nodes, and none are named";
             return Err(Error::Usage(format!("{}: {problem}", job.name.display())));
         }
-        if path == Path::new("-") {
+        if job.path == Path::new("-") {
             let problem = "a sweep may read its traces again, so none of them is standard input \
                            (a file -: ./-)";
             return Err(Error::Usage(problem.to_owned()));
         }
-        let found = std::fs::metadata(path).map_err(Error::of_file(path))?;
+    }
+    Ok(())
+}
+
+/// The traces that a shard reads, or those of the whole plan.
+pub fn traces_read(plan: &SweepPlan, shard: Option<Shard>) -> Vec<&TraceJob> {
+    let weights = shard::weights(plan);
+    let jobs = plan.jobs.iter().enumerate();
+    jobs.filter(|&(index, _)| shard.is_none_or(|shard| shard.reads(&weights, index)))
+        .map(|(_, job)| job)
+        .collect()
+}
+
+/// Fails where a trace is missing or its format cannot be detected, so that the error comes before
+/// hours of simulation.
+pub fn check_traces(jobs: &[&TraceJob]) -> Result<()> {
+    for job in jobs {
+        let path = &job.path;
+        let found = std::fs::metadata(path).map_err(|error| missing(job, error))?;
         // What is read from a pipe could not be read again.
         if found.is_file() || found.is_dir() {
-            hither_trace::format::choose(format.as_deref(), &mut Input::open(path)?)?;
+            hither_trace::format::choose(job.format.as_deref(), &mut Input::open(path)?)?;
         }
     }
     Ok(())
+}
+
+/// The error of a trace that is not there.
+fn missing(job: &TraceJob, error: std::io::Error) -> Error {
+    let name = job.name.display().to_string();
+    match name.contains("://") {
+        true => Error::Usage(format!(
+            "{name}: the command reads no URLs; `hither.sweep` in Python does, and --copies names \
+             copies on this machine"
+        )),
+        false => Error::of_file(&job.path)(error),
+    }
 }
 
 /// The path of the journal of an output.

@@ -26,8 +26,10 @@ pub struct SweepPlan {
 pub struct TraceJob {
     /// The path as the user wrote it.
     pub name: PathBuf,
-    /// The path from the current folder.
+    /// The path from the current folder: of the trace, or of its copy on this machine.
     pub path: PathBuf,
+    /// The size by which work is divided. `None`: what the files at `path` have.
+    pub bytes: Option<u64>,
     /// The format of the trace. `None`: it is detected from the content.
     pub format: Option<String>,
     /// How the trace is read.
@@ -96,7 +98,8 @@ impl TraceJob {
         let placing = &self.placing;
         let placed = placing.nodes.len().max(1) * placing.placements.len().max(1);
         let caches = self.policies.len().max(1) * self.sizes.len().max(1) * placed;
-        stamp::bytes(&self.path)
+        self.bytes
+            .unwrap_or_else(|| stamp::bytes(&self.path))
             .max(1)
             .saturating_mul(caches as u64)
     }

@@ -133,6 +133,7 @@ fn plan(
             placing,
             path: folder_of(path).join(&trace.path),
             name: trace.path,
+            bytes: None,
             format,
             options,
             policies: match trace.policies {

@@ -50,6 +50,17 @@ saves it in OUT.shard-2-of-8: the parts can run on any machines that see the
 same traces under the same paths. --merge makes the output of all parts beside
 it, with the same bytes as of one sweep.
 
+The caches that are simulated at the same time take no more memory than the
+trace may (--memory), but for a single one.
+
+Where a machine reads copies of traces, --copies names a file COPIES.toml of
+them. Results name the traces, and never the copies:
+  [[copies]]
+  trace = \"/store/cs.trace.gz\" # as the sweep names it
+  path = \"/tmp/cs.trace.gz\"    # from the folder of COPIES.toml
+  bytes = 123456               # in place of the path, of a trace that another
+                               # shard reads: work is divided by size
+
 A file SPEC.toml holds the same settings as the options, and further ones for
 single traces. Options on the command line replace those of the file:
   policies = [\"lru\", \"arc\", \"pcc{sample=5}\"]
@@ -73,6 +84,10 @@ pub(super) struct SweepCommand {
     /// A trace; may be given several times
     #[arg(long = "trace", short = 't', value_name = "TRACE")]
     traces: Vec<PathBuf>,
+
+    /// Read the copies that FILE names in place of their traces
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    copies: Option<PathBuf>,
 
     /// Threads of the simulation, at most four a processor [default: one a processor]
     ///
@@ -126,6 +141,10 @@ pub(super) struct SweepCommand {
     )]
     merge: bool,
 
+    /// Print the names of the traces that are read, with --shard of this part, and do nothing
+    #[arg(long, conflicts_with = "merge", help_heading = OUTPUT, hide_short_help = true)]
+    list_traces: bool,
+
     /// Save after about N references, counted once for each cache
     #[arg(
         long,
@@ -149,7 +168,17 @@ impl Subcommand for SweepCommand {
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         let plan = self.plan()?;
-        sweep::check_traces(&plan)?;
+        sweep::check_plan(&plan)?;
+        let read = sweep::traces_read(&plan, self.shard);
+        if self.list_traces {
+            let names = read.iter().map(|job| format!("{}\n", job.name.display()));
+            ui::print(&names.collect::<String>())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        // A merge reads none.
+        if !self.merge {
+            sweep::check_traces(&read)?;
+        }
         let format = self.format()?;
         if let Some(threads) = self.threads {
             let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -250,6 +279,7 @@ impl SweepCommand {
             let of_all = |trace: &PathBuf| TraceJob {
                 name: trace.clone(),
                 path: trace.clone(),
+                bytes: None,
                 format: defaults.format.clone(),
                 options: defaults.options,
                 policies: Vec::new(),
@@ -257,6 +287,9 @@ impl SweepCommand {
                 placing: placement::PlacementSetup::default(),
             };
             plan.jobs = self.traces.iter().map(of_all).collect();
+        }
+        if let Some(path) = &self.copies {
+            sweep::use_copies(&mut plan, path)?;
         }
         for job in &mut plan.jobs {
             self.placing.apply(&mut job.placing)?;

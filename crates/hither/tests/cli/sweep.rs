@@ -648,3 +648,59 @@ fn a_merge_says_what_is_missing() {
     let nowhere = lab.run(&format!("{SWEEP} --merge"));
     assert!(nowhere.stderr.contains("--output <FILE>"), "{nowhere}");
 }
+
+#[test]
+fn copies_are_read_and_results_name_the_traces() {
+    let lab = with_traces();
+    lab.run(&format!("{SWEEP} -o whole.csv"));
+    let whole = fs::read_to_string(lab.path("whole.csv")).unwrap();
+    let spec = fs::read_to_string(lab.path("sweep.toml")).unwrap();
+    lab.write("urls.toml", spec.replace("path = \"", "path = \"s3://b/"));
+    let sweep = "hither sweep urls.toml --copies copies.toml --memory 100KiB -o parts.csv";
+    let sizes: Vec<u64> = (0..6)
+        .map(|trace| {
+            fs::metadata(lab.path(&format!("{trace}.trace")))
+                .unwrap()
+                .len()
+        })
+        .collect();
+    let mut listed = String::new();
+    for shard in 1..=3 {
+        let copies = |named: &str| {
+            let copy = |(trace, bytes): (usize, &u64)| {
+                let url = format!("s3://b/{trace}.trace");
+                let path = match named.contains(&url) {
+                    true => format!("path = \"{trace}.trace\"\n"),
+                    false => String::new(),
+                };
+                format!("[[copies]]\ntrace = \"{url}\"\n{path}bytes = {bytes}\n")
+            };
+            lab.write(
+                "copies.toml",
+                sizes.iter().enumerate().map(copy).collect::<String>(),
+            );
+        };
+        copies("");
+        let names = lab.run(&format!("{sweep} --shard {shard}/3 --list-traces"));
+        listed += names.stdout();
+        copies(names.stdout());
+        let done = lab.run(&format!("{sweep} --shard {shard}/3"));
+        assert!(done.stderr.contains("is done"), "{done}");
+    }
+    // Two traces are of two shards.
+    let two: Vec<_> = listed.lines().collect();
+    assert!((7..=8).contains(&two.len()), "{listed}");
+    fs::remove_file(lab.path("copies.toml")).unwrap();
+    let merged = lab.run("hither sweep urls.toml -o parts.csv --merge");
+    assert!(merged.stderr.contains("180 rows"), "{merged}");
+    let parts = fs::read_to_string(lab.path("parts.csv")).unwrap();
+    assert_eq!(parts.replace("s3://b/", ""), whole);
+    assert_snapshot!(lab.run("hither sweep -t s3://b/x"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: s3://b/x: the command reads no URLs; `hither.sweep` in Python does, and --copies names
+      ... copies on this machine
+    ");
+}
