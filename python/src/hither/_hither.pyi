@@ -61,8 +61,10 @@ def load(
     keep_repeats: bool,
     in_kernel: bool,
     maps: bool,
+    name: str | None,
     show: _Show,
 ) -> Trace: ...
+def half_of_free_bytes() -> int: ...
 def from_blocks(
     name: str, blocks: bytes, writes: bytes | None, block: str, show: _Show
 ) -> Trace: ...

@@ -1,40 +1,22 @@
 """Sweeps over many traces, by any executor."""
 
+import glob
 import os
-import subprocess
-import tempfile
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor, Future, as_completed
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
+from hither import _fetch
+from hither._fetch import is_url
 from hither._progress import shown
-from hither._record import _command
 from hither._simulate import _texts
+from hither._worker import Task, copies_file, dask_threads, run, saved
 from hither.errors import Error, RequestError
 
 _Text = str | os.PathLike[str]
-
-
-def _run(arguments: list[str]) -> None:
-    """Runs the command. What it says on standard error is the text of the exception."""
-    done = subprocess.run([_command(), "--quiet", *arguments], stderr=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        text = done.stderr.strip().removeprefix("hither: ") or f"exit code {done.returncode}"
-        raise (RequestError if done.returncode == 2 else Error)(text)
-
-
-def _shard(arguments: list[str], shard: str) -> bytes:
-    """Does a shard, on any machine that sees the traces. Returns what it has saved."""
-    with tempfile.TemporaryDirectory(prefix="hither-") as folder:
-        output = Path(folder, "out.csv")
-        _run([*arguments, "--output", str(output), "--shard", shard])
-        return _file(output, shard).read_bytes()
-
-
-def _file(output: Path, shard: str) -> Path:
-    number, of = shard.split("/")
-    return output.with_name(f"{output.name}.shard-{number}-of-{of}")
 
 
 def sweep(
@@ -47,6 +29,7 @@ def sweep(
     executor: Executor | Any = None,
     shards: int | None = None,
     force: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Path:
     """Simulates many policies and sizes on many traces, on as many machines as `executor` has.
 
@@ -57,13 +40,16 @@ def sweep(
     Args:
         spec: a TOML file, as of `hither sweep`; its traces may have settings of their own.
         output: the file to write: .csv, .json or .parquet, a row for each cache.
-        traces: traces, in place of those of the file. Workers see them under the same paths.
+        traces: traces, in place of those of the file. Workers see them under the same paths, or
+            fetch those under URLs, as in :func:`hither.open`, each once. So may the file's be URLs.
         policies: names with parameters, in place of those of the file.
         sizes: as in :func:`hither.simulate`, in place of those of the file.
         executor: a `concurrent.futures.Executor`, or a client of Dask (`distributed.Client`). None:
             this process, with all its processors.
-        shards: tasks. None: four for each worker that the executor is known to have, or 16.
+        shards: tasks. None: as many as the interrupted sweep had, or four for each worker that the
+            executor is known to have, or 16.
         force: replace an output that is there.
+        storage_options: of all URLs, as in :func:`hither.open`.
 
     Returns:
         The path of the output.
@@ -71,6 +57,7 @@ def sweep(
     Raises:
         RequestError: the sweep is none: no traces, an unknown policy, a shard of another plan.
         Error: a trace cannot be read, or the output cannot be written.
+        TraceError: a trace under a URL cannot be fetched.
 
     Example:
         >>> import pathlib, tempfile
@@ -86,45 +73,93 @@ def sweep(
     arguments = ["sweep"]
     if spec is not None:
         arguments.append(os.path.abspath(spec))
-    for trace in traces:
-        arguments += ["--trace", os.path.abspath(trace)]
+    all_traces = [os.fspath(trace) for trace in traces]
+    for trace in all_traces:
+        arguments += ["--trace", trace if is_url(trace) else os.path.abspath(trace)]
     if named := _texts(policies):
         arguments += ["--policy", ",".join(named)]
     if named := _texts(sizes):
         arguments += ["--size", ",".join(named)]
-    replace = ["--force"] * force
-    if executor is None:
-        _run([*arguments, "--output", str(path), *replace])
-        return path
-    if path.exists() and not force:
+    if spec is not None and not all_traces:
+        all_traces = run([*arguments, "--list-traces"]).splitlines()
+    urls = list(dict.fromkeys(trace for trace in all_traces if is_url(trace)))
+    if path.exists() and not force and (executor is not None or urls):
         raise Error(f"{path}: already exists (force=True replaces it)")
-    if hasattr(executor, "get_executor"):
-        executor = executor.get_executor(pure=False)
-    count = shards or 4 * _workers(executor)
-    if count < 1:
-        raise RequestError(f"{count} shards: there is at least one")
-    names = [f"{number}/{count}" for number in range(1, count + 1)]
-    left = [name for name in names if not _file(path, name).exists()]
-    tasks: dict[Future[bytes], str] = {}
+    end = ["--output", str(path), *["--force"] * force]
+    if executor is None:
+        _here(arguments, end, urls, storage_options)
+        return path
+    task = Task(uuid.uuid4().hex, arguments, storage_options=storage_options)
+    client: Any = executor if hasattr(executor, "get_executor") else None
+    if client is not None:
+        task.at_once_by_host = dask_threads(client)
+        executor = client.get_executor(pure=False)
+    else:
+        task.at_once = getattr(executor, "_max_workers", None) or 1
     try:
-        for name in left:
-            tasks[cast("Future[bytes]", executor.submit(_shard, arguments, name))] = name
-        with shown() as show:
-            for done, task in enumerate(as_completed(tasks), len(names) - len(left) + 1):
-                _save(_file(path, tasks[task]), task.result())
-                if show is not None:
-                    show("sweep", done, len(names))
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        raise
-    _run([*arguments, "--output", str(path), "--merge", *replace])
+        if urls:
+            task.sizes = executor.submit(_fetch.sizes, urls, storage_options).result()
+        _all_shards(task, executor, path, shards)
+    finally:
+        _fetch.forget(task.sweep)
+        if urls and client is not None:
+            # They go at the end of the workers in any case.
+            with suppress(Exception):
+                client.run(_fetch.forget, task.sweep)
+    run([*arguments, *end, "--merge"])
     return path
 
 
-def _workers(executor: Any) -> int:
-    workers = getattr(executor, "_max_workers", None)
-    return workers if isinstance(workers, int) else 4
+def _here(
+    arguments: list[str], end: list[str], urls: list[str], options: Mapping[str, Any] | None
+) -> None:
+    """Does a sweep in one process on this machine."""
+    if not urls:
+        run([*arguments, *end])
+        return
+    with _fetch.Copies(options) as copies, copies.named():
+        with shown() as show:
+            paths = {url: copies.path(url, show) for url in urls}
+        file = copies.folder / "copies.toml"
+        file.write_text(copies_file(paths), encoding="utf-8")
+        run([*arguments, *end, "--copies", str(file)])
+
+
+def _all_shards(task: Task, executor: Executor, path: Path, shards: int | None) -> None:
+    """Does the shards that are not beside the output yet."""
+    workers = sum(task.at_once_by_host.values()) or getattr(executor, "_max_workers", None) or 4
+    count = _shards_there(path) or 4 * workers if shards is None else shards
+    if count < 1:
+        raise RequestError(f"{count} shards: there is at least one")
+    # Neighbours read the same traces. Each worker begins at a place of its own, so that what it
+    # does next is likely of a trace that it has.
+    each = -(-count // workers)
+    order = sorted(range(count), key=lambda number: (number % each, number))
+    names = [f"{number + 1}/{count}" for number in order]
+    left = [name for name in names if not saved(path, name).exists()]
+    tasks: dict[Future[bytes], str] = {}
+    try:
+        for name in left:
+            tasks[cast("Future[bytes]", executor.submit(task.shard, name))] = name
+        with shown() as show:
+            for done, future in enumerate(as_completed(tasks), len(names) - len(left) + 1):
+                _save(saved(path, tasks[future]), future.result())
+                if show is not None:
+                    show("sweep", done, len(names))
+    except BaseException:
+        for future in tasks:
+            future.cancel()
+        raise
+
+
+def _shards_there(output: Path) -> int | None:
+    """How many shards the interrupted sweep of this output had, if there was one."""
+    counts = [
+        int(of)
+        for file in output.parent.glob(f"{glob.escape(output.name)}.shard-*")
+        if (of := file.name.rpartition("-of-")[2]).isdecimal()
+    ]
+    return max(counts, default=None)
 
 
 def _save(path: Path, content: bytes) -> None:

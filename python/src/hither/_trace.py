@@ -3,12 +3,13 @@
 import json
 import os
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
 from hither import _hither, _html
+from hither._fetch import Copies, is_url
 from hither._progress import shown
 from hither._table import Table
 from hither.errors import RequestError
@@ -206,11 +207,14 @@ def open(
     keep_repeats: bool = False,
     in_kernel: bool = True,
     maps: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Trace:
     """Reads a trace: a folder of `hither record`, or a file in any format that hither knows.
 
     Args:
-        path: the folder or file; gzip, zstd and xz are unpacked.
+        path: the folder or file; gzip, zstd and xz are unpacked. Or a URL of either, such as
+            "s3://bucket/a.oracleGeneral.zst": fsspec fetches it to a temporary place, which is
+            removed once it is read. A folder by http or https ends in "/".
         format: the name of the format, such as `oracle-general` or `lirs`. None: by the content.
         block: bytes of a block, such as 65536 or "64KiB".
         sample: a share of the blocks ("1%") or at most a number of them; results are estimates.
@@ -218,10 +222,12 @@ def open(
             one ended.
         in_kernel: count transfers inside the kernel (sendfile, copy_file_range, splice).
         maps: count the mapping of a file range as one read of it.
+        storage_options: of a URL, for the file system of fsspec: credentials, an endpoint.
 
     Raises:
         TraceError: it cannot be read; the text names the file and the place.
-        RequestError: there is no such format, block or sample.
+        RequestError: there is no such format, block or sample, or no such kind of URL.
+        Error: the package that a URL needs is not installed; the text names it.
 
     Example:
         >>> import pathlib, tempfile
@@ -231,11 +237,16 @@ def open(
         >>> hither.open(path).references
         3
     """
+    name = os.fspath(path)
+    options = format, str(block), str(sample), keep_repeats, in_kernel, maps
     with shown() as show:
-        inner = _hither.load(
-            os.fspath(path), format, str(block), str(sample), keep_repeats, in_kernel, maps, show
-        )
-    return Trace(inner, os.fspath(path))
+        if not is_url(name):
+            if storage_options:
+                raise RequestError(f"{name}: storage_options are for URLs")
+            return Trace(_hither.load(name, *options, None, show), name)
+        with Copies(storage_options) as copies, copies.named():
+            copy = os.fspath(copies.path(name, show))
+            return Trace(_hither.load(copy, *options, name, show), name)
 
 
 def from_blocks(
