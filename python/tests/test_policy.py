@@ -162,6 +162,8 @@ def test_replacements_that_break_the_rules(loop: hither.Trace) -> None:
         hither.simulate(loop, [int], sizes=10)  # type: ignore[list-item]
     with pytest.raises(TypeError, match="derives from hither.Placement"):
         hither.place(loop, 4, [Lru])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="Lru: a policy in Python runs in simulate, curve"):
+        hither.advise(loop, [Lru])  # type: ignore[list-item]
 
 
 class OneStep(hither.Placement):

@@ -221,7 +221,7 @@ impl Qemu {
     }
 
     /// Fails after the time limit or a signal.
-    fn tick(&mut self) -> Result<()> {
+    pub(super) fn tick(&mut self) -> Result<()> {
         interrupt::check()?;
         if Instant::now() > self.deadline {
             let seconds = self.timeout.as_secs();

@@ -1,4 +1,6 @@
-//! Boots a machine once and keeps its state at the point where init waits for a job.
+//! Boots a machine once and keeps its state at rest: the kernel has done what it puts off at a boot,
+//! init waits for a job, and every CPU is halted. Otherwise what is left of the boot would be counted
+//! as part of whatever resumes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +13,11 @@ use super::process::{Console, Qemu};
 use super::{Tools, initramfs, qemu};
 use crate::cache::SNAPSHOT;
 use crate::hash;
+use crate::interrupt;
 use crate::machine::Machine;
+
+/// Boots that are tried.
+const ATTEMPTS: u32 = 3;
 
 /// A boot takes 5 to 10 s; 16 nodes on a busy machine take a minute.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(300);
@@ -23,7 +29,17 @@ pub(super) fn ensure(tools: &Tools, machine: &Machine, quiet: bool) -> Result<Pa
             let (nodes, cpus) = (machine.nodes.len(), machine.cpus());
             eprintln!("booting {nodes} nodes, {cpus} CPUs ...");
         }
-        boot(tools, machine, path)
+        // On a busy host, a boot may fail that succeeds later.
+        for attempt in 1.. {
+            match boot(tools, machine, path) {
+                Err(error) if attempt < ATTEMPTS && interrupt::check().is_ok() => {
+                    eprintln!("once more: {error:#}");
+                    let _ = fs::remove_file(path);
+                }
+                result => return result,
+            }
+        }
+        unreachable!("the last attempt returns")
     })
 }
 
@@ -46,15 +62,15 @@ fn name(tools: &Tools, machine: &Machine) -> Result<String> {
 fn boot(tools: &Tools, machine: &Machine, to: &Path) -> Result<()> {
     let no_job = |disk: &Path| Ok(fs::write(disk, [0; 512])?);
     let mut qemu = Qemu::start(tools, machine, no_job, &[], Console::File, BOOT_TIMEOUT)?;
-    qemu.receive(|bytes| {
-        Ok(String::from_utf8_lossy(bytes)
-            .contains(initramfs::READY)
-            .then_some(()))
+    let said = qemu.receive(|bytes| {
+        let said = String::from_utf8_lossy(bytes);
+        Ok(said.contains(initramfs::READY).then(|| said.into_owned()))
     })?;
-    // Init has written its message, but may not yet sleep in its read, and some work of the boot
-    // may still be running.
-    std::thread::sleep(Duration::from_millis(500));
-    qemu.command("stop", json!({}))?;
+    ensure!(
+        !said.contains(initramfs::RESTLESS),
+        qemu.failure("did not come to rest in 60 s")
+    );
+    stop_at_rest(&mut qemu)?;
     // By default QEMU limits the bandwidth, as if other guests shared the network.
     qemu.command(
         "migrate-set-parameters",
@@ -70,6 +86,26 @@ fn boot(tools: &Tools, machine: &Machine, to: &Path) -> Result<()> {
     qemu.wait()?;
     ensure!(to.exists(), qemu.failure("could not be saved"));
     Ok(())
+}
+
+/// Stops the guest at a moment when every CPU is halted: init then sleeps in its read.
+fn stop_at_rest(qemu: &mut Qemu) -> Result<()> {
+    loop {
+        qemu.command("stop", json!({}))?;
+        let arguments = json!({ "command-line": "info registers -a" });
+        let registers = qemu.command("human-monitor-command", arguments)?;
+        let registers = registers.as_str().unwrap_or_default();
+        ensure!(
+            registers.contains("HLT="),
+            qemu.failure(&format!("has no state of its CPUs: {registers:?}"))
+        );
+        if !registers.contains("HLT=0") {
+            return Ok(());
+        }
+        qemu.tick()?;
+        qemu.command("cont", json!({}))?;
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// QEMU's options to resume from a snapshot.

@@ -27,9 +27,14 @@ def _named(policies: Any) -> list[Any]:
 
 
 def _texts(values: Iterable[str | int] | str | int) -> list[str]:
-    if isinstance(values, str | int):
+    if isinstance(values, str | int | type):
         values = [values]
-    return [str(value) for value in values]
+    texts = list(values)
+    for value in texts:
+        if isinstance(value, type):
+            problem = "a policy in Python runs in simulate, curve and place alone"
+            raise TypeError(f"{value.__name__}: {problem}")
+    return [str(value) for value in texts]
 
 
 def _row(policy: str, size: str, result: dict[str, Any]) -> CacheRow:
