@@ -15,28 +15,36 @@ use crate::work::Work;
 /// are their classes: an address here is of one class.
 pub(super) type Entries<E> = Mutex<Option<HashMap<usize, &'static E>>>;
 
-/// The entry of a class that derives from the class `base` of the package `hither`.
+/// The class that derives from the class `base` of the package `hither`.
+pub(super) fn derived<'a, 'py>(
+    class: &'a Bound<'py, PyAny>,
+    base: &str,
+) -> PyResult<&'a Bound<'py, PyType>> {
+    let base_class = class.py().import("hither")?.getattr(base)?;
+    let class = class.cast::<PyType>().ok();
+    let class = class.filter(|class| class.is_subclass(&base_class).unwrap_or(false));
+    let problem = || format!("a name, or a class that derives from hither.{base}, is needed");
+    class.ok_or_else(|| PyTypeError::new_err(problem()))
+}
+
+/// The entry of a class.
 pub(super) fn entry_of<E>(
     entries: &Entries<E>,
-    class: &Bound<'_, PyAny>,
-    base: &str,
+    class: &Bound<'_, PyType>,
     make: impl FnOnce(&'static str, Py<PyType>) -> E,
 ) -> PyResult<&'static E> {
-    let py = class.py();
-    let base_class = py.import("hither")?.getattr(base)?;
-    let class = class.cast::<PyType>().ok();
-    let Some(class) = class.filter(|class| class.is_subclass(&base_class).unwrap_or(false)) else {
-        let problem = format!("a name, or a class that derives from hither.{base}, is needed");
-        return Err(PyTypeError::new_err(problem));
-    };
-    let name = class.name()?.to_string();
-    let mut entries = entries.lock().unwrap_or_else(PoisonError::into_inner);
-    let entries = entries.get_or_insert_default();
-    let entry = entries.entry(class.as_ptr().addr()).or_insert_with(|| {
-        let name = Box::leak(name.into_boxed_str());
-        Box::leak(Box::new(make(name, class.clone().unbind())))
-    });
-    Ok(*entry)
+    let known = || entries.lock().unwrap_or_else(PoisonError::into_inner);
+    let address = class.as_ptr().addr();
+    if let Some(&entry) = known().get_or_insert_default().get(&address) {
+        return Ok(entry);
+    }
+    // Not while the lock is held: this may let another thread of Python run, which waits for it.
+    let name = Box::leak(class.name()?.to_string().into_boxed_str());
+    let entry = Box::leak(Box::new(make(name, class.clone().unbind())));
+    Ok(known()
+        .get_or_insert_default()
+        .entry(address)
+        .or_insert(entry))
 }
 
 /// Whether a class leaves a method to the class `base` of the package.

@@ -12,7 +12,7 @@ use hither_core::{Access, Block, Node, Spec, Topology};
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 
-use super::object::{Entries, Own, entry_of, shown};
+use super::object::{Entries, Own, derived, entry_of, shown};
 use crate::errors::refused;
 
 /// The placement of a class that derives from `hither.Placement`, for pages of memory or for blocks
@@ -27,7 +27,7 @@ pub(crate) fn placement(
         Target::Files => &OF_FILES,
         Target::Memory => &OF_MEMORY,
     };
-    let entry = entry_of(entries, class, "Placement", |name, class| {
+    let entry = entry_of(entries, derived(class, "Placement")?, |name, class| {
         let make = move |settings: &PlacementSettings<'_>, _: &Values| {
             let nodes = Nodes {
                 topology: Arc::clone(&settings.topology),

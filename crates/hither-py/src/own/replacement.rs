@@ -9,13 +9,15 @@ use hither_core::spec::Values;
 use hither_core::{Access, Op, ReplacementPolicy, Spec};
 use pyo3::prelude::*;
 
-use super::object::{Entries, Own, entry_of, leaves, shown};
+use super::object::{Entries, Own, derived, entry_of, leaves, shown};
 
 /// The policy of a class that derives from `hither.Replacement`.
 pub(crate) fn replacement(class: &Bound<'_, PyAny>) -> PyResult<Spec> {
-    static ENTRIES: Entries<ReplacementEntry> = Mutex::new(None);
-    let entry = entry_of(&ENTRIES, class, "Replacement", |name, class| {
-        let left = Python::attach(|py| leaves(class.bind(py), "Replacement", METHODS[ACCESSED]));
+    // By whether it leaves `accessed` to the package.
+    static ENTRIES: [Entries<ReplacementEntry>; 2] = [const { Mutex::new(None) }; 2];
+    let class = derived(class, "Replacement")?;
+    let left = leaves(class, "Replacement", METHODS[ACCESSED])?;
+    let entry = entry_of(&ENTRIES[usize::from(left)], class, |name, class| {
         let build = move |settings: &ReplacementSettings<'_>, _: &Values| {
             let capacity = settings.capacity;
             let own = Own::new(name, &class, "Replacement", &METHODS, |py| {
@@ -29,7 +31,7 @@ pub(crate) fn replacement(class: &Bound<'_, PyAny>) -> PyResult<Spec> {
             source: "",
             params: &[],
             needs: Needs {
-                objects: !left.unwrap_or(false),
+                objects: !left,
                 ..Needs::NOTHING
             },
             live: &[],
@@ -92,6 +94,12 @@ impl OwnReplacement {
         self.own.ask(INSERTED, (block,), |_| Ok(()));
     }
 
+    /// A slot that can be the victim of a policy that has failed.
+    fn any(&self) -> Slot {
+        let filled = self.block_of.iter().position(|&block| block != NONE);
+        Slot(filled.expect("a victim is asked for where there is one") as u32)
+    }
+
     /// The slot's block, which leaves it.
     fn empty(&mut self, slot: Slot) -> u32 {
         let block = std::mem::replace(&mut self.block_of[slot.index()], NONE);
@@ -127,9 +135,9 @@ impl Replacement for OwnReplacement {
                      the cache",
                     incoming.tick
                 ));
-                Slot(0)
+                self.any()
             }
-            None => Slot(0),
+            None => self.any(),
         };
         self.empty(slot);
         slot
