@@ -38,11 +38,11 @@ pub(super) const RESTLESS: &str = "LAB-RESTLESS";
 /// The first word of the line before a job's output. Status and size in bytes follow.
 pub(super) const RESULT: &str = "LAB-RESULT";
 
-// What the kernel still does after a boot (deferred work, RCU's callbacks, threads that start) would
-// be counted as the job's: init waits for two seconds in a row in which the CPUs together were busy
-// for less than a hundredth of the time. It sleeps by reading from the silent port: a program that
-// sleeps would be work. Fields of /proc/stat are ticks: user, nice, system, idle, iowait, irq,
-// softirq.
+// What the kernel still does after a boot (deferred work, RCU's callbacks, threads that start)
+// would be counted as the job's: init waits for two seconds in a row in which the CPUs together
+// were busy for less than a hundredth of the time. It sleeps by reading from the silent port: a
+// program that sleeps would be work. Fields of /proc/stat are ticks: user, nice, system, idle,
+// iowait, irq, softirq.
 //
 // The block device's driver is loaded after the resume, because only then does its size say how
 // long the job is. Output goes to a file first: bytes on a serial port cost an exit of the emulator

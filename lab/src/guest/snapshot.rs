@@ -1,6 +1,6 @@
-//! Boots a machine once and keeps its state at rest: the kernel has done what it puts off at a boot,
-//! init waits for a job, and every CPU is halted. Otherwise what is left of the boot would be counted
-//! as part of whatever resumes.
+//! Boots a machine once and keeps its state at rest: the kernel has done what it puts off at a
+//! boot, init waits for a job, and every CPU is halted. Otherwise what is left of the boot would be
+//! counted as part of whatever resumes.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -4,10 +4,11 @@ import glob
 import os
 import uuid
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Executor, Future, as_completed
+from concurrent.futures import Executor, as_completed
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from hither import _fetch
 from hither._fetch import is_url
@@ -91,15 +92,23 @@ def sweep(
         return path
     task = Task(uuid.uuid4().hex, arguments, storage_options=storage_options)
     client: Any = executor if hasattr(executor, "get_executor") else None
+    submit: Any = executor.submit
+    completed: Any = as_completed
+    workers = getattr(executor, "_max_workers", None)
     if client is not None:
+        # Not its executor, which raises an error of its own if a worker dies with a result that
+        # was about to be fetched (ValueError in cfexecutor.py, 2026.8.0).
+        import distributed
+
+        submit, completed = partial(client.submit, pure=False), distributed.as_completed
         task.at_once_by_host = dask_threads(client)
-        executor = client.get_executor(pure=False)
+        workers = sum(task.at_once_by_host.values())
     else:
-        task.at_once = getattr(executor, "_max_workers", None) or 1
+        task.at_once = workers or 1
     try:
         if urls:
-            task.sizes = executor.submit(_fetch.sizes, urls, storage_options).result()
-        _all_shards(task, executor, path, shards)
+            task.sizes = submit(_fetch.sizes, urls, storage_options).result()
+        _all_shards(task, submit, completed, path, shards, workers or 4)
     finally:
         _fetch.forget(task.sweep)
         if urls and client is not None:
@@ -125,9 +134,10 @@ def _here(
         run([*arguments, *end, "--copies", str(file)])
 
 
-def _all_shards(task: Task, executor: Executor, path: Path, shards: int | None) -> None:
+def _all_shards(
+    task: Task, submit: Any, completed: Any, path: Path, shards: int | None, workers: int
+) -> None:
     """Does the shards that are not beside the output yet."""
-    workers = sum(task.at_once_by_host.values()) or getattr(executor, "_max_workers", None) or 4
     count = _shards_there(path) or 4 * workers if shards is None else shards
     if count < 1:
         raise RequestError(f"{count} shards: there is at least one")
@@ -137,12 +147,12 @@ def _all_shards(task: Task, executor: Executor, path: Path, shards: int | None) 
     order = sorted(range(count), key=lambda number: (number % each, number))
     names = [f"{number + 1}/{count}" for number in order]
     left = [name for name in names if not saved(path, name).exists()]
-    tasks: dict[Future[bytes], str] = {}
+    tasks: dict[Any, str] = {}
     try:
         for name in left:
-            tasks[cast("Future[bytes]", executor.submit(task.shard, name))] = name
+            tasks[submit(task.shard, name)] = name
         with shown() as show:
-            for done, future in enumerate(as_completed(tasks), len(names) - len(left) + 1):
+            for done, future in enumerate(completed(tasks), len(names) - len(left) + 1):
                 _save(saved(path, tasks[future]), future.result())
                 if show is not None:
                     show("sweep", done, len(names))
