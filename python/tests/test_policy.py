@@ -237,6 +237,13 @@ def test_placements_that_break_the_rules(shared: hither.Trace) -> None:
     with pytest.raises(errors.PolicyError, match="Nowhere: .* place.. returned 4, .* the 4 nodes"):
         hither.place(shared, "mesh:2x2", Nowhere)
 
+    class Forgot(hither.Placement):
+        def place(self, block: int, node: int) -> int:
+            return None  # type: ignore[return-value]
+
+    with pytest.raises(errors.PolicyError, match="Forgot: .* place.. returned None"):
+        hither.place(shared, "mesh:2x2", Forgot)
+
     class Odd(hither.Placement):
         def accessed(self, block: int, node: int, holder: int, home: int) -> list[hither.Action]:
             return [("steal", block, node)]  # type: ignore[list-item]

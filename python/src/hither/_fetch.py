@@ -14,7 +14,6 @@ from hashlib import sha256
 from multiprocessing.util import Finalize
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
 from typing import Any
 
 from hither._progress import _Show
@@ -156,20 +155,9 @@ class Copies:
                 text = text.replace(copy, url.rstrip("/"))
             raise type(error)(text) from error.__cause__
 
-    def remove(self) -> None:
+    def close(self) -> None:
         """Removes the folder."""
         self._remove()
-
-    def __enter__(self) -> "Copies":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.remove()
 
 
 #: The copies of this process, by sweep, and their lock.
@@ -199,4 +187,4 @@ def forget(sweep: str) -> None:
     with _lock:
         copies = _copies.pop(sweep, None)
     if copies is not None:
-        copies.remove()
+        copies.close()

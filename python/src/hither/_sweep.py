@@ -5,7 +5,7 @@ import os
 import uuid
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor, as_completed
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -126,7 +126,7 @@ def _here(
     if not urls:
         run([*arguments, *end])
         return
-    with _fetch.Copies(options) as copies, copies.named():
+    with closing(_fetch.Copies(options)) as copies, copies.named():
         with shown() as show:
             paths = {url: copies.path(url, show) for url in urls}
         file = copies.folder / "copies.toml"

@@ -4,6 +4,7 @@ import json
 import os
 from array import array
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
@@ -244,7 +245,7 @@ def open(
             if storage_options:
                 raise RequestError(f"{name}: storage_options are for URLs")
             return Trace(_hither.load(name, *options, None, show), name)
-        with Copies(storage_options) as copies, copies.named():
+        with closing(Copies(storage_options)) as copies, copies.named():
             copy = os.fspath(copies.path(name, show))
             return Trace(_hither.load(copy, *options, name, show), name)
 

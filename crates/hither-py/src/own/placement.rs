@@ -145,7 +145,7 @@ struct OwnPlacement {
 }
 
 impl OwnPlacement {
-    /// The node that a method names.
+    /// The node that a method names. Only `forward` may name none.
     fn node(
         &mut self,
         method: usize,
@@ -160,7 +160,7 @@ impl OwnPlacement {
                 .filter(|&node| usize::from(node) < all);
             match node {
                 Some(node) => Ok(Ok(Some(Node(node)))),
-                None if answer.is_none() => Ok(Ok(None)),
+                None if method == FORWARD && answer.is_none() => Ok(Ok(None)),
                 None => Ok(Err(shown(&answer))),
             }
         };

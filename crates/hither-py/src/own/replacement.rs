@@ -109,9 +109,8 @@ impl OwnReplacement {
 }
 
 impl Replacement for OwnReplacement {
-    fn hit(&mut self, slot: Slot, access: &Access) {
+    fn hit(&mut self, _: Slot, access: &Access) {
         self.tell(access);
-        let _ = slot;
         self.own.ask(HIT, (access.block.0,), |_| Ok(()));
     }
 
