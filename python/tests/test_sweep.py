@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas
+import pyarrow
 import pytest
 
 import hither
@@ -54,6 +56,44 @@ def test_what_is_done_is_not_done_again(
         with pytest.raises(errors.Error, match="already exists"):
             swept(traces, output, executor=threads)
         assert swept(traces, output, executor=threads, force=True) == expected
+
+
+def test_rows_come_as_tasks_end(
+    traces: list[Path], expected: bytes, swept: Swept, tmp_path: Path
+) -> None:
+    tables: list[Any] = []
+    for name, end in (("none.csv", {}), ("threads.csv", {"shards": 5})):
+        tables.clear()
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            executor = {"executor": pool} if end else {}
+            output = tmp_path / name
+            assert swept(traces, output, on_rows=tables.append, **executor, **end) == expected
+        assert len(tables) == end.get("shards", 4)
+        rows = pyarrow.concat_tables(tables).to_pandas()
+        whole = pandas.read_csv(output)
+        columns = ["trace", "policy", "cache_blocks", "size"]
+        sorted_rows = rows.sort_values(columns).reset_index(drop=True)
+        sorted_whole = whole.sort_values(columns).reset_index(drop=True)
+        pandas.testing.assert_frame_equal(sorted_rows, sorted_whole, check_dtype=False)
+
+
+def test_rows_of_an_interrupted_sweep_come_first(
+    traces: list[Path], expected: bytes, swept: Swept, tmp_path: Path
+) -> None:
+    output, counts = tmp_path / "out.csv", []
+
+    def stop(rows: pyarrow.Table) -> None:
+        counts.append(len(rows))
+        if len(counts) == 2:
+            raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"):
+        swept(traces, output, on_rows=stop, shards=5)
+    first = list(counts)
+    counts.append(0)
+    assert swept(traces, output, on_rows=stop) == expected
+    assert counts[3:5] == first or counts[3:5] == first[::-1]
+    assert sum(counts[3:]) == len(expected.splitlines()) - 1
 
 
 def test_requests_that_cannot_be_met(traces: list[Path], tmp_path: Path) -> None:

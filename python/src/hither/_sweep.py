@@ -1,12 +1,14 @@
 """Sweeps over many traces, by any executor."""
 
 import glob
+import io
 import os
 import uuid
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Executor, as_completed
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
+from contextlib import closing, nullcontext, suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from hither import _fetch
 from hither._fetch import is_url
 from hither._progress import shown
 from hither._simulate import _texts
-from hither._worker import Task, copies_file, dask_threads, run, saved
+from hither._worker import Task, copies_file, dask_threads, run, run_bytes, saved
 from hither.errors import Error, RequestError
 
 _Text = str | os.PathLike[str]
@@ -30,6 +32,7 @@ def sweep(
     executor: Executor | Any = None,
     shards: int | None = None,
     force: bool = False,
+    on_rows: Callable[[Any], object] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Path:
     """Simulates many policies and sizes on many traces, on as many machines as `executor` has.
@@ -50,6 +53,9 @@ def sweep(
         shards: tasks. None: as many as the interrupted sweep had, or four for each worker that the
             executor is known to have, or 16.
         force: replace an output that is there.
+        on_rows: called with the rows of each task as it ends, a `pyarrow.Table` with the columns of
+            the output; first with those of tasks that an interrupted sweep had done. What it raises
+            ends the sweep, and the same call goes on with it.
         storage_options: of all URLs, as in :func:`hither.open`.
 
     Returns:
@@ -59,6 +65,7 @@ def sweep(
         RequestError: the sweep is none: no traces, an unknown policy, a shard of another plan.
         Error: a trace cannot be read, or the output cannot be written.
         TraceError: a trace under a URL cannot be fetched.
+        ImportError: there is `on_rows`, and pyarrow is not installed.
 
     Example:
         >>> import pathlib, tempfile
@@ -84,14 +91,34 @@ def sweep(
     if spec is not None and not all_traces:
         all_traces = run([*arguments, "--list-traces"]).splitlines()
     urls = list(dict.fromkeys(trace for trace in all_traces if is_url(trace)))
-    if path.exists() and not force and (executor is not None or urls):
+    if path.exists() and not force and (executor is not None or on_rows is not None or urls):
         raise Error(f"{path}: already exists (force=True replaces it)")
     end = ["--output", str(path), *["--force"] * force]
-    if executor is None:
+    if executor is None and on_rows is None:
         _here(arguments, end, urls, storage_options)
         return path
     task = Task(uuid.uuid4().hex, arguments, storage_options=storage_options)
-    client: Any = executor if hasattr(executor, "get_executor") else None
+    take_rows = None
+    if on_rows is not None:
+        # If it is missing, that is said before hours of simulation.
+        import_module("pyarrow.parquet")
+        take_rows = partial(_take_rows, arguments, path, on_rows)
+    with ThreadPoolExecutor(1) if executor is None else nullcontext(executor) as executor:
+        _by_tasks(task, executor, urls, path, shards, take_rows)
+    run([*arguments, *end, "--merge"])
+    return path
+
+
+def _by_tasks(
+    task: Task,
+    executor: Any,
+    urls: list[str],
+    path: Path,
+    shards: int | None,
+    take_rows: Callable[[str], None] | None,
+) -> None:
+    """Does all shards of a sweep by an executor."""
+    client = executor if hasattr(executor, "get_executor") else None
     submit: Any = executor.submit
     completed: Any = as_completed
     workers = getattr(executor, "_max_workers", None)
@@ -107,16 +134,24 @@ def sweep(
         task.at_once = workers or 1
     try:
         if urls:
-            task.sizes = submit(_fetch.sizes, urls, storage_options).result()
-        _all_shards(task, submit, completed, path, shards, workers or 4)
+            task.sizes = submit(_fetch.sizes, urls, task.storage_options).result()
+        _all_shards(task, submit, completed, path, shards, workers or 4, take_rows)
     finally:
         _fetch.forget(task.sweep)
         if urls and client is not None:
             # They go at the end of the workers in any case.
             with suppress(Exception):
                 client.run(_fetch.forget, task.sweep)
-    run([*arguments, *end, "--merge"])
-    return path
+
+
+def _take_rows(
+    arguments: list[str], path: Path, on_rows: Callable[[Any], object], shard: str
+) -> None:
+    """Calls `on_rows` with the rows of a shard that is saved beside the output."""
+    from pyarrow import parquet
+
+    words = [*arguments, "--output", str(path), "--shard", shard, "--so-far", "--to", "parquet"]
+    on_rows(parquet.read_table(io.BytesIO(run_bytes(words))))
 
 
 def _here(
@@ -135,7 +170,13 @@ def _here(
 
 
 def _all_shards(
-    task: Task, submit: Any, completed: Any, path: Path, shards: int | None, workers: int
+    task: Task,
+    submit: Any,
+    completed: Any,
+    path: Path,
+    shards: int | None,
+    workers: int,
+    take_rows: Callable[[str], None] | None,
 ) -> None:
     """Does the shards that are not beside the output yet."""
     count = _shards_there(path) or 4 * workers if shards is None else shards
@@ -151,9 +192,15 @@ def _all_shards(
     try:
         for name in left:
             tasks[submit(task.shard, name)] = name
+        if take_rows is not None:
+            for name in names:
+                if name not in left:
+                    take_rows(name)
         with shown() as show:
             for done, future in enumerate(completed(tasks), len(names) - len(left) + 1):
                 _save(saved(path, tasks[future]), future.result())
+                if take_rows is not None:
+                    take_rows(tasks[future])
                 if show is not None:
                     show("sweep", done, len(names))
     except BaseException:

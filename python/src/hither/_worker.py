@@ -29,12 +29,20 @@ def run(
     arguments: list[str], *, env: Mapping[str, str] | None = None, dies_with_us: bool = False
 ) -> str:
     """Runs the command. What it says on standard error is the text of the exception."""
+    return run_bytes(arguments, env=env, dies_with_us=dies_with_us).decode()
+
+
+def run_bytes(
+    arguments: list[str], *, env: Mapping[str, str] | None = None, dies_with_us: bool = False
+) -> bytes:
+    """As `run`, where the output is no text."""
     words = [_command(), "--quiet", *arguments]
     if dies_with_us and (setpriv := shutil.which("setpriv")):
         words = [setpriv, "--pdeathsig", "KILL", *words]
-    done = subprocess.run(words, capture_output=True, text=True, env=env)
+    done = subprocess.run(words, capture_output=True, env=env)
     if done.returncode != 0:
-        text = done.stderr.strip().removeprefix("hither: ") or f"exit code {done.returncode}"
+        said = done.stderr.decode(errors="replace").strip().removeprefix("hither: ")
+        text = said or f"exit code {done.returncode}"
         raise (RequestError if done.returncode == 2 else Error)(text)
     return done.stdout
 

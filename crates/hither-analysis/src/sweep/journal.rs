@@ -152,54 +152,25 @@ impl Journal {
             .file
             .read_to_end(&mut text)
             .map_err(Error::of_file(&journal.path))?;
-        let mut lines = sound_lines(&text).map_err(|line| {
-            journal.unusable(format!(
-                "a damaged journal of a sweep; --restart throws it away and begins anew: \
-                 line {line} is damaged"
-            ))
-        })?;
-        let kept: usize = lines
-            .iter()
-            .map(|line| line.len() + CHECKSUM_DIGITS + 2)
-            .sum();
+        let Some((entries, kept)) = entries(&journal.path, &text, plan)? else {
+            return journal.begin(plan);
+        };
         journal
             .file
-            .set_len(kept as u64)
+            .set_len(kept)
             .map_err(Error::of_file(&journal.path))?;
         journal
             .file
             .seek(SeekFrom::End(0))
             .map_err(Error::of_file(&journal.path))?;
-        if lines.is_empty() {
-            return journal.begin(plan);
-        }
-        let foreign = |cause: String| {
-            journal.unusable(format!(
-                "not a journal that this version of hither wrote; --restart throws it away{cause}"
-            ))
-        };
-        let unread = |error: serde_json::Error| foreign(format!(": {error}"));
-        let header: Header = serde_json::from_str(lines.remove(0)).map_err(unread)?;
-        if header.journal != JOURNAL_VERSION {
-            return Err(foreign(String::new()));
-        }
-        let entries = lines.iter().map(|line| serde_json::from_str(line));
-        let entries: Vec<JournalEntry> = entries.collect::<Result<_, _>>().map_err(unread)?;
-        let nothing_done = !entries
-            .iter()
-            .any(|entry| matches!(entry, JournalEntry::Done { .. }));
-        if header.plan != plan && nothing_done {
-            return journal.begin(plan);
-        }
-        if header.plan != plan {
-            return Err(journal.unusable(
-                "the journal of an unfinished sweep with other traces, policies, sizes or \
-                 options, or by another version of hither; --restart throws it away and begins \
-                 anew, -o names another output"
-                    .to_owned(),
-            ));
-        }
         Ok((journal, entries))
+    }
+
+    /// The entries so far of a journal of the sweep with that plan, which may be at work.
+    pub(super) fn read(path: &Path, plan: &str) -> Result<Vec<JournalEntry>> {
+        let text = fs::read(path).map_err(Error::of_file(path))?;
+        let entries = entries(path, &text, plan)?;
+        Ok(entries.map_or_else(Vec::new, |(entries, _)| entries))
     }
 
     /// Empties the journal and writes a new header.
@@ -220,13 +191,6 @@ impl Journal {
                 let _ = self.remove();
                 Err(error)
             }
-        }
-    }
-
-    fn unusable(&self, problem: String) -> Error {
-        Error::Unusable {
-            path: self.path.clone(),
-            problem,
         }
     }
 
@@ -284,6 +248,51 @@ fn locked(path: &Path) -> Result<File> {
             return Ok(file);
         }
     }
+}
+
+/// The entries in the text of a journal of the sweep with that plan, and the bytes of its whole
+/// lines. `None`: nothing of a sweep is in it yet.
+fn entries(path: &Path, text: &[u8], plan: &str) -> Result<Option<(Vec<JournalEntry>, u64)>> {
+    let unusable = |problem: String| Error::Unusable {
+        path: path.to_owned(),
+        problem,
+    };
+    let mut lines = sound_lines(text).map_err(|line| {
+        unusable(format!(
+            "a damaged journal of a sweep; --restart throws it away and begins anew: \
+             line {line} is damaged"
+        ))
+    })?;
+    if lines.is_empty() {
+        return Ok(None);
+    }
+    let kept = lines.iter().map(|line| line.len() + CHECKSUM_DIGITS + 2);
+    let kept = kept.sum::<usize>() as u64;
+    let foreign = |cause: String| {
+        unusable(format!(
+            "not a journal that this version of hither wrote; --restart throws it away{cause}"
+        ))
+    };
+    let unread = |error: serde_json::Error| foreign(format!(": {error}"));
+    let header: Header = serde_json::from_str(lines.remove(0)).map_err(unread)?;
+    if header.journal != JOURNAL_VERSION {
+        return Err(foreign(String::new()));
+    }
+    let entries = lines.iter().map(|line| serde_json::from_str(line));
+    let entries: Vec<JournalEntry> = entries.collect::<Result<_, _>>().map_err(unread)?;
+    if header.plan == plan {
+        return Ok(Some((entries, kept)));
+    }
+    let done = |entry: &JournalEntry| matches!(entry, JournalEntry::Done { .. });
+    if !entries.iter().any(done) {
+        return Ok(None);
+    }
+    Err(unusable(
+        "the journal of an unfinished sweep with other traces, policies, sizes or options, or by \
+         another version of hither; --restart throws it away and begins anew, -o names another \
+         output"
+            .to_owned(),
+    ))
 }
 
 /// The length of a checksum in hexadecimal digits.

@@ -120,6 +120,29 @@ impl<'a> Sweep<'a> {
         Ok(sweep)
     }
 
+    /// What the journals beside `output` have by now, those of sweeps at work too: that of one
+    /// shard, or all that are there.
+    pub fn so_far(plan: &'a SweepPlan, output: &Path, run: SweepOptions) -> Result<Sweep<'a>> {
+        let paths = match run.shard {
+            Some(shard) => vec![shard.path(output)],
+            None => {
+                let whole = Some(journal_path(output)).filter(|path| path.exists());
+                let shards = shard::found(output)?.into_iter();
+                whole
+                    .into_iter()
+                    .chain(shards.map(|shard| shard.path(output)))
+                    .collect()
+            }
+        };
+        let mut sweep = Sweep::new(plan, None, run)?;
+        for path in paths {
+            for entry in Journal::read(&path, &plan.digest())? {
+                sweep.replay(entry, &path)?;
+            }
+        }
+        Ok(sweep)
+    }
+
     /// Applies the entries of a journal, and holds it.
     fn take(&mut self, journal: Journal, entries: Vec<JournalEntry>) -> Result<()> {
         for entry in entries {

@@ -48,7 +48,8 @@ The output itself appears when all is done, with the same bytes in any case.
 --shard 2/8 does the second of eight parts, about as long as the others, and
 saves it in OUT.shard-2-of-8: the parts can run on any machines that see the
 same traces under the same paths. --merge makes the output of all parts beside
-it, with the same bytes as of one sweep.
+it, with the same bytes as of one sweep. --so-far prints the rows that are saved
+by now, in the format of the output or that of --to, while parts are at work.
 
 The caches that are simulated at the same time take no more memory than the
 trace may (--memory), but for a single one.
@@ -141,6 +142,16 @@ pub(super) struct SweepCommand {
     )]
     merge: bool,
 
+    /// Print the rows that are saved by now, with --shard those of this part, and do nothing
+    #[arg(
+        long,
+        requires = "output",
+        conflicts_with_all = ["merge", "restart", "list_traces"],
+        help_heading = OUTPUT,
+        hide_short_help = true
+    )]
+    so_far: bool,
+
     /// Print the names of the traces that are read, with --shard of this part, and do nothing
     #[arg(long, conflicts_with = "merge", help_heading = OUTPUT, hide_short_help = true)]
     list_traces: bool,
@@ -175,8 +186,8 @@ impl Subcommand for SweepCommand {
             ui::print(&names.collect::<String>())?;
             return Ok(ExitCode::SUCCESS);
         }
-        // A merge reads none.
-        if !self.merge {
+        let reads = !(self.merge || self.so_far);
+        if reads {
             sweep::check_traces(&read)?;
         }
         let format = self.format()?;
@@ -191,6 +202,11 @@ impl Subcommand for SweepCommand {
             cancel: cancelled_by_signals()?,
             shard: self.shard,
         };
+        if let (Some(output), Some(format), true) = (&self.output, format, self.so_far) {
+            let sweep = Sweep::so_far(&plan, output, run)?;
+            ui::print_bytes(&format.write(&sweep.rows())?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         if let (Some(output), true) = (&self.output, self.merge) {
             self.check_output(output, false)?;
             let sweep = Sweep::merged(&plan, output, run)?;

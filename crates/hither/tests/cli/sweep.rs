@@ -1,6 +1,7 @@
 //! `hither sweep`.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -594,6 +595,41 @@ fn shards_make_the_same_output_as_one_sweep() {
         assert!(lab.names().iter().all(|name| !name.contains(".shard-")));
         fs::remove_file(lab.path("parts.csv")).unwrap();
     }
+}
+
+#[test]
+fn rows_are_printed_while_parts_are_at_work() {
+    let lab = with_traces();
+    let printed = |line: &str| String::from_utf8(lab.run(line).stdout).unwrap();
+    let whole = printed(&format!("{SWEEP} --to csv"));
+    let so_far = format!("{SWEEP} -o parts.csv --so-far");
+    assert_eq!(printed(&so_far).lines().count(), 1);
+    let none = lab.run(&format!("{so_far} --shard 1/3"));
+    assert!(
+        none.stderr.contains("parts.csv.shard-1-of-3: No such"),
+        "{none}"
+    );
+    let mut rows = 0;
+    for shard in [3, 1, 2] {
+        lab.run(&format!("{SWEEP} -o parts.csv --shard {shard}/3"));
+        let part = printed(&format!("{so_far} --shard {shard}/3"));
+        rows += part.lines().count() - 1;
+        let all = printed(&so_far);
+        assert_eq!(all.lines().count() - 1, rows);
+        assert!(
+            part.lines()
+                .all(|line| all.contains(line) && whole.contains(line))
+        );
+    }
+    assert_eq!(printed(&so_far), whole);
+    // It reads the file of a part at work, which holds a lock, and leaves it as it is.
+    let path = lab.path("parts.csv.shard-2-of-3");
+    let mut part = fs::OpenOptions::new().append(true).open(&path).unwrap();
+    part.lock().unwrap();
+    part.write_all(b"0123456789abcdef {\"half").unwrap();
+    let before = fs::read(&path).unwrap();
+    assert_eq!(printed(&so_far), whole);
+    assert_eq!(fs::read(&path).unwrap(), before);
 }
 
 #[test]
