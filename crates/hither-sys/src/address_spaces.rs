@@ -75,10 +75,10 @@ pub struct AddressSpaces {
 impl AddressSpaces {
     /// Watches what the calling thread starts from now on.
     pub fn open() -> Result<AddressSpaces, WatchError> {
-        let rings = PerfRings::of(Event {
+        let rings = PerfRings::of(&[Event {
             with_address_spaces: true,
             ..Event::PAGE_FAULTS
-        })?;
+        }])?;
         Ok(AddressSpaces {
             rings,
             held: Vec::new(),
