@@ -140,45 +140,34 @@ pub(crate) enum InitialState {
     Sites,
 }
 
-/// A guest second is a tenth of a machine's: 250 million instructions per CPU. So a tenth of the
-/// guest's CPU time is a hundredth of a machine's.
-const CPU_BUDGET_OPTION: &[&str] = &["--cpu-budget", "10%"];
-
 /// Two mechanisms in one run: the page cache as well. The files of the program, which wrote them
 /// itself, may have 8 MiB of it, the least that is allowed.
-const PAGE_CACHE_AND_CPU_BUDGET_OPTIONS: &[&str] = &[
-    "--cpu-budget",
-    "10%",
-    "--page-cache",
-    "--cache",
-    "8MiB",
-    "--all-files",
-];
+const PAGE_CACHE_OPTIONS: &[&str] = &["--page-cache", "--cache", "8MiB", "--all-files"];
 
 /// Policies whose name has the option's argument: `hither:cache-aware`.
 const HITHER_OPTIONS: &[HitherOption] = &[
     HitherOption {
         name: "hither",
         option: "--memory",
-        more: CPU_BUDGET_OPTION,
+        more: &[],
         given: InitialState::Nothing,
     },
     HitherOption {
         name: "hither-hints",
         option: "--memory",
-        more: CPU_BUDGET_OPTION,
+        more: &[],
         given: InitialState::Hints,
     },
     HitherOption {
         name: "hither-known",
         option: "--memory",
-        more: CPU_BUDGET_OPTION,
+        more: &[],
         given: InitialState::Sites,
     },
     HitherOption {
         name: "hither-page-cache",
         option: "--memory",
-        more: PAGE_CACHE_AND_CPU_BUDGET_OPTIONS,
+        more: PAGE_CACHE_OPTIONS,
         given: InitialState::Nothing,
     },
     HitherOption {

@@ -6,6 +6,10 @@
 //! and prefetchers hide a part of the latency, more of it for a stream than for a pointer chase. So
 //! times rank placements of one program; they do not predict seconds. Counts do not depend on the
 //! model.
+//!
+//! A set may have a [`Load`]: then accesses overlap, memories and links carry so much and no more,
+//! and accesses wait longer as these fill up. It shows what latencies alone do not: that memory
+//! which all use is better spread over the nodes.
 
 use serde::Serialize;
 
@@ -34,6 +38,8 @@ pub(crate) struct Constants {
     /// Added to `local_ns` for memory of a node without CPUs, at any distance. `None`: by distance,
     /// like other nodes.
     pub(crate) memory_only_ns: Option<f64>,
+    /// What memories and links carry. `None`: as much as is asked of them.
+    pub(crate) load: Option<Load>,
 }
 
 /// Every set, by name.
@@ -49,6 +55,7 @@ pub(crate) const SETS: &[Constants] = &[
         local_ns: 89.0,
         hop_ns: 50.0,
         memory_only_ns: Some(80.0),
+        load: None,
     },
     Constants {
         name: "opteron2",
@@ -62,6 +69,7 @@ pub(crate) const SETS: &[Constants] = &[
         local_ns: 70.0,
         hop_ns: 34.0,
         memory_only_ns: None,
+        load: None,
     },
     Constants {
         name: "origin2000",
@@ -75,6 +83,7 @@ pub(crate) const SETS: &[Constants] = &[
         local_ns: 300.0,
         hop_ns: 100.0,
         memory_only_ns: None,
+        load: None,
     },
     Constants {
         name: "xeon2",
@@ -87,6 +96,40 @@ pub(crate) const SETS: &[Constants] = &[
         local_ns: 89.0,
         hop_ns: 50.0,
         memory_only_ns: None,
+        load: None,
+    },
+    Constants {
+        name: "xeon2-load",
+        summary: "xeon2 with the bandwidth of memories and links, and queues before them",
+        source: "latencies as xeon2; bandwidths: MLC 3.5 on a Skylake-SP of two sockets, 90.9 GB/s \
+                 of a node's own memory and 34.4 GB/s of the other's \
+                 (github.com/cncf/cnf-testbed, issue 129), divided by the 14 cores that a socket \
+                 of such servers of Packet has; queues: MLC 3.5's loaded latencies of a Xeon \
+                 Silver 4110 with 12 DIMMs (community.intel.com, thread 1126268). Chosen without \
+                 a source: 10 lines under way, with which a core alone asks for about its share of \
+                 the memory (the L1 of Skylake has 12 fill buffers)",
+        instruction_ns: 0.4,
+        l2_ns: 5.6,
+        llc_ns: 26.0,
+        local_ns: 89.0,
+        hop_ns: 50.0,
+        memory_only_ns: None,
+        load: Some(Load {
+            overlap: 10.0,
+            memory_gb_s: 90.9 / 14.0,
+            link_gb_s: 34.4 / 14.0,
+            curve: &[
+                (0.0, 1.0),
+                (0.032, 1.045),
+                (0.072, 1.071),
+                (0.135, 1.101),
+                (0.217, 1.126),
+                (0.315, 1.154),
+                (0.504, 1.207),
+                (0.968, 1.509),
+                (1.0, 1.590),
+            ],
+        }),
     },
 ];
 
@@ -105,6 +148,37 @@ impl Constants {
         }
         let distance = machine.distance(from, to);
         self.local_ns + self.hop_ns * (f64::from(distance) - 10.0).max(0.0) / 10.0
+    }
+}
+
+/// What memories and links carry, and how accesses wait as they fill up. An access to memory waits
+/// for the memory and for the link that its line comes over; a written line that goes back takes
+/// its part of both, and nobody waits for it. Each pair of nodes has a link for each direction,
+/// those two hops apart too.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Load {
+    /// Lines that a core has under way at once: each wait counts so many times less.
+    pub(crate) overlap: f64,
+    /// What a node's memory carries for each of the node's cores, in bytes a nanosecond.
+    pub(crate) memory_gb_s: f64,
+    /// What a link carries, in one direction, for each core of a node.
+    pub(crate) link_gb_s: f64,
+    /// How many times longer an access takes (second), by the part of the bandwidth that is used
+    /// (first): points from 0 to 1, between which it is linear.
+    pub(crate) curve: &'static [(f64, f64)],
+}
+
+impl Load {
+    fn factor(&self, used: f64) -> f64 {
+        let after = self.curve.iter().position(|&(at, _)| at >= used);
+        match after {
+            None => self.curve.last().map_or(1.0, |&(_, factor)| factor),
+            Some(0) => self.curve[0].1,
+            Some(after) => {
+                let ((from, low), (to, high)) = (self.curve[after - 1], self.curve[after]);
+                low + (high - low) * (used - from) / (to - from)
+            }
+        }
     }
 }
 
@@ -201,8 +275,14 @@ fn add(to: &mut Vec<Vec<u64>>, from: &[Vec<u64>]) {
 }
 
 /// Prices the intervals of one run. CPUs wait for each other at the end of an interval (the
-/// programs' iterations end in a barrier), so an interval takes as long as its slowest CPU.
-pub(crate) fn price(intervals: &[Interval], machine: &Machine, constants: &Constants) -> Totals {
+/// programs' iterations end in a barrier), so an interval takes as long as its slowest CPU, or as
+/// its busiest memory or link.
+pub(crate) fn price(
+    intervals: &[Interval],
+    machine: &Machine,
+    constants: &Constants,
+    line_bytes: u32,
+) -> Totals {
     let nodes = machine.nodes.len();
     let square = || vec![vec![0; nodes]; nodes];
     let mut totals = Totals {
@@ -213,43 +293,21 @@ pub(crate) fn price(intervals: &[Interval], machine: &Machine, constants: &Const
     };
     let last_half = intervals.len().div_ceil(2);
     for (index, interval) in intervals.iter().enumerate() {
-        let mut slowest = (0.0, 0.0);
         for cpu in &interval.cpus {
-            let node = usize::from(cpu.node);
-            let mut time = 0.0;
-            let mut stall = 0.0;
-            for mode in 0..2 {
-                let waited = stall_ns(cpu, mode, machine, constants);
-                let all = waited + cpu.instructions[mode] as f64 * constants.instruction_ns;
-                totals.accesses[mode] += cpu.accesses[mode];
-                totals.l1_hits[mode] += cpu.l1_hits[mode];
-                totals.instructions[mode] += cpu.instructions[mode];
-                totals.cpu_ns[mode] += all;
-                time += all;
-                stall += waited;
-                let misses = if mode == 0 {
-                    &mut totals.user_misses
-                } else {
-                    &mut totals.kernel_misses
-                };
-                for (memory, (reads, writes)) in cpu.reads.iter().zip(&cpu.writes).enumerate() {
-                    misses[node][memory] += reads[mode] + writes[mode];
-                }
-                for (holder, served) in cpu.cache_to_cache.iter().enumerate() {
-                    totals.cache_to_cache[node][holder] += served[mode];
-                }
-            }
-            totals.write_backs += cpu.write_backs.iter().sum::<u64>();
-            totals.unmapped += cpu.unmapped;
-            if time > slowest.0 {
-                slowest = (time, stall);
+            totals.add_counts(cpu);
+        }
+        let traffic = Traffic::of(interval, machine, line_bytes);
+        let took = traffic.time(interval, machine, constants);
+        for times in &took.cpus {
+            for (total, of) in totals.cpu_ns.iter_mut().zip(times) {
+                *total += of.all_ns;
             }
         }
-        totals.time_ns += slowest.0;
+        totals.time_ns += took.time_ns;
         if index >= last_half {
-            totals.last_half_ns += slowest.0;
+            totals.last_half_ns += took.time_ns;
         }
-        totals.stall_ns += slowest.1;
+        totals.stall_ns += took.stall_ns;
         totals
             .ranges
             .resize(totals.ranges.len().max(interval.ranges.len()), Vec::new());
@@ -260,18 +318,181 @@ pub(crate) fn price(intervals: &[Interval], machine: &Machine, constants: &Const
     totals
 }
 
-/// The CPU's waits beyond its L1, as user (0) or kernel (1).
-fn stall_ns(cpu: &Cpu, mode: usize, machine: &Machine, constants: &Constants) -> f64 {
-    let node = usize::from(cpu.node);
-    let caches =
-        cpu.l2_hits[mode] as f64 * constants.l2_ns + cpu.llc_hits[mode] as f64 * constants.llc_ns;
-    let fetched = |counts: &[[u64; 2]]| -> f64 {
-        let of_node = |(to, count): (usize, &[u64; 2])| {
-            count[mode] as f64 * constants.latency_ns(machine, node, to)
+impl Totals {
+    fn add_counts(&mut self, cpu: &Cpu) {
+        let node = usize::from(cpu.node);
+        for mode in 0..2 {
+            self.accesses[mode] += cpu.accesses[mode];
+            self.l1_hits[mode] += cpu.l1_hits[mode];
+            self.instructions[mode] += cpu.instructions[mode];
+            let misses = if mode == 0 {
+                &mut self.user_misses
+            } else {
+                &mut self.kernel_misses
+            };
+            for (memory, (reads, writes)) in cpu.reads.iter().zip(&cpu.writes).enumerate() {
+                misses[node][memory] += reads[mode] + writes[mode];
+            }
+            for (holder, served) in cpu.cache_to_cache.iter().enumerate() {
+                self.cache_to_cache[node][holder] += served[mode];
+            }
+        }
+        self.write_backs += cpu.write_backs.iter().sum::<u64>();
+        self.unmapped += cpu.unmapped;
+    }
+}
+
+/// The bytes that memories and links carry in an interval.
+struct Traffic {
+    /// Of each node's memory.
+    memories: Vec<f64>,
+    /// `[from node][to node]`.
+    links: Vec<Vec<f64>>,
+}
+
+/// The time of a CPU in one mode.
+#[derive(Clone, Copy)]
+struct CpuTime {
+    all_ns: f64,
+    stall_ns: f64,
+}
+
+/// The time of an interval.
+struct IntervalTime {
+    time_ns: f64,
+    /// The part of it that the slowest CPU does not compute.
+    stall_ns: f64,
+    /// By CPU: user, kernel.
+    cpus: Vec<[CpuTime; 2]>,
+}
+
+/// Steps of bisection for the time of an interval: to a part in 2^40.
+const TIME_STEPS: u32 = 40;
+
+impl Traffic {
+    fn of(interval: &Interval, machine: &Machine, line_bytes: u32) -> Traffic {
+        let nodes = machine.nodes.len();
+        let mut traffic = Traffic {
+            memories: vec![0.0; nodes],
+            links: vec![vec![0.0; nodes]; nodes],
         };
-        counts.iter().enumerate().map(of_node).sum()
-    };
-    caches + fetched(&cpu.reads) + fetched(&cpu.writes) + fetched(&cpu.cache_to_cache)
+        let bytes = |lines: u64| lines as f64 * f64::from(line_bytes);
+        for cpu in &interval.cpus {
+            let node = usize::from(cpu.node);
+            for (memory, (reads, writes)) in cpu.reads.iter().zip(&cpu.writes).enumerate() {
+                let fetched = bytes(reads.iter().chain(writes).sum());
+                traffic.memories[memory] += fetched;
+                traffic.links[memory][node] += fetched;
+            }
+            for (memory, &written) in cpu.write_backs.iter().enumerate() {
+                traffic.memories[memory] += bytes(written);
+                traffic.links[node][memory] += bytes(written);
+            }
+            for (holder, served) in cpu.cache_to_cache.iter().enumerate() {
+                traffic.links[holder][node] += bytes(served.iter().sum());
+            }
+        }
+        (0..nodes).for_each(|node| traffic.links[node][node] = 0.0);
+        traffic
+    }
+
+    /// The time of the interval. Where load counts, accesses wait the longer the more there are in
+    /// the time that they take together: the time is the one that agrees with its own waits.
+    fn time(&self, interval: &Interval, machine: &Machine, constants: &Constants) -> IntervalTime {
+        let least_ns = constants.load.map_or(0.0, |load| {
+            let (memories, links) = self.used(&load, machine, 1.0);
+            let all = memories.iter().chain(links.iter().flatten());
+            all.copied().fold(0.0, f64::max)
+        });
+        let at = |time_ns: f64| self.cpus_in(time_ns, interval, machine, constants);
+        let slowest = |cpus: &[[CpuTime; 2]]| {
+            let sum = |times: &[CpuTime; 2]| {
+                let [user, kernel] = times;
+                (user.all_ns + kernel.all_ns, user.stall_ns + kernel.stall_ns)
+            };
+            let longer = |a: (f64, f64), b: (f64, f64)| if b.0 > a.0 { b } else { a };
+            cpus.iter().map(sum).fold((0.0, 0.0), longer)
+        };
+        let mut cpus = at(least_ns);
+        let (mut low, mut high) = (least_ns, slowest(&cpus).0);
+        if constants.load.is_some() && high > low {
+            for _ in 0..TIME_STEPS {
+                let middle = f64::midpoint(low, high);
+                match slowest(&at(middle)).0 > middle {
+                    true => low = middle,
+                    false => high = middle,
+                }
+            }
+            cpus = at(high);
+        }
+        let (cpu_ns, stall_ns) = slowest(&cpus);
+        let time_ns = cpu_ns.max(least_ns);
+        IntervalTime {
+            time_ns,
+            stall_ns: stall_ns + (time_ns - cpu_ns),
+            cpus,
+        }
+    }
+
+    /// The part of their bandwidth that memories and links use, if this traffic takes so long.
+    fn used(&self, load: &Load, machine: &Machine, time_ns: f64) -> (Vec<f64>, Vec<Vec<f64>>) {
+        let most = machine.nodes.iter().map(|node| node.cpus).max();
+        let most = f64::from(most.unwrap_or(1));
+        // Memory of a node without CPUs is as fast as another's.
+        let cores = |node: usize| match machine.nodes[node].cpus {
+            0 => most,
+            cpus => f64::from(cpus),
+        };
+        let memory = |(node, bytes): (usize, &f64)| bytes / (load.memory_gb_s * cores(node));
+        let memories = self.memories.iter().enumerate().map(memory);
+        let links = self.links.iter().map(|to| {
+            let link = to.iter().map(|bytes| bytes / (load.link_gb_s * most));
+            link.map(|ns| ns / time_ns).collect()
+        });
+        (memories.map(|ns| ns / time_ns).collect(), links.collect())
+    }
+
+    /// The times of all CPUs, if the interval takes so long.
+    fn cpus_in(
+        &self,
+        time_ns: f64,
+        interval: &Interval,
+        machine: &Machine,
+        constants: &Constants,
+    ) -> Vec<[CpuTime; 2]> {
+        let load = constants.load.filter(|_| time_ns > 0.0);
+        let used = load.map(|load| (load, self.used(&load, machine, time_ns)));
+        // For a line of a node's memory, or of a cache there.
+        let wait_ns = |from: usize, to: usize, of_memory: bool| {
+            let alone_ns = constants.latency_ns(machine, from, to);
+            let Some((load, (memories, links))) = &used else {
+                return alone_ns;
+            };
+            let here_ns = alone_ns.min(constants.local_ns);
+            let memory = if of_memory { memories[to] } else { 0.0 };
+            here_ns * load.factor(memory) + (alone_ns - here_ns) * load.factor(links[to][from])
+        };
+        let overlap = constants.load.map_or(1.0, |load| load.overlap);
+        let time = |cpu: &Cpu, mode: usize| {
+            let node = usize::from(cpu.node);
+            let caches = cpu.l2_hits[mode] as f64 * constants.l2_ns
+                + cpu.llc_hits[mode] as f64 * constants.llc_ns;
+            let fetched = |counts: &[[u64; 2]], of_memory: bool| -> f64 {
+                let of_node = |(to, count): (usize, &[u64; 2])| {
+                    count[mode] as f64 * wait_ns(node, to, of_memory)
+                };
+                counts.iter().enumerate().map(of_node).sum()
+            };
+            let memory = fetched(&cpu.reads, true) + fetched(&cpu.writes, true);
+            let stall_ns = (caches + memory + fetched(&cpu.cache_to_cache, false)) / overlap;
+            CpuTime {
+                all_ns: stall_ns + cpu.instructions[mode] as f64 * constants.instruction_ns,
+                stall_ns,
+            }
+        };
+        let both = |cpu: &Cpu| [time(cpu, 0), time(cpu, 1)];
+        interval.cpus.iter().map(both).collect()
+    }
 }
 
 #[cfg(test)]
@@ -363,7 +584,7 @@ mod tests {
             ..Interval::default()
         };
         let opteron = Constants::named("opteron2").expect("it is there");
-        let once = price(std::slice::from_ref(&interval), &machine(), opteron);
+        let once = price(std::slice::from_ref(&interval), &machine(), opteron, 64);
         assert_eq!(once.time_ns, 1494.0);
         assert_eq!(once.stall_ns, 1494.0 - 60.0);
         assert_eq!(once.cpu_ns, [1062.0 + 486.0, 432.0 + 6.0]);
@@ -381,19 +602,80 @@ mod tests {
         turned.cpus.swap(0, 1);
         turned.cpus[0].instructions = [10_000, 0];
         let three = [interval.clone(), interval.clone(), turned.clone()];
-        let both = price(&[interval, turned], &machine(), opteron);
+        let both = price(&[interval, turned], &machine(), opteron, 64);
         assert_eq!(both.time_ns, 1494.0 + 486.0 + 6.0 + 0.5 * (10_000.0 - 60.0));
         // The second interval has half of the time. With three intervals it still has.
         assert_eq!(both.last_half_ns, both.time_ns - 1494.0);
-        let three = price(&three, &machine(), opteron);
+        let three = price(&three, &machine(), opteron, 64);
         assert_eq!(three.last_half_ns, both.last_half_ns);
         assert_eq!(once.last_half_ns, 0.0);
         assert_eq!(both.ranges, [[[10, 4, 0], [0, 2, 0], [0, 0, 0]]]);
     }
 
     #[test]
+    fn a_full_memory_takes_its_time() {
+        let loaded = Constants::named("xeon2-load").expect("it is there");
+        let load = loaded.load.expect("it has one");
+        let lines = 1_000_000;
+        // A CPU on each of two nodes, which reads so many lines of each memory, and writes some
+        // back to its own.
+        let time_ns = |reads: [[u64; 3]; 2], written: u64| {
+            let cpu = |node: u16| Cpu {
+                node,
+                instructions: [1000, 0],
+                reads: reads[usize::from(node)].map(|lines| [lines, 0]).to_vec(),
+                writes: vec![[0, 0]; 3],
+                write_backs: (0..3)
+                    .map(|to| if to == node { written } else { 0 })
+                    .collect(),
+                ..Cpu::default()
+            };
+            let interval = Interval {
+                cpus: vec![cpu(0), cpu(1)],
+                ..Interval::default()
+            };
+            price(&[interval], &machine(), loaded, 64).time_ns
+        };
+        let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-3, "{a} {b}");
+        let (memory_ns, link_ns) = (64.0 / load.memory_gb_s, 64.0 / load.link_gb_s);
+        // Each its own: a tenth of 89 ns would be less than the memory can, so that it is the waits
+        // which grow.
+        let own = time_ns([[lines, 0, 0], [0, lines, 0]], 0) / lines as f64;
+        assert!(memory_ns / own > 0.75 && memory_ns < own, "{own}");
+        near(own, 8.9 * load.factor(memory_ns / own));
+        // With three lines written for each that is read, the memory is full.
+        let written = time_ns([[lines, 0, 0], [0, lines, 0]], 3 * lines) / lines as f64;
+        near(written, 4.0 * memory_ns);
+        // All on one node, or each the other's: the link is.
+        near(
+            time_ns([[lines, 0, 0], [lines, 0, 0]], 0) / lines as f64,
+            link_ns,
+        );
+        near(
+            time_ns([[0, lines, 0], [lines, 0, 0]], 0) / lines as f64,
+            link_ns,
+        );
+        // Little of it: as without load, but ten at once.
+        let few = time_ns([[0, 1, 0], [0, 0, 0]], 0) - 400.0;
+        assert!(few > 13.9 && few < 13.9 * 1.1, "{few}");
+    }
+
+    #[test]
+    fn waits_grow_with_what_is_used() {
+        for load in SETS.iter().filter_map(|set| set.load) {
+            assert!(load.curve.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1));
+            assert_eq!(load.factor(0.0), 1.0);
+            assert_eq!(load.factor(2.0), load.factor(1.0));
+            let steps: Vec<f64> = (0..=100)
+                .map(|at| load.factor(f64::from(at) / 100.0))
+                .collect();
+            assert!(steps.is_sorted());
+        }
+    }
+
+    #[test]
     fn nothing_fetched_is_all_local() {
-        let none = price(&[], &machine(), &SETS[0]);
+        let none = price(&[], &machine(), &SETS[0], 64);
         assert_eq!(none.local_share(), 1.0);
         assert_eq!(none.kernel_share(), 0.0);
     }

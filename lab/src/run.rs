@@ -383,7 +383,7 @@ pub(crate) fn run(case: &Case, repetition: u32, guest: &Guest<'_>, built: &Built
         "no region of interest was marked: a program needs lab_begin and lab_end, or `roi` before \
          it"
     );
-    let totals = price(&ran.counts, &case.machine, case.constants);
+    let totals = price(&ran.counts, &case.machine, case.constants, case.caches.line);
     let (vmstat, facts, hither) = answer(&ran.stdout);
     Ok(Run {
         hither,
