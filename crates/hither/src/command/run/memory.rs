@@ -361,22 +361,30 @@ fn report_counts(pages: &MemoryReport, dry_run: bool, ui: &Ui) {
         return;
     };
     let share = |tally: Locality| tally.share().map_or("unknown".to_owned(), percent);
-    let local = summary.sampled.share();
-    let local = local.map_or(String::new(), |share| format!(", {} local", percent(share)));
-    let sees = match counters {
-        userfaultfd::NAME => " (writes to small pages alone)",
-        _ => "",
+    // What is said of writes must not be taken for all accesses.
+    let writes_alone = counters == userfaultfd::NAME;
+    let what = match writes_alone {
+        true => " of writes",
+        false => "",
+    };
+    let local = summary.sampled.share().map(percent);
+    let local = match (local, writes_alone) {
+        (None, false) => String::new(),
+        (None, true) => "; reads are not seen".to_owned(),
+        (Some(local), false) => format!(", {local} local"),
+        (Some(local), true) => format!(", {local} of these local; reads are not seen"),
     };
     let moved = if dry_run { "would have moved" } else { "moved" };
     ui.note(format_args!(
-        "{} from {} by {counters}{sees}{local}; {} {moved} to where they are used",
+        "{}{what} from {} by {counters}{local}; {} {moved} to where they are used",
         counted(summary.sampled.samples, "sample"),
         counted(summary.counted, "region"),
         counted(summary.migrated, "page"),
     ));
     if summary.migrated > 0 && !dry_run {
         ui.note(format_args!(
-            "local in what moved: {} before, {} after",
+            "local in what moved{}: {} before, {} after",
+            if writes_alone { ", of writes" } else { "" },
             share(summary.before),
             share(summary.after)
         ));

@@ -4,6 +4,7 @@ use hither_analysis::format::{self, bytes, count, counted, percent};
 use hither_analysis::table::{Align, Table};
 use hither_live::status::{MechanismStatus, MechanismTag, Status};
 use hither_sys::machine::NodeMemory;
+use hither_sys::userfaultfd;
 use serde_json::Value;
 
 use crate::service::status::NodeStatus;
@@ -237,7 +238,11 @@ fn local_share(status: &MechanismStatus, dry_run: bool) -> String {
         None => format!("  {counters} has sampled nothing yet\n"),
         Some(local) => {
             let samples = count(number(&status.figures["sampled"], "samples"));
-            format!("  {local} local of {samples} samples by {counters}\n")
+            let what = match counters {
+                userfaultfd::NAME => "samples of writes",
+                _ => "samples",
+            };
+            format!("  {local} local of {samples} {what} by {counters}\n")
         }
     };
     if !dry_run && let (Some(before), Some(after)) = (share("before"), share("after")) {
@@ -404,7 +409,7 @@ mod tests {
 
         810: ./bt a\nb
           cache-aware,upm for 12.3 s; the agent takes 0.5 % of a CPU
-          75.0 % local of 9,000 samples by write-protect
+          75.0 % local of 9,000 samples of writes by write-protect
           regions with moves: 50.0 % local before the first, 95.0 % after
           pages moved: 4,608, 7 refused; of those asked for after iterations 4,096 are there
           regions: 41 now, 44 in all: 2 far, 3 near
