@@ -26,6 +26,9 @@ pub(crate) const SNAPSHOT: &str = "snapshot-";
 /// Prefix of the unpacked packages' names. Only `clean --all` removes these.
 pub(crate) const TOOLS: &str = "qemu-";
 
+/// Prefix of the names of root file systems of packages, likewise.
+pub(crate) const PACKAGES: &str = "packages-";
+
 const LOCK_NAME: &str = "lock";
 const PARTIAL_SUFFIX: &str = ".partial";
 
@@ -113,7 +116,8 @@ impl Cache {
         let mut freed = 0;
         for path in self.entries()? {
             let name = file_name(&path);
-            if name != LOCK_NAME && (tools_too || !name.starts_with(TOOLS)) {
+            let fetched = name.starts_with(TOOLS) || name.starts_with(PACKAGES);
+            if name != LOCK_NAME && (tools_too || !fetched) {
                 freed += bytes(&path)?;
                 remove(&path)?;
             }

@@ -28,7 +28,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 
 use crate::cache::Cache;
-use crate::guest::{Guest, Tools};
+use crate::guest::{Guest, Outside, Tools};
 use crate::interrupt::Interrupted;
 use crate::policy::Policy;
 use crate::programs::Compiler;
@@ -233,7 +233,7 @@ fn act_on(path: &Path, cli: &Cli, quiet: bool) -> Result<Outcome> {
     if cli.shell {
         let case = &scenario.cases[0];
         let guest = Guest::snapshot(&bench.tools, &case.machine, quiet)?;
-        run::shell(case, &guest, &bench.built)?;
+        run::shell(case, &guest, &bench.built, bench.outside(case)?.as_ref())?;
         return Ok(Outcome::default());
     }
     bench.run_all(&scenario, cli.json, cli.output.as_deref())
@@ -298,8 +298,16 @@ impl Bench {
         interrupted.map_or(Ok(outcome), Err)
     }
 
+    /// The root of the packages that a case needs, if it needs any.
+    fn outside(&self, case: &Case) -> Result<Option<Outside>> {
+        (!case.packages.is_empty())
+            .then(|| Outside::ready(self.tools.cache(), &case.packages, self.quiet))
+            .transpose()
+    }
+
     fn run_case(&self, case: &Case, index: usize, cases: usize) -> Result<Vec<Run>> {
         let guest = Guest::snapshot(&self.tools, &case.machine, self.quiet)?;
+        let outside = self.outside(case)?;
         let place = format!("[{}/{cases}] {}", index + 1, case.id());
         let mut runs = Vec::new();
         for repetition in 0..case.repetitions {
@@ -307,7 +315,7 @@ impl Bench {
             if !self.quiet {
                 eprint!("\r\x1b[K{place}, {place_of_run}");
             }
-            let run = run::run(case, repetition, &guest, &self.built);
+            let run = run::run(case, repetition, &guest, &self.built, outside.as_ref());
             if !self.quiet {
                 eprint!("\r\x1b[K");
             }

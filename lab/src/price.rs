@@ -7,9 +7,9 @@
 //! times rank placements of one program; they do not predict seconds. Counts do not depend on the
 //! model.
 //!
-//! A set may have a [`Load`]: then accesses overlap, memories and links carry so much and no more,
-//! and accesses wait longer as these fill up. It shows what latencies alone do not: that memory
-//! which all use is better spread over the nodes.
+//! A set may have a [`Load`]: then accesses overlap each other and the instructions, memories and
+//! links carry so much and no more, and accesses wait longer as these fill up. It shows what
+//! latencies alone do not: that memory which all use is better spread over the nodes.
 
 use serde::Serialize;
 
@@ -157,7 +157,8 @@ impl Constants {
 /// those two hops apart too.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Load {
-    /// Lines that a core has under way at once: each wait counts so many times less.
+    /// Lines that a core has under way at once, while it computes: each wait counts so many times
+    /// less, and only what is longer than the instructions.
     pub(crate) overlap: f64,
     /// What a node's memory carries for each of the node's cores, in bytes a nanosecond.
     pub(crate) memory_gb_s: f64,
@@ -472,7 +473,6 @@ impl Traffic {
             let memory = if of_memory { memories[to] } else { 0.0 };
             here_ns * load.factor(memory) + (alone_ns - here_ns) * load.factor(links[to][from])
         };
-        let overlap = constants.load.map_or(1.0, |load| load.overlap);
         let time = |cpu: &Cpu, mode: usize| {
             let node = usize::from(cpu.node);
             let caches = cpu.l2_hits[mode] as f64 * constants.l2_ns
@@ -484,9 +484,14 @@ impl Traffic {
                 counts.iter().enumerate().map(of_node).sum()
             };
             let memory = fetched(&cpu.reads, true) + fetched(&cpu.writes, true);
-            let stall_ns = (caches + memory + fetched(&cpu.cache_to_cache, false)) / overlap;
+            let waits_ns = caches + memory + fetched(&cpu.cache_to_cache, false);
+            let computes_ns = cpu.instructions[mode] as f64 * constants.instruction_ns;
+            let stall_ns = match constants.load {
+                None => waits_ns,
+                Some(load) => (waits_ns / load.overlap - computes_ns).max(0.0),
+            };
             CpuTime {
-                all_ns: stall_ns + cpu.instructions[mode] as f64 * constants.instruction_ns,
+                all_ns: stall_ns + computes_ns,
                 stall_ns,
             }
         };
@@ -619,10 +624,10 @@ mod tests {
         let lines = 1_000_000;
         // A CPU on each of two nodes, which reads so many lines of each memory, and writes some
         // back to its own.
-        let time_ns = |reads: [[u64; 3]; 2], written: u64| {
+        let time_ns = |reads: [[u64; 3]; 2], written: u64, instructions: u64| {
             let cpu = |node: u16| Cpu {
                 node,
-                instructions: [1000, 0],
+                instructions: [instructions, 0],
                 reads: reads[usize::from(node)].map(|lines| [lines, 0]).to_vec(),
                 writes: vec![[0, 0]; 3],
                 write_backs: (0..3)
@@ -640,24 +645,24 @@ mod tests {
         let (memory_ns, link_ns) = (64.0 / load.memory_gb_s, 64.0 / load.link_gb_s);
         // Each its own: a tenth of 89 ns would be less than the memory can, so that it is the waits
         // which grow.
-        let own = time_ns([[lines, 0, 0], [0, lines, 0]], 0) / lines as f64;
+        let own = time_ns([[lines, 0, 0], [0, lines, 0]], 0, 0) / lines as f64;
         assert!(memory_ns / own > 0.75 && memory_ns < own, "{own}");
         near(own, 8.9 * load.factor(memory_ns / own));
         // With three lines written for each that is read, the memory is full.
-        let written = time_ns([[lines, 0, 0], [0, lines, 0]], 3 * lines) / lines as f64;
+        let written = time_ns([[lines, 0, 0], [0, lines, 0]], 3 * lines, 0) / lines as f64;
         near(written, 4.0 * memory_ns);
         // All on one node, or each the other's: the link is.
         near(
-            time_ns([[lines, 0, 0], [lines, 0, 0]], 0) / lines as f64,
+            time_ns([[lines, 0, 0], [lines, 0, 0]], 0, 0) / lines as f64,
             link_ns,
         );
         near(
-            time_ns([[0, lines, 0], [lines, 0, 0]], 0) / lines as f64,
+            time_ns([[0, lines, 0], [lines, 0, 0]], 0, 0) / lines as f64,
             link_ns,
         );
-        // Little of it: as without load, but ten at once.
-        let few = time_ns([[0, 1, 0], [0, 0, 0]], 0) - 400.0;
-        assert!(few > 13.9 && few < 13.9 * 1.1, "{few}");
+        // What computes for longer does not wait.
+        let busy = time_ns([[lines, 0, 0], [0, lines, 0]], 0, 100 * lines) / lines as f64;
+        near(busy, 40.0);
     }
 
     #[test]

@@ -120,6 +120,9 @@ pub(crate) struct Provenance {
     pub(crate) compiler: String,
     /// The packages inside and outside the guest.
     pub(crate) versions: BTreeMap<String, String>,
+    /// The packages in whose root the program ran, if it is one of theirs.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) packages: BTreeMap<String, String>,
     /// The machine in full.
     pub(crate) hardware: Option<Machine>,
     /// The modelled caches.
@@ -228,6 +231,7 @@ pub(crate) fn row(
             hither_sha256: built.hither_sha256(case).map(str::to_owned),
             compiler: runs[0].compiler.clone(),
             versions: versions.clone(),
+            packages: runs[0].packages.clone(),
             hardware: Some(case.machine.clone()),
             caches: case.caches.clone(),
             constants: case.constants.name.to_owned(),

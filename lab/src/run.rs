@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::cache::Cache;
-use crate::guest::{self, Guest, Job, PluginArgs};
+use crate::guest::{self, Guest, Job, Outside, PluginArgs};
 use crate::policy::{InitialState, Policy};
 use crate::price::{Totals, price};
 use crate::programs::{Compiler, Programs};
@@ -52,6 +52,8 @@ pub(crate) struct Run {
     pub(crate) script: String,
     /// The compiler of the program.
     pub(crate) compiler: String,
+    /// The versions of the packages in whose root it ran.
+    pub(crate) packages: BTreeMap<String, String>,
     /// The output of `hither run` on its standard error.
     pub(crate) hither: Vec<String>,
 }
@@ -121,7 +123,25 @@ fn command(case: &Case, repetition: u32, copy: u32) -> String {
             .iter()
             .map(|arg| quote(arg)),
     );
-    words.join(" ")
+    let command = words.join(" ");
+    match case.packages.is_empty() {
+        true => command,
+        false => guest::inside(&quote(&format!("cd /job && exec {command}"))),
+    }
+}
+
+/// The commands that mount what the case needs and make what its program reads.
+fn prepared(case: &Case) -> String {
+    let mut commands = String::new();
+    if case.disk_mib.is_some() {
+        commands += &guest::mount(DISK_MOUNT_POINT);
+    }
+    if !case.packages.is_empty() {
+        commands += &guest::mount_outside();
+        let prepare = format!("set -e; cd /tmp; {}", case.prepare);
+        commands += &format!("{} > /dev/null\n", guest::inside(&quote(&prepare)));
+    }
+    commands
 }
 
 /// The script for `case`: the policy, the program, and the kernel's counters before and after it.
@@ -154,12 +174,11 @@ fn script(case: &Case, repetition: u32) -> String {
         }
         _ => format!("{counters}{start}{command}"),
     };
-    let files = case.disk_mib.map(|_| guest::mount(DISK_MOUNT_POINT));
     // A thread that spins at a barrier executes instructions without misses, which would count as
     // work.
     format!(
         "set -e\nexport OMP_WAIT_POLICY=passive\n{}{}{}{commands}\n{end}{counters}",
-        files.unwrap_or_default(),
+        prepared(case),
         case.policy.setup(case.balancing_scale),
         case.near_free_mib.map(scarce).unwrap_or_default(),
     )
@@ -314,8 +333,17 @@ impl Built {
 }
 
 /// A job with the case's programs in its folder.
-fn job(case: &Case, script: String, timeout: Duration, built: &Built) -> Result<Job> {
+fn job(
+    case: &Case,
+    script: String,
+    timeout: Duration,
+    built: &Built,
+    outside: Option<&Outside>,
+) -> Result<Job> {
     let mut job = Job::new(script, timeout);
+    if let Some(outside) = outside {
+        job = job.outside(&outside.image);
+    }
     if let Some(mib) = case.disk_mib {
         job = job.disk(mib);
     }
@@ -338,28 +366,37 @@ fn job(case: &Case, script: String, timeout: Duration, built: &Built) -> Result<
 }
 
 /// Opens a shell on the user's terminal in the guest of `case`, with its policy and its programs.
-pub(crate) fn shell(case: &Case, guest: &Guest<'_>, built: &Built) -> Result<()> {
+pub(crate) fn shell(
+    case: &Case,
+    guest: &Guest<'_>,
+    built: &Built,
+    outside: Option<&Outside>,
+) -> Result<()> {
     const DAY: Duration = Duration::from_secs(24 * 3600);
     // The shell leads a session and opens the terminal, so the terminal is its own and Ctrl-C
     // works.
     let script = format!(
         "{}{}{}{{ echo; echo {}; echo '(`exit` ends the guest)'; }} > /dev/ttyS0\n\
          exec setsid sh -c 'exec sh -i < /dev/ttyS0 > /dev/ttyS0 2>&1'\n",
-        case.disk_mib
-            .map(|_| guest::mount(DISK_MOUNT_POINT))
-            .unwrap_or_default(),
+        prepared(case),
         case.policy.setup(case.balancing_scale),
         case.near_free_mib.map(scarce).unwrap_or_default(),
         quote(&format!("{}: {}", case.id(), command(case, 0, 0))),
     );
-    guest.run_on_terminal(&job(case, script, DAY, built)?)
+    guest.run_on_terminal(&job(case, script, DAY, built, outside)?)
 }
 
 /// Runs `case` for the `repetition`th time, from 0.
-pub(crate) fn run(case: &Case, repetition: u32, guest: &Guest<'_>, built: &Built) -> Result<Run> {
+pub(crate) fn run(
+    case: &Case,
+    repetition: u32,
+    guest: &Guest<'_>,
+    built: &Built,
+    outside: Option<&Outside>,
+) -> Result<Run> {
     let script = script(case, repetition);
     let timeout = Duration::from_secs(case.timeout_s);
-    let job = job(case, script.clone(), timeout, built)?.plugin(PluginArgs {
+    let job = job(case, script.clone(), timeout, built, outside)?.plugin(PluginArgs {
         library: built.plugin.clone(),
         options: case.caches.options(),
     });
@@ -395,6 +432,7 @@ pub(crate) fn run(case: &Case, repetition: u32, guest: &Guest<'_>, built: &Built
         cpu_seconds: ran.cpu_seconds,
         script,
         compiler: built.programs(case)?.compiler.clone(),
+        packages: outside.map_or_else(BTreeMap::new, |outside| outside.versions.clone()),
     })
 }
 

@@ -107,6 +107,13 @@ struct Template {
     /// libraries.
     #[serde(default)]
     host_programs: Vec<String>,
+    /// Debian packages, with all that they need the root in which `roi` runs its program.
+    #[serde(default)]
+    packages: Vec<String>,
+    /// Commands of the shell that make what the program reads, in that root, before anything is
+    /// counted.
+    #[serde(default)]
+    prepare: String,
     /// The program linked with shared libraries, as `hither run` needs it; all policies of the case
     /// run the same program.
     #[serde(default)]
@@ -181,6 +188,10 @@ pub(crate) struct Case {
     pub(crate) program: String,
     /// Programs of the host that the guest needs.
     pub(crate) host_programs: Vec<String>,
+    /// Debian packages in whose root the program runs. None: in the guest's own.
+    pub(crate) packages: Vec<String>,
+    /// Commands that run there before it.
+    pub(crate) prepare: String,
     /// Whether the program is linked with shared libraries.
     pub(crate) dynamic: bool,
     /// The compiler of the program.
@@ -328,6 +339,14 @@ fn expand(file: &File, template: &Template, cases: &mut Vec<Case>) -> Result<()>
             .is_none_or(|mib| (16..=4096).contains(&mib)),
         "disk_mib: from 16 to 4096"
     );
+    ensure!(
+        template.packages.is_empty() || template.program == "roi",
+        "packages: their programs run by `program = \"roi\"`, with their command in `args`"
+    );
+    ensure!(
+        !template.packages.is_empty() || template.prepare.is_empty(),
+        "prepare: runs in the root of `packages`, and there are none"
+    );
     ensure!(template.copies > 0, "copies: 0 programs do nothing");
     ensure!(
         template.dynamic || template.compiler == Compiler::Cc,
@@ -377,6 +396,8 @@ fn expand(file: &File, template: &Template, cases: &mut Vec<Case>) -> Result<()>
                     balancing_scale: file.balancing_scale,
                     program: template.program.clone(),
                     host_programs: template.host_programs.clone(),
+                    packages: template.packages.clone(),
+                    prepare: template.prepare.clone(),
                     dynamic: template.dynamic,
                     compiler: template.compiler,
                     copies: template.copies,
@@ -540,6 +561,10 @@ mod tests {
         assert!(tweak("repetitions = 2", "repetitions = 0").contains("repetitions: 0 runs"));
         assert!(tweak("partitioned = true", "disk_mib = 8").contains("disk_mib: from 16 to 4096"));
         assert!(tweak("partitioned = true", "copies = 0").contains("copies: 0 programs"));
+        assert!(
+            tweak("partitioned = true", "packages = [\"xz-utils\"]").contains("program = \"roi\"")
+        );
+        assert!(tweak("partitioned = true", "prepare = \"seq 3\"").contains("there are none"));
         assert!(tweak("partitioned = true", "compiler = \"clang\"").contains("dynamic = true"));
         assert!(tweak("partitioned = true", "compiler = \"tcc\"").contains("`tcc`"));
         assert!(

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -27,6 +27,7 @@ pub(crate) struct Job {
     files: Vec<(PathBuf, String)>,
     programs: Vec<PathBuf>,
     disk_mib: Option<u32>,
+    outside: Option<PathBuf>,
     script: String,
     plugin: Option<PluginArgs>,
     timeout: Duration,
@@ -89,6 +90,12 @@ impl Job {
         self
     }
 
+    /// Adds a partition with the content of this file, which `outside::mount` mounts.
+    pub(crate) fn outside(mut self, image: impl Into<PathBuf>) -> Self {
+        self.outside = Some(image.into());
+        self
+    }
+
     /// Runs the job under the plugin.
     pub(crate) fn plugin(mut self, plugin: PluginArgs) -> Self {
         self.plugin = Some(plugin);
@@ -110,8 +117,19 @@ impl Job {
             disk.set_len(end + bytes)?;
             make_ext4(to, end, bytes)?;
         }
+        let files_end = end + bytes;
+        let mut outside_end = files_end;
+        if let Some(image) = &self.outside {
+            disk.seek(SeekFrom::Start(files_end))?;
+            let mut image = File::open(image).with_context(|| image.display().to_string())?;
+            outside_end += io::copy(&mut image, &mut disk)?;
+        }
         // A partition of size 0 is an unused entry.
-        let partitions = [PARTITION_ALIGNMENT_BYTES..end, end..end + bytes];
+        let partitions = [
+            PARTITION_ALIGNMENT_BYTES..end,
+            end..files_end,
+            files_end..outside_end,
+        ];
         Ok(disk.write_all_at(&boot_record(&partitions), 0)?)
     }
 
@@ -159,18 +177,25 @@ impl Job {
 /// Makes an ext4 in a file, without a journal: the journal's thread would write at times of its
 /// own.
 fn make_ext4(image: &Path, at: u64, bytes: u64) -> Result<()> {
-    let mut command = Command::new("mke2fs");
-    command
-        .args(["-q", "-F", "-t", "ext4", "-O", "^has_journal", "-E"])
+    let output = mke2fs()
+        .arg("-E")
         .arg(format!("offset={at}"))
         .arg(image)
         .arg(format!("{}k", bytes >> 10))
-        .env("PATH", search_path());
-    let output = command.output();
+        .output();
     let output = output.context("running mke2fs (Debian: apt install e2fsprogs)")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "mke2fs: {}", said.trim());
     Ok(())
+}
+
+/// `mke2fs` for an ext4 without a journal.
+pub(super) fn mke2fs() -> Command {
+    let mut command = Command::new("mke2fs");
+    command
+        .args(["-q", "-F", "-t", "ext4", "-O", "^has_journal"])
+        .env("PATH", search_path());
+    command
 }
 
 /// The search path of programs. Users often lack the folders of administrators.
@@ -185,8 +210,10 @@ fn search_path() -> OsString {
 fn boot_record(partitions: &[Range<u64>]) -> [u8; 512] {
     const LINUX: u8 = 0x83;
     let mut record = [0; 512];
-    let there = partitions.iter().filter(|partition| !partition.is_empty());
-    for (entry, partition) in record[446..510].chunks_mut(16).zip(there) {
+    for (entry, partition) in record[446..510].chunks_mut(16).zip(partitions) {
+        if partition.is_empty() {
+            continue;
+        }
         entry[4] = LINUX;
         let sectors = |bytes: u64| ((bytes / 512) as u32).to_le_bytes();
         entry[8..12].copy_from_slice(&sectors(partition.start));

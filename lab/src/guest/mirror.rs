@@ -174,6 +174,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::guest::tools::Wanted;
 
     /// Serves `files`, each request on its own connection, until it has answered `/last`. A file
     /// may have several contents, one per request; the last one stays.
@@ -282,7 +283,13 @@ mod tests {
         let root = folder.path().join("root");
         std::thread::scope(|scope| {
             scope.spawn(|| serve(&listener, files));
-            let installed = super::super::tools::install(&mirror, &["tool"], &root, true);
+            let wanted = Wanted {
+                roots: &["tool"],
+                without: &[],
+                alone: &[],
+                keep: |path| path.starts_with("usr/bin/"),
+            };
+            let installed = super::super::tools::install(&mirror, &wanted, &root, true);
             mirror.get("last", |_| {}).unwrap();
             installed.unwrap();
         });

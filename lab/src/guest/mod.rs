@@ -8,6 +8,7 @@
 mod initramfs;
 mod job;
 mod mirror;
+mod outside;
 mod packages;
 mod process;
 mod qemu;
@@ -21,6 +22,7 @@ use anyhow::{Result, ensure};
 
 pub(crate) use self::initramfs::mount;
 pub(crate) use self::job::{Job, PluginArgs};
+pub(crate) use self::outside::{Outside, inside, mount as mount_outside};
 pub(crate) use self::tools::Tools;
 use crate::cache::Cache;
 use crate::machine::{Machine, Node};

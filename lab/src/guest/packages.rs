@@ -38,7 +38,12 @@ pub(super) fn parse_index(text: &str) -> Result<Index> {
             match key {
                 "Package" => package.name = value.into(),
                 "Version" => package.version = value.into(),
-                "Depends" => package.depends = value.into(),
+                "Depends" | "Pre-Depends" => {
+                    if !package.depends.is_empty() {
+                        package.depends.push_str(", ");
+                    }
+                    package.depends.push_str(value);
+                }
                 "Filename" => package.path = value.into(),
                 "SHA256" => package.sha256 = value.into(),
                 "Size" => {
@@ -233,6 +238,8 @@ mod tests {
         let index = parse_index(&(stanza("a", "1.10", "") + &stanza("a", "1.9", ""))).unwrap();
         assert_eq!(index["a"].version, "1.10");
         assert_eq!(index["a"].bytes, 7);
+        let both = stanza("a", "1", "b").replace("Depends:", "Pre-Depends: c, d\nDepends:");
+        assert_eq!(parse_index(&both).unwrap()["a"].depends, "c, d, b");
         assert!(parse_index("Package: a\nVersion: 1\n\n").is_err());
     }
 

@@ -80,15 +80,18 @@ impl Tools {
         );
         let release = Release::from_env()?;
         let root = cache.entry(&format!("{TOOLS}{}", release.qemu_major), |folder| {
-            install(&Mirror::from_env(), &release.roots, folder, quiet).context(
+            let wanted = Wanted {
+                roots: &release.roots,
+                without: &EXCLUDED_PACKAGES,
+                alone: &PACKAGES_WITHOUT_DEPENDENCIES,
+                keep,
+            };
+            install(&Mirror::from_env(), &wanted, folder, quiet).context(
                 "setting up the lab's tools from Debian's packages (HITHER_LAB_MIRROR names \
                      another mirror)",
             )
         })?;
-        let manifest = root.join("versions.json");
-        let text = fs::read_to_string(&manifest).with_context(|| manifest.display().to_string())?;
-        let versions =
-            serde_json::from_str(&text).with_context(|| manifest.display().to_string())?;
+        let versions = versions(&root)?;
         // Built each time (10 ms): the archive belongs to this version of the lab, unlike the
         // packages.
         let archive = initramfs::build(&root)?;
@@ -110,7 +113,7 @@ impl Tools {
         &self.versions
     }
 
-    pub(super) fn cache(&self) -> &Cache {
+    pub(crate) fn cache(&self) -> &Cache {
         &self.cache
     }
 
@@ -161,30 +164,49 @@ impl Tools {
     }
 }
 
-/// Unpacks the dependencies of `roots` into `folder`, and records the versions.
-pub(super) fn install(mirror: &Mirror, roots: &[&str], folder: &Path, quiet: bool) -> Result<()> {
+/// The file in a folder of packages that has their versions.
+pub(super) const VERSIONS: &str = "versions.json";
+
+/// The versions of the packages in a folder.
+pub(super) fn versions(folder: &Path) -> Result<BTreeMap<String, String>> {
+    let manifest = folder.join(VERSIONS);
+    let text = fs::read_to_string(&manifest).with_context(|| manifest.display().to_string())?;
+    serde_json::from_str(&text).with_context(|| manifest.display().to_string())
+}
+
+/// What to unpack.
+pub(super) struct Wanted<'a> {
+    /// Packages, with all that they need.
+    pub(super) roots: &'a [&'a str],
+    /// Packages that are left out, with those that only they need.
+    pub(super) without: &'a [&'a str],
+    /// Packages that are taken without their dependencies.
+    pub(super) alone: &'a [&'a str],
+    /// Which paths of the packages.
+    pub(super) keep: fn(&str) -> bool,
+}
+
+/// Unpacks packages into `folder`, and records their versions.
+pub(super) fn install(
+    mirror: &Mirror,
+    wanted: &Wanted<'_>,
+    folder: &Path,
+    quiet: bool,
+) -> Result<()> {
     let attempt = || -> Result<()> {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         let indices = SUITES
             .into_iter()
             .map(|suite| mirror.index(suite))
             .collect::<Result<Vec<_>>>()?;
-        let packages = packages::resolve(
-            roots,
-            &indices,
-            &EXCLUDED_PACKAGES,
-            &PACKAGES_WITHOUT_DEPENDENCIES,
-        )?;
-        mirror.install(&packages, folder, keep, quiet)?;
+        let packages = packages::resolve(wanted.roots, &indices, wanted.without, wanted.alone)?;
+        mirror.install(&packages, folder, wanted.keep, quiet)?;
         let versions: BTreeMap<_, _> = packages
             .iter()
             .map(|package| (&package.name, &package.version))
             .collect();
-        fs::write(
-            folder.join("versions.json"),
-            serde_json::to_vec_pretty(&versions)?,
-        )
-        .with_context(|| folder.display().to_string())
+        fs::write(folder.join(VERSIONS), serde_json::to_vec_pretty(&versions)?)
+            .with_context(|| folder.display().to_string())
     };
     match attempt() {
         // A package was replaced between the index and its download. The next index has the new
