@@ -42,6 +42,21 @@ pub(crate) struct Constants {
     pub(crate) load: Option<Load>,
 }
 
+/// Two sockets of the kind that most servers have; other sets differ from it in a few figures.
+const XEON2: Constants = Constants {
+    name: "xeon2",
+    summary: "two Xeon Scalable sockets (2.5 GHz): 89 ns local, 139 ns remote",
+    source: "Skylake-SP: J. Chang, The Case for Single Processor, qdpma.com (memory); \
+             AnandTech 11544, page 13 (L2 14 cycles, L3 26 ns)",
+    instruction_ns: 0.4,
+    l2_ns: 5.6,
+    llc_ns: 26.0,
+    local_ns: 89.0,
+    hop_ns: 50.0,
+    memory_only_ns: None,
+    load: None,
+};
+
 /// Every set, by name.
 pub(crate) const SETS: &[Constants] = &[
     Constants {
@@ -49,13 +64,8 @@ pub(crate) const SETS: &[Constants] = &[
         summary: "xeon2 with memory behind CXL in the nodes without CPUs: 169 ns",
         source: "Li et al., Pond, ASPLOS 2023: a small pool adds 70-90 ns to local DRAM, the \
                  middle is taken; the rest as xeon2",
-        instruction_ns: 0.4,
-        l2_ns: 5.6,
-        llc_ns: 26.0,
-        local_ns: 89.0,
-        hop_ns: 50.0,
         memory_only_ns: Some(80.0),
-        load: None,
+        ..XEON2
     },
     Constants {
         name: "opteron2",
@@ -85,19 +95,7 @@ pub(crate) const SETS: &[Constants] = &[
         memory_only_ns: None,
         load: None,
     },
-    Constants {
-        name: "xeon2",
-        summary: "two Xeon Scalable sockets (2.5 GHz): 89 ns local, 139 ns remote",
-        source: "Skylake-SP: J. Chang, The Case for Single Processor, qdpma.com (memory); \
-                 AnandTech 11544, page 13 (L2 14 cycles, L3 26 ns)",
-        instruction_ns: 0.4,
-        l2_ns: 5.6,
-        llc_ns: 26.0,
-        local_ns: 89.0,
-        hop_ns: 50.0,
-        memory_only_ns: None,
-        load: None,
-    },
+    XEON2,
     Constants {
         name: "xeon2-load",
         summary: "xeon2 with the bandwidth of memories and links, and queues before them",
@@ -108,12 +106,6 @@ pub(crate) const SETS: &[Constants] = &[
                  Silver 4110 with 12 DIMMs (community.intel.com, thread 1126268). Chosen without \
                  a source: 10 lines under way, with which a core alone asks for about its share of \
                  the memory (the L1 of Skylake has 12 fill buffers)",
-        instruction_ns: 0.4,
-        l2_ns: 5.6,
-        llc_ns: 26.0,
-        local_ns: 89.0,
-        hop_ns: 50.0,
-        memory_only_ns: None,
         load: Some(Load {
             overlap: 10.0,
             memory_gb_s: 90.9 / 14.0,
@@ -130,6 +122,7 @@ pub(crate) const SETS: &[Constants] = &[
                 (1.0, 1.590),
             ],
         }),
+        ..XEON2
     },
 ];
 

@@ -107,7 +107,8 @@ struct Template {
     /// libraries.
     #[serde(default)]
     host_programs: Vec<String>,
-    /// Debian packages, with all that they need the root in which `roi` runs its program.
+    /// Debian packages. Their files, and those of all that they depend on, are the root in which
+    /// `roi` runs its program.
     #[serde(default)]
     packages: Vec<String>,
     /// Commands of the shell that make what the program reads, in that root, before anything is

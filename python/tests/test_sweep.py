@@ -77,6 +77,15 @@ def test_rows_come_as_tasks_end(
         pandas.testing.assert_frame_equal(sorted_rows, sorted_whole, check_dtype=False)
 
 
+def test_rows_of_traces_under_urls(traces: list[Path], swept: Swept, tmp_path: Path) -> None:
+    counts: list[int] = []
+    urls = [f"file://{trace}" for trace in traces]
+    output = tmp_path / "out.csv"
+    content = swept(urls, output, shards=2, on_rows=lambda rows: counts.append(len(rows)))
+    assert len(counts) == 2
+    assert sum(counts) == len(content.splitlines()) - 1
+
+
 def test_rows_of_an_interrupted_sweep_come_first(
     traces: list[Path], expected: bytes, swept: Swept, tmp_path: Path
 ) -> None:

@@ -177,25 +177,27 @@ impl Job {
 /// Makes an ext4 in a file, without a journal: the journal's thread would write at times of its
 /// own.
 fn make_ext4(image: &Path, at: u64, bytes: u64) -> Result<()> {
-    let output = mke2fs()
-        .arg("-E")
-        .arg(format!("offset={at}"))
-        .arg(image)
-        .arg(format!("{}k", bytes >> 10))
-        .output();
-    let output = output.context("running mke2fs (Debian: apt install e2fsprogs)")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "mke2fs: {}", said.trim());
-    Ok(())
+    mke2fs(|command| {
+        command
+            .arg("-E")
+            .arg(format!("offset={at}"))
+            .arg(image)
+            .arg(format!("{}k", bytes >> 10));
+    })
 }
 
-/// `mke2fs` for an ext4 without a journal.
-pub(super) fn mke2fs() -> Command {
+/// Makes an ext4 without a journal by `mke2fs`, with these further arguments.
+pub(super) fn mke2fs(arguments: impl FnOnce(&mut Command)) -> Result<()> {
     let mut command = Command::new("mke2fs");
     command
         .args(["-q", "-F", "-t", "ext4", "-O", "^has_journal"])
         .env("PATH", search_path());
-    command
+    arguments(&mut command);
+    let output = command.output();
+    let output = output.context("running mke2fs (Debian: apt install e2fsprogs)")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "mke2fs: {}", said.trim());
+    Ok(())
 }
 
 /// The search path of programs. Users often lack the folders of administrators.

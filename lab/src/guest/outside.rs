@@ -9,8 +9,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
+use super::job::mke2fs;
 use super::mirror::Mirror;
 use super::tools::{self, Wanted};
 use crate::cache::{Cache, PACKAGES};
@@ -73,7 +74,7 @@ impl Outside {
                 roots: &roots,
                 without: &WITHOUT,
                 alone: &[],
-                keep,
+                keep: |path| !tools::is_documentation(path),
             };
             tools::install(&Mirror::from_env(), &wanted, &root, quiet)
                 .with_context(|| format!("packages: {list}"))?;
@@ -104,18 +105,6 @@ pub(crate) fn inside(quoted: &str) -> String {
     format!("chroot {ROOT} /bin/sh -c {quoted}")
 }
 
-fn keep(path: &str) -> bool {
-    let unwanted = [
-        "usr/share/doc/",
-        "usr/share/man/",
-        "usr/share/locale/",
-        "usr/share/lintian/",
-        "usr/share/icons/",
-        "usr/share/bash-completion/",
-    ];
-    !unwanted.iter().any(|prefix| path.starts_with(prefix))
-}
-
 /// Adds what the packages' scripts or Debian's base files would have made.
 fn complete(root: &Path) -> Result<()> {
     for folder in SHARED.iter().chain(&["etc", "root", "var/lib", "var/log"]) {
@@ -140,17 +129,14 @@ fn make_image(root: &Path, image: &Path) -> Result<()> {
     // An ext4 needs a twentieth for itself, and each file a block at the least.
     let (bytes, files) = size(root)?;
     let bytes = bytes + bytes / 10 + files * 4096 + FREE_BYTES;
-    let output = super::job::mke2fs()
-        .args(["-m", "0", "-E", "root_owner=0:0", "-N"])
-        .arg((files + 1024).to_string())
-        .arg("-d")
-        .args([root, image])
-        .arg(format!("{}k", bytes >> 10))
-        .output();
-    let output = output.context("running mke2fs (Debian: apt install e2fsprogs)")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "mke2fs: {}", said.trim());
-    Ok(())
+    mke2fs(|command| {
+        command
+            .args(["-m", "0", "-E", "root_owner=0:0", "-N"])
+            .arg((files + 1024).to_string())
+            .arg("-d")
+            .args([root, image])
+            .arg(format!("{}k", bytes >> 10));
+    })
 }
 
 /// The bytes and the number of files below a folder.

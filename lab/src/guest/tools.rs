@@ -219,6 +219,21 @@ pub(super) fn install(
     }
 }
 
+/// Whether a path of a package is for readers, and no program needs it.
+pub(super) fn is_documentation(path: &str) -> bool {
+    let folders = [
+        "bash-completion",
+        "doc",
+        "icons",
+        "lintian",
+        "locale",
+        "man",
+    ];
+    let below = path.strip_prefix("usr/share/");
+    let folder = below.and_then(|below| below.split_once('/'));
+    folder.is_some_and(|(folder, _)| folders.contains(&folder))
+}
+
 /// Whether a path of a package is needed: of the kernel's modules only those that init loads, and
 /// no documentation.
 fn keep(path: &str) -> bool {
@@ -227,16 +242,9 @@ fn keep(path: &str) -> bool {
             .iter()
             .any(|module| path.contains(&format!("/{module}.ko")));
     }
-    let unwanted = [
-        "usr/share/doc/",
-        "usr/share/man/",
-        "usr/share/locale/",
-        "usr/share/lintian/",
-        "usr/share/icons/",
-        "etc/",
-        "boot/System.map",
-    ];
-    !path.ends_with('/') && !unwanted.iter().any(|prefix| path.starts_with(prefix))
+    let unwanted = ["etc/", "boot/System.map"];
+    let is_unwanted = unwanted.iter().any(|prefix| path.starts_with(prefix));
+    !(path.ends_with('/') || is_unwanted || is_documentation(path))
 }
 
 fn find_kernel(root: &Path) -> Result<PathBuf> {
@@ -264,5 +272,7 @@ mod tests {
         ));
         assert!(keep("usr/lib/x86_64-linux-gnu/libz.so.1"));
         assert!(!keep("usr/share/doc/libz/changelog.gz"));
+        assert!(!keep("etc/default/grub") && !keep("usr/lib/"));
+        assert!(keep("usr/share/documents/file"));
     }
 }

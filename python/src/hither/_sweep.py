@@ -151,7 +151,7 @@ def _take_rows(
     from pyarrow import parquet
 
     words = [*arguments, "--output", str(path), "--shard", shard, "--so-far", "--to", "parquet"]
-    on_rows(parquet.read_table(io.BytesIO(run_bytes(words))))
+    on_rows(parquet.ParquetFile(io.BytesIO(run_bytes(words))).read())
 
 
 def _here(
