@@ -8,6 +8,11 @@ use crate::{hint_faults, pmu, userfaultfd};
 /// The names of all ways, the best first.
 pub const NAMES: [&str; 3] = [pmu::NAME, hint_faults::NAME, userfaultfd::NAME];
 
+/// Whether the way of that name sees writes and no reads: what its samples say is said of writes.
+pub fn sees_writes_alone(name: &str) -> bool {
+    name == userfaultfd::NAME
+}
+
 /// A way to sample, and whether it works here.
 pub struct SamplerCandidate {
     /// Its name.
@@ -44,4 +49,19 @@ pub fn candidates() -> Vec<SamplerCandidate> {
             sampler: write_protect.map(|arm| Box::new(arm) as Box<dyn PageSampler>),
         },
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_sees_what_its_name_says() {
+        assert!(NAMES.into_iter().any(sees_writes_alone));
+        for candidate in candidates() {
+            if let Ok(sampler) = candidate.sampler {
+                assert_eq!(sampler.sees_reads(), !sees_writes_alone(candidate.name));
+            }
+        }
+    }
 }

@@ -10,7 +10,7 @@ use hither_core::{Spec, placement::PlacementEntry};
 use hither_live::memory::{Locality, MemoryOptions, MemoryReport};
 use hither_live::numa::calibration;
 use hither_sim::Size;
-use hither_sys::{samplers, userfaultfd};
+use hither_sys::samplers;
 
 use super::arguments::KnowledgeArgs;
 use super::notes::Notes;
@@ -362,7 +362,7 @@ fn report_counts(pages: &MemoryReport, dry_run: bool, ui: &Ui) {
     };
     let share = |tally: Locality| tally.share().map_or("unknown".to_owned(), percent);
     // What is said of writes must not be taken for all accesses.
-    let writes_alone = counters == userfaultfd::NAME;
+    let writes_alone = samplers::sees_writes_alone(counters);
     let what = match writes_alone {
         true => " of writes",
         false => "",

@@ -4,7 +4,7 @@ use hither_analysis::format::{self, bytes, count, counted, percent};
 use hither_analysis::table::{Align, Table};
 use hither_live::status::{MechanismStatus, MechanismTag, Status};
 use hither_sys::machine::NodeMemory;
-use hither_sys::userfaultfd;
+use hither_sys::samplers;
 use serde_json::Value;
 
 use crate::service::status::NodeStatus;
@@ -238,9 +238,9 @@ fn local_share(status: &MechanismStatus, dry_run: bool) -> String {
         None => format!("  {counters} has sampled nothing yet\n"),
         Some(local) => {
             let samples = count(number(&status.figures["sampled"], "samples"));
-            let what = match counters {
-                userfaultfd::NAME => "samples of writes",
-                _ => "samples",
+            let what = match samplers::sees_writes_alone(counters) {
+                true => "samples of writes",
+                false => "samples",
             };
             format!("  {local} local of {samples} {what} by {counters}\n")
         }
