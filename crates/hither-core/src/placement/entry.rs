@@ -228,6 +228,11 @@ impl Spec<PlacementEntry> {
         self.entry().is_made_of_another()
     }
 
+    /// The placement that it is made of, as its parameter names it.
+    pub fn initial(&self) -> Option<Spec<PlacementEntry>> {
+        self.inner().next()
+    }
+
     fn inner(&self) -> impl Iterator<Item = Spec<PlacementEntry>> + '_ {
         let params = self.entry().params.iter().enumerate();
         params

@@ -33,6 +33,7 @@ mod host;
 mod host_log;
 mod interface;
 mod local_only;
+mod majority;
 mod nodes;
 mod one_step;
 mod post_office;

@@ -46,6 +46,7 @@ static PLACEMENT_POLICIES: &[PlacementEntry] = &[
     super::first_and_forever::ENTRY,
     super::first_touch::ENTRY,
     super::local_only::ENTRY,
+    super::majority::ENTRY,
     super::one_step::ENTRY,
     super::post_office::ENTRY,
     super::rendezvous::ENTRY,

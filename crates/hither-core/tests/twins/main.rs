@@ -8,6 +8,7 @@ mod classifiers;
 mod frequency;
 mod history;
 mod lirs;
+mod majority;
 mod partition;
 mod plain;
 mod queues;
