@@ -18,6 +18,7 @@ use hither_live::{Mechanisms, RunOptions, RunReport, SessionOptions, System, run
 use hither_sys::machine::{Machine, MoveError, NodeMemory, PageState, ThisMachine};
 use hither_sys::page_faults::{PageFaults, WatchError};
 use hither_sys::samplers::SamplerCandidate;
+use hither_sys::writable_memory::WritableRange;
 use serde_json::Value;
 use skip::skip_on_this_machine;
 
@@ -298,7 +299,8 @@ impl Machine for Pretended {
         }
         let mut moved = self.moved.lock().expect("no panic");
         states.clear();
-        for &address in addresses {
+        for address in addresses {
+            let address = address / self.page_bytes() * self.page_bytes();
             if let Some(node) = to {
                 moved.insert(address, node);
             }
@@ -313,6 +315,14 @@ impl Machine for Pretended {
 
     fn sampler_candidates(&self) -> Vec<SamplerCandidate> {
         ThisMachine.sampler_candidates()
+    }
+
+    fn writable_memory(&self, pid: u32) -> Vec<WritableRange> {
+        ThisMachine.writable_memory(pid)
+    }
+
+    fn asks_for_nodes(&self, pid: u32) -> bool {
+        ThisMachine.asks_for_nodes(pid)
     }
 }
 
@@ -431,16 +441,29 @@ int main(void) {
 /// Of a region that is said to be on the first node, what the thread on the second one writes is
 /// moved there and stays.
 #[test]
-fn upm_moves_what_another_node_writes() {
-    upm_moves(HALVES, "period");
+fn what_another_node_writes_is_moved() {
+    moves(HALVES, "majority", "period");
 }
 
 #[test]
-fn upm_finds_the_iterations_of_openmp() {
-    upm_moves(PARALLEL, "iteration");
+fn the_iterations_of_openmp_are_found() {
+    moves(PARALLEL, "upm", "iteration");
 }
 
-fn upm_moves(program: &str, ended: &str) {
+/// No allocation is reported of a static array: the kernel's list of mappings has it.
+#[test]
+fn static_arrays_are_covered() {
+    let on_heap = "    char *region = calloc(PAGES, 4096);\n";
+    let is_static = "    static char region[PAGES * 4096];\n";
+    assert!(PARALLEL.contains(on_heap));
+    moves(
+        &PARALLEL.replace(on_heap, is_static),
+        "majority",
+        "iteration",
+    );
+}
+
+fn moves(program: &str, policy: &str, ended: &str) {
     if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
         skip_on_this_machine("one CPU");
         return;
@@ -451,7 +474,7 @@ fn upm_moves(program: &str, ended: &str) {
         ..Pretended::new()
     });
     let mut options = lab.options();
-    options.memory.placement = "upm".parse().expect("a policy");
+    options.memory.placement = policy.parse().expect("a policy");
     let ran = options.run_on(Arc::clone(&machine) as Arc<dyn Machine>);
     let pages = lab.check(ran);
     assert!(replay(&lab.log()).expect("a sound log").is_ok());
@@ -465,20 +488,15 @@ fn upm_moves(program: &str, ended: &str) {
     }
     println!("{:?} by {:?}", pages.summary, pages.counters);
     let moved = machine.moved.lock().expect("no panic");
-    // A little less, where the halves meet in one window.
-    assert!((900..=1024).contains(&moved.len()), "{}", moved.len());
+    // Somewhat less, where the halves meet in one cell, and more, such as the thread's stack.
+    assert!((900..=1200).contains(&moved.len()), "{}", moved.len());
     assert_eq!(pages.summary.migrated, moved.len() as u64, "once each");
     let lines = lines(&lab.log());
     let migrate = lines.iter().find(|line| line["decision"] == "migrate");
     let migrate = migrate.expect("logged");
     assert!(migrate["from_there"].as_u64() > Some(0), "{migrate}");
-    assert!(migrate["cost_ns"].as_u64() > Some(0), "{migrate}");
-    assert_eq!(
-        pages.saved_placements.len(),
-        1,
-        "{:?}",
-        pages.saved_placements
-    );
+    let allocated = pages.summary.regions > pages.summary.mapped;
+    assert_eq!(pages.saved_placements.len(), usize::from(allocated));
     let judged = lines.iter().filter(|line| line["decision"] == "judged");
     let ends: Vec<&Value> = judged.map(|line| &line["ended"]).collect();
     assert!(ends.iter().any(|end| **end == ended), "{ends:?}");

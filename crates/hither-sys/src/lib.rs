@@ -74,3 +74,4 @@ mod sysfs;
 pub mod this_process;
 pub mod userfaultfd;
 pub mod userfaultfd_offers;
+pub mod writable_memory;

@@ -14,6 +14,7 @@ use crate::memory_probe::{MemoryProbe, ThisMachineProbe};
 use crate::page_faults::{self, PageFaults, WatchError};
 use crate::page_moves::move_pages;
 use crate::samplers::{self, SamplerCandidate};
+use crate::writable_memory::{self, WritableRange};
 
 pub use crate::page_moves::{MoveError, PageState};
 pub use crate::sysfs::{kib_field, page_bytes, parse_list};
@@ -100,6 +101,20 @@ pub trait Machine: Send + Sync {
         states: &mut Vec<PageState>,
     ) -> Result<(), MoveError>;
 
+    /// The memory that a process writes to ([`writable_memory`]).
+    ///
+    /// [`writable_memory`]: crate::writable_memory::writable_memory
+    fn writable_memory(&self, pid: u32) -> Vec<WritableRange> {
+        let _ = pid;
+        Vec::new()
+    }
+
+    /// Whether a process asks for certain nodes itself, for all of its memory.
+    fn asks_for_nodes(&self, pid: u32) -> bool {
+        let _ = pid;
+        false
+    }
+
     /// Watches the page faults of what the calling thread starts from now on.
     fn faults(&self) -> Result<Box<dyn PageFaults>, WatchError>;
 
@@ -154,6 +169,14 @@ impl Machine for ThisMachine {
         states.clear();
         states.extend(statuses.into_iter().map(PageState::from_kernel));
         Ok(())
+    }
+
+    fn writable_memory(&self, pid: u32) -> Vec<WritableRange> {
+        writable_memory::writable_memory(pid)
+    }
+
+    fn asks_for_nodes(&self, pid: u32) -> bool {
+        writable_memory::asks_for_nodes(pid)
     }
 
     fn faults(&self) -> Result<Box<dyn PageFaults>, WatchError> {

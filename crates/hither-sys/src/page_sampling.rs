@@ -25,8 +25,8 @@ pub trait PageSampler: Send {
         ArmedBy::Agent
     }
 
-    /// Where the processor samples: opens the source of its samples, so many a second of each CPU,
-    /// for what the calling thread starts from now on.
+    /// Where the processor or the kernel samples: opens the source of the samples, so many a second
+    /// of each CPU, for what the calling thread starts from now on.
     fn samples(&self, hertz: u64) -> Result<Box<dyn PageFaults>, WatchError> {
         let _ = hertz;
         Err(WatchError::NoPerf)
@@ -75,7 +75,7 @@ pub trait PageSampler: Send {
 pub enum ArmedBy {
     /// The user of the [`PageSampler`].
     Agent,
-    /// The kernel, for pages with the policy for it ([`hint_faults`](crate::hint_faults)).
+    /// The kernel, for its own balancing ([`hint_faults`](crate::hint_faults)).
     Kernel,
     /// Nothing: the processor samples accesses ([`pmu`](crate::pmu)).
     Processor,

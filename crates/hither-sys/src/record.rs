@@ -278,11 +278,6 @@ pub enum BindMode {
     Bind = 2,
     /// From each of the nodes in turn, page by page.
     Interleave = 3,
-    /// From the node if it has free memory, from any other otherwise; and where
-    /// `kernel.numa_balancing` is 1 the kernel goes on sampling who touches the pages, by hint
-    /// faults. Pages that are on the node stay there (Linux 6.10:
-    /// `MPOL_PREFERRED_MANY | MPOL_F_NUMA_BALANCING`).
-    Sampled = 5,
 }
 
 /// A memory policy for a range.
@@ -369,7 +364,6 @@ impl BindMode {
             1 => BindMode::Preferred,
             2 => BindMode::Bind,
             3 => BindMode::Interleave,
-            5 => BindMode::Sampled,
             _ => return None,
         })
     }

@@ -123,19 +123,13 @@ pub unsafe fn advise(address: *mut u8, length: usize, advice: i32) -> Result<(),
 
 /// A policy's mode, mask and number of bits, as the kernel takes them.
 fn policy(bind: &Bind) -> [usize; 3] {
-    /// `MPOL_F_NUMA_BALANCING`.
-    const SAMPLED: usize = 1 << 13;
     // The kernel takes one bit off the number of bits that it is told of (get_nodes in
     // mm/mempolicy.c).
     let (mask, bits) = match bind.mode {
         BindMode::Default => (0, 0),
         _ => ((&raw const bind.nodes) as usize, u64::BITS as usize + 1),
     };
-    let mode = match bind.mode {
-        BindMode::Sampled => bind.mode as usize | SAMPLED,
-        mode => mode as usize,
-    };
-    [mode, mask, bits]
+    [bind.mode as usize, mask, bits]
 }
 
 /// `mbind` without moving anything: what of the range has no page yet gets its pages by this

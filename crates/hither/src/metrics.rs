@@ -93,7 +93,7 @@ const METRICS: &[Metric] = &[
     metric("memory_local_share", Gauge, "/figures/sampled/local_share",
         "The share of sampled accesses that found their page on their own node."),
     metric("memory_pages_migrated_total", Counter, "/figures/pages_migrated",
-        "Pages that upm asked for after an iteration and that are where it wants them."),
+        "Pages that the policy asked for by their use and that are where it wants them."),
     metric("memory_pages_moved_total", Counter, "/figures/pages_moved",
         "Pages that hither moved."),
     metric("memory_pages_refused_total", Counter, "/figures/pages_refused",

@@ -76,8 +76,14 @@ const PARAMS: &[Param] = &[
         64,
         1 << 31,
     ),
-    switch("agree", "1: two looks in a row must want the same; 0: one is enough"),
-    switch("spread", "1: pages that several nodes use leave a node that serves most"),
+    switch(
+        "agree",
+        "1: two looks in a row must want the same; 0: one is enough",
+    ),
+    switch(
+        "spread",
+        "1: pages that several nodes use leave a node that serves most",
+    ),
     switch(
         "freeze",
         "1: a page that would return to its previous home stays for good",
@@ -163,7 +169,9 @@ fn main_user(counts: &[u32], home: Node, nodes: &Nodes) -> Option<Node> {
     let costs = |at: Node| -> u64 {
         let users = nodes.all().zip(counts);
         let ns = |from| u64::from(nodes.topology().latency_ns(from, at));
-        users.map(|(from, &count)| u64::from(count) * ns(from)).sum()
+        users
+            .map(|(from, &count)| u64::from(count) * ns(from))
+            .sum()
     };
     let better = costs(home);
     let others = nodes.all().filter(|&node| node != home);

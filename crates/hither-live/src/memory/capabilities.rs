@@ -8,7 +8,7 @@ use hither_sys::machine::{Machine, NodeMemory, PageState};
 pub use hither_sys::page_faults::WatchError;
 pub use hither_sys::page_sampling::{SamplingCost, SamplingError};
 
-use super::counters::{PERMILLE, SamplingBudget};
+use super::migration::{PERMILLE, arming_share};
 
 /// What a machine permits.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ impl Capabilities {
                 .into_iter()
                 .map(counter)
                 .collect(),
-            budget: SamplingBudget::of(cpus, PERMILLE).share,
+            budget: arming_share(cpus, PERMILLE),
         })
     }
 

@@ -2,11 +2,12 @@
 
 use hither_core::placement::RegionTier;
 use hither_sys::record::ConstructKind;
+use hither_sys::writable_memory::MemoryKind;
 use serde::{Deserialize, Serialize};
 
 use crate::controller;
 use crate::decision_log::hex;
-use crate::numa::ranges::{LocatedRun, MoveResult, PageRange};
+use crate::numa::ranges::{MoveResult, PageRange};
 
 pub(crate) type TimedInput = controller::TimedInput<Input>;
 
@@ -44,13 +45,22 @@ pub(crate) enum Input {
         #[serde(with = "hex")]
         address: u64,
     },
-    /// The processor sampled an access.
-    Load {
+    /// A sample of who uses a page, and the kernel's number of the node that the page is on, where
+    /// that is known.
+    Sample {
         pid: u32,
         tid: u32,
         cpu: u32,
         #[serde(with = "hex")]
         address: u64,
+        home: Option<u32>,
+    },
+    /// The memory that a process writes to, by the kernel's list of its mappings. `own`: it asks
+    /// for certain nodes itself.
+    Memory {
+        pid: u32,
+        own: bool,
+        ranges: Vec<MappedRange>,
     },
     /// A program has set the memory policy of a range, or could not.
     Bound {
@@ -64,9 +74,6 @@ pub(crate) enum Input {
         error: u32,
         /// The policy is the one of the allocation's site, and not of a bind request.
         site: bool,
-        /// It carries out a [`Decision::Hint`].
-        #[serde(default)]
-        hint: bool,
     },
     /// A thread that leads an outermost team met a boundary between parallel constructs.
     Construct {
@@ -92,10 +99,8 @@ pub(crate) enum Input {
         /// No pages of this process can ever be.
         for_good: bool,
     },
-    /// Arming pages took this processor time.
-    Armed { pages: u32, took_ns: u64 },
-    /// Nodes of the pages of a [`Decision::Locate`]. Pages that do not exist are left out.
-    Located { job: u64, found: Vec<LocatedRun> },
+    /// Arming blocks of pages took this processor time.
+    Armed { blocks: u32, took_ns: u64 },
     /// A move has ended.
     Moved(MoveResult),
     /// Frames in use on each node.
@@ -110,6 +115,8 @@ pub(crate) enum Input {
 pub(crate) enum Decision {
     /// Switch the recording of faults on or off.
     Watch { on: bool },
+    /// Listen to samples that the processor or the kernel makes, or not.
+    Listen { on: bool },
     /// The tier of a region was settled. For the log: there is nothing to carry out.
     Settled(Settled),
     /// Have the program set the memory policy of a range: the kernel's default (no nodes), a
@@ -147,23 +154,8 @@ pub(crate) enum Decision {
         length: u64,
         on: bool,
     },
-    /// Have the kernel sample a range, most of which is on this node (the kernel's number). `None`:
-    /// the kernel's default policy again.
-    Hint {
-        pid: u32,
-        #[serde(with = "hex")]
-        start: u64,
-        length: u64,
-        node: Option<u32>,
-    },
     /// Arm these pages: the next touch of each faults, as a sample of who uses it.
     Arm { pid: u32, ranges: Vec<PageRange> },
-    /// Look up the nodes of these pages.
-    Locate {
-        job: u64,
-        pid: u32,
-        ranges: Vec<PageRange>,
-    },
     /// The policy was asked about the samples. For the log: there is nothing to carry out.
     Judged(Judged),
     /// Move pages of a region to the node that uses them.
@@ -205,15 +197,11 @@ pub(crate) struct Settled {
 /// What the policy got at the end of an iteration or a period, and what it wants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Judged {
-    /// The process; `None` for a period of the policy's own, which is for all processes.
-    pub(crate) pid: Option<u32>,
+    pub(crate) pid: u32,
     /// What ended.
     pub(crate) ended: Ended,
-    /// Samples since the last judgement, and how many of them were local.
-    pub(crate) samples: u64,
-    pub(crate) local: u64,
-    /// Pages with counts, and pages that the policy wants elsewhere.
-    pub(crate) pages: u32,
+    /// Cells with counts, and cells that the policy wants elsewhere.
+    pub(crate) cells: u32,
     pub(crate) wanted: u32,
     /// How many pages a second are armed from now on.
     pub(crate) rate: u64,
@@ -241,18 +229,50 @@ pub(crate) struct Migrate {
     pub(crate) to: u32,
     pub(crate) pages: u32,
     pub(crate) ranges: Vec<PageRange>,
-    /// Samples of the region since its last judgement, and how many of them are from that node.
+    /// Samples of the region since pages were moved last, and how many of them are from that node.
     pub(crate) samples: u64,
     pub(crate) from_there: u64,
-    /// Counts of these pages, summed: accesses from their node (upper bounds), and from the node
-    /// that they move to (lower bounds).
-    pub(crate) here: u64,
-    pub(crate) there: u64,
-    /// The least that moving saves in an iteration or a period like the last, by these bounds and
-    /// without contention. It may be negative.
-    pub(crate) gain_ns: i64,
-    /// What moving costs.
-    pub(crate) cost_ns: u64,
+}
+
+/// Memory that a process has, by the kernel's list of its mappings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MappedRange {
+    #[serde(with = "hex")]
+    pub(crate) start: u64,
+    pub(crate) length: u64,
+    #[serde(with = "kind")]
+    pub(crate) kind: MemoryKind,
+}
+
+/// Kinds of memory by name.
+pub(crate) mod kind {
+    use hither_sys::writable_memory::MemoryKind;
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    const NAMES: [(MemoryKind, &str); 5] = [
+        (MemoryKind::Static, "static"),
+        (MemoryKind::Heap, "heap"),
+        (MemoryKind::Stack, "stack"),
+        (MemoryKind::Anonymous, "anonymous"),
+        (MemoryKind::Shared, "shared"),
+    ];
+
+    pub(crate) fn serialize<S: Serializer>(
+        kind: &MemoryKind,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let named = NAMES.iter().find(|(of, _)| of == kind);
+        serializer.serialize_str(named.map_or("", |(_, name)| name))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<MemoryKind, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let kind = NAMES.iter().find(|(_, name)| *name == text);
+        kind.map(|&(kind, _)| kind)
+            .ok_or_else(|| de::Error::custom(format!("{text:?} is no memory")))
+    }
 }
 
 /// Constructs by name.

@@ -3,18 +3,13 @@
 //! A recorded fault costs the program 0.3 to 1 us more (2 cores, Linux 6.18, 2026-11), and only the
 //! first faults of an undecided region are of use. The agent learns of a new region milliseconds
 //! late, when a small one has been touched already. So faults are recorded ahead while new regions
-//! keep coming, within a budget of useless faults a second: 1 % of a CPU at 1 us each, or 1 % of
-//! all CPUs where the kernel's hint faults are counted. With no undecided and no new region,
-//! recording is off and costs nothing. While pages are armed, recording waits for their faults, and
+//! keep coming, within a budget of useless faults a second: 1 % of a CPU at 1 us each. With no
+//! undecided and no new region, recording is off and costs nothing. While pages are armed, recording waits for their faults, and
 //! faults of other pages are charged to the budget as ever.
 
-/// The budget of any machine, in faults a second.
-pub(crate) const FAULTS_PER_SECOND_MIN: u64 = 10_000;
-
-/// Pages that the kernel's scanner takes the rights off at once (256 MiB, `scan_size_mb`). The
-/// first of these hint faults alone would only show who comes first: so all of them are recorded,
-/// or none.
-pub(crate) const SCAN_PAGES: u64 = 1 << 16;
+/// The budget, in faults a second.
+const FAULTS_PER_SECOND: u64 = 10_000;
+const NS_PER_FAULT: u64 = 1_000_000_000 / FAULTS_PER_SECOND;
 
 /// The faults that are left at least when a new region comes.
 const NEW_REGION_FAULTS_MIN: u64 = 1_000;
@@ -25,11 +20,6 @@ const QUIET_NS: u64 = 1_000_000_000;
 /// Whether faults are recorded, and what may be spent on it.
 #[derive(Debug)]
 pub(crate) struct FaultRecording {
-    /// Useless faults a second.
-    budget: u64,
-    /// The most faults that may be saved. After a pause because none were left, recording goes on
-    /// with half as many.
-    saved_max: u64,
     on: bool,
     left: u64,
     filled_ns: u64,
@@ -42,16 +32,11 @@ pub(crate) struct FaultRecording {
 }
 
 impl FaultRecording {
-    /// Recording is on from the program's start. `budget`: useless faults a second; `at_once`: how
-    /// many of them should be recorded without a pause.
-    pub(crate) fn new(budget: u64, at_once: u64) -> FaultRecording {
-        let budget = budget.max(FAULTS_PER_SECOND_MIN);
-        let saved_max = budget.max(at_once);
+    /// Recording is on from the program's start.
+    pub(crate) fn new() -> FaultRecording {
         FaultRecording {
-            budget,
-            saved_max,
             on: true,
-            left: saved_max,
+            left: FAULTS_PER_SECOND,
             filled_ns: 0,
             news_ns: 0,
             undecided: 0,
@@ -81,24 +66,23 @@ impl FaultRecording {
         self.undecided -= 1;
     }
 
-    /// Charges a fault that was not asked for: a useless one, or one of the kernel's hint faults,
-    /// of which there may be any number.
+    /// Charges a fault that was not asked for.
     pub(crate) fn charge(&mut self) {
         self.left = self.left.saturating_sub(1);
     }
 
     /// Whether to record from now on, where that has changed.
     pub(crate) fn change(&mut self, now_ns: u64) -> Option<bool> {
-        let earned = (now_ns.saturating_sub(self.filled_ns)) / (1_000_000_000 / self.budget);
+        let earned = now_ns.saturating_sub(self.filled_ns) / NS_PER_FAULT;
         if earned > 0 {
-            self.left = (self.left + earned).min(self.saved_max);
+            self.left = (self.left + earned).min(FAULTS_PER_SECOND);
             self.filled_ns = now_ns;
         }
         let wanted =
             self.undecided > 0 || self.samples || now_ns.saturating_sub(self.news_ns) < QUIET_NS;
         let enough = match self.on {
             true => self.left > 0,
-            false => self.left >= self.saved_max / 2 || self.news_ns == now_ns,
+            false => self.left >= FAULTS_PER_SECOND / 2 || self.news_ns == now_ns,
         };
         let on = wanted && enough;
         (on != std::mem::replace(&mut self.on, on)).then_some(on)
@@ -106,7 +90,7 @@ impl FaultRecording {
 
     /// When the passing of time may change it.
     pub(crate) fn due_ns(&self) -> Option<u64> {
-        let refilled = self.filled_ns + self.saved_max / 2 * (1_000_000_000 / self.budget);
+        let refilled = self.filled_ns + FAULTS_PER_SECOND / 2 * NS_PER_FAULT;
         match (self.on, self.undecided > 0 || self.samples) {
             (true, false) => Some(self.news_ns + QUIET_NS),
             (false, true) => Some(refilled),
@@ -123,7 +107,7 @@ mod tests {
 
     #[test]
     fn off_when_nothing_is_new_and_on_again_for_a_new_region() {
-        let mut watch = FaultRecording::new(0, 0);
+        let mut watch = FaultRecording::new();
         assert_eq!(watch.change(SECOND / 2), None);
         assert_eq!(watch.due_ns(), Some(SECOND));
         assert_eq!(watch.change(SECOND), Some(false));
@@ -137,26 +121,17 @@ mod tests {
 
     #[test]
     fn faults_that_say_nothing_use_the_budget_up() {
-        let mut watch = FaultRecording::new(0, 0);
+        let mut watch = FaultRecording::new();
         watch.undecided(0);
-        (0..FAULTS_PER_SECOND_MIN).for_each(|_| watch.charge());
+        (0..FAULTS_PER_SECOND).for_each(|_| watch.charge());
         assert_eq!(watch.change(1), Some(false));
         let due = watch.due_ns().expect("it is undecided");
         assert_eq!(watch.change(due - 1), None);
         // Every earlier look earned what it could; half a second's worth is there at the latest
         // after one more.
         assert_eq!(watch.change(due + SECOND), Some(true));
-        // What comes at once is watched as a whole, and paid for by a longer pause.
-        let mut whole = FaultRecording::new(0, SCAN_PAGES);
-        whole.undecided(0);
-        (1..SCAN_PAGES).for_each(|_| whole.charge());
-        assert_eq!(whole.change(1), None);
-        whole.charge();
-        assert_eq!(whole.change(1), Some(false));
-        assert_eq!(whole.change(SECOND), None);
-        assert_eq!(whole.change(4 * SECOND), Some(true));
         // What is new is watched at once.
-        (0..FAULTS_PER_SECOND_MIN).for_each(|_| watch.charge());
+        (0..FAULTS_PER_SECOND).for_each(|_| watch.charge());
         assert_eq!(watch.change(due + SECOND + 1), Some(false));
         watch.undecided(due + SECOND + 2);
         assert_eq!(watch.change(due + SECOND + 2), Some(true));

@@ -1,21 +1,22 @@
 //! Places the memory of an unmodified program: a placement policy, the simulator's own code,
-//! decides on which nodes the pages of its large regions are.
+//! decides on which nodes its pages are.
 //!
 //! The program reports its regions through its rings, and perf reports their first faults. `run`
 //! sets both up. `controller` takes them in, asks the policy, and decides without touching the
 //! world: equal inputs give equal decisions, so a log can be replayed. `event` has these inputs and
 //! decisions. `region_map` finds the region of an address, `fault_recording` decides when faults
-//! are worth their cost, and `counters` counts accesses by sampling. The program itself binds
-//! ranges, at its next hooked call, and [`crate::numa`]'s mover moves pages that exist already.
+//! are worth their cost. `migration` counts who uses what by samples, for policies that move pages
+//! to their users, and covers all memory that a program writes to. The program itself binds ranges,
+//! at its next hooked call, and [`crate::numa`]'s mover moves pages that exist already.
 //! [`capabilities`] finds out what a machine permits.
 //!
 //! First faults are observed and not intercepted; docs/internals/memory.md says why.
 
 pub mod capabilities;
 pub(crate) mod controller;
-mod counters;
 pub(crate) mod event;
 mod fault_recording;
+mod migration;
 mod region_map;
 pub(crate) mod run;
 #[cfg(test)]

@@ -85,6 +85,25 @@ impl RegionMap {
         pieces.map(|(_, piece)| piece.object).collect()
     }
 
+    /// The parts of a range that are in no region.
+    pub(crate) fn gaps(&self, pid: u32, (start, end): (u64, u64)) -> Vec<(u64, u64)> {
+        let (mut at, mut gaps) = (start, Vec::new());
+        let pieces = self.processes.get(&pid);
+        let first = pieces.and_then(|of| of.range(..=start).next_back());
+        let from = first.map_or(start, |(&start, _)| start);
+        let pieces = pieces.into_iter().flat_map(|of| of.range(from..end));
+        for (&start, piece) in pieces {
+            if start > at {
+                gaps.push((at, start));
+            }
+            at = at.max(piece.end);
+        }
+        if at < end {
+            gaps.push((at, end));
+        }
+        gaps
+    }
+
     /// Removes whole pages of regions that were allocated until `until_ns`, and returns which.
     pub(crate) fn cut(
         &mut self,

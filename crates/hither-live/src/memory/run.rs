@@ -7,10 +7,13 @@
 //! they are, and the program runs on.
 
 mod actuator;
+mod carry_out;
 mod counter_source;
+mod mappings;
 mod options;
 mod record_input;
 mod report;
+mod samples;
 
 use std::sync::Arc;
 
@@ -52,12 +55,11 @@ pub(crate) fn set_up(
             stored.calibration.as_ref(),
         )
     };
-    let mut counter_source = match config.counts_accesses()? {
+    let counter_source = match config.counts_accesses()? {
         true => CounterSource::find(&**machine, options.counters),
         false => CounterSource::default(),
     };
     config.source = counter_source.source();
-    config.measured.sample_ns = counter_source.sample_ns();
     let session = SessionNeeds {
         call_sites: true,
         region_min: options.region_min,

@@ -5,15 +5,16 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::controller::{KnownSiteTier, MemoryConfig, SampleSource, SavedPlacement};
-use super::event::{Input, TimedInput};
+use super::event::{Input, MappedRange, TimedInput};
 use super::*;
 use crate::controller::Controller;
 use crate::decision_log::{DecisionLog, LogFile};
 use crate::numa::host::{MeasuredCosts, NodeConfig};
-use crate::numa::ranges::{LocatedRun, MoveResult, RefusalReason, RefusedRun};
+use crate::numa::ranges::{MoveResult, RefusalReason, RefusedRun};
 use crate::skip::skip;
 use hither_core::placement::RegionTier;
 use hither_sys::record::ConstructKind;
+use hither_sys::writable_memory::MemoryKind;
 
 const PAGE: u64 = 4096;
 
@@ -35,7 +36,6 @@ fn config(dry_run: bool) -> MemoryConfig {
         measured: MeasuredCosts {
             latency_ns: vec![80, 140, 300, 141, 82, 310, 160, 160, 80],
             migration_ns: Some(700),
-            sample_ns: Some(3_000),
         },
         sites: vec![KnownSiteTier {
             signature: 3,
@@ -81,12 +81,22 @@ fn input() -> impl Strategy<Value = Input> {
             Input::Fault { pid, tid, cpu, address: page * PAGE + 1 }
         }),
         8 => (pid(), 1..3_u32, 0..4_u32, 0..3000_u64).prop_map(|(pid, tid, cpu, page)| {
-            Input::Load { pid, tid, cpu, address: page * PAGE + 8 }
+            let home = (page % 5 < 4).then_some(page as u32 % 4);
+            Input::Sample { pid, tid, cpu, address: page * PAGE + 8, home }
         }),
-        3 => (pid(), start(), length(), 0..16_u64, prop_oneof![Just(0_u32), Just(22)], any::<(bool,
-            bool)>())
-            .prop_map(|(pid, start, length, nodes, error, (site, hint))| {
-                Input::Bound { pid, start, length, nodes, error, site, hint }
+        2 => (pid(), prop::bool::weighted(0.1), prop::collection::vec((start(), length()), 0..4))
+            .prop_map(|(pid, own, ranges)| {
+            let mut ranges: Vec<_> = ranges
+                .into_iter()
+                .map(|(start, length)| MappedRange { start, length, kind: MemoryKind::Heap })
+                .collect();
+            ranges.sort_by_key(|range| range.start);
+            Input::Memory { pid, own, ranges }
+        }),
+        3 => (pid(), start(), length(), 0..16_u64, prop_oneof![Just(0_u32), Just(22)],
+            any::<bool>())
+            .prop_map(|(pid, start, length, nodes, error, site)| {
+                Input::Bound { pid, start, length, nodes, error, site }
             }),
         4 => (0..30_u64, 0..50_u32, 0..3_u32, prop::collection::vec(refused, 0..3)).prop_map(
             |(job, moved, absent, refused)| {
@@ -104,10 +114,6 @@ fn input() -> impl Strategy<Value = Input> {
         1 => (pid(), start(), 0..40_u32, prop::bool::weighted(0.1)).prop_map(|(pid, start, pages,
             for_good)| {
             Input::Unarmed { pid, start, pages, why: "busy".to_owned(), for_good }
-        }),
-        4 => (0..30_u64, 0..9_u32, 0..3000_u32, 0..4_u32).prop_map(|(job, first, pages, node)| {
-            let found = vec![LocatedRun { first, pages, node }];
-            Input::Located { job, found }
         }),
         2 => prop::collection::vec(0..4000_u32, 3).prop_map(|used| Input::Usage { used }),
         1 => Just(Input::Tick),
@@ -174,7 +180,7 @@ fn logged(path: &Path, config: &MemoryConfig, events: &[TimedInput]) -> usize {
 const POLICIES: &[&str] = &[
     "cache-aware{region=8192}",
     "upm",
-    "upm{period_ms=100}",
+    "majority",
     "cache-aware{region=8192},upm",
 ];
 
@@ -241,7 +247,7 @@ fn a_log_begins_with_the_configuration() {
             "source"
         ]
     );
-    assert_eq!(first["hither_memory"], 2);
+    assert_eq!(first["hither_memory"], 3);
 }
 
 #[test]
@@ -280,12 +286,12 @@ fn a_log_that_was_changed_is_found_out() {
             .contains(":1: ")
     );
     assert!(replayed("junk\n").is_err());
-    let newer = text.replace("\"hither_memory\":2", "\"hither_memory\":3");
+    let newer = text.replace("\"hither_memory\":3", "\"hither_memory\":4");
     assert!(
         replayed(&newer)
             .unwrap_err()
             .to_string()
-            .contains("format 3")
+            .contains("format 4")
     );
 }
 

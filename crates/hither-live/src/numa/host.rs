@@ -21,6 +21,9 @@ const PAGE_BYTES_MAX: u64 = 1 << 30;
 /// A policy with its parameters.
 type Policy = Spec<PlacementEntry>;
 
+/// The placement that leaves pages where they are touched first.
+const FIRST_TOUCH: &str = "first-touch";
+
 /// A memory node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeConfig {
@@ -55,8 +58,6 @@ pub(crate) struct MeasuredCosts {
     pub(crate) latency_ns: Vec<u32>,
     /// Of moving a page.
     pub(crate) migration_ns: Option<u64>,
-    /// Of sampling an access.
-    pub(crate) sample_ns: Option<u64>,
 }
 
 impl MeasuredCosts {
@@ -66,7 +67,6 @@ impl MeasuredCosts {
         MeasuredCosts {
             latency_ns: costs.latency_ns(),
             migration_ns: costs.migration_ns,
-            sample_ns: None,
         }
     }
 }
@@ -83,8 +83,40 @@ pub(crate) fn placement_host(
     nodes: &[NodeConfig],
     measured: &MeasuredCosts,
 ) -> Result<PlacementHost> {
-    check_machine(page_bytes, nodes, measured)?;
     let (policy, initial) = parse_policy(policy)?;
+    host_of(policy, initial, page_bytes, nodes, measured)
+}
+
+/// The hosts of the two halves of a policy: of what places pages when they are first touched, and
+/// of what moves them by access counts, if it does.
+///
+/// # Errors
+/// As for [`placement_host`].
+pub(crate) fn first_touch_and_counted(
+    policy: &str,
+    page_bytes: u64,
+    nodes: &[NodeConfig],
+    measured: &MeasuredCosts,
+) -> Result<(PlacementHost, Option<PlacementHost>)> {
+    let (policy, initial) = parse_policy(policy)?;
+    let host = |policy, initial| host_of(policy, initial, page_bytes, nodes, measured);
+    if !policy.entry().epochs.counts {
+        return Ok((host(policy, initial)?, None));
+    }
+    let first = initial.or_else(|| policy.initial());
+    let first_touch: Policy = FIRST_TOUCH.parse().expect("it is in the registry");
+    let counted = host(policy, Some(first_touch))?;
+    Ok((host(first.unwrap_or(first_touch), None)?, Some(counted)))
+}
+
+fn host_of(
+    policy: Policy,
+    initial: Option<Policy>,
+    page_bytes: u64,
+    nodes: &[NodeConfig],
+    measured: &MeasuredCosts,
+) -> Result<PlacementHost> {
+    check_machine(page_bytes, nodes, measured)?;
     let host_node = |node: &NodeConfig| HostNode {
         kernel_number: node.node,
         cpus: node.cpus.clone(),

@@ -192,8 +192,6 @@ mod live {
                 report_bound(session, &region.range, DEFAULT, OWN_POLICY, true);
                 return;
             }
-            // A sampled policy holds for pages that are there, and none is there yet.
-            Bound::Us(policy) if policy.mode == BindMode::Sampled => Some(DEFAULT),
             Bound::Us(policy) => Some(policy),
             Bound::Nobody => session
                 .bind_requests()
@@ -305,6 +303,7 @@ mod live {
         let Some(session) = session::current() else {
             return;
         };
+        offer::make_when_old(session);
         let Some(requests) = session.bind_requests() else {
             return;
         };
@@ -373,7 +372,8 @@ mod live {
     #[cold]
     pub(crate) fn binds_itself(start: u64, length: u64, mode: i32) {
         let range = start..start.saturating_add(length);
-        if !is_tracking() || !TABLE.has_any(&range) {
+        // The agent moves memory that no hook has reported, too: it is told of any range.
+        if !is_tracking() || mode == libc::MPOL_DEFAULT && !TABLE.has_any(&range) {
             return;
         }
         let Some(session) = session::current() else {

@@ -1,15 +1,16 @@
 //! A userfaultfd of this process's memory, for the agent to sample it with.
 //!
-//! It is opened when the process allocates its first region, offered, and closed at the first
-//! hooked call after the agent has taken its copy: no descriptor of ours stays. It has a high
+//! It is opened when the process allocates its first region, or at a hooked call when it has run for
+//! a while, offered, and closed at the first hooked call after the agent has taken its copy: no
+//! descriptor of ours stays. It has a high
 //! number, so that the program gets those that it counts on, is close-on-exec, and is identified
 //! by its inode, since a file of the program's may have taken the number. A forked child closes the
-//! copy that it inherits, which is of its parent's memory, and makes an offer of its own when it
-//! allocates a region. If anything fails, there is no sampling, and the agent learns the error.
+//! copy that it inherits, which is of its parent's memory, and makes an offer of its own later. If anything fails, there is no sampling, and the agent learns the error.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use hither_sys::page_sampling::UserfaultfdOffer;
+use hither_sys::process::monotonic_ns;
 use hither_sys::program_session::ProgramSession;
 use hither_sys::syscalls;
 use hither_sys::userfaultfd_offers::PendingOffer;
@@ -32,6 +33,33 @@ static INODE: AtomicU64 = AtomicU64::new(0);
 #[inline]
 pub(crate) fn make(session: &ProgramSession) {
     if DONE_BY.load(Ordering::Relaxed) != process::id() && session.sampling() {
+        make_first(session);
+    }
+}
+
+/// The process that has made a hooked call without an offer, and when it made the first of them.
+static CALLED_BY: AtomicU32 = AtomicU32::new(0);
+static CALLED_NS: AtomicU64 = AtomicU64::new(0);
+
+/// A process without a large allocation makes its offer this long after its first hooked call. Most
+/// processes are shorter, and the agent asks for the memory of older ones only.
+const OLD_NS: u64 = 100_000_000;
+
+/// Makes this process's offer if it has run for a while.
+#[inline]
+pub(crate) fn make_when_old(session: &ProgramSession) {
+    if DONE_BY.load(Ordering::Relaxed) != process::id() && session.sampling() {
+        make_if_old(session);
+    }
+}
+
+#[cold]
+fn make_if_old(session: &ProgramSession) {
+    let now_ns = monotonic_ns();
+    if CALLED_BY.swap(process::id(), Ordering::Relaxed) != process::id() {
+        CALLED_NS.store(now_ns, Ordering::Relaxed);
+    }
+    if now_ns.saturating_sub(CALLED_NS.load(Ordering::Relaxed)) >= OLD_NS {
         make_first(session);
     }
 }

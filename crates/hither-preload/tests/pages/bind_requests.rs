@@ -180,43 +180,6 @@ fn an_order_is_carried_out_at_the_next_call_and_gone_with_its_region() {
     }
 }
 
-/// The policy that has the kernel sample pages is of those that were there: what moves, and may
-/// grow, has none.
-#[test]
-fn a_policy_to_be_sampled_by_is_not_taken_along() {
-    if !knows_nodes() {
-        return;
-    }
-    let program = compile("bind_requests.c", &["-O1"]);
-    let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
-    let (start, length, _) = puppet.tell("allocate");
-    let sampled = Bind {
-        mode: BindMode::Sampled,
-        nodes: 1,
-    };
-    puppet.post(start, length, sampled);
-    let (_, _, policy) = puppet.tell("call");
-    let bounds = puppet.bounds();
-    let [(at, of, bind, error, false)] = bounds[..] else {
-        panic!("{bounds:?}")
-    };
-    assert_eq!((at, of, bind), (start, length, sampled));
-    if error != 0 {
-        skip_on_this_machine(format_args!("the kernel says {error}"));
-        return;
-    }
-    assert!(policy.starts_with("prefer"), "{policy}");
-    puppet.tell("touch");
-    let (start, length, policy) = puppet.tell("grow");
-    assert_eq!(policy, "default");
-    let default = Bind {
-        mode: BindMode::Default,
-        nodes: 0,
-    };
-    assert_eq!(puppet.bounds(), [(start, length, default, 0, true)]);
-    puppet.finish();
-}
-
 #[test]
 fn requests_that_make_no_sense_are_refused_and_harmless() {
     let program = compile("bind_requests.c", &["-O1"]);
@@ -561,31 +524,22 @@ fn what_moves_is_bound_as_it_was_and_may_be_bound_again() {
         return;
     }
     let program = compile("moves.c", &["-O1", "-pthread"]);
-    for mode in [BindMode::Preferred, BindMode::Sampled] {
-        let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
-        let (start, length, _) = puppet.tell("map");
-        puppet.tell("fill");
-        let policy = Bind { mode, nodes: 1 };
-        puppet.post(start, length, policy);
-        puppet.tell("call");
-        if puppet.bounds()[0].3 != 0 {
-            skip_on_this_machine(format_args!("the kernel has no {mode:?}"));
-            continue;
-        }
-        let (start, length, _) = puppet.tell("grow");
-        let expected = match mode {
-            BindMode::Sampled => Bind {
-                mode: BindMode::Default,
-                nodes: 0,
-            },
-            _ => policy,
-        };
-        assert_eq!(puppet.bounds(), [(start, length, expected, 0, true)]);
-        puppet.post(start, length, policy);
-        puppet.tell("call");
-        assert_eq!(puppet.bounds(), [(start, length, policy, 0, false)]);
-        puppet.finish();
-    }
+    let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
+    let (start, length, _) = puppet.tell("map");
+    puppet.tell("fill");
+    let policy = Bind {
+        mode: BindMode::Preferred,
+        nodes: 1,
+    };
+    puppet.post(start, length, policy);
+    puppet.tell("call");
+    assert_eq!(puppet.bounds()[0].3, 0);
+    let (start, length, _) = puppet.tell("grow");
+    assert_eq!(puppet.bounds(), [(start, length, policy, 0, true)]);
+    puppet.post(start, length, policy);
+    puppet.tell("call");
+    assert_eq!(puppet.bounds(), [(start, length, policy, 0, false)]);
+    puppet.finish();
 }
 
 #[test]

@@ -80,7 +80,7 @@ const EXAMPLES: &str = "Examples:
   hither run -- ./scan data                            what can help here
   hither run --plan plan.toml -- ./scan data           what `advise` found
   hither run --page-cache --cache 2GiB -- ./scan data  pcc, in 2 GiB
-  hither run --memory=upm -- ./solver input            pages to their users
+  hither run --memory -- ./solver input                pages to their users
   hither run --replicas -- ./server                    copies of far blocks
   systemd-run --user --scope -p MemoryMax=1G hither run -- ./scan data
                                                        under a memory limit";
@@ -118,13 +118,13 @@ Examples:
       spread pages of its files over all nodes
   hither run --file-placement=upm -- ./server
       move pages of its files to the node that reads them
-  hither run --memory=upm -- ./solver input
+  hither run --memory -- ./solver input
       move pages to the nodes that use them, between iterations
   hither run --memory=cache-aware -- ./solver input
       put streamed memory on far nodes and other memory on near ones
-  hither run --memory=cache-aware,upm -- ./solver input
+  hither run --memory=cache-aware,majority -- ./solver input
       both: move near memory to the nodes that use it
-  hither run --memory=upm --dry-run --log pages.jsonl -- ./solver input
+  hither run --memory --dry-run --log pages.jsonl -- ./solver input
       decide and log, but move nothing
   hither run --memory='cache-aware{limit=0.3}' --region-min 4MiB -- ./solver
       set a parameter of the policy, and place only large regions";

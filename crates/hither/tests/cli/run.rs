@@ -131,14 +131,16 @@ fn policies_that_cannot_place_a_running_program_are_refused() {
     );
     let later = refused("autonuma");
     assert!(
-        later.contains("cannot follow a running program; cache-aware, first-touch, upm can"),
+        later.contains(
+            "cannot follow a running program; cache-aware, first-touch, majority, upm can"
+        ),
         "{later}"
     );
     assert!(later.contains("cache-aware"), "{later}");
     let inner = refused("upm{initial=autonuma}");
     assert!(inner.contains("autonuma"), "{inner}");
     let two = refused("upm,cache-aware");
-    assert!(two.contains("as in cache-aware,upm"), "{two}");
+    assert!(two.contains("as in cache-aware,majority"), "{two}");
     let replay = refused("upm{replay=5}");
     assert!(
         replay.contains("replay is not for a running program"),
@@ -146,7 +148,9 @@ fn policies_that_cannot_place_a_running_program_are_refused() {
     );
     let unknown = refused("cache-awre");
     assert!(
-        unknown.contains("(did you mean `cache-aware`?); cache-aware, first-touch, upm can follow"),
+        unknown.contains(
+            "(did you mean `cache-aware`?); cache-aware, first-touch, majority, upm can follow"
+        ),
         "{unknown}"
     );
     let parameter = refused("cache-aware{limits=1}");

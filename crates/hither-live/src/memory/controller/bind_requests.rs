@@ -113,11 +113,10 @@ impl PlacementController {
         (pid, start, length): (u32, u64, u64),
         nodes: u64,
         error: u32,
-        (site, hint): (bool, bool),
+        site: bool,
         out: &mut Vec<Decision>,
     ) {
         match error {
-            _ if hint => {}
             // Without nodes the range has the kernel's default policy again.
             0 => self.summary.ranges_bound += u64::from(nodes != 0),
             _ => self.summary.ranges_refused += 1,
@@ -126,11 +125,10 @@ impl PlacementController {
             return;
         };
         if error == OWN_POLICY {
+            if !site {
+                self.own_ranges.entry(pid).or_default().push((start, end));
+            }
             self.leave_alone(pid, (start, end), out);
-            return;
-        }
-        if hint {
-            self.hint_set(now_ns, pid, (start, end), error);
             return;
         }
         let Some((object, _)) = self.regions.find(pid, start).filter(|_| error == 0) else {
@@ -176,10 +174,11 @@ impl PlacementController {
             if std::mem::take(&mut region.watched) {
                 self.recording.decided();
             }
-            let counting = self.counting.as_mut();
-            if let Some(counting) = counting.filter(|_| std::mem::take(&mut region.counted)) {
-                out.extend(counting.end(object, region, self.page_bytes));
-                region.hinted = None;
+            let migration = self.migration.as_mut();
+            if let Some(migration) = migration.filter(|_| std::mem::take(&mut region.counted)) {
+                let gain = migration.end(object, out);
+                gain.into_iter()
+                    .for_each(|gain| self.summary.add_gain(gain));
             }
         }
     }
@@ -190,7 +189,11 @@ impl PlacementController {
         self.summary.pages_moved += u64::from(moved.moved);
         let refused = moved.refused.iter().map(|run| u64::from(run.pages));
         self.summary.pages_refused += refused.sum::<u64>();
-        if self.migrated(now_ns, moved, out) {
+        let migration = self.migration.as_mut();
+        if let Some(give_up) = migration.and_then(|of| of.moved(now_ns, moved)) {
+            if let (Some(pid), Some(migration)) = (give_up, &mut self.migration) {
+                migration.stop(pid, out);
+            }
             return;
         }
         let Some(SegmentMove { key, bound_before }) = self.jobs.remove(&moved.job) else {
@@ -226,9 +229,12 @@ impl PlacementController {
             let due_ns = now_ns + segment.wait_ns;
             self.timers.set(due_ns, key);
         }
-        for run in &moved.refused {
-            let refused = run.first..run.first.saturating_add(run.pages).min(pages);
-            refused.for_each(|page| self.host.keep_at(Block(base + first + page), from));
+        // Pages without numbers are those of a placement of an earlier run.
+        if let Some(base) = base {
+            for run in &moved.refused {
+                let refused = run.first..run.first.saturating_add(run.pages).min(pages);
+                refused.for_each(|page| self.host.keep_at(Block(base + first + page), from));
+            }
         }
         if !waits {
             self.bring_back_displaced(key.object, out);

@@ -10,7 +10,7 @@ use super::placement_controller::PlacementController;
 use super::tracked_region::TrackedRegion;
 
 impl PlacementController {
-    /// Takes in a fault: the first touch of a page, or a sample.
+    /// Takes in a fault: the first touch of a page, as far as is known.
     pub(super) fn fault(
         &mut self,
         now_ns: u64,
@@ -20,27 +20,15 @@ impl PlacementController {
         out: &mut Vec<Decision>,
     ) {
         let found = self.find(pid, address);
-        let counted = found.is_some_and(|(object, _)| {
-            let region = self.tracked[object.index()].as_ref();
-            region.is_some_and(|region| region.counted)
-        });
-        if counted {
-            let armed =
-                found.is_some_and(|found| self.sample(now_ns, found, (pid, tid), cpu, false));
-            if !armed {
-                self.recording.charge();
-            }
-            return;
-        }
         let found = found.and_then(|(object, page)| {
             let region = self.tracked[object.index()].as_mut()?;
             if region.tier != Some(RegionTier::Remote) && !region.own {
                 let node = self.host.node_of_cpu(cpu);
                 self.displaced.touched(object, page, node);
             }
-            let block = Block(region.base + page);
-            let is_new = region.watched && self.host.home(block).is_none();
-            is_new.then_some((object, region, page, block))
+            let block = region.base.map(|base| Block(base + page));
+            let block = block.filter(|&block| region.watched && self.host.home(block).is_none());
+            Some((object, region, page, block?))
         });
         let Some((object, region, page, block)) = found else {
             self.recording.charge();
@@ -113,23 +101,11 @@ impl PlacementController {
                 nodes: bound.unwrap_or(0),
             });
         }
-        match tier {
-            RegionTier::Local => self.summary.near += 1,
-            RegionTier::Remote => self.summary.far += 1,
-        }
         self.summary.pages_away += u64::from(pages_away);
-        out.push(Decision::Settled(Settled {
-            pid: region.pid,
-            start: region.start,
-            length: u64::from(region.pages) * self.page_bytes,
-            signature: region.signature,
-            faults: region.faults,
-            known: region.faults == 0,
-            tier,
-            from: self.host.kernel_number(from),
-            nodes: if nodes == 0 { here } else { nodes },
-            away: pages_away,
-        }));
+        let settled_on = if nodes == 0 { here } else { nodes };
+        out.push(self.settled(object, tier, settled_on, pages_away));
+        let region = self.tracked[object.index()].as_mut();
+        let region = region.expect("the caller found it");
         // The site's policy holds for all regions that are allocated there, so that runs that stay
         // near this time get their own.
         let by_site = bound_before.filter(|_| region.faults == 0);
@@ -144,6 +120,28 @@ impl PlacementController {
         if tier == RegionTier::Local {
             self.count(now_ns, object, out);
         }
+    }
+
+    /// The settling of a region's tier, for the summary and the log.
+    fn settled(&mut self, object: Object, tier: RegionTier, nodes: u64, away: u32) -> Decision {
+        match tier {
+            RegionTier::Local => self.summary.near += 1,
+            RegionTier::Remote => self.summary.far += 1,
+        }
+        let region = self.tracked[object.index()].as_ref();
+        let region = region.expect("the caller found it");
+        Decision::Settled(Settled {
+            pid: region.pid,
+            start: region.start,
+            length: u64::from(region.pages) * self.page_bytes,
+            signature: region.signature,
+            faults: region.faults,
+            known: region.faults == 0,
+            tier,
+            from: self.host.kernel_number(region.from),
+            nodes,
+            away,
+        })
     }
 
     /// A program has allocated more memory, so that more of it may be far. Asks again about the
@@ -210,7 +208,7 @@ fn place_kept(
         let mut asked = 0;
         while asked < run.pages && still.is_empty() {
             let index = run.first + asked;
-            let block = Block(region.base + index);
+            let block = region.block(index);
             let mut at = None;
             if !region.is_cut(index) {
                 host.remove(block);
@@ -249,7 +247,7 @@ fn place_all(
 ) -> Vec<PageRun> {
     let mut runs = PageRuns::default();
     for index in 0..region.pages {
-        let block = Block(region.base + index);
+        let block = region.block(index);
         let at = match host.home(block) {
             _ if region.is_cut(index) => None,
             // Pages that were placed near before the tier was settled stay.

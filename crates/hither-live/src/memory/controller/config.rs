@@ -4,10 +4,10 @@ use hither_core::placement::{PlacementHost, RegionTier};
 use hither_sys::machine::NodeMemory;
 use serde::{Deserialize, Serialize};
 
-use super::super::counters::PERMILLE;
+use super::super::migration::PERMILLE;
 use crate::error::{Error, Result};
 use crate::numa::calibration::Calibration;
-use crate::numa::host::{MeasuredCosts, NodeConfig, placement_host};
+use crate::numa::host::{MeasuredCosts, NodeConfig, first_touch_and_counted};
 
 /// What the controller starts from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,10 +117,11 @@ impl MemoryConfig {
 
     /// Whether the policy needs accesses to be counted.
     pub(crate) fn counts_accesses(&self) -> Result<bool> {
-        Ok(self.host()?.counts_accesses())
+        Ok(self.hosts()?.1.is_some())
     }
 
-    pub(super) fn host(&self) -> Result<PlacementHost> {
-        placement_host(&self.policy, self.page_bytes, &self.nodes, &self.measured)
+    /// The host of what places pages at their first touch, and of what moves them by counts.
+    pub(super) fn hosts(&self) -> Result<(PlacementHost, Option<PlacementHost>)> {
+        first_touch_and_counted(&self.policy, self.page_bytes, &self.nodes, &self.measured)
     }
 }

@@ -2,15 +2,15 @@
 
 use hither_core::placement::{Region, RegionTier};
 use hither_core::{Block, Node, Object, Process, Thread};
-use rustc_hash::FxHashMap;
+use hither_sys::writable_memory::MemoryKind;
 
 use super::super::event::Decision;
+use super::super::migration::RegionStart;
 use super::super::region_map::CutPages;
 use super::bind_segments::BindState;
 use super::page_runs::PageRun;
 use super::placement_controller::PlacementController;
-use super::summary::Locality;
-use super::tracked_region::{FaultUnit, Sharing, TrackedRegion};
+use super::tracked_region::{FaultUnit, TrackedRegion};
 
 impl PlacementController {
     /// A region was allocated. Regions that were there before are gone, even if nobody reported it.
@@ -28,39 +28,73 @@ impl PlacementController {
         };
         let cuts = self.regions.cut(pid, range, u64::MAX);
         self.cut(&cuts, out);
-        let pages = (range.1 - range.0) / self.page_bytes;
-        let base = match pages <= self.pages_max {
-            true => self.page_numbers.take(pages as u32),
-            false => None,
-        };
-        let Some(base) = base else {
+        let key = self.saved_placements.key(pid, tid, signature);
+        let Some(object) = self.track(now_ns, pid, range, signature, None) else {
             self.summary.unfollowed += 1;
             out.push(Decision::Unfollowed { pid, start, length });
             return;
         };
-        let pages = pages as u32;
-        self.host.grow(self.page_numbers.end());
+        let process = self.process(pid);
+        // The size as allocated: the whole pages of a mebibyte from malloc are a little less, and
+        // it has to count as a mebibyte.
+        self.host.region_allocated(&Region {
+            object,
+            owner: process,
+            bytes: length,
+            expected_tier: self.sites.tier(signature),
+        });
+        self.reconsider(now_ns, pid, out);
+        let needs_faults = self.host.needs_first_faults(object);
+        if let Some(region) = self.tracked[object.index()].as_mut() {
+            region.key = key;
+            region.watched = needs_faults;
+        }
+        let has_tier = self.host.region_tier(object).is_some();
+        if (has_tier || needs_faults) && !self.number_pages(object) {
+            return;
+        }
+        if has_tier {
+            self.summary.known += 1;
+            let thread = Thread(pid);
+            self.settle(now_ns, object, self.host.node_of_cpu(cpu), thread, out);
+        } else if needs_faults {
+            self.recording.undecided(now_ns);
+        } else {
+            self.summary.plain += 1;
+            self.count(now_ns, object, out);
+        }
+        self.apply_saved_placement(now_ns, object, out);
+    }
+
+    /// Tracks a range of whole pages as a region. `None` if it is larger than the machine's memory.
+    pub(super) fn track(
+        &mut self,
+        now_ns: u64,
+        pid: u32,
+        range: (u64, u64),
+        signature: u64,
+        kind: Option<MemoryKind>,
+    ) -> Option<Object> {
+        let pages = (range.1 - range.0) / self.page_bytes;
+        let pages = u32::try_from(pages)
+            .ok()
+            .filter(|_| pages <= self.pages_max)?;
         let object = self.unused.pop().unwrap_or_else(|| {
             self.tracked.push(None);
             self.generations.push(0);
             Object(self.tracked.len() as u32 - 1)
         });
-        let next = Process((self.processes.len() + self.unused_processes.len()) as u32);
-        let unused = &mut self.unused_processes;
-        let process = *self
-            .processes
-            .entry(pid)
-            .or_insert_with(|| unused.pop().unwrap_or(next));
         self.regions.insert(pid, range, object, now_ns);
         let huge = self
             .huge_page_bytes
             .filter(|&huge| range.1 - range.0 > huge);
         self.tracked[object.index()] = Some(TrackedRegion {
             pid,
-            process,
+            process: self.process(pid),
             start: range.0,
             pages,
-            base,
+            base: None,
+            kind,
             left: pages,
             cuts: Vec::new(),
             signature,
@@ -70,43 +104,75 @@ impl PlacementController {
             from: Node(0),
             segments: Vec::new(),
             kept: Vec::new(),
-            key: self.saved_placements.key(pid, tid, signature),
+            key: (0, 0),
             own: false,
             watched: false,
             counted: false,
-            asked: FxHashMap::default(),
-            hinted: None,
-            of_node: vec![0; self.host.node_count()],
-            users: Sharing::Nobody,
-            before: Locality::default(),
-            after: Locality::default(),
-            migrated: 0,
-        });
-        self.bases.insert(base, object);
-        // The size as allocated: the whole pages of a mebibyte from malloc are a little less, and
-        // it has to count as a mebibyte.
-        self.host.region_allocated(&Region {
-            object,
-            owner: process,
-            bytes: length,
-            expected_tier: self.sites.tier(signature),
         });
         self.summary.regions += 1;
-        self.reconsider(now_ns, pid, out);
-        if self.host.region_tier(object).is_some() {
-            self.summary.known += 1;
-            let thread = Thread(pid);
-            self.settle(now_ns, object, self.host.node_of_cpu(cpu), thread, out);
-        } else if self.host.needs_first_faults(object) {
-            if let Some(region) = &mut self.tracked[object.index()] {
-                region.watched = true;
-            }
-            self.recording.undecided(now_ns);
-        } else {
-            self.summary.plain += 1;
-            self.count(now_ns, object, out);
+        Some(object)
+    }
+
+    /// The policy's number of a process.
+    fn process(&mut self, pid: u32) -> Process {
+        let next = Process((self.processes.len() + self.unused_processes.len()) as u32);
+        let unused = &mut self.unused_processes;
+        let fresh = || unused.pop().unwrap_or(next);
+        *self.processes.entry(pid).or_insert_with(fresh)
+    }
+
+    /// Numbers the pages of a region, so that the policy can place each. False if there are no
+    /// numbers left.
+    fn number_pages(&mut self, object: Object) -> bool {
+        let Some(region) = self.tracked[object.index()].as_mut() else {
+            return false;
+        };
+        region.base = self.page_numbers.take(region.pages);
+        region.watched &= region.base.is_some();
+        self.host.grow(self.page_numbers.end());
+        region.base.is_some()
+    }
+
+    /// Begins to count who uses a region.
+    pub(super) fn count(&mut self, now_ns: u64, object: Object, out: &mut Vec<Decision>) {
+        let region = self.tracked[object.index()].as_mut();
+        let (Some(migration), Some(region)) = (&mut self.migration, region) else {
+            return;
+        };
+        if region.own || std::mem::replace(&mut region.counted, true) {
+            return;
         }
-        self.apply_saved_placement(now_ns, object, out);
+        self.summary.counted += 1;
+        let start = RegionStart {
+            pid: region.pid,
+            process: region.process,
+            start: region.start,
+            pages: region.pages,
+            signature: region.signature,
+        };
+        migration.begin(now_ns, object, start, out);
+    }
+
+    /// A range could not be armed.
+    pub(super) fn unarmed(
+        &mut self,
+        now_ns: u64,
+        pid: u32,
+        (start, pages): (u64, u32),
+        for_good: bool,
+        out: &mut Vec<Decision>,
+    ) {
+        self.summary.unarmed += u64::from(pages);
+        let found = self.regions.find(pid, start);
+        let Some(migration) = &mut self.migration else {
+            return;
+        };
+        match for_good {
+            true => migration.stop(pid, out),
+            false => found
+                .into_iter()
+                .for_each(|found| migration.unarmed(now_ns, found, pages)),
+        }
     }
 
     /// Memory is no longer a region's, or no longer mapped. Regions that were allocated later are
@@ -132,9 +198,10 @@ impl PlacementController {
             self.host.process_exited(process);
             self.unused_processes.push(process);
         }
+        self.own_ranges.remove(&pid);
         self.saved_placements.ended(pid);
-        if let Some(counting) = &mut self.counting {
-            counting.ended(pid);
+        if let Some(migration) = &mut self.migration {
+            migration.process_ended(pid);
         }
     }
 
@@ -144,19 +211,29 @@ impl PlacementController {
             let slot = &mut self.tracked[cut.object.index()];
             let region = slot.as_mut().expect("its pages were found");
             if region.left == region.pages && region.left == cut.pages {
-                self.saved_placements.keep(region, &self.host);
+                let migration = self.migration.as_ref();
+                self.saved_placements.keep(cut.object, region, migration);
             }
             region.left -= cut.pages;
             region.cuts.push(cut);
-            let first = region.base + cut.first;
-            (first..first + cut.pages).for_each(|page| self.host.remove(Block(page)));
             let all = region.left == 0;
-            self.displaced.cut(cut.object, cut.first, cut.pages, all);
-            let counting = self.counting.as_mut().filter(|_| region.counted);
-            if let Some(counting) = counting {
-                counting.cut(region.pid, first..first + cut.pages);
+            if let Some(base) = region.base {
+                let first = base + cut.first;
+                (first..first + cut.pages).for_each(|page| self.host.remove(Block(page)));
                 if all {
-                    out.extend(counting.end(cut.object, region, self.page_bytes));
+                    self.page_numbers.release(base, region.pages);
+                }
+            }
+            self.displaced.cut(cut.object, cut.first, cut.pages, all);
+            let migration = self.migration.as_mut().filter(|_| region.counted);
+            if let Some(migration) = migration {
+                match all {
+                    false => migration.cut(cut.object, cut.first..cut.first + cut.pages),
+                    true => {
+                        let gain = migration.end(cut.object, out);
+                        gain.into_iter()
+                            .for_each(|gain| self.summary.add_gain(gain));
+                    }
                 }
             }
             if all {
@@ -164,11 +241,6 @@ impl PlacementController {
                     self.recording.decided();
                 }
                 self.limited.remove(&(region.pid, cut.object));
-                self.bases.remove(&region.base);
-                if let Some(gain) = region.migration_gain() {
-                    self.summary.add_gain(gain);
-                }
-                self.page_numbers.release(region.base, region.pages);
                 *slot = None;
                 self.generations[cut.object.index()] += 1;
                 self.host.region_freed(cut.object);

@@ -17,9 +17,9 @@
 //! and it knows best what is full by then. Pages that it put elsewhere while a far region's pages
 //! still had to leave are brought back after them ([`displaced_pages`]).
 //!
-//! Accesses to near regions are counted if the policy asks for counts: by samples of the agent's
-//! ([`counting`]) or of the kernel's ([`hint_faults`]). What an earlier run found out about a
-//! region is applied when it is allocated ([`saved_placements`]).
+//! Who uses near regions is counted if the policy asks for counts ([`Migration`]), and so is who
+//! uses all other memory that a program writes to ([`mapped_memory`]). What an earlier run found out
+//! about a region is applied when it is allocated ([`saved_placements`]).
 //!
 //! **Choices that no paper makes.** A fault with huge pages brings in 2 MiB, so that the faults of
 //! a stream are 512 pages apart. While no two faults of a region fell into the same 2 MiB, faults
@@ -30,16 +30,13 @@
 //! The files that end this list of modules (`bind_requests` to `snapshot`) are parts of the
 //! controller, one for each kind of input. The others are the types that it is made of, which know
 //! nothing of it.
+//!
+//! [`Migration`]: super::migration::Migration
 
-mod access_counting;
 mod allocation_sites;
 mod bind_segments;
 mod config;
-mod counted_program;
 mod displaced_pages;
-mod hinted_regions;
-mod location_query;
-mod migration_batches;
 mod page_runs;
 mod placement_controller;
 mod saved_placements;
@@ -48,11 +45,8 @@ mod tracked_region;
 
 mod bind_requests;
 mod classification;
-mod counting;
-mod hint_faults;
 mod lifecycle;
-mod locations;
-mod migrations;
+mod mapped_memory;
 mod snapshot;
 #[cfg(test)]
 mod tests;

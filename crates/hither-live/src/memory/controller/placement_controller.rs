@@ -7,14 +7,13 @@ use hither_core::placement::{PlacementHost, RegionTier};
 use hither_core::{Object, Process};
 use rustc_hash::FxHashMap;
 
-use super::super::counters::SamplingBudget;
 use super::super::event::{Decision, Input, TimedInput};
-use super::super::fault_recording::{FaultRecording, SCAN_PAGES};
+use super::super::fault_recording::FaultRecording;
+use super::super::migration::Migration;
 use super::super::region_map::{PageNumbers, RegionMap};
-use super::access_counting::AccessCounting;
 use super::allocation_sites::AllocationSites;
 use super::bind_segments::{BindTimers, SegmentMove};
-use super::config::{MemoryConfig, SampleSource, SavedPlacement};
+use super::config::{MemoryConfig, SavedPlacement};
 use super::displaced_pages::DisplacedPages;
 use super::saved_placements::SavedPlacements;
 use super::summary::MemorySummary;
@@ -30,6 +29,7 @@ pub(crate) struct PlacementController {
     pub(super) dry_run: bool,
     /// Regions of more pages are not tracked.
     pub(super) pages_max: u64,
+    /// Of what places pages at their first touch.
     pub(super) host: PlacementHost,
     pub(super) regions: RegionMap,
     /// The region of the last address that was looked up.
@@ -43,6 +43,8 @@ pub(crate) struct PlacementController {
     pub(super) processes: FxHashMap<u32, Process>,
     /// Numbers of processes that have ended.
     pub(super) unused_processes: Vec<Process>,
+    /// What processes have placed themselves, by process.
+    pub(super) own_ranges: BTreeMap<u32, Vec<(u64, u64)>>,
     pub(super) sites: AllocationSites,
     pub(super) recording: FaultRecording,
     /// Far regions of which the policy keeps a part near, by process.
@@ -52,17 +54,15 @@ pub(crate) struct PlacementController {
     /// Moves of segments under way, by job.
     pub(super) jobs: FxHashMap<u64, SegmentMove>,
     pub(super) job_count: u64,
-    /// Regions by the number of their first page.
-    pub(super) bases: BTreeMap<u32, Object>,
     pub(super) saved_placements: SavedPlacements,
     /// `None` where the policy does not decide by access counts.
-    pub(super) counting: Option<AccessCounting>,
+    pub(super) migration: Option<Migration>,
     pub(super) summary: MemorySummary,
 }
 
 impl Controller for PlacementController {
     const NAME: &'static str = "memory";
-    const FORMAT: (&'static str, u32) = ("hither_memory", 2);
+    const FORMAT: (&'static str, u32) = ("hither_memory", 3);
     type Config = MemoryConfig;
     type Input = Input;
     type Decision = Decision;
@@ -70,11 +70,10 @@ impl Controller for PlacementController {
     fn new(config: &MemoryConfig) -> Result<PlacementController> {
         config.check()?;
         let frames = config.nodes.iter().map(|node| u64::from(node.frames));
-        let cpus = config.nodes.iter().map(|node| node.cpus.len()).sum();
         let known = config.sites.iter();
-        let host = config.host()?;
+        let (host, counted) = config.hosts()?;
         Ok(PlacementController {
-            counting: AccessCounting::new(&host, config, cpus),
+            migration: counted.map(|host| Migration::new(host, config)),
             page_bytes: config.page_bytes,
             huge_page_bytes: config.huge_page_bytes,
             dry_run: config.dry_run,
@@ -88,20 +87,14 @@ impl Controller for PlacementController {
             unused: Vec::new(),
             processes: FxHashMap::default(),
             unused_processes: Vec::new(),
+            own_ranges: BTreeMap::new(),
             sites: AllocationSites::new(known.map(|site| (site.signature, site.tier))),
-            recording: match config.source {
-                SampleSource::Hints => FaultRecording::new(
-                    SamplingBudget::of(cpus, config.cpu_permille).samples_a_second(),
-                    SCAN_PAGES,
-                ),
-                SampleSource::Armed | SampleSource::Processor => FaultRecording::new(0, 0),
-            },
+            recording: FaultRecording::new(),
             limited: BTreeSet::new(),
             displaced: DisplacedPages::default(),
             timers: BindTimers::default(),
             jobs: FxHashMap::default(),
             job_count: 0,
-            bases: BTreeMap::new(),
             saved_placements: SavedPlacements::new(&config.placed),
             summary: MemorySummary::default(),
         })
@@ -110,25 +103,30 @@ impl Controller for PlacementController {
     fn step(&mut self, at: &TimedInput, out: &mut Vec<Decision>) {
         let now_ns = at.time_ns;
         self.host.set_now_ns(now_ns);
+        if let Some(migration) = &mut self.migration {
+            migration.set_now_ns(now_ns);
+        }
         self.take_timers(now_ns, out);
         self.take_input(now_ns, &at.input, out);
-        self.take_due_steps(now_ns, out);
-        let samples = self.counting.as_ref().is_some_and(AccessCounting::samples);
-        self.recording.set_sampling(samples);
+        let arms = self.migration.as_ref().is_some_and(Migration::arms);
+        self.recording.set_sampling(arms);
         if let Some(on) = self.recording.change(now_ns) {
             out.push(Decision::Watch { on });
         }
-        self.look_up_windows(out);
-        // Faults on armed pages would not be seen while recording is off.
-        if self.recording.is_on() {
-            self.arm(now_ns, out);
+        if let Some(migration) = &mut self.migration {
+            migration.due(now_ns, out);
+            migration.carry_out(&mut self.job_count, out);
+            // Faults on armed pages would not be seen while recording is off.
+            if self.recording.is_on() {
+                migration.arm(now_ns, out);
+            }
         }
     }
 
     fn next_deadline_ns(&self) -> Option<u64> {
-        let plan = self.counting.as_ref().filter(|_| self.recording.is_on());
-        let plan = plan.and_then(AccessCounting::due_ns);
-        [plan, self.timers.due_ns(), self.recording.due_ns()]
+        let migration = self.migration.as_ref();
+        let migration = migration.and_then(|of| of.due_ns(self.recording.is_on()));
+        [migration, self.timers.due_ns(), self.recording.due_ns()]
             .into_iter()
             .flatten()
             .min()
@@ -168,12 +166,7 @@ impl PlacementController {
                 cpu,
                 address,
             } => self.fault(now_ns, (pid, tid), cpu, address, out),
-            &Input::Load {
-                pid,
-                tid,
-                cpu,
-                address,
-            } => self.load(now_ns, (pid, tid), cpu, address),
+            Input::Memory { pid, own, ranges } => self.mapped(now_ns, *pid, *own, ranges, out),
             &Input::Bound {
                 pid,
                 start,
@@ -181,16 +174,44 @@ impl PlacementController {
                 nodes,
                 error,
                 site,
-                hint,
-            } => self.bound(
-                now_ns,
-                (pid, start, length),
-                nodes,
-                error,
-                (site, hint),
-                out,
-            ),
-            &Input::Construct {
+            } => self.bound(now_ns, (pid, start, length), nodes, error, site, out),
+            &Input::Unarmed {
+                pid,
+                start,
+                pages,
+                for_good,
+                ..
+            } => self.unarmed(now_ns, pid, (start, pages), for_good, out),
+            Input::Moved(moved) => self.moved(now_ns, moved, out),
+            Input::Usage { used } => {
+                self.host.set_used_frames(used);
+                if let Some(migration) = &mut self.migration {
+                    migration.set_used_frames(used);
+                }
+            }
+            Input::Tick => {}
+            of_use => self.take_use(now_ns, of_use, out),
+        }
+    }
+
+    /// Takes in what is of use to the policies that go by use alone.
+    fn take_use(&mut self, now_ns: u64, input: &Input, out: &mut Vec<Decision>) {
+        let Some(migration) = &mut self.migration else {
+            return;
+        };
+        match *input {
+            Input::Sample {
+                pid,
+                tid,
+                cpu,
+                address,
+                home,
+            } => {
+                if let Some(found) = self.regions.find(pid, address) {
+                    migration.sample(found, (pid, tid), cpu, home);
+                }
+            }
+            Input::Construct {
                 pid,
                 tid,
                 cpu,
@@ -199,40 +220,49 @@ impl PlacementController {
                 threads,
             } => {
                 let construct = Some((kind, signature, threads));
-                self.construct(now_ns, (pid, tid), cpu, construct, out);
+                migration.construct(now_ns, (pid, tid), cpu, construct, out);
             }
-            &Input::Thread { pid, tid, cpu } => self.construct(now_ns, (pid, tid), cpu, None, out),
-            &Input::Unarmed {
-                pid,
-                start,
-                pages,
-                for_good,
-                ..
-            } => self.unarmed(now_ns, pid, (start, pages), for_good, out),
-            &Input::Armed { pages, took_ns } => self.armed(pages, took_ns),
-            Input::Located { job, found } => {
-                self.located(now_ns, *job, found, out);
+            Input::Thread { pid, tid, cpu } => {
+                migration.construct(now_ns, (pid, tid), cpu, None, out);
             }
-            Input::Moved(moved) => self.moved(now_ns, moved, out),
-            Input::Usage { used } => self.host.set_used_frames(used),
-            Input::Tick => {}
+            Input::Armed { blocks, took_ns } => migration.took(blocks, took_ns),
+            _ => {}
         }
     }
 
     /// What was counted so far.
     pub(crate) fn summary(&self) -> MemorySummary {
         let mut summary = self.summary.clone();
-        let live = self.tracked.iter().flatten();
-        live.filter_map(TrackedRegion::migration_gain)
-            .for_each(|gain| summary.add_gain(gain));
+        if let Some(migration) = &self.migration {
+            migration.gains().for_each(|gain| summary.add_gain(gain));
+            summary.sampled = migration.sampled;
+            summary.judged = migration.judged;
+            summary.migrated = migration.migrated;
+            summary.stopped = migration.stopped;
+            summary.paused_ns = migration.paused_ns();
+        }
         summary
+    }
+
+    /// Whether a fault at an address is a sample: its page was armed.
+    pub(crate) fn is_armed(&mut self, pid: u32, address: u64) -> bool {
+        let found = self.find(pid, address);
+        let migration = self.migration.as_ref();
+        found.is_some_and(|(object, page)| {
+            migration.is_some_and(|migration| migration.is_armed(object, page))
+        })
     }
 
     /// The placements of regions, for the next run.
     pub(crate) fn saved_placements(&mut self) -> Vec<SavedPlacement> {
-        let live = self.tracked.iter().flatten();
-        live.filter(|region| region.left == region.pages)
-            .for_each(|region| self.saved_placements.keep(region, &self.host));
+        let migration = self.migration.as_ref();
+        for (number, region) in (0..).zip(&self.tracked) {
+            let region = region.as_ref().filter(|of| of.left == of.pages);
+            if let Some(region) = region {
+                self.saved_placements
+                    .keep(Object(number), region, migration);
+            }
+        }
         self.saved_placements.all()
     }
 
@@ -245,15 +275,15 @@ impl PlacementController {
     #[cfg(test)]
     pub(crate) fn check(&self) {
         self.regions.check();
-        let settled = self
-            .counting
-            .as_ref()
-            .is_none_or(AccessCounting::is_settled);
-        self.host.check(settled);
-        self.check_hints();
+        self.host.check(true);
+        if let Some(migration) = &self.migration {
+            migration.check();
+        }
         let live = self.tracked.iter().flatten();
         assert_eq!(live.count() + self.unused.len(), self.tracked.len());
-        let pages = self.tracked.iter().flatten().map(|region| region.pages);
+        let numbered = self.tracked.iter().flatten();
+        let numbered = numbered.filter(|region| region.base.is_some());
+        let pages = numbered.map(|region| region.pages);
         assert!(pages.sum::<u32>() <= self.page_numbers.end());
     }
 }

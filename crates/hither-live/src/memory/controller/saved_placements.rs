@@ -8,10 +8,10 @@
 
 use std::collections::BTreeMap;
 
-use hither_core::Block;
-use hither_core::placement::PlacementHost;
+use hither_core::Object;
 use rustc_hash::FxHashMap;
 
+use super::super::migration::Migration;
 use super::config::SavedPlacement;
 use super::tracked_region::TrackedRegion;
 
@@ -76,22 +76,34 @@ impl SavedPlacements {
     }
 
     /// Saves the placement of a region, if any of its pages were moved to where they are used.
-    pub(super) fn keep(&mut self, region: &TrackedRegion, host: &PlacementHost) {
+    pub(super) fn keep(
+        &mut self,
+        object: Object,
+        region: &TrackedRegion,
+        migration: Option<&Migration>,
+    ) {
         let (thread, nth) = region.key;
-        if region.migrated == 0 || region.signature == 0 || nth >= REGIONS_PER_SITE_MAX {
+        let moved = migration.filter(|migration| migration.has_moved(object));
+        let homes = moved.and_then(|migration| migration.homes(object));
+        let Some((cell_pages, homes)) = homes else {
+            return;
+        };
+        if region.signature == 0 || nth >= REGIONS_PER_SITE_MAX {
             return;
         }
-        let home = |page: u32| {
-            let home = host.home(Block(region.base + page))?;
-            Some(host.kernel_number(home))
-        };
-        let homes: Vec<Option<u32>> = (0..region.pages).map(home).collect();
+        let mut left = region.pages;
+        let of_cells = runs(&homes, RUNS_MAX).into_iter();
+        let in_pages = of_cells.map(|(cells, home)| {
+            let pages = left.min(cells * cell_pages);
+            left -= pages;
+            (pages, home)
+        });
         let placed = SavedPlacement {
             signature: region.signature,
             thread,
             nth,
             pages: region.pages,
-            runs: runs(&homes, RUNS_MAX),
+            runs: in_pages.collect(),
         };
         self.known.insert((region.signature, thread, nth), placed);
     }

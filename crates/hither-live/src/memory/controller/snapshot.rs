@@ -1,7 +1,7 @@
 //! What the controller knows, for the status of the run.
 
 use hither_core::placement::RegionTier;
-use hither_core::{Block, Node};
+use hither_core::{Node, Object};
 
 use super::placement_controller::PlacementController;
 use super::tracked_region::TrackedRegion;
@@ -20,21 +20,33 @@ impl PlacementController {
 
     /// How many regions there are, and the `most` largest ones.
     pub(crate) fn largest(&self, most: usize) -> (u64, Vec<RegionStatus>) {
-        let mut live: Vec<&TrackedRegion> = self.tracked.iter().flatten().collect();
+        let numbered = (0..).map(Object).zip(&self.tracked);
+        let live = numbered.filter_map(|(object, region)| Some((object, region.as_ref()?)));
+        let mut live: Vec<(Object, &TrackedRegion)> = live.collect();
         let count = live.len() as u64;
-        live.sort_by_key(|region| (std::cmp::Reverse(region.left), region.pid, region.start));
+        live.sort_by_key(|(_, region)| (std::cmp::Reverse(region.left), region.pid, region.start));
         live.truncate(most);
-        let largest = live.into_iter().map(|region| self.region_status(region));
+        let largest = live.into_iter();
+        let largest = largest.map(|(object, region)| self.region_status(object, region));
         (count, largest.collect())
     }
 
-    fn region_status(&self, region: &TrackedRegion) -> RegionStatus {
-        let step = region.pages.div_ceil(INSPECTED_PAGES_MAX).max(1);
+    fn region_status(&self, object: Object, region: &TrackedRegion) -> RegionStatus {
         let mut pages = vec![0; self.host.node_count()];
-        let inspected = (0..region.pages).step_by(step as usize);
-        for page in inspected.filter(|&page| !region.is_cut(page)) {
-            if let Some(home) = self.host.home(Block(region.base + page)) {
-                pages[home.index()] += u64::from(step);
+        let migration = self.migration.as_ref().filter(|_| region.counted);
+        if let Some((cell_pages, homes)) = migration.and_then(|of| of.homes(object)) {
+            for home in homes.into_iter().flatten() {
+                if let Some(node) = self.host.node_of_kernel(home) {
+                    pages[node.index()] += u64::from(cell_pages);
+                }
+            }
+        } else if region.base.is_some() {
+            let step = region.pages.div_ceil(INSPECTED_PAGES_MAX).max(1);
+            let inspected = (0..region.pages).step_by(step as usize);
+            for page in inspected.filter(|&page| !region.is_cut(page)) {
+                if let Some(home) = self.host.home(region.block(page)) {
+                    pages[home.index()] += u64::from(step);
+                }
             }
         }
         let state = match region.tier {

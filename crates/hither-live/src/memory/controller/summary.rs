@@ -13,6 +13,10 @@ const GAINS_MAX: usize = 4096;
 pub struct MemorySummary {
     /// Regions that were tracked.
     pub regions: u64,
+    /// Of these, parts of mappings that no allocation had reported: static data, heaps, stacks,
+    /// arenas, shared memory.
+    #[serde(rename = "regions_mapped")]
+    pub mapped: u64,
     /// Of these, regions decided to be far: their pages go to another node than the one that
     /// touches them.
     pub far: u64,
@@ -40,6 +44,9 @@ pub struct MemorySummary {
     /// Regions whose pages were sampled.
     #[serde(rename = "regions_counted")]
     pub counted: u64,
+    /// Processes that were left alone, since they ask for certain nodes themselves.
+    #[serde(rename = "processes_own")]
+    pub own_processes: u64,
     /// Regions that were placed as in an earlier run.
     #[serde(rename = "regions_applied")]
     pub applied: u64,
@@ -48,6 +55,8 @@ pub struct MemorySummary {
     pub own: u64,
     /// Samples of accesses.
     pub sampled: Locality,
+    /// How long nobody listened to samples, since nothing came of them.
+    pub paused_ns: u64,
     /// Pages that could not be armed; a page counts each time.
     pub unarmed: u64,
     /// How often the policy was asked about the samples.
@@ -106,7 +115,7 @@ pub struct Locality {
 
 impl Locality {
     /// Adds a sample. `local` is `None` where the page's node is unknown.
-    pub(super) fn add(&mut self, local: Option<bool>) {
+    pub(crate) fn add(&mut self, local: Option<bool>) {
         self.samples += 1;
         self.placed += u64::from(local.is_some());
         self.local += u64::from(local == Some(true));

@@ -117,7 +117,6 @@ impl World {
             nodes,
             error: error as u32,
             site,
-            hint: false,
         });
     }
 

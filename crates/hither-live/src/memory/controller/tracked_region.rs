@@ -2,15 +2,12 @@
 
 use hither_core::placement::{PageTouch, RegionTier};
 use hither_core::{Block, Node, Object, Process, Thread};
-use rustc_hash::FxHashMap;
+use hither_sys::writable_memory::MemoryKind;
 
 use super::super::event::Decision;
 use super::super::region_map::CutPages;
 use super::bind_segments::Segment;
-use super::hinted_regions::HintedRegion;
-use super::location_query::LocationQuery;
 use super::page_runs::PageRun;
-use super::summary::{Locality, MigrationGain};
 
 /// What is known of a region.
 #[derive(Debug)]
@@ -19,8 +16,10 @@ pub(super) struct TrackedRegion {
     pub(super) process: Process,
     pub(super) start: u64,
     pub(super) pages: u32,
-    /// The number of its first page.
-    pub(super) base: u32,
+    /// The number of its first page, if the policy places its pages at their first touch.
+    pub(super) base: Option<u32>,
+    /// What it is, if it was found in the kernel's list of mappings and not reported by a hook.
+    pub(super) kind: Option<MemoryKind>,
     /// How many of its pages are still mapped.
     pub(super) left: u32,
     /// The pages that are not.
@@ -43,31 +42,8 @@ pub(super) struct TrackedRegion {
     pub(super) own: bool,
     /// Its first faults are watched.
     pub(super) watched: bool,
-    /// Its pages are sampled.
+    /// Who uses it is counted.
     pub(super) counted: bool,
-    /// When to look up the pages of a window, by the window's first page.
-    pub(super) asked: FxHashMap<u32, LocationQuery>,
-    /// The kernel samples it.
-    pub(super) hinted: Option<HintedRegion>,
-    /// Samples by node since the last judgement.
-    pub(super) of_node: Vec<u64>,
-    pub(super) users: Sharing,
-    /// Samples before the policy moved the first of its pages, and after.
-    pub(super) before: Locality,
-    pub(super) after: Locality,
-    /// Pages that the policy moved; a page counts each time.
-    pub(super) migrated: u32,
-}
-
-/// Which nodes use a region, as far as samples have shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sharing {
-    /// No sample yet.
-    Nobody,
-    /// One node alone.
-    Of(Node),
-    /// Several nodes.
-    Several,
 }
 
 /// The pages by which first faults of a region are numbered.
@@ -96,13 +72,18 @@ impl TrackedRegion {
         node: Node,
     ) -> PageTouch {
         PageTouch {
-            block: Block(self.base + index),
+            block: self.block(index),
             object,
             index,
             process: self.process,
             thread,
             node,
         }
+    }
+
+    /// The number of a page, of a region whose pages are placed at their first touch.
+    pub(super) fn block(&self, index: u32) -> Block {
+        Block(self.base.expect("its pages are placed one by one") + index)
     }
 
     /// The address of a page.
@@ -131,16 +112,6 @@ impl TrackedRegion {
         number
     }
 
-    /// What moving its pages has changed, if any were moved.
-    pub(super) fn migration_gain(&self) -> Option<MigrationGain> {
-        (self.migrated > 0).then_some(MigrationGain {
-            signature: self.signature,
-            migrated: self.migrated,
-            before: self.before,
-            after: self.after,
-        })
-    }
-
     /// Has the program bind a run to these nodes.
     pub(super) fn bind_request(&self, run: &PageRun, nodes: u64, page_bytes: u64) -> Decision {
         Decision::Bind {
@@ -148,26 +119,6 @@ impl TrackedRegion {
             start: self.address(run.first, page_bytes),
             length: u64::from(run.pages) * page_bytes,
             nodes,
-        }
-    }
-
-    /// Switches the sampling of the region on or off.
-    pub(super) fn sampling(&self, on: bool, page_bytes: u64) -> Decision {
-        Decision::Sample {
-            pid: self.pid,
-            start: self.start,
-            length: u64::from(self.pages) * page_bytes,
-            on,
-        }
-    }
-
-    /// Ends the kernel's sampling of the region.
-    pub(super) fn end_of_hints(&self, page_bytes: u64) -> Decision {
-        Decision::Hint {
-            pid: self.pid,
-            start: self.start,
-            length: u64::from(self.pages) * page_bytes,
-            node: None,
         }
     }
 }

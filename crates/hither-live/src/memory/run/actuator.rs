@@ -7,27 +7,33 @@ use std::time::Duration;
 
 use hither_sys::machine::{Machine, NodeMemory};
 use hither_sys::page_faults::PageFaults;
-use hither_sys::page_sampling::{PageSampler, SamplingError};
-use hither_sys::process::{monotonic_ns, short_slices, thread_cpu_ns};
-use hither_sys::record::{Bind, BindMode, Record};
+use hither_sys::page_sampling::PageSampler;
+use hither_sys::process::{monotonic_ns, short_slices};
+use hither_sys::record::Record;
 
 use super::super::controller::PlacementController;
-use super::super::event::{Decision, Input, Migrate, TimedInput};
+use super::super::event::{Input, TimedInput};
+use super::super::migration::read_a_second;
 use super::counter_source::CounterSource;
+use super::mappings::Mappings;
 use super::options::MemoryOptions;
 use super::record_input::input_of;
 use super::report::MemoryReport;
+use super::samples::Samples;
 use crate::agent::{Actuator, Context, Poll, RecordSource};
 use crate::controller::Controller;
 use crate::launch;
-use crate::numa::mover::{JobResult, Mover, PageJob, Task, Worker};
-use crate::numa::ranges::PageRange;
+use crate::numa::mover::{JobResult, Mover, Worker};
 use crate::numa::usage::Usage;
 use crate::polling::Backoff;
 use crate::status::{MechanismStatus, MechanismTag, to_figures};
 
 const POLL_INTERVAL_MIN: Duration = Duration::from_millis(1);
 const POLL_INTERVAL_MAX: Duration = Duration::from_millis(20);
+
+/// The longest interval of a policy that goes by use alone: nothing that it learns is urgent, and a
+/// poll takes some 0.1 ms (2026-11).
+const POLL_INTERVAL_MAX_BY_USE: Duration = Duration::from_millis(50);
 
 /// With fewer inputs, none of them a new region, the next poll comes later. A program that has its
 /// pages and goes from construct to construct would lose more by a poll each millisecond than its
@@ -43,32 +49,33 @@ const STATUS_REGIONS_MAX: usize = 32;
 /// Has memory bound, moved and sampled.
 pub(crate) struct PlacementActuator {
     policy: String,
-    machine: Arc<dyn Machine>,
-    dry_run: bool,
+    pub(super) machine: Arc<dyn Machine>,
+    pub(super) dry_run: bool,
     counter_source: CounterSource,
-    /// For the processor's samples, which are opened by the thread that starts the program.
+    /// For samples, which are opened by the thread that starts the program.
     nodes: Vec<NodeMemory>,
-    cpu_permille: u32,
-    faults: Option<Box<dyn PageFaults>>,
-    /// The processor's samples.
-    loads: Option<Box<dyn PageFaults>>,
-    mover: Option<Mover>,
+    samples_a_second: u64,
+    pub(super) faults: Option<Box<dyn PageFaults>>,
+    pub(super) samples: Samples,
+    /// What memory the processes have, where who uses it is counted.
+    mappings: Option<Mappings>,
+    pub(super) mover: Option<Mover>,
     /// Arms pages, if the agent is to do so.
-    arm: Option<Box<dyn PageSampler>>,
+    pub(super) arm: Option<Box<dyn PageSampler>>,
     /// When the offer of a process was taken.
     offered: BTreeMap<u32, u64>,
     /// Start and length of regions that begin or end within a page, by process and first whole
     /// page.
-    uneven: BTreeMap<(u32, u64), (u64, u64)>,
+    pub(super) uneven: BTreeMap<(u32, u64), (u64, u64)>,
     /// Inputs for the next step, which decisions led to.
-    later: Vec<TimedInput>,
+    pub(super) later: Vec<TimedInput>,
     usage: Usage,
     /// Processes with regions.
     alive: BTreeSet<u32>,
     /// The last poll had few inputs.
     is_quiet: bool,
     poll_backoff: Backoff,
-    report: MemoryReport,
+    pub(super) report: MemoryReport,
 }
 
 impl Actuator for PlacementActuator {
@@ -80,7 +87,10 @@ impl Actuator for PlacementActuator {
             Ok(faults) => self.faults = Some(faults),
             Err(reason) => self.report.unwatched = Some(reason),
         }
-        self.loads = self.counter_source.samples(&self.nodes, self.cpu_permille);
+        let source = self
+            .counter_source
+            .samples(&self.nodes, self.samples_a_second);
+        self.samples.open(source);
     }
 
     fn start(&mut self) -> io::Result<()> {
@@ -110,19 +120,7 @@ impl Actuator for PlacementActuator {
                 });
             });
         }
-        if let Some(loads) = &mut self.loads {
-            loads.drain(&mut |load| {
-                inputs.push(TimedInput {
-                    time_ns: load.time_ns.saturating_sub(start_ns),
-                    input: Input::Load {
-                        pid: load.pid,
-                        tid: load.tid,
-                        cpu: load.cpu,
-                        address: load.address,
-                    },
-                });
-            });
-        }
+        self.samples.drain(start_ns, monotonic_ns(), inputs);
     }
 
     fn on_record(
@@ -145,6 +143,12 @@ impl Actuator for PlacementActuator {
                 time_ns: now_ns,
                 input: Input::Ended { pid },
             }));
+        }
+        if let Some(mappings) = &mut self.mappings {
+            // What has to be armed needs the offer of its process first.
+            let (arms, offered) = (self.arm.is_some(), &self.offered);
+            let sampled = |pid| !arms || offered.contains_key(&pid);
+            mappings.read(now_ns, sampled, &mut inputs);
         }
         let region = |at: &TimedInput| matches!(at.input, Input::Region { .. });
         self.is_quiet = inputs.len() < BUSY_INPUTS_MIN && !inputs.iter().any(region);
@@ -175,8 +179,8 @@ impl Actuator for PlacementActuator {
     ) -> MemoryReport {
         let now_ns = context.run.now_ns();
         let done = self.mover.take().map(Mover::stop).unwrap_or_default();
-        for done in done {
-            self.input(&mut context, now_ns, result_input(done));
+        for moved in done.into_iter().filter_map(moved) {
+            self.input(&mut context, now_ns, moved);
         }
         let mut report = self.report;
         report.summary = context.controller.summary();
@@ -185,7 +189,7 @@ impl Actuator for PlacementActuator {
         report.lost = context.run.session.lost();
         report.unarmed = report.unarmed.or(context.run.session.offer_error());
         if let Some(faults) = &self.faults {
-            report.faults_lost = faults.lost();
+            report.faults_lost = faults.lost() + self.samples.lost();
             report.without_kernel = !faults.sees_kernel();
             report.unwatched_cpus = faults.unwatched_cpus();
         }
@@ -204,22 +208,31 @@ impl PlacementActuator {
         nodes: &[NodeMemory],
         mut counter_source: CounterSource,
     ) -> PlacementActuator {
+        let by_use = options.placement.entry().epochs.counts && options.initial.is_none();
+        let poll_interval_max = match by_use {
+            true => POLL_INTERVAL_MAX_BY_USE,
+            false => POLL_INTERVAL_MAX,
+        };
+        let samples_a_second = read_a_second(options.cpu_permille);
         PlacementActuator {
             policy: options.policy(),
             usage: Usage::new(Arc::clone(&machine), machine.page_bytes()),
+            samples: Samples::new(Arc::clone(&machine), samples_a_second),
+            mappings: counter_source
+                .name()
+                .map(|_| Mappings::new(Arc::clone(&machine))),
             machine,
             dry_run,
             nodes: nodes.to_vec(),
-            cpu_permille: options.cpu_permille,
+            samples_a_second,
             faults: None,
-            loads: None,
             mover: None,
             alive: BTreeSet::new(),
             offered: BTreeMap::new(),
             uneven: BTreeMap::new(),
             later: Vec::new(),
             is_quiet: false,
-            poll_backoff: Backoff::new(POLL_INTERVAL_MIN, POLL_INTERVAL_MAX),
+            poll_backoff: Backoff::new(POLL_INTERVAL_MIN, poll_interval_max),
             report: MemoryReport {
                 counters: counter_source.name(),
                 uncounted: std::mem::take(&mut counter_source.refused),
@@ -266,36 +279,64 @@ impl PlacementActuator {
             if number % INPUTS_PER_RESULT_CHECK == INPUTS_PER_RESULT_CHECK - 1 {
                 self.take_results(context, at.time_ns);
             }
-            match at.input {
-                Input::Started { pid } | Input::Ended { pid } => {
-                    self.alive.remove(&pid);
-                    self.uneven.retain(|&(of, _), _| of != pid);
-                    self.end_offer(pid, at.time_ns);
-                    if let Some(mut requests) = context.run.session.bind_requests() {
-                        requests.withdraw(pid);
-                    }
-                }
-                Input::Region {
-                    pid,
-                    signature,
-                    start,
-                    length,
-                    ..
-                } => {
-                    self.alive.insert(pid);
-                    context.sites.insert(signature);
-                    self.note_uneven(pid, start, Some(length));
-                }
-                Input::RegionEnd { pid, start, .. } => self.note_uneven(pid, start, None),
-                _ => {}
-            }
-            self.input(context, at.time_ns, at.input);
+            let input = self.note(context, now_ns, at.time_ns, at.input);
+            self.input(context, at.time_ns, input);
         }
         self.take_results(context, now_ns);
         let due_ns = context.controller.next_deadline_ns();
         if due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
             self.input(context, now_ns, Input::Tick);
         }
+    }
+
+    /// Takes down what the actuator has to know of an input, and returns it; for a fault on an armed
+    /// page, the sample that it is.
+    fn note(
+        &mut self,
+        context: &mut Context<'_, PlacementController>,
+        now_ns: u64,
+        time_ns: u64,
+        input: Input,
+    ) -> Input {
+        match input {
+            Input::Started { pid } | Input::Ended { pid } => {
+                let started = matches!(input, Input::Started { .. });
+                if let Some(mappings) = &mut self.mappings {
+                    match started {
+                        true => mappings.started(pid, now_ns),
+                        false => mappings.ended(pid),
+                    }
+                }
+                self.alive.remove(&pid);
+                self.uneven.retain(|&(of, _), _| of != pid);
+                self.end_offer(pid, time_ns);
+                if let Some(mut requests) = context.run.session.bind_requests() {
+                    requests.withdraw(pid);
+                }
+            }
+            Input::Region {
+                pid,
+                signature,
+                start,
+                length,
+                ..
+            } => {
+                self.alive.insert(pid);
+                context.sites.insert(signature);
+                self.note_uneven(pid, start, Some(length));
+            }
+            Input::RegionEnd { pid, start, .. } => self.note_uneven(pid, start, None),
+            Input::Fault {
+                pid,
+                tid,
+                cpu,
+                address,
+            } if self.arm.is_some() && context.controller.is_armed(pid, address) => {
+                return self.samples.armed((pid, tid), cpu, address);
+            }
+            _ => {}
+        }
+        input
     }
 
     /// Notes a region if it begins or ends within a page; forgets one that ends.
@@ -317,8 +358,8 @@ impl PlacementActuator {
     /// be on their way.
     fn take_results(&mut self, context: &mut Context<'_, PlacementController>, time_ns: u64) {
         let done: Vec<JobResult> = self.mover.iter().flat_map(Mover::done).collect();
-        for done in done {
-            self.input(context, time_ns, result_input(done));
+        for moved in done.into_iter().filter_map(moved) {
+            self.input(context, time_ns, moved);
         }
     }
 
@@ -346,213 +387,12 @@ impl PlacementActuator {
             self.carry_out(context, decision);
         }
     }
-
-    fn carry_out(&mut self, context: &mut Context<'_, PlacementController>, decision: Decision) {
-        match decision {
-            Decision::Watch { on } => {
-                // If that fails, watching stays as it is: it costs the program a little, or the
-                // policy what it would learn.
-                let _ = self.faults.as_mut().map(|faults| faults.watch(on));
-            }
-            Decision::Sample {
-                pid,
-                start,
-                length,
-                on,
-            } => self.sample(context, pid, (start, length), on),
-            Decision::Arm { pid, ranges } => self.arm_pages(context, pid, &ranges),
-            Decision::Locate { job, pid, ranges } => self.send(job, pid, ranges, Task::Locate),
-            _ if self.dry_run => {}
-            Decision::Hint {
-                pid,
-                start,
-                length,
-                node,
-            } => self.hint(context, pid, (start, length), node),
-            Decision::Bind {
-                pid,
-                start,
-                length,
-                nodes,
-            } => {
-                self.request_bind(context, pid, (start, length), policy(nodes));
-            }
-            Decision::Site { signature, nodes } => {
-                let bind = (nodes != 0).then(|| policy(nodes));
-                let requests = context.run.session.bind_requests();
-                let refused =
-                    requests.is_none_or(|mut requests| requests.set_site(signature, bind).is_err());
-                self.report.bind_requests_refused += u64::from(refused);
-            }
-            Decision::Move {
-                job,
-                pid,
-                start,
-                pages,
-                nodes,
-            } => self.send(
-                job,
-                pid,
-                vec![PageRange { start, pages }],
-                Task::Move(nodes),
-            ),
-            Decision::Migrate(Migrate {
-                job,
-                pid,
-                to,
-                ranges,
-                ..
-            }) => self.send(job, pid, ranges, Task::Migrate(to)),
-            Decision::Settled(_) | Decision::Judged(_) | Decision::Unfollowed { .. } => {}
-        }
-    }
-
-    /// Begins or ends the sampling of a region.
-    fn sample(
-        &mut self,
-        context: &Context<'_, PlacementController>,
-        pid: u32,
-        (start, length): (u64, u64),
-        on: bool,
-    ) {
-        // The whole region with its partial pages: they are of the same mapping, and the program
-        // may move that.
-        let whole = self.uneven.get(&(pid, start)).copied();
-        let end = start + length;
-        let page_bytes = self.machine.page_bytes();
-        let is_whole =
-            |&(start, length): &(u64, u64)| (start + length) / page_bytes * page_bytes == end;
-        let whole = whole.filter(is_whole).unwrap_or((start, length));
-        let arm = self.arm.as_mut();
-        let done = arm.map_or(Err(SamplingError::NoCall), |arm| match on {
-            true => arm.begin(pid, whole.0, whole.1),
-            false => arm.end(pid, start, length),
-        });
-        if let Some(reason) = done.err().filter(|_| on) {
-            self.unarmed(context, pid, (start, length), reason);
-        }
-    }
-
-    /// Arms pages: their next touches fault.
-    fn arm_pages(
-        &mut self,
-        context: &Context<'_, PlacementController>,
-        pid: u32,
-        ranges: &[PageRange],
-    ) {
-        let page_bytes = self.machine.page_bytes();
-        let before_ns = thread_cpu_ns();
-        for range in ranges {
-            let length = u64::from(range.pages) * page_bytes;
-            let arm = self.arm.as_mut();
-            let done = arm.map(|arm| arm.arm(pid, range.start, length));
-            if let Some(Err(reason)) = done {
-                self.unarmed(context, pid, (range.start, length), reason);
-            }
-        }
-        let pages = ranges.iter().map(|range| range.pages).sum();
-        let took_ns = thread_cpu_ns() - before_ns;
-        self.later.push(TimedInput {
-            time_ns: context.run.now_ns(),
-            input: Input::Armed { pages, took_ns },
-        });
-    }
-
-    /// Has the kernel sample a range, most of which is on this node. `None`: no longer.
-    fn hint(
-        &mut self,
-        context: &mut Context<'_, PlacementController>,
-        pid: u32,
-        (start, length): (u64, u64),
-        node: Option<u32>,
-    ) {
-        let bind = node.map_or(policy(0), |node| Bind {
-            mode: BindMode::Sampled,
-            nodes: 1_u64.checked_shl(node).unwrap_or(0),
-        });
-        if !self.request_bind(context, pid, (start, length), bind) {
-            self.later.push(TimedInput {
-                time_ns: context.run.now_ns(),
-                input: Input::Bound {
-                    pid,
-                    start,
-                    length,
-                    nodes: bind.nodes,
-                    error: libc::ENOSPC as u32,
-                    site: false,
-                    hint: true,
-                },
-            });
-        }
-    }
-
-    /// Requests that a program bind a range; whether there was room for the request.
-    fn request_bind(
-        &mut self,
-        context: &mut Context<'_, PlacementController>,
-        pid: u32,
-        (start, length): (u64, u64),
-        bind: Bind,
-    ) -> bool {
-        let requests = context.run.session.bind_requests();
-        let posted =
-            requests.is_some_and(|mut requests| requests.post(pid, start, length, bind).is_ok());
-        self.report.bind_requests_refused += u64::from(!posted);
-        posted
-    }
-
-    fn send(&self, job: u64, pid: u32, pages: Vec<PageRange>, task: Task) {
-        if let Some(mover) = &self.mover {
-            mover.send(PageJob {
-                job,
-                pid,
-                pages,
-                task,
-            });
-        }
-    }
-
-    /// Tells the controller that a range cannot be armed.
-    fn unarmed(
-        &mut self,
-        context: &Context<'_, PlacementController>,
-        pid: u32,
-        (start, length): (u64, u64),
-        reason: SamplingError,
-    ) {
-        // The input of its end follows.
-        if reason == SamplingError::NoProcess {
-            return;
-        }
-        let pages = length / self.machine.page_bytes();
-        self.report.unarmed = Some(reason);
-        self.later.push(TimedInput {
-            time_ns: context.run.now_ns(),
-            input: Input::Unarmed {
-                pid,
-                start,
-                pages: pages as u32,
-                why: reason.to_string(),
-                for_good: !reason.may_pass(),
-            },
-        });
-    }
 }
 
-/// The memory policy of a range that is wanted on these nodes. Nodes are preferred, never bound: a
-/// program that runs out of memory on a node that it is bound to is killed.
-fn policy(nodes: u64) -> Bind {
-    let mode = match nodes.count_ones() {
-        0 => BindMode::Default,
-        1 => BindMode::Preferred,
-        _ => BindMode::Interleave,
-    };
-    Bind { mode, nodes }
-}
-
-fn result_input(done: JobResult) -> Input {
+/// The input of a move's outcome. Nothing is looked up by this mechanism's mover.
+fn moved(done: JobResult) -> Option<Input> {
     match done {
-        JobResult::Moved(moved) => Input::Moved(moved),
-        JobResult::Located { job, found } => Input::Located { job, found },
+        JobResult::Moved(moved) => Some(Input::Moved(moved)),
+        JobResult::Located { .. } => None,
     }
 }

@@ -5,14 +5,9 @@ use hither_sys::page_faults::PageFaults;
 use hither_sys::page_sampling::{ArmedBy, PageSampler, SamplingError};
 
 use super::super::controller::SampleSource;
-use super::super::counters::SamplingBudget;
 
-/// The cost of a fault event in perf: up to this (2 cores, Linux 6.18, 2026-11).
-const FAULT_EVENT_NS: u64 = 500;
-
-/// The least and most that a sample costs on any machine.
-const SAMPLE_NS_MIN: u64 = 1_000;
-const SAMPLE_NS_MAX: u64 = 20_000;
+/// A program is taken to keep so many CPUs busy at most.
+const BUSY_CPUS: usize = 16;
 
 /// The first way that works, and why the others were refused.
 #[derive(Default)]
@@ -39,23 +34,15 @@ impl CounterSource {
         found
     }
 
-    /// The cost of a sample, as measured now, within bounds: on a busy machine the measurement is
-    /// too high. `None` where it cannot be measured.
-    pub(super) fn sample_ns(&mut self) -> Option<u64> {
-        let cost = self.arm.as_mut()?.cost()?;
-        let sample_ns = cost.arm_ns + cost.touch_ns + FAULT_EVENT_NS;
-        Some(sample_ns.clamp(SAMPLE_NS_MIN, SAMPLE_NS_MAX))
-    }
-
     pub(super) fn name(&self) -> Option<&'static str> {
         self.arm.as_ref().map(|arm| arm.name())
     }
 
-    /// Takes the way, for arming pages. `None` where the processor samples, which arms nothing.
+    /// Takes the way, for arming pages. `None` where nothing has to be armed.
     pub(super) fn take_arm(&mut self) -> Option<Box<dyn PageSampler>> {
         match self.source() {
-            SampleSource::Processor => None,
-            SampleSource::Armed | SampleSource::Hints => self.arm.take(),
+            SampleSource::Processor | SampleSource::Hints => None,
+            SampleSource::Armed => self.arm.take(),
         }
     }
 
@@ -74,19 +61,22 @@ impl CounterSource {
             .is_some_and(|arm| arm.armed_by() == ArmedBy::Agent)
     }
 
-    /// Opens the processor's samples of what the calling thread starts, as many as the budget
-    /// allows. `None` where this is not the way.
+    /// Opens the samples that the processor or the kernel makes of what the calling thread starts.
+    /// So many are wanted a second. `None` where this is not the way.
+    ///
+    /// Nobody knows yet how many CPUs the program will keep busy. With few of them it gets fewer
+    /// samples than wanted, and with many there are more, which are thinned out.
     pub(super) fn samples(
         &self,
         nodes: &[NodeMemory],
-        cpu_permille: u32,
+        a_second: u64,
     ) -> Option<Box<dyn PageFaults>> {
         let cpus: usize = nodes.iter().map(|node| node.cpus.len()).sum();
-        let hertz = SamplingBudget::of(cpus, cpu_permille).samples_a_second() / cpus.max(1) as u64;
+        let hertz = a_second / cpus.clamp(1, BUSY_CPUS) as u64;
         let arm = self
             .arm
             .as_ref()
-            .filter(|arm| arm.armed_by() == ArmedBy::Processor)?;
+            .filter(|arm| arm.armed_by() != ArmedBy::Agent)?;
         // Opening them has just worked in the trial. If it fails now, nothing is counted.
         arm.samples(hertz.max(1)).ok()
     }

@@ -1,6 +1,7 @@
 //! Makes inputs of the controller from records of programs.
 
-use hither_sys::record::{BindMode, Record};
+use hither_sys::record::Record;
+use hither_sys::session::RingInfo;
 
 use super::super::event::Input;
 use crate::agent::RecordSource;
@@ -13,17 +14,24 @@ pub(super) fn input_of(source: &mut RecordSource<'_>, record: &Record<'_>) -> Op
         streams,
         is_new_image,
     } = source;
-    let pid = ring.pid;
-    let at = |time_ns: u64, input| Some((time_ns, input));
+    if let Record::Process { time_ns, .. } = *record {
+        let starts = *is_new_image && ring.namespace.is_own();
+        return starts.then_some((time_ns, Input::Started { pid: ring.pid }));
+    }
+    let input = input_of_current(ring, record)?;
     // The rings of a program may be read after those of the next program in its process: its
     // records count no more. Nor do those of a process in another PID namespace: its number may be
     // another one's here.
-    let mut current = || {
-        let stream = streams.of(ring);
-        ring.namespace.is_own()
-            && streams.youngest(Pid::own(pid)) == Some(streams.stream(stream).image)
-    };
-    match *record {
+    let stream = streams.of(ring);
+    let is_current = ring.namespace.is_own()
+        && streams.youngest(Pid::own(ring.pid)) == Some(streams.stream(stream).image);
+    is_current.then_some(input)
+}
+
+/// The input that a record of a process's youngest program makes.
+fn input_of_current(ring: &RingInfo, record: &Record<'_>) -> Option<(u64, Input)> {
+    let RingInfo { pid, tid, .. } = *ring;
+    Some(match *record {
         Record::Region {
             start,
             length,
@@ -31,22 +39,23 @@ pub(super) fn input_of(source: &mut RecordSource<'_>, record: &Record<'_>) -> Op
             time_ns,
             cpu,
             ..
-        } if current() => at(
-            time_ns,
-            Input::Region {
+        } => {
+            let cpu = u32::from(cpu);
+            let region = Input::Region {
                 pid,
-                tid: ring.tid,
+                tid,
                 start,
                 length,
                 signature,
-                cpu: u32::from(cpu),
-            },
-        ),
+                cpu,
+            };
+            (time_ns, region)
+        }
         Record::RegionEnd {
             start,
             length,
             time_ns,
-        } if current() => at(time_ns, Input::RegionEnd { pid, start, length }),
+        } => (time_ns, Input::RegionEnd { pid, start, length }),
         Record::Bound {
             start,
             length,
@@ -54,56 +63,48 @@ pub(super) fn input_of(source: &mut RecordSource<'_>, record: &Record<'_>) -> Op
             error,
             site,
             time_ns,
-        } if current() => at(
-            time_ns,
-            Input::Bound {
+        } => {
+            let nodes = bind.nodes;
+            let bound = Input::Bound {
                 pid,
                 start,
                 length,
-                nodes: bind.nodes,
+                nodes,
                 error,
                 site,
-                hint: bind.mode == BindMode::Sampled,
-            },
-        ),
+            };
+            (time_ns, bound)
+        }
         Record::Construct {
             kind,
             signature,
             time_ns,
             cpu,
             threads,
-        } if current() => at(
-            time_ns,
-            Input::Construct {
+        } => {
+            let cpu = u32::from(cpu);
+            let construct = Input::Construct {
                 pid,
-                tid: ring.tid,
-                cpu: u32::from(cpu),
+                tid,
+                cpu,
                 kind,
                 signature,
                 threads,
-            },
-        ),
-        Record::At { cpu, time_ns } if current() => at(
-            time_ns,
-            Input::Thread {
-                pid,
-                tid: ring.tid,
-                cpu: u32::from(cpu),
-            },
-        ),
-        Record::Process { time_ns, .. } if *is_new_image && ring.namespace.is_own() => {
-            at(time_ns, Input::Started { pid })
+            };
+            (time_ns, construct)
         }
-        _ => None,
-    }
+        Record::At { cpu, time_ns } => {
+            let cpu = u32::from(cpu);
+            (time_ns, Input::Thread { pid, tid, cpu })
+        }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use hither_sys::pid_namespace::PidNamespace;
-    use hither_sys::record::{Bind, OWN_POLICY, RegionKind};
-
-    use hither_sys::session::RingInfo;
+    use hither_sys::record::{Bind, BindMode, OWN_POLICY, RegionKind};
 
     use super::*;
     use crate::observe::Streams;

@@ -122,6 +122,9 @@ mod tests {
         let report = MemoryReport {
             summary: MemorySummary {
                 regions: 1,
+                mapped: 25,
+                own_processes: 26,
+                paused_ns: 27,
                 far: 2,
                 near: 3,
                 known: 4,
@@ -163,6 +166,8 @@ mod tests {
         let of = |samples, local_share| json!({ "samples": samples, "local_share": local_share });
         let expected = json!({
             "regions": 1,
+            "regions_mapped": 25,
+            "processes_own": 26,
             "far": 2,
             "near": 3,
             "known": 4,
@@ -187,6 +192,7 @@ mod tests {
             "regions_applied": 14,
             "regions_own": 15,
             "sampled": of(0, None),
+            "paused_ns": 27,
             "unarmed": 16,
             "unarmed_why": SamplingError::NoCall.to_string(),
             "judged": 17,

@@ -309,7 +309,7 @@ mod tests {
         );
         assert_eq!(
             choice.to_string(),
-            "automatic: --memory=upm, because there are 4 memory nodes \
+            "automatic: --memory=majority, because there are 4 memory nodes \
              and the kernel does not balance them"
         );
         let balanced = MachineState {
@@ -327,7 +327,7 @@ mod tests {
         };
         let said = choose(&both).to_string();
         assert!(said.contains("--page-cache=pcc, because "), "{said}");
-        assert!(said.contains("; --memory=upm, because "), "{said}");
+        assert!(said.contains("; --memory=majority, because "), "{said}");
         assert!(!said.contains('\n'), "{said}");
     }
 }

@@ -21,7 +21,7 @@ use crate::ui::Ui;
 pub(super) const SWITCH: &str = "--memory";
 
 /// The policy if none is named.
-pub(super) const DEFAULT_POLICY: &str = "upm";
+pub(super) const DEFAULT_POLICY: &str = "majority";
 
 /// The value of --counters that takes the first source that works.
 const AUTO_COUNTERS: &str = "auto";
@@ -35,10 +35,11 @@ const DEFAULT_CPU_PERMILLE: u32 = 10;
 /// The switch and its options.
 #[derive(Args, Debug)]
 pub(super) struct MemoryArgs {
-    /// Let POLICY decide on which nodes the program's memory is [default: upm]
+    /// Let POLICY decide on which nodes the program's memory is [default: majority]
     ///
-    /// upm moves pages to the nodes that use them. cache-aware puts streamed memory on far nodes
-    /// and other memory on near ones. cache-aware,upm does both. A policy may have parameters, as
+    /// majority moves pages to the nodes that use them, and spreads what all use. upm moves them
+    /// where that pays by its paper's criterion. cache-aware puts streamed memory on far nodes and
+    /// other memory on near ones. cache-aware,majority does both. A policy may have parameters, as
     /// in 'cache-aware{limit=0.3}'; `hither policies --placements` explains them.
     #[arg(
         id = "memory",
@@ -54,7 +55,7 @@ pub(super) struct MemoryArgs {
     #[arg(long, value_name = "BYTES", value_parser = region_min, hide_short_help = true)]
     region_min: Option<u64>,
 
-    /// How upm counts accesses [default: auto, the first that works]
+    /// How accesses are counted [default: auto, the first that works]
     ///
     /// `hither topo --live` says which work on this machine.
     #[arg(
@@ -119,7 +120,7 @@ fn policies(text: &str) -> Result<(Spec<PlacementEntry>, Option<Spec<PlacementEn
         }
         _ => Err(Usage(format!(
             "{SWITCH}={text}: of two policies the first says where pages are put \
-             and the second moves them, as in cache-aware,upm"
+             and the second moves them, as in cache-aware,majority"
         ))),
     }
 }
@@ -255,7 +256,14 @@ pub(super) fn report(pages: &MemoryReport, notes: &Notes<'_>) {
         0 => String::new(),
         number => format!(", {} {what}", count(number)),
     };
-    let regions = counted(summary.regions, "region");
+    let mapped = match summary.mapped {
+        0 => String::new(),
+        mapped => format!(
+            ", {} of them static data, heaps, stacks and arenas",
+            count(mapped)
+        ),
+    };
+    let regions = format!("{}{mapped}", counted(summary.regions, "region"));
     // Only policies that use far nodes distinguish far and near regions.
     if summary.far + summary.near + undecided + summary.known + summary.pages_away == 0 {
         ui.note(regions);
@@ -284,6 +292,12 @@ pub(super) fn report(pages: &MemoryReport, notes: &Notes<'_>) {
         ui.note(format_args!(
             "{} left where the program, or numactl, wants them",
             counted(summary.own, "region")
+        ));
+    }
+    if summary.own_processes > 0 {
+        ui.note(format_args!(
+            "{} left alone, which asks for certain nodes itself",
+            counted(summary.own_processes, "process")
         ));
     }
     report_counts(pages, dry_run, ui);

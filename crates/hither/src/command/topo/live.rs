@@ -43,9 +43,9 @@ pub(super) fn text(survey: &Capabilities, costs: &Costs) -> Result<String, std::
         )?;
     }
     let outcome = match survey.chosen() {
-        Some(counter) => format!("`upm` would count by {}", counter.name),
-        None if survey.faults.is_err() => "`upm` cannot count without page faults".to_owned(),
-        None => "`upm` cannot count here".to_owned(),
+        Some(counter) => format!("`majority` would count by {}", counter.name),
+        None if survey.faults.is_err() => "`majority` cannot count without page faults".to_owned(),
+        None => "`majority` cannot count here".to_owned(),
     };
     let placing = match survey.nodes.len() {
         0 | 1 => "; with one node, there is nowhere to place pages",
@@ -294,7 +294,7 @@ mod tests {
           hardware       no: the processor does not have it, or a hypervisor hides it
           write-protect  yes, writes only, and not on huge pages:
                          1400 ns to arm a page, 700 ns for its next touch; 4,761 samples a second
-        `upm` would count by write-protect
+        `majority` would count by write-protect
         ");
     }
 
@@ -319,7 +319,7 @@ mod tests {
         Counting accesses, in at most 1.0 % of a CPU
           hardware       no: the processor does not have it, or a hypervisor hides it
           write-protect  no: this kernel does not have it, or hides it
-        `upm` cannot count without page faults; with one node, there is nowhere to place pages
+        `majority` cannot count without page faults; with one node, there is nowhere to place pages
         ");
     }
 

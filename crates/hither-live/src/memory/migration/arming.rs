@@ -1,0 +1,312 @@
+//! Which pages are armed next, and when, where the agent arms them.
+//!
+//! A *block* of 64 pages is armed at a time, since a call interrupts the other CPUs that run the
+//! program, which costs more than the pages in it (in a virtual machine of two CPUs up to 24 us,
+//! 2026-11). Blocks are random, and so are the times between batches of them, exponentially
+//! distributed, so that no iteration can fall into step (Wolff, "Poisson arrivals see time
+//! averages", 1982).
+//!
+//! The budget is a share of the CPUs. Arming is paid at once, and a sample when it comes. What is
+//! not spent is saved for up to a second, and spent faster when something is new: a region, a
+//! second user of it, threads that moved. While nothing comes of the samples, less and less of the
+//! budget is spent.
+
+use std::collections::BTreeMap;
+
+use hither_core::Random;
+
+use super::budget::FAULT_NS;
+
+/// Pages of a block.
+pub(super) const BLOCK_PAGES: u32 = 64;
+
+/// What a sample of a block counts as. Its pages are armed together, and most often one thread
+/// touches them all: the samples of a cell's 16 pages count as one.
+pub(super) const SAMPLE_WEIGHT: f32 = 1.0 / 16.0;
+
+/// Mean time between two batches.
+const BATCH_NS: f64 = 10e6;
+
+/// The most blocks of a batch.
+const BATCH_BLOCKS_MAX: u64 = 256;
+
+/// The budget of this time is saved at most, and a batch takes at most this part of it.
+const SAVED_NS: f64 = 1e9;
+const SAVED_DIVISOR: f64 = 8.0;
+
+/// How often each block is armed faster when something is new: to see it, and to confirm that.
+const EAGER_ROUNDS: u64 = 2;
+
+/// How often the rate is halved at most, once with each look that led to nothing: to 1/64, some
+/// hundred samples a second and CPU, which still show within a second that an eighth of the accesses
+/// became remote.
+const HALVINGS_MAX: u32 = 6;
+
+/// How often it is tried to pick a block that is not armed.
+const PICKS_PER_BLOCK: u64 = 4;
+
+/// The cost of arming a block, until it was measured: a program on one CPU alone. Then it is a
+/// moving average over so many blocks.
+const ARM_NS: u64 = 2_000;
+const ARM_COST_BLOCKS: u64 = 16;
+
+/// A block to be armed: the first page within a region, by the region's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pick {
+    pub(super) key: u32,
+    pub(super) first: u32,
+    pub(super) pages: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Arming {
+    random: Random,
+    /// The share of one CPU that may be taken.
+    share: f64,
+    /// Moving average of the time that arming a block takes.
+    arm_ns: u64,
+    /// Blocks that are to come faster, as far as what was saved lasts.
+    eager: u64,
+    /// What was saved; less than nothing where samples came that were not expected.
+    saved_ns: f64,
+    /// The part of it that the next batch may take.
+    credit_ns: f64,
+    filled_ns: u64,
+    halvings: u32,
+    /// Pages of the regions, by number.
+    regions: BTreeMap<u32, u32>,
+    /// The number of blocks of all regions before a region, and its number.
+    order: Vec<(u64, u32)>,
+    blocks: u64,
+    due_ns: Option<u64>,
+}
+
+impl Arming {
+    /// Nothing is armed yet. Equal seeds and calls give equal picks.
+    pub(super) fn new(seed: u64, share: f64) -> Arming {
+        Arming {
+            random: Random::new(seed),
+            arm_ns: ARM_NS,
+            eager: 0,
+            saved_ns: SAVED_NS * share,
+            credit_ns: 0.0,
+            filled_ns: 0,
+            halvings: 0,
+            regions: BTreeMap::new(),
+            order: Vec::new(),
+            blocks: 0,
+            due_ns: None,
+            share,
+        }
+    }
+
+    /// Begins to arm pages of a region.
+    pub(super) fn begin(&mut self, now_ns: u64, key: u32, pages: u32) {
+        self.regions.insert(key, pages);
+        self.number_blocks();
+        self.hurry(key);
+        if self.due_ns.is_none() {
+            self.filled_ns = self.filled_ns.max(now_ns);
+            self.due_ns = Some(now_ns + self.pause_ns());
+        }
+    }
+
+    /// Stops arming pages of a region.
+    pub(super) fn end(&mut self, key: u32) {
+        if self.regions.remove(&key).is_some() {
+            self.number_blocks();
+        }
+        if self.regions.is_empty() {
+            self.due_ns = None;
+        }
+    }
+
+    fn number_blocks(&mut self) {
+        self.order.clear();
+        self.blocks = 0;
+        for (&key, &pages) in &self.regions {
+            self.order.push((self.blocks, key));
+            self.blocks += u64::from(pages.div_ceil(BLOCK_PAGES));
+        }
+        self.eager = self.eager.min(self.blocks * EAGER_ROUNDS);
+    }
+
+    /// What was learnt of a region does not hold any more.
+    pub(super) fn hurry(&mut self, key: u32) {
+        if let Some(&pages) = self.regions.get(&key) {
+            let arms = u64::from(pages.div_ceil(BLOCK_PAGES)) * EAGER_ROUNDS;
+            self.eager = (self.eager + arms).min(self.blocks * EAGER_ROUNDS);
+        }
+        self.wake();
+    }
+
+    /// The full rate again.
+    pub(super) fn wake(&mut self) {
+        self.halvings = 0;
+    }
+
+    /// A look at the samples has led to something, or not.
+    pub(super) fn looked(&mut self, useful: bool) {
+        self.halvings = match useful {
+            true => 0,
+            false => (self.halvings + 1).min(HALVINGS_MAX),
+        };
+    }
+
+    /// When to call [`Arming::due`].
+    pub(super) fn due_ns(&self) -> Option<u64> {
+        self.due_ns
+    }
+
+    /// Adds the blocks to arm now; none before a batch is due, and none that is `armed` still, as
+    /// what is only read is.
+    pub(super) fn due(&mut self, now_ns: u64, armed: impl Fn(&Pick) -> bool, out: &mut Vec<Pick>) {
+        if self.due_ns.is_none_or(|due_ns| due_ns > now_ns) {
+            return;
+        }
+        let earned_ns = now_ns.saturating_sub(self.filled_ns) as f64 * self.share;
+        let most_ns = SAVED_NS * self.share;
+        self.filled_ns = now_ns;
+        self.saved_ns = (self.saved_ns + earned_ns).min(most_ns);
+        self.credit_ns += earned_ns / f64::from(1 << self.halvings);
+        if self.eager > 0 {
+            self.credit_ns = self.credit_ns.max(self.saved_ns / SAVED_DIVISOR);
+        }
+        self.credit_ns = self.credit_ns.min(self.saved_ns / SAVED_DIVISOR).max(0.0);
+        let blocks = (self.credit_ns / self.block_ns()) as u64;
+        let blocks = blocks.min(BATCH_BLOCKS_MAX).min(self.blocks);
+        let before = out.len();
+        for _ in 0..blocks * PICKS_PER_BLOCK {
+            let pick = self.pick();
+            if !armed(&pick) {
+                out.push(pick);
+            }
+            if out.len() - before == blocks as usize {
+                break;
+            }
+        }
+        let picked = (out.len() - before) as u64;
+        self.credit_ns -= picked as f64 * self.block_ns();
+        self.eager = self.eager.saturating_sub(blocks);
+        self.due_ns = Some(now_ns + self.pause_ns());
+    }
+
+    /// Takes down that arming this many blocks took this long. The CPUs that it interrupts lose
+    /// about as much together.
+    pub(super) fn took(&mut self, blocks: u32, took_ns: u64) {
+        let weight = u64::from(blocks).min(ARM_COST_BLOCKS);
+        let block_ns = took_ns / u64::from(blocks.max(1));
+        let before_ns = self.arm_ns * (ARM_COST_BLOCKS - weight);
+        self.arm_ns = (before_ns + block_ns * weight) / ARM_COST_BLOCKS;
+        self.saved_ns -= 2.0 * took_ns as f64;
+    }
+
+    /// A sample has come, and is paid for.
+    pub(super) fn sampled(&mut self) {
+        self.saved_ns -= FAULT_NS as f64;
+    }
+
+    /// The rate now, in armed pages a second.
+    pub(super) fn rate(&self) -> u64 {
+        let blocks = 1e9 * self.share / self.block_ns();
+        (blocks * f64::from(BLOCK_PAGES)) as u64 >> self.halvings
+    }
+
+    /// What a block and its samples cost.
+    fn block_ns(&self) -> f64 {
+        (2 * self.arm_ns + u64::from(BLOCK_PAGES) * FAULT_NS) as f64
+    }
+
+    /// Time to the next batch, at most ten times the mean.
+    fn pause_ns(&mut self) -> u64 {
+        let part = -(1.0 - self.random.unit()).ln();
+        (BATCH_NS * part.min(10.0)) as u64 + 1
+    }
+
+    fn pick(&mut self) -> Pick {
+        let block = self.random.below(self.blocks);
+        let after = self.order.partition_point(|&(before, _)| before <= block);
+        let (before, key) = self.order[after - 1];
+        let first = (block - before) as u32 * BLOCK_PAGES;
+        Pick {
+            key,
+            first,
+            pages: BLOCK_PAGES.min(self.regions[&key] - first),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn arming() -> Arming {
+        Arming::new(1, 0.01)
+    }
+
+    /// The picks from `from_ns` on, for so long, each sampled whole.
+    fn picks(arming: &mut Arming, from_ns: u64, for_ns: u64) -> Vec<Pick> {
+        let mut picks = Vec::new();
+        let mut now_ns = from_ns;
+        while let Some(due_ns) = arming.due_ns().filter(|&due| due < from_ns + for_ns) {
+            now_ns = now_ns.max(due_ns);
+            let before = picks.len();
+            arming.due(now_ns, |_| false, &mut picks);
+            for pick in &picks[before..] {
+                arming.took(1, 1_250);
+                (0..pick.pages).for_each(|_| arming.sampled());
+            }
+        }
+        picks
+    }
+
+    #[test]
+    fn keeps_to_the_budget_and_covers_all_cells() {
+        let mut arming = arming();
+        assert_eq!(arming.due_ns(), None);
+        arming.begin(0, 3, 1000);
+        arming.begin(0, 9, 40);
+        let all = picks(&mut arming, 0, 20 * SECOND);
+        // A block costs 214 us of 10 ms a second. The first ones come out of what was saved.
+        assert!((850..=1_100).contains(&all.len()), "{}", all.len());
+        for block in 0..16 {
+            let of = |pick: &&Pick| pick.key == 3 && pick.first / BLOCK_PAGES == block;
+            assert!(all.iter().filter(of).count() > 20, "block {block}");
+        }
+        let ends = |pick: &Pick| pick.first + pick.pages <= [1000, 40][usize::from(pick.key == 9)];
+        assert!(all.iter().all(ends));
+        arming.end(3);
+        arming.end(9);
+        assert_eq!(arming.due_ns(), None);
+    }
+
+    #[test]
+    fn slows_down_while_nothing_comes_of_it() {
+        let mut arming = arming();
+        arming.begin(0, 3, 1000);
+        picks(&mut arming, 0, 20 * SECOND);
+        let full = picks(&mut arming, 20 * SECOND, 20 * SECOND).len();
+        (0..100).for_each(|_| arming.looked(false));
+        let slow = picks(&mut arming, 40 * SECOND, 20 * SECOND).len();
+        assert!((full / 100..full / 40).contains(&slow), "{slow} of {full}");
+        // What was saved meanwhile goes fast once something is new.
+        arming.hurry(3);
+        let eager = picks(&mut arming, 60 * SECOND, SECOND / 2).len();
+        assert!(eager > full / 60, "{eager} of {full}");
+        arming.looked(true);
+        let again = picks(&mut arming, 61 * SECOND, 20 * SECOND).len();
+        assert!(again > full / 2, "{again} of {full}");
+    }
+
+    #[test]
+    fn waiting_for_other_cpus_counts() {
+        let mut arming = arming();
+        arming.begin(0, 3, 1000);
+        let rate = arming.rate();
+        (0..100).for_each(|_| arming.took(16, 16 * 1_000_000));
+        assert!(arming.rate() < rate / 10);
+    }
+}

@@ -1,0 +1,160 @@
+//! Asks the policy about ranges with new samples, when it is time.
+
+use hither_core::placement::{Epoch, EpochKind, PageTouch};
+use hither_core::{Block, Thread};
+use hither_sys::record::ConstructKind;
+
+use super::super::controller::SampleSource;
+use super::super::event::{Decision, Ended, Judged};
+use super::Migration;
+use super::program::Program;
+
+/// The accesses to a cell in an iteration that uses it: of 16 pages of 64 lines. A larger cell
+/// counts as much, and so does its move.
+const CELL_ACCESSES: u64 = CELL_PAGES * 64;
+const CELL_PAGES: u64 = 16;
+
+/// The most iterations that the cost of a move is spread over.
+const ROUNDS_MAX: u64 = 64;
+
+impl Migration {
+    /// A thread met a construct, or reports where it runs.
+    pub(crate) fn construct(
+        &mut self,
+        now_ns: u64,
+        (pid, tid): (u32, u32),
+        cpu: u32,
+        construct: Option<(ConstructKind, u64, u16)>,
+        out: &mut Vec<Decision>,
+    ) {
+        let node = self.host.node_of_cpu(cpu);
+        let Some(program) = self.programs.get_mut(&pid) else {
+            return;
+        };
+        let scattered = program.runs_on(tid, node);
+        let ended = construct.and_then(|construct| program.construct(now_ns, tid, construct));
+        if scattered {
+            self.forget_samples(pid);
+        }
+        match ended {
+            Some(EpochKind::Iteration) => self.look_if_due(now_ns, pid, Ended::Iteration, out),
+            Some(EpochKind::Construct) if self.pending.is_none() => {
+                // The policy counts for how many constructs a thread stays where it moved to.
+                self.counters.clear();
+                self.end_epoch(pid, EpochKind::Construct);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes the steps that are due by time.
+    pub(crate) fn due(&mut self, now_ns: u64, out: &mut Vec<Decision>) {
+        while let Some(&(due_ns, object, generation)) = self.retries.front()
+            && due_ns <= now_ns
+        {
+            self.retries.pop_front();
+            let region = self.regions.get(&object);
+            let region = region.filter(|region| region.generation == generation);
+            let stopped = |pid| self.programs.get(&pid).is_none_or(|of| of.stopped);
+            if let Some(region) = region.filter(|region| !stopped(region.pid)) {
+                self.arming.begin(now_ns, object.0, region.pages);
+                out.push(region.sampling(true, self.page_bytes));
+            }
+        }
+        let listens = self.listening.change(now_ns);
+        if let Some(on) = listens.filter(|_| self.source != SampleSource::Armed) {
+            out.push(Decision::Listen { on });
+        }
+        let programs = self.programs.iter();
+        let due = programs.filter(|(_, program)| {
+            let due_ns = program.look_due_ns();
+            due_ns.is_some_and(|due_ns| due_ns <= now_ns) && !program.iterates(now_ns)
+        });
+        let due: Vec<u32> = due.map(|(&pid, _)| pid).collect();
+        for pid in due {
+            self.look_if_due(now_ns, pid, Ended::Period, out);
+        }
+    }
+
+    /// Looks at a program's samples if it is time.
+    fn look_if_due(&mut self, now_ns: u64, pid: u32, ended: Ended, out: &mut Vec<Decision>) {
+        let due_ns = self.programs.get(&pid).and_then(Program::look_due_ns);
+        if due_ns.is_some_and(|due_ns| due_ns <= now_ns) && self.pending.is_none() {
+            self.look(now_ns, pid, ended, out);
+        }
+    }
+
+    /// Asks the policy about the ranges of a program that have new samples.
+    fn look(&mut self, now_ns: u64, pid: u32, ended: Ended, out: &mut Vec<Decision>) {
+        let Some(program) = self.programs.get_mut(&pid) else {
+            return;
+        };
+        let accesses = (CELL_ACCESSES * program.rounds.clamp(1, ROUNDS_MAX)) as f32;
+        let ages = program.ages(now_ns);
+        self.counters.clear();
+        let (mut cells, mut open) = (0, false);
+        for (&object, region) in &mut self.regions {
+            if region.pid != pid {
+                continue;
+            }
+            if ages {
+                region.counts.age();
+            }
+            for range in region.counts.judge() {
+                let all: f32 = range.samples.iter().sum();
+                let of_node = range.samples.iter().map(|count| count / all * accesses);
+                let row: Vec<u32> = of_node.map(|count| count as u32).collect();
+                cells += range.cells.len();
+                open |= range.is_open();
+                for (cell, home) in range.cells {
+                    let block = Block(region.base + cell);
+                    if let Some(node) = home {
+                        self.host.set_home(PageTouch {
+                            block,
+                            object,
+                            index: cell,
+                            process: region.process,
+                            thread: Thread(pid),
+                            node,
+                        });
+                    }
+                    self.counters.add_row(block, &row);
+                }
+            }
+        }
+        let move_ns = self.cost.page_ns().unwrap_or(self.assumed_move_ns);
+        self.host.set_migration_ns(move_ns * CELL_PAGES);
+        self.end_epoch(pid, EpochKind::Iteration);
+        let wanted = self.actions.len();
+        let useful = open || wanted > 0;
+        self.arming.looked(useful);
+        self.listening.looked(now_ns, useful);
+        if let Some(program) = self.programs.get_mut(&pid) {
+            program.looked(now_ns, cells, ended == Ended::Iteration);
+        }
+        self.judged += 1;
+        out.push(Decision::Judged(Judged {
+            pid,
+            ended,
+            cells: cells as u32,
+            wanted: wanted as u32,
+            rate: self.arming.rate(),
+        }));
+    }
+
+    /// Asks the policy, by the counts that are in the table.
+    fn end_epoch(&mut self, pid: u32, kind: EpochKind) {
+        let Some(program) = self.programs.get_mut(&pid) else {
+            return;
+        };
+        let moved = program.thread_migrations();
+        let epoch = Epoch {
+            kind,
+            process: Some(program.process),
+            counts: &self.counters,
+            thread_migrations: &moved,
+            active_threads: program.team,
+        };
+        self.host.end_epoch(&epoch, &mut self.actions);
+    }
+}

@@ -1,0 +1,171 @@
+//! Takes samples in, and has pages armed for them where that is the agent's work.
+
+use std::collections::BTreeMap;
+
+use hither_core::{Block, Object};
+
+use super::super::controller::SampleSource;
+use super::super::event::Decision;
+use super::Migration;
+use super::arming::{BLOCK_PAGES, Pick, SAMPLE_WEIGHT};
+use super::region::{CountedRegion, Sharing};
+use crate::numa::ranges::PageRange;
+
+/// A region that cannot be sampled, because it lies on huge pages or the program is changing its
+/// mappings, is tried again after this time.
+const SAMPLING_RETRY_NS: u64 = 5_000_000_000;
+
+impl Migration {
+    /// Whether a page is armed, so that a fault on it is a sample.
+    pub(crate) fn is_armed(&self, object: Object, page: u32) -> bool {
+        let (block, bit) = armed_bit(page);
+        let armed = self.armed.get(&(object, block));
+        armed.is_some_and(|armed| armed & bit != 0)
+    }
+
+    /// A page is not armed any more. Returns whether it was.
+    fn disarm(&mut self, object: Object, page: u32) -> bool {
+        let (block, bit) = armed_bit(page);
+        let Some(armed) = self.armed.get_mut(&(object, block)) else {
+            return false;
+        };
+        let was_armed = *armed & bit != 0;
+        *armed &= !bit;
+        if *armed == 0 {
+            self.armed.remove(&(object, block));
+        }
+        was_armed
+    }
+
+    /// Whether pages are armed, or will be.
+    pub(crate) fn arms(&self) -> bool {
+        self.arming.due_ns().is_some()
+    }
+
+    /// A thread on a CPU used a page that was on node `home`, by the kernel's number, where that is
+    /// known.
+    pub(crate) fn sample(
+        &mut self,
+        (object, page): (Object, u32),
+        (pid, tid): (u32, u32),
+        cpu: u32,
+        home: Option<u32>,
+    ) {
+        let armed = self.disarm(object, page);
+        if armed {
+            self.arming.sampled();
+        }
+        let weight = match armed {
+            true => SAMPLE_WEIGHT,
+            false => 1.0,
+        };
+        let node = self.host.node_of_cpu(cpu);
+        let (Some(region), Some(program)) = (
+            self.regions.get_mut(&object),
+            self.programs.get_mut(&pid).filter(|of| !of.stopped),
+        ) else {
+            return;
+        };
+        let mut home = home.and_then(|home| self.host.node_of_kernel(home));
+        if self.dry_run && region.migrated > 0 {
+            // What was to be moved counts as moved.
+            let cell = Block(region.base + page / region.counts.cell_pages());
+            home = self.host.home(cell).or(home);
+        }
+        match region.users {
+            Sharing::Of(first) if first != node => {
+                region.users = Sharing::Several;
+                region.counts.clear();
+                self.arming.hurry(object.0);
+            }
+            Sharing::Nobody => region.users = Sharing::Of(node),
+            _ => {}
+        }
+        let scattered = program.sampled(tid, node, weight);
+        region.counts.add(page, (node, home), weight);
+        region.by_node[node.index()] += 1;
+        // The kernel moves pages at its hint faults, and the page is found where it is then.
+        let local = home.filter(|_| self.source != SampleSource::Hints);
+        let local = local.map(|home| home == node);
+        self.sampled.add(local);
+        match region.migrated {
+            0 => region.before.add(local),
+            _ => region.after.add(local),
+        }
+        if scattered {
+            self.forget_samples(pid);
+        }
+    }
+
+    /// Half of a program's threads run elsewhere now: older samples say nothing.
+    pub(super) fn forget_samples(&mut self, pid: u32) {
+        let regions = self.regions.values_mut();
+        for region in regions.filter(|region| region.pid == pid) {
+            region.counts.clear();
+        }
+        self.arming.wake();
+        self.listening.wake(self.now_ns);
+    }
+
+    /// Arms the pages that are due. Only while faults are recorded: they would not be seen.
+    pub(crate) fn arm(&mut self, now_ns: u64, out: &mut Vec<Decision>) {
+        let mut picks = std::mem::take(&mut self.picks);
+        let armed = &self.armed;
+        let is_armed = |pick: &Pick| {
+            let block = (Object(pick.key), pick.first / BLOCK_PAGES);
+            armed
+                .get(&block)
+                .is_some_and(|bits| *bits == all_bits(pick.pages))
+        };
+        self.arming.due(now_ns, is_armed, &mut picks);
+        let mut arm: BTreeMap<u32, Vec<PageRange>> = BTreeMap::new();
+        for Pick { key, first, pages } in picks.drain(..) {
+            let object = Object(key);
+            let region = self.regions.get(&object);
+            let is_whole = |region: &&CountedRegion| {
+                let mut cuts = region.cuts.iter();
+                !cuts.any(|cut| cut.start < first + pages && cut.end > first)
+            };
+            if let Some(region) = region.filter(is_whole) {
+                let block = (object, first / BLOCK_PAGES);
+                self.armed.insert(block, all_bits(pages));
+                let start = region.start + u64::from(first) * self.page_bytes;
+                let ranges = arm.entry(region.pid).or_default();
+                ranges.push(PageRange { start, pages });
+            }
+        }
+        self.picks = picks;
+        let arm = arm.into_iter();
+        out.extend(arm.map(|(pid, ranges)| Decision::Arm { pid, ranges }));
+    }
+
+    /// Takes in how long it took to arm blocks of pages.
+    pub(crate) fn took(&mut self, blocks: u32, took_ns: u64) {
+        self.arming.took(blocks, took_ns);
+    }
+
+    /// Pages of a region, from the given one on, could not be armed.
+    pub(crate) fn unarmed(&mut self, now_ns: u64, (object, page): (Object, u32), pages: u32) {
+        let Some(region) = self.regions.get(&object) else {
+            return;
+        };
+        if page == 0 && pages >= region.pages {
+            self.arming.end(object.0);
+            let again_ns = now_ns + SAMPLING_RETRY_NS;
+            self.retries
+                .push_back((again_ns, object, region.generation));
+        }
+        let pages = page..page.saturating_add(pages).min(region.pages);
+        pages.for_each(|page| _ = self.disarm(object, page));
+    }
+}
+
+/// The bits of so many pages.
+fn all_bits(pages: u32) -> u64 {
+    u64::MAX >> (BLOCK_PAGES - pages)
+}
+
+/// The block of a page, and the page's bit in it.
+fn armed_bit(page: u32) -> (u32, u64) {
+    (page / BLOCK_PAGES, 1 << (page % BLOCK_PAGES))
+}

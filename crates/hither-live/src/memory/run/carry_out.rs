@@ -1,0 +1,185 @@
+//! Carries decisions of the controller out.
+
+use hither_sys::page_sampling::SamplingError;
+use hither_sys::process::thread_cpu_ns;
+use hither_sys::record::{Bind, BindMode};
+
+use super::super::controller::PlacementController;
+use super::super::event::{Decision, Input, Migrate, TimedInput};
+use super::actuator::PlacementActuator;
+use crate::agent::Context;
+use crate::numa::mover::{PageJob, Task};
+use crate::numa::ranges::PageRange;
+
+impl PlacementActuator {
+    pub(super) fn carry_out(
+        &mut self,
+        context: &mut Context<'_, PlacementController>,
+        decision: Decision,
+    ) {
+        match decision {
+            Decision::Watch { on } => {
+                // If that fails, watching stays as it is: it costs the program a little, or the
+                // policy what it would learn.
+                let _ = self.faults.as_mut().map(|faults| faults.watch(on));
+            }
+            Decision::Listen { on } => self.samples.listen(on),
+            Decision::Sample {
+                pid,
+                start,
+                length,
+                on,
+            } => self.sample(context, pid, (start, length), on),
+            Decision::Arm { pid, ranges } => self.arm_pages(context, pid, &ranges),
+            _ if self.dry_run => {}
+            Decision::Bind {
+                pid,
+                start,
+                length,
+                nodes,
+            } => {
+                self.request_bind(context, pid, (start, length), policy(nodes));
+            }
+            Decision::Site { signature, nodes } => {
+                let bind = (nodes != 0).then(|| policy(nodes));
+                let requests = context.run.session.bind_requests();
+                let refused =
+                    requests.is_none_or(|mut requests| requests.set_site(signature, bind).is_err());
+                self.report.bind_requests_refused += u64::from(refused);
+            }
+            Decision::Move {
+                job,
+                pid,
+                start,
+                pages,
+                nodes,
+            } => self.send(
+                job,
+                pid,
+                vec![PageRange { start, pages }],
+                Task::Move(nodes),
+            ),
+            Decision::Migrate(Migrate {
+                job,
+                pid,
+                to,
+                ranges,
+                ..
+            }) => self.send(job, pid, ranges, Task::Migrate(to)),
+            Decision::Settled(_) | Decision::Judged(_) | Decision::Unfollowed { .. } => {}
+        }
+    }
+
+    /// Begins or ends the sampling of a region.
+    fn sample(
+        &mut self,
+        context: &Context<'_, PlacementController>,
+        pid: u32,
+        (start, length): (u64, u64),
+        on: bool,
+    ) {
+        // The whole region with its partial pages: they are of the same mapping, and the program
+        // may move that.
+        let whole = self.uneven.get(&(pid, start)).copied();
+        let end = start + length;
+        let page_bytes = self.machine.page_bytes();
+        let is_whole =
+            |&(start, length): &(u64, u64)| (start + length) / page_bytes * page_bytes == end;
+        let whole = whole.filter(is_whole).unwrap_or((start, length));
+        let arm = self.arm.as_mut();
+        let done = arm.map_or(Err(SamplingError::NoCall), |arm| match on {
+            true => arm.begin(pid, whole.0, whole.1),
+            false => arm.end(pid, start, length),
+        });
+        if let Some(reason) = done.err().filter(|_| on) {
+            self.unarmed(context, pid, (start, length), reason);
+        }
+    }
+
+    /// Arms pages: their next touches fault.
+    fn arm_pages(
+        &mut self,
+        context: &Context<'_, PlacementController>,
+        pid: u32,
+        ranges: &[PageRange],
+    ) {
+        let page_bytes = self.machine.page_bytes();
+        let before_ns = thread_cpu_ns();
+        for range in ranges {
+            let length = u64::from(range.pages) * page_bytes;
+            let arm = self.arm.as_mut();
+            let done = arm.map(|arm| arm.arm(pid, range.start, length));
+            if let Some(Err(reason)) = done {
+                self.unarmed(context, pid, (range.start, length), reason);
+            }
+        }
+        let blocks = ranges.len() as u32;
+        let took_ns = thread_cpu_ns() - before_ns;
+        self.later.push(TimedInput {
+            time_ns: context.run.now_ns(),
+            input: Input::Armed { blocks, took_ns },
+        });
+    }
+
+    /// Requests that a program bind a range.
+    fn request_bind(
+        &mut self,
+        context: &mut Context<'_, PlacementController>,
+        pid: u32,
+        (start, length): (u64, u64),
+        bind: Bind,
+    ) {
+        let requests = context.run.session.bind_requests();
+        let posted =
+            requests.is_some_and(|mut requests| requests.post(pid, start, length, bind).is_ok());
+        self.report.bind_requests_refused += u64::from(!posted);
+    }
+
+    fn send(&self, job: u64, pid: u32, pages: Vec<PageRange>, task: Task) {
+        if let Some(mover) = &self.mover {
+            mover.send(PageJob {
+                job,
+                pid,
+                pages,
+                task,
+            });
+        }
+    }
+
+    /// Tells the controller that a range cannot be armed.
+    fn unarmed(
+        &mut self,
+        context: &Context<'_, PlacementController>,
+        pid: u32,
+        (start, length): (u64, u64),
+        reason: SamplingError,
+    ) {
+        // The input of its end follows.
+        if reason == SamplingError::NoProcess {
+            return;
+        }
+        let pages = length / self.machine.page_bytes();
+        self.report.unarmed = Some(reason);
+        self.later.push(TimedInput {
+            time_ns: context.run.now_ns(),
+            input: Input::Unarmed {
+                pid,
+                start,
+                pages: pages as u32,
+                why: reason.to_string(),
+                for_good: !reason.may_pass(),
+            },
+        });
+    }
+}
+
+/// The memory policy of a range that is wanted on these nodes. Nodes are preferred, never bound: a
+/// program that runs out of memory on a node that it is bound to is killed.
+fn policy(nodes: u64) -> Bind {
+    let mode = match nodes.count_ones() {
+        0 => BindMode::Default,
+        1 => BindMode::Preferred,
+        _ => BindMode::Interleave,
+    };
+    Bind { mode, nodes }
+}
