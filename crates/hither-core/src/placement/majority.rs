@@ -7,13 +7,14 @@
 //! least in all, as the weighted median of the users is in "Topology-aware I/O caching".
 //!
 //! - *The move.* Of the accesses that the home and another node make, the other one makes at least
-//!   two thirds ([`MAJORITY`]). Of several such nodes, the page goes to the one from which all users
-//!   together reach it fastest (accesses times latency, summed over the users), if that is faster
-//!   than from the home. Two nodes that use a page alike never meet the criterion, so it stays.
-//! - *The spread.* Memory that several nodes use costs bandwidth before latency while it lies on one
-//!   of them. A page may leave a node that serves twice what another one serves, for that other one,
-//!   if the home does not make two thirds of the accesses of the two. Of several such nodes the one
-//!   that serves least by now gets it, as long as it then serves less than the home.
+//!   two thirds ([`MAJORITY`]). Of several such nodes, the page goes to the one from which all
+//!   users together reach it fastest (accesses times latency, summed over the users), if that is
+//!   faster than from the home. Two nodes that use a page alike never meet the criterion, so it
+//!   stays.
+//! - *The spread.* Memory that several nodes use costs bandwidth before latency while it lies on
+//!   one of them. A page may leave a node that serves twice what another one serves, for that other
+//!   one, if the home does not make two thirds of the accesses of the two. Of several such nodes
+//!   the one that serves least by now gets it, as long as it then serves less than the home.
 //! - *Two looks.* A page moves when two looks in a row that judge it want the same of it: to be at
 //!   a node, or to leave the home. Looks at which it had too few accesses do not count.
 //! - *Freezing.* A page that would return to its previous home stays for good.

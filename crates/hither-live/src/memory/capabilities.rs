@@ -8,7 +8,7 @@ use hither_sys::machine::{Machine, NodeMemory, PageState};
 pub use hither_sys::page_faults::WatchError;
 pub use hither_sys::page_sampling::{SamplingCost, SamplingError};
 
-use super::migration::{PERMILLE, arming_share};
+use super::budget::{PERMILLE, arming_share};
 
 /// What a machine permits.
 #[derive(Clone, Debug)]

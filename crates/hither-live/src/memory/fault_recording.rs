@@ -4,8 +4,8 @@
 //! first faults of an undecided region are of use. The agent learns of a new region milliseconds
 //! late, when a small one has been touched already. So faults are recorded ahead while new regions
 //! keep coming, within a budget of useless faults a second: 1 % of a CPU at 1 us each. With no
-//! undecided and no new region, recording is off and costs nothing. While pages are armed, recording waits for their faults, and
-//! faults of other pages are charged to the budget as ever.
+//! undecided and no new region, recording is off and costs nothing. While pages are armed,
+//! recording waits for their faults, and faults of other pages are charged to the budget as ever.
 
 /// The budget, in faults a second.
 const FAULTS_PER_SECOND: u64 = 10_000;

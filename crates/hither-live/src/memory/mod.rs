@@ -12,10 +12,13 @@
 //!
 //! First faults are observed and not intercepted; docs/internals/memory.md says why.
 
+mod budget;
 pub mod capabilities;
+mod config;
 pub(crate) mod controller;
 pub(crate) mod event;
 mod fault_recording;
+mod locality;
 mod migration;
 mod region_map;
 pub(crate) mod run;
@@ -28,7 +31,9 @@ use self::controller::PlacementController;
 use crate::decision_log::{self, Mismatch};
 use crate::error::Result;
 
-pub use controller::{Locality, MemorySummary, MigrationGain, SavedPlacement};
+pub use config::SavedPlacement;
+pub use controller::MemorySummary;
+pub use locality::{Locality, MigrationGain};
 pub use run::{MemoryOptions, MemoryReport};
 pub(crate) use run::{PlacementActuator, set_up};
 

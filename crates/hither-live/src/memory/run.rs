@@ -24,7 +24,7 @@ pub(crate) use self::actuator::PlacementActuator;
 use self::counter_source::CounterSource;
 pub use self::options::MemoryOptions;
 pub use self::report::MemoryReport;
-use super::controller::{KnownSiteTier, MemoryConfig};
+use super::config::{KnownSiteTier, MemoryConfig};
 use crate::agent::{SessionNeeds, Setup};
 use crate::error::Result;
 use crate::numa::calibration::StoredCalibration;

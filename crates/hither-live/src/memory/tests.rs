@@ -4,7 +4,7 @@ use hither_trace::schema::SiteRow;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::controller::{KnownSiteTier, MemoryConfig, SampleSource, SavedPlacement};
+use super::config::{KnownSiteTier, MemoryConfig, SampleSource, SavedPlacement};
 use super::event::{Input, MappedRange, TimedInput};
 use super::*;
 use crate::controller::Controller;

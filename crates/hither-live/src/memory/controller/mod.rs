@@ -18,8 +18,8 @@
 //! still had to leave are brought back after them ([`displaced_pages`]).
 //!
 //! Who uses near regions is counted if the policy asks for counts ([`Migration`]), and so is who
-//! uses all other memory that a program writes to ([`mapped_memory`]). What an earlier run found out
-//! about a region is applied when it is allocated ([`saved_placements`]).
+//! uses all other memory that a program writes to ([`mapped_memory`]). What an earlier run found
+//! out about a region is applied when it is allocated ([`saved_placements`]).
 //!
 //! **Choices that no paper makes.** A fault with huge pages brings in 2 MiB, so that the faults of
 //! a stream are 512 pages apart. While no two faults of a region fell into the same 2 MiB, faults
@@ -35,7 +35,6 @@
 
 mod allocation_sites;
 mod bind_segments;
-mod config;
 mod displaced_pages;
 mod page_runs;
 mod placement_controller;
@@ -51,7 +50,5 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-pub use self::config::SavedPlacement;
-pub(crate) use self::config::{KnownSiteTier, MemoryConfig, SampleSource};
 pub(crate) use self::placement_controller::PlacementController;
-pub use self::summary::{Locality, MemorySummary, MigrationGain};
+pub use self::summary::MemorySummary;

@@ -7,13 +7,13 @@ use hither_core::placement::{PlacementHost, RegionTier};
 use hither_core::{Object, Process};
 use rustc_hash::FxHashMap;
 
+use super::super::config::{MemoryConfig, SavedPlacement};
 use super::super::event::{Decision, Input, TimedInput};
 use super::super::fault_recording::FaultRecording;
 use super::super::migration::Migration;
 use super::super::region_map::{PageNumbers, RegionMap};
 use super::allocation_sites::AllocationSites;
 use super::bind_segments::{BindTimers, SegmentMove};
-use super::config::{MemoryConfig, SavedPlacement};
 use super::displaced_pages::DisplacedPages;
 use super::saved_placements::SavedPlacements;
 use super::summary::MemorySummary;

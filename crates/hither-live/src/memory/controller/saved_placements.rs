@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use hither_core::Object;
 use rustc_hash::FxHashMap;
 
+use super::super::config::SavedPlacement;
 use super::super::migration::Migration;
-use super::config::SavedPlacement;
 use super::tracked_region::TrackedRegion;
 
 /// The most runs that are saved of a region: beyond, neighbours are joined. Each run needs a bind

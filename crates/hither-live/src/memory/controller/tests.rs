@@ -4,6 +4,7 @@
 use hither_core::Node;
 use hither_core::placement::RegionTier;
 
+use super::super::config::{KnownSiteTier, MemoryConfig, SampleSource};
 use super::super::event::{Decision, Input, TimedInput};
 use super::*;
 use crate::controller::Controller;

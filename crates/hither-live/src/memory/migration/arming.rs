@@ -1,10 +1,10 @@
 //! Which pages are armed next, and when, where the agent arms them.
 //!
-//! A *block* of 64 pages is armed at a time, since a call interrupts the other CPUs that run the
+//! A *block* of pages is armed at a time, since a call interrupts the other CPUs that run the
 //! program, which costs more than the pages in it (in a virtual machine of two CPUs up to 24 us,
-//! 2026-11). Blocks are random, and so are the times between batches of them, exponentially
-//! distributed, so that no iteration can fall into step (Wolff, "Poisson arrivals see time
-//! averages", 1982).
+//! 2026-11). A block has so many pages that the call costs no more than their samples. Blocks are
+//! random, and so are the times between batches of them, exponentially distributed, so that no
+//! iteration can fall into step (Wolff, "Poisson arrivals see time averages", 1982).
 //!
 //! The budget is a share of the CPUs. Arming is paid at once, and a sample when it comes. What is
 //! not spent is saved for up to a second, and spent faster when something is new: a region, a
@@ -15,10 +15,11 @@ use std::collections::BTreeMap;
 
 use hither_core::Random;
 
-use super::budget::FAULT_NS;
+use super::super::budget::FAULT_NS;
 
-/// Pages of a block.
-pub(super) const BLOCK_PAGES: u32 = 64;
+/// The least and the most pages of a block: a cell, and a huge page.
+const BLOCK_PAGES_MIN: u32 = 16;
+const BLOCK_PAGES_MAX: u32 = 512;
 
 /// What a sample of a block counts as. Its pages are armed together, and most often one thread
 /// touches them all: the samples of a cell's 16 pages count as one.
@@ -34,12 +35,12 @@ const BATCH_BLOCKS_MAX: u64 = 256;
 const SAVED_NS: f64 = 1e9;
 const SAVED_DIVISOR: f64 = 8.0;
 
-/// How often each block is armed faster when something is new: to see it, and to confirm that.
+/// How often each page is armed faster when something is new: to see it, and to confirm that.
 const EAGER_ROUNDS: u64 = 2;
 
 /// How often the rate is halved at most, once with each look that led to nothing: to 1/64, some
-/// hundred samples a second and CPU, which still show within a second that an eighth of the accesses
-/// became remote.
+/// hundred samples a second and CPU, which still show within a second that an eighth of the
+/// accesses became remote.
 const HALVINGS_MAX: u32 = 6;
 
 /// How often it is tried to pick a block that is not armed.
@@ -66,7 +67,7 @@ pub(super) struct Arming {
     share: f64,
     /// Moving average of the time that arming a block takes.
     arm_ns: u64,
-    /// Blocks that are to come faster, as far as what was saved lasts.
+    /// Pages that are to be armed faster, as far as what was saved lasts.
     eager: u64,
     /// What was saved; less than nothing where samples came that were not expected.
     saved_ns: f64,
@@ -76,9 +77,9 @@ pub(super) struct Arming {
     halvings: u32,
     /// Pages of the regions, by number.
     regions: BTreeMap<u32, u32>,
-    /// The number of blocks of all regions before a region, and its number.
+    /// The number of pages of all regions before a region, and its number.
     order: Vec<(u64, u32)>,
-    blocks: u64,
+    pages: u64,
     due_ns: Option<u64>,
 }
 
@@ -95,7 +96,7 @@ impl Arming {
             halvings: 0,
             regions: BTreeMap::new(),
             order: Vec::new(),
-            blocks: 0,
+            pages: 0,
             due_ns: None,
             share,
         }
@@ -104,7 +105,7 @@ impl Arming {
     /// Begins to arm pages of a region.
     pub(super) fn begin(&mut self, now_ns: u64, key: u32, pages: u32) {
         self.regions.insert(key, pages);
-        self.number_blocks();
+        self.number_pages();
         self.hurry(key);
         if self.due_ns.is_none() {
             self.filled_ns = self.filled_ns.max(now_ns);
@@ -115,28 +116,28 @@ impl Arming {
     /// Stops arming pages of a region.
     pub(super) fn end(&mut self, key: u32) {
         if self.regions.remove(&key).is_some() {
-            self.number_blocks();
+            self.number_pages();
         }
         if self.regions.is_empty() {
             self.due_ns = None;
         }
     }
 
-    fn number_blocks(&mut self) {
+    fn number_pages(&mut self) {
         self.order.clear();
-        self.blocks = 0;
+        self.pages = 0;
         for (&key, &pages) in &self.regions {
-            self.order.push((self.blocks, key));
-            self.blocks += u64::from(pages.div_ceil(BLOCK_PAGES));
+            self.order.push((self.pages, key));
+            self.pages += u64::from(pages);
         }
-        self.eager = self.eager.min(self.blocks * EAGER_ROUNDS);
+        self.eager = self.eager.min(self.pages * EAGER_ROUNDS);
     }
 
     /// What was learnt of a region does not hold any more.
     pub(super) fn hurry(&mut self, key: u32) {
         if let Some(&pages) = self.regions.get(&key) {
-            let arms = u64::from(pages.div_ceil(BLOCK_PAGES)) * EAGER_ROUNDS;
-            self.eager = (self.eager + arms).min(self.blocks * EAGER_ROUNDS);
+            let eager = self.eager + u64::from(pages) * EAGER_ROUNDS;
+            self.eager = eager.min(self.pages * EAGER_ROUNDS);
         }
         self.wake();
     }
@@ -175,7 +176,8 @@ impl Arming {
         }
         self.credit_ns = self.credit_ns.min(self.saved_ns / SAVED_DIVISOR).max(0.0);
         let blocks = (self.credit_ns / self.block_ns()) as u64;
-        let blocks = blocks.min(BATCH_BLOCKS_MAX).min(self.blocks);
+        let all = self.pages.div_ceil(u64::from(self.block_pages()));
+        let blocks = blocks.min(BATCH_BLOCKS_MAX).min(all);
         let before = out.len();
         for _ in 0..blocks * PICKS_PER_BLOCK {
             let pick = self.pick();
@@ -188,7 +190,8 @@ impl Arming {
         }
         let picked = (out.len() - before) as u64;
         self.credit_ns -= picked as f64 * self.block_ns();
-        self.eager = self.eager.saturating_sub(blocks);
+        let pages = blocks * u64::from(self.block_pages());
+        self.eager = self.eager.saturating_sub(pages);
         self.due_ns = Some(now_ns + self.pause_ns());
     }
 
@@ -210,12 +213,18 @@ impl Arming {
     /// The rate now, in armed pages a second.
     pub(super) fn rate(&self) -> u64 {
         let blocks = 1e9 * self.share / self.block_ns();
-        (blocks * f64::from(BLOCK_PAGES)) as u64 >> self.halvings
+        (blocks * f64::from(self.block_pages())) as u64 >> self.halvings
     }
 
     /// What a block and its samples cost.
     fn block_ns(&self) -> f64 {
-        (2 * self.arm_ns + u64::from(BLOCK_PAGES) * FAULT_NS) as f64
+        (2 * self.arm_ns + u64::from(self.block_pages()) * FAULT_NS) as f64
+    }
+
+    /// The pages of a block.
+    fn block_pages(&self) -> u32 {
+        let pages = (2 * self.arm_ns / FAULT_NS).min(u64::from(BLOCK_PAGES_MAX)) as u32;
+        pages.next_power_of_two().max(BLOCK_PAGES_MIN)
     }
 
     /// Time to the next batch, at most ten times the mean.
@@ -225,14 +234,15 @@ impl Arming {
     }
 
     fn pick(&mut self) -> Pick {
-        let block = self.random.below(self.blocks);
-        let after = self.order.partition_point(|&(before, _)| before <= block);
+        let page = self.random.below(self.pages);
+        let after = self.order.partition_point(|&(before, _)| before <= page);
         let (before, key) = self.order[after - 1];
-        let first = (block - before) as u32 * BLOCK_PAGES;
+        let block_pages = self.block_pages();
+        let first = (page - before) as u32 / block_pages * block_pages;
         Pick {
             key,
             first,
-            pages: BLOCK_PAGES.min(self.regions[&key] - first),
+            pages: block_pages.min(self.regions[&key] - first),
         }
     }
 }
@@ -270,10 +280,10 @@ mod tests {
         arming.begin(0, 3, 1000);
         arming.begin(0, 9, 40);
         let all = picks(&mut arming, 0, 20 * SECOND);
-        // A block costs 214 us of 10 ms a second. The first ones come out of what was saved.
-        assert!((850..=1_100).contains(&all.len()), "{}", all.len());
-        for block in 0..16 {
-            let of = |pick: &&Pick| pick.key == 3 && pick.first / BLOCK_PAGES == block;
+        // A block costs 55 us of 10 ms a second. The first ones come out of what was saved.
+        assert!((3_200..=4_200).contains(&all.len()), "{}", all.len());
+        for block in 0..63 {
+            let of = |pick: &&Pick| pick.key == 3 && pick.first / 16 == block;
             assert!(all.iter().filter(of).count() > 20, "block {block}");
         }
         let ends = |pick: &Pick| pick.first + pick.pages <= [1000, 40][usize::from(pick.key == 9)];
@@ -306,7 +316,11 @@ mod tests {
         let mut arming = arming();
         arming.begin(0, 3, 1000);
         let rate = arming.rate();
-        (0..100).for_each(|_| arming.took(16, 16 * 1_000_000));
+        (0..100).for_each(|_| arming.took(16, 16 * 100_000));
+        assert_eq!(arming.block_pages(), 64);
+        assert!((rate / 3..rate).contains(&arming.rate()));
+        (0..100).for_each(|_| arming.took(16, 16 * 10_000_000));
+        assert_eq!(arming.block_pages(), BLOCK_PAGES_MAX);
         assert!(arming.rate() < rate / 10);
     }
 }

@@ -4,10 +4,10 @@ use hither_core::placement::{Epoch, EpochKind, PageTouch};
 use hither_core::{Block, Thread};
 use hither_sys::record::ConstructKind;
 
-use super::super::controller::SampleSource;
+use super::super::config::SampleSource;
 use super::super::event::{Decision, Ended, Judged};
-use super::Migration;
 use super::program::Program;
+use super::state::Migration;
 
 /// The accesses to a cell in an iteration that uses it: of 16 pages of 64 lines. A larger cell
 /// counts as much, and so does its move.

@@ -1,53 +1,19 @@
-//! Migrations under way: what the policy asked for at once, as batches of a region's cells to a
-//! node.
+//! Has moved what the policy asks for at once, in batches of a region's cells to a node, and tells
+//! it the outcomes.
 
 use std::collections::BTreeMap;
 
 use hither_core::placement::{Action, ActionOutcome};
 use hither_core::{Block, Node, Object};
-use rustc_hash::FxHashMap;
 
 use super::super::event::{Decision, Migrate};
-use super::Migration;
-use crate::numa::ranges::{MoveResult, PageRange, RefusalReason};
+use super::pending::{MoveBatch, PendingMoves};
+use super::state::Migration;
+use crate::numa::ranges::{MoveResult, RefusalReason};
 
 /// Batches of fewer pages do not count for the measured cost of a migration: a call alone costs 44
 /// us (2026-11).
 const MEASURED_PAGES_MIN: u32 = 64;
-
-/// What the policy asked for at once, until all outcomes are known.
-#[derive(Debug, Default)]
-pub(super) struct PendingMoves {
-    /// In the order of the policy's actions.
-    outcomes: Vec<ActionOutcome>,
-    /// The index of a cell's outcome.
-    index: FxHashMap<Block, usize>,
-    /// Batches that the mover has not finished, by job.
-    jobs: BTreeMap<u64, MoveBatch>,
-}
-
-/// Cells of one region on their way to one node.
-#[derive(Debug)]
-struct MoveBatch {
-    object: Object,
-    generation: u64,
-    to: Node,
-    cells: Vec<u32>,
-}
-
-/// The cost of moving pages, as measured.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct MovingCost {
-    took_ns: u64,
-    pages: u64,
-}
-
-impl MovingCost {
-    /// Of a page, if any was measured.
-    pub(super) fn page_ns(self) -> Option<u64> {
-        self.took_ns.checked_div(self.pages)
-    }
-}
 
 impl Migration {
     /// Has the cells moved that the policy wants elsewhere.
@@ -176,28 +142,4 @@ impl Migration {
             self.host.report_outcomes(&pending.outcomes);
         }
     }
-}
-
-/// Pages, by their numbers, as ranges.
-pub(super) fn page_ranges(
-    runs: impl Iterator<Item = std::ops::Range<u32>>,
-    address: impl Fn(u32) -> u64,
-) -> Vec<PageRange> {
-    let mut ranges: Vec<(u32, PageRange)> = Vec::new();
-    for run in runs {
-        match ranges.last_mut() {
-            Some((end, range)) if *end == run.start => {
-                range.pages += run.len() as u32;
-                *end = run.end;
-            }
-            _ => ranges.push((
-                run.end,
-                PageRange {
-                    start: address(run.start),
-                    pages: run.len() as u32,
-                },
-            )),
-        }
-    }
-    ranges.into_iter().map(|(_, range)| range).collect()
 }

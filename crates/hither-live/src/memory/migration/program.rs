@@ -16,8 +16,8 @@ pub(super) const LOOK_INTERVAL_NS: u64 = 100_000_000;
 /// Going through a cell takes some 100 ns (2026-11), a hundredth of this.
 const LOOK_REST_NS_PER_CELL: u64 = 10_000;
 
-/// The new samples for which it is worth to look: as many as a range needs.
-const LOOK_SAMPLES: f32 = RANGE_SAMPLES;
+/// The new samples for which it is worth to look: as many as two ranges need.
+const LOOK_SAMPLES: f32 = 2.0 * RANGE_SAMPLES;
 
 /// A program without an iteration for this time does something else, or the iteration takes longer:
 /// its samples are looked at without waiting for one. If another thread meets constructs then, that

@@ -4,10 +4,9 @@ use std::ops::Range;
 
 use hither_core::{Node, Process};
 
-use super::super::controller::{Locality, MigrationGain};
 use super::super::event::Decision;
+use super::super::locality::{Locality, MigrationGain};
 use super::counts::RegionCounts;
-use super::moves::page_ranges;
 use crate::numa::ranges::PageRange;
 
 /// A region whose users are counted.
@@ -82,4 +81,28 @@ impl CountedRegion {
             after: self.after,
         })
     }
+}
+
+/// Pages, by their numbers, as ranges.
+fn page_ranges(
+    runs: impl Iterator<Item = Range<u32>>,
+    address: impl Fn(u32) -> u64,
+) -> Vec<PageRange> {
+    let mut ranges: Vec<(u32, PageRange)> = Vec::new();
+    for run in runs {
+        match ranges.last_mut() {
+            Some((end, range)) if *end == run.start => {
+                range.pages += run.len() as u32;
+                *end = run.end;
+            }
+            _ => ranges.push((
+                run.end,
+                PageRange {
+                    start: address(run.start),
+                    pages: run.len() as u32,
+                },
+            )),
+        }
+    }
+    ranges.into_iter().map(|(_, range)| range).collect()
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use hither_core::{Block, Object};
 
-use super::super::controller::SampleSource;
+use super::super::config::SampleSource;
 use super::super::event::Decision;
-use super::Migration;
-use super::arming::{BLOCK_PAGES, Pick, SAMPLE_WEIGHT};
+use super::arming::{Pick, SAMPLE_WEIGHT};
 use super::region::{CountedRegion, Sharing};
+use super::state::Migration;
 use crate::numa::ranges::PageRange;
 
 /// A region that cannot be sampled, because it lies on huge pages or the program is changing its
@@ -18,23 +18,7 @@ const SAMPLING_RETRY_NS: u64 = 5_000_000_000;
 impl Migration {
     /// Whether a page is armed, so that a fault on it is a sample.
     pub(crate) fn is_armed(&self, object: Object, page: u32) -> bool {
-        let (block, bit) = armed_bit(page);
-        let armed = self.armed.get(&(object, block));
-        armed.is_some_and(|armed| armed & bit != 0)
-    }
-
-    /// A page is not armed any more. Returns whether it was.
-    fn disarm(&mut self, object: Object, page: u32) -> bool {
-        let (block, bit) = armed_bit(page);
-        let Some(armed) = self.armed.get_mut(&(object, block)) else {
-            return false;
-        };
-        let was_armed = *armed & bit != 0;
-        *armed &= !bit;
-        if *armed == 0 {
-            self.armed.remove(&(object, block));
-        }
-        was_armed
+        self.armed.contains(object, page)
     }
 
     /// Whether pages are armed, or will be.
@@ -51,7 +35,7 @@ impl Migration {
         cpu: u32,
         home: Option<u32>,
     ) {
-        let armed = self.disarm(object, page);
+        let armed = self.armed.remove(object, page);
         if armed {
             self.arming.sampled();
         }
@@ -111,12 +95,8 @@ impl Migration {
     pub(crate) fn arm(&mut self, now_ns: u64, out: &mut Vec<Decision>) {
         let mut picks = std::mem::take(&mut self.picks);
         let armed = &self.armed;
-        let is_armed = |pick: &Pick| {
-            let block = (Object(pick.key), pick.first / BLOCK_PAGES);
-            armed
-                .get(&block)
-                .is_some_and(|bits| *bits == all_bits(pick.pages))
-        };
+        let is_armed =
+            |pick: &Pick| armed.contains_all(Object(pick.key), pick.first..pick.first + pick.pages);
         self.arming.due(now_ns, is_armed, &mut picks);
         let mut arm: BTreeMap<u32, Vec<PageRange>> = BTreeMap::new();
         for Pick { key, first, pages } in picks.drain(..) {
@@ -127,8 +107,7 @@ impl Migration {
                 !cuts.any(|cut| cut.start < first + pages && cut.end > first)
             };
             if let Some(region) = region.filter(is_whole) {
-                let block = (object, first / BLOCK_PAGES);
-                self.armed.insert(block, all_bits(pages));
+                (first..first + pages).for_each(|page| self.armed.insert(object, page));
                 let start = region.start + u64::from(first) * self.page_bytes;
                 let ranges = arm.entry(region.pid).or_default();
                 ranges.push(PageRange { start, pages });
@@ -156,16 +135,6 @@ impl Migration {
                 .push_back((again_ns, object, region.generation));
         }
         let pages = page..page.saturating_add(pages).min(region.pages);
-        pages.for_each(|page| _ = self.disarm(object, page));
+        pages.for_each(|page| _ = self.armed.remove(object, page));
     }
-}
-
-/// The bits of so many pages.
-fn all_bits(pages: u32) -> u64 {
-    u64::MAX >> (BLOCK_PAGES - pages)
-}
-
-/// The block of a page, and the page's bit in it.
-fn armed_bit(page: u32) -> (u32, u64) {
-    (page / BLOCK_PAGES, 1 << (page % BLOCK_PAGES))
 }

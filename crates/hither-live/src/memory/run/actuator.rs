@@ -11,9 +11,9 @@ use hither_sys::page_sampling::PageSampler;
 use hither_sys::process::{monotonic_ns, short_slices};
 use hither_sys::record::Record;
 
+use super::super::budget::read_a_second;
 use super::super::controller::PlacementController;
 use super::super::event::{Input, TimedInput};
-use super::super::migration::read_a_second;
 use super::counter_source::CounterSource;
 use super::mappings::Mappings;
 use super::options::MemoryOptions;
@@ -289,8 +289,8 @@ impl PlacementActuator {
         }
     }
 
-    /// Takes down what the actuator has to know of an input, and returns it; for a fault on an armed
-    /// page, the sample that it is.
+    /// Takes down what the actuator has to know of an input, and returns it; for a fault on an
+    /// armed page, the sample that it is.
     fn note(
         &mut self,
         context: &mut Context<'_, PlacementController>,

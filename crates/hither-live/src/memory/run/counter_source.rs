@@ -4,7 +4,7 @@ use hither_sys::machine::{Machine, NodeMemory};
 use hither_sys::page_faults::PageFaults;
 use hither_sys::page_sampling::{ArmedBy, PageSampler, SamplingError};
 
-use super::super::controller::SampleSource;
+use super::super::config::SampleSource;
 
 /// A program is taken to keep so many CPUs busy at most.
 const BUSY_CPUS: usize = 16;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use hither_core::Spec;
 use hither_core::placement::{PlacementEntry, RegionTier};
 
-use super::super::controller::SavedPlacement;
+use super::super::config::SavedPlacement;
 
 /// Which policy places memory, and how accesses are counted.
 #[derive(Clone, Debug)]

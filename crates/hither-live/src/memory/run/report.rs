@@ -9,7 +9,8 @@ use hither_sys::session::Lost;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::super::controller::{MemorySummary, SavedPlacement};
+use super::super::config::SavedPlacement;
+use super::super::controller::MemorySummary;
 use crate::error::Error;
 use crate::status::to_report;
 
@@ -109,7 +110,7 @@ impl MemoryReport {
 mod tests {
     use serde_json::json;
 
-    use super::super::super::controller::{Locality, MigrationGain};
+    use super::super::super::locality::{Locality, MigrationGain};
     use super::*;
 
     #[test]

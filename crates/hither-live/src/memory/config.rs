@@ -4,7 +4,7 @@ use hither_core::placement::{PlacementHost, RegionTier};
 use hither_sys::machine::NodeMemory;
 use serde::{Deserialize, Serialize};
 
-use super::super::migration::PERMILLE;
+use super::budget::PERMILLE;
 use crate::error::{Error, Result};
 use crate::numa::calibration::Calibration;
 use crate::numa::host::{MeasuredCosts, NodeConfig, first_touch_and_counted};
@@ -75,7 +75,7 @@ pub struct SavedPlacement {
 pub(crate) struct KnownSiteTier {
     #[serde(with = "crate::decision_log::hex")]
     pub(crate) signature: u64,
-    #[serde(rename = "class", with = "super::super::event::tier")]
+    #[serde(rename = "class", with = "super::event::tier")]
     pub(crate) tier: RegionTier,
 }
 
@@ -103,7 +103,7 @@ impl MemoryConfig {
     }
 
     /// Checks the values, since a log's first line may say anything.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let wrong = |what: &str| Err(Error::Log(format!("settings: {what}")));
         let pages = |bytes: u64| bytes.is_power_of_two() && bytes.is_multiple_of(self.page_bytes);
         if self.huge_page_bytes.is_some_and(|bytes| !pages(bytes)) {
@@ -121,7 +121,7 @@ impl MemoryConfig {
     }
 
     /// The host of what places pages at their first touch, and of what moves them by counts.
-    pub(super) fn hosts(&self) -> Result<(PlacementHost, Option<PlacementHost>)> {
+    pub(crate) fn hosts(&self) -> Result<(PlacementHost, Option<PlacementHost>)> {
         first_touch_and_counted(&self.policy, self.page_bytes, &self.nodes, &self.measured)
     }
 }
