@@ -23,7 +23,7 @@ use crate::numa::calibration::StoredCalibration;
 pub struct FileMigrationOptions {
     /// A placement of memory that moves pages and [runs live](PlacementEntry::live).
     pub policy: Spec<PlacementEntry>,
-    /// The folder that keeps calibrations of machines; without one the machine is not measured.
+    /// The folder that keeps calibrations of machines.
     pub cache: Option<PathBuf>,
 }
 

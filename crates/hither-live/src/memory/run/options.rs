@@ -18,7 +18,7 @@ pub struct MemoryOptions {
     pub sites: Vec<(u64, RegionTier)>,
     /// The placements of regions, from an earlier run.
     pub saved_placements: Vec<SavedPlacement>,
-    /// The folder that keeps calibrations of machines; without one the machine is not measured.
+    /// The folder that keeps calibrations of machines.
     pub cache: Option<PathBuf>,
     /// How to count accesses, where the policy needs counts: this way alone, or the first that
     /// works.

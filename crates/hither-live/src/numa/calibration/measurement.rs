@@ -76,15 +76,6 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// Before a program starts. It takes 1.5 ms for each pair of nodes and 2 ms for each node, so
-    /// that it is done in time on up to four or five nodes. It does not run beside the program:
-    /// each would slow the other down, and a run needs the costs for its first decisions.
-    pub const QUICK: Effort = Effort {
-        chunks: 5,
-        batches: 2,
-        at_most: Duration::from_millis(50),
-    };
-
     /// When asked for.
     pub const THOROUGH: Effort = Effort {
         chunks: 101,

@@ -1,24 +1,23 @@
-//! The calibration of a run's start: read, or measured once and kept.
+//! The calibration of a run's start, as `hither topo --live --calibrate` has kept it.
 
 use std::path::Path;
 
 use hither_sys::machine::{Machine, NodeMemory};
 
 use super::cache::CalibrationCache;
-use super::measurement::{Calibration, Effort};
+use super::measurement::Calibration;
 
 /// What is known of a machine at the start of a run.
 #[derive(Debug, Default)]
 pub(crate) struct StoredCalibration {
     pub(crate) calibration: Option<Calibration>,
-    /// Why the file could not be read or written.
+    /// Why the file could not be read.
     pub(crate) problem: Option<String>,
 }
 
 impl StoredCalibration {
-    /// Reads the calibration, or measures quickly and keeps the result, so that only the first run
-    /// on a machine waits for it. Without a folder to keep it in every run would: then nothing is
-    /// measured.
+    /// Reads the calibration from its folder, if there is one. A run measures nothing itself: that
+    /// moves some thousand pages, which a short program would never make up for.
     pub(crate) fn load(
         machine: &dyn Machine,
         nodes: &[NodeMemory],
@@ -32,18 +31,8 @@ impl StoredCalibration {
             return known;
         };
         match cache.read(machine, nodes) {
-            Ok(Some(calibration)) => {
-                known.calibration = Some(calibration);
-                return known;
-            }
-            Ok(None) => {}
+            Ok(calibration) => known.calibration = calibration,
             Err(problem) => known.problem = Some(problem),
-        }
-        known.calibration = Calibration::measure(machine, nodes, Effort::QUICK);
-        if let Some(calibration) = &known.calibration
-            && let Err(error) = cache.keep(calibration)
-        {
-            known.problem = Some(error);
         }
         known
     }
