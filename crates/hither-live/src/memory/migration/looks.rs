@@ -14,6 +14,10 @@ use super::state::Migration;
 const CELL_ACCESSES: u64 = CELL_PAGES * 64;
 const CELL_PAGES: u64 = 16;
 
+/// A look is worth more samples if more than one in so many cells may have to move: chance alone
+/// shows one in nine as such where the home makes two thirds of the accesses.
+const OPEN_DIVISOR: usize = 8;
+
 /// The most iterations that the cost of a move is spread over.
 const ROUNDS_MAX: u64 = 64;
 
@@ -92,7 +96,7 @@ impl Migration {
         let accesses = (CELL_ACCESSES * program.rounds.clamp(1, ROUNDS_MAX)) as f32;
         let ages = program.ages(now_ns);
         self.counters.clear();
-        let (mut cells, mut open) = (0, false);
+        let (mut cells, mut open) = (0, 0);
         for (&object, region) in &mut self.regions {
             if region.pid != pid {
                 continue;
@@ -105,7 +109,7 @@ impl Migration {
                 let of_node = range.samples.iter().map(|count| count / all * accesses);
                 let row: Vec<u32> = of_node.map(|count| count as u32).collect();
                 cells += range.cells.len();
-                open |= range.is_open();
+                open += range.cells.len() * usize::from(range.is_open());
                 for (cell, home) in range.cells {
                     let block = Block(region.base + cell);
                     if let Some(node) = home {
@@ -126,7 +130,7 @@ impl Migration {
         self.host.set_migration_ns(move_ns * CELL_PAGES);
         self.end_epoch(pid, EpochKind::Iteration);
         let wanted = self.actions.len();
-        let useful = open || wanted > 0;
+        let useful = open * OPEN_DIVISOR > cells || wanted > 0;
         self.arming.looked(useful);
         self.listening.looked(now_ns, useful);
         if let Some(program) = self.programs.get_mut(&pid) {
