@@ -6,6 +6,10 @@ use rustc_hash::FxHashMap;
 /// Pages of an entry.
 const ENTRY_PAGES: u32 = u16::BITS;
 
+/// The most entries, in some 32 MiB of memory: armed pages that are never written stay armed.
+/// Beyond that number all are forgotten, and their faults, should they come, are no samples.
+const ENTRIES_MAX: usize = 1 << 20;
+
 /// Armed pages, a bit each, by region and entry.
 #[derive(Debug, Default)]
 pub(super) struct ArmedPages(FxHashMap<(Object, u32), u16>);
@@ -30,6 +34,9 @@ impl ArmedPages {
 
     /// A page is armed.
     pub(super) fn insert(&mut self, object: Object, page: u32) {
+        if self.0.len() >= ENTRIES_MAX {
+            self.0.clear();
+        }
         let (entry, bit) = bit_of(page);
         *self.0.entry((object, entry)).or_default() |= bit;
     }
@@ -76,5 +83,14 @@ mod tests {
         assert!(!armed.contains(one, 16) && armed.contains(one, 15));
         armed.forget(one);
         assert_eq!(armed.ends().collect::<Vec<_>>(), [(other, 12)]);
+    }
+
+    #[test]
+    fn there_are_not_too_many() {
+        let mut armed = ArmedPages::default();
+        for entry in 0..=ENTRIES_MAX as u32 {
+            armed.insert(Object(1), entry * ENTRY_PAGES);
+        }
+        assert_eq!(armed.ends().count(), 1);
     }
 }

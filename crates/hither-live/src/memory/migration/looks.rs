@@ -130,9 +130,12 @@ impl Migration {
         self.host.set_migration_ns(move_ns * CELL_PAGES);
         self.end_epoch(pid, EpochKind::Iteration);
         let wanted = self.actions.len();
-        let useful = open * OPEN_DIVISOR > cells || wanted > 0;
-        self.arming.looked(useful);
-        self.listening.looked(now_ns, useful);
+        // Without any range there was nothing to learn yet.
+        if cells > 0 {
+            let useful = open * OPEN_DIVISOR > cells || wanted > 0;
+            self.arming.looked(useful);
+            self.listening.looked(now_ns, useful);
+        }
         if let Some(program) = self.programs.get_mut(&pid) {
             program.looked(now_ns, cells, ended == Ended::Iteration);
         }
