@@ -240,39 +240,19 @@ pub(crate) struct MappedRange {
     #[serde(with = "hex")]
     pub(crate) start: u64,
     pub(crate) length: u64,
-    #[serde(with = "kind")]
+    #[serde(with = "KindName")]
     pub(crate) kind: MemoryKind,
 }
 
 /// Kinds of memory by name.
-pub(crate) mod kind {
-    use hither_sys::writable_memory::MemoryKind;
-    use serde::{Deserialize, Deserializer, Serializer, de};
-
-    const NAMES: [(MemoryKind, &str); 5] = [
-        (MemoryKind::Static, "static"),
-        (MemoryKind::Heap, "heap"),
-        (MemoryKind::Stack, "stack"),
-        (MemoryKind::Anonymous, "anonymous"),
-        (MemoryKind::Shared, "shared"),
-    ];
-
-    pub(crate) fn serialize<S: Serializer>(
-        kind: &MemoryKind,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        let named = NAMES.iter().find(|(of, _)| of == kind);
-        serializer.serialize_str(named.map_or("", |(_, name)| name))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<MemoryKind, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let kind = NAMES.iter().find(|(_, name)| *name == text);
-        kind.map(|&(kind, _)| kind)
-            .ok_or_else(|| de::Error::custom(format!("{text:?} is no memory")))
-    }
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "MemoryKind", rename_all = "snake_case")]
+enum KindName {
+    Static,
+    Heap,
+    Stack,
+    Anonymous,
+    Shared,
 }
 
 /// Constructs by name.

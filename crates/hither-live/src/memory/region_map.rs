@@ -80,19 +80,29 @@ impl RegionMap {
 
     /// The regions that overlap a range.
     pub(crate) fn overlapping(&self, pid: u32, (start, end): (u64, u64)) -> BTreeSet<Object> {
-        let pieces = self.processes.get(&pid).into_iter().flatten();
-        let pieces = pieces.filter(|&(&at, piece)| at < end && piece.end > start);
-        pieces.map(|(_, piece)| piece.object).collect()
+        self.pieces(pid, (start, end))
+            .map(|(_, piece)| piece.object)
+            .collect()
+    }
+
+    /// The pieces that overlap a range, by their starts.
+    fn pieces(
+        &self,
+        pid: u32,
+        (start, end): (u64, u64),
+    ) -> impl Iterator<Item = (u64, &Piece)> + '_ {
+        let pieces = self.processes.get(&pid);
+        let first = pieces.and_then(|of| of.range(..=start).next_back());
+        let from = first.map_or(start, |(&start, _)| start).min(end);
+        let pieces = pieces.into_iter().flat_map(move |of| of.range(from..end));
+        let pieces = pieces.map(|(&start, piece)| (start, piece));
+        pieces.filter(move |(_, piece)| piece.end > start)
     }
 
     /// The parts of a range that are in no region.
     pub(crate) fn gaps(&self, pid: u32, (start, end): (u64, u64)) -> Vec<(u64, u64)> {
         let (mut at, mut gaps) = (start, Vec::new());
-        let pieces = self.processes.get(&pid);
-        let first = pieces.and_then(|of| of.range(..=start).next_back());
-        let from = first.map_or(start, |(&start, _)| start);
-        let pieces = pieces.into_iter().flat_map(|of| of.range(from..end));
-        for (&start, piece) in pieces {
+        for (start, piece) in self.pieces(pid, (start, end)) {
             if start > at {
                 gaps.push((at, start));
             }

@@ -12,7 +12,11 @@ const ENTRIES_MAX: usize = 1 << 20;
 
 /// Armed pages, a bit each, by region and entry.
 #[derive(Debug, Default)]
-pub(super) struct ArmedPages(FxHashMap<(Object, u32), u16>);
+pub(super) struct ArmedPages {
+    regions: FxHashMap<Object, FxHashMap<u32, u16>>,
+    /// Entries of all regions.
+    entries: usize,
+}
 
 /// Where a page's bit is.
 fn bit_of(page: u32) -> (u32, u16) {
@@ -23,7 +27,7 @@ impl ArmedPages {
     /// Whether a page is armed.
     pub(super) fn contains(&self, object: Object, page: u32) -> bool {
         let (entry, bit) = bit_of(page);
-        let bits = self.0.get(&(object, entry));
+        let bits = self.regions.get(&object).and_then(|of| of.get(&entry));
         bits.is_some_and(|bits| bits & bit != 0)
     }
 
@@ -34,37 +38,47 @@ impl ArmedPages {
 
     /// A page is armed.
     pub(super) fn insert(&mut self, object: Object, page: u32) {
-        if self.0.len() >= ENTRIES_MAX {
-            self.0.clear();
+        if self.entries >= ENTRIES_MAX {
+            *self = ArmedPages::default();
         }
         let (entry, bit) = bit_of(page);
-        *self.0.entry((object, entry)).or_default() |= bit;
+        let bits = self.regions.entry(object).or_default().entry(entry);
+        let bits = bits.or_default();
+        self.entries += usize::from(*bits == 0);
+        *bits |= bit;
     }
 
     /// A page is not armed any more. Returns whether it was.
     pub(super) fn remove(&mut self, object: Object, page: u32) -> bool {
         let (entry, bit) = bit_of(page);
-        let Some(bits) = self.0.get_mut(&(object, entry)) else {
+        let Some(region) = self.regions.get_mut(&object) else {
             return false;
         };
-        let was_armed = *bits & bit != 0;
-        *bits &= !bit;
-        if *bits == 0 {
-            self.0.remove(&(object, entry));
+        let Some(bits) = region.get(&entry).copied() else {
+            return false;
+        };
+        if bits == bit {
+            region.remove(&entry);
+            self.entries -= 1;
+        } else {
+            region.insert(entry, bits & !bit);
         }
-        was_armed
+        bits & bit != 0
     }
 
     /// No page of a region is armed any more.
     pub(super) fn forget(&mut self, object: Object) {
-        self.0.retain(|&(of, _), _| of != object);
+        let region = self.regions.remove(&object);
+        self.entries -= region.map_or(0, |region| region.len());
     }
 
     /// The regions that have armed pages, and the last such page at most.
     #[cfg(test)]
     pub(super) fn ends(&self) -> impl Iterator<Item = (Object, u32)> + '_ {
-        let entries = self.0.iter();
-        entries.map(|(&(object, entry), bits)| (object, entry * ENTRY_PAGES + bits.ilog2()))
+        self.regions.iter().flat_map(|(&object, entries)| {
+            let last = |(&entry, bits): (&u32, &u16)| entry * ENTRY_PAGES + bits.ilog2();
+            entries.iter().map(move |entry| (object, last(entry)))
+        })
     }
 }
 

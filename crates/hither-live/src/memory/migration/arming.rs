@@ -77,7 +77,8 @@ pub(super) struct Arming {
     halvings: u32,
     /// Pages of the regions, by number.
     regions: BTreeMap<u32, u32>,
-    /// The number of pages of all regions before a region, and its number.
+    /// The number of pages of all regions before a region, and its number; empty until they are
+    /// numbered.
     order: Vec<(u64, u32)>,
     pages: u64,
     due_ns: Option<u64>,
@@ -104,8 +105,9 @@ impl Arming {
 
     /// Begins to arm pages of a region.
     pub(super) fn begin(&mut self, now_ns: u64, key: u32, pages: u32) {
+        self.end(key);
         self.regions.insert(key, pages);
-        self.number_pages();
+        self.pages += u64::from(pages);
         self.hurry(key);
         if self.due_ns.is_none() {
             self.filled_ns = self.filled_ns.max(now_ns);
@@ -115,22 +117,25 @@ impl Arming {
 
     /// Stops arming pages of a region.
     pub(super) fn end(&mut self, key: u32) {
-        if self.regions.remove(&key).is_some() {
-            self.number_pages();
-        }
+        self.order.clear();
+        let pages = self.regions.remove(&key).unwrap_or(0);
+        self.pages -= u64::from(pages);
+        self.eager = self.eager.min(self.pages * EAGER_ROUNDS);
         if self.regions.is_empty() {
             self.due_ns = None;
         }
     }
 
+    /// Numbers the pages, if regions have come or gone: many may do so between two batches.
     fn number_pages(&mut self) {
-        self.order.clear();
-        self.pages = 0;
-        for (&key, &pages) in &self.regions {
-            self.order.push((self.pages, key));
-            self.pages += u64::from(pages);
+        if !self.order.is_empty() {
+            return;
         }
-        self.eager = self.eager.min(self.pages * EAGER_ROUNDS);
+        let mut before = 0;
+        for (&key, &pages) in &self.regions {
+            self.order.push((before, key));
+            before += u64::from(pages);
+        }
     }
 
     /// What was learnt of a region does not hold any more.
@@ -178,6 +183,7 @@ impl Arming {
         let blocks = (self.credit_ns / self.block_ns()) as u64;
         let all = self.pages.div_ceil(u64::from(self.block_pages()));
         let blocks = blocks.min(BATCH_BLOCKS_MAX).min(all);
+        self.number_pages();
         let before = out.len();
         for _ in 0..blocks * PICKS_PER_BLOCK {
             let pick = self.pick();

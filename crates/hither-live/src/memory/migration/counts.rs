@@ -6,8 +6,8 @@
 //! [`RANGE_SAMPLES`] samples, unless one of its halves has as many, for then the halves are judged
 //! by themselves. So a range is as small as the samples allow, regions split where samples differ,
 //! and cells without samples of their own go with those around them. This is the idea of DAMON's
-//! regions (SeongJae Park et al., "DAPS", Middleware 2019), with the split by what was seen and not
-//! by chance.
+//! regions (Park, Lee and Yeom, "Profiling dynamic data access patterns with controlled overhead
+//! and quality", Middleware Industry 2019), with the split by what was seen and not by chance.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -146,6 +146,9 @@ impl RegionCounts {
 
     /// The ranges that have samples enough, and new ones among them.
     pub(super) fn judge(&mut self) -> Vec<JudgedRange> {
+        if self.rows.values().map(|row| row.new).sum::<f32>() < NEW_SAMPLES {
+            return Vec::new();
+        }
         let rows: Vec<(u32, &Row)> = self.rows.iter().map(|(&cell, row)| (cell, row)).collect();
         let mut ranges = Vec::new();
         let whole = self.cells.next_power_of_two();

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use hither_core::placement::ThreadMigration;
+use hither_core::placement::{EpochKind, ThreadMigration};
 use hither_core::{Node, Process, Thread};
+use hither_sys::record::ConstructKind;
 
 use super::counts::RANGE_SAMPLES;
 use crate::iterations::{Iterations, State};
@@ -134,8 +135,8 @@ impl Program {
         &mut self,
         now_ns: u64,
         tid: u32,
-        (kind, signature, threads): (hither_sys::record::ConstructKind, u64, u16),
-    ) -> Option<hither_core::placement::EpochKind> {
+        (kind, signature, threads): (ConstructKind, u64, u16),
+    ) -> Option<EpochKind> {
         if *self.master.get_or_insert(tid) != tid {
             if now_ns.saturating_sub(self.construct_ns) < STALLED_NS {
                 return None;
@@ -148,8 +149,7 @@ impl Program {
             self.team = usize::from(threads);
         }
         let ended = self.iterations.construct(kind, signature);
-        let iteration = hither_core::placement::EpochKind::Iteration;
-        self.rounds += u64::from(ended == Some(iteration));
+        self.rounds += u64::from(ended == Some(EpochKind::Iteration));
         ended
     }
 

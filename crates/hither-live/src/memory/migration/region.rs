@@ -32,7 +32,7 @@ pub(super) struct CountedRegion {
     pub(super) generation: u64,
     pub(super) counts: RegionCounts,
     pub(super) users: Sharing,
-    /// Samples by node since the last look.
+    /// Samples by node since pages were moved last.
     pub(super) by_node: Vec<u32>,
     /// Pages that were unmapped.
     pub(super) cuts: Vec<Range<u32>>,

@@ -223,7 +223,7 @@ impl Migration {
     }
 
     /// Pages of a cell of the region, and where its cells are, by the kernel's numbers, as far as
-    /// that is known. `None` for a region of which nothing was moved.
+    /// that is known. `None` for a region that is not counted.
     pub(crate) fn homes(&self, object: Object) -> Option<(u32, Vec<Option<u32>>)> {
         let region = self.regions.get(&object)?;
         let home = |cell| {
