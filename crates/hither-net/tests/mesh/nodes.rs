@@ -34,10 +34,11 @@ pub(crate) struct Recorder {
 impl Handler for Recorder {
     fn on_frame(&self, from: MemberId, frame: Frame) {
         if *self.held.lock() {
-            // As if the node read no further; a blocked worker would hold other tasks up.
+            // As if the node read no further; a blocked worker would hold other tasks up. A test
+            // that fails meanwhile lets nobody go, and its runtime waits for this.
             tokio::task::block_in_place(|| {
                 let mut held = self.held.lock();
-                self.released.wait_while(&mut held, |held| *held);
+                self.released.wait_while_for(&mut held, |held| *held, PATIENCE);
             });
         }
         self.frames.lock().push((from, frame));

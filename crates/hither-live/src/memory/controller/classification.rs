@@ -4,7 +4,6 @@ use hither_core::placement::{PageTouch, PlacementHost, RegionTier};
 use hither_core::{Block, Node, Object, Thread};
 
 use super::super::event::{Decision, Settled};
-use super::bind_segments::BindState;
 use super::page_runs::{PageRun, PageRuns};
 use super::placement_controller::PlacementController;
 use super::tracked_region::TrackedRegion;
@@ -22,10 +21,6 @@ impl PlacementController {
         let found = self.find(pid, address);
         let found = found.and_then(|(object, page)| {
             let region = self.tracked[object.index()].as_mut()?;
-            if region.tier != Some(RegionTier::Remote) && !region.own {
-                let node = self.host.node_of_cpu(cpu);
-                self.displaced.touched(object, page, node);
-            }
             let block = region.base.map(|base| Block(base + page));
             let block = block.filter(|&block| region.watched && self.host.home(block).is_none());
             Some((object, region, page, block?))
@@ -36,10 +31,9 @@ impl PlacementController {
         };
         region.faults += 1;
         self.summary.faults += 1;
-        let (node, pid) = (self.host.node_of_cpu(cpu), region.pid);
-        let start = region.start + u64::from(page) * self.page_bytes;
+        let node = self.host.node_of_cpu(cpu);
         let thread = Thread(tid);
-        let placed = self.host.place(PageTouch {
+        self.host.place(PageTouch {
             block,
             object,
             index: region.index(address, page, self.huge_page_bytes),
@@ -51,15 +45,6 @@ impl PlacementController {
             region.watched = false;
             self.recording.decided();
             self.settle(now_ns, object, node, thread, out);
-        } else if let Some(to) = placed.filter(|&to| to != node) {
-            out.push(Decision::Move {
-                job: self.job_count,
-                pid,
-                start,
-                pages: 1,
-                nodes: self.host.node_mask(to),
-            });
-            self.job_count += 1;
         }
     }
 
@@ -108,15 +93,15 @@ impl PlacementController {
         let region = region.expect("the caller found it");
         // The site's policy holds for all regions that are allocated there, so that runs that stay
         // near this time get their own.
-        let by_site = bound_before.filter(|_| region.faults == 0);
-        for run in stays.iter().filter(|_| by_site.is_some()) {
+        let by_site = bound_before.is_some() && region.faults == 0;
+        for run in stays.iter().filter(|_| by_site) {
             out.push(region.bind_request(run, 0, self.page_bytes));
         }
         if !stays.is_empty() {
             self.limited.insert((region.pid, object));
         }
         region.kept = stays;
-        self.bind_away(now_ns, object, away, by_site, out);
+        self.bind(object, away, out);
         if tier == RegionTier::Local {
             self.count(now_ns, object, out);
         }
@@ -146,7 +131,7 @@ impl PlacementController {
 
     /// A program has allocated more memory, so that more of it may be far. Asks again about the
     /// pages of far regions that the policy kept near, until the first page that it still keeps.
-    pub(super) fn reconsider(&mut self, now_ns: u64, pid: u32, out: &mut Vec<Decision>) {
+    pub(super) fn reconsider(&mut self, pid: u32, out: &mut Vec<Decision>) {
         let range = (pid, Object(0))..=(pid, Object(u32::MAX));
         let limited: Vec<Object> = self
             .limited
@@ -163,32 +148,12 @@ impl PlacementController {
             region.kept = kept;
             let pages_away: u32 = away.iter().map(|run| run.pages).sum();
             self.summary.pages_away += u64::from(pages_away);
-            self.bind_away(now_ns, object, away, None, out);
+            self.bind(object, away, out);
             if !all {
                 return;
             }
             self.limited.remove(&(pid, object));
         }
-    }
-
-    /// Has runs of a region bound elsewhere. Those that go where the site's policy `by_site` sends
-    /// them should be bound already.
-    fn bind_away(
-        &mut self,
-        now_ns: u64,
-        object: Object,
-        away: Vec<PageRun>,
-        by_site: Option<u64>,
-        out: &mut Vec<Decision>,
-    ) {
-        let away = away.into_iter().map(|run| {
-            let state = match by_site == Some(run.nodes) {
-                true => BindState::BySite,
-                false => BindState::Requested,
-            };
-            (run, state)
-        });
-        self.bind(now_ns, object, away, out);
     }
 }
 

@@ -7,7 +7,6 @@ use hither_sys::writable_memory::MemoryKind;
 use super::super::event::Decision;
 use super::super::migration::RegionStart;
 use super::super::region_map::CutPages;
-use super::bind_segments::BindState;
 use super::page_runs::PageRun;
 use super::placement_controller::PlacementController;
 use super::tracked_region::{FaultUnit, TrackedRegion};
@@ -43,13 +42,14 @@ impl PlacementController {
             bytes: length,
             expected_tier: self.sites.tier(signature),
         });
-        self.reconsider(now_ns, pid, out);
+        self.reconsider(pid, out);
         let needs_faults = self.host.needs_first_faults(object);
+        let has_tier = self.host.region_tier(object).is_some();
         if let Some(region) = self.tracked[object.index()].as_mut() {
             region.key = key;
             region.watched = needs_faults;
+            region.known = has_tier;
         }
-        let has_tier = self.host.region_tier(object).is_some();
         if (has_tier || needs_faults) && !self.number_pages(object) {
             return;
         }
@@ -63,7 +63,7 @@ impl PlacementController {
             self.summary.plain += 1;
             self.count(now_ns, object, out);
         }
-        self.apply_saved_placement(now_ns, object, out);
+        self.apply_saved_placement(object, out);
     }
 
     /// Tracks a range of whole pages as a region. `None` if it is larger than the machine's memory.
@@ -81,7 +81,6 @@ impl PlacementController {
             .filter(|_| pages <= self.pages_max)?;
         let object = self.unused.pop().unwrap_or_else(|| {
             self.tracked.push(None);
-            self.generations.push(0);
             Object(self.tracked.len() as u32 - 1)
         });
         self.regions.insert(pid, range, object, now_ns);
@@ -102,7 +101,7 @@ impl PlacementController {
             unit: huge.map_or(FaultUnit::Small, |_| FaultUnit::Huge(Vec::new())),
             tier: None,
             from: Node(0),
-            segments: Vec::new(),
+            known: false,
             kept: Vec::new(),
             key: (0, 0),
             own: false,
@@ -224,7 +223,6 @@ impl PlacementController {
                     self.page_numbers.release(base, region.pages);
                 }
             }
-            self.displaced.cut(cut.object, cut.first, cut.pages, all);
             let migration = self.migration.as_mut().filter(|_| region.counted);
             if let Some(migration) = migration {
                 match all {
@@ -242,7 +240,6 @@ impl PlacementController {
                 }
                 self.limited.remove(&(region.pid, cut.object));
                 *slot = None;
-                self.generations[cut.object.index()] += 1;
                 self.host.region_freed(cut.object);
                 self.unused.push(cut.object);
             }
@@ -266,13 +263,8 @@ impl PlacementController {
     }
 
     /// Places a region as it was in an earlier run, unless it is far.
-    pub(super) fn apply_saved_placement(
-        &mut self,
-        now_ns: u64,
-        object: Object,
-        out: &mut Vec<Decision>,
-    ) {
-        let Some(region) = self.tracked[object.index()].as_ref() else {
+    pub(super) fn apply_saved_placement(&mut self, object: Object, out: &mut Vec<Decision>) {
+        let Some(region) = self.tracked[object.index()].as_mut() else {
             return;
         };
         let placed = self.saved_placements.find(region.signature, region.key);
@@ -281,6 +273,7 @@ impl PlacementController {
         let Some(placed) = placed.filter(|placed| placed.pages == region.pages) else {
             return;
         };
+        region.known = true;
         let mut runs = Vec::new();
         let mut first = 0;
         for &(pages, home) in &placed.runs {
@@ -288,18 +281,15 @@ impl PlacementController {
             let pages = pages.min(region.pages - first);
             if let Some(node) = node.filter(|_| pages > 0) {
                 let nodes = self.host.node_mask(node);
-                runs.push((
-                    PageRun {
-                        first,
-                        pages,
-                        nodes,
-                    },
-                    BindState::Requested,
-                ));
+                runs.push(PageRun {
+                    first,
+                    pages,
+                    nodes,
+                });
             }
             first += pages;
         }
         self.summary.applied += 1;
-        self.bind(now_ns, object, runs.into_iter(), out);
+        self.bind(object, runs, out);
     }
 }

@@ -7,15 +7,15 @@
 //! fault. So the policy's rules on full nodes, and on how much of a program may be far, hold for
 //! ranges as they do for pages.
 //!
-//! **Far regions.** Where the answer is another node, the program is asked to bind the range. Pages
-//! that it touched before it did are moved: once when the program reports that it has bound the
-//! range; or, while it makes no hooked call, again and again, at doubling intervals while nothing
-//! new comes. As the program allocates more, more of its memory may be far: the controller asks
-//! again about the pages that the policy kept near.
+//! **Far regions.** Where the answer is another node, the program is asked to bind the range. That
+//! holds for pages that it touches from then on. Those that it has touched stay where they are in a
+//! first run: nothing has shown yet that moving them pays, and it may cost more than the whole
+//! placement gains. Where an earlier run has shown where a region belongs, they are moved, once,
+//! when the program reports that it has bound the range. As the program allocates more, more of its
+//! memory may be far: the controller asks again about the pages that the policy kept near.
 //!
 //! **Near regions** are left to the kernel: its first choice is the node that touches a page, too,
-//! and it knows best what is full by then. Pages that it put elsewhere while a far region's pages
-//! still had to leave are brought back after them ([`displaced_pages`]).
+//! and it knows best what is full by then.
 //!
 //! Who uses near regions is counted if the policy asks for counts ([`Migration`]), and so is who
 //! uses all other memory that a program writes to ([`mapped_memory`]). What an earlier run found
@@ -34,8 +34,6 @@
 //! [`Migration`]: super::migration::Migration
 
 mod allocation_sites;
-mod bind_segments;
-mod displaced_pages;
 mod page_runs;
 mod placement_controller;
 mod saved_placements;

@@ -13,20 +13,18 @@ use super::super::fault_recording::FaultRecording;
 use super::super::migration::Migration;
 use super::super::region_map::{PageNumbers, RegionMap};
 use super::allocation_sites::AllocationSites;
-use super::bind_segments::{BindTimers, SegmentMove};
-use super::displaced_pages::DisplacedPages;
 use super::saved_placements::SavedPlacements;
 use super::summary::MemorySummary;
 use super::tracked_region::TrackedRegion;
 use crate::controller::Controller;
 use crate::error::Result;
+use crate::numa::ranges::MoveResult;
 
 /// The controller of the memory mechanism.
 #[derive(Debug)]
 pub(crate) struct PlacementController {
     pub(super) page_bytes: u64,
     pub(super) huge_page_bytes: Option<u64>,
-    pub(super) dry_run: bool,
     /// Regions of more pages are not tracked.
     pub(super) pages_max: u64,
     /// Of what places pages at their first touch.
@@ -37,8 +35,6 @@ pub(crate) struct PlacementController {
     pub(super) page_numbers: PageNumbers,
     /// By object.
     pub(super) tracked: Vec<Option<TrackedRegion>>,
-    /// By object, how many regions had that number before.
-    pub(super) generations: Vec<u32>,
     pub(super) unused: Vec<Object>,
     pub(super) processes: FxHashMap<u32, Process>,
     /// Numbers of processes that have ended.
@@ -49,10 +45,7 @@ pub(crate) struct PlacementController {
     pub(super) recording: FaultRecording,
     /// Far regions of which the policy keeps a part near, by process.
     pub(super) limited: BTreeSet<(u32, Object)>,
-    pub(super) displaced: DisplacedPages,
-    pub(super) timers: BindTimers,
-    /// Moves of segments under way, by job.
-    pub(super) jobs: FxHashMap<u64, SegmentMove>,
+    /// Moves so far, to number the next one.
     pub(super) job_count: u64,
     pub(super) saved_placements: SavedPlacements,
     /// `None` where the policy does not decide by access counts.
@@ -76,14 +69,12 @@ impl Controller for PlacementController {
             migration: counted.map(|host| Migration::new(host, config)),
             page_bytes: config.page_bytes,
             huge_page_bytes: config.huge_page_bytes,
-            dry_run: config.dry_run,
             pages_max: frames.sum::<u64>().min(1 << 31),
             host,
             regions: RegionMap::new(config.page_bytes),
             found: None,
             page_numbers: PageNumbers::default(),
             tracked: Vec::new(),
-            generations: Vec::new(),
             unused: Vec::new(),
             processes: FxHashMap::default(),
             unused_processes: Vec::new(),
@@ -91,9 +82,6 @@ impl Controller for PlacementController {
             sites: AllocationSites::new(known.map(|site| (site.signature, site.tier))),
             recording: FaultRecording::new(),
             limited: BTreeSet::new(),
-            displaced: DisplacedPages::default(),
-            timers: BindTimers::default(),
-            jobs: FxHashMap::default(),
             job_count: 0,
             saved_placements: SavedPlacements::new(&config.placed),
             summary: MemorySummary::default(),
@@ -106,7 +94,6 @@ impl Controller for PlacementController {
         if let Some(migration) = &mut self.migration {
             migration.set_now_ns(now_ns);
         }
-        self.take_timers(now_ns, out);
         self.take_input(now_ns, &at.input, out);
         let arms = self.migration.as_ref().is_some_and(Migration::arms);
         self.recording.set_sampling(arms);
@@ -126,26 +113,12 @@ impl Controller for PlacementController {
     fn next_deadline_ns(&self) -> Option<u64> {
         let migration = self.migration.as_ref();
         let migration = migration.and_then(|of| of.due_ns(self.recording.is_on()));
-        [migration, self.timers.due_ns(), self.recording.due_ns()]
-            .into_iter()
-            .flatten()
-            .min()
+        let recording = self.recording.due_ns();
+        migration.into_iter().chain(recording).min()
     }
 }
 
 impl PlacementController {
-    /// Acts on the segments whose timers are due.
-    fn take_timers(&mut self, now_ns: u64, out: &mut Vec<Decision>) {
-        while let Some((timer, key)) = self.timers.due(now_ns) {
-            let waits = |(region, number): (&mut TrackedRegion, usize)| {
-                region.segments[number].timer == timer
-            };
-            if self.segment(key).is_some_and(waits) {
-                self.due(key, now_ns, out);
-            }
-        }
-    }
-
     fn take_input(&mut self, now_ns: u64, input: &Input, out: &mut Vec<Decision>) {
         match input {
             &Input::Started { pid } | &Input::Ended { pid } => self.process_ended(pid, out),
@@ -174,7 +147,7 @@ impl PlacementController {
                 nodes,
                 error,
                 site,
-            } => self.bound(now_ns, (pid, start, length), nodes, error, site, out),
+            } => self.bound((pid, start, length), nodes, error, site, out),
             &Input::Unarmed {
                 pid,
                 start,
@@ -227,6 +200,16 @@ impl PlacementController {
             }
             Input::Armed { blocks, took_ns } => migration.took(blocks, took_ns),
             _ => {}
+        }
+    }
+
+    /// Takes in the outcome of a move.
+    fn moved(&mut self, now_ns: u64, moved: &MoveResult, out: &mut Vec<Decision>) {
+        self.summary.pages_moved += u64::from(moved.moved);
+        let refused = moved.refused.iter().map(|run| u64::from(run.pages));
+        self.summary.pages_refused += refused.sum::<u64>();
+        if let Some(migration) = &mut self.migration {
+            migration.moved(now_ns, moved, out);
         }
     }
 

@@ -6,7 +6,6 @@ use hither_sys::writable_memory::MemoryKind;
 
 use super::super::event::Decision;
 use super::super::region_map::CutPages;
-use super::bind_segments::Segment;
 use super::page_runs::PageRun;
 
 /// What is known of a region.
@@ -32,12 +31,13 @@ pub(super) struct TrackedRegion {
     pub(super) tier: Option<RegionTier>,
     /// The node of the thread whose fault settled it.
     pub(super) from: Node,
-    pub(super) segments: Vec<Segment>,
     /// Of a far region, what the policy keeps near.
     pub(super) kept: Vec<PageRun>,
     /// The number of the thread that allocated it, and how many regions that thread had allocated
     /// at the site before.
     pub(super) key: (u32, u32),
+    /// An earlier run has shown where it belongs, so that moving its pages pays.
+    pub(super) known: bool,
     /// The program has chosen itself where it is.
     pub(super) own: bool,
     /// Its first faults are watched.

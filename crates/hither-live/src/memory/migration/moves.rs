@@ -76,13 +76,15 @@ impl Migration {
         self.conclude(pending);
     }
 
-    /// Takes in the outcome of a move. Returns the process to be left alone, if its pages cannot be
-    /// moved; `None` if it was no move of ours.
-    pub(crate) fn moved(&mut self, now_ns: u64, moved: &MoveResult) -> Option<Option<u32>> {
-        let mut pending = self.pending.take()?;
+    /// Takes in the outcome of a move, if it is one of these. A process whose pages cannot be moved
+    /// is left alone.
+    pub(crate) fn moved(&mut self, now_ns: u64, moved: &MoveResult, out: &mut Vec<Decision>) {
+        let Some(mut pending) = self.pending.take() else {
+            return;
+        };
         let Some(batch) = pending.jobs.remove(&moved.job) else {
             self.pending = Some(pending);
-            return None;
+            return;
         };
         if moved.moved >= MEASURED_PAGES_MIN && moved.took_ns > 0 {
             self.cost.took_ns += moved.took_ns;
@@ -102,7 +104,9 @@ impl Migration {
         self.conclude(pending);
         let gives_up = |why| matches!(why, RefusalReason::NotPermitted | RefusalReason::NoProcess);
         let given_up = moved.refused.iter().any(|run| gives_up(run.why));
-        Some(pid.filter(|_| given_up))
+        if let Some(pid) = pid.filter(|_| given_up) {
+            self.stop(pid, out);
+        }
     }
 
     /// Takes down that the cells of a batch have moved, except for those of which every page was
