@@ -118,6 +118,11 @@ pub trait Machine: Send + Sync {
     /// Watches the page faults of what the calling thread starts from now on.
     fn faults(&self) -> Result<Box<dyn PageFaults>, WatchError>;
 
+    /// Pages that were moved on this machine since it started, as far as the kernel counts that.
+    fn page_moves(&self) -> Option<PageMoves> {
+        None
+    }
+
     /// The ways to sample page use, the best first, each tried out. None where there is nothing to
     /// sample for.
     fn sampler_candidates(&self) -> Vec<SamplerCandidate> {
@@ -135,6 +140,40 @@ pub trait Machine: Send + Sync {
     }
 }
 
+/// Pages that the kernel has moved from node to node or within one, for whomever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageMoves {
+    /// All of them (`pgmigrate_success`): calls of programs, NUMA balancing, compaction.
+    pub all: u64,
+    /// Those by NUMA balancing (`numa_pages_migrated`).
+    pub balancing: u64,
+}
+
+impl PageMoves {
+    /// Parses `/proc/vmstat`. `None` where the kernel does not move pages.
+    fn in_vmstat(text: &str) -> Option<PageMoves> {
+        let value = |name: &str| {
+            let mut lines = text.lines();
+            let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            value?.parse().ok()
+        };
+        Some(PageMoves {
+            all: value("pgmigrate_success")?,
+            // Of a kernel without NUMA balancing.
+            balancing: value("numa_pages_migrated").unwrap_or(0),
+        })
+    }
+
+    /// Those since an earlier time.
+    #[must_use]
+    pub fn since(self, earlier: PageMoves) -> PageMoves {
+        PageMoves {
+            all: self.all.saturating_sub(earlier.all),
+            balancing: self.balancing.saturating_sub(earlier.balancing),
+        }
+    }
+}
+
 const NODES: &str = "/sys/devices/system/node";
 
 /// The machine that we run on.
@@ -148,6 +187,10 @@ impl Machine for ThisMachine {
 
     fn used_bytes(&self, nodes: &[u32]) -> io::Result<Vec<u64>> {
         Ok(used_bytes_in(Path::new(NODES), nodes))
+    }
+
+    fn page_moves(&self) -> Option<PageMoves> {
+        PageMoves::in_vmstat(&fs::read_to_string("/proc/vmstat").ok()?)
     }
 
     fn page_bytes(&self) -> u64 {
@@ -281,6 +324,18 @@ fn used_bytes_in(folder: &Path, nodes: &[u32]) -> Vec<u64> {
 mod tests {
     use super::*;
     use crate::page_moves::UNTRIED;
+
+    #[test]
+    fn moved_pages_are_read() {
+        let text = "nr_free_pages 7\npgmigrate_success 12\npgmigrate_fail 1\n";
+        let of = |all, balancing| Some(PageMoves { all, balancing });
+        assert_eq!(PageMoves::in_vmstat(text), of(12, 0));
+        let balanced = format!("numa_pages_migrated 5\n{text}");
+        assert_eq!(PageMoves::in_vmstat(&balanced), of(12, 5));
+        assert_eq!(PageMoves::in_vmstat("nr_free_pages 7\n"), None);
+        let since = PageMoves::in_vmstat(&balanced).zip(of(10, 7));
+        assert_eq!(since.map(|(now, then)| now.since(then)), of(2, 0));
+    }
 
     #[test]
     fn nodes_with_gaps_and_without_cpus() {

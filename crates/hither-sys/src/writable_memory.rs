@@ -19,6 +19,28 @@ pub enum MemoryKind {
     Shared,
 }
 
+impl MemoryKind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [MemoryKind; 5] = [
+        MemoryKind::Static,
+        MemoryKind::Heap,
+        MemoryKind::Stack,
+        MemoryKind::Anonymous,
+        MemoryKind::Shared,
+    ];
+
+    /// What it is called in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            MemoryKind::Static => "static data",
+            MemoryKind::Heap => "heap",
+            MemoryKind::Stack => "stack",
+            MemoryKind::Anonymous => "anonymous",
+            MemoryKind::Shared => "shared",
+        }
+    }
+}
+
 /// A range of memory that a process may write to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WritableRange {

@@ -57,6 +57,7 @@ use hither_core::placement::EpochKind;
 use hither_sys::record::ConstructKind;
 use passes::Passes;
 use rustc_hash::FxHashMap;
+use serde::Serialize;
 
 /// The most sites that are remembered: a few megabytes.
 const SITES_MAX: usize = 8192;
@@ -98,6 +99,20 @@ pub enum State {
     Told,
     /// No iteration for so long that periods of time serve better.
     Unknown,
+}
+
+/// Iterations of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct FoundIterations {
+    /// How many there were.
+    pub count: u64,
+    /// The mean time between their ends.
+    pub mean_ns: u64,
+    /// Parallel constructs of the program, by which iterations are found.
+    pub constructs: u64,
+    /// The program marks its iterations itself.
+    pub told: bool,
 }
 
 /// Finds the iterations of one thread, the master of its teams.

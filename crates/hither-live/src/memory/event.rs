@@ -99,8 +99,13 @@ pub(crate) enum Input {
         /// No pages of this process can ever be.
         for_good: bool,
     },
-    /// Arming blocks of pages took this processor time.
-    Armed { blocks: u32, took_ns: u64 },
+    /// Arming blocks of pages took this processor time, and all that the agent's thread has done
+    /// since the last time, this with it, so much.
+    Armed {
+        blocks: u32,
+        took_ns: u64,
+        agent_ns: u64,
+    },
     /// A move has ended.
     Moved(MoveResult),
     /// Frames in use on each node.

@@ -148,6 +148,7 @@ impl PlacementController {
             start: region.start,
             pages: region.pages,
             signature: region.signature,
+            kind: region.kind,
         };
         migration.begin(now_ns, object, start, out);
     }

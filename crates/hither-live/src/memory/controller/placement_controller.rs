@@ -180,8 +180,9 @@ impl PlacementController {
                 address,
                 home,
             } => {
-                if let Some(found) = self.regions.find(pid, address) {
-                    migration.sample(found, (pid, tid), cpu, home);
+                match self.regions.find(pid, address) {
+                    Some(found) => migration.sample(found, (pid, tid), cpu, home),
+                    None => self.summary.sampled_outside += 1,
                 }
             }
             Input::Construct {
@@ -198,7 +199,11 @@ impl PlacementController {
             Input::Thread { pid, tid, cpu } => {
                 migration.construct(now_ns, (pid, tid), cpu, None, out);
             }
-            Input::Armed { blocks, took_ns } => migration.took(blocks, took_ns),
+            Input::Armed {
+                blocks,
+                took_ns,
+                agent_ns,
+            } => migration.took(blocks, took_ns, agent_ns),
             _ => {}
         }
     }
@@ -219,6 +224,8 @@ impl PlacementController {
         if let Some(migration) = &self.migration {
             migration.gains().for_each(|gain| summary.add_gain(gain));
             summary.sampled = migration.sampled;
+            summary.sampled_by_kind = migration.sampled_by_kind();
+            summary.iterations = migration.iterations();
             summary.judged = migration.judged;
             summary.migrated = migration.migrated;
             summary.stopped = migration.stopped;

@@ -1,8 +1,11 @@
 //! What the controller counts in a run.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::super::locality::{Locality, MigrationGain};
+use crate::iterations::FoundIterations;
 
 /// The most regions that a summary lists the gains of.
 const GAINS_MAX: usize = 4096;
@@ -55,6 +58,14 @@ pub struct MemorySummary {
     pub own: u64,
     /// Samples of accesses.
     pub sampled: Locality,
+    /// Of these, samples by the kind of memory. Those in none of these are in memory that an
+    /// allocation has reported.
+    pub sampled_by_kind: BTreeMap<&'static str, u64>,
+    /// Samples that are not among these, since they were in no region: small pieces of memory,
+    /// memory that was mapped since mappings were last read, mapped files.
+    pub sampled_outside: u64,
+    /// The iterations of the process that had most of them.
+    pub iterations: FoundIterations,
     /// How long nobody listened to samples, since nothing came of them.
     pub paused_ns: u64,
     /// Pages that could not be armed; a page counts each time.

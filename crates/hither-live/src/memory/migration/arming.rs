@@ -6,8 +6,8 @@
 //! random, and so are the times between batches of them, exponentially distributed, so that no
 //! iteration can fall into step (Wolff, "Poisson arrivals see time averages", 1982).
 //!
-//! The budget is a share of the CPUs. Arming is paid at once, and a sample when it comes. What is
-//! not spent is saved for up to a second, and spent faster when something is new: a region, a
+//! The budget is a share of the CPUs. All that the agent does is paid from it, as measured, and what
+//! the program loses by faults and interrupts, as far as that is known. What is not spent is saved for up to a second, and spent faster when something is new: a region, a
 //! second user of it, threads that moved. While nothing comes of the samples, less and less of the
 //! budget is spent.
 
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use hither_core::Random;
 
-use super::super::budget::FAULT_NS;
+use super::super::budget::{ARMED_SAMPLE_NS, FAULT_NS};
 
 /// The least and the most pages of a block: a cell, and a huge page.
 const BLOCK_PAGES_MIN: u32 = 16;
@@ -25,7 +25,7 @@ const BLOCK_PAGES_MAX: u32 = 512;
 /// touches them all: the samples of a cell's 16 pages count as one.
 pub(super) const SAMPLE_WEIGHT: f32 = 1.0 / 16.0;
 
-/// Mean time between two batches.
+/// Mean time between two batches at the full rate. At a lower rate it is as much longer.
 const BATCH_NS: f64 = 10e6;
 
 /// The most blocks of a batch.
@@ -147,17 +147,21 @@ impl Arming {
         self.wake();
     }
 
-    /// The full rate again.
+    /// The full rate again, from the last batch on.
     pub(super) fn wake(&mut self) {
-        self.halvings = 0;
+        if self.halvings > 0 {
+            self.halvings = 0;
+            let due_ns = self.filled_ns + self.pause_ns();
+            self.due_ns = self.due_ns.map(|_| due_ns);
+        }
     }
 
     /// A look at the samples has led to something, or not.
     pub(super) fn looked(&mut self, useful: bool) {
-        self.halvings = match useful {
-            true => 0,
-            false => (self.halvings + 1).min(HALVINGS_MAX),
-        };
+        match useful {
+            true => self.wake(),
+            false => self.halvings = (self.halvings + 1).min(HALVINGS_MAX),
+        }
     }
 
     /// When to call [`Arming::due`].
@@ -201,17 +205,18 @@ impl Arming {
         self.due_ns = Some(now_ns + self.pause_ns());
     }
 
-    /// Takes down that arming this many blocks took this long. The CPUs that it interrupts lose
-    /// about as much together.
-    pub(super) fn took(&mut self, blocks: u32, took_ns: u64) {
+    /// Takes down that arming this many blocks took this long, and that all of the agent's work
+    /// since the last ones took `agent_ns`. The CPUs that arming interrupts lose about as much as
+    /// it takes, together.
+    pub(super) fn took(&mut self, blocks: u32, took_ns: u64, agent_ns: u64) {
         let weight = u64::from(blocks).min(ARM_COST_BLOCKS);
         let block_ns = took_ns / u64::from(blocks.max(1));
         let before_ns = self.arm_ns * (ARM_COST_BLOCKS - weight);
         self.arm_ns = (before_ns + block_ns * weight) / ARM_COST_BLOCKS;
-        self.saved_ns -= 2.0 * took_ns as f64;
+        self.saved_ns -= (agent_ns + took_ns) as f64;
     }
 
-    /// A sample has come, and is paid for.
+    /// A sample has come: pays the program's part. The agent's is measured.
     pub(super) fn sampled(&mut self) {
         self.saved_ns -= FAULT_NS as f64;
     }
@@ -224,19 +229,21 @@ impl Arming {
 
     /// What a block and its samples cost.
     fn block_ns(&self) -> f64 {
-        (2 * self.arm_ns + u64::from(self.block_pages()) * FAULT_NS) as f64
+        (2 * self.arm_ns + u64::from(self.block_pages()) * ARMED_SAMPLE_NS) as f64
     }
 
     /// The pages of a block.
     fn block_pages(&self) -> u32 {
-        let pages = (2 * self.arm_ns / FAULT_NS).min(u64::from(BLOCK_PAGES_MAX)) as u32;
+        let pages = 2 * self.arm_ns / ARMED_SAMPLE_NS;
+        let pages = pages.min(u64::from(BLOCK_PAGES_MAX)) as u32;
         pages.next_power_of_two().max(BLOCK_PAGES_MIN)
     }
 
     /// Time to the next batch, at most ten times the mean.
     fn pause_ns(&mut self) -> u64 {
         let part = -(1.0 - self.random.unit()).ln();
-        (BATCH_NS * part.min(10.0)) as u64 + 1
+        let mean_ns = BATCH_NS * f64::from(1 << self.halvings);
+        (mean_ns * part.min(10.0)) as u64 + 1
     }
 
     fn pick(&mut self) -> Pick {
@@ -272,7 +279,7 @@ mod tests {
             let before = picks.len();
             arming.due(now_ns, |_| false, &mut picks);
             for pick in &picks[before..] {
-                arming.took(1, 1_250);
+                arming.took(1, 1_250, 1_250 + u64::from(pick.pages) * 2_000);
                 (0..pick.pages).for_each(|_| arming.sampled());
             }
         }
@@ -322,10 +329,10 @@ mod tests {
         let mut arming = arming();
         arming.begin(0, 3, 1000);
         let rate = arming.rate();
-        (0..100).for_each(|_| arming.took(16, 16 * 100_000));
+        (0..100).for_each(|_| arming.took(16, 16 * 100_000, 0));
         assert_eq!(arming.block_pages(), 64);
         assert!((rate / 3..rate).contains(&arming.rate()));
-        (0..100).for_each(|_| arming.took(16, 16 * 10_000_000));
+        (0..100).for_each(|_| arming.took(16, 16 * 10_000_000, 0));
         assert_eq!(arming.block_pages(), BLOCK_PAGES_MAX);
         assert!(arming.rate() < rate / 10);
     }

@@ -8,7 +8,7 @@ use hither_core::{Node, Process, Thread};
 use hither_sys::record::ConstructKind;
 
 use super::counts::RANGE_SAMPLES;
-use crate::iterations::{Iterations, State};
+use crate::iterations::{FoundIterations, Iterations, State};
 
 /// The time between two looks. A look takes well below a hundredth of it: see
 /// [`LOOK_REST_NS_PER_CELL`].
@@ -46,6 +46,9 @@ pub(super) struct Program {
     /// When that thread last met one.
     construct_ns: u64,
     iterations: Iterations,
+    pub(super) found: FoundIterations,
+    /// When its first iteration ended.
+    iterating_ns: u64,
     /// Threads by the kernel's numbers.
     threads: BTreeMap<u32, ProgramThread>,
     /// Threads of the last team, as far as that is known.
@@ -83,6 +86,8 @@ impl Program {
             master: None,
             construct_ns: now_ns,
             iterations: Iterations::new(),
+            found: FoundIterations::default(),
+            iterating_ns: now_ns,
             threads: BTreeMap::new(),
             team: 0,
             new: 0.0,
@@ -149,7 +154,16 @@ impl Program {
             self.team = usize::from(threads);
         }
         let ended = self.iterations.construct(kind, signature);
-        self.rounds += u64::from(ended == Some(EpochKind::Iteration));
+        self.found.constructs += 1;
+        if ended == Some(EpochKind::Iteration) {
+            self.rounds += 1;
+            match self.found.count {
+                0 => self.iterating_ns = now_ns,
+                before => self.found.mean_ns = (now_ns - self.iterating_ns) / before,
+            }
+            self.found.count += 1;
+            self.found.told |= self.iterations.state() == State::Told;
+        }
         ended
     }
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use hither_core::{Node, Process};
+use hither_sys::writable_memory::MemoryKind;
 
 use super::super::event::Decision;
 use super::super::locality::{Locality, MigrationGain};
@@ -17,6 +18,8 @@ pub(crate) struct RegionStart {
     pub(crate) start: u64,
     pub(crate) pages: u32,
     pub(crate) signature: u64,
+    /// What it is, if no allocation has reported it.
+    pub(crate) kind: Option<MemoryKind>,
 }
 
 /// What is known of a region.
@@ -27,6 +30,7 @@ pub(super) struct CountedRegion {
     pub(super) start: u64,
     pub(super) pages: u32,
     pub(super) signature: u64,
+    pub(super) kind: Option<MemoryKind>,
     /// The number of its first cell.
     pub(super) base: u32,
     pub(super) generation: u64,

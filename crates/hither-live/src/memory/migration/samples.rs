@@ -35,14 +35,15 @@ impl Migration {
         cpu: u32,
         home: Option<u32>,
     ) {
-        let armed = self.armed.remove(object, page);
-        if armed {
+        let mut weight = 1.0;
+        if self.source == SampleSource::Armed {
+            // The page may be another one by now.
+            if !self.armed.remove(object, page) {
+                return;
+            }
             self.arming.sampled();
+            weight = SAMPLE_WEIGHT;
         }
-        let weight = match armed {
-            true => SAMPLE_WEIGHT,
-            false => 1.0,
-        };
         let node = self.host.node_of_cpu(cpu);
         let (Some(region), Some(program)) = (
             self.regions.get_mut(&object),
@@ -72,6 +73,9 @@ impl Migration {
         let local = home.filter(|_| self.source != SampleSource::Hints);
         let local = local.map(|home| home == node);
         self.sampled.add(local);
+        if let Some(kind) = region.kind {
+            self.by_kind[kind as usize] += 1;
+        }
         match region.migrated {
             0 => region.before.add(local),
             _ => region.after.add(local),
@@ -118,9 +122,10 @@ impl Migration {
         out.extend(arm.map(|(pid, ranges)| Decision::Arm { pid, ranges }));
     }
 
-    /// Takes in how long it took to arm blocks of pages.
-    pub(crate) fn took(&mut self, blocks: u32, took_ns: u64) {
-        self.arming.took(blocks, took_ns);
+    /// Takes in how long it took to arm blocks of pages, and what the agent has spent in all since
+    /// the last ones.
+    pub(crate) fn took(&mut self, blocks: u32, took_ns: u64, agent_ns: u64) {
+        self.arming.took(blocks, took_ns, agent_ns);
     }
 
     /// Pages of a region, from the given one on, could not be armed.

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use hither_core::placement::{Action, Counters, PlacementHost};
 use hither_core::{Block, Object};
+use hither_sys::writable_memory::MemoryKind;
 
 use super::super::budget::arming_share;
 use super::super::config::{MemoryConfig, SampleSource};
@@ -18,6 +19,7 @@ use super::listening::Listening;
 use super::pending::{MovingCost, PendingMoves};
 use super::program::Program;
 use super::region::{CountedRegion, RegionStart, Sharing};
+use crate::iterations::FoundIterations;
 
 /// The assumed cost of moving a page, until it was measured: the call, the copy, the flush of
 /// translations, and the fault of the thread that finds the page gone.
@@ -49,6 +51,10 @@ pub(crate) struct Migration {
     pub(super) retries: VecDeque<(u64, Object, u64)>,
     pub(super) now_ns: u64,
     pub(crate) sampled: Locality,
+    /// Samples by kind of memory.
+    pub(super) by_kind: [u64; MemoryKind::ALL.len()],
+    /// Iterations of the process that had most of them, of those that have ended.
+    ended_iterations: FoundIterations,
     pub(crate) judged: u64,
     pub(crate) migrated: u64,
     pub(crate) stopped: u64,
@@ -79,6 +85,8 @@ impl Migration {
             retries: VecDeque::new(),
             now_ns: 0,
             sampled: Locality::default(),
+            by_kind: [0; MemoryKind::ALL.len()],
+            ended_iterations: FoundIterations::default(),
             judged: 0,
             migrated: 0,
             stopped: 0,
@@ -109,6 +117,7 @@ impl Migration {
             start: region.start,
             pages: region.pages,
             signature: region.signature,
+            kind: region.kind,
             base,
             generation: self.generations,
             counts,
@@ -160,6 +169,7 @@ impl Migration {
     /// A process is gone, and its regions before it.
     pub(crate) fn process_ended(&mut self, pid: u32) {
         if let Some(program) = self.programs.remove(&pid) {
+            self.ended_iterations = more(self.ended_iterations, program.found);
             self.host.process_exited(program.process);
         }
     }
@@ -253,6 +263,19 @@ impl Migration {
         self.regions.values().filter_map(CountedRegion::gain)
     }
 
+    /// Samples by the kind of memory, where no allocation has reported it.
+    pub(crate) fn sampled_by_kind(&self) -> BTreeMap<&'static str, u64> {
+        let named = MemoryKind::ALL.into_iter().zip(self.by_kind);
+        let named = named.filter(|&(_, samples)| samples > 0);
+        named.map(|(kind, samples)| (kind.name(), samples)).collect()
+    }
+
+    /// The iterations of the process that had most of them.
+    pub(crate) fn iterations(&self) -> FoundIterations {
+        let found = self.programs.values().map(|program| program.found);
+        found.fold(self.ended_iterations, more)
+    }
+
     /// Walks every invariant and panics on a broken one.
     #[cfg(test)]
     pub(crate) fn check(&self) {
@@ -266,4 +289,10 @@ impl Migration {
         };
         assert!(self.armed.ends().all(is_live));
     }
+}
+
+/// Of two processes' iterations, those of the one that had more.
+fn more(one: FoundIterations, other: FoundIterations) -> FoundIterations {
+    let key = |of: &FoundIterations| (of.count, of.constructs);
+    std::cmp::max_by_key(other, one, key)
 }

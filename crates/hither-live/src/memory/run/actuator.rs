@@ -5,10 +5,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hither_sys::machine::{Machine, NodeMemory};
+use hither_sys::machine::{Machine, NodeMemory, PageMoves};
 use hither_sys::page_faults::PageFaults;
 use hither_sys::page_sampling::PageSampler;
-use hither_sys::process::{monotonic_ns, short_slices};
+use hither_sys::process::{monotonic_ns, short_slices, thread_cpu_ns};
 use hither_sys::record::Record;
 
 use super::super::budget::read_a_second;
@@ -28,12 +28,13 @@ use crate::numa::usage::Usage;
 use crate::polling::Backoff;
 use crate::status::{MechanismStatus, MechanismTag, to_figures};
 
-const POLL_INTERVAL_MIN: Duration = Duration::from_millis(1);
-const POLL_INTERVAL_MAX: Duration = Duration::from_millis(20);
+/// The shortest and longest interval between two polls.
+const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
 
-/// The longest interval of a policy that goes by use alone: nothing that it learns is urgent, and a
-/// poll takes some 0.1 ms (2026-11).
-const POLL_INTERVAL_MAX_BY_USE: Duration = Duration::from_millis(50);
+/// Those of a policy that goes by use alone: nothing that it learns is urgent. A poll takes some
+/// 0.1 ms (2026-11), and where all CPUs are busy it stops a thread for which the others may wait.
+const POLL_INTERVALS_BY_USE: [Duration; 2] =
+    [Duration::from_millis(10), Duration::from_millis(100)];
 
 /// With fewer inputs, none of them a new region, the next poll comes later. A program that has its
 /// pages and goes from construct to construct would lose more by a poll each millisecond than its
@@ -60,6 +61,8 @@ pub(crate) struct PlacementActuator {
     /// What memory the processes have, where who uses it is counted.
     mappings: Option<Mappings>,
     pub(super) mover: Option<Mover>,
+    /// The processor time of the agent's thread when pages were last armed.
+    pub(super) counted_ns: u64,
     /// Arms pages, if the agent is to do so.
     pub(super) arm: Option<Box<dyn PageSampler>>,
     /// When the offer of a process was taken.
@@ -75,6 +78,8 @@ pub(crate) struct PlacementActuator {
     /// The last poll had few inputs.
     is_quiet: bool,
     poll_backoff: Backoff,
+    /// Pages that had been moved on this machine when the run began.
+    moved_before: Option<PageMoves>,
     pub(super) report: MemoryReport,
 }
 
@@ -91,11 +96,13 @@ impl Actuator for PlacementActuator {
             .counter_source
             .samples(&self.nodes, self.samples_a_second);
         self.samples.open(source);
+        self.moved_before = self.machine.page_moves();
     }
 
     fn start(&mut self) -> io::Result<()> {
         // The mover's thread inherits them.
         short_slices();
+        self.counted_ns = thread_cpu_ns();
         // In a dry run the mover looks pages up, and moves none.
         let page_bytes = self.machine.page_bytes();
         let machine = Arc::clone(&self.machine);
@@ -193,6 +200,8 @@ impl Actuator for PlacementActuator {
             report.without_kernel = !faults.sees_kernel();
             report.unwatched_cpus = faults.unwatched_cpus();
         }
+        let moves = self.machine.page_moves().zip(self.moved_before);
+        report.machine_moves = moves.map(|(now, before)| now.since(before));
         report.agent = context.run.cpu();
         report.ran = ran;
         report.log = context.finish_log(&report.figures());
@@ -209,9 +218,9 @@ impl PlacementActuator {
         mut counter_source: CounterSource,
     ) -> PlacementActuator {
         let by_use = options.placement.entry().epochs.counts && options.initial.is_none();
-        let poll_interval_max = match by_use {
-            true => POLL_INTERVAL_MAX_BY_USE,
-            false => POLL_INTERVAL_MAX,
+        let [shortest, longest] = match by_use {
+            true => POLL_INTERVALS_BY_USE,
+            false => POLL_INTERVALS,
         };
         let samples_a_second = read_a_second(options.cpu_permille);
         PlacementActuator {
@@ -227,12 +236,14 @@ impl PlacementActuator {
             samples_a_second,
             faults: None,
             mover: None,
+            counted_ns: 0,
             alive: BTreeSet::new(),
             offered: BTreeMap::new(),
             uneven: BTreeMap::new(),
             later: Vec::new(),
             is_quiet: false,
-            poll_backoff: Backoff::new(POLL_INTERVAL_MIN, poll_interval_max),
+            poll_backoff: Backoff::new(shortest, longest),
+            moved_before: None,
             report: MemoryReport {
                 counters: counter_source.name(),
                 uncounted: std::mem::take(&mut counter_source.refused),
@@ -266,8 +277,13 @@ impl PlacementActuator {
         &mut self,
         context: &mut Context<'_, PlacementController>,
         now_ns: u64,
-        inputs: Vec<TimedInput>,
+        mut inputs: Vec<TimedInput>,
     ) {
+        if self.arm.is_some() {
+            let controller = &mut context.controller;
+            let is_armed = |pid, address| controller.is_armed(pid, address);
+            self.samples.of_armed(&mut inputs, is_armed);
+        }
         if !inputs.is_empty()
             && let Some(used) = self.usage.read(now_ns)
         {
@@ -279,8 +295,8 @@ impl PlacementActuator {
             if number % INPUTS_PER_RESULT_CHECK == INPUTS_PER_RESULT_CHECK - 1 {
                 self.take_results(context, at.time_ns);
             }
-            let input = self.note(context, now_ns, at.time_ns, at.input);
-            self.input(context, at.time_ns, input);
+            self.note(context, now_ns, at.time_ns, &at.input);
+            self.input(context, at.time_ns, at.input);
         }
         self.take_results(context, now_ns);
         let due_ns = context.controller.next_deadline_ns();
@@ -289,16 +305,15 @@ impl PlacementActuator {
         }
     }
 
-    /// Takes down what the actuator has to know of an input, and returns it; for a fault on an
-    /// armed page, the sample that it is.
+    /// Takes down what the actuator has to know of an input.
     fn note(
         &mut self,
         context: &mut Context<'_, PlacementController>,
         now_ns: u64,
         time_ns: u64,
-        input: Input,
-    ) -> Input {
-        match input {
+        input: &Input,
+    ) {
+        match *input {
             Input::Started { pid } | Input::Ended { pid } => {
                 let started = matches!(input, Input::Started { .. });
                 if let Some(mappings) = &mut self.mappings {
@@ -326,17 +341,8 @@ impl PlacementActuator {
                 self.note_uneven(pid, start, Some(length));
             }
             Input::RegionEnd { pid, start, .. } => self.note_uneven(pid, start, None),
-            Input::Fault {
-                pid,
-                tid,
-                cpu,
-                address,
-            } if self.arm.is_some() && context.controller.is_armed(pid, address) => {
-                return self.samples.armed((pid, tid), cpu, address);
-            }
             _ => {}
         }
-        input
     }
 
     /// Notes a region if it begins or ends within a page; forgets one that ends.

@@ -114,10 +114,16 @@ impl PlacementActuator {
             }
         }
         let blocks = ranges.len() as u32;
-        let took_ns = thread_cpu_ns() - before_ns;
+        let now_ns = thread_cpu_ns();
+        let took_ns = now_ns - before_ns;
+        let agent_ns = now_ns - std::mem::replace(&mut self.counted_ns, now_ns);
         self.later.push(TimedInput {
             time_ns: context.run.now_ns(),
-            input: Input::Armed { blocks, took_ns },
+            input: Input::Armed {
+                blocks,
+                took_ns,
+                agent_ns,
+            },
         });
     }
 

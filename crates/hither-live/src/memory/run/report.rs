@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hither_core::placement::RegionTier;
+use hither_sys::machine::PageMoves;
 use hither_sys::page_faults::WatchError;
 use hither_sys::page_sampling::SamplingError;
 use hither_sys::session::Lost;
@@ -23,6 +24,8 @@ pub struct MemoryReport {
     pub sites: Vec<(u64, RegionTier)>,
     /// Placements of regions, for the next run.
     pub saved_placements: Vec<SavedPlacement>,
+    /// Pages that were moved on this machine while the program ran, by whomever.
+    pub machine_moves: Option<PageMoves>,
     /// How accesses were counted, if the policy needed counts and there was a way.
     pub counters: Option<&'static str>,
     /// The ways to count that were refused, and why.
@@ -96,10 +99,14 @@ impl MemoryReport {
         struct CalibratedFigures<'a> {
             #[serde(flatten)]
             figures: MemoryFigures<'a>,
+            machine_pages_moved: Option<u64>,
+            balancing_pages_moved: Option<u64>,
             calibration_why: Option<&'a str>,
         }
         let figures = CalibratedFigures {
             figures: self.figures(),
+            machine_pages_moved: self.machine_moves.map(|moves| moves.all),
+            balancing_pages_moved: self.machine_moves.map(|moves| moves.balancing),
             calibration_why: self.calibration.as_deref(),
         };
         to_report(&figures, self.agent, self.ran)
@@ -112,6 +119,7 @@ mod tests {
 
     use super::super::super::locality::{Locality, MigrationGain};
     use super::*;
+    use crate::iterations::FoundIterations;
 
     #[test]
     fn a_report_has_these_keys() {
@@ -126,6 +134,9 @@ mod tests {
                 mapped: 25,
                 own_processes: 26,
                 paused_ns: 27,
+                sampled_by_kind: [("heap", 28)].into(),
+                sampled_outside: 29,
+                iterations: FoundIterations::default(),
                 far: 2,
                 near: 3,
                 known: 4,
@@ -162,10 +173,14 @@ mod tests {
             agent: Duration::from_nanos(23),
             ran: Duration::from_nanos(24),
             calibration: Some("unreadable".to_owned()),
+            machine_moves: Some(PageMoves {
+                all: 31,
+                balancing: 30,
+            }),
             ..MemoryReport::default()
         };
         let of = |samples, local_share| json!({ "samples": samples, "local_share": local_share });
-        let expected = json!({
+        let mut expected = json!({
             "regions": 1,
             "regions_mapped": 25,
             "processes_own": 26,
@@ -211,6 +226,15 @@ mod tests {
             "ran_ns": 24,
             "calibration_why": "unreadable",
         });
+        let more = json!({
+            "sampled_by_kind": { "heap": 28 },
+            "sampled_outside": 29,
+            "iterations": { "count": 0, "mean_ns": 0, "constructs": 0, "told": false },
+            "machine_pages_moved": 31,
+            "balancing_pages_moved": 30,
+        });
+        let (expected_object, more) = (expected.as_object_mut(), more.as_object());
+        expected_object.unwrap().extend(more.unwrap().clone());
         assert_eq!(report.to_json(), expected);
     }
 }

@@ -60,53 +60,71 @@ impl Samples {
         self.drained_ns = now_ns;
         let most = (self.a_second * passed_ns / 1_000_000_000).max(1) as usize;
         let every = self.found.len().div_ceil(most).max(1);
-        let mut by_process: BTreeMap<u32, Vec<Fault>> = BTreeMap::new();
-        for sample in self.found.iter().step_by(every) {
-            by_process.entry(sample.pid).or_default().push(*sample);
-        }
-        for (pid, samples) in by_process {
-            let addresses: Vec<u64> = samples.iter().map(|sample| sample.address).collect();
-            self.states.clear();
-            let asked = self
-                .machine
-                .move_pages(pid, &addresses, None, &mut self.states);
-            for (number, sample) in samples.iter().enumerate() {
-                let state = self.states.get(number).filter(|_| asked.is_ok());
-                inputs.push(TimedInput {
-                    time_ns: sample.time_ns.saturating_sub(start_ns),
-                    input: input(sample, state),
-                });
+        let first = inputs.len();
+        let samples = self.found.iter().step_by(every);
+        inputs.extend(samples.map(|sample| TimedInput {
+            time_ns: sample.time_ns.saturating_sub(start_ns),
+            input: Input::Sample {
+                pid: sample.pid,
+                tid: sample.tid,
+                cpu: sample.cpu,
+                address: sample.address,
+                home: None,
+            },
+        }));
+        self.find_homes(&mut inputs[first..]);
+    }
+
+    /// Makes samples of the faults on armed pages.
+    pub(super) fn of_armed(
+        &mut self,
+        inputs: &mut [TimedInput],
+        mut is_armed: impl FnMut(u32, u64) -> bool,
+    ) {
+        for TimedInput { input, .. } in &mut *inputs {
+            if let &mut Input::Fault {
+                pid,
+                tid,
+                cpu,
+                address,
+            } = input
+                && is_armed(pid, address)
+            {
+                *input = Input::Sample {
+                    pid,
+                    tid,
+                    cpu,
+                    address,
+                    home: None,
+                };
             }
         }
+        self.find_homes(inputs);
     }
 
-    /// The input for a fault on a page that was armed.
-    pub(super) fn armed(&mut self, (pid, tid): (u32, u32), cpu: u32, address: u64) -> Input {
-        self.states.clear();
-        let asked = self
-            .machine
-            .move_pages(pid, &[address], None, &mut self.states);
-        let fault = Fault {
-            time_ns: 0,
-            address,
-            pid,
-            tid,
-            cpu,
-        };
-        input(&fault, self.states.first().filter(|_| asked.is_ok()))
-    }
-}
-
-fn input(sample: &Fault, state: Option<&PageState>) -> Input {
-    let home = match state {
-        Some(&PageState::On(node)) => Some(node),
-        _ => None,
-    };
-    Input::Sample {
-        pid: sample.pid,
-        tid: sample.tid,
-        cpu: sample.cpu,
-        address: sample.address,
-        home,
+    /// Asks the kernel where the pages of samples are whose node is not known: once for each
+    /// process.
+    fn find_homes(&mut self, inputs: &mut [TimedInput]) {
+        let mut by_process: BTreeMap<u32, Vec<(u64, &mut Option<u32>)>> = BTreeMap::new();
+        for at in inputs {
+            if let Input::Sample {
+                pid, address, home, ..
+            } = &mut at.input
+                && home.is_none()
+            {
+                by_process.entry(*pid).or_default().push((*address, home));
+            }
+        }
+        for (pid, pages) in by_process {
+            let addresses: Vec<u64> = pages.iter().map(|&(address, _)| address).collect();
+            let states = &mut self.states;
+            let asked = self.machine.move_pages(pid, &addresses, None, states);
+            let states = states.iter().filter(|_| asked.is_ok());
+            for ((_, home), state) in pages.into_iter().zip(states) {
+                if let &PageState::On(node) = state {
+                    *home = Some(node);
+                }
+            }
+        }
     }
 }

@@ -1,12 +1,13 @@
 //! `hither run --memory`: places a program's memory on nodes.
 
 use clap::Args;
-use hither_analysis::format::{count, counted, percent};
+use hither_analysis::format::{count, counted, duration_ns, percent};
 use hither_analysis::profile::{self, RegionProfile};
 use hither_core::placement::{self, Target};
 use hither_core::registry::Mechanism;
 use hither_core::spec::{RegistryEntry, SpecError, Value};
 use hither_core::{Spec, placement::PlacementEntry};
+use hither_live::iterations::FoundIterations;
 use hither_live::memory::{Locality, MemoryOptions, MemoryReport};
 use hither_live::numa::calibration;
 use hither_sim::Size;
@@ -287,6 +288,7 @@ pub(super) fn report(pages: &MemoryReport, notes: &Notes<'_>) {
             decided(summary.ranges_refused, "ranges refused"),
             decided(summary.pages_refused, "pages refused"),
         ));
+        report_other_moves(pages, ui);
     }
     if summary.own > 0 {
         ui.note(format_args!(
@@ -351,6 +353,41 @@ pub(super) fn report(pages: &MemoryReport, notes: &Notes<'_>) {
     }
 }
 
+/// Prints who else moved pages meanwhile. The kernel counts that for the whole machine.
+fn report_other_moves(pages: &MemoryReport, ui: &Ui) {
+    let Some(moves) = pages.machine_moves else {
+        return;
+    };
+    let known = moves.balancing + pages.summary.pages_moved;
+    let others = moves.all.saturating_sub(known);
+    if moves.balancing + others > 0 {
+        ui.note(format_args!(
+            "meanwhile, on the whole machine, the kernel's balancing moved {}, and others {}: \
+             compaction, and calls of programs",
+            counted(moves.balancing, "page"),
+            count(others),
+        ));
+    }
+}
+
+/// Prints what is known of the program's iterations, at whose ends pages are moved.
+fn report_iterations(found: FoundIterations, ui: &Ui) {
+    let constructs = counted(found.constructs, "parallel construct");
+    if found.count > 0 {
+        ui.note(format_args!(
+            "{} of {} each, {}",
+            counted(found.count, "iteration"),
+            duration_ns(found.mean_ns as f64),
+            match found.told {
+                true => "which the program marks".to_owned(),
+                false => format!("found in {constructs}"),
+            }
+        ));
+    } else if found.constructs > 0 {
+        ui.note(format_args!("no iterations found in {constructs}"));
+    }
+}
+
 /// Prints the part of the summary about counted accesses.
 fn report_counts(pages: &MemoryReport, dry_run: bool, ui: &Ui) {
     let summary = &pages.summary;
@@ -388,6 +425,7 @@ fn report_counts(pages: &MemoryReport, dry_run: bool, ui: &Ui) {
         (Some(local), false) => format!(", {local} local"),
         (Some(local), true) => format!(", {local} of these local; reads are not seen"),
     };
+    report_iterations(summary.iterations, ui);
     let moved = if dry_run { "would have moved" } else { "moved" };
     ui.note(format_args!(
         "{}{what} from {} by {counters}{local}; {} {moved} to where they are used",
@@ -395,6 +433,34 @@ fn report_counts(pages: &MemoryReport, dry_run: bool, ui: &Ui) {
         counted(summary.counted, "region"),
         counted(summary.migrated, "page"),
     ));
+    let kinds = summary.sampled_by_kind.iter();
+    let kinds: Vec<String> = kinds
+        .map(|(kind, &samples)| format!("{} {kind}", count(samples)))
+        .collect();
+    if !kinds.is_empty() {
+        ui.note(format_args!(
+            "samples of memory that no large allocation has reported: {}",
+            kinds.join(", ")
+        ));
+    }
+    if summary.sampled_outside > 0 {
+        let all = summary.sampled.samples + summary.sampled_outside;
+        ui.note(format_args!(
+            "not covered: {} ({}) of pieces of memory under 64 KiB, new mappings, and files",
+            counted(summary.sampled_outside, "sample"),
+            percent(summary.sampled_outside as f64 / all as f64),
+        ));
+    }
+    if summary.paused_ns > 0 {
+        ui.note(format_args!(
+            "samples were not listened to for {}: there was nothing to move{}",
+            duration_ns(summary.paused_ns as f64),
+            match counters == samplers::NAMES[1] {
+                true => " that the kernel's balancing had not moved",
+                false => "",
+            }
+        ));
+    }
     if summary.migrated > 0 && !dry_run {
         ui.note(format_args!(
             "local in what moved{}: {} before, {} after",
