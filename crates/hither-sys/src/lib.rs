@@ -46,6 +46,7 @@ pub mod mapped_files;
 pub mod memory_probe;
 pub mod page_cache;
 pub mod page_faults;
+mod page_map;
 mod page_moves;
 pub mod page_sampling;
 pub mod page_unmapping;

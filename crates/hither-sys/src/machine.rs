@@ -12,6 +12,7 @@ use std::path::Path;
 
 use crate::memory_probe::{MemoryProbe, ThisMachineProbe};
 use crate::page_faults::{self, PageFaults, WatchError};
+use crate::page_map;
 use crate::page_moves::move_pages;
 use crate::samplers::{self, SamplerCandidate};
 use crate::writable_memory::{self, WritableRange};
@@ -101,6 +102,13 @@ pub trait Machine: Send + Sync {
         states: &mut Vec<PageState>,
     ) -> Result<(), MoveError>;
 
+    /// Whether each of these pages of a process is mapped as a part of a huge page; no where nobody
+    /// can tell.
+    fn are_huge(&self, pid: u32, addresses: &[u64]) -> Vec<bool> {
+        let _ = pid;
+        vec![false; addresses.len()]
+    }
+
     /// The memory that a process writes to ([`writable_memory`]).
     ///
     /// [`writable_memory`]: crate::writable_memory::writable_memory
@@ -187,6 +195,10 @@ impl Machine for ThisMachine {
 
     fn used_bytes(&self, nodes: &[u32]) -> io::Result<Vec<u64>> {
         Ok(used_bytes_in(Path::new(NODES), nodes))
+    }
+
+    fn are_huge(&self, pid: u32, addresses: &[u64]) -> Vec<bool> {
+        page_map::are_huge(pid, addresses)
     }
 
     fn page_moves(&self) -> Option<PageMoves> {

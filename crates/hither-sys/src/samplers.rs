@@ -13,6 +13,11 @@ pub fn sees_writes_alone(name: &str) -> bool {
     name == userfaultfd::NAME
 }
 
+/// Whether the way of that name listens to the kernel's NUMA balancing, which moves pages itself.
+pub fn is_of_balancing(name: &str) -> bool {
+    name == hint_faults::NAME
+}
+
 /// A way to sample, and whether it works here.
 pub struct SamplerCandidate {
     /// Its name.

@@ -24,13 +24,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use crate::page_map::last_errno;
 use crate::page_sampling::{PageSampler, SamplingCost, SamplingError, UserfaultfdOffer};
 use crate::process::thread_cpu_ns;
-use crate::{syscalls, sysfs};
+use crate::{page_map, syscalls, sysfs};
 
 /// Its name on the command line.
 pub const NAME: &str = "write-protect";
@@ -43,15 +43,6 @@ const MODE_WP: u64 = 1 << 1;
 const IOC_API: u64 = 0xc018_aa3f;
 const IOC_REGISTER: u64 = 0xc020_aa00;
 const IOC_UNREGISTER: u64 = 0x8010_aa01;
-
-/// linux/fs.h: the scan of the page map.
-const IOC_PAGEMAP_SCAN: u64 = 0xc060_6610;
-const SCAN_WRITE_PROTECT: u64 = 1 << 0;
-const SCAN_CHECK_ASYNC: u64 = 1 << 1;
-const PAGE_IS_WRITTEN: u64 = 1 << 1;
-const PAGE_IS_PRESENT: u64 = 1 << 3;
-const PAGE_IS_ZERO: u64 = 1 << 5;
-const PAGE_IS_HUGE: u64 = 1 << 6;
 
 /// Places of a range that are checked for huge pages: a check of all would hold the lock of the
 /// program's mappings too long.
@@ -72,31 +63,6 @@ struct Register {
     length: u64,
     mode: u64,
     ioctls: u64,
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct Scan {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    regions: u64,
-    regions_count: u64,
-    pages_max: u64,
-    inverted: u64,
-    wanted: u64,
-    any_of: u64,
-    returned: u64,
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct ScanRegion {
-    start: u64,
-    end: u64,
-    categories: u64,
 }
 
 /// The calls of the kernel; their error numbers where they fail.
@@ -359,12 +325,6 @@ fn offer_own(arm: &mut WriteProtectSampler) -> Result<(), SamplingError> {
 #[derive(Debug)]
 struct Linux;
 
-fn last_errno() -> i32 {
-    io::Error::last_os_error()
-        .raw_os_error()
-        .unwrap_or(libc::EIO)
-}
-
 /// A system call that makes a descriptor.
 fn descriptor(result: libc::c_long) -> Result<OwnedFd, i32> {
     if result < 0 {
@@ -403,8 +363,7 @@ impl Kernel for Linux {
     }
 
     fn page_map(&mut self, pid: u32) -> Result<File, i32> {
-        let file = File::open(format!("/proc/{pid}/pagemap"));
-        file.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
+        page_map::open(pid)
     }
 
     fn register(&mut self, uffd: &OwnedFd, start: u64, length: u64) -> Result<(), i32> {
@@ -436,42 +395,12 @@ impl Kernel for Linux {
     }
 
     fn is_huge(&mut self, page_map: &File, start: u64) -> Result<bool, i32> {
-        let mut found = ScanRegion::default();
-        let found_count = scan(
-            page_map,
-            Scan {
-                start,
-                end: start + sysfs::page_bytes(),
-                regions: (&raw mut found) as u64,
-                regions_count: 1,
-                wanted: PAGE_IS_HUGE,
-                returned: PAGE_IS_HUGE,
-                ..Scan::default()
-            },
-        )?;
-        Ok(found_count > 0)
+        page_map::is_huge(page_map, start)
     }
 
     fn protect(&mut self, page_map: &File, start: u64, length: u64) -> Result<(), i32> {
-        let marks = Scan {
-            flags: SCAN_WRITE_PROTECT | SCAN_CHECK_ASYNC,
-            start,
-            end: start + length,
-            inverted: PAGE_IS_HUGE | PAGE_IS_ZERO,
-            wanted: PAGE_IS_PRESENT | PAGE_IS_WRITTEN | PAGE_IS_HUGE | PAGE_IS_ZERO,
-            ..Scan::default()
-        };
-        scan(page_map, marks).map(drop)
+        page_map::protect(page_map, start, length)
     }
-}
-
-/// How many regions were found.
-fn scan(page_map: &File, mut scan: Scan) -> Result<u32, i32> {
-    scan.size = size_of::<Scan>() as u64;
-    // SAFETY: the request reads and writes one `Scan`, and as many regions at its pointer as it
-    // says, which the callers above keep there.
-    let result = unsafe { libc::ioctl(page_map.as_raw_fd(), IOC_PAGEMAP_SCAN, &raw mut scan) };
-    u32::try_from(result).map_err(|_| last_errno())
 }
 
 #[cfg(test)]

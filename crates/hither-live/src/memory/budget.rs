@@ -1,32 +1,22 @@
-//! What sampling may cost.
+//! What sampling may cost: a share of one CPU, however many there are. Where all CPUs are busy and
+//! threads wait for each other, what the agent takes of one of them all of them lose.
 
-/// The most CPUs that a budget counts: with more, the agent's one thread would be busy all the
-/// time.
-const CPUS_MAX: usize = 16;
-
-/// Default budget, in thousandths of the CPUs.
+/// Default budget, in thousandths of a CPU.
 pub(crate) const PERMILLE: u32 = 10;
 
 /// What the fault on an armed page costs the program: the fault 0.8 us, and perf's sample of it up
 /// to 0.5 us (2 cores, Linux 6.18, 2026-11).
 pub(crate) const FAULT_NS: u64 = 1_300;
 
-/// What a sample is expected to cost where a page was armed for it, apart from arming: the fault,
-/// and to read it, to look up where its page is, and to count it. What the agent really spends is
-/// measured.
-pub(crate) const ARMED_SAMPLE_NS: u64 = FAULT_NS + 2_000;
+/// What the fault is expected to cost with the agent's part, apart from arming: to read it, to look
+/// up where its page is, and to count it, most often together with others of a cell. What the agent
+/// really spends is measured.
+pub(crate) const ARMED_SAMPLE_NS: u64 = FAULT_NS + 500;
 
-/// What a sample costs the agent where the processor or the kernel makes it.
-const READ_NS: u64 = 2_500;
+/// What a sample costs the agent where the processor or the kernel makes it, until it was measured.
+pub(crate) const READ_NS: f64 = 2_500.0;
 
-/// The share of one CPU that arming pages and their samples may take; 1 is a whole one. The budget
-/// is `permille` thousandths of all CPUs.
-pub(crate) fn arming_share(cpus: usize, permille: u32) -> f64 {
-    f64::from(permille) / 1000.0 * cpus.clamp(1, CPUS_MAX) as f64
-}
-
-/// How many samples a second somebody else may make for the agent to read: it takes so many
-/// thousandths of one CPU, however many CPUs there are.
-pub(crate) fn read_a_second(permille: u32) -> u64 {
-    u64::from(permille) * 1_000_000 / READ_NS
+/// The share of one CPU that sampling may take; 1 is a whole one.
+pub(crate) fn share(permille: u32) -> f64 {
+    f64::from(permille) / 1000.0
 }

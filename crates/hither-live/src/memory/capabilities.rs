@@ -8,7 +8,7 @@ use hither_sys::machine::{Machine, NodeMemory, PageState};
 pub use hither_sys::page_faults::WatchError;
 pub use hither_sys::page_sampling::{SamplingCost, SamplingError};
 
-use super::budget::{PERMILLE, arming_share};
+use super::budget::{PERMILLE, share};
 
 /// What a machine permits.
 #[derive(Clone, Debug)]
@@ -57,7 +57,6 @@ impl Capabilities {
             }),
         };
         let nodes = machine.nodes()?;
-        let cpus = nodes.iter().map(|node| node.cpus.len()).sum();
         Ok(Capabilities {
             nodes,
             huge_page_bytes: machine.huge_page_bytes(),
@@ -68,7 +67,7 @@ impl Capabilities {
                 .into_iter()
                 .map(counter)
                 .collect(),
-            budget: arming_share(cpus, PERMILLE),
+            budget: share(PERMILLE),
         })
     }
 

@@ -54,6 +54,10 @@ pub(crate) enum Input {
         #[serde(with = "hex")]
         address: u64,
         home: Option<u32>,
+        /// Where pages are armed: which of 16 the thread has touched, a bit each; they begin at a
+        /// multiple of 16 pages in the region.
+        #[serde(default)]
+        armed: u16,
     },
     /// The memory that a process writes to, by the kernel's list of its mappings. `own`: it asks
     /// for certain nodes itself.

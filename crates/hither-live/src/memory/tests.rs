@@ -82,7 +82,8 @@ fn input() -> impl Strategy<Value = Input> {
         }),
         8 => (pid(), 1..3_u32, 0..4_u32, 0..3000_u64).prop_map(|(pid, tid, cpu, page)| {
             let home = (page % 5 < 4).then_some(page as u32 % 4);
-            Input::Sample { pid, tid, cpu, address: page * PAGE + 8, home }
+            let armed = 1 << (page % 16) | 1 << (page / 16 % 16);
+            Input::Sample { pid, tid, cpu, address: page * PAGE + 8, home, armed }
         }),
         2 => (pid(), prop::bool::weighted(0.1), prop::collection::vec((start(), length()), 0..4))
             .prop_map(|(pid, own, ranges)| {
@@ -100,8 +101,8 @@ fn input() -> impl Strategy<Value = Input> {
             }),
         4 => (0..30_u64, 0..50_u32, 0..3_u32, prop::collection::vec(refused, 0..3)).prop_map(
             |(job, moved, absent, refused)| {
-                let (there, took_ns) = (0, 1000);
-                Input::Moved(MoveResult { job, moved, absent, there, refused, took_ns })
+                let (there, took_ns, huge) = (0, 1000, 0);
+                Input::Moved(MoveResult { job, moved, absent, there, huge, refused, took_ns })
             }
         ),
         6 => (pid(), 1..3_u32, 0..4_u32, 0..4_u64, 0..5_u16).prop_map(|(pid, tid, cpu, signature,

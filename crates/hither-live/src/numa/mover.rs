@@ -7,10 +7,14 @@
 //! Later calls move fewer pages where calls take long, and more where they are quick. So a call,
 //! which holds the program's map of memory for reading, is short on any machine.
 //!
+//! A huge page moves as a whole. It is moved if at least half of it is to move, and left otherwise;
+//! none is split, which the kernel offers no call for, and which would cost what it was made for.
+//!
 //! The mover gives up the rest of a job where the process is gone or belongs to another user, and
 //! where the node is full, since each further try would have the kernel search for frames. It keeps
 //! no state by process: by the next job a process number may be another one's.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,6 +57,12 @@ pub(crate) enum Task {
     Migrate(u32),
     /// Look up the nodes of the pages.
     Locate,
+}
+
+impl Task {
+    fn migrates(self) -> bool {
+        matches!(self, Task::Migrate(_))
+    }
 }
 
 impl PageJob {
@@ -163,6 +173,36 @@ impl Worker {
         done
     }
 
+    /// The huge pages of which a job moves less than half, by number: each would go as a whole, and
+    /// most of it is used elsewhere. And how many the job moves.
+    fn huge_pages(&self, job: &PageJob) -> (BTreeSet<u64>, u32) {
+        let huge_bytes = self
+            .machine
+            .huge_page_bytes()
+            .filter(|_| job.task.migrates());
+        let Some(huge_bytes) = huge_bytes else {
+            return (BTreeSet::new(), 0);
+        };
+        let mut wanted: BTreeMap<u64, u64> = BTreeMap::new();
+        for range in &job.pages {
+            let end = range.start + u64::from(range.pages) * self.page_bytes;
+            for huge in range.start / huge_bytes..end.div_ceil(huge_bytes) {
+                let (from, to) = (huge * huge_bytes, (huge + 1) * huge_bytes);
+                *wanted.entry(huge).or_default() += to.min(end) - from.max(range.start);
+            }
+        }
+        let addresses: Vec<u64> = wanted.keys().map(|huge| huge * huge_bytes).collect();
+        let are_huge = self.machine.are_huge(job.pid, &addresses);
+        let huge = wanted.into_iter().zip(are_huge);
+        let huge = huge.filter_map(|(of, is_huge)| is_huge.then_some(of));
+        let (whole, parts): (Vec<_>, Vec<_>) =
+            huge.partition(|&(_, bytes)| 2 * bytes >= huge_bytes);
+        (
+            parts.into_iter().map(|(huge, _)| huge).collect(),
+            whole.len() as u32,
+        )
+    }
+
     fn attempt(&mut self, job: &PageJob) -> JobResult {
         let nodes: Vec<u32> = match job.task {
             Task::Move(nodes) => (0..64).filter(|node| nodes >> node & 1 == 1).collect(),
@@ -174,8 +214,10 @@ impl Worker {
                 };
             }
         };
+        let (parts, huge) = self.huge_pages(job);
         let mut moved = MoveResult {
             job: job.job,
+            huge,
             ..MoveResult::default()
         };
         let mut addresses = addresses(&job.pages, self.page_bytes);
@@ -190,7 +232,8 @@ impl Worker {
             }
             batch.clear();
             batch.extend(addresses.by_ref().take(self.batch));
-            end = self.batch(job, &nodes, (next, &batch), &mut moved).err();
+            let pages = (next, &batch[..]);
+            end = self.batch(job, &nodes, pages, &parts, &mut moved).err();
             next += batch.len() as u32;
         }
         if let Some(why) = end {
@@ -245,9 +288,11 @@ impl Worker {
         job: &PageJob,
         nodes: &[u32],
         (first, addresses): (u32, &[u64]),
+        parts: &BTreeSet<u64>,
         moved: &mut MoveResult,
     ) -> Result<(), RefusalReason> {
-        let migrates = matches!(job.task, Task::Migrate(_));
+        let migrates = job.task.migrates();
+        let huge_bytes = self.machine.huge_page_bytes().unwrap_or(u64::MAX);
         let mut states = std::mem::take(&mut self.states);
         if let Err(why) = self.call(job.pid, addresses, None, &mut states) {
             push_refused(&mut moved.refused, first, addresses.len() as u32, why);
@@ -262,6 +307,11 @@ impl Worker {
         for (index, state) in (first..).zip(&states) {
             match state {
                 PageState::On(node) if nodes.contains(node) => moved.there += 1,
+                PageState::On(_)
+                    if parts.contains(&(addresses[(index - first) as usize] / huge_bytes)) =>
+                {
+                    push_refused(&mut moved.refused, index, 1, RefusalReason::PartOfHuge);
+                }
                 PageState::On(_) => elsewhere[index as usize % nodes.len()].push(index),
                 PageState::Absent | PageState::Unmapped => absent(index, moved),
                 &state => push_refused(&mut moved.refused, index, 1, reason(state)),

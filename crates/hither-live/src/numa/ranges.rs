@@ -17,6 +17,9 @@ pub(crate) struct MoveResult {
     pub(crate) there: u32,
     /// Pages that do not exist yet, as they were never touched.
     pub(crate) absent: u32,
+    /// Huge pages that were to be moved, as wholes.
+    #[serde(default)]
+    pub(crate) huge: u32,
     /// Processor time that it took: waiting for a processor is no cost of moving.
     pub(crate) took_ns: u64,
     /// Runs of pages that were not moved.
@@ -54,6 +57,8 @@ pub(crate) enum RefusalReason {
     NodeNotAllowed,
     /// There are no such pages: never touched, swapped out, or unmapped meanwhile.
     Absent,
+    /// Most of its huge page is not to be moved.
+    PartOfHuge,
     /// The mover stopped before it reached them.
     Untried,
     Error(i32),
@@ -69,6 +74,7 @@ impl fmt::Display for RefusalReason {
             RefusalReason::NoProcess => "the process is gone",
             RefusalReason::NodeNotAllowed => "the cpuset does not allow the node",
             RefusalReason::Absent => "not there any more",
+            RefusalReason::PartOfHuge => "a part of a huge page that is used elsewhere",
             RefusalReason::Untried => "not come to",
             RefusalReason::Error(error) => return io::Error::from_raw_os_error(*error).fmt(f),
         })

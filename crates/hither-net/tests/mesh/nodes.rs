@@ -38,7 +38,8 @@ impl Handler for Recorder {
             // that fails meanwhile lets nobody go, and its runtime waits for this.
             tokio::task::block_in_place(|| {
                 let mut held = self.held.lock();
-                self.released.wait_while_for(&mut held, |held| *held, PATIENCE);
+                self.released
+                    .wait_while_for(&mut held, |held| *held, PATIENCE);
             });
         }
         self.frames.lock().push((from, frame));

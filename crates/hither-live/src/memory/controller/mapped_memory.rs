@@ -61,11 +61,14 @@ impl PlacementController {
         ranges: &[MappedRange],
         out: &mut Vec<Decision>,
     ) {
+        let page = self.page_bytes;
         let mut at = 0;
-        let ends = ranges
-            .iter()
-            .map(|range| (range.start, range.start + range.length));
-        for (start, end) in ends.chain([(u64::MAX, u64::MAX)]) {
+        // Of a log that somebody has changed, ends may lie within a page.
+        let ends = ranges.iter().map(|range| {
+            let end = range.start.saturating_add(range.length);
+            (range.start / page * page, end.div_ceil(page) * page)
+        });
+        for (start, end) in ends.chain([(u64::MAX / page * page, u64::MAX)]) {
             let between = (at, start.max(at));
             for object in self.regions.overlapping(pid, between) {
                 let region = self.tracked[object.index()].as_ref();

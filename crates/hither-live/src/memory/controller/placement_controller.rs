@@ -179,12 +179,11 @@ impl PlacementController {
                 cpu,
                 address,
                 home,
-            } => {
-                match self.regions.find(pid, address) {
-                    Some(found) => migration.sample(found, (pid, tid), cpu, home),
-                    None => self.summary.sampled_outside += 1,
-                }
-            }
+                armed,
+            } => match self.regions.find(pid, address) {
+                Some(found) => migration.sample(found, (pid, tid), cpu, home, armed),
+                None => self.summary.sampled_outside += 1,
+            },
             Input::Construct {
                 pid,
                 tid,
@@ -211,6 +210,7 @@ impl PlacementController {
     /// Takes in the outcome of a move.
     fn moved(&mut self, now_ns: u64, moved: &MoveResult, out: &mut Vec<Decision>) {
         self.summary.pages_moved += u64::from(moved.moved);
+        self.summary.huge_moved += u64::from(moved.huge);
         let refused = moved.refused.iter().map(|run| u64::from(run.pages));
         self.summary.pages_refused += refused.sum::<u64>();
         if let Some(migration) = &mut self.migration {
@@ -234,11 +234,11 @@ impl PlacementController {
         summary
     }
 
-    /// Whether a fault at an address is a sample: its page was armed.
-    pub(crate) fn is_armed(&mut self, pid: u32, address: u64) -> bool {
+    /// The page at an address, if it is armed, so that a fault there is a sample.
+    pub(crate) fn armed_page(&mut self, pid: u32, address: u64) -> Option<(Object, u32)> {
         let found = self.find(pid, address);
         let migration = self.migration.as_ref();
-        found.is_some_and(|(object, page)| {
+        found.filter(|&(object, page)| {
             migration.is_some_and(|migration| migration.is_armed(object, page))
         })
     }

@@ -393,7 +393,10 @@ fn what_a_first_run_has_touched_stays() {
         assert_eq!(world.decided(), ["watch false"]);
         let summary = world.controller.summary();
         let refused = u64::from(error != 0);
-        assert_eq!((summary.ranges_bound, summary.ranges_refused), (1 - refused, refused));
+        assert_eq!(
+            (summary.ranges_bound, summary.ranges_refused),
+            (1 - refused, refused)
+        );
         assert_eq!(world.controller.next_deadline_ns(), None, "nothing to do");
     }
 }
@@ -479,4 +482,3 @@ fn equal_far_nodes_take_pages_in_turn() {
     world.touches(7, 0, 1000..1005);
     assert_eq!(world.decided()[1], "bind pid 7 1004+1000 to 110");
 }
-

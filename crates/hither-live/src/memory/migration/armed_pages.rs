@@ -3,8 +3,8 @@
 use hither_core::Object;
 use rustc_hash::FxHashMap;
 
-/// Pages of an entry.
-const ENTRY_PAGES: u32 = u16::BITS;
+/// Pages of an entry: a cell's, at the least.
+pub(crate) const ENTRY_PAGES: u32 = u16::BITS;
 
 /// The most entries, in some 32 MiB of memory: armed pages that are never written stay armed.
 /// Beyond that number all are forgotten, and their faults, should they come, are no samples.
@@ -48,22 +48,22 @@ impl ArmedPages {
         *bits |= bit;
     }
 
-    /// A page is not armed any more. Returns whether it was.
-    pub(super) fn remove(&mut self, object: Object, page: u32) -> bool {
-        let (entry, bit) = bit_of(page);
+    /// These pages of the entry of `page` are not armed any more. Returns how many of them were.
+    pub(super) fn remove(&mut self, object: Object, page: u32, touched: u16) -> u32 {
+        let (entry, _) = bit_of(page);
         let Some(region) = self.regions.get_mut(&object) else {
-            return false;
+            return 0;
         };
         let Some(bits) = region.get(&entry).copied() else {
-            return false;
+            return 0;
         };
-        if bits == bit {
+        if bits & !touched == 0 {
             region.remove(&entry);
             self.entries -= 1;
         } else {
-            region.insert(entry, bits & !bit);
+            region.insert(entry, bits & !touched);
         }
-        bits & bit != 0
+        (bits & touched).count_ones()
     }
 
     /// No page of a region is armed any more.
@@ -93,8 +93,11 @@ mod tests {
         (10..40).for_each(|page| armed.insert(one, page));
         armed.insert(other, 12);
         assert!(armed.contains_all(one, 10..40) && !armed.contains_all(one, 9..40));
-        assert!(armed.remove(one, 16) && !armed.remove(one, 16) && !armed.remove(one, 99));
-        assert!(!armed.contains(one, 16) && armed.contains(one, 15));
+        assert_eq!(armed.remove(one, 15, 0b11 << 14), 2);
+        let again = [(15, 1 << 15), (16, 1), (99, 1)];
+        let again = again.map(|(page, touched)| armed.remove(one, page, touched));
+        assert_eq!(again, [0, 1, 0]);
+        assert!(!armed.contains(one, 14) && armed.contains(one, 13));
         armed.forget(one);
         assert_eq!(armed.ends().collect::<Vec<_>>(), [(other, 12)]);
     }

@@ -6,6 +6,7 @@ use hither_core::{Block, Object};
 
 use super::super::config::SampleSource;
 use super::super::event::Decision;
+use super::armed_pages::ENTRY_PAGES;
 use super::arming::{Pick, SAMPLE_WEIGHT};
 use super::region::{CountedRegion, Sharing};
 use super::state::Migration;
@@ -27,22 +28,24 @@ impl Migration {
     }
 
     /// A thread on a CPU used a page that was on node `home`, by the kernel's number, where that is
-    /// known.
+    /// known; of armed pages, these of the page's entry.
     pub(crate) fn sample(
         &mut self,
         (object, page): (Object, u32),
         (pid, tid): (u32, u32),
         cpu: u32,
         home: Option<u32>,
+        armed: u16,
     ) {
         let mut weight = 1.0;
         if self.source == SampleSource::Armed {
             // The page may be another one by now.
-            if !self.armed.remove(object, page) {
+            let touched = self.armed.remove(object, page, armed);
+            if touched == 0 {
                 return;
             }
-            self.arming.sampled();
-            weight = SAMPLE_WEIGHT;
+            self.arming.sampled(touched);
+            weight = SAMPLE_WEIGHT * touched as f32;
         }
         let node = self.host.node_of_cpu(cpu);
         let (Some(region), Some(program)) = (
@@ -140,6 +143,6 @@ impl Migration {
                 .push_back((again_ns, object, region.generation));
         }
         let pages = page..page.saturating_add(pages).min(region.pages);
-        pages.for_each(|page| _ = self.armed.remove(object, page));
+        pages.for_each(|page| _ = self.armed.remove(object, page, 1 << (page % ENTRY_PAGES)));
     }
 }

@@ -7,7 +7,7 @@ use hither_core::placement::{Action, Counters, PlacementHost};
 use hither_core::{Block, Object};
 use hither_sys::writable_memory::MemoryKind;
 
-use super::super::budget::arming_share;
+use super::super::budget::share;
 use super::super::config::{MemoryConfig, SampleSource};
 use super::super::event::Decision;
 use super::super::locality::{Locality, MigrationGain};
@@ -63,12 +63,11 @@ pub(crate) struct Migration {
 impl Migration {
     /// Nothing is counted yet. `host` has the policy.
     pub(crate) fn new(host: PlacementHost, config: &MemoryConfig) -> Migration {
-        let cpus = config.nodes.iter().map(|node| node.cpus.len()).sum();
         Migration {
             page_bytes: config.page_bytes,
             dry_run: config.dry_run,
             source: config.source,
-            arming: Arming::new(0, arming_share(cpus, config.cpu_permille)),
+            arming: Arming::new(0, share(config.cpu_permille)),
             listening: Listening::default(),
             armed: ArmedPages::default(),
             picks: Vec::new(),
@@ -267,7 +266,9 @@ impl Migration {
     pub(crate) fn sampled_by_kind(&self) -> BTreeMap<&'static str, u64> {
         let named = MemoryKind::ALL.into_iter().zip(self.by_kind);
         let named = named.filter(|&(_, samples)| samples > 0);
-        named.map(|(kind, samples)| (kind.name(), samples)).collect()
+        named
+            .map(|(kind, samples)| (kind.name(), samples))
+            .collect()
     }
 
     /// The iterations of the process that had most of them.

@@ -111,6 +111,7 @@ impl World {
             cpu,
             address: page * PAGE + 8,
             home: Some(home),
+            armed: u16::MAX,
         });
     }
 
@@ -281,7 +282,8 @@ fn pages_are_armed() {
         panic!("{:?}", world.decisions);
     };
     let page = ranges[0].start / PAGE;
-    let is_armed = |world: &mut World, page| world.controller.is_armed(PID, page * PAGE + 5);
+    let is_armed =
+        |world: &mut World, page| world.controller.armed_page(PID, page * PAGE + 5).is_some();
     assert!(is_armed(&mut world, page));
     world.used(100, 1, page);
     assert!(!is_armed(&mut world, page));

@@ -11,7 +11,7 @@ use hither_sys::page_sampling::PageSampler;
 use hither_sys::process::{monotonic_ns, short_slices, thread_cpu_ns};
 use hither_sys::record::Record;
 
-use super::super::budget::read_a_second;
+use super::super::budget::{READ_NS, share};
 use super::super::controller::PlacementController;
 use super::super::event::{Input, TimedInput};
 use super::counter_source::CounterSource;
@@ -55,7 +55,8 @@ pub(crate) struct PlacementActuator {
     counter_source: CounterSource,
     /// For samples, which are opened by the thread that starts the program.
     nodes: Vec<NodeMemory>,
-    samples_a_second: u64,
+    /// The share of a CPU that sampling may take.
+    share: f64,
     pub(super) faults: Option<Box<dyn PageFaults>>,
     pub(super) samples: Samples,
     /// What memory the processes have, where who uses it is counted.
@@ -94,7 +95,7 @@ impl Actuator for PlacementActuator {
         }
         let source = self
             .counter_source
-            .samples(&self.nodes, self.samples_a_second);
+            .samples(&self.nodes, 1e9 * self.share / READ_NS);
         self.samples.open(source);
         self.moved_before = self.machine.page_moves();
     }
@@ -222,18 +223,18 @@ impl PlacementActuator {
             true => POLL_INTERVALS_BY_USE,
             false => POLL_INTERVALS,
         };
-        let samples_a_second = read_a_second(options.cpu_permille);
+        let share = share(options.cpu_permille);
         PlacementActuator {
             policy: options.policy(),
             usage: Usage::new(Arc::clone(&machine), machine.page_bytes()),
-            samples: Samples::new(Arc::clone(&machine), samples_a_second),
+            samples: Samples::new(Arc::clone(&machine), share),
             mappings: counter_source
                 .name()
                 .map(|_| Mappings::new(Arc::clone(&machine))),
             machine,
             dry_run,
             nodes: nodes.to_vec(),
-            samples_a_second,
+            share,
             faults: None,
             mover: None,
             counted_ns: 0,
@@ -281,8 +282,8 @@ impl PlacementActuator {
     ) {
         if self.arm.is_some() {
             let controller = &mut context.controller;
-            let is_armed = |pid, address| controller.is_armed(pid, address);
-            self.samples.of_armed(&mut inputs, is_armed);
+            let armed_page = |pid, address| controller.armed_page(pid, address);
+            inputs = self.samples.of_armed(inputs, armed_page);
         }
         if !inputs.is_empty()
             && let Some(used) = self.usage.read(now_ns)

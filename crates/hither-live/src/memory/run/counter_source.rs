@@ -69,10 +69,10 @@ impl CounterSource {
     pub(super) fn samples(
         &self,
         nodes: &[NodeMemory],
-        a_second: u64,
+        a_second: f64,
     ) -> Option<Box<dyn PageFaults>> {
         let cpus: usize = nodes.iter().map(|node| node.cpus.len()).sum();
-        let hertz = a_second / cpus.clamp(1, BUSY_CPUS) as u64;
+        let hertz = a_second as u64 / cpus.clamp(1, BUSY_CPUS) as u64;
         let arm = self
             .arm
             .as_ref()

@@ -146,6 +146,7 @@ mod tests {
                 ranges_bound: 8,
                 ranges_refused: 9,
                 pages_moved: 10,
+                huge_moved: 32,
                 pages_refused: 11,
                 plain: 12,
                 counted: 13,
@@ -229,6 +230,7 @@ mod tests {
         let more = json!({
             "sampled_by_kind": { "heap": 28 },
             "sampled_outside": 29,
+            "huge_pages_moved": 32,
             "iterations": { "count": 0, "mean_ns": 0, "constructs": 0, "told": false },
             "machine_pages_moved": 31,
             "balancing_pages_moved": 30,

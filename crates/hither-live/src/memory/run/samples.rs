@@ -3,30 +3,81 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use hither_core::Object;
 use hither_sys::machine::{Machine, PageState};
 use hither_sys::page_faults::{Fault, PageFaults};
+use hither_sys::process::thread_cpu_ns;
 
+use rustc_hash::FxHashMap;
+
+use super::super::budget::READ_NS;
 use super::super::event::{Input, TimedInput};
+use super::super::migration::ENTRY_PAGES;
 
 /// Samples that the processor or the kernel makes.
 pub(super) struct Samples {
     machine: Arc<dyn Machine>,
     source: Option<Box<dyn PageFaults>>,
-    /// How many are taken in a second; the others are left out evenly.
-    a_second: u64,
-    drained_ns: u64,
+    pace: Pace,
     /// Room for what is drained.
     found: Vec<Fault>,
     states: Vec<PageState>,
 }
 
+/// How many samples are taken, so that all that the agent does takes its share of a CPU; the others
+/// are left out evenly.
+#[derive(Debug)]
+struct Pace {
+    share: f64,
+    /// What may be spent now; less than nothing where more was spent than there was.
+    saved_ns: f64,
+    /// The time, and the agent's processor time, of the last call.
+    at_ns: u64,
+    spent_ns: u64,
+    /// Moving average of what a sample costs, the agent's other work with it.
+    sample_ns: f64,
+    /// Samples that were taken since.
+    taken: usize,
+}
+
+/// The budget of this time is saved at most.
+const SAVED_NS: f64 = 1e9;
+
+/// After fewer samples than this, their cost is not measured: it would be that of other work.
+const MEASURED_SAMPLES_MIN: usize = 16;
+
+impl Pace {
+    fn new(share: f64) -> Pace {
+        Pace {
+            share,
+            saved_ns: 0.0,
+            at_ns: 0,
+            spent_ns: 0,
+            sample_ns: READ_NS,
+            taken: 0,
+        }
+    }
+
+    /// How many samples may be taken now.
+    fn samples(&mut self, now_ns: u64, cpu_ns: u64) -> usize {
+        let passed_ns = now_ns - std::mem::replace(&mut self.at_ns, now_ns);
+        let spent_ns = (cpu_ns - std::mem::replace(&mut self.spent_ns, cpu_ns)) as f64;
+        let earned_ns = self.share * passed_ns as f64;
+        self.saved_ns = (self.saved_ns + earned_ns - spent_ns).min(self.share * SAVED_NS);
+        if self.taken >= MEASURED_SAMPLES_MIN {
+            self.sample_ns += (spent_ns / self.taken as f64 - self.sample_ns) / 8.0;
+        }
+        self.taken = 0;
+        (self.saved_ns.max(0.0) / self.sample_ns.max(1.0)) as usize
+    }
+}
+
 impl Samples {
-    pub(super) fn new(machine: Arc<dyn Machine>, a_second: u64) -> Samples {
+    pub(super) fn new(machine: Arc<dyn Machine>, share: f64) -> Samples {
         Samples {
             machine,
             source: None,
-            a_second,
-            drained_ns: 0,
+            pace: Pace::new(share),
             found: Vec::new(),
             states: Vec::new(),
         }
@@ -56,10 +107,9 @@ impl Samples {
         let found = &mut self.found;
         found.clear();
         source.drain(&mut |sample| found.push(sample));
-        let passed_ns = now_ns.saturating_sub(self.drained_ns).min(1_000_000_000);
-        self.drained_ns = now_ns;
-        let most = (self.a_second * passed_ns / 1_000_000_000).max(1) as usize;
-        let every = self.found.len().div_ceil(most).max(1);
+        let most = self.pace.samples(now_ns, thread_cpu_ns());
+        let every = self.found.len().div_ceil(most.max(1)).max(1);
+        self.pace.taken = self.found.len().div_ceil(every);
         let first = inputs.len();
         let samples = self.found.iter().step_by(every);
         inputs.extend(samples.map(|sample| TimedInput {
@@ -70,36 +120,54 @@ impl Samples {
                 cpu: sample.cpu,
                 address: sample.address,
                 home: None,
+                armed: 0,
             },
         }));
         self.find_homes(&mut inputs[first..]);
     }
 
-    /// Makes samples of the faults on armed pages.
+    /// Makes samples of the faults on armed pages: one of all that a thread has touched of an entry
+    /// of 16 pages, since they were armed together and count as one.
     pub(super) fn of_armed(
         &mut self,
-        inputs: &mut [TimedInput],
-        mut is_armed: impl FnMut(u32, u64) -> bool,
-    ) {
-        for TimedInput { input, .. } in &mut *inputs {
-            if let &mut Input::Fault {
+        inputs: Vec<TimedInput>,
+        mut armed_page: impl FnMut(u32, u64) -> Option<(Object, u32)>,
+    ) -> Vec<TimedInput> {
+        let mut all: Vec<TimedInput> = Vec::with_capacity(inputs.len());
+        let mut samples: FxHashMap<(u32, Object, u32), usize> = FxHashMap::default();
+        for TimedInput { time_ns, mut input } in inputs {
+            if let Input::Fault {
                 pid,
                 tid,
                 cpu,
                 address,
             } = input
-                && is_armed(pid, address)
+                && let Some((object, page)) = armed_page(pid, address)
             {
-                *input = Input::Sample {
+                let bit = 1 << (page % ENTRY_PAGES);
+                let sample = samples.entry((tid, object, page / ENTRY_PAGES));
+                let sample = *sample.or_insert(all.len());
+                if let Some(TimedInput {
+                    input: Input::Sample { armed, .. },
+                    ..
+                }) = all.get_mut(sample)
+                {
+                    *armed |= bit;
+                    continue;
+                }
+                input = Input::Sample {
                     pid,
                     tid,
                     cpu,
                     address,
                     home: None,
+                    armed: bit,
                 };
             }
+            all.push(TimedInput { time_ns, input });
         }
-        self.find_homes(inputs);
+        self.find_homes(&mut all);
+        all
     }
 
     /// Asks the kernel where the pages of samples are whose node is not known: once for each
@@ -126,5 +194,37 @@ impl Samples {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_cost_their_share_whatever_one_costs() {
+        for cost_ns in [500_u64, 50_000] {
+            let mut pace = Pace::new(0.01);
+            let (mut cpu_ns, mut taken) = (1_000_000, 0);
+            for poll in 0..1000_u64 {
+                let most = pace.samples(poll * 50_000_000, cpu_ns);
+                pace.taken = most.min(10_000);
+                taken += pace.taken as u64;
+                // A poll takes 0.1 ms without any.
+                cpu_ns += 100_000 + pace.taken as u64 * cost_ns;
+            }
+            let share = cpu_ns as f64 / 50e9;
+            assert!((0.008..0.011).contains(&share), "{share}");
+            assert!(taken * cost_ns > 300_000_000, "{taken}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_spent_is_saved_for_a_second() {
+        let mut pace = Pace::new(0.01);
+        pace.samples(0, 0);
+        let most = pace.samples(3_600_000_000_000, 0);
+        assert_eq!(most, (1e7 / READ_NS) as usize);
+        assert_eq!(pace.samples(3_600_000_000_000, 20_000_000), 0, "overspent");
     }
 }

@@ -22,6 +22,8 @@ struct Scripted {
     refusal: Option<(usize, MoveError)>,
     /// Pages and target of each call.
     calls: Mutex<Vec<(usize, Option<u32>)>>,
+    /// Pages of a huge page, if there are any, and the numbers of the huge pages.
+    huge: (u64, Vec<u64>),
     /// Returns fewer states than there are pages.
     short: bool,
 }
@@ -36,7 +38,13 @@ impl Machine for Scripted {
     }
 
     fn huge_page_bytes(&self) -> Option<u64> {
-        None
+        Some(self.huge.0 * PAGE).filter(|&bytes| bytes > 0)
+    }
+
+    fn are_huge(&self, _: u32, addresses: &[u64]) -> Vec<bool> {
+        let number = |address: &u64| address / PAGE / self.huge.0;
+        let is_huge = |address| self.huge.1.contains(&number(address));
+        addresses.iter().map(is_huge).collect()
     }
 
     fn move_pages(
@@ -122,6 +130,32 @@ fn carried_out(machine: Scripted, job: &PageJob) -> (MoveResult, Arc<Scripted>) 
         + moved.refused.iter().map(|run| run.pages).sum::<u32>();
     assert_eq!(pages, job.length(), "every page is accounted for once");
     (moved, machine)
+}
+
+/// Of four huge pages, or small ones in their place, all, half, and less is to move.
+#[test]
+fn a_huge_page_moves_if_half_of_it_is_to() {
+    let mut machine = Scripted::with(64);
+    machine.huge = (16, vec![0, 1, 3]);
+    let range = |start, pages| PageRange {
+        start: start * PAGE,
+        pages,
+    };
+    let migrate = PageJob {
+        pages: vec![range(0, 16), range(20, 8), range(32, 4), range(48, 7)],
+        task: Task::Migrate(1),
+        ..job(0, 0)
+    };
+    let (moved, machine) = carried_out(machine, &migrate);
+    assert_eq!((moved.moved, moved.huge), (28, 2));
+    let part = RefusedRun {
+        first: 28,
+        pages: 7,
+        why: RefusalReason::PartOfHuge,
+    };
+    assert_eq!(moved.refused, [part]);
+    assert_eq!(machine.at(35), PageState::On(1), "small pages move alone");
+    assert_eq!(machine.at(48), PageState::On(0));
 }
 
 #[test]

@@ -282,9 +282,10 @@ pub(super) fn report(pages: &MemoryReport, notes: &Notes<'_>) {
         ui.note("a dry run: nothing was bound or moved");
     } else {
         ui.note(format_args!(
-            "{} bound, {} moved{}{}",
+            "{} bound, {} moved{}{}{}",
             counted(summary.ranges_bound, "range"),
             counted(summary.pages_moved, "page"),
+            decided(summary.huge_moved, "huge pages among them, as wholes"),
             decided(summary.ranges_refused, "ranges refused"),
             decided(summary.pages_refused, "pages refused"),
         ));
@@ -455,7 +456,7 @@ fn report_counts(pages: &MemoryReport, dry_run: bool, ui: &Ui) {
         ui.note(format_args!(
             "samples were not listened to for {}: there was nothing to move{}",
             duration_ns(summary.paused_ns as f64),
-            match counters == samplers::NAMES[1] {
+            match samplers::is_of_balancing(counters) {
                 true => " that the kernel's balancing had not moved",
                 false => "",
             }
