@@ -125,12 +125,10 @@ mod tests {
         };
         assert_ne!(at, libc::MAP_FAILED);
         let huge = (at as usize).next_multiple_of(HUGE);
-        // SAFETY: the huge page lies within the mapping; the advice changes no contents, and the
-        // byte is nobody else's.
-        unsafe {
-            libc::madvise(huge as *mut libc::c_void, HUGE, libc::MADV_HUGEPAGE);
-            *(huge as *mut u8) = 1;
-        }
+        // SAFETY: the huge page lies within the mapping, and the advice changes no contents.
+        unsafe { libc::madvise(huge as *mut libc::c_void, HUGE, libc::MADV_HUGEPAGE) };
+        // SAFETY: the byte is in the mapping, and nobody else's.
+        unsafe { *(huge as *mut u8) = 1 };
         let small = [0_u8; 1];
         let addresses = [huge as u64 + 8192, small.as_ptr() as u64];
         let found = are_huge(std::process::id(), &addresses);

@@ -23,7 +23,7 @@ pub(crate) struct MemoryConfig {
     #[serde(default)]
     pub(crate) source: SampleSource,
     pub(crate) nodes: Vec<NodeConfig>,
-    /// Thousandths of the CPUs that counting may take.
+    /// Thousandths of a CPU that counting may take.
     #[serde(default = "default_cpu_permille")]
     pub(crate) cpu_permille: u32,
     #[serde(default)]

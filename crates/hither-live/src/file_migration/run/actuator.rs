@@ -16,7 +16,7 @@ use super::report::FileMigrationReport;
 use crate::agent::{Actuator, Context, Poll, RecordSource};
 use crate::numa::mover::{JobResult, Mover};
 use crate::numa::ranges::RefusalReason;
-use crate::numa::usage::Usage;
+use crate::numa::usage::{PERIOD_NS, Usage};
 use crate::polling::{Periodic, PollInterval};
 use crate::program_files::ProgramFiles;
 use crate::status::{MechanismStatus, MechanismTag, to_figures};
@@ -157,7 +157,7 @@ impl FileMigrationActuator {
             page_bytes,
             dry_run,
             program_files: ProgramFiles::new(Arc::new(ThisPageCache)),
-            usage: Usage::new(machine, page_bytes * u64::from(BLOCK_PAGES)),
+            usage: Usage::new(machine, page_bytes * u64::from(BLOCK_PAGES), PERIOD_NS),
             read_usage: Periodic::from_start(USAGE_PERIOD_NS),
             tick: Periodic::after(TICK_PERIOD_NS),
             poll_interval: PollInterval::new(),

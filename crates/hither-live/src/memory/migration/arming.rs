@@ -28,8 +28,9 @@ pub(super) const SAMPLE_WEIGHT: f32 = 1.0 / 16.0;
 /// Mean time between two batches at the full rate. At a lower rate it is as much longer.
 const BATCH_NS: f64 = 10e6;
 
-/// The most blocks of a batch.
+/// The most blocks of a batch, and of the first ones, which show what arming costs here.
 const BATCH_BLOCKS_MAX: u64 = 256;
+const TRIAL_BLOCKS: u64 = 4;
 
 /// The budget of this time is saved at most, and a batch takes at most this part of it.
 const SAVED_NS: f64 = 1e9;
@@ -70,6 +71,8 @@ pub(super) struct Arming {
     share: f64,
     /// Moving average of the time that arming a block takes.
     arm_ns: u64,
+    /// It was measured.
+    measured: bool,
     /// Pages that are to be armed faster, as far as what was saved lasts.
     eager: u64,
     /// What was saved; less than nothing where samples came that were not expected.
@@ -93,6 +96,7 @@ impl Arming {
         Arming {
             random: Random::new(seed),
             arm_ns: ARM_NS,
+            measured: false,
             eager: 0,
             saved_ns: SAVED_NS * share,
             credit_ns: 0.0,
@@ -193,7 +197,11 @@ impl Arming {
         self.credit_ns = self.credit_ns.min(self.saved_ns / SAVED_DIVISOR).max(0.0);
         let blocks = (self.credit_ns / self.block_ns()) as u64;
         let all = self.pages.div_ceil(u64::from(self.block_pages()));
-        let blocks = blocks.min(BATCH_BLOCKS_MAX).min(all);
+        let most = match self.measured {
+            true => BATCH_BLOCKS_MAX,
+            false => TRIAL_BLOCKS,
+        };
+        let blocks = blocks.min(most).min(all);
         self.number_pages();
         let before = out.len();
         for _ in 0..blocks * PICKS_PER_BLOCK {
@@ -216,7 +224,10 @@ impl Arming {
     /// since the last ones took `agent_ns`. The CPUs that arming interrupts lose about as much as
     /// it takes, together.
     pub(super) fn took(&mut self, blocks: u32, took_ns: u64, agent_ns: u64) {
-        let weight = u64::from(blocks).min(ARM_COST_BLOCKS);
+        let weight = match std::mem::replace(&mut self.measured, true) {
+            true => u64::from(blocks).min(ARM_COST_BLOCKS),
+            false => ARM_COST_BLOCKS,
+        };
         let block_ns = took_ns / u64::from(blocks.max(1));
         let before_ns = self.arm_ns * (ARM_COST_BLOCKS - weight);
         self.arm_ns = (before_ns + block_ns * weight) / ARM_COST_BLOCKS;

@@ -24,7 +24,7 @@ use crate::agent::{Actuator, Context, Poll, RecordSource};
 use crate::controller::Controller;
 use crate::launch;
 use crate::numa::mover::{JobResult, Mover, Worker};
-use crate::numa::usage::Usage;
+use crate::numa::usage::{LONG_PERIOD_NS, PERIOD_NS, Usage};
 use crate::polling::Backoff;
 use crate::status::{MechanismStatus, MechanismTag, to_figures};
 
@@ -34,7 +34,7 @@ const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(1), Duration::from_
 /// Those of a policy that goes by use alone: nothing that it learns is urgent. A poll takes some
 /// 0.1 ms (2026-11), and where all CPUs are busy it stops a thread for which the others may wait.
 const POLL_INTERVALS_BY_USE: [Duration; 2] =
-    [Duration::from_millis(10), Duration::from_millis(100)];
+    [Duration::from_millis(20), Duration::from_millis(100)];
 
 /// With fewer inputs, none of them a new region, the next poll comes later. A program that has its
 /// pages and goes from construct to construct would lose more by a poll each millisecond than its
@@ -219,14 +219,14 @@ impl PlacementActuator {
         mut counter_source: CounterSource,
     ) -> PlacementActuator {
         let by_use = options.placement.entry().epochs.counts && options.initial.is_none();
-        let [shortest, longest] = match by_use {
-            true => POLL_INTERVALS_BY_USE,
-            false => POLL_INTERVALS,
+        let ([shortest, longest], usage_ns) = match by_use {
+            true => (POLL_INTERVALS_BY_USE, LONG_PERIOD_NS),
+            false => (POLL_INTERVALS, PERIOD_NS),
         };
         let share = share(options.cpu_permille);
         PlacementActuator {
             policy: options.policy(),
-            usage: Usage::new(Arc::clone(&machine), machine.page_bytes()),
+            usage: Usage::new(Arc::clone(&machine), machine.page_bytes(), usage_ns),
             samples: Samples::new(Arc::clone(&machine), share),
             mappings: counter_source
                 .name()
@@ -344,21 +344,6 @@ impl PlacementActuator {
             Input::RegionEnd { pid, start, .. } => self.note_uneven(pid, start, None),
             _ => {}
         }
-    }
-
-    /// Notes a region if it begins or ends within a page; forgets one that ends.
-    fn note_uneven(&mut self, pid: u32, start: u64, length: Option<u64>) {
-        let page_bytes = self.machine.page_bytes();
-        let Some(first) = start.checked_next_multiple_of(page_bytes) else {
-            return;
-        };
-        let uneven = |&length: &u64| {
-            !(start | length).is_multiple_of(page_bytes) && start.checked_add(length).is_some()
-        };
-        match length.filter(uneven) {
-            Some(length) => self.uneven.insert((pid, first), (start, length)),
-            None => self.uneven.remove(&(pid, first)),
-        };
     }
 
     /// Gives the mover's results to the controller, as of now: records of earlier events may still

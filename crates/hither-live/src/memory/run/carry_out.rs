@@ -70,6 +70,21 @@ impl PlacementActuator {
         }
     }
 
+    /// Notes a region if it begins or ends within a page; forgets one that ends.
+    pub(super) fn note_uneven(&mut self, pid: u32, start: u64, length: Option<u64>) {
+        let page_bytes = self.machine.page_bytes();
+        let Some(first) = start.checked_next_multiple_of(page_bytes) else {
+            return;
+        };
+        let uneven = |&length: &u64| {
+            !(start | length).is_multiple_of(page_bytes) && start.checked_add(length).is_some()
+        };
+        match length.filter(uneven) {
+            Some(length) => self.uneven.insert((pid, first), (start, length)),
+            None => self.uneven.remove(&(pid, first)),
+        };
+    }
+
     /// Begins or ends the sampling of a region.
     fn sample(
         &mut self,

@@ -23,7 +23,7 @@ pub struct MemoryOptions {
     /// How to count accesses, where the policy needs counts: this way alone, or the first that
     /// works.
     pub counters: Option<&'static str>,
-    /// Thousandths of the CPUs that counting may take.
+    /// Thousandths of a CPU that counting may take.
     pub cpu_permille: u32,
     /// Size of the smallest allocation that is a region, in bytes: at least a page.
     pub region_min: u64,

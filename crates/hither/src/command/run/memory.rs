@@ -30,7 +30,7 @@ const AUTO_COUNTERS: &str = "auto";
 /// The default size of the smallest allocation whose pages are placed.
 const DEFAULT_REGION_BYTES_MIN: u64 = 1 << 20;
 
-/// The default share of the CPUs that counting may take.
+/// The default share of a CPU that counting may take.
 const DEFAULT_CPU_PERMILLE: u32 = 10;
 
 /// The switch and its options.
@@ -67,7 +67,7 @@ pub(super) struct MemoryArgs {
     )]
     counters: Option<String>,
 
-    /// The share of the CPUs that counting may take, at most 16 of them [default: 1%]
+    /// The share of one CPU that counting may take; twice that when something is new [default: 1%]
     #[arg(long, value_name = "PERCENT", value_parser = permille, hide_short_help = true)]
     cpu_budget: Option<u32>,
 }
@@ -92,7 +92,7 @@ fn region_min(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses a percentage of the CPUs into thousandths.
+/// Parses a percentage of a CPU into thousandths.
 fn permille(text: &str) -> Result<u32, String> {
     let percent = text.strip_suffix('%').unwrap_or(text).parse::<f64>();
     let permille = percent.map_or(f64::NAN, |percent| percent * 10.0);
