@@ -108,6 +108,9 @@ fn command(case: &Case, repetition: u32, copy: u32) -> String {
             quote(argument)
         ));
         words.extend(mechanism.more.iter().map(|&word| word.to_owned()));
+        if mechanism.counts && case.balancing_scale > 1 {
+            words.push(format!("--cpu-budget {}%", case.balancing_scale.min(100)));
+        }
         if mechanism.given == InitialState::Sites {
             words.push(format!("--profile {PROFILE_PATH}"));
         }
