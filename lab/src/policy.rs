@@ -127,8 +127,8 @@ pub(crate) struct HitherOption {
     pub(crate) more: &'static [&'static str],
     /// The state in which it starts.
     pub(crate) given: InitialState,
-    /// It counts who uses what, by a budget of 1 % of a CPU, which is scaled as balancing is.
-    pub(crate) counts: bool,
+    /// Its budget for counting is the default times what balancing is scaled by.
+    pub(crate) scaled: bool,
 }
 
 /// The state in which `hither run` starts.
@@ -153,42 +153,49 @@ const HITHER_OPTIONS: &[HitherOption] = &[
         option: "--memory",
         more: &[],
         given: InitialState::Nothing,
-        counts: true,
+        scaled: false,
     },
     HitherOption {
         name: "hither-hints",
         option: "--memory",
         more: &[],
         given: InitialState::Hints,
-        counts: true,
+        scaled: false,
     },
     HitherOption {
         name: "hither-known",
         option: "--memory",
         more: &[],
         given: InitialState::Sites,
-        counts: true,
+        scaled: false,
     },
     HitherOption {
         name: "hither-page-cache",
         option: "--memory",
         more: PAGE_CACHE_OPTIONS,
         given: InitialState::Nothing,
-        counts: true,
+        scaled: false,
     },
     HitherOption {
         name: "hither-placed",
         option: "--file-placement",
         more: &[],
         given: InitialState::Nothing,
-        counts: false,
+        scaled: false,
     },
     HitherOption {
         name: "hither-replicas",
         option: "--replicas",
         more: &[],
         given: InitialState::Nothing,
-        counts: false,
+        scaled: false,
+    },
+    HitherOption {
+        name: "hither-scaled",
+        option: "--memory",
+        more: &[],
+        given: InitialState::Nothing,
+        scaled: true,
     },
 ];
 

@@ -108,7 +108,7 @@ fn command(case: &Case, repetition: u32, copy: u32) -> String {
             quote(argument)
         ));
         words.extend(mechanism.more.iter().map(|&word| word.to_owned()));
-        if mechanism.counts && case.balancing_scale > 1 {
+        if mechanism.scaled {
             words.push(format!("--cpu-budget {}%", case.balancing_scale.min(100)));
         }
         if mechanism.given == InitialState::Sites {

@@ -39,8 +39,8 @@ pub struct MemorySummary {
     pub ranges_refused: u64,
     /// Pages that were moved.
     pub pages_moved: u64,
-    /// Huge pages that were to be moved, each as a whole; how many pages that is depends on how much
-    /// of them lay elsewhere.
+    /// Huge pages that were to be moved, each as a whole; how many pages that is depends on how
+    /// much of them lay elsewhere.
     #[serde(rename = "huge_pages_moved")]
     pub huge_moved: u64,
     /// Pages that could not be moved.
