@@ -259,9 +259,10 @@ impl Policy {
         }
     }
 
-    /// Whether the kernel's balancing, whose periods are scaled, is on.
-    pub(crate) fn balances(&self) -> bool {
-        self.balancing() > 0
+    /// Whether the kernel's balancing is on, whose periods are scaled, or hither's budget is.
+    pub(crate) fn is_scaled(&self) -> bool {
+        let hither = matches!(self, Policy::Hither { mechanism, .. } if mechanism.scaled);
+        hither || self.balancing() > 0
     }
 
     /// Arguments that it appends to the program's.

@@ -235,7 +235,7 @@ pub(crate) fn row(
             hardware: Some(case.machine.clone()),
             caches: case.caches.clone(),
             constants: case.constants.name.to_owned(),
-            balancing_scale: case.policy.balances().then_some(case.balancing_scale),
+            balancing_scale: case.policy.is_scaled().then_some(case.balancing_scale),
             script: runs[0].script.clone(),
         },
     }

@@ -49,7 +49,8 @@ pub(crate) fn last_errno() -> i32 {
 
 /// Opens the page map of a process; the error number where that fails.
 pub(crate) fn open(pid: u32) -> Result<File, i32> {
-    File::open(format!("/proc/{pid}/pagemap")).map_err(|_| last_errno())
+    let file = File::open(format!("/proc/{pid}/pagemap"));
+    file.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
 }
 
 /// Whether a page is mapped as a part of a huge page.

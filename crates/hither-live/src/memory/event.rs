@@ -56,7 +56,6 @@ pub(crate) enum Input {
         home: Option<u32>,
         /// Where pages are armed: which of 16 the thread has touched, a bit each; they begin at a
         /// multiple of 16 pages in the region.
-        #[serde(default)]
         armed: u16,
     },
     /// The memory that a process writes to, by the kernel's list of its mappings. `own`: it asks
@@ -103,6 +102,8 @@ pub(crate) enum Input {
         /// No pages of this process can ever be.
         for_good: bool,
     },
+    /// Faults found no room in their ring: which pages are still armed is not known any more.
+    FaultsLost,
     /// Arming blocks of pages took this processor time, and all that the agent's thread has done
     /// since the last time, this with it, so much.
     Armed {

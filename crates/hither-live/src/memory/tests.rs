@@ -118,6 +118,10 @@ fn input() -> impl Strategy<Value = Input> {
         }),
         2 => prop::collection::vec(0..4000_u32, 3).prop_map(|used| Input::Usage { used }),
         1 => Just(Input::Tick),
+        1 => Just(Input::FaultsLost),
+        1 => (1..9_u32, 0..1_000_000_u64).prop_map(|(blocks, took_ns)| Input::Armed {
+            blocks, took_ns, agent_ns: 3 * took_ns
+        }),
     ]
 }
 
@@ -248,7 +252,7 @@ fn a_log_begins_with_the_configuration() {
             "source"
         ]
     );
-    assert_eq!(first["hither_memory"], 3);
+    assert_eq!(first["hither_memory"], 4);
 }
 
 #[test]
@@ -287,12 +291,12 @@ fn a_log_that_was_changed_is_found_out() {
             .contains(":1: ")
     );
     assert!(replayed("junk\n").is_err());
-    let newer = text.replace("\"hither_memory\":3", "\"hither_memory\":4");
+    let newer = text.replace("\"hither_memory\":4", "\"hither_memory\":5");
     assert!(
         replayed(&newer)
             .unwrap_err()
             .to_string()
-            .contains("format 4")
+            .contains("format 5")
     );
 }
 

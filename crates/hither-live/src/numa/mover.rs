@@ -59,6 +59,14 @@ pub(crate) enum Task {
     Locate,
 }
 
+/// The huge pages of a job by number: those of which it moves less than half, and the others, until
+/// they have moved.
+#[derive(Default)]
+struct HugePages {
+    parts: BTreeSet<u64>,
+    whole: BTreeSet<u64>,
+}
+
 impl Task {
     fn migrates(self) -> bool {
         matches!(self, Task::Migrate(_))
@@ -174,14 +182,14 @@ impl Worker {
     }
 
     /// The huge pages of which a job moves less than half, by number: each would go as a whole, and
-    /// most of it is used elsewhere. And how many the job moves.
-    fn huge_pages(&self, job: &PageJob) -> (BTreeSet<u64>, u32) {
+    /// most of it is used elsewhere. And those of which it moves more.
+    fn huge_pages(&self, job: &PageJob) -> HugePages {
         let huge_bytes = self
             .machine
             .huge_page_bytes()
             .filter(|_| job.task.migrates());
         let Some(huge_bytes) = huge_bytes else {
-            return (BTreeSet::new(), 0);
+            return HugePages::default();
         };
         let mut wanted: BTreeMap<u64, u64> = BTreeMap::new();
         for range in &job.pages {
@@ -197,10 +205,11 @@ impl Worker {
         let huge = huge.filter_map(|(of, is_huge)| is_huge.then_some(of));
         let (whole, parts): (Vec<_>, Vec<_>) =
             huge.partition(|&(_, bytes)| 2 * bytes >= huge_bytes);
-        (
-            parts.into_iter().map(|(huge, _)| huge).collect(),
-            whole.len() as u32,
-        )
+        let numbers = |of: Vec<(u64, u64)>| of.into_iter().map(|(huge, _)| huge).collect();
+        HugePages {
+            parts: numbers(parts),
+            whole: numbers(whole),
+        }
     }
 
     fn attempt(&mut self, job: &PageJob) -> JobResult {
@@ -214,10 +223,9 @@ impl Worker {
                 };
             }
         };
-        let (parts, huge) = self.huge_pages(job);
+        let mut huge = self.huge_pages(job);
         let mut moved = MoveResult {
             job: job.job,
-            huge,
             ..MoveResult::default()
         };
         let mut addresses = addresses(&job.pages, self.page_bytes);
@@ -233,7 +241,7 @@ impl Worker {
             batch.clear();
             batch.extend(addresses.by_ref().take(self.batch));
             let pages = (next, &batch[..]);
-            end = self.batch(job, &nodes, pages, &parts, &mut moved).err();
+            end = self.batch(job, &nodes, pages, &mut huge, &mut moved).err();
             next += batch.len() as u32;
         }
         if let Some(why) = end {
@@ -288,7 +296,7 @@ impl Worker {
         job: &PageJob,
         nodes: &[u32],
         (first, addresses): (u32, &[u64]),
-        parts: &BTreeSet<u64>,
+        huge: &mut HugePages,
         moved: &mut MoveResult,
     ) -> Result<(), RefusalReason> {
         let migrates = job.task.migrates();
@@ -308,7 +316,9 @@ impl Worker {
             match state {
                 PageState::On(node) if nodes.contains(node) => moved.there += 1,
                 PageState::On(_)
-                    if parts.contains(&(addresses[(index - first) as usize] / huge_bytes)) =>
+                    if huge
+                        .parts
+                        .contains(&(addresses[(index - first) as usize] / huge_bytes)) =>
                 {
                     push_refused(&mut moved.refused, index, 1, RefusalReason::PartOfHuge);
                 }
@@ -333,7 +343,11 @@ impl Worker {
             }
             for (&index, &state) in indices.iter().zip(&states) {
                 match state {
-                    PageState::On(at) if at == node => moved.moved += 1,
+                    PageState::On(at) if at == node => {
+                        moved.moved += 1;
+                        let number = addresses[(index - first) as usize] / huge_bytes;
+                        moved.huge += u32::from(huge.whole.remove(&number));
+                    }
                     PageState::Absent | PageState::Unmapped => absent(index, moved),
                     state => push_refused(&mut moved.refused, index, 1, reason(state)),
                 }

@@ -17,7 +17,7 @@ pub(crate) struct MoveResult {
     pub(crate) there: u32,
     /// Pages that do not exist yet, as they were never touched.
     pub(crate) absent: u32,
-    /// Huge pages that were to be moved, as wholes.
+    /// Huge pages that were moved, as wholes.
     #[serde(default)]
     pub(crate) huge: u32,
     /// Processor time that it took: waiting for a processor is no cost of moving.

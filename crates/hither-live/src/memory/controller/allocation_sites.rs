@@ -21,6 +21,8 @@ struct KnownSite {
     differs: bool,
     /// How many regions of this run it has.
     regions: u64,
+    /// An earlier run had found its tier.
+    of_earlier_run: bool,
 }
 
 impl AllocationSites {
@@ -28,6 +30,7 @@ impl AllocationSites {
         let site = |(signature, tier)| {
             let known = KnownSite {
                 tier: Some(tier),
+                of_earlier_run: true,
                 ..KnownSite::default()
             };
             (signature, known)
@@ -41,6 +44,12 @@ impl AllocationSites {
     /// it is not a single one.
     pub(super) fn tier(&self, signature: u64) -> Option<RegionTier> {
         self.sites.get(&signature)?.tier
+    }
+
+    /// Whether an earlier run had found the tier of the site.
+    pub(super) fn is_of_earlier_run(&self, signature: u64) -> bool {
+        let site = self.sites.get(&signature);
+        site.is_some_and(|site| site.of_earlier_run)
     }
 
     /// The nodes that programs bind a site's regions to when they allocate them.

@@ -1,6 +1,8 @@
 //! Asks programs to bind ranges, and takes in what they have bound.
 
-use hither_core::Object;
+use std::ops::Range;
+
+use hither_core::{Block, Object};
 use hither_sys::record::OWN_POLICY;
 
 use super::super::event::Decision;
@@ -9,10 +11,11 @@ use super::placement_controller::PlacementController;
 
 impl PlacementController {
     /// Has the program bind runs of a region.
-    pub(super) fn bind(&self, object: Object, runs: Vec<PageRun>, out: &mut Vec<Decision>) {
-        if let Some(region) = self.tracked[object.index()].as_ref() {
+    pub(super) fn bind(&mut self, object: Object, runs: Vec<PageRun>, out: &mut Vec<Decision>) {
+        if let Some(region) = self.tracked[object.index()].as_mut() {
             let requests = runs.iter();
             out.extend(requests.map(|run| region.bind_request(run, run.nodes, self.page_bytes)));
+            region.requested.extend(runs);
         }
     }
 
@@ -41,17 +44,48 @@ impl PlacementController {
             return;
         }
         let found = self.regions.find(pid, start);
-        let region = found.and_then(|(object, _)| self.tracked[object.index()].as_ref());
-        // What was bound by its site was bound before any touch.
-        if region.is_some_and(|region| region.known) && error == 0 && nodes != 0 && !site {
-            out.push(Decision::Move {
-                job: self.job_count,
-                pid,
-                start,
-                pages: ((end - start) / self.page_bytes) as u32,
+        let Some((object, first)) = found else {
+            return;
+        };
+        let Some(region) = self.tracked[object.index()].as_mut() else {
+            return;
+        };
+        if site {
+            region.site_bound |= error == 0;
+            return;
+        }
+        // A request for a region that was there before may be carried out on this one.
+        let end = first + ((end - start) / self.page_bytes).min(u64::from(u32::MAX - first)) as u32;
+        let overlaps = region.requested.iter().filter_map(|run| {
+            let pages = run.first.max(first)..(run.first + run.pages).min(end);
+            (run.nodes == nodes && !pages.is_empty()).then_some(pages)
+        });
+        let overlaps: Vec<Range<u32>> = overlaps.collect();
+        if overlaps.is_empty() && nodes != 0 && error == 0 && !region.own {
+            let (pages, nodes) = (end.min(region.pages).saturating_sub(first), 0);
+            let stale = PageRun {
+                first,
+                pages,
                 nodes,
-            });
-            self.job_count += 1;
+            };
+            out.push(region.bind_request(&stale, 0, self.page_bytes));
+        }
+        let moves = region.known && !region.site_bound && error == 0 && nodes != 0;
+        for pages in overlaps {
+            if moves {
+                out.push(Decision::Move {
+                    job: self.job_count,
+                    pid,
+                    start: region.address(pages.start, self.page_bytes),
+                    pages: pages.len() as u32,
+                    nodes,
+                });
+                self.job_count += 1;
+            }
+            if let Some(base) = region.base.filter(|_| error != 0) {
+                let blocks = pages.map(|page| Block(base + page));
+                blocks.for_each(|block| self.host.keep_at(block, region.from));
+            }
         }
     }
 
@@ -64,6 +98,7 @@ impl PlacementController {
             };
             self.limited.remove(&(pid, object));
             region.kept.clear();
+            region.requested.clear();
             if !std::mem::replace(&mut region.own, true) {
                 self.summary.own += 1;
             }

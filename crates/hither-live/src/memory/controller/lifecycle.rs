@@ -48,7 +48,7 @@ impl PlacementController {
         if let Some(region) = self.tracked[object.index()].as_mut() {
             region.key = key;
             region.watched = needs_faults;
-            region.known = has_tier;
+            region.known = has_tier && self.sites.is_of_earlier_run(signature);
         }
         if (has_tier || needs_faults) && !self.number_pages(object) {
             return;
@@ -102,6 +102,8 @@ impl PlacementController {
             tier: None,
             from: Node(0),
             known: false,
+            requested: Vec::new(),
+            site_bound: false,
             kept: Vec::new(),
             key: (0, 0),
             own: false,

@@ -55,7 +55,7 @@ pub(crate) struct PlacementController {
 
 impl Controller for PlacementController {
     const NAME: &'static str = "memory";
-    const FORMAT: (&'static str, u32) = ("hither_memory", 3);
+    const FORMAT: (&'static str, u32) = ("hither_memory", 4);
     type Config = MemoryConfig;
     type Input = Input;
     type Decision = Decision;
@@ -180,10 +180,16 @@ impl PlacementController {
                 address,
                 home,
                 armed,
-            } => match self.regions.find(pid, address) {
-                Some(found) => migration.sample(found, (pid, tid), cpu, home, armed),
-                None => self.summary.sampled_outside += 1,
-            },
+            } => {
+                let found = self.regions.find(pid, address);
+                let is_sample = found
+                    .is_some_and(|found| migration.sample(found, (pid, tid), cpu, home, armed));
+                if !is_sample && armed != 0 {
+                    self.fault(now_ns, (pid, tid), cpu, address, out);
+                } else if found.is_none() {
+                    self.summary.sampled_outside += u64::from(migration.sees_accesses());
+                }
+            }
             Input::Construct {
                 pid,
                 tid,
@@ -198,6 +204,7 @@ impl PlacementController {
             Input::Thread { pid, tid, cpu } => {
                 migration.construct(now_ns, (pid, tid), cpu, None, out);
             }
+            Input::FaultsLost => migration.forget_armed(),
             Input::Armed {
                 blocks,
                 took_ns,

@@ -39,8 +39,7 @@ pub struct MemorySummary {
     pub ranges_refused: u64,
     /// Pages that were moved.
     pub pages_moved: u64,
-    /// Huge pages that were to be moved, each as a whole; how many pages that is depends on how
-    /// much of them lay elsewhere.
+    /// Huge pages that were moved, each as a whole.
     #[serde(rename = "huge_pages_moved")]
     pub huge_moved: u64,
     /// Pages that could not be moved.
@@ -65,8 +64,8 @@ pub struct MemorySummary {
     /// Of these, samples by the kind of memory. Those in none of these are in memory that an
     /// allocation has reported.
     pub sampled_by_kind: BTreeMap<&'static str, u64>,
-    /// Samples that are not among these, since they were in no region: small pieces of memory,
-    /// memory that was mapped since mappings were last read, mapped files.
+    /// Samples by the processor that are not among these, since they were in no region: small
+    /// pieces of memory, memory that was mapped since mappings were last read, mapped files.
     pub sampled_outside: u64,
     /// The iterations of the process that had most of them.
     pub iterations: FoundIterations,

@@ -38,6 +38,10 @@ pub(super) struct TrackedRegion {
     pub(super) key: (u32, u32),
     /// An earlier run has shown where it belongs, so that moving its pages pays.
     pub(super) known: bool,
+    /// The runs that the program was asked to bind.
+    pub(super) requested: Vec<PageRun>,
+    /// The program has bound it by its site, before any touch.
+    pub(super) site_bound: bool,
     /// The program has chosen itself where it is.
     pub(super) own: bool,
     /// Its first faults are watched.

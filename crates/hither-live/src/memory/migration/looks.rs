@@ -104,7 +104,8 @@ impl Migration {
             if ages {
                 region.counts.age();
             }
-            for range in region.counts.judge() {
+            for mut range in region.counts.judge() {
+                range.cells.retain(|(cell, _)| !region.huge.contains(cell));
                 let all: f32 = range.samples.iter().sum();
                 let of_node = range.samples.iter().map(|count| count / all * accesses);
                 let row: Vec<u32> = of_node.map(|count| count as u32).collect();

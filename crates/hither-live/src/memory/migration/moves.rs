@@ -9,7 +9,7 @@ use hither_core::{Block, Node, Object};
 use super::super::event::{Decision, Migrate};
 use super::pending::{MoveBatch, PendingMoves};
 use super::state::Migration;
-use crate::numa::ranges::{MoveResult, RefusalReason};
+use crate::numa::ranges::{MoveResult, RefusalReason, RefusedRun};
 
 /// Batches of fewer pages do not count for the measured cost of a migration: a call alone costs 44
 /// us (2026-11).
@@ -95,12 +95,7 @@ impl Migration {
         if let Some(program) = program {
             program.batch_ended(now_ns, moved.moved + moved.there > 0);
         }
-        let refused: Vec<(u32, u32)> = moved
-            .refused
-            .iter()
-            .map(|run| (run.first, run.first.saturating_add(run.pages)))
-            .collect();
-        self.arrive(&mut pending, &batch, &refused);
+        self.arrive(&mut pending, &batch, &moved.refused);
         self.conclude(pending);
         let gives_up = |why| matches!(why, RefusalReason::NotPermitted | RefusalReason::NoProcess);
         let given_up = moved.refused.iter().any(|run| gives_up(run.why));
@@ -111,7 +106,7 @@ impl Migration {
 
     /// Takes down that the cells of a batch have moved, except for those of which every page was
     /// refused. Refused runs are given by the numbers of pages within the batch.
-    fn arrive(&mut self, pending: &mut PendingMoves, batch: &MoveBatch, refused: &[(u32, u32)]) {
+    fn arrive(&mut self, pending: &mut PendingMoves, batch: &MoveBatch, refused: &[RefusedRun]) {
         let region = self.regions.get_mut(&batch.object);
         let Some(region) = region.filter(|of| of.generation == batch.generation) else {
             return;
@@ -121,10 +116,15 @@ impl Migration {
             let pages = region.pages_of(cell).len() as u32;
             let (start, end) = (first, first + pages);
             first = end;
-            let overlaps = refused
-                .iter()
-                .map(|&(from, to)| to.min(end).saturating_sub(from.max(start)));
-            let stayed: u32 = overlaps.sum();
+            let overlap = |run: &RefusedRun| {
+                let to = run.first.saturating_add(run.pages).min(end);
+                to.saturating_sub(run.first.max(start))
+            };
+            let stayed: u32 = refused.iter().map(overlap).sum();
+            let huge = |run: &RefusedRun| run.why == RefusalReason::PartOfHuge && overlap(run) > 0;
+            if refused.iter().any(huge) {
+                region.huge.insert(cell);
+            }
             let block = Block(region.base + cell);
             let done = stayed < pages && self.host.relocate(block, batch.to);
             if done {

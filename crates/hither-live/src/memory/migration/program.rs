@@ -159,7 +159,7 @@ impl Program {
             self.rounds += 1;
             match self.found.count {
                 0 => self.iterating_ns = now_ns,
-                before => self.found.mean_ns = (now_ns - self.iterating_ns) / before,
+                before => self.found.mean_ns = now_ns.saturating_sub(self.iterating_ns) / before,
             }
             self.found.count += 1;
             self.found.told |= self.iterations.state() == State::Told;

@@ -1,5 +1,6 @@
 //! A region whose users are counted.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use hither_core::{Node, Process};
@@ -40,6 +41,8 @@ pub(super) struct CountedRegion {
     pub(super) by_node: Vec<u32>,
     /// Pages that were unmapped.
     pub(super) cuts: Vec<Range<u32>>,
+    /// Cells that are parts of huge pages which are to stay: the policy is not asked about them.
+    pub(super) huge: BTreeSet<u32>,
     /// Samples before the policy moved the first of its pages, and after.
     pub(super) before: Locality,
     pub(super) after: Locality,

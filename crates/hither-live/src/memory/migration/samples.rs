@@ -6,7 +6,7 @@ use hither_core::{Block, Object};
 
 use super::super::config::SampleSource;
 use super::super::event::Decision;
-use super::armed_pages::ENTRY_PAGES;
+use super::armed_pages::{ArmedPages, ENTRY_PAGES};
 use super::arming::{Pick, SAMPLE_WEIGHT};
 use super::region::{CountedRegion, Sharing};
 use super::state::Migration;
@@ -22,13 +22,20 @@ impl Migration {
         self.armed.contains(object, page)
     }
 
+    /// Whether a sample is an access and nothing else. Hint faults look like first touches, of files
+    /// and of memory that is new.
+    pub(crate) fn sees_accesses(&self) -> bool {
+        self.source == SampleSource::Processor
+    }
+
     /// Whether pages are armed, or will be.
     pub(crate) fn arms(&self) -> bool {
         self.arming.due_ns().is_some()
     }
 
     /// A thread on a CPU used a page that was on node `home`, by the kernel's number, where that is
-    /// known; of armed pages, these of the page's entry.
+    /// known; of armed pages, these of the page's entry. Returns whether it was a sample: the page
+    /// may be another one than the armed one by now.
     pub(crate) fn sample(
         &mut self,
         (object, page): (Object, u32),
@@ -36,13 +43,12 @@ impl Migration {
         cpu: u32,
         home: Option<u32>,
         armed: u16,
-    ) {
+    ) -> bool {
         let mut weight = 1.0;
         if self.source == SampleSource::Armed {
-            // The page may be another one by now.
             let touched = self.armed.remove(object, page, armed);
             if touched == 0 {
-                return;
+                return false;
             }
             self.arming.sampled(touched);
             weight = SAMPLE_WEIGHT * touched as f32;
@@ -52,7 +58,7 @@ impl Migration {
             self.regions.get_mut(&object),
             self.programs.get_mut(&pid).filter(|of| !of.stopped),
         ) else {
-            return;
+            return true;
         };
         let mut home = home.and_then(|home| self.host.node_of_kernel(home));
         if self.dry_run && region.migrated > 0 {
@@ -86,6 +92,7 @@ impl Migration {
         if scattered {
             self.forget_samples(pid);
         }
+        true
     }
 
     /// Half of a program's threads run elsewhere now: older samples say nothing.
@@ -93,6 +100,7 @@ impl Migration {
         let regions = self.regions.values_mut();
         for region in regions.filter(|region| region.pid == pid) {
             region.counts.clear();
+            region.huge.clear();
         }
         self.arming.wake();
         self.listening.wake(self.now_ns);
@@ -123,6 +131,11 @@ impl Migration {
         self.picks = picks;
         let arm = arm.into_iter();
         out.extend(arm.map(|(pid, ranges)| Decision::Arm { pid, ranges }));
+    }
+
+    /// Faults on armed pages may have been lost: they would count as armed for ever.
+    pub(crate) fn forget_armed(&mut self) {
+        self.armed = ArmedPages::default();
     }
 
     /// Takes in how long it took to arm blocks of pages, and what the agent has spent in all since

@@ -1,6 +1,6 @@
 //! What is kept for moving memory to its users, and how regions come and go.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use hither_core::placement::{Action, Counters, PlacementHost};
@@ -123,6 +123,7 @@ impl Migration {
             users: Sharing::Nobody,
             by_node: vec![0; nodes],
             cuts: Vec::new(),
+            huge: BTreeSet::new(),
             before: Locality::default(),
             after: Locality::default(),
             migrated: 0,

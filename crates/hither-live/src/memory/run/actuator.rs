@@ -36,6 +36,10 @@ const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(1), Duration::from_
 const POLL_INTERVALS_BY_USE: [Duration; 2] =
     [Duration::from_millis(20), Duration::from_millis(100)];
 
+/// The longest where pages are armed: a program that asks for a userfaultfd of its own waits for a
+/// tenth of a second at most until the agent has let go.
+const POLL_INTERVAL_MAX_ARMED: Duration = Duration::from_millis(50);
+
 /// With fewer inputs, none of them a new region, the next poll comes later. A program that has its
 /// pages and goes from construct to construct would lose more by a poll each millisecond than its
 /// inputs are worth.
@@ -58,11 +62,15 @@ pub(crate) struct PlacementActuator {
     /// The share of a CPU that sampling may take.
     share: f64,
     pub(super) faults: Option<Box<dyn PageFaults>>,
+    faults_lost: u64,
     pub(super) samples: Samples,
     /// What memory the processes have, where who uses it is counted.
     mappings: Option<Mappings>,
     pub(super) mover: Option<Mover>,
-    /// The processor time of the agent's thread when pages were last armed.
+    /// Processor time that this mechanism has taken of the agent's thread, until that thread's time
+    /// was `entered_ns`; and how much of it when pages were last armed.
+    own_ns: u64,
+    entered_ns: u64,
     pub(super) counted_ns: u64,
     /// Arms pages, if the agent is to do so.
     pub(super) arm: Option<Box<dyn PageSampler>>,
@@ -103,7 +111,6 @@ impl Actuator for PlacementActuator {
     fn start(&mut self) -> io::Result<()> {
         // The mover's thread inherits them.
         short_slices();
-        self.counted_ns = thread_cpu_ns();
         // In a dry run the mover looks pages up, and moves none.
         let page_bytes = self.machine.page_bytes();
         let machine = Arc::clone(&self.machine);
@@ -114,6 +121,7 @@ impl Actuator for PlacementActuator {
     /// Faults are drained before the rings: a region was reported before its faults, so that the
     /// rings have it.
     fn take_samples(&mut self, start_ns: u64, inputs: &mut Vec<TimedInput>) {
+        self.entered_ns = thread_cpu_ns();
         inputs.append(&mut self.later);
         if let Some(faults) = &mut self.faults {
             faults.drain(&mut |fault| {
@@ -128,7 +136,16 @@ impl Actuator for PlacementActuator {
                 });
             });
         }
-        self.samples.drain(start_ns, monotonic_ns(), inputs);
+        let lost = self.faults.as_ref().map_or(0, |faults| faults.lost());
+        if lost > std::mem::replace(&mut self.faults_lost, lost) {
+            inputs.push(TimedInput {
+                time_ns: monotonic_ns().saturating_sub(start_ns),
+                input: Input::FaultsLost,
+            });
+        }
+        let now = (monotonic_ns(), self.own_ns());
+        self.samples.drain(start_ns, now, inputs);
+        self.own_ns = self.own_ns();
     }
 
     fn on_record(
@@ -140,6 +157,7 @@ impl Actuator for PlacementActuator {
     }
 
     fn step(&mut self, context: &mut Context<'_, PlacementController>, poll: Poll<Input>) {
+        self.entered_ns = thread_cpu_ns();
         let now_ns = poll.now_ns;
         let mut inputs = poll.inputs;
         // After the rings: a program offers before it reports its first region.
@@ -161,6 +179,7 @@ impl Actuator for PlacementActuator {
         let region = |at: &TimedInput| matches!(at.input, Input::Region { .. });
         self.is_quiet = inputs.len() < BUSY_INPUTS_MIN && !inputs.iter().any(region);
         self.take(context, now_ns, inputs);
+        self.own_ns = self.own_ns();
     }
 
     fn poll_interval(&mut self, _records: usize) -> Duration {
@@ -219,10 +238,14 @@ impl PlacementActuator {
         mut counter_source: CounterSource,
     ) -> PlacementActuator {
         let by_use = options.placement.entry().epochs.counts && options.initial.is_none();
-        let ([shortest, longest], usage_ns) = match by_use {
+        let arm = counter_source.take_arm();
+        let ([shortest, mut longest], usage_ns) = match by_use {
             true => (POLL_INTERVALS_BY_USE, LONG_PERIOD_NS),
             false => (POLL_INTERVALS, PERIOD_NS),
         };
+        if arm.is_some() {
+            longest = longest.min(POLL_INTERVAL_MAX_ARMED);
+        }
         let share = share(options.cpu_permille);
         PlacementActuator {
             policy: options.policy(),
@@ -236,7 +259,10 @@ impl PlacementActuator {
             nodes: nodes.to_vec(),
             share,
             faults: None,
+            faults_lost: 0,
             mover: None,
+            own_ns: 0,
+            entered_ns: 0,
             counted_ns: 0,
             alive: BTreeSet::new(),
             offered: BTreeMap::new(),
@@ -250,9 +276,14 @@ impl PlacementActuator {
                 uncounted: std::mem::take(&mut counter_source.refused),
                 ..MemoryReport::default()
             },
-            arm: counter_source.take_arm(),
+            arm,
             counter_source,
         }
+    }
+
+    /// Processor time that this mechanism has taken of the agent's thread by now.
+    pub(super) fn own_ns(&self) -> u64 {
+        self.own_ns + (thread_cpu_ns() - self.entered_ns)
     }
 
     pub(super) fn report_mut(&mut self) -> &mut MemoryReport {

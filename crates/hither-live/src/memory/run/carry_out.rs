@@ -1,7 +1,6 @@
 //! Carries decisions of the controller out.
 
 use hither_sys::page_sampling::SamplingError;
-use hither_sys::process::thread_cpu_ns;
 use hither_sys::record::{Bind, BindMode};
 
 use super::super::controller::PlacementController;
@@ -119,7 +118,7 @@ impl PlacementActuator {
         ranges: &[PageRange],
     ) {
         let page_bytes = self.machine.page_bytes();
-        let before_ns = thread_cpu_ns();
+        let before_ns = self.own_ns();
         for range in ranges {
             let length = u64::from(range.pages) * page_bytes;
             let arm = self.arm.as_mut();
@@ -129,7 +128,7 @@ impl PlacementActuator {
             }
         }
         let blocks = ranges.len() as u32;
-        let now_ns = thread_cpu_ns();
+        let now_ns = self.own_ns();
         let took_ns = now_ns - before_ns;
         let agent_ns = now_ns - std::mem::replace(&mut self.counted_ns, now_ns);
         self.later.push(TimedInput {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use hither_core::Object;
 use hither_sys::machine::{Machine, PageState};
 use hither_sys::page_faults::{Fault, PageFaults};
-use hither_sys::process::thread_cpu_ns;
 
 use rustc_hash::FxHashMap;
 
@@ -63,7 +62,8 @@ impl Pace {
         let passed_ns = now_ns - std::mem::replace(&mut self.at_ns, now_ns);
         let spent_ns = (cpu_ns - std::mem::replace(&mut self.spent_ns, cpu_ns)) as f64;
         let earned_ns = self.share * passed_ns as f64;
-        self.saved_ns = (self.saved_ns + earned_ns - spent_ns).min(self.share * SAVED_NS);
+        let most_ns = self.share * SAVED_NS;
+        self.saved_ns = (self.saved_ns + earned_ns - spent_ns).clamp(-most_ns, most_ns);
         if self.taken >= MEASURED_SAMPLES_MIN {
             self.sample_ns += (spent_ns / self.taken as f64 - self.sample_ns) / 8.0;
         }
@@ -100,14 +100,20 @@ impl Samples {
     }
 
     /// Adds the samples since the last call, by the time since `start_ns`.
-    pub(super) fn drain(&mut self, start_ns: u64, now_ns: u64, inputs: &mut Vec<TimedInput>) {
+    /// The agent has spent `cpu_ns` on them and on what they led to.
+    pub(super) fn drain(
+        &mut self,
+        start_ns: u64,
+        (now_ns, cpu_ns): (u64, u64),
+        inputs: &mut Vec<TimedInput>,
+    ) {
         let Some(source) = &mut self.source else {
             return;
         };
         let found = &mut self.found;
         found.clear();
         source.drain(&mut |sample| found.push(sample));
-        let most = self.pace.samples(now_ns, thread_cpu_ns());
+        let most = self.pace.samples(now_ns, cpu_ns);
         let every = self.found.len().div_ceil(most.max(1)).max(1);
         self.pace.taken = self.found.len().div_ceil(every);
         let first = inputs.len();

@@ -67,7 +67,7 @@ pub(super) struct MemoryArgs {
     )]
     counters: Option<String>,
 
-    /// The share of one CPU that counting may take; twice that when something is new [default: 1%]
+    /// The share of one CPU that counting may take [default: 1%]
     #[arg(long, value_name = "PERCENT", value_parser = permille, hide_short_help = true)]
     cpu_budget: Option<u32>,
 }
@@ -285,11 +285,14 @@ pub(super) fn report(pages: &MemoryReport, notes: &Notes<'_>) {
             "{} bound, {} moved{}{}{}",
             counted(summary.ranges_bound, "range"),
             counted(summary.pages_moved, "page"),
-            decided(summary.huge_moved, "huge pages among them, as wholes"),
+            match summary.huge_moved {
+                0 => String::new(),
+                moved => format!(" ({} among them, as wholes)", counted(moved, "huge page")),
+            },
             decided(summary.ranges_refused, "ranges refused"),
             decided(summary.pages_refused, "pages refused"),
         ));
-        report_other_moves(pages, ui);
+        report_balancing(pages, ui);
     }
     if summary.own > 0 {
         ui.note(format_args!(
@@ -354,19 +357,13 @@ pub(super) fn report(pages: &MemoryReport, notes: &Notes<'_>) {
     }
 }
 
-/// Prints who else moved pages meanwhile. The kernel counts that for the whole machine.
-fn report_other_moves(pages: &MemoryReport, ui: &Ui) {
-    let Some(moves) = pages.machine_moves else {
-        return;
-    };
-    let known = moves.balancing + pages.summary.pages_moved;
-    let others = moves.all.saturating_sub(known);
-    if moves.balancing + others > 0 {
+/// Prints what the kernel moved meanwhile. It counts that for the whole machine.
+fn report_balancing(pages: &MemoryReport, ui: &Ui) {
+    let moved = pages.machine_moves.map_or(0, |moves| moves.balancing);
+    if moved > 0 {
         ui.note(format_args!(
-            "meanwhile, on the whole machine, the kernel's balancing moved {}, and others {}: \
-             compaction, and calls of programs",
-            counted(moves.balancing, "page"),
-            count(others),
+            "meanwhile the kernel's balancing moved {}, on the whole machine",
+            counted(moved, "page"),
         ));
     }
 }
@@ -376,9 +373,12 @@ fn report_iterations(found: FoundIterations, ui: &Ui) {
     let constructs = counted(found.constructs, "parallel construct");
     if found.count > 0 {
         ui.note(format_args!(
-            "{} of {} each, {}",
+            "{}{}, {}",
             counted(found.count, "iteration"),
-            duration_ns(found.mean_ns as f64),
+            match found.mean_ns {
+                0 => String::new(),
+                mean_ns => format!(" of {} each", duration_ns(mean_ns as f64)),
+            },
             match found.told {
                 true => "which the program marks".to_owned(),
                 false => format!("found in {constructs}"),
