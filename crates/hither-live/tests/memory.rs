@@ -489,8 +489,8 @@ fn moves(program: &str, policy: &str, ended: &str) {
     }
     println!("{:?} by {:?}", pages.summary, pages.counters);
     let moved = machine.moved.lock().expect("no panic");
-    // Somewhat less, where the halves meet in one cell, and more, such as the thread's stack.
-    assert!((900..=1200).contains(&moved.len()), "{}", moved.len());
+    // Most of a half of 1024 pages in these four seconds, and more, such as the thread's stack.
+    assert!((700..=1200).contains(&moved.len()), "{}", moved.len());
     assert_eq!(pages.summary.migrated, moved.len() as u64, "once each");
     let lines = lines(&lab.log());
     let migrate = lines.iter().find(|line| line["decision"] == "migrate");

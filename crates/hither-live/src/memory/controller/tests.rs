@@ -430,6 +430,52 @@ fn what_an_earlier_run_has_shown_is_moved_once_it_is_bound() {
     assert_eq!(world.decided(), [""; 0]);
 }
 
+/// What this run has learnt of a site shows where untouched pages go, and no more.
+#[test]
+fn a_site_of_this_run_moves_nothing() {
+    let mut config = two_nodes();
+    config.policy = "cache-aware{region=4096,limit=1}".to_owned();
+    let mut world = World::new(&config);
+    world.region(7, 1000, 100, 5);
+    world.touches(7, 0, 1000..1005);
+    world.region(7, 2000, 100, 5);
+    world.decided();
+    world.bound(7, 2000, 100, 2, 0, false);
+    assert_eq!(world.decided(), [""; 0]);
+    assert_eq!(world.controller.summary().known, 1);
+}
+
+/// The region that a request was for is gone, and another one is in its place.
+#[test]
+fn a_request_that_comes_too_late_is_taken_back() {
+    let mut config = two_nodes();
+    config.policy = "cache-aware{region=4096,limit=1}".to_owned();
+    for (signature, tier) in [(5, RegionTier::Remote), (6, RegionTier::Local)] {
+        config.sites.push(KnownSiteTier { signature, tier });
+    }
+    let mut world = World::new(&config);
+    world.region(7, 1000, 100, 5);
+    world.ends(7, 1000, 100);
+    world.region(7, 1000, 50, 6);
+    world.region(7, 1050, 100, 6);
+    world.decided();
+    world.bound(7, 1000, 100, 2, 0, false);
+    assert_eq!(world.decided(), ["bind pid 7 1000+50 to 0"]);
+    world.bound(7, 1000, 50, 0, 0, false);
+    assert_eq!(world.decided(), [""; 0]);
+}
+
+/// What could not be bound is where it was touched.
+#[test]
+fn a_refused_request_leaves_the_pages_near() {
+    let mut world = World::two_nodes();
+    world.region(7, 1000, 100, 0);
+    world.touches(7, 0, 1000..1005);
+    assert_eq!((world.used(0), world.used(1)), (50, 50));
+    world.bound(7, 1004, 50, 2, libc::EPERM, false);
+    assert_eq!((world.used(0), world.used(1)), (100, 0));
+}
+
 #[test]
 fn what_the_program_has_bound_itself_is_not_moved() {
     let own = hither_sys::record::OWN_POLICY as i32;

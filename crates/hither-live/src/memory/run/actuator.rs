@@ -238,7 +238,7 @@ impl PlacementActuator {
         mut counter_source: CounterSource,
     ) -> PlacementActuator {
         let by_use = options.placement.entry().epochs.counts && options.initial.is_none();
-        let arm = counter_source.take_arm();
+        let (counters, arm) = (counter_source.name(), counter_source.take_arm());
         let ([shortest, mut longest], usage_ns) = match by_use {
             true => (POLL_INTERVALS_BY_USE, LONG_PERIOD_NS),
             false => (POLL_INTERVALS, PERIOD_NS),
@@ -251,9 +251,7 @@ impl PlacementActuator {
             policy: options.policy(),
             usage: Usage::new(Arc::clone(&machine), machine.page_bytes(), usage_ns),
             samples: Samples::new(Arc::clone(&machine), share),
-            mappings: counter_source
-                .name()
-                .map(|_| Mappings::new(Arc::clone(&machine))),
+            mappings: counters.map(|_| Mappings::new(Arc::clone(&machine))),
             machine,
             dry_run,
             nodes: nodes.to_vec(),
@@ -272,7 +270,7 @@ impl PlacementActuator {
             poll_backoff: Backoff::new(shortest, longest),
             moved_before: None,
             report: MemoryReport {
-                counters: counter_source.name(),
+                counters,
                 uncounted: std::mem::take(&mut counter_source.refused),
                 ..MemoryReport::default()
             },

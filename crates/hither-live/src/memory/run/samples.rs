@@ -225,6 +225,39 @@ mod tests {
         }
     }
 
+    /// Of two threads' faults in pages 16 to 31 of a region, page 40, and one that is not armed.
+    #[test]
+    fn faults_of_a_thread_in_an_entry_are_one_sample() {
+        let fault = |tid, page: u64| TimedInput {
+            time_ns: page,
+            input: Input::Fault {
+                pid: 1,
+                tid,
+                cpu: 0,
+                address: page * 4096,
+            },
+        };
+        let faults = [(7, 17), (8, 18), (7, 31), (7, 40), (7, 99)];
+        let faults = faults.map(|(tid, page)| fault(tid, page)).into();
+        let mut samples = Samples::new(Arc::new(hither_sys::machine::ThisMachine), 0.01);
+        let armed_page = |_, address| {
+            let page = (address / 4096) as u32;
+            (page < 64).then_some((Object(3), page))
+        };
+        let found = samples.of_armed(faults, armed_page).into_iter();
+        let short = |at: TimedInput| match at.input {
+            Input::Sample { tid, armed, .. } => (at.time_ns, tid, armed),
+            input => panic!("{input:?}"),
+        };
+        let mut found: Vec<TimedInput> = found.collect();
+        assert_eq!(found.pop(), Some(fault(7, 99)));
+        let found: Vec<_> = found.into_iter().map(short).collect();
+        assert_eq!(
+            found,
+            [(17, 7, 1 << 1 | 1 << 15), (18, 8, 1 << 2), (40, 7, 1 << 8)]
+        );
+    }
+
     #[test]
     fn what_is_not_spent_is_saved_for_a_second() {
         let mut pace = Pace::new(0.01);
