@@ -3,8 +3,8 @@
 //! The thread that starts the program opens the fault events just before, so that the program
 //! inherits them. The agent's own threads exist already, and do not have them. The agent polls
 //! every millisecond while pages are touched and a policy places them at their first touch (a ring
-//! of faults fills in 13 ms at the least), and every 20 to 100 ms when nothing happens. If it dies, nobody drains the rings, bind requests stay where
-//! they are, and the program runs on.
+//! of faults fills in 13 ms at the least), and every 20 to 100 ms when nothing happens. If it dies,
+//! nobody drains the rings, bind requests stay where they are, and the program runs on.
 
 mod actuator;
 mod carry_out;

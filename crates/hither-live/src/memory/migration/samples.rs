@@ -22,8 +22,8 @@ impl Migration {
         self.armed.contains(object, page)
     }
 
-    /// Whether a sample is an access and nothing else. Hint faults look like first touches, of files
-    /// and of memory that is new.
+    /// Whether a sample is an access and nothing else. Hint faults look like first touches, of
+    /// files and of memory that is new.
     pub(crate) fn sees_accesses(&self) -> bool {
         self.source == SampleSource::Processor
     }
