@@ -476,6 +476,8 @@ fn moves(program: &str, policy: &str, ended: &str) {
     });
     let mut options = lab.options();
     options.memory.placement = policy.parse().expect("a policy");
+    // In four seconds it is to see all of it.
+    options.memory.cpu_permille = 50;
     let ran = options.run_on(Arc::clone(&machine) as Arc<dyn Machine>);
     let pages = lab.check(ran);
     assert!(replay(&lab.log()).expect("a sound log").is_ok());
@@ -489,8 +491,8 @@ fn moves(program: &str, policy: &str, ended: &str) {
     }
     println!("{:?} by {:?}", pages.summary, pages.counters);
     let moved = machine.moved.lock().expect("no panic");
-    // Most of a half of 1024 pages in these four seconds, and more, such as the thread's stack.
-    assert!((700..=1200).contains(&moved.len()), "{}", moved.len());
+    // Somewhat less, where the halves meet in one cell, and more, such as the thread's stack.
+    assert!((900..=1200).contains(&moved.len()), "{}", moved.len());
     assert_eq!(pages.summary.migrated, moved.len() as u64, "once each");
     let lines = lines(&lab.log());
     let migrate = lines.iter().find(|line| line["decision"] == "migrate");

@@ -16,6 +16,9 @@ pub(crate) const ARMED_SAMPLE_NS: u64 = FAULT_NS + 500;
 /// What a sample costs the agent where the processor or the kernel makes it, until it was measured.
 pub(crate) const READ_NS: f64 = 2_500.0;
 
+/// The budget of this time is saved at most, and as much owed.
+pub(crate) const SAVED_NS: f64 = 1e9;
+
 /// The share of one CPU that sampling may take; 1 is a whole one.
 pub(crate) fn share(permille: u32) -> f64 {
     f64::from(permille) / 1000.0

@@ -104,8 +104,8 @@ pub(crate) enum Input {
     },
     /// Faults found no room in their ring: which pages are still armed is not known any more.
     FaultsLost,
-    /// Arming blocks of pages took this processor time, and all that the agent's thread has done
-    /// since the last time, this with it, so much.
+    /// Arming blocks of pages took this processor time, and all of this mechanism's work on the
+    /// agent's thread since the last time, this with it, `agent_ns`.
     Armed {
         blocks: u32,
         took_ns: u64,

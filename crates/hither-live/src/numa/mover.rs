@@ -301,6 +301,7 @@ impl Worker {
     ) -> Result<(), RefusalReason> {
         let migrates = job.task.migrates();
         let huge_bytes = self.machine.huge_page_bytes().unwrap_or(u64::MAX);
+        let huge_number = |index: u32| addresses[(index - first) as usize] / huge_bytes;
         let mut states = std::mem::take(&mut self.states);
         if let Err(why) = self.call(job.pid, addresses, None, &mut states) {
             push_refused(&mut moved.refused, first, addresses.len() as u32, why);
@@ -315,11 +316,7 @@ impl Worker {
         for (index, state) in (first..).zip(&states) {
             match state {
                 PageState::On(node) if nodes.contains(node) => moved.there += 1,
-                PageState::On(_)
-                    if huge
-                        .parts
-                        .contains(&(addresses[(index - first) as usize] / huge_bytes)) =>
-                {
+                PageState::On(_) if huge.parts.contains(&huge_number(index)) => {
                     push_refused(&mut moved.refused, index, 1, RefusalReason::PartOfHuge);
                 }
                 PageState::On(_) => elsewhere[index as usize % nodes.len()].push(index),
@@ -345,8 +342,7 @@ impl Worker {
                 match state {
                     PageState::On(at) if at == node => {
                         moved.moved += 1;
-                        let number = addresses[(index - first) as usize] / huge_bytes;
-                        moved.huge += u32::from(huge.whole.remove(&number));
+                        moved.huge += u32::from(huge.whole.remove(&huge_number(index)));
                     }
                     PageState::Absent | PageState::Unmapped => absent(index, moved),
                     state => push_refused(&mut moved.refused, index, 1, reason(state)),

@@ -136,8 +136,8 @@ pub(crate) fn take_back() {
     }
 }
 
-/// Polls for the agent's answer, a millisecond apart: the agent polls every 50 ms at the
-/// least.
+/// Polls for the agent's answer, a millisecond apart: the agent polls every 50 ms at
+/// the least.
 const ANSWER_POLLS_MAX: u32 = 100;
 
 /// The program is about to open a userfaultfd itself. A range can be registered with one only, so

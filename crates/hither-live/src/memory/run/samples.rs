@@ -9,7 +9,7 @@ use hither_sys::page_faults::{Fault, PageFaults};
 
 use rustc_hash::FxHashMap;
 
-use super::super::budget::READ_NS;
+use super::super::budget::{READ_NS, SAVED_NS};
 use super::super::event::{Input, TimedInput};
 use super::super::migration::ENTRY_PAGES;
 
@@ -38,9 +38,6 @@ struct Pace {
     /// Samples that were taken since.
     taken: usize,
 }
-
-/// The budget of this time is saved at most.
-const SAVED_NS: f64 = 1e9;
 
 /// After fewer samples than this, their cost is not measured: it would be that of other work.
 const MEASURED_SAMPLES_MIN: usize = 16;
