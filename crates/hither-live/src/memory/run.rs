@@ -11,6 +11,7 @@ mod carry_out;
 mod counter_source;
 mod mappings;
 mod options;
+mod polls;
 mod record_input;
 mod report;
 mod samples;

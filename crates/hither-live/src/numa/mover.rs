@@ -67,12 +67,6 @@ struct HugePages {
     whole: BTreeSet<u64>,
 }
 
-impl Task {
-    fn migrates(self) -> bool {
-        matches!(self, Task::Migrate(_))
-    }
-}
-
 impl PageJob {
     /// The number of pages of all ranges.
     fn length(&self) -> u32 {
@@ -153,6 +147,7 @@ impl<J: Send + 'static, D: Send + 'static> Mover<J, D> {
 pub(crate) struct Worker {
     machine: Arc<dyn Machine>,
     page_bytes: u64,
+    huge_bytes: Option<u64>,
     batch: usize,
     stop: Arc<AtomicBool>,
     states: Vec<PageState>,
@@ -162,6 +157,7 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(machine: Arc<dyn Machine>, page_bytes: u64, stop: Arc<AtomicBool>) -> Worker {
         Worker {
+            huge_bytes: machine.huge_page_bytes(),
             machine,
             page_bytes,
             batch: BATCH_PAGES_START,
@@ -184,11 +180,7 @@ impl Worker {
     /// The huge pages of which a job moves less than half, by number: each would go as a whole, and
     /// most of it is used elsewhere. And those of which it moves more.
     fn huge_pages(&self, job: &PageJob) -> HugePages {
-        let huge_bytes = self
-            .machine
-            .huge_page_bytes()
-            .filter(|_| job.task.migrates());
-        let Some(huge_bytes) = huge_bytes else {
+        let Some(huge_bytes) = self.huge_bytes else {
             return HugePages::default();
         };
         let mut wanted: BTreeMap<u64, u64> = BTreeMap::new();
@@ -299,37 +291,20 @@ impl Worker {
         huge: &mut HugePages,
         moved: &mut MoveResult,
     ) -> Result<(), RefusalReason> {
-        let migrates = job.task.migrates();
-        let huge_bytes = self.machine.huge_page_bytes().unwrap_or(u64::MAX);
-        let huge_number = |index: u32| addresses[(index - first) as usize] / huge_bytes;
         let mut states = std::mem::take(&mut self.states);
         if let Err(why) = self.call(job.pid, addresses, None, &mut states) {
             push_refused(&mut moved.refused, first, addresses.len() as u32, why);
             return Err(rest(why));
         }
-        let absent = |index: u32, moved: &mut MoveResult| match migrates {
-            true => push_refused(&mut moved.refused, index, 1, RefusalReason::Absent),
-            false => moved.absent += 1,
-        };
-        // With several nodes pages go to each in turn, as with the kernel's interleaving.
-        let mut elsewhere: Vec<Vec<u32>> = vec![Vec::new(); nodes.len()];
-        for (index, state) in (first..).zip(&states) {
-            match state {
-                PageState::On(node) if nodes.contains(node) => moved.there += 1,
-                PageState::On(_) if huge.parts.contains(&huge_number(index)) => {
-                    push_refused(&mut moved.refused, index, 1, RefusalReason::PartOfHuge);
-                }
-                PageState::On(_) => elsewhere[index as usize % nodes.len()].push(index),
-                PageState::Absent | PageState::Unmapped => absent(index, moved),
-                &state => push_refused(&mut moved.refused, index, 1, reason(state)),
-            }
-        }
+        let address = |&index: &u32| addresses[(index - first) as usize];
+        let pages = (first..).zip(&states);
+        let pages = pages.map(|(index, &state)| (index, address(&index), state));
+        let elsewhere = self.elsewhere(job.task, nodes, pages, huge, moved);
         let mut end = Ok(());
         for (&node, indices) in nodes.iter().zip(&elsewhere) {
             if indices.is_empty() {
                 continue;
             }
-            let address = |&index: &u32| addresses[(index - first) as usize];
             let to_move: Vec<u64> = indices.iter().map(address).collect();
             let answer = end.and_then(|()| self.send_to(job.pid, &to_move, node, &mut states));
             if let Err(why) = answer {
@@ -341,10 +316,13 @@ impl Worker {
             for (&index, &state) in indices.iter().zip(&states) {
                 match state {
                     PageState::On(at) if at == node => {
+                        let number = self.huge_number(address(&index));
                         moved.moved += 1;
-                        moved.huge += u32::from(huge.whole.remove(&huge_number(index)));
+                        moved.huge += u32::from(huge.whole.remove(&number));
                     }
-                    PageState::Absent | PageState::Unmapped => absent(index, moved),
+                    PageState::Absent | PageState::Unmapped => {
+                        note_absent(job.task, index, moved);
+                    }
                     state => push_refused(&mut moved.refused, index, 1, reason(state)),
                 }
             }
@@ -355,6 +333,43 @@ impl Worker {
         self.states = states;
         moved.refused.sort_by_key(|run| run.first);
         end
+    }
+
+    /// The indices of the pages that are to move to each of the nodes. With several nodes pages go
+    /// to each in turn, as with the kernel's interleaving; huge pages as wholes.
+    fn elsewhere(
+        &self,
+        task: Task,
+        nodes: &[u32],
+        pages: impl Iterator<Item = (u32, u64, PageState)>,
+        huge: &HugePages,
+        moved: &mut MoveResult,
+    ) -> Vec<Vec<u32>> {
+        let mut elsewhere: Vec<Vec<u32>> = vec![Vec::new(); nodes.len()];
+        for (index, address, state) in pages {
+            let number = self.huge_number(address);
+            match state {
+                PageState::On(node) if nodes.contains(&node) => moved.there += 1,
+                PageState::On(_) if huge.parts.contains(&number) => {
+                    push_refused(&mut moved.refused, index, 1, RefusalReason::PartOfHuge);
+                }
+                PageState::On(_) => {
+                    let turn = match huge.whole.contains(&number) {
+                        true => number,
+                        false => u64::from(index),
+                    };
+                    elsewhere[turn as usize % nodes.len()].push(index);
+                }
+                PageState::Absent | PageState::Unmapped => note_absent(task, index, moved),
+                state => push_refused(&mut moved.refused, index, 1, reason(state)),
+            }
+        }
+        elsewhere
+    }
+
+    /// The number of the huge page, if there is one, at an address.
+    fn huge_number(&self, address: u64) -> u64 {
+        address / self.huge_bytes.unwrap_or(u64::MAX)
     }
 
     /// Moves pages to one node. The first small page of a huge page takes the others along, and the
@@ -406,6 +421,14 @@ impl Worker {
             Ok(()) => Err(RefusalReason::Error(0)),
             Err(refusal) => Err(refused(refusal)),
         }
+    }
+}
+
+/// A page is not there. A move of counted pages was refused by that; others wait for no page.
+fn note_absent(task: Task, index: u32, moved: &mut MoveResult) {
+    match task {
+        Task::Migrate(_) => push_refused(&mut moved.refused, index, 1, RefusalReason::Absent),
+        Task::Move(_) | Task::Locate => moved.absent += 1,
     }
 }
 

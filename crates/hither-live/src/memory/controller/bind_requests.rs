@@ -8,6 +8,7 @@ use hither_sys::record::OWN_POLICY;
 use super::super::event::Decision;
 use super::page_runs::PageRun;
 use super::placement_controller::PlacementController;
+use super::tracked_region::TrackedRegion;
 
 impl PlacementController {
     /// Has the program bind runs of a region.
@@ -70,22 +71,44 @@ impl PlacementController {
             };
             out.push(region.bind_request(&stale, 0, self.page_bytes));
         }
-        let moves = region.known && !region.site_bound && error == 0 && nodes != 0;
-        for pages in overlaps {
-            if moves {
-                out.push(Decision::Move {
-                    job: self.job_count,
-                    pid,
-                    start: region.address(pages.start, self.page_bytes),
-                    pages: pages.len() as u32,
-                    nodes,
-                });
-                self.job_count += 1;
-            }
-            if let Some(base) = region.base.filter(|_| error != 0) {
-                let blocks = pages.map(|page| Block(base + page));
-                blocks.for_each(|block| self.host.keep_at(block, region.from));
-            }
+        match error {
+            0 => self.move_touched(object, overlaps, nodes, out),
+            _ => self.keep(object, overlaps),
+        }
+    }
+
+    /// Pages have been bound to nodes: those of a region that an earlier run has shown, and that
+    /// were touched before, are moved there.
+    fn move_touched(
+        &mut self,
+        object: Object,
+        runs: Vec<Range<u32>>,
+        nodes: u64,
+        out: &mut Vec<Decision>,
+    ) {
+        let region = self.tracked[object.index()].as_ref();
+        let known = |region: &&TrackedRegion| region.known && !region.site_bound && nodes != 0;
+        let Some(region) = region.filter(known) else {
+            return;
+        };
+        for pages in runs {
+            out.push(Decision::Move {
+                job: self.job_count,
+                pid: region.pid,
+                start: region.address(pages.start, self.page_bytes),
+                pages: pages.len() as u32,
+                nodes,
+            });
+            self.job_count += 1;
+        }
+    }
+
+    /// Pages could not be bound: they stay where they are touched.
+    fn keep(&mut self, object: Object, runs: Vec<Range<u32>>) {
+        let region = self.tracked[object.index()].as_ref();
+        if let Some((base, from)) = region.and_then(|region| Some((region.base?, region.from))) {
+            let blocks = runs.into_iter().flatten().map(|page| Block(base + page));
+            blocks.for_each(|block| self.host.keep_at(block, from));
         }
     }
 

@@ -17,6 +17,7 @@ use super::super::event::{Input, TimedInput};
 use super::counter_source::CounterSource;
 use super::mappings::Mappings;
 use super::options::MemoryOptions;
+use super::polls::Polls;
 use super::record_input::input_of;
 use super::report::MemoryReport;
 use super::samples::Samples;
@@ -25,25 +26,7 @@ use crate::controller::Controller;
 use crate::launch;
 use crate::numa::mover::{JobResult, Mover, Worker};
 use crate::numa::usage::{LONG_PERIOD_NS, PERIOD_NS, Usage};
-use crate::polling::Backoff;
 use crate::status::{MechanismStatus, MechanismTag, to_figures};
-
-/// The shortest and longest interval between two polls.
-const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
-
-/// Those of a policy that goes by use alone: nothing that it learns is urgent. A poll takes some
-/// 0.1 ms (2026-11), and where all CPUs are busy it stops a thread for which the others may wait.
-const POLL_INTERVALS_BY_USE: [Duration; 2] =
-    [Duration::from_millis(20), Duration::from_millis(100)];
-
-/// The longest where pages are armed: a program that asks for a userfaultfd of its own waits for a
-/// tenth of a second at most until the agent has let go.
-const POLL_INTERVAL_MAX_ARMED: Duration = Duration::from_millis(50);
-
-/// With fewer inputs, none of them a new region, the next poll comes later. A program that has its
-/// pages and goes from construct to construct would lose more by a poll each millisecond than its
-/// inputs are worth.
-const BUSY_INPUTS_MIN: usize = 64;
 
 /// The mover's results are taken in after each so many inputs.
 const INPUTS_PER_RESULT_CHECK: usize = 64;
@@ -84,9 +67,7 @@ pub(crate) struct PlacementActuator {
     usage: Usage,
     /// Processes with regions.
     alive: BTreeSet<u32>,
-    /// The last poll had few inputs.
-    is_quiet: bool,
-    poll_backoff: Backoff,
+    polls: Polls,
     /// Pages that had been moved on this machine when the run began.
     moved_before: Option<PageMoves>,
     pub(super) report: MemoryReport,
@@ -176,14 +157,13 @@ impl Actuator for PlacementActuator {
             let sampled = |pid| !arms || offered.contains_key(&pid);
             mappings.read(now_ns, sampled, &mut inputs);
         }
-        let region = |at: &TimedInput| matches!(at.input, Input::Region { .. });
-        self.is_quiet = inputs.len() < BUSY_INPUTS_MIN && !inputs.iter().any(region);
+        self.polls.polled(&inputs);
         self.take(context, now_ns, inputs);
         self.own_ns = self.own_ns();
     }
 
     fn poll_interval(&mut self, _records: usize) -> Duration {
-        self.poll_backoff.after(self.is_quiet)
+        self.polls.interval()
     }
 
     fn status(&mut self, context: &mut Context<'_, PlacementController>) -> MechanismStatus {
@@ -239,13 +219,10 @@ impl PlacementActuator {
     ) -> PlacementActuator {
         let by_use = options.placement.entry().epochs.counts && options.initial.is_none();
         let (counters, arm) = (counter_source.name(), counter_source.take_arm());
-        let ([shortest, mut longest], usage_ns) = match by_use {
-            true => (POLL_INTERVALS_BY_USE, LONG_PERIOD_NS),
-            false => (POLL_INTERVALS, PERIOD_NS),
+        let usage_ns = match by_use {
+            true => LONG_PERIOD_NS,
+            false => PERIOD_NS,
         };
-        if arm.is_some() {
-            longest = longest.min(POLL_INTERVAL_MAX_ARMED);
-        }
         let share = share(options.cpu_permille);
         PlacementActuator {
             policy: options.policy(),
@@ -266,8 +243,7 @@ impl PlacementActuator {
             offered: BTreeMap::new(),
             uneven: BTreeMap::new(),
             later: Vec::new(),
-            is_quiet: false,
-            poll_backoff: Backoff::new(shortest, longest),
+            polls: Polls::new(by_use, arm.is_some()),
             moved_before: None,
             report: MemoryReport {
                 counters,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use hither_core::Spec;
 use hither_core::placement::{PlacementEntry, RegionTier};
 
+use super::super::budget::PERMILLE;
 use super::super::config::SavedPlacement;
 
 /// Which policy places memory, and how accesses are counted.
@@ -30,6 +31,9 @@ pub struct MemoryOptions {
 }
 
 impl MemoryOptions {
+    /// The default of [`cpu_permille`](Self::cpu_permille).
+    pub const DEFAULT_CPU_PERMILLE: u32 = PERMILLE;
+
     /// The policies in their text form.
     pub(super) fn policy(&self) -> String {
         match &self.initial {

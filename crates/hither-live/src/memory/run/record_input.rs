@@ -75,6 +75,14 @@ fn input_of_current(ring: &RingInfo, record: &Record<'_>) -> Option<(u64, Input)
             };
             (time_ns, bound)
         }
+        _ => return activity(ring, record),
+    })
+}
+
+/// The input of what a thread does: a construct, or that it runs.
+fn activity(ring: &RingInfo, record: &Record<'_>) -> Option<(u64, Input)> {
+    let RingInfo { pid, tid, .. } = *ring;
+    Some(match *record {
         Record::Construct {
             kind,
             signature,

@@ -158,6 +158,24 @@ fn a_huge_page_moves_if_half_of_it_is_to() {
     assert_eq!(machine.at(48), PageState::On(0));
 }
 
+/// Two huge pages and a small range, to two nodes in turn.
+#[test]
+fn huge_pages_go_to_several_nodes_as_wholes() {
+    let mut machine = Scripted::with(48);
+    machine.huge = (16, vec![1, 2]);
+    let (moved, machine) = carried_out(machine, &job(48, 0b110));
+    assert_eq!((moved.moved, moved.huge), (48, 2));
+    let nodes: Vec<PageState> = [0, 1, 16, 31, 32, 47].map(|page| machine.at(page)).into();
+    let nodes: Vec<u32> = nodes
+        .into_iter()
+        .map(|state| match state {
+            PageState::On(node) => node,
+            state => panic!("{state:?}"),
+        })
+        .collect();
+    assert_eq!(nodes, [1, 2, 2, 2, 1, 1]);
+}
+
 #[test]
 fn what_is_elsewhere_is_moved_in_large_batches() {
     let machine = Scripted::with(2000);

@@ -30,9 +30,6 @@ const AUTO_COUNTERS: &str = "auto";
 /// The default size of the smallest allocation whose pages are placed.
 const DEFAULT_REGION_BYTES_MIN: u64 = 1 << 20;
 
-/// The default share of a CPU that counting may take.
-const DEFAULT_CPU_PERMILLE: u32 = 10;
-
 /// The switch and its options.
 #[derive(Args, Debug)]
 pub(super) struct MemoryArgs {
@@ -195,7 +192,7 @@ pub(super) fn options(
         counters: samplers::NAMES
             .into_iter()
             .find(|name| Some(*name) == counters.as_deref()),
-        cpu_permille: cpu_budget.unwrap_or(DEFAULT_CPU_PERMILLE),
+        cpu_permille: cpu_budget.unwrap_or(MemoryOptions::DEFAULT_CPU_PERMILLE),
         region_min: region_min.unwrap_or(DEFAULT_REGION_BYTES_MIN),
     })
 }
