@@ -8,7 +8,6 @@ use hither_sys::record::OWN_POLICY;
 use super::super::event::Decision;
 use super::page_runs::PageRun;
 use super::placement_controller::PlacementController;
-use super::tracked_region::TrackedRegion;
 
 impl PlacementController {
     /// Has the program bind runs of a region.
@@ -74,32 +73,6 @@ impl PlacementController {
         match error {
             0 => self.move_touched(object, overlaps, nodes, out),
             _ => self.keep(object, overlaps),
-        }
-    }
-
-    /// Pages have been bound to nodes: those of a region that an earlier run has shown, and that
-    /// were touched before, are moved there.
-    fn move_touched(
-        &mut self,
-        object: Object,
-        runs: Vec<Range<u32>>,
-        nodes: u64,
-        out: &mut Vec<Decision>,
-    ) {
-        let region = self.tracked[object.index()].as_ref();
-        let known = |region: &&TrackedRegion| region.known && !region.site_bound && nodes != 0;
-        let Some(region) = region.filter(known) else {
-            return;
-        };
-        for pages in runs {
-            out.push(Decision::Move {
-                job: self.job_count,
-                pid: region.pid,
-                start: region.address(pages.start, self.page_bytes),
-                pages: pages.len() as u32,
-                nodes,
-            });
-            self.job_count += 1;
         }
     }
 

@@ -12,7 +12,9 @@
 //! first run: nothing has shown yet that moving them pays, and it may cost more than the whole
 //! placement gains. Where an earlier run has shown where a region belongs, they are moved, once,
 //! when the program reports that it has bound the range. As the program allocates more, more of its
-//! memory may be far: the controller asks again about the pages that the policy kept near.
+//! memory may be far: the controller asks again about the pages that the policy kept near. Regions
+//! that an earlier run has shown to be near, and that found no room there meanwhile, come back
+//! once.
 //!
 //! **Near regions** are left to the kernel: its first choice is the node that touches a page, too,
 //! and it knows best what is full by then.
@@ -44,6 +46,7 @@ mod bind_requests;
 mod classification;
 mod lifecycle;
 mod mapped_memory;
+mod moves;
 mod snapshot;
 #[cfg(test)]
 mod tests;

@@ -18,7 +18,6 @@ use super::summary::MemorySummary;
 use super::tracked_region::TrackedRegion;
 use crate::controller::Controller;
 use crate::error::Result;
-use crate::numa::ranges::MoveResult;
 
 /// The controller of the memory mechanism.
 #[derive(Debug)]
@@ -47,6 +46,8 @@ pub(crate) struct PlacementController {
     pub(super) limited: BTreeSet<(u32, Object)>,
     /// Moves so far, to number the next one.
     pub(super) job_count: u64,
+    /// The process of each move under way that makes room on a near node, by job.
+    pub(super) making_room: BTreeMap<u64, u32>,
     pub(super) saved_placements: SavedPlacements,
     /// `None` where the policy does not decide by access counts.
     pub(super) migration: Option<Migration>,
@@ -83,6 +84,7 @@ impl Controller for PlacementController {
             recording: FaultRecording::new(),
             limited: BTreeSet::new(),
             job_count: 0,
+            making_room: BTreeMap::new(),
             saved_placements: SavedPlacements::new(&config.placed),
             summary: MemorySummary::default(),
         })
@@ -211,17 +213,6 @@ impl PlacementController {
                 agent_ns,
             } => migration.took(blocks, took_ns, agent_ns),
             _ => {}
-        }
-    }
-
-    /// Takes in the outcome of a move.
-    fn moved(&mut self, now_ns: u64, moved: &MoveResult, out: &mut Vec<Decision>) {
-        self.summary.pages_moved += u64::from(moved.moved);
-        self.summary.huge_moved += u64::from(moved.huge);
-        let refused = moved.refused.iter().map(|run| u64::from(run.pages));
-        self.summary.pages_refused += refused.sum::<u64>();
-        if let Some(migration) = &mut self.migration {
-            migration.moved(now_ns, moved, out);
         }
     }
 

@@ -422,6 +422,7 @@ fn what_an_earlier_run_has_shown_is_moved_once_it_is_bound() {
         absent: 99,
         ..MoveResult::default()
     }));
+    assert_eq!(world.decided(), [""; 0], "nothing is near");
     assert_eq!(world.controller.summary().pages_moved, 1);
     // The next one is bound when it is allocated.
     world.region(7, 2000, 100, 5);
@@ -527,4 +528,38 @@ fn equal_far_nodes_take_pages_in_turn() {
     world.region(7, 1000, 2000, 1);
     world.touches(7, 0, 1000..1005);
     assert_eq!(world.decided()[1], "bind pid 7 1004+1000 to 110");
+}
+
+#[test]
+fn what_found_no_room_near_comes_back_when_far_pages_have_left() {
+    let mut config = two_nodes();
+    for (signature, tier) in [(5, RegionTier::Remote), (6, RegionTier::Local)] {
+        config.sites.push(KnownSiteTier { signature, tier });
+    }
+    let mut world = World::new(&config);
+    world.region(7, 1000, 100, 5);
+    world.region(7, 2000, 100, 6);
+    world.region(7, 3000, 100, 9);
+    world.decided();
+    // Half of it, and as much once the program had more.
+    world.bound(7, 1000, 50, 2, 0, false);
+    world.bound(7, 1050, 50, 2, 0, false);
+    let moves = [
+        "move 0 pid 7 1000+50 to 10",
+        "move 1 pid 7 1050+50 to 10",
+        "move 2 pid 7 2000+100 to 1",
+    ];
+    assert_eq!(world.decided(), moves[..2]);
+    let mut moved = |job, moved| {
+        world.input(Input::Moved(MoveResult {
+            job,
+            moved,
+            absent: 50 - moved,
+            ..MoveResult::default()
+        }));
+        world.decided()
+    };
+    assert_eq!(moved(0, 50), [""; 0], "more is to leave");
+    assert_eq!(moved(1, 50), moves[2..]);
+    assert_eq!(moved(2, 10), [""; 0], "once");
 }

@@ -1,5 +1,7 @@
 //! A region of a program's memory, as the controller tracks it.
 
+use std::ops::Range;
+
 use hither_core::placement::{PageTouch, RegionTier};
 use hither_core::{Block, Node, Object, Process, Thread};
 use hither_sys::writable_memory::MemoryKind;
@@ -38,6 +40,8 @@ pub(super) struct TrackedRegion {
     pub(super) key: (u32, u32),
     /// An earlier run has shown where it belongs, so that moving its pages pays.
     pub(super) known: bool,
+    /// Its pages were asked to come back to a near node.
+    pub(super) called_back: bool,
     /// The runs that the program was asked to bind.
     pub(super) requested: Vec<PageRun>,
     /// The program has bound it by its site, before any touch.
@@ -122,6 +126,23 @@ impl TrackedRegion {
             pid: self.pid,
             start: self.address(run.first, page_bytes),
             length: u64::from(run.pages) * page_bytes,
+            nodes,
+        }
+    }
+
+    /// The request to move pages to these nodes.
+    pub(super) fn move_request(
+        &self,
+        job: u64,
+        pages: &Range<u32>,
+        nodes: u64,
+        page_bytes: u64,
+    ) -> Decision {
+        Decision::Move {
+            job,
+            pid: self.pid,
+            start: self.address(pages.start, page_bytes),
+            pages: pages.len() as u32,
             nodes,
         }
     }
