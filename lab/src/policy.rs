@@ -13,6 +13,9 @@ pub(crate) struct Placement {
     /// Arguments appended to the case's own.
     #[serde(default)]
     pub(crate) args: Vec<String>,
+    /// Arguments put before the case's own: where these are a command, one that starts it.
+    #[serde(default)]
+    pub(crate) before: Vec<String>,
     /// numactl's arguments. Empty: the program runs without numactl.
     #[serde(default)]
     pub(crate) numactl: Vec<String>,
@@ -84,6 +87,7 @@ impl Placement {
         let &(_, args, numactl, local) = PLACEMENTS.iter().find(|placement| placement.0 == name)?;
         Some(Placement {
             args: owned(args),
+            before: Vec::new(),
             numactl: owned(numactl),
             local: Some(local),
         })

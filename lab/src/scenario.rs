@@ -240,11 +240,9 @@ impl Case {
                 .replace("{repetition}", &repetition.to_string())
                 .replace("{copy}", &copy.to_string())
         };
-        let own = self
-            .args
-            .iter()
-            .chain(&self.placement.args)
-            .map(String::as_str);
+        let placement = &self.placement;
+        let own = placement.before.iter().chain(&self.args);
+        let own = own.chain(&placement.args).map(String::as_str);
         own.chain(self.policy.args().iter().copied())
             .map(fill)
             .collect()

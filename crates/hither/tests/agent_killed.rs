@@ -18,7 +18,7 @@ const PROGRAM: &str = "\
 #include <stdio.h>
 #include <stdlib.h>
 #define PAGES 1024L
-#define ROUNDS 400
+#define ROUNDS 2000
 static char *region;
 static void *work(void *argument) {
     long half = (long)argument;
@@ -27,8 +27,8 @@ static void *work(void *argument) {
         for (long page = 0; page < PAGES / 2; page++)
             region[(half * PAGES / 2 + page) * 4096] += round + page;
         char *more = malloc(2 << 20);
-        more[round * 4096] = round;
-        sum += more[round * 4096];
+        more[round % 512 * 4096] = round;
+        sum += more[round % 512 * 4096];
         free(more);
         for (volatile int spin = 0; spin < 100000; spin++);
     }

@@ -7,6 +7,7 @@ use super::super::controller::PlacementController;
 use super::super::event::{Decision, Input, Migrate, TimedInput};
 use super::actuator::PlacementActuator;
 use crate::agent::Context;
+use crate::launch;
 use crate::numa::mover::{PageJob, Task};
 use crate::numa::ranges::PageRange;
 
@@ -174,8 +175,9 @@ impl PlacementActuator {
         (start, length): (u64, u64),
         reason: SamplingError,
     ) {
-        // The input of its end follows.
-        if reason == SamplingError::NoProcess {
+        // The input of its end follows. Of a process that is ending, the kernel says that it has no
+        // memory.
+        if reason == SamplingError::NoProcess || !launch::is_running(pid) {
             return;
         }
         let pages = length / self.machine.page_bytes();
