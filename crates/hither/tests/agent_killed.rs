@@ -18,7 +18,7 @@ const PROGRAM: &str = "\
 #include <stdio.h>
 #include <stdlib.h>
 #define PAGES 1024L
-#define ROUNDS 2000
+#define ROUNDS 1000
 static char *region;
 static void *work(void *argument) {
     long half = (long)argument;
@@ -30,7 +30,7 @@ static void *work(void *argument) {
         more[round % 512 * 4096] = round;
         sum += more[round % 512 * 4096];
         free(more);
-        for (volatile int spin = 0; spin < 100000; spin++);
+        for (volatile int spin = 0; spin < 1000000; spin++);
     }
     return (void *)sum;
 }
