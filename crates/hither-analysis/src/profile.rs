@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 
 use hither_core::Site;
-use hither_core::placement::RegionTier;
+use hither_core::placement::{RegionTier, SiteTier};
 use hither_core::replacement::SiteRecord;
 use hither_core::site_profile::{self, SiteProfile};
 use hither_trace::Trace;
@@ -51,10 +51,12 @@ struct RegionPlacementEntry {
 
 /// The memory tier of the regions of a call site.
 #[derive(Clone, Copy, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 enum TierEntry {
     Local,
     Remote,
+    /// All pages of its regions were remote in the end.
+    RemoteWhole,
 }
 
 /// The version of the format.
@@ -135,7 +137,7 @@ pub struct RegionPlacement {
 #[derive(Default)]
 pub struct RegionProfile {
     /// The memory tier of the regions of each call site.
-    pub call_sites: Vec<(u64, RegionTier)>,
+    pub call_sites: Vec<SiteTier>,
     /// The pages' nodes of each region.
     pub placements: Vec<RegionPlacement>,
 }
@@ -145,11 +147,16 @@ pub struct RegionProfile {
 pub fn load_regions(path: &Path) -> Result<RegionProfile> {
     let file = read(path)?;
     let sites = file.regions.into_iter().map(|(signature, known)| {
-        let class = match known {
-            TierEntry::Local => RegionTier::Local,
-            TierEntry::Remote => RegionTier::Remote,
+        let (tier, whole) = match known {
+            TierEntry::Local => (RegionTier::Local, false),
+            TierEntry::Remote => (RegionTier::Remote, false),
+            TierEntry::RemoteWhole => (RegionTier::Remote, true),
         };
-        Ok((parsed(&signature, path)?, class))
+        Ok(SiteTier {
+            signature: parsed(&signature, path)?,
+            tier,
+            whole,
+        })
     });
     let placed = file.placed.into_iter().map(|region| {
         let RegionPlacementEntry {
@@ -177,12 +184,13 @@ pub fn load_regions(path: &Path) -> Result<RegionProfile> {
 /// what the run started from.
 pub fn save_regions(path: &Path, learnt: &RegionProfile) -> Result<()> {
     let mut file = read(path)?;
-    let known = learnt.call_sites.iter().map(|&(signature, class)| {
-        let known = match class {
-            RegionTier::Local => TierEntry::Local,
-            RegionTier::Remote => TierEntry::Remote,
+    let known = learnt.call_sites.iter().map(|site| {
+        let known = match (site.tier, site.whole) {
+            (RegionTier::Local, _) => TierEntry::Local,
+            (RegionTier::Remote, false) => TierEntry::Remote,
+            (RegionTier::Remote, true) => TierEntry::RemoteWhole,
         };
-        (format!("{signature:016x}"), known)
+        (format!("{:016x}", site.signature), known)
     });
     file.regions = known.collect();
     let placed = learnt.placements.iter().map(|region| RegionPlacementEntry {

@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use hither_core::placement::RegionTier;
+use hither_core::placement::{RegionTier, SiteTier};
 use hither_live::memory::{MemoryOptions, MemoryReport, replay};
 use hither_live::page_cache::{self, Budget, PageCacheOptions};
 use hither_live::{Mechanisms, RunOptions, RunReport, SessionOptions, System, run, run_on};
@@ -372,21 +372,38 @@ fn without_faults_known_sites_are_placed_and_the_reason_is_told() {
     let pages = lab.check(lab.options().run_on(machine()));
     assert_eq!(pages.unwatched, Some(refused));
     assert_eq!((pages.summary.regions, pages.summary.far), (4, 0));
-    let lines = lines(&lab.log());
-    let end = &lines.last().expect("an end")["end"];
+    let log = lines(&lab.log());
+    let end = &log.last().expect("an end")["end"];
     let reason = end["unwatched"].as_str().expect("a reason");
     assert!(reason.contains("perf_event_paranoid is 3"), "{reason}");
     // What a site's signature is the log says as well.
-    let signature = lines.iter().find(|line| line["function"] == "streamed");
+    let signature = log.iter().find(|line| line["function"] == "streamed");
     let signature = signature
         .and_then(|line| line["site"].as_str())
         .expect("the site");
     let signature = u64::from_str_radix(&signature[2..], 16).expect("hexadecimal");
     let mut options = lab.options();
-    options.memory.sites = vec![(signature, RegionTier::Remote)];
+    let known = |whole| SiteTier {
+        signature,
+        tier: RegionTier::Remote,
+        whole,
+    };
+    options.memory.sites = vec![known(false)];
     let pages = lab.check(options.run_on(machine()));
     assert_eq!((pages.summary.far, pages.summary.known), (2, 2));
     assert!(pages.summary.ranges_refused > 0, "the kernel has one node");
+    // Where all of it was far, the program tries at its first allocation already.
+    let mut options = lab.options();
+    options.memory.sites = vec![known(true)];
+    let pages = lab.check(options.run_on(machine()));
+    assert_eq!((pages.summary.far, pages.summary.known), (2, 2));
+    let log = lines(&lab.log());
+    let by_site = log.iter().filter(|line| line["site"] == true);
+    assert_eq!(by_site.count(), 2, "both regions");
+    let told = log
+        .iter()
+        .any(|line| line["decision"] == "site" && line["nodes"] != "0x0");
+    assert!(!told, "it knew at its start");
 }
 
 #[test]

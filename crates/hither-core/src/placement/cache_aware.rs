@@ -26,7 +26,9 @@
 //!   that touched it, for whatever reason, and is never exceeded: the page that would exceed it is
 //!   placed as a local one. The thesis does not treat reclaim; here a page that is reclaimed no
 //!   longer counts, and may count again. An application's memory is all objects that its process is
-//!   the first to use; for a live program, what it has allocated so far.
+//!   the first to use; for a live program, what it has allocated so far. A live program's regions
+//!   of which an earlier run has sent all pages away count, but are not limited
+//!   ([`Region::whole`]): that run had seen all that the program allocates.
 //! - With several remote distances (proposed in section 5.1.1, not built there), sequential regions
 //!   go to the furthest nodes with usage below the threshold, and local regions to the nearest ones
 //!   with a free frame; the rules above decide among nodes of equal distance. With one remote
@@ -175,6 +177,8 @@ struct CacheAware {
 struct ObjectState {
     owner: Process,
     pages: u64,
+    /// The limit does not hold for it.
+    whole: bool,
     state: RegionState,
 }
 
@@ -300,12 +304,15 @@ impl Placement for CacheAware {
         let class = self.fault(access);
         let local = access.node;
         let of = at(&mut self.applications, access.process.index());
+        let whole = |object: &ObjectState| object.whole;
+        let whole = self.regions.get(access.object.index()).is_some_and(whole);
         if class == Some(RegionTier::Remote)
+            && !whole
             && (of.remote + 1) as f64 > self.limit * of.pages as f64
         {
             of.limited = true;
         }
-        let limited = of.limited;
+        let limited = of.limited && !whole;
         let node = match class {
             None => local,
             Some(RegionTier::Remote) if !limited => self.for_remote(local, nodes),
@@ -369,6 +376,7 @@ impl MemoryPlacement for CacheAware {
         *at(&mut self.regions, region.object.index()) = ObjectState {
             owner: region.owner,
             pages,
+            whole: region.whole,
             state,
         };
         let application = at(&mut self.applications, region.owner.index());

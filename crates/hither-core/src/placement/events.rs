@@ -14,6 +14,20 @@ pub struct Region {
     pub bytes: u64,
     /// The tier of earlier regions of the same call site, if there were any.
     pub expected_tier: Option<RegionTier>,
+    /// In an earlier run all of it was remote in the end: no limit keeps a part of it near, not
+    /// even while the program has allocated little else.
+    pub whole: bool,
+}
+
+/// What a run has found out about the regions of a call site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SiteTier {
+    /// The signature of the call site.
+    pub signature: u64,
+    /// The tier of all its regions.
+    pub tier: RegionTier,
+    /// All pages of its regions were remote in the end.
+    pub whole: bool,
 }
 
 /// Where a region's pages should be.

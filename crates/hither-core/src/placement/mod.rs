@@ -52,7 +52,7 @@ pub use entry::{
     Target,
 };
 pub use events::{
-    Action, ActionOutcome, Epoch, EpochKind, IncomingBlock, Mark, Region, RegionTier,
+    Action, ActionOutcome, Epoch, EpochKind, IncomingBlock, Mark, Region, RegionTier, SiteTier,
     ThreadMigration,
 };
 pub use file_host::{FileHost, FileHostSettings};

@@ -1,6 +1,6 @@
 //! What the controller starts from: the first line of a log.
 
-use hither_core::placement::{PlacementHost, RegionTier};
+use hither_core::placement::{PlacementHost, RegionTier, SiteTier};
 use hither_sys::machine::NodeMemory;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +30,10 @@ pub(crate) struct MemoryConfig {
     pub(crate) measured: MeasuredCosts,
     /// Tiers of allocation sites, from earlier runs.
     pub(crate) sites: Vec<KnownSiteTier>,
+    /// The nodes that programs bind regions to from their first allocation on, where an earlier run
+    /// has sent all of the site's pages away; 0: they bind none.
+    #[serde(default)]
+    pub(crate) far_nodes: u64,
     /// Where regions of earlier runs had their pages in the end.
     pub(crate) placed: Vec<SavedPlacement>,
 }
@@ -77,6 +81,37 @@ pub(crate) struct KnownSiteTier {
     pub(crate) signature: u64,
     #[serde(rename = "class", with = "super::event::tier")]
     pub(crate) tier: RegionTier,
+    /// See [`SiteTier::whole`].
+    #[serde(default)]
+    pub(crate) whole: bool,
+}
+
+impl KnownSiteTier {
+    pub(crate) fn of_site(site: &SiteTier) -> KnownSiteTier {
+        let &SiteTier {
+            signature,
+            tier,
+            whole,
+        } = site;
+        KnownSiteTier {
+            signature,
+            tier,
+            whole,
+        }
+    }
+
+    pub(crate) fn to_site(&self) -> SiteTier {
+        let &KnownSiteTier {
+            signature,
+            tier,
+            whole,
+        } = self;
+        SiteTier {
+            signature,
+            tier,
+            whole,
+        }
+    }
 }
 
 impl MemoryConfig {
@@ -98,6 +133,7 @@ impl MemoryConfig {
             cpu_permille: default_cpu_permille(),
             measured: MeasuredCosts::new(nodes, calibration),
             sites: Vec::new(),
+            far_nodes: 0,
             placed: Vec::new(),
         }
     }

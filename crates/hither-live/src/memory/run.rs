@@ -9,6 +9,7 @@
 mod actuator;
 mod carry_out;
 mod counter_source;
+mod known_sites;
 mod mappings;
 mod options;
 mod polls;
@@ -18,17 +19,18 @@ mod samples;
 
 use std::sync::Arc;
 
-use hither_core::placement::RegionTier;
 use hither_sys::machine::{Machine, NodeMemory};
 
 pub(crate) use self::actuator::PlacementActuator;
 use self::counter_source::CounterSource;
+use self::known_sites::far_nodes;
 pub use self::options::MemoryOptions;
 pub use self::report::MemoryReport;
 use super::config::{KnownSiteTier, MemoryConfig};
 use crate::agent::{SessionNeeds, Setup};
 use crate::error::Result;
 use crate::numa::calibration::StoredCalibration;
+use crate::numa::usage::{PERIOD_NS, Usage};
 
 /// Sets the mechanism up for a run on these nodes.
 ///
@@ -41,13 +43,12 @@ pub(crate) fn set_up(
     nodes: &[NodeMemory],
 ) -> Result<Setup<PlacementActuator>> {
     let stored = StoredCalibration::load(&**machine, nodes, options.cache.as_deref());
-    let known = |&(signature, tier): &(u64, RegionTier)| KnownSiteTier { signature, tier };
     let page_bytes = machine.page_bytes();
     let mut config = MemoryConfig {
         huge_page_bytes: machine.huge_page_bytes(),
         dry_run,
         cpu_permille: options.cpu_permille,
-        sites: options.sites.iter().map(known).collect(),
+        sites: options.sites.iter().map(KnownSiteTier::of_site).collect(),
         placed: options.saved_placements.clone(),
         ..MemoryConfig::new(
             options.policy(),
@@ -56,6 +57,9 @@ pub(crate) fn set_up(
             stored.calibration.as_ref(),
         )
     };
+    config.far_nodes = far_nodes(&config, || {
+        Usage::new(Arc::clone(machine), page_bytes, PERIOD_NS).read(0)
+    })?;
     let counter_source = match config.counts_accesses()? {
         true => CounterSource::find(&**machine, options.counters),
         false => CounterSource::default(),
@@ -69,6 +73,9 @@ pub(crate) fn set_up(
     };
     let machine = Arc::clone(machine);
     let mut actuator = PlacementActuator::new(options, dry_run, machine, nodes, counter_source);
+    let whole = config.sites.iter().filter(|site| site.whole);
+    let bound = whole.map(|site| (site.signature, config.far_nodes));
+    actuator.known_sites = bound.filter(|&(_, nodes)| nodes != 0 && !dry_run).collect();
     actuator.report_mut().calibration = stored.problem;
     Ok(Setup {
         actuator,

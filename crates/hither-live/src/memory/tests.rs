@@ -40,7 +40,9 @@ fn config(dry_run: bool) -> MemoryConfig {
         sites: vec![KnownSiteTier {
             signature: 3,
             tier: RegionTier::Remote,
+            whole: true,
         }],
+        far_nodes: 1 << 3,
         placed: vec![SavedPlacement {
             signature: 4,
             thread: 0,
@@ -241,6 +243,7 @@ fn a_log_begins_with_the_configuration() {
         [
             "cpu_permille",
             "dry_run",
+            "far_nodes",
             "hither_memory",
             "huge_page_bytes",
             "measured",

@@ -71,6 +71,7 @@ pub fn run(
                 .unwrap_or_default(),
             bytes,
             expected_tier: None,
+            whole: false,
         });
     }
     drive(policy, &source, known.ends, configuration, costs, options)

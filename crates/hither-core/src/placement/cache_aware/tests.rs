@@ -12,6 +12,7 @@ fn region(object: u32, owner: u32, pages: u64, known: Option<RegionTier>) -> Reg
         owner: Process(owner),
         bytes: pages * PAGE,
         expected_tier: known,
+        whole: false,
     }
 }
 
@@ -189,6 +190,22 @@ fn at_most_half_is_remote() {
     // Another application has its own limit.
     let other: Vec<u16> = (0..6).map(|index| machine.fault_of(1, 2, index)).collect();
     assert_eq!(other, [0, 0, 0, 0, 1, 1]);
+}
+
+#[test]
+fn a_region_that_was_remote_as_a_whole_counts_and_is_not_limited() {
+    let objects = [(300, 0), (300, 0)];
+    let mut machine = Machine::new("cache-aware", Topology::uniform(2), &[9000, 9000], &objects);
+    let known = region(2, 0, 600, Some(RegionTier::Remote));
+    machine.policy.on_region_allocated(&Region {
+        whole: true,
+        ..known
+    });
+    assert_eq!(machine.faults(2, 0..600), [1; 600], "half of all");
+    assert_eq!(machine.faults(0, 0..300), [0; 300], "the limit is reached");
+    assert_eq!(machine.statistic("limited_applications"), 1);
+    machine.policy.on_region_freed(Object(1));
+    assert_eq!(machine.faults(2, 0..600), [1; 600], "it was decided before");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hither_core::placement::RegionTier;
+use hither_core::placement::{RegionTier, SiteTier};
 
 /// All sites, by signature.
 #[derive(Debug, Default)]
@@ -21,19 +21,29 @@ struct KnownSite {
     differs: bool,
     /// How many regions of this run it has.
     regions: u64,
+    /// In an earlier run, all pages of its regions were away.
+    was_whole: bool,
+    /// In this run, pages of its far regions have stayed near.
+    kept_near: bool,
     /// An earlier run had found its tier.
     of_earlier_run: bool,
 }
 
 impl AllocationSites {
-    pub(super) fn new(known: impl IntoIterator<Item = (u64, RegionTier)>) -> AllocationSites {
-        let site = |(signature, tier)| {
+    /// Programs bind regions of sites that were wholly away to `far_nodes`, unless that is 0.
+    pub(super) fn new(
+        known: impl IntoIterator<Item = SiteTier>,
+        far_nodes: u64,
+    ) -> AllocationSites {
+        let site = |site: SiteTier| {
             let known = KnownSite {
-                tier: Some(tier),
+                tier: Some(site.tier),
+                was_whole: site.whole,
+                bound: Some(far_nodes).filter(|&nodes| site.whole && nodes != 0),
                 of_earlier_run: true,
                 ..KnownSite::default()
             };
-            (signature, known)
+            (site.signature, known)
         };
         AllocationSites {
             sites: known.into_iter().map(site).collect(),
@@ -44,6 +54,20 @@ impl AllocationSites {
     /// it is not a single one.
     pub(super) fn tier(&self, signature: u64) -> Option<RegionTier> {
         self.sites.get(&signature)?.tier
+    }
+
+    /// Whether an earlier run has sent all pages of the site's regions away, and this one too so
+    /// far.
+    pub(super) fn is_whole(&self, signature: u64) -> bool {
+        let site = self.sites.get(&signature);
+        site.is_some_and(|site| site.was_whole && !site.kept_near)
+    }
+
+    /// Pages of a far region of the site have stayed near.
+    pub(super) fn kept_near(&mut self, signature: u64) {
+        if let Some(site) = self.sites.get_mut(&signature) {
+            site.kept_near = true;
+        }
     }
 
     /// Whether an earlier run had found the tier of the site.
@@ -87,10 +111,21 @@ impl AllocationSites {
         (bound != std::mem::replace(&mut site.bound, bound)).then_some(bound)
     }
 
-    /// The tier of each site with a known one, by signature.
-    pub(super) fn known(&self) -> impl Iterator<Item = (u64, RegionTier)> + '_ {
-        let sites = self.sites.iter();
-        sites.filter_map(|(&signature, site)| Some((signature, site.tier?)))
+    /// What is known of each site whose regions are of one tier, by signature.
+    pub(super) fn known(&self) -> impl Iterator<Item = SiteTier> + '_ {
+        let known = |(&signature, site): (&u64, &KnownSite)| {
+            let tier = site.tier?;
+            let is_whole = match site.regions {
+                0 => site.was_whole,
+                _ => tier == RegionTier::Remote && !site.kept_near,
+            };
+            Some(SiteTier {
+                signature,
+                tier,
+                whole: is_whole,
+            })
+        };
+        self.sites.iter().filter_map(known)
     }
 }
 
@@ -98,9 +133,37 @@ impl AllocationSites {
 mod tests {
     use super::*;
 
+    fn known(whole: bool) -> SiteTier {
+        SiteTier {
+            signature: 9,
+            tier: RegionTier::Remote,
+            whole,
+        }
+    }
+
+    #[test]
+    fn a_site_is_whole_while_nothing_of_it_stays_near() {
+        let mut sites = AllocationSites::new([known(true)], 2);
+        assert_eq!((sites.bound(9), sites.is_whole(9)), (Some(2), true));
+        assert_eq!(sites.known().next(), Some(known(true)), "as it was");
+        assert_eq!(sites.settled(9, RegionTier::Remote, Some(2)), None);
+        sites.kept_near(9);
+        assert!(!sites.is_whole(9));
+        assert_eq!(sites.known().next(), Some(known(false)));
+
+        let mut sites = AllocationSites::new([known(false)], 2);
+        assert_eq!((sites.bound(9), sites.is_whole(9)), (None, false));
+        assert_eq!(sites.settled(9, RegionTier::Remote, Some(2)), Some(Some(2)));
+        assert!(!sites.is_whole(9), "no earlier run says so");
+        assert_eq!(sites.known().next(), Some(known(true)));
+
+        let sites = AllocationSites::new([known(true)], 0);
+        assert_eq!(sites.bound(9), None, "no node is far from all");
+    }
+
     #[test]
     fn a_site_is_known_while_its_regions_agree() {
-        let mut sites = AllocationSites::new([(9, RegionTier::Remote)]);
+        let mut sites = AllocationSites::new([known(false)], 2);
         assert_eq!(sites.tier(9), Some(RegionTier::Remote));
         assert_eq!(sites.bound(9), None, "no region has shown where");
         assert_eq!(sites.settled(9, RegionTier::Remote, Some(2)), Some(Some(2)));

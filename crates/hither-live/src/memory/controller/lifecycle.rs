@@ -41,6 +41,7 @@ impl PlacementController {
             owner: process,
             bytes: length,
             expected_tier: self.sites.tier(signature),
+            whole: self.sites.is_whole(signature),
         });
         self.reconsider(pid, out);
         let needs_faults = self.host.needs_first_faults(object);
@@ -242,7 +243,9 @@ impl PlacementController {
                 if region.watched {
                     self.recording.decided();
                 }
-                self.limited.remove(&(region.pid, cut.object));
+                if self.limited.remove(&(region.pid, cut.object)) {
+                    self.sites.kept_near(region.signature);
+                }
                 *slot = None;
                 self.host.region_freed(cut.object);
                 self.unused.push(cut.object);

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hither_core::placement::{PlacementHost, RegionTier};
+use hither_core::placement::{PlacementHost, SiteTier};
 use hither_core::{Object, Process};
 use rustc_hash::FxHashMap;
 
-use super::super::config::{MemoryConfig, SavedPlacement};
+use super::super::config::{KnownSiteTier, MemoryConfig, SavedPlacement};
 use super::super::event::{Decision, Input, TimedInput};
 use super::super::fault_recording::FaultRecording;
 use super::super::migration::Migration;
@@ -80,7 +80,7 @@ impl Controller for PlacementController {
             processes: FxHashMap::default(),
             unused_processes: Vec::new(),
             own_ranges: BTreeMap::new(),
-            sites: AllocationSites::new(known.map(|site| (site.signature, site.tier))),
+            sites: AllocationSites::new(known.map(KnownSiteTier::to_site), config.far_nodes),
             recording: FaultRecording::new(),
             limited: BTreeSet::new(),
             job_count: 0,
@@ -254,9 +254,16 @@ impl PlacementController {
         self.saved_placements.all()
     }
 
-    /// The tiers of allocation sites.
-    pub(crate) fn sites(&self) -> impl Iterator<Item = (u64, RegionTier)> + '_ {
-        self.sites.known()
+    /// The tiers of allocation sites, for the next run.
+    pub(crate) fn sites(&self) -> Vec<SiteTier> {
+        let limited = self.limited.iter();
+        let limited = limited.filter_map(|&(_, object)| self.tracked[object.index()].as_ref());
+        let partly_near: BTreeSet<u64> = limited.map(|region| region.signature).collect();
+        let at_the_end = |site: SiteTier| SiteTier {
+            whole: site.whole && !partly_near.contains(&site.signature),
+            ..site
+        };
+        self.sites.known().map(at_the_end).collect()
     }
 
     /// Walks every invariant and panics on a broken one.

@@ -43,6 +43,7 @@ fn config(nodes: Vec<NodeConfig>) -> MemoryConfig {
         nodes,
         measured: MeasuredCosts::default(),
         sites: Vec::new(),
+        far_nodes: 0,
         placed: Vec::new(),
     }
 }
@@ -119,6 +120,13 @@ impl World {
             error: error as u32,
             site,
         });
+    }
+
+    fn whole(&self, signature: u64) -> bool {
+        let sites = self.controller.sites();
+        sites
+            .iter()
+            .any(|site| site.signature == signature && site.whole)
     }
 
     /// Takes the decisions, in short. Pages are those of the address space.
@@ -239,10 +247,7 @@ fn no_more_than_half_of_a_program_goes_far() {
 #[test]
 fn of_a_program_that_grows_more_may_be_far() {
     let mut config = two_nodes();
-    config.sites.push(KnownSiteTier {
-        signature: 5,
-        tier: RegionTier::Remote,
-    });
+    config.sites.push(known(5, RegionTier::Remote));
     let mut world = World::new(&config);
     // The site is known to be a stream, and the region is all that the program has so far.
     world.region(7, 1000, 600, 5);
@@ -322,13 +327,56 @@ fn settings_that_no_machine_has_are_refused() {
     }
 }
 
+/// What an earlier run has found out of a site.
+fn known(signature: u64, tier: RegionTier) -> KnownSiteTier {
+    KnownSiteTier {
+        signature,
+        tier,
+        whole: false,
+    }
+}
+
+#[test]
+fn a_site_that_was_far_as_a_whole_is_not_limited() {
+    let mut config = two_nodes();
+    config.far_nodes = 1 << 1;
+    let whole = true;
+    let stream = known(5, RegionTier::Remote);
+    config.sites.push(KnownSiteTier { whole, ..stream });
+    let mut world = World::new(&config);
+    // All that the program has so far. It has bound it itself.
+    world.region(7, 1000, 600, 5);
+    world.bound(7, 1000, 600, 2, 0, true);
+    assert_eq!(world.decided()[1..], ["bind pid 7 1000+600 to 10"]);
+    assert!(world.whole(5));
+    // There is no room for all of a second one: its site's policy is undone where it stays near.
+    world.input(Input::Usage {
+        used: vec![0, 90_000],
+    });
+    world.region(7, 2000, 3000, 5);
+    let decided = world.decided();
+    assert_eq!(decided[0], "site 5 to 0");
+    assert!(!world.whole(5));
+}
+
+#[test]
+fn a_site_is_whole_when_the_last_pages_have_left() {
+    let mut config = two_nodes();
+    config.sites.push(known(5, RegionTier::Remote));
+    let mut world = World::new(&config);
+    world.region(7, 1000, 600, 5);
+    assert!(!world.whole(5), "half of it is near");
+    world.region(7, 3000, 600, 6);
+    assert!(world.whole(5));
+    world.region(7, 5000, 600, 5);
+    world.ends(7, 5000, 600);
+    assert!(!world.whole(5), "half of the second one was near");
+}
+
 #[test]
 fn a_known_site_needs_no_faults() {
     let mut config = two_nodes();
-    config.sites.push(KnownSiteTier {
-        signature: 5,
-        tier: RegionTier::Remote,
-    });
+    config.sites.push(known(5, RegionTier::Remote));
     config.policy = "cache-aware{region=4096,limit=1}".to_owned();
     let mut world = World::new(&config);
     world.region(7, 1000, 100, 5);
@@ -349,20 +397,16 @@ fn a_known_site_needs_no_faults() {
             "bind pid 7 2000+100 to 10"
         ]
     );
-    assert_eq!(
-        world.controller.sites().collect::<Vec<_>>(),
-        [(5, RegionTier::Remote)]
-    );
+    let learnt = world.controller.sites();
+    let learnt: Vec<_> = learnt.iter().map(|of| (of.signature, of.tier)).collect();
+    assert_eq!(learnt, [(5, RegionTier::Remote)]);
     assert_eq!(world.controller.summary().known, 2);
 }
 
 #[test]
 fn a_site_s_policy_is_undone_where_the_policy_wants_it_no_longer() {
     let mut config = two_nodes();
-    config.sites.push(KnownSiteTier {
-        signature: 5,
-        tier: RegionTier::Remote,
-    });
+    config.sites.push(known(5, RegionTier::Remote));
     let mut world = World::new(&config);
     world.region(7, 5000, 100, 6);
     world.region(7, 1000, 100, 5);
@@ -405,10 +449,7 @@ fn what_a_first_run_has_touched_stays() {
 fn what_an_earlier_run_has_shown_is_moved_once_it_is_bound() {
     let mut config = two_nodes();
     config.policy = "cache-aware{region=4096,limit=1}".to_owned();
-    config.sites.push(KnownSiteTier {
-        signature: 5,
-        tier: RegionTier::Remote,
-    });
+    config.sites.push(known(5, RegionTier::Remote));
     let mut world = World::new(&config);
     world.region(7, 1000, 100, 5);
     world.decided();
@@ -452,7 +493,7 @@ fn a_request_that_comes_too_late_is_taken_back() {
     let mut config = two_nodes();
     config.policy = "cache-aware{region=4096,limit=1}".to_owned();
     for (signature, tier) in [(5, RegionTier::Remote), (6, RegionTier::Local)] {
-        config.sites.push(KnownSiteTier { signature, tier });
+        config.sites.push(known(signature, tier));
     }
     let mut world = World::new(&config);
     world.region(7, 1000, 100, 5);
@@ -534,7 +575,7 @@ fn equal_far_nodes_take_pages_in_turn() {
 fn what_found_no_room_near_comes_back_when_far_pages_have_left() {
     let mut config = two_nodes();
     for (signature, tier) in [(5, RegionTier::Remote), (6, RegionTier::Local)] {
-        config.sites.push(KnownSiteTier { signature, tier });
+        config.sites.push(known(signature, tier));
     }
     let mut world = World::new(&config);
     world.region(7, 1000, 100, 5);

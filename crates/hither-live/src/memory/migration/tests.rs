@@ -43,6 +43,7 @@ impl World {
             nodes: (0..4).map(node).collect(),
             measured: MeasuredCosts::default(),
             sites: Vec::new(),
+            far_nodes: 0,
             placed: Vec::new(),
         };
         World {

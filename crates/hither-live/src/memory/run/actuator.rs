@@ -21,7 +21,7 @@ use super::polls::Polls;
 use super::record_input::input_of;
 use super::report::MemoryReport;
 use super::samples::Samples;
-use crate::agent::{Actuator, Context, Poll, RecordSource};
+use crate::agent::{Actuator, Context, Poll, RecordSource, RunState};
 use crate::controller::Controller;
 use crate::launch;
 use crate::numa::mover::{JobResult, Mover, Worker};
@@ -40,6 +40,8 @@ pub(crate) struct PlacementActuator {
     pub(super) machine: Arc<dyn Machine>,
     pub(super) dry_run: bool,
     counter_source: CounterSource,
+    /// Sites whose regions programs bind from their first allocation on, and to which nodes.
+    pub(super) known_sites: Vec<(u64, u64)>,
     /// For samples, which are opened by the thread that starts the program.
     nodes: Vec<NodeMemory>,
     /// The share of a CPU that sampling may take.
@@ -76,6 +78,12 @@ pub(crate) struct PlacementActuator {
 impl Actuator for PlacementActuator {
     type Controller = PlacementController;
     type Report = MemoryReport;
+
+    fn attach(&mut self, run: &mut RunState) {
+        for (signature, nodes) in std::mem::take(&mut self.known_sites) {
+            self.set_site(run, signature, nodes);
+        }
+    }
 
     fn prepare(&mut self) {
         match self.machine.faults() {
@@ -191,7 +199,7 @@ impl Actuator for PlacementActuator {
         }
         let mut report = self.report;
         report.summary = context.controller.summary();
-        report.sites = context.controller.sites().collect();
+        report.sites = context.controller.sites();
         report.saved_placements = context.controller.saved_placements();
         report.lost = context.run.session.lost();
         report.unarmed = report.unarmed.or(context.run.session.offer_error());
@@ -231,6 +239,7 @@ impl PlacementActuator {
             mappings: counters.map(|_| Mappings::new(Arc::clone(&machine))),
             machine,
             dry_run,
+            known_sites: Vec::new(),
             nodes: nodes.to_vec(),
             share,
             faults: None,

@@ -6,7 +6,7 @@ use hither_sys::record::{Bind, BindMode};
 use super::super::controller::PlacementController;
 use super::super::event::{Decision, Input, Migrate, TimedInput};
 use super::actuator::PlacementActuator;
-use crate::agent::Context;
+use crate::agent::{Context, RunState};
 use crate::launch;
 use crate::numa::mover::{PageJob, Task};
 use crate::numa::ranges::PageRange;
@@ -40,13 +40,7 @@ impl PlacementActuator {
             } => {
                 self.request_bind(context, pid, (start, length), policy(nodes));
             }
-            Decision::Site { signature, nodes } => {
-                let bind = (nodes != 0).then(|| policy(nodes));
-                let requests = context.run.session.bind_requests();
-                let refused =
-                    requests.is_none_or(|mut requests| requests.set_site(signature, bind).is_err());
-                self.report.bind_requests_refused += u64::from(refused);
-            }
+            Decision::Site { signature, nodes } => self.set_site(context.run, signature, nodes),
             Decision::Move {
                 job,
                 pid,
@@ -68,6 +62,15 @@ impl PlacementActuator {
             }) => self.send(job, pid, ranges, Task::Migrate(to)),
             Decision::Settled(_) | Decision::Judged(_) | Decision::Unfollowed { .. } => {}
         }
+    }
+
+    /// Has programs bind regions that a site allocates from now on; without nodes, no longer.
+    pub(super) fn set_site(&mut self, run: &mut RunState, signature: u64, nodes: u64) {
+        let bind = (nodes != 0).then(|| policy(nodes));
+        let requests = run.session.bind_requests();
+        let refused =
+            requests.is_none_or(|mut requests| requests.set_site(signature, bind).is_err());
+        self.report.bind_requests_refused += u64::from(refused);
     }
 
     /// Notes a region if it begins or ends within a page; forgets one that ends.

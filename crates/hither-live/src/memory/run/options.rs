@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use hither_core::Spec;
-use hither_core::placement::{PlacementEntry, RegionTier};
+use hither_core::placement::{PlacementEntry, SiteTier};
 
 use super::super::budget::PERMILLE;
 use super::super::config::SavedPlacement;
@@ -15,8 +15,8 @@ pub struct MemoryOptions {
     pub placement: Spec<PlacementEntry>,
     /// The placement that it is made of, in place of the one that its parameter names.
     pub initial: Option<Spec<PlacementEntry>>,
-    /// Tiers of allocation sites, by signature, from earlier runs.
-    pub sites: Vec<(u64, RegionTier)>,
+    /// Tiers of allocation sites, from earlier runs.
+    pub sites: Vec<SiteTier>,
     /// The placements of regions, from an earlier run.
     pub saved_placements: Vec<SavedPlacement>,
     /// The folder that keeps calibrations of machines.

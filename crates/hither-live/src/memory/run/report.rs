@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hither_core::placement::RegionTier;
+use hither_core::placement::SiteTier;
 use hither_sys::machine::PageMoves;
 use hither_sys::page_faults::WatchError;
 use hither_sys::page_sampling::SamplingError;
@@ -21,7 +21,7 @@ pub struct MemoryReport {
     /// What the controller counted.
     pub summary: MemorySummary,
     /// Tiers of allocation sites, for the next run.
-    pub sites: Vec<(u64, RegionTier)>,
+    pub sites: Vec<SiteTier>,
     /// Placements of regions, for the next run.
     pub saved_placements: Vec<SavedPlacement>,
     /// Pages that were moved on this machine while the program ran, by whomever.
