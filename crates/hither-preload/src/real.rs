@@ -216,7 +216,7 @@ macro_rules! declare {
         /// As the C function demands.
         #[cfg_attr(
             not(feature = "pages"),
-            allow(dead_code, reason = "mremap is hooked only where memory is placed")
+            allow(dead_code, reason = "some are hooked only where memory is placed")
         )]
         #[inline]
         pub(crate) unsafe fn $name($($argument: $kind),*) -> $result {
@@ -280,6 +280,30 @@ declare! {
     mremap: fn(
         address: *mut c_void, length: size_t, to: size_t, flags: c_int, at: *mut c_void
     ) -> *mut c_void;
+    pthread_create: fn(
+        thread: *mut libc::pthread_t, attributes: *const libc::pthread_attr_t, start: *mut c_void,
+        argument: *mut c_void
+    ) -> c_int;
+    recv: fn(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t;
+    __recv_chk: fn(
+        fd: c_int, buffer: *mut c_void, length: size_t, size: size_t, flags: c_int
+    ) -> ssize_t;
+    recvfrom: fn(
+        fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int, from: *mut libc::sockaddr,
+        from_length: *mut libc::socklen_t
+    ) -> ssize_t;
+    recvmsg: fn(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+    poll: fn(descriptors: *mut libc::pollfd, count: libc::nfds_t, timeout: c_int) -> c_int;
+    __poll_chk: fn(
+        descriptors: *mut libc::pollfd, count: libc::nfds_t, timeout: c_int, size: size_t
+    ) -> c_int;
+    select: fn(
+        count: c_int, read: *mut libc::fd_set, write: *mut libc::fd_set, except: *mut libc::fd_set,
+        timeout: *mut libc::timeval
+    ) -> c_int;
+    epoll_wait: fn(
+        epoll: c_int, events: *mut libc::epoll_event, count: c_int, timeout: c_int
+    ) -> c_int;
     system: fn(command: *const c_char) -> c_int;
     popen: fn(command: *const c_char, mode: *const c_char) -> *mut libc::FILE;
     unshare: fn(flags: c_int) -> c_int;

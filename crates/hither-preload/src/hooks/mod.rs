@@ -21,6 +21,8 @@ pub(crate) mod exec;
 mod io_uring;
 mod kernel;
 mod map;
+#[cfg(feature = "pages")]
+mod moments;
 mod open;
 #[cfg(feature = "pages")]
 pub(crate) mod openmp;

@@ -293,6 +293,17 @@ mod live {
         }
     }
 
+    /// The program has started a thread.
+    #[inline]
+    pub(crate) fn started_thread() {
+        if is_tracking()
+            && let Some(session) = session::current()
+        {
+            offer::settle();
+            offer::make(session);
+        }
+    }
+
     /// Applies the bind requests that were posted since the last call.
     #[inline]
     pub(crate) fn apply_bind_requests() {

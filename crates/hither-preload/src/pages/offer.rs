@@ -1,12 +1,12 @@
 //! A userfaultfd of this process's memory, for the agent to sample it with.
 //!
-//! It is opened when the process allocates its first region, or at a hooked call when it has run
-//! for a while, offered, and closed at the first hooked call after the agent has taken its copy: no
-//! descriptor of ours stays. It has a high number, so that the program gets those that it counts
-//! on, is close-on-exec, and is identified by its inode, since a file of the program's may have
-//! taken the number. A forked child closes the copy that it inherits, which is of its parent's
-//! memory, and makes an offer of its own later. If anything fails, there is no sampling, and the
-//! agent learns the error.
+//! It is opened when the process allocates its first region, starts its first thread, or makes a
+//! hooked call when it has run for a while. It is offered, and closed at the first hooked call
+//! after the agent has taken its copy: no descriptor of ours stays. It has a high number, so that
+//! the program gets those that it counts on, is close-on-exec, and is identified by its inode,
+//! since a file of the program's may have taken the number. A forked child closes the copy that it
+//! inherits, which is of its parent's memory, and makes an offer of its own later. If anything
+//! fails, there is no sampling, and the agent learns the error.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -166,6 +166,19 @@ fn armed_pages_fault_once_and_the_agent_s_end_undoes_all() {
 }
 
 #[test]
+fn a_program_offers_its_memory_when_it_starts_a_thread() {
+    let Some(mut puppet) = Puppet::start() else {
+        return;
+    };
+    assert_eq!(puppet.tell("thread").userfaultfds, 1, "on offer");
+    assert_eq!(puppet.tell("thread").userfaultfds, 1, "still");
+    assert_eq!(puppet.take(), [Ok(())]);
+    assert_eq!(puppet.tell("thread").userfaultfds, 0, "closed again");
+    assert!(puppet.take().is_empty(), "one offer a process");
+    puppet.finish();
+}
+
+#[test]
 fn forks_moves_and_frees_of_armed_memory_do_no_harm() {
     let Some((mut puppet, start, length)) = Puppet::sampled() else {
         return;

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +66,8 @@ static long ask(int times) {
     return (to.tv_sec - from.tv_sec) * 1000 + (to.tv_nsec - from.tv_nsec) / 1000000;
 }
 
+static void *idle(void *nothing) { return nothing; }
+
 int main(void) {
     char command[100];
     while (fgets(command, sizeof command, stdin)) {
@@ -72,6 +75,10 @@ int main(void) {
         if (!strcmp(command, "allocate\n")) {
             region = malloc(length);
             madvise(region, length, MADV_NOHUGEPAGE);
+        } else if (!strcmp(command, "thread\n")) {
+            pthread_t thread;
+            pthread_create(&thread, NULL, idle, NULL);
+            pthread_join(thread, NULL);
         } else if (!strcmp(command, "first\n")) memset(region, 0, length);
         else if (!strcmp(command, "call\n")) { void *volatile p = malloc(2 * MIB); free(p); }
         else if (!strcmp(command, "ask\n")) result = ask(20);

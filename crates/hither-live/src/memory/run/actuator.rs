@@ -278,8 +278,15 @@ impl PlacementActuator {
         let start_ns = context.run.start_ns;
         if let Some(arm) = &mut self.arm {
             let (unarmed, offered) = (&mut self.report.unarmed, &mut self.offered);
+            let (alive, mappings) = (&mut self.alive, &mut self.mappings);
             context.run.session.offers(|offer| {
-                offered.insert(offer.pid, monotonic_ns() - start_ns);
+                let now_ns = monotonic_ns() - start_ns;
+                offered.insert(offer.pid, now_ns);
+                // A forked child may never report anything else.
+                alive.insert(offer.pid);
+                if let Some(mappings) = mappings {
+                    mappings.offered(offer.pid, now_ns);
+                }
                 if let Err(reason) = arm.offered(offer) {
                     *unarmed = Some(reason);
                 }
