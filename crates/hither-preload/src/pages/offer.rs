@@ -16,7 +16,7 @@ use hither_sys::program_session::ProgramSession;
 use hither_sys::syscalls;
 use hither_sys::userfaultfd_offers::PendingOffer;
 
-use crate::{process, session};
+use crate::{process, session, thread};
 
 /// The process that has made its offer, or refuses to.
 static DONE_BY: AtomicU32 = AtomicU32::new(0);
@@ -32,7 +32,7 @@ static INODE: AtomicU64 = AtomicU64::new(0);
 
 /// Makes this process's offer, if the agent wants it and it was not made before.
 #[inline]
-pub(crate) fn make(session: &ProgramSession) {
+pub(crate) fn make(session: &'static ProgramSession) {
     if DONE_BY.load(Ordering::Relaxed) != process::id() && session.sampling() {
         make_first(session);
     }
@@ -48,14 +48,14 @@ const OLD_NS: u64 = 100_000_000;
 
 /// Makes this process's offer if it has run for a while.
 #[inline]
-pub(crate) fn make_when_old(session: &ProgramSession) {
+pub(crate) fn make_when_old(session: &'static ProgramSession) {
     if DONE_BY.load(Ordering::Relaxed) != process::id() && session.sampling() {
         make_if_old(session);
     }
 }
 
 #[cold]
-fn make_if_old(session: &ProgramSession) {
+fn make_if_old(session: &'static ProgramSession) {
     let now_ns = monotonic_ns();
     if CALLED_BY.swap(process::id(), Ordering::Relaxed) != process::id() {
         CALLED_NS.store(now_ns, Ordering::Relaxed);
@@ -66,13 +66,16 @@ fn make_if_old(session: &ProgramSession) {
 }
 
 #[cold]
-fn make_first(session: &ProgramSession) {
+fn make_first(session: &'static ProgramSession) {
     settle();
     let pid = process::id();
     // The child of a vfork has its parent's memory, and descriptors of its own.
     if syscalls::pid() != pid || DONE_BY.swap(pid, Ordering::Relaxed) == pid {
         return;
     }
+    // A forked child has told nobody yet that there is one. An offer from before its start would
+    // count as its parent's.
+    thread::announce(session);
     match syscalls::userfaultfd() {
         Ok(fd) => put(session, pid, fd),
         Err(error) => session.report_offer_error(error),

@@ -67,7 +67,7 @@ pub(crate) struct PlacementActuator {
     /// Inputs for the next step, which decisions led to.
     pub(super) later: Vec<TimedInput>,
     usage: Usage,
-    /// Processes with regions.
+    /// Processes that have started and not ended.
     alive: BTreeSet<u32>,
     polls: Polls,
     /// Pages that had been moved on this machine when the run began.
@@ -278,15 +278,8 @@ impl PlacementActuator {
         let start_ns = context.run.start_ns;
         if let Some(arm) = &mut self.arm {
             let (unarmed, offered) = (&mut self.report.unarmed, &mut self.offered);
-            let (alive, mappings) = (&mut self.alive, &mut self.mappings);
             context.run.session.offers(|offer| {
-                let now_ns = monotonic_ns() - start_ns;
-                offered.insert(offer.pid, now_ns);
-                // A forked child may never report anything else.
-                alive.insert(offer.pid);
-                if let Some(mappings) = mappings {
-                    mappings.offered(offer.pid, now_ns);
-                }
+                offered.insert(offer.pid, monotonic_ns() - start_ns);
                 if let Err(reason) = arm.offered(offer) {
                     *unarmed = Some(reason);
                 }
@@ -344,7 +337,10 @@ impl PlacementActuator {
                         false => mappings.ended(pid),
                     }
                 }
-                self.alive.remove(&pid);
+                match started {
+                    true => self.alive.insert(pid),
+                    false => self.alive.remove(&pid),
+                };
                 self.uneven.retain(|&(of, _), _| of != pid);
                 self.end_offer(pid, time_ns);
                 if let Some(mut requests) = context.run.session.bind_requests() {
@@ -358,7 +354,6 @@ impl PlacementActuator {
                 length,
                 ..
             } => {
-                self.alive.insert(pid);
                 context.sites.insert(signature);
                 self.note_uneven(pid, start, Some(length));
             }

@@ -49,13 +49,6 @@ impl Mappings {
         self.processes.insert(pid, process);
     }
 
-    /// A process offers its memory, maybe one that was forked and has reported nothing yet.
-    pub(super) fn offered(&mut self, pid: u32, now_ns: u64) {
-        if !self.processes.contains_key(&pid) {
-            self.started(pid, now_ns);
-        }
-    }
-
     /// A process has ended.
     pub(super) fn ended(&mut self, pid: u32) {
         self.processes.remove(&pid);
