@@ -2,10 +2,10 @@
 """How much of the memory that a program uses is covered by hither's regions.
 
 Runs the program under a dry run of `hither run --memory`. Twice a second (--period), the kernel is
-asked which pages each of its processes has used in a fifth of a second: it
-forgets what was used (/proc/PID/clear_refs), and then counts by mapping (Referenced in
-/proc/PID/smaps). The log of the run says which regions there were at that time. A mapping that is
-covered in part counts in proportion.
+asked which pages each of its processes has used in a fifth of a second: it forgets what was used
+(/proc/PID/clear_refs), and then counts by mapping (Referenced in /proc/PID/smaps). The log of the
+run says which regions there were at that time. A mapping that is covered in part counts in
+proportion.
 
     python3 coverage.py --hither target/release/hither -- python3 linear_algebra.py
 
@@ -18,7 +18,6 @@ import argparse
 import json
 import subprocess
 import tempfile
-import threading
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
