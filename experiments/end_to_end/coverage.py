@@ -89,7 +89,7 @@ def sample(run: subprocess.Popen, began_ns: int, period_s: float) -> list[Used]:
 
 def regions(log: Path) -> dict[int, list[tuple[int, int, int, int]]]:
     """By process: start, end, and the time from when to when there was a region."""
-    found = defaultdict(list)
+    found: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
     forever = 1 << 62
     for text in log.open():
         line = json.loads(text)
@@ -151,7 +151,8 @@ def main() -> None:
     )
     samples = sample(run, began_ns, arguments.period)
     known = regions(log)
-    pages, writable, inside, missing = 0, 0, 0.0, Counter()
+    pages, writable, inside = 0, 0, 0.0
+    missing: Counter[str] = Counter()
     for of in samples:
         pages += of.pages
         if of.writable:
