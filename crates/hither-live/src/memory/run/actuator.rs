@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hither_sys::machine::{Machine, NodeMemory, PageMoves};
 use hither_sys::page_faults::PageFaults;
-use hither_sys::page_sampling::PageSampler;
+use hither_sys::page_sampling::{PageSampler, SamplingError};
 use hither_sys::process::{monotonic_ns, short_slices, thread_cpu_ns};
 use hither_sys::record::Record;
 
@@ -280,8 +280,10 @@ impl PlacementActuator {
             let (unarmed, offered) = (&mut self.report.unarmed, &mut self.offered);
             context.run.session.offers(|offer| {
                 offered.insert(offer.pid, monotonic_ns() - start_ns);
-                if let Err(reason) = arm.offered(offer) {
-                    *unarmed = Some(reason);
+                // A process that has ended meanwhile is no reason to sample less.
+                match arm.offered(offer) {
+                    Ok(()) | Err(SamplingError::NoProcess) => {}
+                    Err(reason) => *unarmed = Some(reason),
                 }
             });
         }
