@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""How much of the memory that a program uses is covered by hither's regions.
+"""How much of the memory that a program uses is known to hither.
 
 Runs the program under a dry run of `hither run --memory`. Twice a second (--period), the kernel is
 asked which pages each of its processes has used in a fifth of a second: it forgets what was used
 (/proc/PID/clear_refs), and then counts by mapping (Referenced in /proc/PID/smaps). The log of the
-run says which regions there were at that time. A mapping that is covered in part counts in
-proportion.
+run says which allocations were reported by then, and which mappings were read. A mapping that is
+known in part counts in proportion. What hither then leaves alone is not left out.
 
     python3 memory_coverage.py --hither target/release/hither -- python3 linear_algebra.py
 
 Prints, for all samples together, the pages used, the share of them in memory that a process writes
 to (the rest are programs and libraries, which have one copy for all), and the share of that which
-is covered, with the largest mappings that are not.
+is known, with the largest mappings that are not.
 """
 
 import argparse
@@ -164,7 +164,7 @@ def main() -> None:
     if writable == 0:
         raise SystemExit("the program used no memory when it was sampled: is it too short?")
     print(f"{pages} pages used, {writable / pages:.1%} of them writable")
-    print(f"{inside / writable:.1%} of these in regions")
+    print(f"{inside / writable:.1%} of these known to hither")
     for name, count in missing.most_common(5):
         if count > 0:
             print(f"  {count} pages not: {name}")

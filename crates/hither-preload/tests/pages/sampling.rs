@@ -179,6 +179,21 @@ fn a_program_offers_its_memory_when_it_starts_a_thread() {
 }
 
 #[test]
+fn a_program_that_only_waits_for_input_offers_its_memory_when_it_is_older() {
+    for call in ["poll", "select", "epoll", "recv", "recvfrom", "recvmsg"] {
+        let Some(mut puppet) = Puppet::start() else {
+            return;
+        };
+        puppet.tell(call);
+        std::thread::sleep(std::time::Duration::from_millis(150));
+        assert_eq!(puppet.tell(call).userfaultfds, 1, "{call}: on offer");
+        assert_eq!(puppet.take(), [Ok(())], "{call}");
+        assert_eq!(puppet.tell(call).userfaultfds, 0, "{call}: closed again");
+        puppet.finish();
+    }
+}
+
+#[test]
 fn forks_moves_and_frees_of_armed_memory_do_no_harm() {
     let Some((mut puppet, start, length)) = Puppet::sampled() else {
         return;

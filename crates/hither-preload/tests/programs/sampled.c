@@ -4,13 +4,17 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/select.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -79,7 +83,13 @@ int main(void) {
             pthread_t thread;
             pthread_create(&thread, NULL, idle, NULL);
             pthread_join(thread, NULL);
-        } else if (!strcmp(command, "first\n")) memset(region, 0, length);
+        } else if (!strcmp(command, "poll\n")) poll(NULL, 0, 0);
+        else if (!strcmp(command, "select\n")) select(0, NULL, NULL, NULL, &(struct timeval){0});
+        else if (!strcmp(command, "epoll\n")) epoll_wait(-1, NULL, 0, 0);
+        else if (!strcmp(command, "recv\n")) recv(-1, NULL, 0, 0);
+        else if (!strcmp(command, "recvfrom\n")) recvfrom(-1, NULL, 0, 0, NULL, NULL);
+        else if (!strcmp(command, "recvmsg\n")) recvmsg(-1, &(struct msghdr){0}, 0);
+        else if (!strcmp(command, "first\n")) memset(region, 0, length);
         else if (!strcmp(command, "call\n")) { void *volatile p = malloc(2 * MIB); free(p); }
         else if (!strcmp(command, "ask\n")) result = ask(20);
         else if (!strcmp(command, "ask in a child\n")) {

@@ -58,7 +58,6 @@ pub(super) fn far_nodes(
 mod tests {
     use super::super::super::config::KnownSiteTier;
     use super::*;
-    use crate::numa::host::NodeConfig;
 
     /// Nodes with these CPUs. The last one is as far from all as can be.
     fn config(cpus: [&[u32]; 3], policy: &str, whole: bool) -> MemoryConfig {
