@@ -41,6 +41,7 @@ const SOURCES: &[(&str, &str)] = sources![
     "spmv.c",
     "stream.c",
     "tiers.c",
+    "update.c",
 ];
 
 /// The source that all programs share. Every other `.c` file is a program.
@@ -334,6 +335,13 @@ mod tests {
         assert_eq!(facts["expected_misses"], Value::Null);
         // Eight bytes for a row's end; four and eight for each entry's column and value.
         assert_eq!(facts["streamed_lines"], 1000 * (8 + 16 * (4 + 8)) / 64);
+    }
+
+    #[test]
+    fn updates_are_undone_by_the_same_updates() {
+        let facts = same_result("update", "--bytes 100K --updates 5000 --iterations 3");
+        assert_eq!(facts["expected_misses"], Value::Null);
+        assert_eq!(facts["updates"], 15_000);
     }
 
     #[test]

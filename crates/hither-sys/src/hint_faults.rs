@@ -70,7 +70,7 @@ impl PageSampler for HintFaultSampler {
             every: SamplePeriod::Count(FAULTS_PER_SAMPLE),
             ..Event::PAGE_FAULTS
         };
-        Ok(Box::new(PerfRings::of(&[event])?))
+        Ok(Box::new(PerfRings::of_programs(event)?))
     }
 }
 

@@ -4,15 +4,21 @@
 //! Why not userfaultfd: it stops the faulting thread until somebody answers. With
 //! UFFD_FEATURE_SIGBUS, `read` into a registered page fails with EFAULT, which changes what
 //! programs do (tried on Linux 6.18, 2026-11). perf only observes: it adds 0.3 to 1 us to a fault
-//! of 2.5 to 3.5 us on that machine. While it is switched off, faults cost nothing more, but each
-//! switch between threads does, on or off: 0.3 us, since the kernel takes the events along.
+//! of 2.5 to 3.5 us on that machine. While it is switched off, faults cost nothing more.
+//!
+//! **Whose faults.** Where it is allowed (CAP_PERFMON, or `kernel.perf_event_paranoid` below 1), the
+//! faults of all programs are recorded, and whoever reads them leaves out those of others. Else
+//! events are those of the thread that starts the program, and children inherit them. The kernel
+//! takes such events along in each switch between threads, whether they are on or off, which costs
+//! 0.3 us of 2 us, and copies one for each CPU when a thread starts (two processes that pass a byte
+//! to and fro: 1.02 of the time with the first, 1.17 with the second; Linux 6.18, 2026-11).
 //!
 //! An event that children inherit can have a ring only if it is bound to a CPU (perf_event_open(2),
-//! EINVAL), so there is one event and one ring for each CPU. The events are opened, and on, in the
-//! thread that starts the program; its own faults are excluded by process id. `enable_on_exec`
-//! would exclude them as well, but children of the program inherit it in most cases: each further
-//! exec then switches on what was switched off (1 in 12 runs of the test below, depending on
-//! whether the kernel swapped the two tasks' contexts).
+//! EINVAL), so there is one event and one ring for each CPU in both cases. The events are opened,
+//! and on, before the program starts; the agent's own faults are excluded by process id.
+//! `enable_on_exec` would exclude them as well, but children of the program inherit it in most
+//! cases: each further exec then switches on what was switched off (1 in 12 runs of the test below,
+//! depending on whether the kernel swapped the two tasks' contexts).
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -53,6 +59,11 @@ pub trait PageFaults: Send {
 
     /// Online CPUs that are not covered: they came online after the start.
     fn unwatched_cpus(&self) -> usize;
+
+    /// Whether it includes the faults of programs that the caller did not start.
+    fn is_of_all_programs(&self) -> bool {
+        false
+    }
 }
 
 /// Why faults cannot be recorded.
@@ -216,11 +227,21 @@ impl Event {
     };
 }
 
-/// The events of the calling thread, and of what it starts if they are `inherited`, on one CPU. The
-/// hypervisor is not excluded: on x86 that says nothing, and AMD's IBS refuses it.
-fn attributes(event: Event, with_kernel: bool, inherited: bool) -> Attributes {
+/// Whose events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    /// Those of the calling thread, and of what it starts.
+    Started,
+    /// Those of one thread alone; 0 is this one.
+    Thread(u32),
+    /// Those of all programs.
+    AllPrograms,
+}
+
+/// The hypervisor is not excluded: on x86 that says nothing, and AMD's IBS refuses it.
+fn attributes(event: Event, with_kernel: bool, scope: Scope) -> Attributes {
     let kernel = if with_kernel { 0 } else { EXCLUDE_KERNEL };
-    let inherit = if inherited { INHERIT } else { 0 };
+    let inherit = if scope == Scope::Started { INHERIT } else { 0 };
     let (sample_period, frequency) = match event.every {
         SamplePeriod::Count(count) => (count, 0),
         SamplePeriod::Second(times) => (times, FREQUENCY),
@@ -250,22 +271,26 @@ fn attributes(event: Event, with_kernel: bool, inherited: bool) -> Attributes {
     }
 }
 
-/// `perf_event_open` of a thread's events on `cpu`, or on any for itself alone. Thread 0 is this
-/// one.
+/// `perf_event_open` of the events on a CPU, or on any, which is for a single thread.
 fn open_event(
     event: Event,
-    thread: u32,
+    scope: Scope,
     cpu: Option<u32>,
     with_kernel: bool,
 ) -> Result<OwnedFd, i32> {
-    let attributes = attributes(event, with_kernel, cpu.is_some());
+    let attributes = attributes(event, with_kernel, scope);
+    let thread = match scope {
+        Scope::Started => 0,
+        Scope::Thread(thread) => thread as i32,
+        Scope::AllPrograms => -1,
+    };
     let cpu = cpu.map_or(-1, |cpu| cpu as i32);
     // SAFETY: the kernel reads `size` bytes of the attributes, which outlive the call.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
             &raw const attributes,
-            thread as i32,
+            thread,
             cpu,
             -1,
             FLAG_FD_CLOEXEC,
@@ -324,72 +349,88 @@ fn open_all<T>(
 #[derive(Debug)]
 pub struct PerfRings {
     rings: Vec<Ring>,
+    scope: Scope,
     with_kernel: bool,
     lost: u64,
     own: u32,
 }
 
 impl PerfRings {
-    /// Watches the page faults of what the calling thread starts from now on.
+    /// Watches page faults: of all programs where that is allowed, else of what the calling thread
+    /// starts from now on.
     pub fn open() -> Result<PerfRings, WatchError> {
-        PerfRings::of(&[Event::PAGE_FAULTS])
+        PerfRings::of_programs(Event::PAGE_FAULTS)
+    }
+
+    /// As [`PerfRings::open`], for an event that costs other programs next to nothing.
+    pub(crate) fn of_programs(event: Event) -> Result<PerfRings, WatchError> {
+        match PerfRings::on_each_cpu(&[event], Scope::AllPrograms) {
+            Err(WatchError::NotPermitted { .. }) => PerfRings::of(&[event]),
+            opened => opened,
+        }
     }
 
     /// Watches events of what the calling thread starts from now on.
     pub(crate) fn of(events: &[Event]) -> Result<PerfRings, WatchError> {
+        PerfRings::on_each_cpu(events, Scope::Started)
+    }
+
+    fn on_each_cpu(events: &[Event], scope: Scope) -> Result<PerfRings, WatchError> {
         let cpus = sysfs::online_cpus().map_err(|error| match error.raw_os_error() {
             Some(error) if error != libc::ENOENT => WatchError::Other(error),
             _ => WatchError::NoCpus,
         })?;
         let open = |cpu, with_kernel| {
             let each = events.iter();
-            each.map(|&event| open_event(event, 0, Some(cpu), with_kernel))
+            each.map(|&event| open_event(event, scope, Some(cpu), with_kernel))
                 .collect::<Result<Vec<_>, i32>>()
         };
         let (by_cpu, with_kernel) = open_all(&cpus, open, paranoid)?;
         let opened = by_cpu
             .into_iter()
             .flat_map(|(cpu, events)| events.into_iter().map(move |event| (cpu, event)));
-        PerfRings::map(
-            opened.collect(),
-            RING_PAGES,
+        let rings = PerfRings::map(opened.collect(), RING_PAGES)?;
+        Ok(PerfRings {
+            rings,
+            scope,
             with_kernel,
-            std::process::id(),
-        )
+            lost: 0,
+            own: std::process::id(),
+        })
     }
 
     /// Watches the calling thread alone.
     pub(crate) fn of_this_thread(event: Event) -> Result<PerfRings, WatchError> {
-        let open = |_, with_kernel| open_event(event, 0, None, with_kernel);
-        let (events, with_kernel) = open_all(&[0], open, paranoid)?;
-        PerfRings::map(events, RING_PAGES, with_kernel, 0)
+        PerfRings::on_any_cpu(event, 0, true, RING_PAGES)
     }
 
     /// Watches the page faults of one thread of another process alone, those of the kernel on its
     /// behalf left out.
     pub fn of_thread(tid: u32) -> Result<PerfRings, WatchError> {
-        let open = |_, _| open_event(Event::PAGE_FAULTS, tid, None, false);
-        let (events, _) = open_all(&[0], open, paranoid)?;
-        PerfRings::map(events, THREAD_RING_PAGES, false, 0)
+        PerfRings::on_any_cpu(Event::PAGE_FAULTS, tid, false, THREAD_RING_PAGES)
     }
 
-    /// `own`: the process whose events are left out.
-    fn map(
-        events: Vec<(u32, OwnedFd)>,
-        pages: usize,
+    fn on_any_cpu(
+        event: Event,
+        tid: u32,
         with_kernel: bool,
-        own: u32,
+        pages: usize,
     ) -> Result<PerfRings, WatchError> {
-        let rings = events
-            .into_iter()
-            .map(|(cpu, fd)| Ring::map(cpu, fd, pages).ok_or(WatchError::NoMemory))
-            .collect::<Result<Vec<_>, _>>()?;
+        let scope = Scope::Thread(tid);
+        let open = |_, allowed| open_event(event, scope, None, with_kernel && allowed);
+        let (events, allowed) = open_all(&[0], open, paranoid)?;
         Ok(PerfRings {
-            rings,
-            with_kernel,
+            rings: PerfRings::map(events, pages)?,
+            scope,
+            with_kernel: with_kernel && allowed,
             lost: 0,
-            own,
+            own: 0,
         })
+    }
+
+    fn map(events: Vec<(u32, OwnedFd)>, pages: usize) -> Result<Vec<Ring>, WatchError> {
+        let mapped = |(cpu, fd)| Ring::map(cpu, fd, pages).ok_or(WatchError::NoMemory);
+        events.into_iter().map(mapped).collect()
     }
 }
 
@@ -444,6 +485,10 @@ impl PageFaults for PerfRings {
         let online = sysfs::online_cpus().unwrap_or_default();
         let watched = |cpu: &u32| self.rings.iter().any(|ring| ring.cpu == *cpu);
         online.iter().filter(|cpu| !watched(cpu)).count()
+    }
+
+    fn is_of_all_programs(&self) -> bool {
+        self.scope == Scope::AllPrograms
     }
 }
 

@@ -45,6 +45,8 @@ pub(crate) enum Input {
         #[serde(with = "hex")]
         address: u64,
     },
+    /// So many page faults of programs that are not in the run.
+    OthersFaults { count: u64 },
     /// A sample of who uses a page, and the kernel's number of the node that the page is on, where
     /// that is known.
     Sample {

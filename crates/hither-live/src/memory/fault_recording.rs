@@ -5,14 +5,15 @@
 //! late, when a small one has been touched already. So faults are recorded ahead while new regions
 //! keep coming, within a budget of useless faults a second: 1 % of a CPU at 1 us each. With no
 //! undecided and no new region, recording is off and costs nothing. While pages are armed,
-//! recording waits for their faults, and faults of other pages are charged to the budget as ever.
+//! recording waits for their faults, and faults of other pages, and of other programs, are charged
+//! to the budget as ever.
 
 /// The budget, in faults a second.
-const FAULTS_PER_SECOND: u64 = 10_000;
-const NS_PER_FAULT: u64 = 1_000_000_000 / FAULTS_PER_SECOND;
+const FAULTS_PER_SECOND: i64 = 10_000;
+const NS_PER_FAULT: u64 = 1_000_000_000 / FAULTS_PER_SECOND as u64;
 
 /// The faults that are left at least when a new region comes.
-const NEW_REGION_FAULTS_MIN: u64 = 1_000;
+const NEW_REGION_FAULTS_MIN: i64 = 1_000;
 
 /// Recording goes on for this long after the last new region.
 const QUIET_NS: u64 = 1_000_000_000;
@@ -21,7 +22,8 @@ const QUIET_NS: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub(crate) struct FaultRecording {
     on: bool,
-    left: u64,
+    /// Less than nothing where more came than was left, before recording could be switched off.
+    left: i64,
     filled_ns: u64,
     /// When the last new region came.
     news_ns: u64,
@@ -66,17 +68,20 @@ impl FaultRecording {
         self.undecided -= 1;
     }
 
-    /// Charges a fault that was not asked for.
-    pub(crate) fn charge(&mut self) {
-        self.left = self.left.saturating_sub(1);
+    /// Charges faults that were not asked for.
+    pub(crate) fn charge(&mut self, faults: u64) {
+        self.left = self.left.saturating_sub_unsigned(faults);
     }
 
     /// Whether to record from now on, where that has changed.
     pub(crate) fn change(&mut self, now_ns: u64) -> Option<bool> {
         let earned = now_ns.saturating_sub(self.filled_ns) / NS_PER_FAULT;
         if earned > 0 {
-            self.left = (self.left + earned).min(FAULTS_PER_SECOND);
-            self.filled_ns = now_ns;
+            self.left = self
+                .left
+                .saturating_add_unsigned(earned)
+                .min(FAULTS_PER_SECOND);
+            self.filled_ns += earned * NS_PER_FAULT;
         }
         let wanted =
             self.undecided > 0 || self.samples || now_ns.saturating_sub(self.news_ns) < QUIET_NS;
@@ -90,7 +95,8 @@ impl FaultRecording {
 
     /// When the passing of time may change it.
     pub(crate) fn due_ns(&self) -> Option<u64> {
-        let refilled = self.filled_ns + FAULTS_PER_SECOND / 2 * NS_PER_FAULT;
+        let missing = (FAULTS_PER_SECOND / 2 - self.left).max(0) as u64;
+        let refilled = self.filled_ns + missing * NS_PER_FAULT;
         match (self.on, self.undecided > 0 || self.samples) {
             (true, false) => Some(self.news_ns + QUIET_NS),
             (false, true) => Some(refilled),
@@ -123,16 +129,17 @@ mod tests {
     fn faults_that_say_nothing_use_the_budget_up() {
         let mut watch = FaultRecording::new();
         watch.undecided(0);
-        (0..FAULTS_PER_SECOND).for_each(|_| watch.charge());
+        (0..FAULTS_PER_SECOND).for_each(|_| watch.charge(1));
         assert_eq!(watch.change(1), Some(false));
         let due = watch.due_ns().expect("it is undecided");
         assert_eq!(watch.change(due - 1), None);
-        // Every earlier look earned what it could; half a second's worth is there at the latest
-        // after one more.
-        assert_eq!(watch.change(due + SECOND), Some(true));
-        // What is new is watched at once.
-        (0..FAULTS_PER_SECOND).for_each(|_| watch.charge());
+        assert_eq!(watch.change(due), Some(true));
+        assert_eq!(watch.change(due + SECOND), None);
+        // Many at once, of other programs: a debt. What is new is watched all the same.
+        watch.charge(3 * FAULTS_PER_SECOND as u64);
         assert_eq!(watch.change(due + SECOND + 1), Some(false));
+        let due_later = watch.due_ns().expect("it is undecided");
+        assert!(due_later > due + 3 * SECOND, "{due_later}");
         watch.undecided(due + SECOND + 2);
         assert_eq!(watch.change(due + SECOND + 2), Some(true));
     }

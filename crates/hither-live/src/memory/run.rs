@@ -9,6 +9,7 @@
 mod actuator;
 mod carry_out;
 mod counter_source;
+mod faults;
 mod known_sites;
 mod mappings;
 mod options;

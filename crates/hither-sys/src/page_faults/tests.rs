@@ -1,8 +1,9 @@
 //! Tests: refusals, records by hand, and the page faults of this machine.
 
 use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::FileExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::*;
 use crate::skip::skip_on_this_machine;
@@ -77,14 +78,15 @@ fn the_attributes_are_as_long_as_version_5() {
 #[test]
 fn nothing_is_excluded_but_what_has_to_be() {
     const EXCLUDE_ANY: u64 = 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 19 | 1 << 20;
-    let flags = |with_kernel| attributes(Event::PAGE_FAULTS, with_kernel, true).flags;
+    let flags = |with_kernel| attributes(Event::PAGE_FAULTS, with_kernel, Scope::Started).flags;
     assert_eq!(flags(true) & EXCLUDE_ANY, 0);
     assert_eq!(flags(false) & EXCLUDE_ANY, EXCLUDE_KERNEL);
     let source = Event {
         with_source: true,
         ..Event::PAGE_FAULTS
     };
-    let kinds = [Event::PAGE_FAULTS, source].map(|of| attributes(of, true, true).sample_type);
+    let kinds =
+        [Event::PAGE_FAULTS, source].map(|of| attributes(of, true, Scope::Started).sample_type);
     assert_eq!(kinds, [0b1000_1110, 0b1000_0000_1000_1110]);
 }
 
@@ -207,60 +209,104 @@ fn accesses_that_a_cache_served_are_left_out() {
     assert_eq!(lost, 0);
 }
 
+/// What is recorded with and without the privilege to see all programs.
+fn each_scope(test: impl Fn(&mut PerfRings)) {
+    let opened = [
+        PerfRings::open(),
+        PerfRings::of(&[Event::PAGE_FAULTS]),
+        PerfRings::on_each_cpu(&[Event::PAGE_FAULTS], Scope::AllPrograms),
+    ];
+    for rings in opened {
+        match rings {
+            Ok(mut rings) => test(&mut rings),
+            Err(reason) => skip_on_this_machine(reason),
+        }
+    }
+}
+
 /// A shell that starts programs: their faults are seen, ours are not, and each CPU's are in
 /// order of time.
 #[test]
 fn faults_of_a_program_and_of_what_it_starts_are_seen() {
-    let mut rings = match PerfRings::open() {
-        Ok(rings) => rings,
-        Err(reason) => {
-            skip_on_this_machine(reason);
-            return;
+    each_scope(|rings| {
+        let script = "echo $$; sh -c 'echo $$; :'; sh -c 'echo $$; :'";
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("sh starts");
+        let mut faults = Vec::new();
+        while child.try_wait().expect("waited for").is_none() {
+            rings.drain(&mut |fault| faults.push(fault));
         }
-    };
-    let mut child = Command::new("sh")
-        .args(["-c", "ls / >/dev/null; ls / >/dev/null"])
-        .spawn()
-        .expect("sh starts");
-    let mut faults = Vec::new();
-    while child.try_wait().expect("waited for").is_none() {
         rings.drain(&mut |fault| faults.push(fault));
-    }
-    rings.drain(&mut |fault| faults.push(fault));
-    let mut pids: Vec<u32> = faults.iter().map(|fault| fault.pid).collect();
-    pids.sort_unstable();
-    pids.dedup();
-    assert!(pids.contains(&child.id()), "{pids:?}");
-    assert!(pids.len() >= 3, "the shell and two programs: {pids:?}");
-    assert!(!pids.contains(&std::process::id()));
-    for &cpu in &sysfs::online_cpus().expect("CPUs") {
-        let times = faults.iter().filter(|fault| fault.cpu == cpu);
-        assert!(times.map(|fault| fault.time_ns).is_sorted());
-    }
-    assert_eq!(rings.lost(), 0);
-    assert_eq!(rings.unwatched_cpus(), 0);
+        let mut named = String::new();
+        let mut output = child.stdout.take().expect("piped");
+        output.read_to_string(&mut named).expect("read");
+        let named: Vec<u32> = named
+            .lines()
+            .map(|pid| pid.parse().expect("a pid"))
+            .collect();
+        assert!(named.len() == 3 && named[0] == child.id(), "{named:?}");
+        for pid in named {
+            assert!(faults.iter().any(|fault| fault.pid == pid), "{pid}");
+        }
+        assert!(faults.iter().all(|fault| fault.pid != std::process::id()));
+        for &cpu in &sysfs::online_cpus().expect("CPUs") {
+            let times = faults.iter().filter(|fault| fault.cpu == cpu);
+            assert!(times.map(|fault| fault.time_ns).is_sorted());
+        }
+        assert_eq!(rings.lost(), 0);
+        assert_eq!(rings.unwatched_cpus(), 0);
+    });
 }
 
 #[test]
 fn nothing_is_seen_while_it_is_off() {
-    let Ok(mut rings) = PerfRings::open() else {
-        skip_on_this_machine("no perf events");
-        return;
-    };
-    let mut child = Command::new("sh")
-        .args(["-c", "read line; ls / >/dev/null"])
-        .stdin(std::process::Stdio::piped())
+    each_scope(|rings| {
+        let mut child = Command::new("sh")
+            .args(["-c", "read line; ls / >/dev/null"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("sh starts");
+        let pid = child.id();
+        // It waits for a line once it has started.
+        let mut seen = 0;
+        while seen == 0 {
+            rings.drain(&mut |fault| seen += usize::from(fault.pid == pid));
+        }
+        rings.watch(false).expect("off");
+        rings.drain(&mut |_| ());
+        drop(child.stdin.take());
+        child.wait().expect("waited for");
+        assert_eq!(rings.drain(&mut |_| ()), 0);
+        rings.watch(true).expect("on");
+    });
+}
+
+/// A program that somebody else has started is seen only where all are.
+#[test]
+fn others_are_seen_only_where_all_programs_are() {
+    let mut other = Command::new("sh")
+        .args(["-c", "read line; exec ls /"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
         .spawn()
         .expect("sh starts");
-    // It waits for a line once it has started.
-    let mut seen = 0;
-    while seen == 0 {
-        seen = rings.drain(&mut |_| ());
+    let opened = [
+        PerfRings::of(&[Event::PAGE_FAULTS]),
+        PerfRings::on_each_cpu(&[Event::PAGE_FAULTS], Scope::AllPrograms),
+    ];
+    drop(other.stdin.take());
+    other.wait().expect("waited for");
+    for rings in opened {
+        match rings {
+            Ok(mut rings) => {
+                let mut seen = false;
+                rings.drain(&mut |fault| seen |= fault.pid == other.id());
+                assert_eq!(seen, rings.is_of_all_programs());
+            }
+            Err(reason) => skip_on_this_machine(reason),
+        }
     }
-    rings.watch(false).expect("off");
-    rings.drain(&mut |_| ());
-    drop(child.stdin.take());
-    child.wait().expect("waited for");
-    assert_eq!(rings.drain(&mut |_| ()), 0);
-    rings.watch(true).expect("on");
 }

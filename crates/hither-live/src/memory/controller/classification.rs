@@ -26,7 +26,7 @@ impl PlacementController {
             Some((object, region, page, block?))
         });
         let Some((object, region, page, block)) = found else {
-            self.recording.charge();
+            self.recording.charge(1);
             return;
         };
         region.faults += 1;

@@ -141,6 +141,7 @@ impl PlacementController {
                 cpu,
                 address,
             } => self.fault(now_ns, (pid, tid), cpu, address, out),
+            &Input::OthersFaults { count } => self.recording.charge(count),
             Input::Memory { pid, own, ranges } => self.mapped(now_ns, *pid, *own, ranges, out),
             &Input::Bound {
                 pid,

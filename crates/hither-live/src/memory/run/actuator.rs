@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hither_sys::machine::{Machine, NodeMemory, PageMoves};
-use hither_sys::page_faults::PageFaults;
 use hither_sys::page_sampling::{PageSampler, SamplingError};
 use hither_sys::process::{monotonic_ns, short_slices, thread_cpu_ns};
 use hither_sys::record::Record;
@@ -15,6 +14,7 @@ use super::super::budget::{READ_NS, share};
 use super::super::controller::PlacementController;
 use super::super::event::{Input, TimedInput};
 use super::counter_source::CounterSource;
+use super::faults::Faults;
 use super::mappings::Mappings;
 use super::options::MemoryOptions;
 use super::polls::Polls;
@@ -46,8 +46,9 @@ pub(crate) struct PlacementActuator {
     nodes: Vec<NodeMemory>,
     /// The share of a CPU that sampling may take.
     share: f64,
-    pub(super) faults: Option<Box<dyn PageFaults>>,
-    faults_lost: u64,
+    /// Page faults are of use: the policy places at first touch, or pages are armed.
+    needs_faults: bool,
+    pub(super) faults: Faults,
     pub(super) samples: Samples,
     /// What memory the processes have, where who uses it is counted.
     mappings: Option<Mappings>,
@@ -86,9 +87,8 @@ impl Actuator for PlacementActuator {
     }
 
     fn prepare(&mut self) {
-        match self.machine.faults() {
-            Ok(faults) => self.faults = Some(faults),
-            Err(reason) => self.report.unwatched = Some(reason),
+        if self.needs_faults {
+            self.report.unwatched = self.faults.open(&*self.machine).err();
         }
         let source = self
             .counter_source
@@ -112,28 +112,9 @@ impl Actuator for PlacementActuator {
     fn take_samples(&mut self, start_ns: u64, inputs: &mut Vec<TimedInput>) {
         self.entered_ns = thread_cpu_ns();
         inputs.append(&mut self.later);
-        if let Some(faults) = &mut self.faults {
-            faults.drain(&mut |fault| {
-                inputs.push(TimedInput {
-                    time_ns: fault.time_ns.saturating_sub(start_ns),
-                    input: Input::Fault {
-                        pid: fault.pid,
-                        tid: fault.tid,
-                        cpu: fault.cpu,
-                        address: fault.address,
-                    },
-                });
-            });
-        }
-        let lost = self.faults.as_ref().map_or(0, |faults| faults.lost());
-        if lost > std::mem::replace(&mut self.faults_lost, lost) {
-            inputs.push(TimedInput {
-                time_ns: monotonic_ns().saturating_sub(start_ns),
-                input: Input::FaultsLost,
-            });
-        }
+        self.faults.drain(start_ns, inputs);
         let now = (monotonic_ns(), self.own_ns());
-        self.samples.drain(start_ns, now, inputs);
+        self.samples.drain(start_ns, now, &self.alive, inputs);
         self.own_ns = self.own_ns();
     }
 
@@ -165,6 +146,8 @@ impl Actuator for PlacementActuator {
             let sampled = |pid| !arms || offered.contains_key(&pid);
             mappings.read(now_ns, sampled, &mut inputs);
         }
+        self.faults
+            .set_others_apart(now_ns, &self.alive, &mut inputs);
         self.polls.polled(&inputs);
         self.take(context, now_ns, inputs);
         self.own_ns = self.own_ns();
@@ -203,10 +186,13 @@ impl Actuator for PlacementActuator {
         report.saved_placements = context.controller.saved_placements();
         report.lost = context.run.session.lost();
         report.unarmed = report.unarmed.or(context.run.session.offer_error());
-        if let Some(faults) = &self.faults {
-            report.faults_lost = faults.lost() + self.samples.lost();
-            report.without_kernel = !faults.sees_kernel();
-            report.unwatched_cpus = faults.unwatched_cpus();
+        for source in [self.faults.source(), self.samples.source()]
+            .into_iter()
+            .flatten()
+        {
+            report.faults_lost += source.lost();
+            report.without_kernel |= !source.sees_kernel();
+            report.unwatched_cpus = report.unwatched_cpus.max(source.unwatched_cpus());
         }
         let moves = self.machine.page_moves().zip(self.moved_before);
         report.machine_moves = moves.map(|(now, before)| now.since(before));
@@ -242,8 +228,8 @@ impl PlacementActuator {
             known_sites: Vec::new(),
             nodes: nodes.to_vec(),
             share,
-            faults: None,
-            faults_lost: 0,
+            needs_faults: !by_use || arm.is_some(),
+            faults: Faults::default(),
             mover: None,
             own_ns: 0,
             entered_ns: 0,

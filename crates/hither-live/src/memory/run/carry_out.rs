@@ -21,7 +21,7 @@ impl PlacementActuator {
             Decision::Watch { on } => {
                 // If that fails, watching stays as it is: it costs the program a little, or the
                 // policy what it would learn.
-                let _ = self.faults.as_mut().map(|faults| faults.watch(on));
+                let _ = self.faults.watch(on);
             }
             Decision::Listen { on } => self.samples.listen(on),
             Decision::Sample {

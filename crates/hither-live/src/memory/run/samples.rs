@@ -1,6 +1,6 @@
 //! Samples of who uses which page: reads them, and asks the kernel where their pages are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hither_core::Object;
@@ -91,17 +91,18 @@ impl Samples {
         let _ = self.source.as_mut().map(|source| source.watch(on));
     }
 
-    /// Samples that found no room in their ring.
-    pub(super) fn lost(&self) -> u64 {
-        self.source.as_ref().map_or(0, |source| source.lost())
+    /// What is read from, for its figures.
+    pub(super) fn source(&self) -> Option<&dyn PageFaults> {
+        self.source.as_deref()
     }
 
-    /// Adds the samples since the last call, by the time since `start_ns`.
+    /// Adds the samples since the last call of the `alive` processes, by the time since `start_ns`.
     /// The agent has spent `cpu_ns` on them and on what they led to.
     pub(super) fn drain(
         &mut self,
         start_ns: u64,
         (now_ns, cpu_ns): (u64, u64),
+        alive: &BTreeSet<u32>,
         inputs: &mut Vec<TimedInput>,
     ) {
         let Some(source) = &mut self.source else {
@@ -109,7 +110,12 @@ impl Samples {
         };
         let found = &mut self.found;
         found.clear();
-        source.drain(&mut |sample| found.push(sample));
+        let all_programs = source.is_of_all_programs();
+        source.drain(&mut |sample| {
+            if !all_programs || alive.contains(&sample.pid) {
+                found.push(sample);
+            }
+        });
         let most = self.pace.samples(now_ns, cpu_ns);
         let every = self.found.len().div_ceil(most.max(1)).max(1);
         self.pace.taken = self.found.len().div_ceil(every);
