@@ -2,9 +2,8 @@
  * has a main user, and no line stays in a cache.
  *
  * Which words are updated, and with what, follows from the number of the update alone. So the table
- * is the same in the end for any number of threads, and making all updates once more undoes them:
- * that is checked after the region. How often a word is found in a cache depends on the caches, so
- * there is no expectation for the misses. */
+ * is the same in the end for any number of threads, which its checksum shows. How often a word is
+ * found in a cache depends on the caches, so there is no expectation for the misses. */
 #include "lab.h"
 
 static unsigned long bytes = 24 << 20, updates = 256 << 10;
@@ -56,13 +55,6 @@ int main(int argc, char **argv)
     lab_initialise(fill);
     lab_iterate(iteration);
 
-    uint64_t checksum = lab_checksum((const double *)table->start, words);
-    for (unsigned long number = 0; number < lab.iterations; number++)
-        iteration(number);
-    for (size_t word = 0; word < words; word++) {
-        if (((const uint64_t *)table->start)[word] != word)
-            lab_fail("word %zu is not what it was", word);
-    }
-    lab_facts(checksum, (struct lab_expected){NAN, NAN}, ", \"updates\": %lu",
-              updates * lab.iterations);
+    lab_facts(lab_checksum((const double *)table->start, words), (struct lab_expected){NAN, NAN},
+              ", \"updates\": %lu", updates * lab.iterations);
 }

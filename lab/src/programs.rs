@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn updates_are_undone_by_the_same_updates() {
+    fn updates_are_the_same_for_any_number_of_threads() {
         let facts = same_result("update", "--bytes 100K --updates 5000 --iterations 3");
         assert_eq!(facts["expected_misses"], Value::Null);
         assert_eq!(facts["updates"], 15_000);

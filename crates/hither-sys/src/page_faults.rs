@@ -6,8 +6,8 @@
 //! programs do (tried on Linux 6.18, 2026-11). perf only observes: it adds 0.3 to 1 us to a fault
 //! of 2.5 to 3.5 us on that machine. While it is switched off, faults cost nothing more.
 //!
-//! **Whose faults.** Where it is allowed (CAP_PERFMON, or `kernel.perf_event_paranoid` below 1), the
-//! faults of all programs are recorded, and whoever reads them leaves out those of others. Else
+//! **Whose faults.** Where it is allowed (CAP_PERFMON, or `kernel.perf_event_paranoid` below 1),
+//! the faults of all programs are recorded, and whoever reads them leaves out those of others. Else
 //! events are those of the thread that starts the program, and children inherit them. The kernel
 //! takes such events along in each switch between threads, whether they are on or off, which costs
 //! 0.3 us of 2 us, and copies one for each CPU when a thread starts (two processes that pass a byte

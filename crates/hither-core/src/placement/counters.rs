@@ -10,6 +10,8 @@ pub struct Counters {
     touched: Vec<Block>,
     /// Whether a block is among `touched`.
     known: Vec<bool>,
+    /// See [`served`](Counters::served).
+    served: Vec<u64>,
 }
 
 impl Counters {
@@ -20,6 +22,7 @@ impl Counters {
             counts: vec![0; nodes * blocks as usize],
             touched: Vec::new(),
             known: vec![false; blocks as usize],
+            served: Vec::new(),
         }
     }
 
@@ -83,6 +86,18 @@ impl Counters {
         &self.touched
     }
 
+    /// The accesses that each node's memory serves, also to blocks that are not in the table. Empty
+    /// where the table has all of them.
+    pub fn served(&self) -> &[u64] {
+        &self.served
+    }
+
+    /// Adds to what a node's memory [serves](Counters::served) in all.
+    pub fn add_served(&mut self, node: Node, accesses: u64) {
+        self.served.resize(self.nodes, 0);
+        self.served[node.index()] += accesses;
+    }
+
     /// Sets one block's counters to zero; it stays among those touched.
     pub fn reset(&mut self, block: Block) {
         self.row_mut(block).fill(0);
@@ -94,6 +109,7 @@ impl Counters {
             self.counts[block.index() * self.nodes..][..self.nodes].fill(0);
             self.known[block.index()] = false;
         }
+        self.served.clear();
     }
 }
 
@@ -120,8 +136,11 @@ mod tests {
             (sum.of(Block(1)), sum.of(Block(0))),
             (&[u32::MAX, 0, 0][..], &[1, 2, 3][..])
         );
+        assert!(counters.served().is_empty());
+        counters.add_served(Node(1), 5);
+        assert_eq!(counters.served(), [0, 5, 0]);
         counters.clear();
-        assert!(counters.touched().is_empty());
+        assert!(counters.touched().is_empty() && counters.served().is_empty());
         assert_eq!(counters.of(Block(1)), [0, 0, 0]);
     }
 }

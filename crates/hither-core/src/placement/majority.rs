@@ -184,12 +184,16 @@ impl Majority {
     /// Adds up what each node serves, and finds the pairs of which one serves twice as much.
     fn weigh(&mut self, counts: &Counters, nodes: &Nodes) {
         let count = self.served.len();
-        self.served.fill(0);
-        for &block in counts.touched() {
-            if let Some(home) = nodes.home(block) {
-                let all = counts.of(block).iter().map(|&count| u64::from(count));
-                self.served[home.index()] += all.sum::<u64>();
+        if counts.served().is_empty() {
+            self.served.fill(0);
+            for &block in counts.touched() {
+                if let Some(home) = nodes.home(block) {
+                    let all = counts.of(block).iter().map(|&count| u64::from(count));
+                    self.served[home.index()] += all.sum::<u64>();
+                }
             }
+        } else {
+            self.served.copy_from_slice(counts.served());
         }
         self.crowded.clear();
         for pair in 0..count * count {
@@ -247,7 +251,8 @@ impl Majority {
         }
         page.left = home;
         self.statistics.spread += u64::from(wish == Wish::Elsewhere);
-        self.served[home.index()] -= all;
+        let from = &mut self.served[home.index()];
+        *from = from.saturating_sub(all);
         self.served[to.index()] += all;
         out.push(Action::Migrate { block, to });
     }

@@ -104,14 +104,14 @@ impl Migration {
             if ages {
                 region.counts.age();
             }
+            for home in region.counts.homes() {
+                self.counters.add_served(home, accesses as u64);
+            }
             for mut range in region.counts.judge() {
                 range.cells.retain(|(cell, _)| !region.huge.contains(cell));
-                let all: f32 = range.samples.iter().sum();
-                let of_node = range.samples.iter().map(|count| count / all * accesses);
-                let row: Vec<u32> = of_node.map(|count| count as u32).collect();
                 cells += range.cells.len();
                 open += range.cells.len() * usize::from(range.is_open());
-                for (cell, home) in range.cells {
+                for &(cell, home) in &range.cells {
                     let block = Block(region.base + cell);
                     if let Some(node) = home {
                         self.host.set_home(PageTouch {
@@ -123,6 +123,10 @@ impl Migration {
                             node,
                         });
                     }
+                    let samples = range.counted(home);
+                    let all: f32 = samples.iter().sum();
+                    let of_node = samples.iter().map(|count| count / all * accesses);
+                    let row: Vec<u32> = of_node.map(|count| count as u32).collect();
                     self.counters.add_row(block, &row);
                 }
             }
