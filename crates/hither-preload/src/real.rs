@@ -304,6 +304,22 @@ declare! {
     epoll_wait: fn(
         epoll: c_int, events: *mut libc::epoll_event, count: c_int, timeout: c_int
     ) -> c_int;
+    ppoll: fn(
+        descriptors: *mut libc::pollfd, count: libc::nfds_t, timeout: *const libc::timespec,
+        mask: *const libc::sigset_t
+    ) -> c_int;
+    __ppoll_chk: fn(
+        descriptors: *mut libc::pollfd, count: libc::nfds_t, timeout: *const libc::timespec,
+        mask: *const libc::sigset_t, size: size_t
+    ) -> c_int;
+    pselect: fn(
+        count: c_int, read: *mut libc::fd_set, write: *mut libc::fd_set, except: *mut libc::fd_set,
+        timeout: *const libc::timespec, mask: *const libc::sigset_t
+    ) -> c_int;
+    epoll_pwait: fn(
+        epoll: c_int, events: *mut libc::epoll_event, count: c_int, timeout: c_int,
+        mask: *const libc::sigset_t
+    ) -> c_int;
     system: fn(command: *const c_char) -> c_int;
     popen: fn(command: *const c_char, mode: *const c_char) -> *mut libc::FILE;
     unshare: fn(flags: c_int) -> c_int;

@@ -50,6 +50,8 @@ pub struct WritableRange {
     pub end: u64,
     /// What it is.
     pub kind: MemoryKind,
+    /// Of shared memory: its device and inode, which are the same for all who map it.
+    pub file: Option<(u64, u64)>,
 }
 
 /// The writable memory of another process, in order, without what it shares with this one; none
@@ -67,6 +69,15 @@ pub fn writable_memory(pid: u32) -> Vec<WritableRange> {
 fn file_of(line: &str) -> Option<&str> {
     let device = line.split_ascii_whitespace().nth(3)?;
     Some(&line[device.as_ptr() as usize - line.as_ptr() as usize..])
+}
+
+/// Device and inode of a mapping.
+fn identity_of(line: &str) -> Option<(u64, u64)> {
+    let mut words = line.split_ascii_whitespace().skip(3);
+    let (major, minor) = words.next()?.split_once(':')?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    let device = number(major)? << 32 | number(minor)?;
+    Some((device, words.next()?.parse().ok()?))
 }
 
 /// Whether the first thread of a process asks for certain nodes by a policy of its own (`numactl
@@ -118,7 +129,12 @@ fn ranges_in(maps: &str, but: &[&str]) -> Vec<WritableRange> {
         if is_private_file {
             data_end = end;
         }
-        ranges.extend(kind.map(|kind| WritableRange { start, end, kind }));
+        ranges.extend(kind.map(|kind| WritableRange {
+            start,
+            end,
+            kind,
+            file: identity_of(line).filter(|_| kind == MemoryKind::Shared),
+        }));
     }
     ranges
 }
@@ -185,6 +201,8 @@ mod tests {
             ]
         );
         assert_eq!(ranges[1].end, 0x70_0000);
+        let files: Vec<_> = ranges.iter().filter_map(|range| range.file).collect();
+        assert_eq!(files, [(0x05, 32), (0x1a, 34)]);
         assert_eq!(ranges_in(MAPS, &[]).len(), ranges.len() + 1);
     }
 

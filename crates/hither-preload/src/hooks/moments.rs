@@ -6,8 +6,8 @@
 use std::ffi::{c_int, c_void};
 
 use libc::{
-    epoll_event, fd_set, msghdr, nfds_t, pollfd, pthread_attr_t, pthread_t, size_t, sockaddr,
-    socklen_t, ssize_t, timeval,
+    epoll_event, fd_set, msghdr, nfds_t, pollfd, pthread_attr_t, pthread_t, sigset_t, size_t,
+    sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 
 use crate::{pages, real};
@@ -60,5 +60,19 @@ moments! {
     ) -> c_int;
     apply_bind_requests after epoll_wait(
         epoll: c_int, events: *mut epoll_event, count: c_int, timeout: c_int
+    ) -> c_int;
+    apply_bind_requests after ppoll(
+        descriptors: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t
+    ) -> c_int;
+    apply_bind_requests after __ppoll_chk(
+        descriptors: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t,
+        size: size_t
+    ) -> c_int;
+    apply_bind_requests after pselect(
+        count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set,
+        timeout: *const timespec, mask: *const sigset_t
+    ) -> c_int;
+    apply_bind_requests after epoll_pwait(
+        epoll: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t
     ) -> c_int;
 }

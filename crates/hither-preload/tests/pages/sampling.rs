@@ -180,7 +180,17 @@ fn a_program_offers_its_memory_when_it_starts_a_thread() {
 
 #[test]
 fn a_program_that_only_waits_for_input_offers_its_memory_when_it_is_older() {
-    for call in ["poll", "select", "epoll", "recv", "recvfrom", "recvmsg"] {
+    for call in [
+        "poll",
+        "select",
+        "epoll",
+        "ppoll",
+        "pselect",
+        "epoll_pwait",
+        "recv",
+        "recvfrom",
+        "recvmsg",
+    ] {
         let Some(mut puppet) = Puppet::start() else {
             return;
         };

@@ -86,6 +86,10 @@ int main(void) {
         } else if (!strcmp(command, "poll\n")) poll(NULL, 0, 0);
         else if (!strcmp(command, "select\n")) select(0, NULL, NULL, NULL, &(struct timeval){0});
         else if (!strcmp(command, "epoll\n")) epoll_wait(-1, NULL, 0, 0);
+        else if (!strcmp(command, "ppoll\n")) ppoll(NULL, 0, &(struct timespec){0}, NULL);
+        else if (!strcmp(command, "pselect\n"))
+            pselect(0, NULL, NULL, NULL, &(struct timespec){0}, NULL);
+        else if (!strcmp(command, "epoll_pwait\n")) epoll_pwait(-1, NULL, 0, 0, NULL);
         else if (!strcmp(command, "recv\n")) recv(-1, NULL, 0, 0);
         else if (!strcmp(command, "recvfrom\n")) recvfrom(-1, NULL, 0, 0, NULL, NULL);
         else if (!strcmp(command, "recvmsg\n")) recvmsg(-1, &(struct msghdr){0}, 0);

@@ -184,6 +184,7 @@ impl Actuator for PlacementActuator {
         report.summary = context.controller.summary();
         report.sites = context.controller.sites();
         report.saved_placements = context.controller.saved_placements();
+        report.shared_left = self.mappings.as_ref().map_or(0, Mappings::left_out);
         report.lost = context.run.session.lost();
         report.unarmed = report.unarmed.or(context.run.session.offer_error());
         for source in [self.faults.source(), self.samples.source()]

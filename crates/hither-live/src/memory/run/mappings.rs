@@ -1,6 +1,9 @@
-//! Reads what memory programs have: their mappings, by the kernel's list.
+//! Reads what memory programs have: their mappings, by the kernel's list. Left out is shared memory
+//! that several processes of the run map: the kernel moves a page that several have mapped for none
+//! of them (`move_pages(2)`, EACCES), and while it is sampled, each of them faults on each page of
+//! it, in place of sixteen at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,6 +26,7 @@ const INTERVAL_PER_READ: u64 = 1_000;
 pub(super) struct Mappings {
     machine: Arc<dyn Machine>,
     processes: BTreeMap<u32, MappedProcess>,
+    shared: SharedMemory,
 }
 
 struct MappedProcess {
@@ -31,12 +35,50 @@ struct MappedProcess {
     ranges: Vec<WritableRange>,
 }
 
+/// Who maps which shared memory, by device and inode.
+#[derive(Default)]
+struct SharedMemory {
+    users: BTreeMap<(u64, u64), BTreeSet<u32>>,
+    /// What several processes were found to map.
+    left_out: BTreeSet<(u64, u64)>,
+}
+
+impl SharedMemory {
+    /// Takes what several processes map out of the memory of one. Returns the others that map what
+    /// is left out from now on.
+    fn leave_out(&mut self, pid: u32, ranges: &mut Vec<WritableRange>) -> BTreeSet<u32> {
+        let mut others = BTreeSet::new();
+        for file in ranges.iter().filter_map(|range| range.file) {
+            let users = self.users.entry(file).or_default();
+            users.insert(pid);
+            if users.len() > 1 && self.left_out.insert(file) {
+                others.extend(users.iter().filter(|&&user| user != pid));
+            }
+        }
+        ranges.retain(|range| range.file.is_none_or(|file| !self.left_out.contains(&file)));
+        others
+    }
+
+    fn ended(&mut self, pid: u32) {
+        self.users.retain(|_, users| {
+            users.remove(&pid);
+            !users.is_empty()
+        });
+    }
+}
+
 impl Mappings {
     pub(super) fn new(machine: Arc<dyn Machine>) -> Mappings {
         Mappings {
             machine,
             processes: BTreeMap::new(),
+            shared: SharedMemory::default(),
         }
+    }
+
+    /// How many pieces of shared memory were left out.
+    pub(super) fn left_out(&self) -> usize {
+        self.shared.left_out.len()
     }
 
     /// A process begins to run a program.
@@ -52,6 +94,7 @@ impl Mappings {
     /// A process has ended.
     pub(super) fn ended(&mut self, pid: u32) {
         self.processes.remove(&pid);
+        self.shared.ended(pid);
     }
 
     /// Adds what has changed of the memory of processes that can be `sampled`.
@@ -70,10 +113,11 @@ impl Mappings {
                 continue;
             };
             let own = process.ranges.is_empty() && self.machine.asks_for_nodes(pid);
-            let ranges = match own {
+            let mut ranges = match own {
                 true => Vec::new(),
                 false => self.machine.writable_memory(pid),
             };
+            let others = self.shared.leave_out(pid, &mut ranges);
             let changed = ranges != process.ranges;
             let read_ns = began.elapsed().as_nanos() as u64;
             process.interval_ns = match changed {
@@ -96,6 +140,11 @@ impl Mappings {
             if own {
                 self.processes.remove(&pid);
             }
+            for other in others {
+                if let Some(process) = self.processes.get_mut(&other) {
+                    process.due_ns = now_ns;
+                }
+            }
         }
     }
 }
@@ -105,5 +154,40 @@ fn mapped(range: &WritableRange) -> MappedRange {
         start: range.start,
         length: range.end - range.start,
         kind: range.kind,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hither_sys::writable_memory::MemoryKind;
+
+    use super::*;
+
+    #[test]
+    fn shared_memory_of_several_processes_is_left_out() {
+        let mut shared = SharedMemory::default();
+        let range = |file: Option<u64>| WritableRange {
+            start: 0x1000,
+            end: 0x9000,
+            kind: MemoryKind::Shared,
+            file: file.map(|inode| (5, inode)),
+        };
+        let mut left = |pid, files: &[Option<u64>]| {
+            let mut ranges: Vec<WritableRange> = files.iter().copied().map(range).collect();
+            let others: Vec<u32> = shared.leave_out(pid, &mut ranges).into_iter().collect();
+            let files: Vec<_> = ranges.iter().map(|of| of.file.map(|file| file.1)).collect();
+            (files, others)
+        };
+        // Mapped twice by one process.
+        assert_eq!(left(7, &[Some(1), Some(1)]), (vec![Some(1); 2], vec![]));
+        assert_eq!(
+            left(8, &[None, Some(1), Some(2)]),
+            (vec![None, Some(2)], vec![7])
+        );
+        assert_eq!(left(7, &[Some(1)]), (vec![], vec![]));
+        assert_eq!(left(9, &[Some(1), Some(2)]), (vec![], vec![8]));
+        shared.ended(8);
+        assert_eq!(shared.users[&(5, 2)], BTreeSet::from([9]));
+        assert_eq!(shared.left_out.len(), 2);
     }
 }

@@ -30,6 +30,8 @@ pub struct MemoryReport {
     pub counters: Option<&'static str>,
     /// The ways to count that were refused, and why.
     pub uncounted: Vec<(&'static str, SamplingError)>,
+    /// Pieces of shared memory that were left alone, since several processes map them.
+    pub shared_left: usize,
     /// Why pages could not be sampled, the last time.
     pub unarmed: Option<SamplingError>,
     /// Why no faults were watched. Then only regions of known sites could be placed.
@@ -69,6 +71,7 @@ pub(super) struct MemoryFigures<'a> {
     faults_lost: u64,
     records_damaged: u64,
     bind_requests_refused: u64,
+    shared_left: usize,
     unwatched: Option<String>,
     counters: Option<&'static str>,
     no_counters: Vec<RefusedCounters>,
@@ -86,6 +89,7 @@ impl MemoryReport {
             faults_lost: self.faults_lost,
             records_damaged: self.lost.damaged,
             bind_requests_refused: self.bind_requests_refused,
+            shared_left: self.shared_left,
             unwatched: self.unwatched.map(|why| why.to_string()),
             counters: self.counters,
             no_counters: refused.collect(),
@@ -199,6 +203,7 @@ mod tests {
             "pages_moved": 10,
             "pages_refused": 11,
             "bind_requests_refused": 22,
+            "shared_left": 0,
             "unwatched": null,
             "counters": "one",
             "no_counters": [{

@@ -303,6 +303,12 @@ pub(super) fn report(pages: &MemoryReport, notes: &Notes<'_>) {
             counted(summary.own_processes, "process")
         ));
     }
+    if pages.shared_left > 0 {
+        ui.note(format_args!(
+            "{} of shared memory left alone, which several processes map",
+            counted(pages.shared_left as u64, "piece")
+        ));
+    }
     report_counts(pages, dry_run, ui);
     notes.agent_of_one(pages.agent, pages.ran);
     if let Some(reason) = &pages.unwatched {
