@@ -10,6 +10,9 @@ it does not slow the program.
         -L0 vfs_read
     python3 overhead.py --hither target/release/hither --memory cache-aware -- \\
         gcc -O2 -c memory.c
+    python3 overhead.py --hither target/release/hither --memory majority -- sh loads/redis.sh
+
+loads/ has servers and a Java heap under load.
 
 With --memory the run is a dry one on any machine: accesses are sampled and decisions made, but
 no page moves. With --wet it is what a user gets: on one node nothing is sampled. The wall time
@@ -23,16 +26,19 @@ import resource
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 
 def timed(command: list[str]) -> tuple[float, float]:
-    """Wall and CPU seconds of a command with its children."""
+    """Wall and CPU seconds of a command with its children. It has to succeed."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+    code = subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
+    if code != 0:
+        sys.exit(f"overhead: {' '.join(command)} ended with {code}")
     wall = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
