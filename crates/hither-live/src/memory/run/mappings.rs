@@ -59,6 +59,7 @@ impl SharedMemory {
         others
     }
 
+    /// A process has ended, or runs another program.
     fn ended(&mut self, pid: u32) {
         self.users.retain(|_, users| {
             users.remove(&pid);
@@ -89,6 +90,7 @@ impl Mappings {
             ranges: Vec::new(),
         };
         self.processes.insert(pid, process);
+        self.shared.ended(pid);
     }
 
     /// A process has ended.
