@@ -17,15 +17,23 @@ pub struct Capabilities {
     pub nodes: Vec<NodeMemory>,
     /// Size of a huge page, where a first touch may bring in a whole one.
     pub huge_page_bytes: Option<u64>,
-    /// Whether the page faults that can be watched include the kernel's own on a program's behalf;
-    /// or why none can.
-    pub faults: Result<bool, WatchError>,
+    /// Which page faults can be watched, or why none can.
+    pub faults: Result<WatchedFaults, WatchError>,
     /// Whether pages can be moved.
     pub moving: Result<(), MoveError>,
     /// The ways to count accesses, the best first.
     pub counters: Vec<CounterProbe>,
     /// The share of a CPU that counting may take; 1 is a whole one.
     pub budget: f64,
+}
+
+/// Which page faults can be watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchedFaults {
+    /// Those of the kernel on a program's behalf, too.
+    pub in_system_calls: bool,
+    /// Those of all programs, which costs nothing in switches of threads.
+    pub of_all_programs: bool,
 }
 
 /// A way to count accesses.
@@ -60,7 +68,10 @@ impl Capabilities {
         Ok(Capabilities {
             nodes,
             huge_page_bytes: machine.huge_page_bytes(),
-            faults: machine.faults().map(|faults| faults.sees_kernel()),
+            faults: machine.faults().map(|faults| WatchedFaults {
+                in_system_calls: faults.sees_kernel(),
+                of_all_programs: faults.is_of_all_programs(),
+            }),
             moving: moving(machine),
             counters: machine
                 .sampler_candidates()
@@ -130,7 +141,10 @@ mod tests {
         let mut survey = Capabilities {
             nodes: Vec::new(),
             huge_page_bytes: None,
-            faults: Ok(true),
+            faults: Ok(WatchedFaults {
+                in_system_calls: true,
+                of_all_programs: true,
+            }),
             moving: Ok(()),
             counters: vec![
                 counter("one", Err(SamplingError::NoHardware)),
