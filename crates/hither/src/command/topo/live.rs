@@ -21,9 +21,7 @@ pub(super) fn text(survey: &Capabilities, costs: &Costs) -> Result<String, std::
         Ok(faults) => {
             let kernels = match faults.in_system_calls {
                 true => "",
-                false => {
-                    ", but for those inside system calls (kernel.perf_event_paranoid is above 1)"
-                }
+                false => ", but none inside system calls (kernel.perf_event_paranoid is above 1)",
             };
             let switches = match faults.of_all_programs {
                 true => "",
@@ -323,7 +321,7 @@ mod tests {
             .lines()
             .skip_while(|line| !line.starts_with("page faults"));
         assert_snapshot!(lines.take(2).collect::<Vec<_>>().join("\n"), @"
-        page faults: watched, but for those inside system calls (kernel.perf_event_paranoid is above 1);
+        page faults: watched, but none inside system calls (kernel.perf_event_paranoid is above 1);
         each switch of threads costs 0.3 us more, which CAP_PERFMON avoids
         ");
     }
