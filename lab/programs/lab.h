@@ -139,6 +139,15 @@ struct lab_text {
     char text[32];
 } lab_share_text(double share);
 
+/* A number that looks random for each: splitmix64: Steele, Lea, Flood 2014. */
+static inline uint64_t lab_mix(uint64_t state)
+{
+    state += 0x9e3779b97f4a7c15;
+    state = (state ^ state >> 30) * 0xbf58476d1ce4e5b9;
+    state = (state ^ state >> 27) * 0x94d049bb133111eb;
+    return state ^ state >> 31;
+}
+
 /* A hash of `count` doubles: equal only for equal values in equal order. */
 uint64_t lab_checksum(const double *values, size_t count);
 

@@ -11,15 +11,6 @@
 static unsigned long rows = 128 << 10, entries = 16;
 static struct lab_area *row_ends, *columns, *values, *x, *y;
 
-/* splitmix64: Steele, Lea, Flood 2014. */
-static uint64_t mix(uint64_t state)
-{
-    state += 0x9e3779b97f4a7c15;
-    state = (state ^ state >> 30) * 0xbf58476d1ce4e5b9;
-    state = (state ^ state >> 27) * 0x94d049bb133111eb;
-    return state ^ state >> 31;
-}
-
 static void fill(int thread)
 {
     struct lab_part part = lab_part(rows, thread);
@@ -27,7 +18,7 @@ static void fill(int thread)
         for (uint64_t i = row * entries; i < (row + 1) * entries; i++) {
             bool near = i % 2;
             ((uint32_t *)columns->start)[i] =
-                (uint32_t)((near ? row + i % entries : mix(i)) % rows);
+                (uint32_t)((near ? row + i % entries : lab_mix(i)) % rows);
             ((double *)values->start)[i] = 1 / (double)entries;
         }
         ((uint64_t *)row_ends->start)[row] = (row + 1) * entries;

@@ -10,15 +10,6 @@ static unsigned long bytes = 24 << 20, updates = 256 << 10;
 static struct lab_area *table;
 static size_t words;
 
-/* splitmix64: Steele, Lea, Flood 2014. */
-static uint64_t mix(uint64_t state)
-{
-    state += 0x9e3779b97f4a7c15;
-    state = (state ^ state >> 30) * 0xbf58476d1ce4e5b9;
-    state = (state ^ state >> 27) * 0x94d049bb133111eb;
-    return state ^ state >> 31;
-}
-
 static void fill(int thread)
 {
     struct lab_part part = lab_part(words, thread);
@@ -33,7 +24,7 @@ static uint64_t iteration(unsigned long number)
     {
         struct lab_part part = lab_part(updates, omp_get_thread_num());
         for (size_t update = part.first; update < part.end; update++) {
-            uint64_t value = mix(number * updates + update);
+            uint64_t value = lab_mix(number * updates + update);
             __atomic_fetch_xor(&word[value % words], value, __ATOMIC_RELAXED);
         }
     }

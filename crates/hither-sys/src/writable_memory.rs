@@ -61,14 +61,12 @@ pub fn writable_memory(pid: u32) -> Vec<WritableRange> {
     let own = text("self");
     let own = String::from_utf8_lossy(&own);
     let is_shared = |line: &&str| line.split_ascii_whitespace().nth(1) == Some("rw-s");
-    let shared: Vec<&str> = own.lines().filter(is_shared).filter_map(file_of).collect();
+    let shared: Vec<_> = own
+        .lines()
+        .filter(is_shared)
+        .filter_map(identity_of)
+        .collect();
     ranges_in(&String::from_utf8_lossy(&text(&pid.to_string())), &shared)
-}
-
-/// Device, inode and name of a mapping, as one text.
-fn file_of(line: &str) -> Option<&str> {
-    let device = line.split_ascii_whitespace().nth(3)?;
-    Some(&line[device.as_ptr() as usize - line.as_ptr() as usize..])
 }
 
 /// Device and inode of a mapping.
@@ -100,7 +98,7 @@ fn asks_in(numa_maps: &str) -> bool {
 
 /// The writable ranges of a text like /proc/PID/maps (proc_pid_maps(5)). A piece of `.bss` has no
 /// name, and follows the `.data` that it belongs to. Mappings of the files `but` are left out.
-fn ranges_in(maps: &str, but: &[&str]) -> Vec<WritableRange> {
+fn ranges_in(maps: &str, but: &[(u64, u64)]) -> Vec<WritableRange> {
     let mut ranges = Vec::new();
     // The end of the last mapping of a file.
     let mut data_end = 0;
@@ -113,9 +111,10 @@ fn ranges_in(maps: &str, but: &[&str]) -> Vec<WritableRange> {
         // Huge pages of the pool stay where they are.
         let is_pool = name.starts_with("/anon_hugepage") || name.starts_with("/dev/hugepages");
         let is_private_file = name.starts_with('/') && !is_shared_memory(name) && !is_pool;
+        let file = identity_of(line);
         let kind = match name {
             _ if !permissions.starts_with("rw") => None,
-            _ if file_of(line).is_some_and(|file| but.contains(&file)) => None,
+            _ if file.is_some_and(|file| but.contains(&file)) => None,
             "[heap]" => Some(MemoryKind::Heap),
             "[stack]" => Some(MemoryKind::Stack),
             _ if name.starts_with("[anon") => Some(MemoryKind::Anonymous),
@@ -133,7 +132,7 @@ fn ranges_in(maps: &str, but: &[&str]) -> Vec<WritableRange> {
             start,
             end,
             kind,
-            file: identity_of(line).filter(|_| kind == MemoryKind::Shared),
+            file: file.filter(|_| kind == MemoryKind::Shared),
         }));
     }
     ranges
@@ -181,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_process_has_these_kinds_of_memory() {
-        let ours = "00:01 33 /memfd:hither (deleted)";
+        let ours = (0x01, 33);
         let ranges = ranges_in(MAPS, &[ours]);
         let short: Vec<(u64, MemoryKind)> = ranges
             .iter()

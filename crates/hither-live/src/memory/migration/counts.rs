@@ -67,13 +67,15 @@ pub(super) struct JudgedRange {
 }
 
 impl JudgedRange {
-    /// The samples by node as they count for a cell on this node.
-    pub(super) fn counted(&self, home: Option<Node>) -> Vec<f32> {
+    /// The shares of the samples by node in so many accesses, as they count for a cell on this node.
+    pub(super) fn row(&self, home: Option<Node>, accesses: f32) -> Vec<u32> {
         let mut samples = self.samples.clone();
         if let Some(home) = home {
             samples[home.index()] += HEAD_START;
         }
-        samples
+        let all: f32 = samples.iter().sum();
+        let of_node = samples.iter().map(|count| count / all * accesses);
+        of_node.map(|count| count as u32).collect()
     }
 
     /// Whether another node makes two thirds of what it and the home make: the policy may want the
@@ -83,7 +85,7 @@ impl JudgedRange {
             return false;
         };
         let most = self.samples.iter().copied().fold(0.0, f32::max);
-        most >= 2.0 * self.counted(Some(home))[home.index()]
+        most >= 2.0 * (self.samples[home.index()] + HEAD_START)
     }
 }
 

@@ -111,6 +111,8 @@ impl Migration {
                 range.cells.retain(|(cell, _)| !region.huge.contains(cell));
                 cells += range.cells.len();
                 open += range.cells.len() * usize::from(range.is_open());
+                // Nearly all cells of a range are on one node.
+                let mut row = (None, range.row(None, accesses));
                 for &(cell, home) in &range.cells {
                     let block = Block(region.base + cell);
                     if let Some(node) = home {
@@ -123,11 +125,10 @@ impl Migration {
                             node,
                         });
                     }
-                    let samples = range.counted(home);
-                    let all: f32 = samples.iter().sum();
-                    let of_node = samples.iter().map(|count| count / all * accesses);
-                    let row: Vec<u32> = of_node.map(|count| count as u32).collect();
-                    self.counters.add_row(block, &row);
+                    if row.0 != home {
+                        row = (home, range.row(home, accesses));
+                    }
+                    self.counters.add_row(block, &row.1);
                 }
             }
         }
