@@ -67,7 +67,7 @@ pub(super) struct JudgedRange {
 }
 
 impl JudgedRange {
-    /// The shares of the samples by node in so many accesses, as they count for a cell on this node.
+    /// So many accesses, shared out by node as the samples are, for a cell on this node.
     pub(super) fn row(&self, home: Option<Node>, accesses: f32) -> Vec<u32> {
         let mut samples = self.samples.clone();
         if let Some(home) = home {
