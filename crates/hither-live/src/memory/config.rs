@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::budget::PERMILLE;
 use crate::error::{Error, Result};
 use crate::numa::calibration::Calibration;
-use crate::numa::host::{MeasuredCosts, NodeConfig, first_touch_and_counted};
+use crate::numa::host::{MeasuredCosts, NodeConfig, first_touch_and_counted, goes_by_use};
 
 /// What the controller starts from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,44 +74,19 @@ pub struct SavedPlacement {
     pub runs: Vec<(u32, Option<u32>)>,
 }
 
-/// The tier of an allocation site's regions.
+/// What an earlier run has found out about the regions of a call site, as it is logged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct KnownSiteTier {
+pub(crate) struct KnownSiteTier(#[serde(with = "SiteTierFields")] pub(crate) SiteTier);
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "SiteTier")]
+struct SiteTierFields {
     #[serde(with = "crate::decision_log::hex")]
-    pub(crate) signature: u64,
-    #[serde(rename = "class", with = "super::event::tier")]
-    pub(crate) tier: RegionTier,
-    /// See [`SiteTier::whole`].
+    signature: u64,
+    #[serde(rename = "class", with = "super::event::TierName")]
+    tier: RegionTier,
     #[serde(default)]
-    pub(crate) whole: bool,
-}
-
-impl KnownSiteTier {
-    pub(crate) fn of_site(site: &SiteTier) -> KnownSiteTier {
-        let &SiteTier {
-            signature,
-            tier,
-            whole,
-        } = site;
-        KnownSiteTier {
-            signature,
-            tier,
-            whole,
-        }
-    }
-
-    pub(crate) fn to_site(&self) -> SiteTier {
-        let &KnownSiteTier {
-            signature,
-            tier,
-            whole,
-        } = self;
-        SiteTier {
-            signature,
-            tier,
-            whole,
-        }
-    }
+    whole: bool,
 }
 
 impl MemoryConfig {
@@ -154,6 +129,11 @@ impl MemoryConfig {
     /// Whether the policy needs accesses to be counted.
     pub(crate) fn counts_accesses(&self) -> Result<bool> {
         Ok(self.hosts()?.1.is_some())
+    }
+
+    /// Whether the policy goes by use alone: it places no page at its first touch.
+    pub(crate) fn goes_by_use(&self) -> Result<bool> {
+        goes_by_use(&self.policy)
     }
 
     /// The host of what places pages at their first touch, and of what moves them by counts.

@@ -85,7 +85,7 @@ pub(crate) enum Input {
         pid: u32,
         tid: u32,
         cpu: u32,
-        #[serde(with = "construct")]
+        #[serde(with = "ConstructName")]
         kind: ConstructKind,
         #[serde(with = "hex")]
         signature: u64,
@@ -195,7 +195,7 @@ pub(crate) struct Settled {
     pub(crate) faults: u32,
     /// The tier of its site was known, so that no fault was needed.
     pub(crate) known: bool,
-    #[serde(rename = "class", with = "tier")]
+    #[serde(rename = "class", with = "TierName")]
     pub(crate) tier: RegionTier,
     /// The kernel's number of the node that touched it, or that allocated it if its site was known.
     pub(crate) from: u32,
@@ -268,58 +268,20 @@ enum KindName {
 }
 
 /// Constructs by name.
-pub(crate) mod construct {
-    use hither_sys::record::ConstructKind;
-    use serde::{Deserialize, Deserializer, Serializer, de};
-
-    const NAMES: [(ConstructKind, &str); 5] = [
-        (ConstructKind::ParallelBegin, "parallel_begin"),
-        (ConstructKind::ParallelEnd, "parallel_end"),
-        (ConstructKind::Barrier, "barrier"),
-        (ConstructKind::Iteration, "iteration"),
-        (ConstructKind::Hidden, "hidden"),
-    ];
-
-    pub(crate) fn serialize<S: Serializer>(
-        kind: &ConstructKind,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        let named = NAMES.iter().find(|(of, _)| of == kind);
-        serializer.serialize_str(named.map_or("", |(_, name)| name))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<ConstructKind, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let kind = NAMES.iter().find(|(_, name)| *name == text);
-        kind.map(|&(kind, _)| kind)
-            .ok_or_else(|| de::Error::custom(format!("{text:?} is no construct")))
-    }
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "ConstructKind", rename_all = "snake_case")]
+enum ConstructName {
+    ParallelBegin,
+    ParallelEnd,
+    Barrier,
+    Iteration,
+    Hidden,
 }
 
 /// Tiers by name.
-pub(crate) mod tier {
-    use hither_core::placement::RegionTier;
-    use serde::{Deserialize, Deserializer, Serializer, de};
-
-    pub(crate) fn serialize<S: Serializer>(
-        tier: &RegionTier,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(match tier {
-            RegionTier::Local => "local",
-            RegionTier::Remote => "remote",
-        })
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<RegionTier, D::Error> {
-        match String::deserialize(deserializer)?.as_str() {
-            "local" => Ok(RegionTier::Local),
-            "remote" => Ok(RegionTier::Remote),
-            other => Err(de::Error::unknown_variant(other, &["local", "remote"])),
-        }
-    }
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "RegionTier", rename_all = "snake_case")]
+pub(crate) enum TierName {
+    Local,
+    Remote,
 }

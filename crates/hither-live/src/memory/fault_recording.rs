@@ -3,10 +3,10 @@
 //! A recorded fault costs the program 0.3 to 1 us more (2 cores, Linux 6.18, 2026-11), and only the
 //! first faults of an undecided region are of use. The agent learns of a new region milliseconds
 //! late, when a small one has been touched already. So faults are recorded ahead while new regions
-//! keep coming, within a budget of useless faults a second: 1 % of a CPU at 1 us each. With no
-//! undecided and no new region, recording is off and costs nothing. While pages are armed,
-//! recording waits for their faults, and faults of other pages, and of other programs, are charged
-//! to the budget as ever.
+//! keep coming, and from the program's start where the policy places pages at their first touch,
+//! within a budget of useless faults a second: 1 % of a CPU at 1 us each. With no undecided and no
+//! new region, recording is off and costs nothing. While pages are armed, recording waits for their
+//! faults, and faults of other pages, and of other programs, are charged to the budget as ever.
 
 /// The budget, in faults a second.
 const FAULTS_PER_SECOND: i64 = 10_000;
@@ -25,8 +25,8 @@ pub(crate) struct FaultRecording {
     /// Less than nothing where more came than was left, before recording could be switched off.
     left: i64,
     filled_ns: u64,
-    /// When the last new region came.
-    news_ns: u64,
+    /// When the last new region came, or the program started, and regions were to come.
+    news_ns: Option<u64>,
     /// How many regions are undecided.
     undecided: u32,
     /// Pages are armed.
@@ -34,13 +34,14 @@ pub(crate) struct FaultRecording {
 }
 
 impl FaultRecording {
-    /// Recording is on from the program's start.
-    pub(crate) fn new() -> FaultRecording {
+    /// Recording is on at the program's start. It stays so if regions are to be `expected` whose
+    /// first faults are of use.
+    pub(crate) fn new(expected: bool) -> FaultRecording {
         FaultRecording {
             on: true,
             left: FAULTS_PER_SECOND,
             filled_ns: 0,
-            news_ns: 0,
+            news_ns: expected.then_some(0),
             undecided: 0,
             samples: false,
         }
@@ -49,7 +50,7 @@ impl FaultRecording {
     /// An undecided region has come.
     pub(crate) fn undecided(&mut self, now_ns: u64) {
         self.undecided += 1;
-        self.news_ns = now_ns;
+        self.news_ns = Some(now_ns);
         self.left = self.left.max(NEW_REGION_FAULTS_MIN);
     }
 
@@ -83,11 +84,11 @@ impl FaultRecording {
                 .min(FAULTS_PER_SECOND);
             self.filled_ns += earned * NS_PER_FAULT;
         }
-        let wanted =
-            self.undecided > 0 || self.samples || now_ns.saturating_sub(self.news_ns) < QUIET_NS;
+        let is_news = |news_ns| now_ns.saturating_sub(news_ns) < QUIET_NS;
+        let wanted = self.undecided > 0 || self.samples || self.news_ns.is_some_and(is_news);
         let enough = match self.on {
             true => self.left > 0,
-            false => self.left >= FAULTS_PER_SECOND / 2 || self.news_ns == now_ns,
+            false => self.left >= FAULTS_PER_SECOND / 2 || self.news_ns == Some(now_ns),
         };
         let on = wanted && enough;
         (on != std::mem::replace(&mut self.on, on)).then_some(on)
@@ -98,7 +99,7 @@ impl FaultRecording {
         let missing = (FAULTS_PER_SECOND / 2 - self.left).max(0) as u64;
         let refilled = self.filled_ns + missing * NS_PER_FAULT;
         match (self.on, self.undecided > 0 || self.samples) {
-            (true, false) => Some(self.news_ns + QUIET_NS),
+            (true, false) => Some(self.news_ns.map_or(0, |news_ns| news_ns + QUIET_NS)),
             (false, true) => Some(refilled),
             _ => None,
         }
@@ -113,7 +114,7 @@ mod tests {
 
     #[test]
     fn off_when_nothing_is_new_and_on_again_for_a_new_region() {
-        let mut watch = FaultRecording::new();
+        let mut watch = FaultRecording::new(true);
         assert_eq!(watch.change(SECOND / 2), None);
         assert_eq!(watch.due_ns(), Some(SECOND));
         assert_eq!(watch.change(SECOND), Some(false));
@@ -126,8 +127,18 @@ mod tests {
     }
 
     #[test]
+    fn off_at_once_where_nothing_is_expected() {
+        let mut watch = FaultRecording::new(false);
+        assert_eq!(watch.due_ns(), Some(0));
+        assert_eq!(watch.change(5), Some(false));
+        assert_eq!(watch.due_ns(), None);
+        watch.set_sampling(true);
+        assert_eq!(watch.change(SECOND), Some(true), "pages are to be armed");
+    }
+
+    #[test]
     fn faults_that_say_nothing_use_the_budget_up() {
-        let mut watch = FaultRecording::new();
+        let mut watch = FaultRecording::new(true);
         watch.undecided(0);
         (0..FAULTS_PER_SECOND).for_each(|_| watch.charge(1));
         assert_eq!(watch.change(1), Some(false));

@@ -49,7 +49,7 @@ pub(crate) fn set_up(
         huge_page_bytes: machine.huge_page_bytes(),
         dry_run,
         cpu_permille: options.cpu_permille,
-        sites: options.sites.iter().map(KnownSiteTier::of_site).collect(),
+        sites: options.sites.iter().copied().map(KnownSiteTier).collect(),
         placed: options.saved_placements.clone(),
         ..MemoryConfig::new(
             options.policy(),
@@ -73,8 +73,11 @@ pub(crate) fn set_up(
         ..SessionNeeds::default()
     };
     let machine = Arc::clone(machine);
-    let mut actuator = PlacementActuator::new(options, dry_run, machine, nodes, counter_source);
-    let whole = config.sites.iter().filter(|site| site.whole);
+    let by_use = config.goes_by_use()?;
+    let mut actuator =
+        PlacementActuator::new(options, by_use, dry_run, machine, nodes, counter_source);
+    let sites = config.sites.iter().map(|known| known.0);
+    let whole = sites.filter(|site| site.whole);
     let bound = whole.map(|site| (site.signature, config.far_nodes));
     actuator.known_sites = bound.filter(|&(_, nodes)| nodes != 0 && !dry_run).collect();
     actuator.report_mut().calibration = stored.problem;

@@ -12,7 +12,7 @@ use crate::decision_log::{DecisionLog, LogFile};
 use crate::numa::host::{MeasuredCosts, NodeConfig};
 use crate::numa::ranges::{MoveResult, RefusalReason, RefusedRun};
 use crate::skip::skip;
-use hither_core::placement::RegionTier;
+use hither_core::placement::{RegionTier, SiteTier};
 use hither_sys::record::ConstructKind;
 use hither_sys::writable_memory::MemoryKind;
 
@@ -37,11 +37,11 @@ fn config(dry_run: bool) -> MemoryConfig {
             latency_ns: vec![80, 140, 300, 141, 82, 310, 160, 160, 80],
             migration_ns: Some(700),
         },
-        sites: vec![KnownSiteTier {
+        sites: vec![KnownSiteTier(SiteTier {
             signature: 3,
             tier: RegionTier::Remote,
             whole: true,
-        }],
+        })],
         far_nodes: 1 << 3,
         placed: vec![SavedPlacement {
             signature: 4,

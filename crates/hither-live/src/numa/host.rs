@@ -109,6 +109,17 @@ pub(crate) fn first_touch_and_counted(
     Ok((host(first.unwrap_or(first_touch), None)?, Some(counted)))
 }
 
+/// Whether a policy decides by access counts alone, and leaves pages where they are first touched.
+///
+/// # Errors
+/// As for [`placement_host`].
+pub(crate) fn goes_by_use(policy: &str) -> Result<bool> {
+    let (policy, initial) = parse_policy(policy)?;
+    let first = initial.or_else(|| policy.initial());
+    let places_none = first.is_none_or(|first| first.entry().name == FIRST_TOUCH);
+    Ok(policy.entry().epochs.counts && places_none)
+}
+
 fn host_of(
     policy: Policy,
     initial: Option<Policy>,
@@ -176,5 +187,25 @@ fn parse_policy(text: &str) -> Result<(Policy, Option<Policy>)> {
         [policy] => Ok((policy, None)),
         [initial, policy] => Ok((policy, Some(initial))),
         _ => Err(wrong("more than two")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_places_nothing_at_the_first_touch_goes_by_use() {
+        let by_use = ["majority", "upm", "majority{initial=first-touch}"];
+        let others = [
+            "cache-aware",
+            "cache-aware,majority",
+            "majority{initial=cache-aware}",
+        ];
+        for (policies, expected) in [(by_use, true), (others, false)] {
+            for policy in policies {
+                assert_eq!(goes_by_use(policy).expect("a policy"), expected, "{policy}");
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ use hither_core::placement::{PlacementHost, SiteTier};
 use hither_core::{Object, Process};
 use rustc_hash::FxHashMap;
 
-use super::super::config::{KnownSiteTier, MemoryConfig, SavedPlacement};
+use super::super::config::{MemoryConfig, SavedPlacement};
 use super::super::event::{Decision, Input, TimedInput};
 use super::super::fault_recording::FaultRecording;
 use super::super::migration::Migration;
@@ -64,7 +64,7 @@ impl Controller for PlacementController {
     fn new(config: &MemoryConfig) -> Result<PlacementController> {
         config.check()?;
         let frames = config.nodes.iter().map(|node| u64::from(node.frames));
-        let known = config.sites.iter();
+        let known = config.sites.iter().map(|known| known.0);
         let (host, counted) = config.hosts()?;
         Ok(PlacementController {
             migration: counted.map(|host| Migration::new(host, config)),
@@ -80,8 +80,8 @@ impl Controller for PlacementController {
             processes: FxHashMap::default(),
             unused_processes: Vec::new(),
             own_ranges: BTreeMap::new(),
-            sites: AllocationSites::new(known.map(KnownSiteTier::to_site), config.far_nodes),
-            recording: FaultRecording::new(),
+            sites: AllocationSites::new(known, config.far_nodes),
+            recording: FaultRecording::new(!config.goes_by_use()?),
             limited: BTreeSet::new(),
             job_count: 0,
             making_room: BTreeMap::new(),

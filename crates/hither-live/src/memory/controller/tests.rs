@@ -2,7 +2,7 @@
 //! node 0 with CPUs 0 and 1, node 1 with CPU 2.
 
 use hither_core::Node;
-use hither_core::placement::RegionTier;
+use hither_core::placement::{RegionTier, SiteTier};
 
 use super::super::config::{KnownSiteTier, MemoryConfig, SampleSource};
 use super::super::event::{Decision, Input, TimedInput};
@@ -329,11 +329,11 @@ fn settings_that_no_machine_has_are_refused() {
 
 /// What an earlier run has found out of a site.
 fn known(signature: u64, tier: RegionTier) -> KnownSiteTier {
-    KnownSiteTier {
+    KnownSiteTier(SiteTier {
         signature,
         tier,
         whole: false,
-    }
+    })
 }
 
 #[test]
@@ -342,7 +342,9 @@ fn a_site_that_was_far_as_a_whole_is_not_limited() {
     config.far_nodes = 1 << 1;
     let whole = true;
     let stream = known(5, RegionTier::Remote);
-    config.sites.push(KnownSiteTier { whole, ..stream });
+    config
+        .sites
+        .push(KnownSiteTier(SiteTier { whole, ..stream.0 }));
     let mut world = World::new(&config);
     // All that the program has so far. It has bound it itself.
     world.region(7, 1000, 600, 5);

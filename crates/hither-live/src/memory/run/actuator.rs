@@ -207,12 +207,12 @@ impl Actuator for PlacementActuator {
 impl PlacementActuator {
     pub(super) fn new(
         options: &MemoryOptions,
+        by_use: bool,
         dry_run: bool,
         machine: Arc<dyn Machine>,
         nodes: &[NodeMemory],
         mut counter_source: CounterSource,
     ) -> PlacementActuator {
-        let by_use = options.placement.entry().epochs.counts && options.initial.is_none();
         let (counters, arm) = (counter_source.name(), counter_source.take_arm());
         let usage_ns = match by_use {
             true => LONG_PERIOD_NS,

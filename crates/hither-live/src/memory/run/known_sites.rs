@@ -16,7 +16,7 @@ pub(super) fn far_nodes(
     config: &MemoryConfig,
     used: impl FnOnce() -> Option<Vec<u32>>,
 ) -> Result<u64> {
-    if !config.sites.iter().any(|site| site.whole) {
+    if !config.sites.iter().any(|known| known.0.whole) {
         return Ok(0);
     }
     let (mut host, _) = config.hosts()?;
@@ -56,6 +56,8 @@ pub(super) fn far_nodes(
 
 #[cfg(test)]
 mod tests {
+    use hither_core::placement::SiteTier;
+
     use super::super::super::config::KnownSiteTier;
     use super::*;
 
@@ -71,11 +73,11 @@ mod tests {
         });
         let mut config = MemoryConfig::new(policy.to_owned(), 4096, &[], None);
         config.nodes = nodes.collect();
-        config.sites.push(KnownSiteTier {
+        config.sites.push(KnownSiteTier(SiteTier {
             signature: 5,
             tier: RegionTier::Remote,
             whole,
-        });
+        }));
         config
     }
 
