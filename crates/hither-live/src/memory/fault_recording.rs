@@ -25,11 +25,11 @@ pub(crate) struct FaultRecording {
     /// Less than nothing where more came than was left, before recording could be switched off.
     left: i64,
     filled_ns: u64,
-    /// When the last new region came, or the program started, and regions were to come.
+    /// When the last new region came. `Some(0)` at the start if regions are expected.
     news_ns: Option<u64>,
     /// How many regions are undecided.
     undecided: u32,
-    /// Pages are armed.
+    /// Pages are armed, or are to be.
     samples: bool,
 }
 

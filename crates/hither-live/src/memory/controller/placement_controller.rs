@@ -97,18 +97,19 @@ impl Controller for PlacementController {
             migration.set_now_ns(now_ns);
         }
         self.take_input(now_ns, &at.input, out);
+        if let Some(migration) = &mut self.migration {
+            migration.due(now_ns, out);
+            migration.carry_out(&mut self.job_count, out);
+        }
         let arms = self.migration.as_ref().is_some_and(Migration::arms);
         self.recording.set_sampling(arms);
         if let Some(on) = self.recording.change(now_ns) {
             out.push(Decision::Watch { on });
         }
-        if let Some(migration) = &mut self.migration {
-            migration.due(now_ns, out);
-            migration.carry_out(&mut self.job_count, out);
-            // Faults on armed pages would not be seen while recording is off.
-            if self.recording.is_on() {
-                migration.arm(now_ns, out);
-            }
+        // Faults on armed pages would not be seen while recording is off.
+        let recorded = self.recording.is_on();
+        if let Some(migration) = self.migration.as_mut().filter(|_| recorded) {
+            migration.arm(now_ns, out);
         }
     }
 

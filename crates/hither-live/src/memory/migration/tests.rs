@@ -316,6 +316,8 @@ fn pages_are_armed() {
     );
     world.after(3000 * MS);
     assert!(world.decisions.contains(&sample(true)));
+    // In the same step: no other may follow.
+    assert!(world.decisions.contains(&Decision::Watch { on: true }));
     world.decisions.clear();
     world.input(Input::RegionEnd {
         pid: PID,
