@@ -103,10 +103,18 @@ pub(crate) fn first_touch_and_counted(
     if !policy.entry().epochs.counts {
         return Ok((host(policy, initial)?, None));
     }
-    let first = initial.or_else(|| policy.initial());
-    let first_touch: Policy = FIRST_TOUCH.parse().expect("it is in the registry");
-    let counted = host(policy, Some(first_touch))?;
-    Ok((host(first.unwrap_or(first_touch), None)?, Some(counted)))
+    let counted = host(policy, Some(first_touch()))?;
+    Ok((host(first_of(policy, initial), None)?, Some(counted)))
+}
+
+fn first_touch() -> Policy {
+    FIRST_TOUCH.parse().expect("it is in the registry")
+}
+
+/// What places pages when they are first touched, of a policy that moves them by access counts.
+fn first_of(policy: Policy, initial: Option<Policy>) -> Policy {
+    let initial = initial.or_else(|| policy.initial());
+    initial.unwrap_or_else(first_touch)
 }
 
 /// Whether a policy decides by access counts alone, and leaves pages where they are first touched.
@@ -115,8 +123,7 @@ pub(crate) fn first_touch_and_counted(
 /// As for [`placement_host`].
 pub(crate) fn goes_by_use(policy: &str) -> Result<bool> {
     let (policy, initial) = parse_policy(policy)?;
-    let first = initial.or_else(|| policy.initial());
-    let places_none = first.is_none_or(|first| first.entry().name == FIRST_TOUCH);
+    let places_none = first_of(policy, initial).entry().name == FIRST_TOUCH;
     Ok(policy.entry().epochs.counts && places_none)
 }
 
