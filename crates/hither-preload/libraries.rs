@@ -16,6 +16,12 @@ pub(crate) struct Libraries {
     pub(crate) pages: PathBuf,
 }
 
+/// The cargo that runs a test, or built it if it runs alone.
+#[allow(dead_code, reason = "a build script has its own")]
+pub(crate) fn cargo() -> std::ffi::OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into())
+}
+
 /// Builds the libraries, always optimised: the hooks run inside other people's programs. `package`
 /// is the folder of `hither-preload`. `target` is the target folder of the outer cargo, whose lock
 /// that cargo holds, so this one has a folder of its own in it.

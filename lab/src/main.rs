@@ -9,6 +9,9 @@ mod guest;
 mod hash;
 mod interrupt;
 mod machine;
+#[cfg(test)]
+#[path = "../../testing/needs.rs"]
+mod needs;
 mod policy;
 mod price;
 mod programs;

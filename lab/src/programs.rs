@@ -174,6 +174,7 @@ fn compile(compiler: &OsString, arguments: &[OsString]) -> Result<Output> {
 
 #[cfg(test)]
 mod tests {
+    use crate::needs;
     use crate::skip::skip;
     use std::process::Stdio;
     use std::sync::OnceLock;
@@ -275,9 +276,9 @@ mod tests {
 
     #[test]
     fn with_llvm_the_result_is_the_same() {
-        if let Err(error) = Command::new("clang").arg("--version").output() {
-            skip(format_args!("clang: {error}"));
-            return;
+        let scratch = std::env::current_exe().unwrap();
+        if let Some(missing) = needs::openmp("clang", scratch.parent().unwrap()) {
+            return skip(missing);
         }
         let clang = Programs::build(&test_cache(), Compiler::Clang).unwrap();
         let path = clang.dynamic_path("nas");

@@ -25,6 +25,9 @@ pub mod file_placement;
 pub mod iterations;
 mod launch;
 pub mod memory;
+#[cfg(test)]
+#[path = "../../../testing/needs.rs"]
+mod needs;
 pub mod numa;
 pub mod observe;
 pub mod page_cache;

@@ -18,6 +18,8 @@ use hither_node::source::settings::SourceSettings;
 use hither_node::volume::{Volume, VolumeSettings};
 use tokio::runtime::Runtime;
 
+#[path = "../../../testing/needs.rs"]
+mod needs;
 #[path = "../../../testing/skip.rs"]
 mod skip;
 mod support;

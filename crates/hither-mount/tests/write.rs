@@ -10,6 +10,8 @@ use std::time::{Duration, SystemTime};
 use hither_mount::Consistency;
 use rustix::io::Errno;
 
+#[path = "../../../testing/needs.rs"]
+mod needs;
 #[path = "../../../testing/s3_emulator/mod.rs"]
 mod s3_emulator;
 #[path = "../../../testing/skip.rs"]

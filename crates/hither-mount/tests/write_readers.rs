@@ -9,6 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
 
+#[path = "../../../testing/needs.rs"]
+mod needs;
 #[path = "../../../testing/skip.rs"]
 mod skip;
 mod support;

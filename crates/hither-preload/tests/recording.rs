@@ -2,6 +2,8 @@
 //! that checks what was recorded, and that nothing else about them changed.
 #![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 
+#[path = "../../../testing/needs.rs"]
+mod needs;
 mod openmp;
 mod pages;
 #[path = "../../../testing/skip.rs"]

@@ -395,6 +395,7 @@ impl BreakTime {
 
 #[cfg(test)]
 mod tests {
+    use crate::needs::ON_A_DISK;
     use crate::skip::skip_on_this_machine;
     use std::fs::{self, OpenOptions};
     use std::os::unix::fs::OpenOptionsExt;
@@ -414,7 +415,7 @@ mod tests {
 
     /// Leases are for disks: where tests write may be anything.
     fn scratch() -> tempfile::TempDir {
-        tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder")
+        tempfile::tempdir_in(ON_A_DISK).expect("a folder")
     }
 
     #[test]

@@ -44,6 +44,9 @@ pub mod lease_process;
 pub mod machine;
 pub mod mapped_files;
 pub mod memory_probe;
+#[cfg(test)]
+#[path = "../../../testing/needs.rs"]
+mod needs;
 pub mod page_cache;
 pub mod page_faults;
 mod page_map;

@@ -204,6 +204,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+    use crate::needs::ON_A_DISK;
     use crate::page_cache::{PageCache, ThisPageCache};
     use crate::page_faults::{PageFaults, PerfRings};
     use crate::skip::skip_on_this_machine;
@@ -235,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_file_has_an_id_where_it_is_mapped() {
-        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
+        let folder = tempfile::tempdir_in(ON_A_DISK).expect("a folder");
         let path = folder.path().join("empty");
         let file = File::create(&path).expect("created");
         let status = syscalls::status(file.as_raw_fd()).expect("asked");
@@ -252,7 +253,7 @@ mod tests {
         const PROGRAM: &str = "import mmap,sys\nfile=open(sys.argv[1],'rb')\n\
             m=mmap.mmap(file.fileno(),0,prot=mmap.PROT_READ)\n\
             for _ in sys.stdin:\n print(sum(m[::4096]),flush=True)\n";
-        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
+        let folder = tempfile::tempdir_in(ON_A_DISK).expect("a folder");
         let path = folder.path().join("data");
         let mut file = fs::File::create(&path).expect("created");
         file.write_all(&vec![3; 4 << 20]).expect("written");

@@ -385,6 +385,7 @@ impl CachedFile for Opened {
 
 #[cfg(test)]
 mod tests {
+    use crate::needs::ON_A_DISK;
     use crate::skip::skip_on_this_machine;
     use std::io::{Read, Write};
 
@@ -441,9 +442,7 @@ mod tests {
     /// end.
     #[test]
     fn without_cachestat_the_same_is_said() {
-        // On the disk that the sources are on: a temporary folder may be all page cache (tmpfs).
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let mut file = tempfile::NamedTempFile::new_in(folder).expect("a file");
+        let mut file = tempfile::NamedTempFile::new_in(ON_A_DISK).expect("a file");
         file.write_all(&[1; 300_000]).expect("written");
         file.as_file().sync_all().expect("on the disk");
         let id = id_of(file.as_file());

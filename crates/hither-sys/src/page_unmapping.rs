@@ -231,6 +231,7 @@ mod tests {
     use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
     use super::*;
+    use crate::needs::ON_A_DISK;
     use crate::page_faults::{PageFaults, PerfRings};
     use crate::skip::skip_on_this_machine;
 
@@ -314,7 +315,7 @@ mod tests {
     }
 
     fn folder() -> tempfile::TempDir {
-        tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder")
+        tempfile::tempdir_in(ON_A_DISK).expect("a folder")
     }
 
     #[test]

@@ -199,11 +199,12 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+    use crate::needs::ON_A_DISK;
     use crate::skip::skip_on_this_machine;
 
     /// A folder on a disk.
     fn folder() -> tempfile::TempDir {
-        tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder")
+        tempfile::tempdir_in(ON_A_DISK).expect("a folder")
     }
 
     /// Creates a file, none of it cached.

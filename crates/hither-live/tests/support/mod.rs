@@ -39,7 +39,7 @@ fn libraries() -> &'static Libraries {
         let package = concat!(env!("CARGO_MANIFEST_DIR"), "/../hither-preload");
         let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let target = scratch.parent().expect("target/tmp has a parent");
-        libraries::build(env!("CARGO"), Path::new(package), target)
+        libraries::build(libraries::cargo(), Path::new(package), target)
     })
 }
 

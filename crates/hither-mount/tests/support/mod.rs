@@ -14,7 +14,7 @@ use hither_node::volume::{Volume, VolumeSettings};
 use rustix::io::Errno;
 use tokio::runtime::Runtime;
 
-use crate::skip;
+use crate::needs;
 
 /// A mount that can be written, with what it needs.
 pub(crate) struct Bench {
@@ -126,12 +126,9 @@ pub(crate) fn mount_or_skip(
     target: &Path,
     settings: &MountSettings,
 ) -> Option<Mounted> {
-    match Mounted::new(Arc::clone(volume), target, settings) {
-        Ok(mounted) => Some(mounted),
-        Err(error) if !rustix::process::getuid().is_root() => {
-            skip::skip_on_this_machine(error);
-            None
-        }
-        Err(error) => panic!("{error}"),
+    if needs::cannot_mount() {
+        return None;
     }
+    let mounted = Mounted::new(Arc::clone(volume), target, settings);
+    Some(mounted.unwrap_or_else(|error| panic!("{error}")))
 }

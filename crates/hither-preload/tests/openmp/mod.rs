@@ -9,6 +9,7 @@ use hither_sys::record::ConstructKind::{
     self, Barrier, Hidden, Iteration, ParallelBegin, ParallelEnd,
 };
 
+use crate::needs;
 use crate::skip::skip;
 use crate::support::{
     Construct, Recording, Run, check_same, compile, compile_by, follow, pages_library, placed,
@@ -18,22 +19,10 @@ use crate::support::{
 /// The compilers that can build programs for OpenMP.
 fn compilers() -> &'static [&'static str] {
     static FOUND: OnceLock<&[&str]> = OnceLock::new();
-    FOUND.get_or_init(|| {
-        let source = scratch().join("openmp-probe.c");
-        std::fs::write(
-            &source,
-            "#include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n",
-        )
-        .expect("written");
-        let built = Command::new("clang")
-            .args(["-fopenmp", "-o"])
-            .arg(scratch().join("openmp-probe"))
-            .arg(&source)
-            .output();
-        if built.is_ok_and(|output| output.status.success()) {
-            &["gcc", "clang"]
-        } else {
-            skip("clang: it or libomp is not installed");
+    FOUND.get_or_init(|| match needs::openmp("clang", &scratch()) {
+        None => &["gcc", "clang"],
+        Some(missing) => {
+            skip(missing);
             &["gcc"]
         }
     })

@@ -237,7 +237,7 @@ fn libraries() -> &'static Libraries {
         let target = scratch();
         let target = target.parent().expect("target/tmp has a parent");
         let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-        libraries::build(env!("CARGO"), package, target)
+        libraries::build(libraries::cargo(), package, target)
     })
 }
 

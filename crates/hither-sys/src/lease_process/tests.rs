@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::lease;
+use crate::needs::ON_A_DISK;
 use crate::page_cache::FileId;
 use crate::replica::agent::{ReplicaOptions, Replicas};
 use crate::skip::skip_on_this_machine;
@@ -18,10 +19,10 @@ struct Setting {
     _folder: tempfile::TempDir,
 }
 
-/// A file on the disk that the sources are on, and a lease process. None where leases on it prove
+/// A file on a disk, and a lease process. None where leases on it prove
 /// nothing.
 fn setting(faults: InjectedFaults) -> Option<Setting> {
-    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
+    let folder = tempfile::tempdir_in(ON_A_DISK).expect("a folder");
     let path = folder.path().join("file");
     fs::write(&path, "one").expect("written");
     if let Err(why) = lease::check(&File::open(&path).expect("opened")) {

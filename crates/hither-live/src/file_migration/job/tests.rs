@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
@@ -12,6 +11,7 @@ use hither_sys::page_faults::{PageFaults, WatchError};
 use hither_sys::syscalls;
 
 use super::*;
+use crate::needs::ON_A_DISK;
 use crate::skip::skip_on_this_machine;
 
 /// All pages are on node 0 until they are moved. Pages with an index in `shared` are mapped by
@@ -63,11 +63,9 @@ impl Machine for Two {
     }
 }
 
-/// A file of so many pages and bytes, all cached, on the disk that the sources are on: a temporary
-/// folder may be all page cache (tmpfs).
+/// A file of so many pages and bytes, all cached.
 fn file(pages: u64, bytes: u64) -> tempfile::NamedTempFile {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut file = tempfile::NamedTempFile::new_in(folder).expect("a file");
+    let mut file = tempfile::NamedTempFile::new_in(ON_A_DISK).expect("a file");
     let bytes = vec![7; (pages * page_bytes() + bytes) as usize];
     file.write_all(&bytes).expect("written");
     file.as_file().sync_all().expect("on the disk");

@@ -1,0 +1,81 @@
+"""Runs the tests that rights matter to as an ordinary user, for `.ci/run`, which runs as root.
+
+Rights differ in the crates that watch, change or mount something; the simulator is the same for
+everybody. The binaries are those that root built and ran: this user needs no compiler and no cargo.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+USER = 65534
+PACKAGES = (
+    "hither", "hither-client", "hither-live", "hither-mount", "hither-node", "hither-preload",
+    "hither-sys",
+)
+# They run cargo, which may lie where this user does not reach it, and are about sources alone.
+NOT_RUN = {"adding_a_policy", "tidy"}
+
+
+def binaries() -> list[tuple[str, Path, Path]]:
+    """Name, executable and package folder of each test binary."""
+    command = ["cargo", "test", "--no-run", "--locked", "--quiet", "--message-format=json"]
+    for package in PACKAGES:
+        command += ["--package", package]
+    built = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found = []
+    for line in built.stdout.splitlines():
+        message = json.loads(line)
+        if message.get("executable") and message["profile"]["test"]:
+            name = message["target"]["name"]
+            folder = Path(message["manifest_path"]).parent
+            if name not in NOT_RUN:
+                found.append((name, Path(message["executable"]), folder))
+    return found
+
+
+def main() -> int:
+    """Status 1 if a test fails."""
+    scratch = Path(sys.argv[1])
+    home, temporary = scratch / "home", scratch / "tmp"
+    for folder in (home, temporary):
+        folder.mkdir(parents=True)
+        os.chown(folder, USER, USER)
+    # Cargo's, and Python with its packages, may lie in root's home. That they are installed was
+    # required of root's tests.
+    own = ("CARGO", "HITHER_PYTHON", "HITHER_REQUIRE", "XDG_")
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(own)
+    }
+    environment |= {
+        "HOME": str(home), "TMPDIR": str(temporary), "USER": "nobody", "LOGNAME": "nobody",
+        # The preload libraries are built already.
+        "CARGO": "true",
+        # A new snapshot would be written beside the sources.
+        "INSTA_UPDATE": "no",
+        # Faults of the simulated network know no users.
+        "HITHER_SIMULATION_SEEDS": "10",
+    }
+    found = binaries()
+    # What root's tests left there, compiled programs above all, is replaced.
+    made = found[0][1].parents[2] / "tmp"
+    for left in (made, *made.rglob("*")):
+        os.chown(left, USER, USER, follow_symlinks=False)
+    failed = []
+    for name, executable, folder in found:
+        print(f"-- {folder.name} {name}", flush=True)
+        status = subprocess.run(
+            [executable, "--quiet"], cwd=folder, env=environment, user=USER, group=USER,
+            extra_groups=[], stdin=subprocess.DEVNULL, check=False,
+        ).returncode
+        if status != 0:
+            failed.append(f"{folder.name} {name}")
+    if failed:
+        print("as an ordinary user, these tests fail:", *failed, sep="\n  ")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
