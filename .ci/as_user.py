@@ -12,7 +12,12 @@ from pathlib import Path
 
 USER = 65534
 PACKAGES = (
-    "hither", "hither-client", "hither-live", "hither-mount", "hither-node", "hither-preload",
+    "hither",
+    "hither-client",
+    "hither-live",
+    "hither-mount",
+    "hither-node",
+    "hither-preload",
     "hither-sys",
 )
 # They run cargo, which may lie where this user does not reach it, and are about sources alone.
@@ -46,11 +51,12 @@ def main() -> int:
     # Cargo's, and Python with its packages, may lie in root's home. That they are installed was
     # required of root's tests.
     own = ("CARGO", "HITHER_PYTHON", "HITHER_REQUIRE", "XDG_")
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(own)
-    }
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     environment |= {
-        "HOME": str(home), "TMPDIR": str(temporary), "USER": "nobody", "LOGNAME": "nobody",
+        "HOME": str(home),
+        "TMPDIR": str(temporary),
+        "USER": "nobody",
+        "LOGNAME": "nobody",
         # The preload libraries are built already.
         "CARGO": "true",
         # A new snapshot would be written beside the sources.
@@ -67,8 +73,14 @@ def main() -> int:
     for name, executable, folder in found:
         print(f"-- {folder.name} {name}", flush=True)
         status = subprocess.run(
-            [executable, "--quiet"], cwd=folder, env=environment, user=USER, group=USER,
-            extra_groups=[], stdin=subprocess.DEVNULL, check=False,
+            [executable, "--quiet"],
+            cwd=folder,
+            env=environment,
+            user=USER,
+            group=USER,
+            extra_groups=[],
+            stdin=subprocess.DEVNULL,
+            check=False,
         ).returncode
         if status != 0:
             failed.append(f"{folder.name} {name}")
