@@ -69,8 +69,8 @@ fn find_in_path(name: &str) -> Option<PathBuf> {
         .find(|program| program.is_file())
 }
 
-/// What is missing for this compiler to build programs for OpenMP: clang comes without `omp.h` and libomp on
-/// many machines. `scratch` is a folder for the probe.
+/// What is missing for this compiler to build programs for OpenMP: clang comes without `omp.h` and
+/// libomp on many machines. `scratch` is a folder for the probe.
 pub(crate) fn openmp(compiler: &str, scratch: &Path) -> Option<String> {
     let source = scratch.join(format!("openmp-probe-{}.c", std::process::id()));
     let program = source.with_extension("");
