@@ -5,6 +5,8 @@
 //! also called highest random weight (Thaler and Ravishankar, "Using name-based mappings to
 //! increase hit rates", 1998). When a member leaves, only the keys that it was home to move.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 
 use twox_hash::XxHash3_64;
@@ -110,32 +112,49 @@ pub struct View {
 }
 
 impl View {
-    /// A view of `members`, in any order.
-    pub fn new(epoch: u64, mut members: Vec<Member>) -> Result<View, ViewError> {
+    /// A view of `members`, in any order. An error if one of them may not be in it.
+    pub fn new(epoch: u64, members: Vec<Member>) -> Result<View, ViewError> {
+        let (view, errors) = View::of_sound(epoch, members);
+        match errors.into_iter().next() {
+            None => Ok(view),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// The view of those of `members` that may be in one, in any order, and what is wrong with the
+    /// others. Of two that cannot both be in it, the one whose name comes first is.
+    pub fn of_sound(epoch: u64, mut members: Vec<Member>) -> (View, Vec<ViewError>) {
         members.sort();
-        for member in &members {
-            check_name(&member.name)?;
-            check_address(member)?;
-        }
-        for pair in members.windows(2) {
-            if pair[0].name == pair[1].name {
-                return Err(ViewError::NameTaken(pair[0].name.clone()));
-            }
-        }
-        let ids: Vec<MemberId> = members.iter().map(Member::id).collect();
-        let mut order: Vec<usize> = (0..ids.len()).collect();
-        order.sort_by_key(|&at| ids[at]);
-        for pair in order.windows(2) {
-            if ids[pair[0]] == ids[pair[1]] {
-                let [one, other] = [pair[0], pair[1]].map(|at| members[at].name.clone());
-                return Err(ViewError::Collision(one, other));
-            }
-        }
-        Ok(View {
+        let mut view = View {
             epoch,
-            members,
-            ids,
-        })
+            ..View::default()
+        };
+        let mut errors = Vec::new();
+        let mut names = BTreeMap::new();
+        for member in members {
+            let sound = check_name(&member.name).and_then(|()| check_address(&member));
+            let sound = sound.and_then(|()| match names.entry(member.id()) {
+                Entry::Vacant(vacant) => {
+                    vacant.insert(member.name.clone());
+                    Ok(())
+                }
+                Entry::Occupied(first) if *first.get() == member.name => {
+                    Err(ViewError::NameTaken(member.name.clone()))
+                }
+                Entry::Occupied(first) => Err(ViewError::Collision(
+                    first.get().clone(),
+                    member.name.clone(),
+                )),
+            });
+            match sound {
+                Ok(()) => {
+                    view.ids.push(member.id());
+                    view.members.push(member);
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        (view, errors)
     }
 
     /// The number of the view. It grows with each change of the membership.
@@ -178,6 +197,28 @@ mod tests {
         assert_eq!(one, View::new(1, vec![b.clone(), a]).unwrap());
         assert_eq!(one.member(MemberId::of("b")), Some(&b));
         assert_eq!(one.member(MemberId::of("c")), None);
+    }
+
+    #[test]
+    fn a_bad_member_keeps_no_other_one_out() {
+        let nowhere = Member {
+            address: "nowhere".to_owned(),
+            ..member("b")
+        };
+        let members = vec![
+            member("c"),
+            nowhere,
+            member("Node 1"),
+            member("a"),
+            member("a"),
+        ];
+        let (view, errors) = View::of_sound(7, members);
+        assert_eq!(view, View::new(7, vec![member("a"), member("c")]).unwrap());
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(errors.len(), 3, "{errors:?}");
+        assert!(errors[0].contains("Node 1"), "{errors:?}");
+        assert_eq!(errors[1], "two members are called \"a\"");
+        assert!(errors[2].contains("nowhere"), "{errors:?}");
     }
 
     #[test]

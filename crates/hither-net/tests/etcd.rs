@@ -96,6 +96,42 @@ async fn members_come_and_go() {
     assert_eq!(seen, until_members(&d, &["a", "d"]).await.view);
 }
 
+/// Whatever stands in etcd beside them, members find each other, before and after.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_malformed_key_is_skipped() {
+    let Some(etcd) = Etcd::start() else { return };
+    let put = |name: &str, value: &str| etcd.put(&format!("/hither/test/members/{name}"), value);
+    let member = |address: &str| format!(r#"{{"address":"{address}","instance":"1"}}"#);
+    put("early", "no JSON");
+    put("Not A Name", &member("c:7000"));
+    let a = join_as(&etcd, "a").await;
+    assert_eq!(names(&a.membership().borrow()), ["a"]);
+    put("late", &member("an address without a port"));
+    put("list", "[1, 2]");
+    put("a/b", &member("c:7000"));
+    put("", &member("c:7000"));
+    // One with more fields than this version knows is a member.
+    let more = r#"{"address":"c:7000","instance":"1","zone":"west"}"#;
+    put("more", more);
+    let b = join_as(&etcd, "b").await;
+    for joined in [&a, &b] {
+        until_members(joined, &["a", "b", "more"]).await;
+    }
+    // A member whose key is overwritten by nonsense is none any more.
+    put("more", "gone");
+    let state = until_members(&a, &["a", "b"]).await;
+    assert_eq!(state, until_members(&b, &["a", "b"]).await);
+    b.leave().await;
+    until_members(&a, &["a"]).await;
+
+    // Who is called like such a key is told which one to delete.
+    let error = join(config(&[etcd.endpoint()], "early")).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "etcd: the key /hither/test/members/early is there already and holds no member: delete it"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_is_held_by_one_node() {
     let Some(etcd) = Etcd::start() else { return };

@@ -4,6 +4,8 @@
 mod nodes;
 
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -262,12 +264,53 @@ async fn a_node_that_is_in_no_view_is_refused() {
     let why = "it refuses this node: node outside is no member for node inside, \
                whose view is of epoch 5";
     logged("member inside at", why).await;
-    // One with a later view is let in: this node will hear of it.
-    cluster.set_view_of("outside", 6, &members);
-    let outside = cluster.node("outside");
-    until("it is let in", || outside.mesh.stats()[0].connects == 1).await;
+    // Nor is one let in that claims to know better.
+    cluster.set_view_of("outside", u64::MAX, &members);
+    let outside = || cluster.node("outside").mesh.stats().remove(0);
+    let before = outside().failed_connects;
+    until("it tries again", || outside().failed_connects > before + 2).await;
+    assert_eq!(outside().connects, 0);
+    // Once this node has read of it, it is let in.
     cluster.set_view_of("inside", 6, &members);
     cluster.connected("inside", &["inside", "outside"]).await;
+    cluster.connected("outside", &["inside", "outside"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_heard_of_a_member_that_has_left() {
+    let mut cluster = Cluster::with_tls();
+    cluster.start("stays").await;
+    cluster.start("leaves").await;
+    let names = ["stays", "leaves"];
+    cluster.set_view(1, &names);
+    cluster.connected("leaves", &names).await;
+    let leaver = cluster.node("leaves");
+    let sending = Arc::new(AtomicBool::new(true));
+    let (mesh, goes_on) = (leaver.mesh.clone(), Arc::clone(&sending));
+    let sender = tokio::spawn(async move {
+        // It goes on as if it had not left, with a view that it says is a later one.
+        while goes_on.load(Ordering::Relaxed) {
+            let frame = header(u64::MAX).encode(b"heard").unwrap();
+            let _ = mesh.send(MemberId::of("stays"), frame);
+            tokio::task::yield_now().await;
+        }
+    });
+    let members = names.map(|name| cluster.member(name));
+    cluster.set_view_of("leaves", u64::MAX, &members);
+    let stays = cluster.node("stays");
+    until("it is heard", || stays.frames() > 10).await;
+    cluster.set_view_of("stays", 2, &[cluster.member("stays")]);
+    // One frame may have been in the handler's hands.
+    let heard = stays.frames();
+    let failed = || leaver.mesh.stats()[0].failed_connects;
+    until("it comes back in vain", || failed() > 2).await;
+    assert!(
+        stays.frames() <= heard + 1,
+        "{} after {heard}",
+        stays.frames()
+    );
+    sending.store(false, Ordering::Relaxed);
+    sender.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustls::ServerConnection;
@@ -56,7 +55,7 @@ pub(crate) async fn listen(shared: Arc<Shared>, listener: TcpListener, mut guard
             drop(permit);
             match accepted.unwrap_or(Err(LinkError::Timeout)) {
                 Ok(connection) => serve(&shared, connection, guard).await,
-                Err(error) => shared.warn_once(format!("{subject}{error}")),
+                Err(error) => shared.warn(&subject, &error),
             }
         });
     }
@@ -87,7 +86,7 @@ async fn serve(shared: &Shared, connection: Connection, mut guard: Guard) {
     match end {
         Ok(()) => tracing::debug!("{subject}closed"),
         Err(LinkError::Closed) => tracing::info!("{subject}it closed the connection"),
-        Err(error) => shared.warn_once(format!("{subject}{error}")),
+        Err(error) => shared.warn(&subject, &error),
     }
 }
 
@@ -162,7 +161,6 @@ async fn admit(
             let peer = shared.peer(&hello.name);
             let inbound = Inbound {
                 instance: hello.instance,
-                epoch: hello.epoch,
                 address,
                 close: Arc::new(Notify::new()),
             };
@@ -228,9 +226,10 @@ fn check(
     if hello.name == own.name {
         return Err(LinkError::OwnName(name()));
     }
-    // A node with a later view may know of members of which this one does not know yet.
-    let known = shared.peer_in_view(&hello.name);
-    if !known && hello.epoch <= shared.epoch.load(Ordering::Acquire) {
+    // Only this node's own view says who is a member, whatever view the other one claims to have.
+    // A newcomer of which this node has not heard yet is dialled as soon as it has, and comes back
+    // then at once.
+    if !shared.peer_in_view(&hello.name) {
         return Err(LinkError::NotMember(name(), own.name.clone(), own.epoch));
     }
     Ok(())

@@ -57,7 +57,7 @@ pub(crate) async fn keep_connected(
                 peer.set_outbound(None, &*shared.handler);
                 match end {
                     Ok(()) => return,
-                    Err(error) => shared.warn_once(format!("{subject}{error}")),
+                    Err(error) => shared.warn(&subject, &error),
                 }
                 if since.elapsed() >= SOUND {
                     shared.forget_warnings(&subject);
@@ -68,7 +68,7 @@ pub(crate) async fn keep_connected(
                 peer.counters
                     .failed_connects
                     .fetch_add(1, Ordering::Relaxed);
-                shared.warn_once(format!("{subject}{error}"));
+                shared.warn(&subject, &error);
             }
         }
         // From half of the wait to all of it, so that nodes do not dial in step.

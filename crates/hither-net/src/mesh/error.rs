@@ -85,10 +85,23 @@ pub(crate) enum LinkError {
     Frame(#[from] crate::frame::FrameError),
     #[error("it closed the connection")]
     Closed,
+    #[error("it is no member any more")]
+    Left,
     #[error("it has restarted")]
     Restarted,
     #[error("the connection broke: {0}")]
     Io(io::Error),
+}
+
+impl LinkError {
+    /// How often in a row it is no reason for a warning. A newcomer is refused by members that have
+    /// not read of it yet, which takes them some ten milliseconds.
+    pub(crate) fn expected_times(&self) -> u32 {
+        match self {
+            LinkError::NotMember(..) | LinkError::Refused(_) => 2,
+            _ => 0,
+        }
+    }
 }
 
 impl From<io::Error> for LinkError {

@@ -111,8 +111,9 @@ impl Mesh {
         MemberId::of(&self.inner.shared.config.me)
     }
 
-    /// Connects to the members of `view` but this node, and closes the connections with all others.
-    /// A view that is older than the last one is ignored.
+    /// Connects to the members of `view` but this node, and closes the connections with all others:
+    /// nothing is heard of a node that is not in the view. A view that is older than the last one is
+    /// ignored.
     pub fn set_view(&self, view: &View) {
         let shared = &self.inner.shared;
         let guard = self.inner.guard.lock();
@@ -154,10 +155,7 @@ impl Mesh {
             if let Some((_, stop)) = state.dialled.take() {
                 stop.notify_one();
             }
-            // A member with a later view may know better.
-            if let Some(inbound) = &state.inbound
-                && inbound.epoch <= view.epoch()
-            {
+            if let Some(inbound) = &state.inbound {
                 inbound.close.notify_one();
             }
             drop(state);

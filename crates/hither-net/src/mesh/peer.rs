@@ -15,7 +15,7 @@ use crate::view::MemberId;
 /// they must not block, and of the mesh they may call nothing but
 /// [`Mesh::send`](super::Mesh::send).
 pub trait Handler: Send + Sync + 'static {
-    /// A frame has arrived.
+    /// A frame has arrived of a member of the view.
     fn on_frame(&self, from: MemberId, frame: crate::frame::Frame);
     /// Both connections with a member are up: what is sent arrives, and so do answers.
     fn on_connected(&self, member: MemberId);
@@ -56,7 +56,6 @@ pub(crate) struct PeerState {
 #[derive(Clone)]
 pub(crate) struct Inbound {
     pub(crate) instance: u64,
-    pub(crate) epoch: u64,
     pub(crate) address: SocketAddr,
     /// Ends the task that reads it.
     pub(crate) close: Arc<Notify>,

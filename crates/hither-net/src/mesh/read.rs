@@ -65,10 +65,10 @@ impl FrameReader {
             // Frames may have come together with the hello.
             tls.process(&mut self.plaintext)?;
         }
-        self.next().await?;
+        self.next_of_member(peer).await?;
         peer.confirm_inbound(inbound, handler);
         loop {
-            let frame = self.next().await?;
+            let frame = self.next_of_member(peer).await?;
             let bytes = (HEADER_BYTES + frame.body.len()) as u64;
             peer.counters
                 .received_bytes
@@ -77,6 +77,15 @@ impl FrameReader {
                 .received_frames
                 .fetch_add(1, Ordering::Relaxed);
             handler.on_frame(peer.id, frame);
+        }
+    }
+
+    /// The next frame, if its sender is in the view by now: it may have left since it was let in.
+    async fn next_of_member(&mut self, peer: &Peer) -> Result<Frame, LinkError> {
+        let frame = self.next().await?;
+        match peer.in_view.load(Ordering::Acquire) {
+            true => Ok(frame),
+            false => Err(LinkError::Left),
         }
     }
 

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use super::error::LinkError;
 use super::hello::Hello;
 use super::peer::{Handler, Peer};
 use crate::random::random;
@@ -73,8 +74,8 @@ pub(crate) struct Shared {
 
 /// What was logged. Strangers can cause lines, so there are not many.
 struct Logged {
-    /// The last texts.
-    texts: VecDeque<String>,
+    /// The last texts, and how often each has come.
+    texts: VecDeque<(String, u32)>,
     /// When the minute began in which lines are counted, and how many there were.
     since: Instant,
     lines: u32,
@@ -177,24 +178,45 @@ impl Shared {
         Arc::ptr_eq(peers.entry(peer.id).or_insert_with(|| peer.clone()), peer)
     }
 
+    /// Logs what is wrong with a connection, once it has come more often than may be expected.
+    pub(crate) fn warn(&self, subject: &str, error: &LinkError) {
+        self.warn_after(error.expected_times(), format!("{subject}{error}"));
+    }
+
     /// Logs a warning, unless it is one of the last that were logged: failures repeat with each
     /// attempt to connect.
     pub(crate) fn warn_once(&self, text: String) {
+        self.warn_after(0, text);
+    }
+
+    /// The same when it comes for the first time after so many.
+    fn warn_after(&self, expected_times: u32, text: String) {
         let mut logged = self.logged.lock();
-        if logged.texts.contains(&text) || !logged.may_log(Instant::now()) {
+        let at = logged.texts.iter().position(|(known, _)| *known == text);
+        let at = at.unwrap_or_else(|| {
+            if logged.texts.len() == LOGGED_MAX {
+                logged.texts.pop_front();
+            }
+            logged.texts.push_back((text.clone(), 0));
+            logged.texts.len() - 1
+        });
+        let times = logged.texts[at].1;
+        let is_due = times == expected_times;
+        if is_due && !logged.may_log(Instant::now()) {
             return;
         }
-        tracing::warn!("{text}");
-        if logged.texts.len() == LOGGED_MAX {
-            logged.texts.pop_front();
+        logged.texts[at].1 = times.saturating_add(1);
+        if is_due {
+            tracing::warn!("{text}");
+        } else if times < expected_times {
+            tracing::debug!("{text}");
         }
-        logged.texts.push_back(text);
     }
 
     /// Lets warnings that start with `subject` be logged again: what they said is over.
     pub(crate) fn forget_warnings(&self, subject: &str) {
         let texts = &mut self.logged.lock().texts;
-        texts.retain(|text| !text.starts_with(subject));
+        texts.retain(|(text, _)| !text.starts_with(subject));
     }
 }
 

@@ -56,6 +56,9 @@ pub enum TlsError {
     /// TLS is off, and an address can be reached from elsewhere.
     #[error("{0} is not a loopback address: without TLS nodes may only talk on one machine")]
     NotLoopback(String),
+    /// The system's generator gives no random numbers.
+    #[error("the system gives no random numbers")]
+    NoRandom,
     /// A certificate or key could not be made.
     #[error("cannot make a certificate: {0}")]
     Generate(#[from] rcgen::Error),

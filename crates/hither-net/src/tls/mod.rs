@@ -19,6 +19,7 @@ pub(crate) use error::describe_handshake_error;
 pub(crate) use identity::member_names;
 pub use identity::{CertificateEnd, Identity, IdentityFiles};
 pub use outside::ServiceFiles;
+pub use provider::secret;
 
 use crate::view::View;
 

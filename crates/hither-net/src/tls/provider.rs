@@ -6,6 +6,8 @@ use std::sync::Arc;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::cipher_suite;
 
+use super::error::TlsError;
+
 /// ring, with the fastest suite on common processors first.
 pub(super) fn for_the_mesh() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
@@ -21,4 +23,15 @@ pub(super) fn for_the_mesh() -> Arc<CryptoProvider> {
 /// ring, for services that may not speak TLS 1.3.
 pub(super) fn for_all_versions() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// A number that nobody can guess.
+///
+/// # Errors
+/// The system has no random numbers.
+pub fn secret() -> Result<u128, TlsError> {
+    let mut bytes = [0; 16];
+    let random = rustls::crypto::ring::default_provider().secure_random;
+    random.fill(&mut bytes).map_err(|_| TlsError::NoRandom)?;
+    Ok(u128::from_le_bytes(bytes))
 }

@@ -37,8 +37,8 @@ pub(super) enum Created {
 
 /// The members in one revision.
 pub(super) struct Listing {
-    /// Their names and entries.
-    pub(super) members: Vec<(String, Entry)>,
+    /// Their names and what stands in their keys; `None`: nothing that is a member.
+    pub(super) members: Vec<(String, Option<Entry>)>,
     /// The revision of etcd when it answered.
     pub(super) revision: i64,
 }
@@ -47,9 +47,17 @@ pub(super) struct Listing {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) name: String,
-    /// The new entry, or none if the key was deleted.
-    pub(super) entry: Option<Entry>,
+    pub(super) content: Content,
     pub(super) revision: i64,
+}
+
+/// What a key holds after a change.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// An entry; `None`: something that is no member.
+    Put(Option<Entry>),
+    /// The key is gone.
+    Deleted,
 }
 
 /// A message of a watch.
@@ -135,9 +143,13 @@ impl Api {
                 entry,
                 lease: int(&held["lease"]),
             })),
-            None => Err(malformed(
-                "a member's key with another content than a member",
-            )),
+            None => Err(CallError::Answer {
+                code: 0,
+                message: format!(
+                    "the key {}{name} is there already and holds no member: delete it",
+                    self.prefix
+                ),
+            }),
         }
     }
 
@@ -153,7 +165,7 @@ impl Api {
         let found = answer["kvs"].as_array().unwrap_or(&none);
         let members = found
             .iter()
-            .filter_map(|found| Some((self.name_of(found)?, entry_of(found)?)));
+            .filter_map(|found| Some((self.name_of(found)?, entry_of(found))));
         Ok(Listing {
             members: members.collect(),
             revision: int(&answer["header"]["revision"]),
@@ -180,13 +192,11 @@ impl Api {
         let none = Vec::new();
         let events = result["events"].as_array().unwrap_or(&none);
         let changes = events.iter().filter_map(|event| {
-            let deleted = event["type"] == "DELETE";
             Some(Change {
                 name: self.name_of(&event["kv"])?,
-                entry: if deleted {
-                    None
-                } else {
-                    entry_of(&event["kv"])
+                content: match event["type"] == "DELETE" {
+                    true => Content::Deleted,
+                    false => Content::Put(entry_of(&event["kv"])),
                 },
                 revision: int(&event["kv"]["mod_revision"]),
             })
@@ -203,9 +213,11 @@ impl Api {
         encode(&end)
     }
 
+    /// What follows the prefix in a key. One that is no text is no member's name either way.
     fn name_of(&self, found: &Value) -> Option<String> {
-        let key = String::from_utf8(decode(&found["key"])?).ok()?;
-        Some(key.strip_prefix(&self.prefix)?.to_owned())
+        let key = decode(&found["key"])?;
+        let name = key.strip_prefix(self.prefix.as_bytes())?;
+        Some(String::from_utf8_lossy(name).into_owned())
     }
 }
 

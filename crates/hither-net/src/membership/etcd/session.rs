@@ -1,12 +1,13 @@
 //! A node's time as a member: it joins, renews its lease, follows the changes, and joins again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::api::{Api, Change, Created, Entry, Held, Listing, WatchMessage};
+use super::api::{Api, Change, Content, Created, Entry, Held, Listing, WatchMessage};
 use super::client::with_causes;
 use super::error::{CallError, EtcdError};
 use crate::membership::{Standing, State};
@@ -27,6 +28,8 @@ pub(super) struct Session {
     entry: Entry,
     ttl_s: u64,
     state: watch::Sender<State>,
+    /// What is wrong with the keys that are skipped: each is said once.
+    skipped: Mutex<BTreeSet<String>>,
 }
 
 /// Why a node is no longer a member.
@@ -35,7 +38,8 @@ struct Lost(String);
 /// The members, and how far the changes of them were followed.
 #[derive(Default)]
 pub(super) struct Followed {
-    entries: BTreeMap<String, Entry>,
+    /// By name. `None`: a key that holds no member.
+    entries: BTreeMap<String, Option<Entry>>,
     revision: i64,
 }
 
@@ -52,6 +56,7 @@ impl Session {
             entry,
             ttl_s,
             state,
+            skipped: Mutex::default(),
         }
     }
 
@@ -190,7 +195,7 @@ impl Session {
             } else {
                 self.list_again(followed).await
             };
-            if followed.entries.get(&self.me.name) != Some(&self.entry) {
+            if !self.is_member(followed) {
                 return Lost("its key in etcd is gone or another node's".to_owned());
             }
             match result {
@@ -250,7 +255,7 @@ impl Session {
                         });
                     }
                 }
-                if followed.entries.get(&self.me.name) != Some(&self.entry) {
+                if !self.is_member(followed) {
                     return Ok(());
                 }
             }
@@ -263,28 +268,48 @@ impl Session {
         }
     }
 
-    /// Makes the members known, if this node is one of them.
+    /// Whether this node's key is its own.
+    fn is_member(&self, followed: &Followed) -> bool {
+        let own = followed.entries.get(&self.me.name);
+        own.is_some_and(|own| own.as_ref() == Some(&self.entry))
+    }
+
+    /// Makes the members known, if this node is one of them. A key that holds no member, or one that
+    /// may not be in the view, is skipped and said: it must not keep the others from each other.
     fn publish(&self, followed: &Followed) {
-        if followed.entries.get(&self.me.name) != Some(&self.entry) {
+        if !self.is_member(followed) {
             return;
         }
-        let members = followed.entries.iter().map(|(name, entry)| Member {
-            name: name.clone(),
-            address: entry.address.clone(),
-        });
-        let epoch = u64::try_from(followed.revision).unwrap_or(0);
-        match View::new(epoch, members.collect()) {
-            Ok(view) => {
-                self.state.send_if_modified(|state| {
-                    let changed = state.view != view || state.standing != Standing::Member;
-                    state.view = view;
-                    state.standing = Standing::Member;
-                    state.source_reachable = true;
-                    changed
-                });
+        let mut wrong = BTreeSet::new();
+        let mut members = Vec::new();
+        for (name, entry) in &followed.entries {
+            match entry {
+                Some(entry) => members.push(Member {
+                    name: name.clone(),
+                    address: entry.address.clone(),
+                }),
+                None => {
+                    wrong.insert(format!("the key of {name:?} holds no member"));
+                }
             }
-            Err(error) => tracing::warn!("the members in etcd are no view: {error}"),
         }
+        let epoch = u64::try_from(followed.revision).unwrap_or(0);
+        let (view, errors) = View::of_sound(epoch, members);
+        wrong.extend(errors.iter().map(ToString::to_string));
+        for text in wrong.difference(&self.skipped.lock()) {
+            tracing::warn!("a member in etcd is skipped: {text}");
+        }
+        *self.skipped.lock() = wrong;
+        if view.member(self.me.id()).is_none() {
+            return self.isolate("another member's name has the same hash".to_owned());
+        }
+        self.state.send_if_modified(|state| {
+            let changed = state.view != view || state.standing != Standing::Member;
+            state.view = view;
+            state.standing = Standing::Member;
+            state.source_reachable = true;
+            changed
+        });
     }
 
     fn isolate(&self, why: String) {
@@ -326,9 +351,9 @@ impl Followed {
     fn apply(&mut self, changes: Vec<Change>) {
         for change in changes {
             self.revision = self.revision.max(change.revision);
-            match change.entry {
-                Some(entry) => self.entries.insert(change.name, entry),
-                None => self.entries.remove(&change.name),
+            match change.content {
+                Content::Put(entry) => self.entries.insert(change.name, entry),
+                Content::Deleted => self.entries.remove(&change.name),
             };
         }
     }
