@@ -25,7 +25,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use twox_hash::XxHash3_64;
 
 /// The version of the protocol: of frames, of hellos and of whatever is in the bodies.
-pub const PROTOCOL: u8 = 3;
+pub const PROTOCOL: u8 = 4;
 /// Bytes before a frame's body.
 pub const HEADER_BYTES: usize = 36;
 /// The longest body, head included.

@@ -11,6 +11,7 @@ use hither_net::view::{MemberId, View};
 
 use crate::config::Placing;
 use crate::distances::Distances;
+use crate::key::VolumeKey;
 use crate::machine::{self, Input, Settings};
 use crate::node::Node;
 use crate::peer_handler::PeerHandler;
@@ -41,14 +42,15 @@ impl Node {
             // Restarts are more than a millisecond apart, and 49 days are longer than anything
             // that a member remembers of another.
             incarnation: since.as_millis() as u32,
-            readers,
+            secret: hither_net::tls::secret()?,
+            readers: readers.clone(),
             placement: placement.policy,
             distances: placement.distances,
             logs_placement: self.driver.logs_placement(),
             ..Settings::default()
         };
         self.driver.join(mesh.me(), settings);
-        self.peers.join(mesh);
+        self.peers.join(mesh, readers);
         // A node joins once.
         let _ = self.membership.set(membership.clone());
         let state = membership.borrow_and_update().clone();
@@ -85,8 +87,8 @@ impl Node {
         self.questions.ask(&self.peers, member).await
     }
 
-    /// Sends the body of an announcement to all members that are connected.
-    pub(crate) fn announce(&self, body: &[u8]) {
+    /// Sends the body of an announcement to all members that are connected and may know of it.
+    pub(crate) fn announce(&self, volume: VolumeKey, body: &[u8]) {
         let header = FrameHeader {
             kind: CHANGE,
             ..FrameHeader::default()
@@ -94,7 +96,9 @@ impl Node {
         let state = self.membership();
         for member in state.iter().flat_map(|state| state.view.ids()) {
             // This node itself is none that the mesh knows.
-            self.peers.send_small(*member, header, body);
+            if self.peers.may_know(*member, volume) {
+                self.peers.send_small(*member, header, body);
+            }
         }
     }
 
@@ -119,11 +123,13 @@ impl Node {
             &self.driver.topology().distances,
         );
         if before.is_none_or(|before| was_isolated || before.view != state.view) {
+            // The machine first: it drops what comes of a member that it does not know, and a
+            // newcomer is heard once the mesh knows it.
+            let view = machine::View::new(state.view.epoch(), state.view.ids().to_vec());
+            self.input(Input::ViewChanged(view));
             if let Some(mesh) = self.peers.mesh() {
                 mesh.set_view(&state.view);
             }
-            let view = machine::View::new(state.view.epoch(), state.view.ids().to_vec());
-            self.input(Input::ViewChanged(view));
         }
         let reachable = before.is_none_or(|before| before.source_reachable);
         if reachable != state.source_reachable {

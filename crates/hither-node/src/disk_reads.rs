@@ -209,7 +209,8 @@ impl Node {
                         match outcome {
                             Outcome::Read(data) => {
                                 let key = blocks.chunk.block(next);
-                                node.peers.send_block(request.member, key, data, keep);
+                                let (to, id) = (request.member, Some(request.id));
+                                node.peers.send_block(to, id, key, data, keep);
                             }
                             Outcome::Missing | Outcome::Unwanted => missing |= 1 << next,
                         }

@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::machine::{
-    Counters, Input, Machine, Output, PeerState, Settings, Time, TopologyState, View,
+    Blocks, Counters, Input, Machine, Output, PeerState, RequestId, Settings, Time, TopologyState,
+    View,
 };
 use crate::peers::Peers;
 
@@ -128,6 +129,12 @@ impl Driver {
             self.nearer.notify_one();
         }
         outputs
+    }
+
+    /// Whether a block that came from a member upon a request is expected here: see
+    /// [`Machine::expects`].
+    pub(crate) fn expects(&self, from: MemberId, request: RequestId, blocks: Blocks) -> bool {
+        self.machine.lock().expects(from, request, blocks)
     }
 
     /// How long the machine needs no input; `None` if it needs one now.

@@ -416,7 +416,10 @@ impl Node {
         for bit in bits(blocks.mask) {
             let key = blocks.chunk.block(bit);
             match self.store.get(&key) {
-                Some(data) => self.peers.send_block(request.member, key, data, keep),
+                Some(data) => {
+                    let (to, id) = (request.member, Some(request.id));
+                    self.peers.send_block(to, id, key, data, keep);
+                }
                 None => missing |= 1 << bit,
             }
         }

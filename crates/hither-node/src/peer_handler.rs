@@ -1,5 +1,5 @@
-//! What comes from other nodes. A block is taken only if it is on its way here, and has the length
-//! that its place in the file gives it.
+//! What comes from other nodes, all of which are members. A block is taken only if the state machine
+//! expects it of its sender, and if it has the length that its place in the file gives it.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use hither_net::view::MemberId;
 use parking_lot::Mutex;
 
 use crate::key::{BlockKey, FileKey};
-use crate::machine::{Blocks, Input, Keep, wire};
+use crate::machine::{Blocks, Input, Keep, RequestId, wire};
 use crate::node::Node;
 use crate::origin::Origin;
 use crate::peers::{ANSWER, ASK, BLOCK, BLOCK_HEAD_BYTES, CHANGE, MESSAGE};
@@ -58,7 +58,8 @@ impl Handler for PeerHandler {
                 }
             },
             BLOCK => {
-                if let Err(what) = on_block(&node, from, frame.body, &self.readers) {
+                let request = RequestId(frame.header.request);
+                if let Err(what) = on_block(&node, from, request, frame.body) {
                     self.complaints.add(from, &what);
                 }
             }
@@ -120,13 +121,13 @@ impl Complaints {
     }
 }
 
-/// A block came. Those that nobody waits for any more are dropped; those that are to be kept here,
-/// without having been wanted, are kept if there is room, and if the sender may have them.
+/// A block came. One that is not expected of the sender is dropped: late ones are, too. One that is
+/// to be kept here, without having been wanted, is kept if there is room.
 fn on_block(
     node: &Arc<Node>,
     from: MemberId,
+    request: RequestId,
     mut body: Bytes,
-    readers: &Readers,
 ) -> Result<(), String> {
     if body.len() < BLOCK_HEAD_BYTES {
         return Err("a block without a name".to_owned());
@@ -138,6 +139,13 @@ fn on_block(
     let key = BlockKey { file, index };
     let (chunk, mask) = key.in_chunk();
     let blocks = Blocks::new(chunk, mask);
+    if !node.driver.expects(from, request, blocks) {
+        tracing::debug!("member {from:?} sent block {key:?}, which is not expected of it");
+        if keep != Keep::No {
+            node.input(Input::Unexpected(blocks));
+        }
+        return Ok(());
+    }
     let file = node.flights.file(std::iter::once(key));
     let wanted = file.is_some();
     let (expected, keeps) = match &file {
@@ -149,8 +157,8 @@ fn on_block(
         }
         // What it is to be is not known here, but whole blocks have one length.
         None => {
-            let keeps = keep != Keep::No && readers.may_have(from, key.file);
-            (u64::from(node.settings().block_bytes), keeps)
+            let block_bytes = u64::from(node.settings().block_bytes);
+            (block_bytes, keep != Keep::No)
         }
     };
     if (wanted || keeps) && body.len() as u64 != expected {

@@ -53,7 +53,7 @@ impl Node {
             let data = self.victims.take(&key).or_else(|| self.store.peek(&key));
             match data {
                 Some(data) if data.len() == self.settings().block_bytes as usize => {
-                    self.peers.send_block(to, key, data, keep);
+                    self.peers.send_block(to, None, key, data, keep);
                 }
                 Some(_) => {}
                 None => missing |= 1 << bit,

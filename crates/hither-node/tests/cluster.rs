@@ -1,7 +1,10 @@
 //! Several nodes of one process over loopback, with a source that counts.
 
+#[path = "cluster/hostile.rs"]
+mod hostile;
+
 use std::collections::BTreeMap;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,7 +93,8 @@ struct Shape<'a> {
     memory_bytes: u64,
     /// A disk where there is a folder for it.
     disks: &'a [&'a Path],
-    readers: Readers,
+    /// By the number of the node.
+    readers: &'a [Readers],
     placement: &'a str,
 }
 
@@ -99,7 +103,7 @@ impl Default for Shape<'_> {
         Shape {
             memory_bytes: 64 << 20,
             disks: &[],
-            readers: Readers::default(),
+            readers: &[],
             placement: "first-and-forever",
         }
     }
@@ -115,61 +119,89 @@ fn cluster_with(count: usize, source: &Arc<Counted>, shape: &Shape<'_>) -> Vec<M
         .collect();
     drop(listeners);
     let members: Vec<Member> = (0..count)
-        .map(|number| Member {
-            name: format!("n{number}"),
-            address: addresses[number].to_string(),
-        })
+        .map(|number| member(&format!("n{number}"), addresses[number]))
         .collect();
-    let start = |number: usize| {
-        let runtime = Runtime::new().unwrap();
-        let settings = NodeSettings {
-            memory_bytes: shape.memory_bytes,
-            block_bytes: BLOCK_BYTES as u32,
-            policy: "s3-fifo".parse().unwrap(),
-            prefetches_max: 8,
-            disk: shape.disks.get(number).map(|folder| DiskSettings {
-                folder: folder.to_path_buf(),
-                bytes_max: 256 << 20,
-            }),
-        };
-        let node = Node::new(settings, runtime.handle().clone()).unwrap();
-        let config = MeshConfig {
-            me: members[number].name.clone(),
-            cluster: "test".to_owned(),
-            listen: addresses[number],
-            security: Security::Off,
-            limits: Limits::default(),
-        };
-        let membership = fixed::members(&config.me, members.clone()).unwrap();
-        let placement = Placing {
-            policy: hither_node::config::placement(shape.placement).unwrap(),
-            distances: Distances::default(),
-        };
-        let joined =
-            runtime.block_on(node.join(config, membership, shape.readers.clone(), placement));
-        joined.unwrap();
-        let settings = VolumeSettings {
-            name: "volume".to_owned(),
-            prefetch_bytes_max: 0,
-        };
-        let volume = Volume::new(Arc::clone(&node), Arc::clone(source) as _, settings);
-        Machine {
-            node,
-            volume,
-            runtime: Some(runtime),
-        }
-    };
+    let start = |number: usize| start_node(number, &members, source, shape);
     let machines: Vec<Machine> = (0..count).map(start).collect();
     for machine in &machines {
-        let connected = || {
-            let stats = machine.node.mesh().unwrap().stats();
-            stats.len() == count - 1 && stats.iter().all(|peer| peer.connected)
-        };
-        while !connected() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until_connected(machine, count - 1);
     }
     machines
+}
+
+fn member(name: &str, address: SocketAddr) -> Member {
+    Member {
+        name: name.to_owned(),
+        address: address.to_string(),
+    }
+}
+
+/// An address that was free a moment ago.
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
+/// Starts the node that is member `number` of `members`.
+fn start_node(
+    number: usize,
+    members: &[Member],
+    source: &Arc<Counted>,
+    shape: &Shape<'_>,
+) -> Machine {
+    let runtime = Runtime::new().unwrap();
+    let settings = NodeSettings {
+        memory_bytes: shape.memory_bytes,
+        block_bytes: BLOCK_BYTES as u32,
+        policy: "s3-fifo".parse().unwrap(),
+        prefetches_max: 8,
+        disk: shape.disks.get(number).map(|folder| DiskSettings {
+            folder: folder.to_path_buf(),
+            bytes_max: 256 << 20,
+        }),
+    };
+    let node = Node::new(settings, runtime.handle().clone()).unwrap();
+    let config = MeshConfig {
+        me: members[number].name.clone(),
+        cluster: "test".to_owned(),
+        listen: members[number].address.parse().unwrap(),
+        security: Security::Off,
+        limits: Limits::default(),
+    };
+    let membership = fixed::members(&config.me, members.to_vec()).unwrap();
+    let placement = Placing {
+        policy: hither_node::config::placement(shape.placement).unwrap(),
+        distances: Distances::default(),
+    };
+    let readers = shape.readers.get(number).cloned().unwrap_or_default();
+    let joined = runtime.block_on(node.join(config, membership, readers, placement));
+    joined.unwrap();
+    let settings = VolumeSettings {
+        name: "volume".to_owned(),
+        prefetch_bytes_max: 0,
+    };
+    let volume = Volume::new(Arc::clone(&node), Arc::clone(source) as _, settings);
+    Machine {
+        node,
+        volume,
+        runtime: Some(runtime),
+    }
+}
+
+fn until_connected(machine: &Machine, count: usize) {
+    let connected = || {
+        let stats = machine.node.mesh().unwrap().stats();
+        stats.iter().filter(|peer| peer.connected).count() == count
+    };
+    while !connected() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Only these members may have the volume.
+fn only(names: &[&str]) -> Readers {
+    let names = names.iter().map(|&name| name.to_owned()).collect();
+    Readers::new(&BTreeMap::from([("volume".to_owned(), names)]))
 }
 
 fn open(machine: &Machine, name: &str, bytes: u64) -> Arc<OpenFile> {
@@ -453,13 +485,13 @@ fn a_block_that_is_on_a_disk_alone_is_served_to_others_also_after_a_restart() {
 fn a_member_that_may_not_have_a_volume_reads_the_source_itself() {
     let source = Arc::new(Counted::default());
     let blocks = 40;
-    let names = ["n0", "n1"].map(str::to_owned).to_vec();
-    let readers = Readers::new(&BTreeMap::from([("volume".to_owned(), names)]));
+    let readers = only(&["n0", "n1"]);
+    let readers = [readers.clone(), readers.clone(), readers];
     let machines = cluster_with(
         3,
         &source,
         &Shape {
-            readers,
+            readers: &readers,
             ..Shape::default()
         },
     );

@@ -1,5 +1,6 @@
 //! Several nodes on a simulated network, driven by a seed: latencies, lost connections, partitions,
-//! crashes, stopped nodes, clock jumps, a source with errors. Every answer is checked.
+//! crashes, stopped nodes, clock jumps, a source with errors; and members that lie. Every answer is
+//! checked.
 //!
 //! A seed that fails is printed. `HITHER_SIMULATION_SEED=N` runs one seed with a log of all that
 //! happens; `HITHER_SIMULATION_SEEDS=N` runs another number of seeds than the default, from
@@ -7,6 +8,8 @@
 
 #[path = "simulated_network/faults.rs"]
 mod faults;
+#[path = "simulated_network/liars.rs"]
+mod liars;
 #[path = "simulated_network/network.rs"]
 mod network;
 #[path = "simulated_network/node.rs"]
@@ -23,10 +26,12 @@ mod world;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use hither_core::Random;
 use hither_node::key::ChunkKey;
 use hither_node::machine::{Blocks, Input, Machine};
+use liars::Cast;
 use node::Node;
-use scenario::MS;
+use scenario::{MS, Scenario};
 use world::{Event, Sabotage, World};
 
 /// Seeds of a run that nobody asked to be longer: some 20 s.
@@ -180,6 +185,88 @@ fn readers_get_their_blocks_whatever_happens() {
         totals.wait_longest / MS
     );
     assert!(totals.probes > seeds);
+}
+
+/// Runs a seed with members that lie. Each reader gets the right bytes in the end, and nothing goes
+/// to who may not have it.
+fn simulate_lies(seed: u64, sabotage: Option<Sabotage>, log: bool, totals: &mut LieTotals) {
+    let mut random = Random::new(seed);
+    let mut scenario = Scenario::new(&mut random);
+    let cast = Cast::deal(&mut random, &mut scenario);
+    let honest = cast.honest;
+    let mut world = World::with(scenario, random, Some(cast), sabotage, log);
+    world.run_until(world.scenario.disturbed_ns);
+    world.calm();
+    let last = world.now + settle_ns(&world);
+    let waits = |world: &World| {
+        let mut nodes = world.nodes[..honest].iter();
+        nodes.any(|node| !node.reads.is_empty() || !node.wanted.is_empty())
+    };
+    while world.now < last && (waits(&world) || world.now < world.scenario.disturbed_ns + 300 * MS)
+    {
+        world.run_until(world.now + 50 * MS);
+    }
+    for (number, node) in world.nodes[..honest].iter().enumerate() {
+        assert!(node.reads.is_empty(), "{number}: {:?} hangs", node.reads[0]);
+        assert!(node.wanted.is_empty(), "{number} owes {:?}", node.wanted);
+        let machine = node.machine.as_ref().unwrap();
+        machine.check();
+        totals.unexpected_blocks += machine.counters().unexpected_blocks;
+        totals.forbidden += machine.counters().forbidden;
+        totals.strangers += machine.counters().strangers;
+        totals.arrived_blocks += machine.counters().arrived_blocks;
+    }
+    totals.reads += world.reads;
+    totals.lies += world.cast.map_or(0, |cast| cast.lies);
+}
+
+#[derive(Debug, Default)]
+struct LieTotals {
+    reads: u64,
+    lies: u64,
+    unexpected_blocks: u64,
+    forbidden: u64,
+    strangers: u64,
+    arrived_blocks: u64,
+}
+
+#[test]
+fn liars_are_not_believed_and_get_nothing() {
+    let mut totals = LieTotals::default();
+    if let Some(seed) = number("HITHER_SIMULATION_SEED") {
+        simulate_lies(seed, None, true, &mut totals);
+        return;
+    }
+    let first = number("HITHER_SIMULATION_FIRST").unwrap_or(0);
+    let seeds = number("HITHER_SIMULATION_SEEDS").unwrap_or(SEEDS);
+    for seed in first..first + seeds {
+        let run = catch_unwind(AssertUnwindSafe(|| {
+            simulate_lies(seed, None, false, &mut totals);
+        }));
+        assert!(run.is_ok(), "HITHER_SIMULATION_SEED={seed} fails");
+    }
+    println!("{seeds} seeds: {totals:?}");
+    assert!(totals.unexpected_blocks > seeds);
+    assert!(totals.forbidden > seeds);
+    assert!(totals.strangers > seeds);
+    assert!(totals.arrived_blocks > seeds);
+}
+
+/// Without each of the checks, they are.
+#[test]
+fn without_the_checks_liars_are_believed() {
+    for sabotage in [
+        Sabotage::TakesAnything,
+        Sabotage::NoLists,
+        Sabotage::HearsStrangers,
+    ] {
+        let found = (0..50).find(|&seed| {
+            let run = || simulate_lies(seed, Some(sabotage), false, &mut LieTotals::default());
+            catch_unwind(AssertUnwindSafe(run)).is_err()
+        });
+        let seed = found.unwrap_or_else(|| panic!("{sabotage:?} is not found"));
+        println!("{sabotage:?} is found by seed {seed}");
+    }
 }
 
 /// Whether a seed has a cluster to measure: all its nodes then find which distances are longer, and

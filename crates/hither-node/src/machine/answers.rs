@@ -2,9 +2,9 @@
 
 use super::effects::Effects;
 use super::event::{FetchResult, Output, Time};
-use super::flight::{Ask, Flight, Part, State};
+use super::flight::{Ask, Part, State};
 use super::holdings::Holdings;
-use super::message::{Blocks, Message, RequestId, Urgency};
+use super::message::{Blocks, Copies, Message, RequestId, Urgency};
 use super::requester::Requester;
 use super::view::MemberId;
 use crate::key::ChunkKey;
@@ -22,31 +22,39 @@ impl Requester {
         effects: &mut Effects,
         holdings: &Holdings,
         from: MemberId,
+        id: RequestId,
         blocks: Blocks,
         keeper: MemberId,
     ) {
         effects.peers.on_answer(from);
-        self.hints.forget(blocks);
-        if keeper != effects.me {
-            self.hints.add(blocks, keeper);
-        }
-        let parts = self.take(blocks, |part| !part.state.is_fetch());
+        // What a keeper may not have is kept here: the list of the home may be another one.
+        let keeper = Some(keeper).filter(|&it| it != effects.me && effects.may_have(it, blocks));
         let mut taken = 0;
-        for mut part in parts {
+        for mut part in self.take_answered(id, from, blocks) {
             self.on_answer_for(effects, &part, from);
             taken |= part.mask;
-            part.keeper = (keeper != effects.me).then_some(keeper);
+            part.keeper = keeper;
             effects.counters.granted_blocks += u64::from(part.count());
             self.fetch(effects, blocks.chunk, part);
         }
-        let flight = self.flights.get(&blocks.chunk);
-        let in_flight = flight.map_or(0, Flight::mask);
-        let held = holdings.held(blocks) & !in_flight;
+        if taken != 0 {
+            let taken = blocks.with_mask(taken);
+            self.hints.forget(taken);
+            if let Some(keeper) = keeper {
+                self.hints.add(taken, keeper);
+            }
+        }
+        let held = holdings.held(blocks) & !self.in_flight(blocks);
         if held != 0 {
             holdings.repeat(effects, blocks.with_mask(held), from);
         }
-        // An outdated grant: somebody else may have it.
-        let declined = blocks.mask & !(taken | in_flight | held);
+        // An outdated grant: somebody else may have it. The home will be asked again for what was
+        // asked of it again, and what is being read is on its way.
+        let flight = self.flights.get(&blocks.chunk);
+        let parts = flight.into_iter().flat_map(|flight| &flight.parts);
+        let goes_on = parts.filter(|part| part.state.is_fetch() || part.state.is_for(from));
+        let goes_on = goes_on.fold(0, |mask, part| mask | part.mask);
+        let declined = blocks.mask & !(taken | goes_on | held);
         if declined != 0 {
             let blocks = blocks.with_mask(declined);
             let tried = false;
@@ -64,7 +72,7 @@ impl Requester {
         blocks: Blocks,
     ) {
         effects.peers.on_answer(from);
-        for part in self.take_request(id, blocks) {
+        for part in self.take_answered(id, from, blocks) {
             self.on_answer_for(effects, &part, from);
             let deadline = effects.now.after(effects.settings.pending_ns);
             self.wait(effects, blocks.chunk, part, deadline, |ask| {
@@ -82,10 +90,22 @@ impl Requester {
         id: RequestId,
         blocks: Blocks,
         holder: MemberId,
+        copies: Vec<Copies>,
     ) {
         effects.peers.on_answer(from);
-        for part in self.take_request(id, blocks) {
+        let parts = self.take_answered(id, from, blocks);
+        if !parts.is_empty() {
+            self.hints.learn(blocks.chunk, copies);
+        }
+        let readers = &effects.settings.readers;
+        let may_have = readers.may_have(holder, blocks.chunk.file);
+        for part in parts {
             self.on_answer_for(effects, &part, from);
+            if !may_have {
+                effects.counters.refused_blocks += u64::from(part.count());
+                self.fetch(effects, blocks.chunk, part);
+                continue;
+            }
             if effects.peers.is_suspected(holder) {
                 self.retry(effects, blocks.chunk, part, Some(holder));
                 continue;
@@ -163,7 +183,7 @@ impl Requester {
         self.settle(blocks.chunk);
     }
 
-    /// Data came, solicited or not.
+    /// Data came that was expected.
     pub(super) fn on_arrived(&mut self, effects: &mut Effects, blocks: Blocks, from: MemberId) {
         effects.peers.on_answer(from);
         effects.counters.arrived_blocks += u64::from(blocks.mask.count_ones());
@@ -240,9 +260,16 @@ impl Requester {
         self.settle(blocks.chunk);
     }
 
-    fn take_request(&mut self, id: RequestId, blocks: Blocks) -> Vec<Part> {
+    /// Takes what a home answers a request for.
+    fn take_answered(&mut self, id: RequestId, from: MemberId, blocks: Blocks) -> Vec<Part> {
         self.take(blocks, |part| {
-            part.state.ask().is_some_and(|ask| ask.id == id)
+            part.state.is_asked(id) && part.state.is_for(from)
         })
+    }
+
+    /// Takes what a request is for that comes to nothing, as any member may say that the request
+    /// was passed on to.
+    fn take_request(&mut self, id: RequestId, blocks: Blocks) -> Vec<Part> {
+        self.take(blocks, |part| part.state.is_asked(id))
     }
 }

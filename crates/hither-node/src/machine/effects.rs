@@ -35,6 +35,19 @@ impl Effects {
         }
     }
 
+    /// Whether `member` is the home of a chunk, which orders what becomes of its copies. This node
+    /// may act as it without being it.
+    pub(super) fn is_home(&self, member: MemberId, blocks: Blocks) -> bool {
+        let home = self.peers.home(blocks.chunk);
+        member == self.me || home.is_some_and(|(home, _)| home == member)
+    }
+
+    /// Whether blocks may go to a member and come from it: one that takes part, and may have them.
+    pub(super) fn may_have(&self, member: MemberId, blocks: Blocks) -> bool {
+        let readers = &self.settings.readers;
+        self.peers.is_usable(member) && readers.may_have(member, blocks.chunk.file)
+    }
+
     /// Changes whenever this node forgets what others told it.
     pub(super) fn incarnation(&self) -> u64 {
         u64::from(self.settings.incarnation) << 32 | u64::from(self.rejoins)

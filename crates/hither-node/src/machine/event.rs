@@ -98,6 +98,10 @@ pub enum Input {
         /// Whether they were wanted here. Those that were not are sent to be kept.
         wanted: bool,
     },
+    /// Data came that was to be kept here and was not expected
+    /// ([`Machine::expects`](super::Machine::expects)): it was dropped. It may have been announced,
+    /// and have overtaken that.
+    Unexpected(Blocks),
     /// The store did not have these blocks of an [`Output::Provide`].
     Missing {
         /// The member that asked to provide them.

@@ -43,6 +43,20 @@ impl State {
         }
     }
 
+    /// Whether `from` may say what becomes of the request: the home that was asked. A holder that
+    /// was asked directly may have passed it on to another one.
+    pub(super) fn is_for(&self, from: MemberId) -> bool {
+        match *self {
+            State::Coming { is_seen: false, .. } => true,
+            _ => self.ask().is_some_and(|ask| ask.home == from),
+        }
+    }
+
+    /// Whether `id` is the number of the request.
+    pub(super) fn is_asked(&self, id: RequestId) -> bool {
+        self.ask().is_some_and(|ask| ask.id == id)
+    }
+
     /// Whether the blocks are on their way from the source, or next in line for it.
     pub(super) fn is_fetch(&self) -> bool {
         matches!(self, State::FetchQueued | State::Fetching { .. })

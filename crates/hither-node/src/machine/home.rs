@@ -17,9 +17,7 @@ use super::message::{
     Blocks, Frames, Keep, Message, ReadEntry, ReportEntry, Request, RequestId, Urgency,
 };
 use super::placer::Placer;
-use super::serve::{
-    carry_out, direct, grant, grant_others, hurry, may_keep, refuse, send_away, wait,
-};
+use super::serve::{carry_out, direct, grant, grant_others, hurry, refuse, send_away, wait};
 use super::view::MemberId;
 use crate::key::{ChunkKey, bits};
 
@@ -232,7 +230,7 @@ impl Home {
             };
             let block = blocks.with_mask(1 << bit);
             match placer.victim(block.chunk, bit, at, moved_from) {
-                Some(to) if may_keep(effects, to, block) => {
+                Some(to) if effects.may_have(to, block) => {
                     *taken.entry(to).or_default() |= block.mask;
                 }
                 Some(_) => placer.refused(block),
@@ -242,6 +240,7 @@ impl Home {
         for (to, mask) in taken {
             effects.counters.forwarded_blocks += u64::from(mask.count_ones());
             let (blocks, keep) = (blocks.with_mask(mask), Keep::Copy);
+            effects.send(to, Message::Expect { blocks, from: at });
             effects.send(at, Message::Send { blocks, to, keep });
         }
         self.settle(effects, blocks.chunk);

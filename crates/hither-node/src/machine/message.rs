@@ -35,7 +35,8 @@ pub enum Urgency {
     Demand,
 }
 
-/// Number of a request, unique among those of its member, across restarts too.
+/// Number of a request. It is drawn from a secret of its member: only who was asked can name it, and
+/// whoever that one has passed the request on to. So an answer that names it is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
@@ -148,6 +149,8 @@ pub enum Message {
     },
     /// Home to requester: read these blocks from the source.
     Grant {
+        /// Number of the request.
+        id: RequestId,
         /// What to read.
         blocks: Blocks,
         /// Who is to keep them, and will report: the requester, or a member that it sends them to.
@@ -183,6 +186,14 @@ pub enum Message {
         to: MemberId,
         /// How.
         keep: Keep,
+    },
+    /// Home to the member that is to keep these blocks: `from` will send them to you. Blocks that
+    /// were neither asked for nor announced so are not taken.
+    Expect {
+        /// What will come.
+        blocks: Blocks,
+        /// Who sends it.
+        from: MemberId,
     },
     /// Home to holder: drop your copies of these blocks.
     Drop(Blocks),

@@ -9,9 +9,12 @@ use hither_core::placement::Hears;
 use super::clock::Clock;
 use super::effects::Effects;
 use super::event::{Input, Output, Time};
+use super::expected::Expected;
 use super::holdings::Holdings;
 use super::home::Home;
-use super::message::{Blocks, Frames, Keep, Message, READ_ENTRIES_MAX, ReadEntry, Request};
+use super::message::{
+    Blocks, Frames, Keep, Message, READ_ENTRIES_MAX, ReadEntry, Request, RequestId,
+};
 use super::peers::{Change, Incarnation, PeerState, Peers};
 use super::placer::{Placer, PlacerSettings};
 use super::requester::Requester;
@@ -29,6 +32,7 @@ pub struct Machine {
     requester: Requester,
     home: Home,
     holdings: Holdings,
+    expected: Expected,
     /// This node's memory.
     frames: Frames,
     /// The generation of the topology that blocks are placed by.
@@ -46,6 +50,7 @@ impl Machine {
             requester: Requester::new(&settings),
             home: Home::new(settings.directory_chunks_max),
             holdings: Holdings::default(),
+            expected: Expected::new(settings.hint_chunks_max),
             frames: Frames::default(),
             placed_by: 0,
             topology: MemberTopology::new(me),
@@ -103,13 +108,18 @@ impl Machine {
             Input::Message {
                 from,
                 epoch,
-                message,
+                mut message,
             } => {
+                // Whatever the sender knows, this node goes by its own view.
+                if !effects.peers.view().contains(from) {
+                    effects.counters.strangers += 1;
+                    return;
+                }
                 let own_epoch = effects.peers.view().epoch;
                 effects.counters.other_epoch_messages += u64::from(epoch != own_epoch);
                 if effects.peers.is_isolated() {
                     self.refuse(from, message);
-                } else if is_forbidden(&effects.settings.readers, from, &message) {
+                } else if is_forbidden(&effects.settings.readers, from, &mut message) {
                     effects.counters.forbidden += 1;
                     self.refuse(from, message);
                 } else {
@@ -127,10 +137,19 @@ impl Machine {
                 kept,
                 wanted,
             } => {
+                self.expected.remove(blocks, from);
                 self.requester.on_arrived(effects, blocks, from);
                 if kept {
                     self.holdings.add(effects, blocks);
                 } else if !wanted {
+                    effects.not_fetched(blocks, false);
+                }
+            }
+            Input::Unexpected(blocks) => {
+                // What is on its way here, or here, is not given up by this.
+                let here = self.holdings.held(blocks) | self.requester.in_flight(blocks);
+                let blocks = blocks.with_mask(blocks.mask & !here);
+                if blocks.mask != 0 {
                     effects.not_fetched(blocks, false);
                 }
             }
@@ -230,28 +249,40 @@ impl Machine {
             Message::Raise(blocks) => home.on_raise(effects, from, blocks),
             Message::Withdraw { id, blocks } => home.on_withdraw(effects, from, id, blocks),
             Message::Pending { id, blocks } => requester.on_pending(effects, from, id, blocks),
-            Message::Grant { blocks, keeper } => {
-                requester.on_grant(effects, holdings, from, blocks, keeper);
+            Message::Grant { id, blocks, keeper } => {
+                requester.on_grant(effects, holdings, from, id, blocks, keeper);
             }
             Message::At {
                 id,
                 blocks,
                 holder,
                 copies,
-            } => {
-                requester.hints.learn(blocks.chunk, copies);
-                requester.on_at(effects, from, id, blocks, holder);
-            }
+            } => requester.on_at(effects, from, id, blocks, holder, copies),
             Message::Deliver {
                 request,
                 blocks,
                 keep,
             } => self.on_deliver(from, request, blocks, keep),
             Message::Send { blocks, to, keep } => {
-                requester.hints.add(blocks, to);
-                effects.out.push(Output::Forward { blocks, to, keep });
+                if to != effects.me {
+                    requester.hints.add(blocks, to);
+                    effects.out.push(Output::Forward { blocks, to, keep });
+                }
             }
-            Message::Drop(blocks) => effects.out.push(Output::Drop(blocks)),
+            Message::Expect {
+                blocks,
+                from: sender,
+            } => {
+                if effects.is_home(from, blocks) {
+                    let until = effects.now.after(effects.settings.grant_ns);
+                    self.expected.add(blocks, sender, until, effects.now);
+                }
+            }
+            Message::Drop(blocks) => {
+                if effects.is_home(from, blocks) {
+                    effects.out.push(Output::Drop(blocks));
+                }
+            }
             Message::Reads(entries) => {
                 for entry in &entries {
                     home.on_reads(effects, from, entry);
@@ -321,6 +352,9 @@ impl Machine {
 
     fn on_deliver(&mut self, from: MemberId, request: Request, blocks: Blocks, keep: Keep) {
         let effects = &mut self.effects;
+        if request.member == effects.me {
+            return;
+        }
         // Who asks directly has not asked the home. It is told if this node has nothing.
         let home = match from == request.member {
             true => effects.peers.home(blocks.chunk).map_or(from, |it| it.0),
@@ -456,6 +490,25 @@ impl Machine {
         placer.map(Placer::take_log).unwrap_or_default()
     }
 
+    /// Whether data of these blocks, which came from a member upon the request `id`, is what this
+    /// node waits for, or is to keep. Anything else is to be dropped: it could have any bytes.
+    pub fn expects(&mut self, from: MemberId, id: RequestId, blocks: Blocks) -> bool {
+        let Machine {
+            effects,
+            requester,
+            expected,
+            ..
+        } = self;
+        let is_expected =
+            || requester.expects(blocks, id) || expected.has(blocks, from, effects.now);
+        let is_member = effects.peers.view().contains(from) && !effects.peers.is_isolated();
+        let readers = &effects.settings.readers;
+        let may = is_member && readers.may_have(from, blocks.chunk.file);
+        let expects = may && is_expected();
+        effects.counters.unexpected_blocks += u64::from(!expects);
+        expects
+    }
+
     /// Whether this node is to say what its readers read from its own copies.
     pub fn counts_reads(&self) -> bool {
         let placer = self.home.placer.as_ref();
@@ -557,6 +610,7 @@ impl Machine {
         assert!(self.effects.loopback.is_empty());
         assert!(self.effects.out.is_empty());
         self.requester.check();
+        self.expected.check();
         self.home.directory.check();
         if let Some(placer) = &self.home.placer {
             placer.check();
@@ -572,16 +626,33 @@ impl Machine {
     }
 }
 
-/// Whether a message asks for blocks of a volume that is not for who would get them.
-fn is_forbidden(readers: &Readers, from: MemberId, message: &Message) -> bool {
-    let (member, blocks) = match message {
-        Message::Want { blocks, .. } => (from, blocks),
+/// Whether a message is about blocks of a volume that are not for who would get them, or for who
+/// says that it has them or reads them. Of a list, what is not forbidden is left.
+fn is_forbidden(readers: &Readers, from: MemberId, message: &mut Message) -> bool {
+    let may = |member, blocks: &Blocks| readers.may_have(member, blocks.chunk.file);
+    match message {
+        Message::Want { blocks, .. }
+        | Message::Fetching { blocks, .. }
+        | Message::Victims { blocks, .. }
+        | Message::Drop(blocks) => !may(from, blocks),
+        Message::Gone { request, blocks } => !may(from, blocks) || !may(request.member, blocks),
         Message::Deliver {
             request, blocks, ..
-        } => (request.member, blocks),
-        Message::Send { blocks, to, .. } => (*to, blocks),
-        Message::Drop(blocks) => (from, blocks),
-        _ => return false,
-    };
-    !readers.may_have(member, blocks.chunk.file)
+        } => !may(request.member, blocks),
+        Message::Send { blocks, to, .. } => !may(*to, blocks),
+        Message::Expect {
+            blocks,
+            from: sender,
+        } => !may(*sender, blocks),
+        Message::Report { entries, .. } => {
+            let all = entries.len();
+            entries.retain(|entry| readers.may_have(from, entry.chunk.file));
+            all > 0 && entries.is_empty()
+        }
+        Message::Reads(entries) => {
+            entries.retain(|entry| may(from, &entry.blocks));
+            entries.is_empty()
+        }
+        _ => false,
+    }
 }

@@ -82,7 +82,7 @@ pub struct PeerState {
     pub round_trip_ns: Option<u64>,
 }
 
-/// A member that left. It may be back in the next view, and have said so already.
+/// A member that left. It may be back in the next view.
 #[derive(Debug)]
 struct Departed {
     at: Time,
@@ -315,14 +315,10 @@ impl Peers {
 
     /// Takes note of a member's incarnation.
     pub(super) fn on_incarnation(&mut self, member: MemberId, incarnation: u64) -> Incarnation {
-        let peer = self.peers.get_mut(&member);
-        let departed = self.departed.get_mut(&member);
-        let known = peer.map(|peer| &mut peer.incarnation);
-        let known = known.or(departed.map(|departed| &mut departed.incarnation));
-        let Some(known) = known else {
+        let Some(peer) = self.peers.get_mut(&member) else {
             return Incarnation::Known;
         };
-        match known.replace(incarnation) {
+        match peer.incarnation.replace(incarnation) {
             None => Incarnation::First,
             Some(known) if known == incarnation => Incarnation::Known,
             Some(_) => Incarnation::Changed,

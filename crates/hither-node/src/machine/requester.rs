@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use sha2::{Digest, Sha256};
+
 use super::effects::Effects;
 use super::event::Output;
 use super::flight::{Ask, Flight, Part, State};
@@ -35,7 +37,10 @@ pub(super) struct Requester {
     pub(super) queued_prefetch: u32,
     /// How long a read of the source takes that a reader waits for, smoothed.
     source_ns: Option<u64>,
-    next_id: u64,
+    /// What numbers of requests are made of.
+    secret: u128,
+    /// Requests so far.
+    requests: u64,
     pub(super) hints: Hints,
     /// Blocks that readers got from members that were asked directly, since the last report.
     reads: Vec<Blocks>,
@@ -50,7 +55,8 @@ impl Requester {
             asks: BTreeMap::new(),
             queued_prefetch: 0,
             source_ns: None,
-            next_id: u64::from(settings.incarnation) << 32,
+            secret: settings.secret,
+            requests: 0,
             hints: Hints::new(settings.hint_chunks_max),
             reads: Vec::new(),
         }
@@ -176,7 +182,7 @@ impl Requester {
         home: MemberId,
     ) -> Part {
         let blocks = Blocks::new(chunk, part.mask);
-        let may = |member| member != effects.me && effects.peers.is_usable(member);
+        let may = |member| member != effects.me && effects.may_have(member, blocks);
         let holders: Vec<_> = self.hints.holders(blocks, may).collect();
         let mut rest = part.mask;
         for (holder, mask) in holders {
@@ -209,8 +215,31 @@ impl Requester {
 
     fn next_id(&mut self, effects: &mut Effects, part: &Part) -> RequestId {
         effects.counters.asked_blocks += u64::from(part.count());
-        self.next_id += 1;
-        RequestId(self.next_id - 1)
+        self.requests += 1;
+        let hash = Sha256::new()
+            .chain_update(self.secret.to_le_bytes())
+            .chain_update(self.requests.to_le_bytes())
+            .finalize();
+        let mut id = [0; 8];
+        id.copy_from_slice(&hash[..8]);
+        RequestId(u64::from_le_bytes(id))
+    }
+
+    /// Those of `blocks` that are on their way.
+    pub(super) fn in_flight(&self, blocks: Blocks) -> u64 {
+        let flight = self.flights.get(&blocks.chunk);
+        flight.map_or(0, |flight| flight.mask() & blocks.mask)
+    }
+
+    /// Whether all of these blocks were asked for by the request `id`. Who names it was asked: the
+    /// home, or a holder that it has told to deliver. Which of these it is may not be known yet: the
+    /// home's word and the block come by two ways, and a holder that has nothing passes the request
+    /// back, so that a block of the next one may come before the home's word about that one.
+    pub(super) fn expects(&self, blocks: Blocks, id: RequestId) -> bool {
+        let flight = self.flights.get(&blocks.chunk);
+        let parts = flight.into_iter().flat_map(|flight| &flight.parts);
+        let expected = parts.filter(|part| part.state.is_asked(id));
+        blocks.mask & !expected.fold(0, |mask, part| mask | part.mask) == 0
     }
 
     /// Takes note that blocks came that the home has not seen a reader of.

@@ -128,22 +128,17 @@ pub(super) fn carry_out(
             };
             let holders = entry.holders.iter().filter(holds);
             let nearest = holders.min_by_key(|&&(member, _)| placer.hops(member, to));
-            match nearest.filter(|_| may_keep(effects, to, block)) {
+            match nearest.filter(|_| effects.may_have(to, block)) {
                 Some(&(from, _)) => {
                     effects.counters.on_move(keep, 1);
                     let blocks = block;
+                    effects.send(to, Message::Expect { blocks, from });
                     effects.send(from, Message::Send { blocks, to, keep });
                 }
                 None => placer.refused(block),
             }
         }
     }
-}
-
-/// Whether blocks may be sent to a member that keeps them.
-pub(super) fn may_keep(effects: &Effects, member: MemberId, blocks: Blocks) -> bool {
-    let readers = &effects.settings.readers;
-    effects.peers.is_usable(member) && readers.may_have(member, blocks.chunk.file)
 }
 
 /// Lets a request wait for those of `blocks` that others read from the source. Returns these.
@@ -220,7 +215,7 @@ pub(super) fn grant(
         let keeper = placer.as_mut().map_or(request.member, |it| {
             it.keeper(blocks.chunk, bit, request.member)
         });
-        let keeper = match may_keep(effects, keeper, blocks) {
+        let keeper = match effects.may_have(keeper, blocks) {
             true => keeper,
             false => request.member,
         };
@@ -235,7 +230,12 @@ pub(super) fn grant(
             deadline: effects.now.after(effects.settings.grant_ns),
         });
         let blocks = blocks.with_mask(mask);
-        effects.send(request.member, Message::Grant { blocks, keeper });
+        if keeper != request.member {
+            let from = request.member;
+            effects.send(keeper, Message::Expect { blocks, from });
+        }
+        let id = request.id;
+        effects.send(request.member, Message::Grant { id, blocks, keeper });
     }
 }
 

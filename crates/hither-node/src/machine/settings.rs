@@ -13,6 +13,8 @@ use crate::readers::Readers;
 pub struct Settings {
     /// Differs from that of any earlier start of this member.
     pub incarnation: u32,
+    /// What the numbers of this member's requests are drawn from. Nobody else may know it.
+    pub secret: u128,
     /// Who may have the blocks of which volume.
     pub readers: Readers,
     /// Where blocks are kept. It must be a placement for clusters.
@@ -84,6 +86,7 @@ impl Default for Settings {
         const MS: u64 = 1_000_000;
         Settings {
             incarnation: 0,
+            secret: 0,
             readers: Readers::default(),
             placement: "first-and-forever".parse().expect("it is registered"),
             logs_placement: false,
@@ -185,8 +188,12 @@ pub struct Counters {
     pub not_home: u64,
     /// As holder: blocks provided.
     pub provided_blocks: u64,
-    /// As home and holder: requests for volumes that are not for the member.
+    /// Requests, orders and reports of volumes that are not for the member.
     pub forbidden: u64,
+    /// Messages of who is not in the view.
+    pub strangers: u64,
+    /// Blocks from other nodes that were not expected of them: late ones, too.
+    pub unexpected_blocks: u64,
     /// Messages from another epoch.
     pub other_epoch_messages: u64,
     /// Members that became suspected, each time.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::*;
 use crate::key::{ChunkKey, FileKey};
 
+mod lies;
 mod pings;
 mod placing;
 
@@ -31,7 +32,11 @@ struct Cluster {
 
 impl Cluster {
     fn new(count: u64, settings: &Settings) -> Cluster {
-        let members: Vec<MemberId> = (1..=count).map(MemberId).collect();
+        let members = (1..=count).map(MemberId).collect();
+        Cluster::of(members, |_| settings.clone())
+    }
+
+    fn of(members: Vec<MemberId>, settings: impl Fn(MemberId) -> Settings) -> Cluster {
         let mut cluster = Cluster {
             now: Time(SECOND),
             machines: BTreeMap::new(),
@@ -40,7 +45,7 @@ impl Cluster {
             silent: None,
         };
         for &member in &members {
-            let machine = Machine::new(member, settings.clone());
+            let machine = Machine::new(member, settings(member));
             cluster.machines.insert(member, machine);
         }
         for &member in &members {
@@ -674,6 +679,7 @@ fn a_node_that_is_not_home_says_so() {
     assert_eq!(answer(&mut cluster, ask(1, 0)), refusal);
     // It stands in for members that the requester suspects, and trusts a later view.
     let grant = Message::Grant {
+        id: RequestId(1),
         blocks: blocks(1),
         keeper: first,
     };

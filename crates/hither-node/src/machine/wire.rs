@@ -54,9 +54,14 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) {
         Message::Raise(blocks) | Message::Hurry(blocks) | Message::Drop(blocks) => {
             to.blocks(*blocks);
         }
-        Message::Grant { blocks, keeper } => {
+        Message::Grant { id, blocks, keeper } => {
+            to.word(id.0);
             to.blocks(*blocks);
             to.word(keeper.0);
+        }
+        Message::Expect { blocks, from } => {
+            to.blocks(*blocks);
+            to.word(from.0);
         }
         Message::Withdraw { id, blocks }
         | Message::Pending { id, blocks }
@@ -176,6 +181,7 @@ pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
             blocks: from.blocks()?,
         },
         5 => Message::Grant {
+            id: from.id()?,
             blocks: from.blocks()?,
             keeper: from.member()?,
         },
@@ -235,6 +241,10 @@ pub fn decode(bytes: &[u8]) -> Result<Message, WireError> {
             from: from.optional_member()?,
         },
         21 => Message::RoundTrips(from.round_trips()?),
+        22 => Message::Expect {
+            blocks: from.blocks()?,
+            from: from.member()?,
+        },
         kind => return Err(WireError::Kind(kind)),
     };
     match from.0.len() {
@@ -266,6 +276,7 @@ fn kind(message: &Message) -> u8 {
         Message::Reads(_) => 19,
         Message::Victims { .. } => 20,
         Message::RoundTrips(_) => 21,
+        Message::Expect { .. } => 22,
     }
 }
 

@@ -234,7 +234,7 @@ impl Arriving {
                 let data = Bytes::from(data);
                 let is_wanted = node.flights.give(&key, &data, Origin::Source);
                 if let Some(keeper) = keeper {
-                    node.peers.send_block(keeper, key, data, Keep::Copy);
+                    node.peers.send_block(keeper, None, key, data, Keep::Copy);
                     return report(node, file, index..index + 1, FetchResult::Sent);
                 }
                 match is_wanted {

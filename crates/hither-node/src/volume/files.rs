@@ -95,10 +95,11 @@ impl Volume {
         self.writable.as_ref()
     }
 
-    /// Tells the other nodes of the cluster that what is at `path` has changed.
+    /// Tells the members that may have the volume that what is at `path` has changed.
     pub fn announce(&self, path: &SourcePath) {
-        if let Some(body) = encode(VolumeKey::new(&self.settings.name), path) {
-            self.node.announce(&body);
+        let volume = VolumeKey::new(&self.settings.name);
+        if let Some(body) = encode(volume, path) {
+            self.node.announce(volume, &body);
         }
     }
 

@@ -134,6 +134,8 @@ impl World {
         let keep_store = self.percent(50);
         self.log(|_| format!("--- {node} crashes, its store is kept: {keep_store}"));
         self.resume(node);
+        self.refused
+            .retain(|&(from, to)| from != node && to != node);
         let gone: Vec<_> = self.nodes[node].store.keys().collect();
         self.nodes[node].crash(keep_store);
         if !keep_store {
@@ -159,7 +161,7 @@ impl World {
     }
 
     fn restart(&mut self, node: usize) {
-        if self.nodes[node].machine.is_some() {
+        if self.nodes[node].machine.is_some() || self.is_retired(node) {
             return;
         }
         self.nodes[node].start(&self.scenario);

@@ -1,10 +1,10 @@
 //! The connections between nodes: packets arrive in order, or are lost with all that follow until
 //! the connection is made anew. With reordering, each packet has its own fate.
 
-use hither_node::machine::{Blocks, Input, Keep, MemberId, Message, wire};
+use hither_node::machine::{Blocks, Input, Keep, Machine, MemberId, Message, RequestId, wire};
 
 use crate::scenario::MS;
-use crate::world::{Event, World};
+use crate::world::{Event, Sabotage, World};
 
 /// What one node sends to another.
 #[derive(Clone, Debug)]
@@ -16,6 +16,8 @@ pub(crate) enum Packet {
         blocks: Blocks,
         contents: Vec<u64>,
         keep: Keep,
+        /// The request upon which they are sent.
+        request: Option<RequestId>,
     },
 }
 
@@ -100,9 +102,56 @@ impl World {
         }
     }
 
+    /// Whether a node's mesh lets nobody in from there: it does so only with members of the node's
+    /// view. The sender sees its connection end, and comes back when it is let in.
+    fn refuses(&mut self, from: usize, to: usize) -> bool {
+        let (sender, machine) = (self.nodes[from].member, &self.nodes[to].machine);
+        let is_member = |machine: &Machine| machine.view().contains(sender);
+        if machine.as_ref().is_some_and(is_member) {
+            return false;
+        }
+        if self.refused.insert((from, to)) {
+            let peer = self.nodes[to].member;
+            let after = self.random.below(5 * MS);
+            self.schedule(after, from, Event::Input(Input::PeerDown(peer)));
+        }
+        true
+    }
+
+    /// A node has another view: it lets in who was refused before.
+    pub(crate) fn let_in(&mut self, to: usize) {
+        let peer = self.nodes[to].member;
+        for from in 0..self.nodes.len() {
+            let (sender, machine) = (self.nodes[from].member, &self.nodes[to].machine);
+            let is_member = |machine: &Machine| machine.view().contains(sender);
+            if machine.as_ref().is_some_and(is_member) && self.refused.remove(&(from, to)) {
+                let after = 5 * MS + self.random.below(50 * MS);
+                self.schedule(after, from, Event::Input(Input::PeerDown(peer)));
+                self.schedule(after + 1, from, Event::Input(Input::PeerUp(peer)));
+            }
+        }
+    }
+
+    /// Whether a node takes a block that has come to it.
+    fn takes(&mut self, from: usize, to: usize, request: Option<RequestId>, block: Blocks) -> bool {
+        let sender = self.nodes[from].member;
+        let Some(machine) = &mut self.nodes[to].machine else {
+            return false;
+        };
+        let id = request.unwrap_or(RequestId(0));
+        machine.expects(sender, id, block) || self.sabotage == Some(Sabotage::TakesAnything)
+    }
+
     /// A packet has arrived.
     pub(crate) fn arrive(&mut self, from: usize, to: usize, packet: Packet) {
         let sender = self.nodes[from].member;
+        // Who lies may have found a way past the mesh: the machine must not hear it either.
+        if !self.nodes[from].lies && self.refuses(from, to) {
+            return;
+        }
+        if self.nodes[to].lies {
+            self.overhear(to, &packet);
+        }
         match packet {
             Packet::Message { epoch, bytes } => {
                 let message: Message = wire::decode(&bytes).unwrap();
@@ -117,8 +166,20 @@ impl World {
                 blocks,
                 contents,
                 keep,
+                request,
             } => {
                 for (block, content) in blocks.chunk.blocks(blocks.mask).zip(contents) {
+                    let (chunk, mask) = block.in_chunk();
+                    let one = Blocks::new(chunk, mask);
+                    if self.is_asked_for(from, block, content) {
+                        continue;
+                    }
+                    if !self.takes(from, to, request, one) {
+                        if keep != Keep::No {
+                            self.step(to, Input::Unexpected(one));
+                        }
+                        continue;
+                    }
                     let node = &mut self.nodes[to];
                     let wanted = node.wanted.contains(&block) || node.cancelled.contains(&block);
                     let mut dropped = None;
@@ -130,9 +191,8 @@ impl World {
                     if kept {
                         dropped = node.store.insert(block, content, &mut self.random);
                     }
-                    let (chunk, mask) = block.in_chunk();
                     let input = Input::Arrived {
-                        blocks: Blocks::new(chunk, mask),
+                        blocks: one,
                         from: sender,
                         kept,
                         wanted: wanted || keep == Keep::No,

@@ -5,13 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use hither_core::Random;
 use hither_core::random::mix;
 use hither_node::key::{BlockKey, ChunkKey};
-use hither_node::machine::{Blocks, Frames, Machine, MemberId, Settings};
+use hither_node::machine::{Blocks, Frames, Machine, MemberId, RequestId, Settings};
+use hither_node::readers::Readers;
 
 use crate::scenario::Scenario;
 
 /// The bytes of a block, in short.
 pub(crate) fn content(block: BlockKey) -> u64 {
     mix(mix(block.file.0 as u64) ^ u64::from(block.index))
+}
+
+/// What a node is called.
+pub(crate) fn name(number: usize) -> String {
+    format!("n{number}")
 }
 
 /// A reader that waits.
@@ -54,12 +60,18 @@ pub(crate) struct Node {
     pub(crate) stopped_ns: u64,
     pub(crate) isolated: bool,
     pub(crate) timer: u64,
+    /// Who may have the blocks of which volume, by its own file.
+    pub(crate) readers: Readers,
+    /// It says what is not so.
+    pub(crate) lies: bool,
+    /// Requests that it has heard of.
+    pub(crate) overheard: Vec<(RequestId, ChunkKey)>,
 }
 
 impl Node {
     pub(crate) fn new(number: usize, store_blocks: usize) -> Node {
         Node {
-            member: MemberId(mix(number as u64 + 1)),
+            member: MemberId::of(&name(number)),
             machine: None,
             generation: 0,
             store: Store {
@@ -80,6 +92,9 @@ impl Node {
             stopped_ns: 0,
             isolated: false,
             timer: 0,
+            readers: Readers::default(),
+            lies: false,
+            overheard: Vec::new(),
         }
     }
 
@@ -87,6 +102,8 @@ impl Node {
     pub(crate) fn start(&mut self, scenario: &Scenario) {
         let settings = Settings {
             incarnation: self.generation,
+            secret: u128::from(mix(self.member.0 ^ u64::from(self.generation))),
+            readers: self.readers.clone(),
             ..scenario.settings.clone()
         };
         self.machine = Some(Machine::new(self.member, settings));
@@ -127,22 +144,26 @@ impl Store {
         held.fold(0, |mask, block| mask | block.in_chunk().1)
     }
 
-    /// Stores a block. Returns the one that had to go.
+    /// Stores a block. Returns the one that had to go, with its bytes.
     pub(crate) fn insert(
         &mut self,
         block: BlockKey,
         content: u64,
         random: &mut Random,
-    ) -> Option<BlockKey> {
+    ) -> Option<(BlockKey, u64)> {
         if self.blocks.contains_key(&block) {
             return None;
         }
         let mut victim = None;
         if self.blocks.len() >= self.blocks_max {
             let at = random.below(self.blocks.len() as u64) as usize;
-            victim = self.blocks.keys().nth(at).copied();
+            victim = self
+                .blocks
+                .iter()
+                .nth(at)
+                .map(|(&block, &bytes)| (block, bytes));
         }
-        if let Some(victim) = victim {
+        if let Some((victim, _)) = victim {
             self.blocks.remove(&victim);
         }
         self.blocks.insert(block, content);

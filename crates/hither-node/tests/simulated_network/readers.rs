@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hither_node::key::{BlockKey, ChunkKey, FileKey};
+use hither_node::key::{BlockKey, ChunkKey};
 use hither_node::machine::{Blocks, Input, Urgency};
 
 use crate::node::Read;
@@ -21,15 +21,14 @@ impl World {
         if self.percent(30) {
             self.report_usage(node);
         }
-        let number = self.random.below(self.scenario.chunks);
-        let chunk = ChunkKey {
-            file: FileKey(u128::from(number % 3)),
-            number: number as u32 / 3,
-        };
+        let chunk = self.any_chunk();
         let start = self.random.below(64);
         let length = 1 + self.random.below(64 - start).min(self.random.below(64));
         let mask = (u64::MAX >> (64 - length)) << start;
         let blocks = Blocks::new(chunk, mask);
+        if !self.may_have(node, chunk) {
+            return;
+        }
         if self.percent(self.scenario.prefetch_percent) {
             if self.percent(30) {
                 self.cancel_some(node);
@@ -38,10 +37,21 @@ impl World {
             }
         } else if self.percent(10) {
             for node in 0..self.nodes.len() {
-                self.read(node, blocks);
+                if self.may_have(node, chunk) {
+                    self.read(node, blocks);
+                }
             }
         } else {
             self.read(node, blocks);
+        }
+    }
+
+    /// A chunk of one of the files.
+    pub(crate) fn any_chunk(&mut self) -> ChunkKey {
+        let number = self.random.below(self.scenario.chunks);
+        ChunkKey {
+            file: self.files[number as usize % self.files.len()],
+            number: number as u32 / 3,
         }
     }
 

@@ -19,11 +19,11 @@ impl World {
                 let to = self.number_of(to);
                 assert_ne!(to, number, "a message to oneself");
                 let message = match message {
-                    Message::Pending { blocks, .. }
+                    Message::Pending { id, blocks }
                         if self.sabotage == Some(Sabotage::NobodyWaits) =>
                     {
                         let keeper = self.nodes[to].member;
-                        Message::Grant { blocks, keeper }
+                        Message::Grant { id, blocks, keeper }
                     }
                     Message::NotFetched { .. } | Message::Report { .. }
                         if self.sabotage == Some(Sabotage::SilentReports) =>
@@ -32,6 +32,7 @@ impl World {
                     }
                     message => message,
                 };
+                self.note_asked(&message, to);
                 let mut bytes = Vec::new();
                 wire::encode(&message, &mut bytes);
                 self.send(number, to, Packet::Message { epoch, bytes });
@@ -61,10 +62,9 @@ impl World {
                         blocks: held,
                         contents,
                         keep,
+                        request: Some(request.id),
                     };
-                    let to = self.number_of(request.member);
-                    assert_ne!(to, number, "data to oneself");
-                    self.send(number, to, packet);
+                    self.send_data(number, request.member, packet);
                 }
                 let blocks = blocks.with_mask(blocks.mask & !held.mask);
                 if blocks.mask != 0 {
@@ -98,6 +98,23 @@ impl World {
             }
             Output::Suspected(_) | Output::Trusted(_) => {}
         }
+    }
+
+    /// Sends data, which is for the receiver.
+    fn send_data(&mut self, from: usize, to: MemberId, packet: Packet) {
+        let to = self.number_of(to);
+        assert_ne!(to, from, "data to oneself");
+        if let Packet::Data {
+            blocks, contents, ..
+        } = &packet
+        {
+            let may = self.nodes[from].lies || self.may_have(to, blocks.chunk);
+            assert!(
+                may || self.is_fooled(from, *blocks, contents),
+                "{from} sends {blocks:?} to {to}, which may not have it"
+            );
+        }
+        self.send(from, to, packet);
     }
 
     /// The runtime reads from the source, in parts that end at different times.
@@ -223,19 +240,19 @@ impl World {
                 blocks,
                 contents,
                 keep: Keep::Copy,
+                request: None,
             };
-            let to = self.number_of(keeper);
-            self.send(number, to, packet);
+            self.send_data(number, keeper, packet);
         }
         self.step(number, Input::FetchEnded { blocks, result });
-        for block in dropped {
-            self.give_up(number, Some(block), None);
+        for victim in dropped {
+            self.give_up(number, Some(victim), None);
         }
     }
 
     /// The store of a node had no room for a block, since a copy came from a member.
-    pub(crate) fn let_go(&mut self, number: usize, block: Option<BlockKey>) {
-        if let Some(block) = block {
+    pub(crate) fn let_go(&mut self, number: usize, victim: Option<(BlockKey, u64)>) {
+        if let Some((block, _)) = victim {
             self.count_lost(block);
             let (chunk, mask) = block.in_chunk();
             self.step(number, Input::Dropped(Blocks::new(chunk, mask)));
@@ -246,10 +263,10 @@ impl World {
     pub(crate) fn give_up(
         &mut self,
         number: usize,
-        block: Option<BlockKey>,
+        victim: Option<(BlockKey, u64)>,
         from: Option<MemberId>,
     ) {
-        let Some(block) = block else {
+        let Some((block, bytes)) = victim else {
             return;
         };
         self.count_lost(block);
@@ -260,7 +277,7 @@ impl World {
         // Small blocks are not kept for anybody.
         let input = match machine.is_some_and(Machine::forwards) && self.random.below(8) > 0 {
             true => {
-                node.victims.insert(block, content(block));
+                node.victims.insert(block, bytes);
                 Input::Victims { blocks, from }
             }
             false => Input::Dropped(blocks),
@@ -275,8 +292,6 @@ impl World {
 
     /// A node is to send blocks to one that keeps them.
     fn forward(&mut self, number: usize, blocks: Blocks, to: MemberId, keep: Keep) {
-        let to = self.number_of(to);
-        assert_ne!(to, number, "data to oneself");
         for block in blocks.chunk.blocks(blocks.mask) {
             let node = &mut self.nodes[number];
             let found = node.victims.remove(&block).or(node.store.get(block));
@@ -289,8 +304,9 @@ impl World {
                         blocks,
                         contents,
                         keep,
+                        request: None,
                     };
-                    self.send(number, to, packet);
+                    self.send_data(number, to, packet);
                 }
                 None => self.step(number, Input::Dropped(blocks)),
             }

@@ -1,12 +1,13 @@
 //! The simulated cluster: nodes, the connections between them, a source, and readers. All that
 //! happens is an event of one queue, so that a seed gives the same run each time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hither_core::Random;
-use hither_node::key::BlockKey;
+use hither_node::key::{BlockKey, FileKey};
 use hither_node::machine::{Blocks, Input, MemberId, Time, View};
 
+use crate::liars::Cast;
 use crate::network::{Link, Packet};
 use crate::node::Node;
 use crate::scenario::{MS, Scenario};
@@ -36,6 +37,8 @@ pub(crate) enum Event {
     Fault,
     /// It is put right.
     Repair(Repair),
+    /// A node says what is not so.
+    Lie,
 }
 
 /// How a fault ends.
@@ -64,6 +67,12 @@ pub(crate) enum Sabotage {
     WrongBlocks,
     /// Fetchers do not say that they failed, and the grant does not run out.
     SilentReports,
+    /// Nodes take each block that comes to them.
+    TakesAnything,
+    /// Nodes have no lists of readers.
+    NoLists,
+    /// Who has left is a member still.
+    HearsStrangers,
 }
 
 /// See the module.
@@ -92,6 +101,12 @@ pub(crate) struct World {
     pub(crate) wait_longest: u64,
     pub(crate) sabotage: Option<Sabotage>,
     pub(crate) log: bool,
+    /// What is read.
+    pub(crate) files: Vec<FileKey>,
+    /// Who lies, and who may have which file. `None`: nobody lies, and all may have all.
+    pub(crate) cast: Option<Cast>,
+    /// Pairs of nodes of which the first one is not let in by the second one.
+    pub(crate) refused: BTreeSet<(usize, usize)>,
     events: BTreeMap<(u64, u64), (usize, u32, Event)>,
     sequence: u64,
     /// Events of nodes that are stopped.
@@ -108,9 +123,27 @@ impl World {
     pub(crate) fn new(seed: u64, sabotage: Option<Sabotage>, log: bool) -> World {
         let mut random = Random::new(seed);
         let scenario = Scenario::new(&mut random);
+        World::with(scenario, random, None, sabotage, log)
+    }
+
+    pub(crate) fn with(
+        scenario: Scenario,
+        random: Random,
+        cast: Option<Cast>,
+        sabotage: Option<Sabotage>,
+        log: bool,
+    ) -> World {
         let nodes = (0..scenario.nodes).map(|number| Node::new(number, scenario.store_blocks));
-        let nodes: Vec<Node> = nodes.collect();
-        let members = nodes.iter().map(|node| node.member).collect();
+        let mut nodes: Vec<Node> = nodes.collect();
+        let mut members: Vec<MemberId> = nodes.iter().map(|node| node.member).collect();
+        let mut files: Vec<FileKey> = (0..3).map(FileKey).collect();
+        if let Some(cast) = &cast {
+            files = (0..cast.lists.len()).map(Cast::file).collect();
+            cast.assign(&mut nodes, sabotage);
+            if sabotage != Some(Sabotage::HearsStrangers) {
+                members.retain(|&member| member != nodes[cast.retired].member);
+            }
+        }
         let mut world = World {
             view: View::new(1, members),
             random,
@@ -130,16 +163,25 @@ impl World {
             wait_longest: 0,
             sabotage,
             log,
+            files,
+            cast,
+            refused: BTreeSet::new(),
             events: BTreeMap::new(),
             sequence: 0,
             held_back: BTreeMap::new(),
         };
         world.log(|world| format!("{:#?}", world.scenario));
         for node in 0..world.nodes.len() {
-            world.nodes[node].start(&world.scenario);
-            let view = world.view.clone();
-            world.step(node, Input::ViewChanged(view));
-            world.schedule(0, node, Event::Read);
+            if world.nodes[node].lies {
+                world.schedule(0, node, Event::Lie);
+            } else {
+                world.schedule(0, node, Event::Read);
+            }
+            if !world.is_retired(node) {
+                world.nodes[node].start(&world.scenario);
+                let view = world.view.clone();
+                world.step(node, Input::ViewChanged(view));
+            }
         }
         if world.disturbed {
             world.schedule(0, 0, Event::Fault);
@@ -169,7 +211,7 @@ impl World {
     /// Lets an event happen to a node, unless it crashes before.
     pub(crate) fn schedule(&mut self, after_ns: u64, node: usize, event: Event) {
         let generation = match event {
-            Event::Read | Event::Fault | Event::Repair(_) => ANY,
+            Event::Read | Event::Lie | Event::Fault | Event::Repair(_) => ANY,
             _ => self.nodes[node].generation,
         };
         self.sequence += 1;
@@ -224,6 +266,7 @@ impl World {
             Event::Read => self.start_reading(node),
             Event::Fault => self.start_fault(),
             Event::Repair(repair) => self.repair(node, repair),
+            Event::Lie => self.lie(node),
         }
     }
 
@@ -252,6 +295,7 @@ impl World {
             return;
         };
         let now = Time(self.now + node.clock_ahead);
+        let is_view = matches!(input, Input::ViewChanged(_));
         let mut out = Vec::new();
         machine.step(now, input, &mut out);
         if node.timer.is_multiple_of(CHECK_EVERY) {
@@ -269,6 +313,9 @@ impl World {
         for output in out {
             self.log(|_| format!("{number} -> {output:?}"));
             self.perform(number, output);
+        }
+        if is_view {
+            self.let_in(number);
         }
     }
 }

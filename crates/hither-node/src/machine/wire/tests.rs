@@ -60,9 +60,14 @@ fn message() -> impl Strategy<Value = Message> {
         blocks().prop_map(Message::Raise),
         (id(), blocks()).prop_map(|(id, blocks)| Message::Withdraw { id, blocks }),
         (id(), blocks()).prop_map(|(id, blocks)| Message::Pending { id, blocks }),
-        (blocks(), any::<u64>()).prop_map(|(blocks, keeper)| Message::Grant {
+        (id(), blocks(), any::<u64>()).prop_map(|(id, blocks, keeper)| Message::Grant {
+            id,
             blocks,
             keeper: MemberId(keeper),
+        }),
+        (blocks(), any::<u64>()).prop_map(|(blocks, from)| Message::Expect {
+            blocks,
+            from: MemberId(from),
         }),
         (blocks(), any::<u64>(), keep()).prop_map(|(blocks, to, keep)| Message::Send {
             blocks,
