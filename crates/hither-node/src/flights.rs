@@ -34,6 +34,10 @@ pub(crate) trait FlightFile: Send + Sync {
     /// A block of it came from another node.
     fn on_peer_block(&self);
 
+    /// Whether the source says that block `index` has other bytes than these, which came from
+    /// another node.
+    fn contradicts(&self, index: u32, bytes: &[u8]) -> bool;
+
     /// Readers that waited got so many bytes from there.
     fn on_served(&self, from: Origin, bytes: u64);
 

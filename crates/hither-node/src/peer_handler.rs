@@ -164,6 +164,16 @@ fn on_block(
     if (wanted || keeps) && body.len() as u64 != expected {
         return Err(format!("{} bytes as block {key:?}", body.len()));
     }
+    if file.is_some_and(|file| file.contradicts(index, &body)) {
+        node.input(Input::Wrong {
+            request,
+            blocks,
+            from,
+        });
+        return Err(format!(
+            "block {key:?}, whose bytes are not those that the source names"
+        ));
+    }
     let filling = match keeps {
         true => node.store.fill(key, body.len(), !wanted),
         false => None,

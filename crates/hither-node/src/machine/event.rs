@@ -1,6 +1,6 @@
 //! What the machine takes in and gives out.
 
-use super::message::{Blocks, Frames, Keep, Message, ReadEntry, Request, Urgency};
+use super::message::{Blocks, Frames, Keep, Message, ReadEntry, Request, RequestId, Urgency};
 use super::view::{MemberId, View};
 use crate::source::SourceError;
 
@@ -102,6 +102,15 @@ pub enum Input {
     /// ([`Machine::expects`](super::Machine::expects)): it was dropped. It may have been announced,
     /// and have overtaken that.
     Unexpected(Blocks),
+    /// Data came that was expected, and is not what it should be: it was dropped.
+    Wrong {
+        /// The request upon which it was sent.
+        request: RequestId,
+        /// The blocks.
+        blocks: Blocks,
+        /// The sender.
+        from: MemberId,
+    },
     /// The store did not have these blocks of an [`Output::Provide`].
     Missing {
         /// The member that asked to provide them.

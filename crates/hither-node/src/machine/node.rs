@@ -153,6 +153,14 @@ impl Machine {
                     effects.not_fetched(blocks, false);
                 }
             }
+            Input::Wrong {
+                request,
+                blocks,
+                from,
+            } => {
+                self.expected.remove(blocks, from);
+                self.requester.on_refused(effects, from, request, blocks);
+            }
             Input::Missing {
                 home,
                 request,

@@ -316,6 +316,12 @@ pub trait Source: Send + Sync + 'static {
     fn counters(&self) -> Option<&SourceCounters> {
         None
     }
+
+    /// The MD5 of all bytes of a version, if the source names it by what may be that: its etag has
+    /// the form. Some sources give other etags of that form.
+    fn md5(&self, _file: &FileVersion) -> Option<[u8; 16]> {
+        None
+    }
 }
 
 /// Refuses a range that does not lie within the file.

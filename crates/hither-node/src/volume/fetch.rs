@@ -41,6 +41,11 @@ impl FlightFile for OpenFile {
         self.volume.counters().peer_blocks.add(1);
     }
 
+    fn contradicts(&self, index: u32, bytes: &[u8]) -> bool {
+        let md5 = self.md5(index);
+        md5.is_some_and(|md5| self.volume.etags.contradicts(md5, bytes))
+    }
+
     fn on_served(&self, from: Origin, bytes: u64) {
         self.volume.on_served(from, bytes);
     }
@@ -166,6 +171,20 @@ async fn blocks_of(
     })
 }
 
+impl OpenFile {
+    /// Takes note of a block of the source: it shows whether another node has sent a wrong one.
+    fn note_source_block(&self, index: u32, bytes: &[u8]) {
+        if let Some(md5) = self.md5(index)
+            && self.volume.etags.note_source(md5, bytes)
+        {
+            let (path, volume) = (&self.file.path, self.volume.name());
+            tracing::error!(
+                "a member has sent wrong bytes of a file of {volume}: the etag of {path:?} is right"
+            );
+        }
+    }
+}
+
 /// A block as its bytes come in.
 enum Arriving {
     Kept(Filling),
@@ -226,12 +245,14 @@ impl Arriving {
         let counters = file.volume.counters();
         let result = match self {
             Arriving::Kept(filling) => {
-                node.keep(filling, Origin::Source, Keep::Copy);
+                let data = node.keep(filling, Origin::Source, Keep::Copy);
+                file.note_source_block(index, &data);
                 FetchResult::Kept
             }
             Arriving::Passed { data, keeper, .. } => {
                 let key = file.block(index);
                 let data = Bytes::from(data);
+                file.note_source_block(index, &data);
                 let is_wanted = node.flights.give(&key, &data, Origin::Source);
                 if let Some(keeper) = keeper {
                     node.peers.send_block(keeper, None, key, data, Keep::Copy);

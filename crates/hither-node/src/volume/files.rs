@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use hither_net::view::MemberId;
 use parking_lot::Mutex;
 
+use super::checksum::EtagChecks;
 use super::counters::Counters;
 use super::pattern::Pattern;
 use super::place::Pin;
@@ -40,6 +41,7 @@ pub struct Volume {
     peer_bytes: Mutex<BTreeMap<MemberId, u64>>,
     /// Whether the last request to the source was answered.
     answers: AtomicBool,
+    pub(super) etags: EtagChecks,
     observer: OnceLock<Arc<dyn ReadObserver>>,
     /// Files that are pinned.
     pub(super) pins: Mutex<BTreeMap<SourcePath, Pin>>,
@@ -75,6 +77,7 @@ impl Volume {
             counters: Counters::default(),
             peer_bytes: Mutex::default(),
             answers: AtomicBool::new(true),
+            etags: EtagChecks::default(),
             observer: OnceLock::new(),
             pins: Mutex::default(),
         })
@@ -298,6 +301,16 @@ impl OpenFile {
             });
         }
         lent
+    }
+
+    /// The MD5 of block `index`, if the block is all of the file and the source may have said it.
+    pub(super) fn md5(&self, index: u32) -> Option<[u8; 16]> {
+        let is_all = index == 0 && self.file.bytes <= u64::from(self.block_bytes);
+        if is_all {
+            self.volume.source.md5(&self.file)
+        } else {
+            None
+        }
     }
 
     /// Whether the source was found to have another version.

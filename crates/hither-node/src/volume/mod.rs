@@ -1,5 +1,6 @@
 //! A volume: a source, seen through the node's cache.
 
+mod checksum;
 mod counters;
 mod fetch;
 mod files;

@@ -170,12 +170,23 @@ impl Handler for Hostile {
 
 /// Reads files of one block each, and checks every byte.
 fn read_files(machine: &Machine, count: usize) {
+    assert_eq!(wrong_files(machine, "file", count), 0);
+}
+
+/// Reads them, and counts those with wrong bytes.
+fn wrong_files(machine: &Machine, name: &str, count: usize) -> usize {
     let (sender, receiver) = mpsc::channel();
     for number in 0..count {
-        let file = open(machine, &format!("file {number}"), BLOCK_BYTES);
+        let file = open(machine, &format!("{name} {number}"), BLOCK_BYTES);
         start_read(&file, 0..BLOCK_BYTES, &sender);
     }
-    wait(&receiver, count);
+    let read = |_: &usize| {
+        receiver
+            .recv_timeout(Duration::from_secs(60))
+            .unwrap()
+            .is_err()
+    };
+    (0..count).filter(read).count()
 }
 
 #[test]
@@ -204,6 +215,23 @@ fn a_member_that_may_not_have_a_volume_is_not_believed_and_gets_nothing() {
         }
         machine.node.store().check();
     }
+}
+
+/// A member that may have a volume is trusted with its bytes, but where the source has a checksum.
+#[test]
+fn a_member_on_the_list_cannot_forge_a_file_whose_checksum_the_source_has() {
+    let source = Arc::new(Counted::default());
+    let runtime = Runtime::new().unwrap();
+    let members = [member("n0", free_address()), member("evil", free_address())];
+    let listen = members[1].address.parse().unwrap();
+    let hostile = Hostile::start(&runtime, listen, Answer::HolderIsMe, 1, &members);
+    let machine = start_node(0, &members, &source, &Shape::default());
+    until_connected(&machine, 1);
+    assert_eq!(wrong_files(&machine, "summed", 40), 0);
+    assert!(hostile.asked.load(Ordering::Relaxed) > 0);
+    let counters = machine.node.machine_counters();
+    assert!(counters.refused_blocks > 0, "{counters:?}");
+    assert!(wrong_files(&machine, "file", 40) > 0);
 }
 
 #[test]

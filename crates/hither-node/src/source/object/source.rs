@@ -76,4 +76,43 @@ impl Source for ObjectSource {
     fn counters(&self) -> Option<&SourceCounters> {
         Some(&self.0.counters)
     }
+
+    fn md5(&self, file: &FileVersion) -> Option<[u8; 16]> {
+        md5_of(file.version.as_bytes())
+    }
+}
+
+/// The MD5 that the name of a version may be: S3 and its like give it as etag to objects that were
+/// put in one piece. A weak etag is none.
+fn md5_of(version: &[u8]) -> Option<[u8; 16]> {
+    let digits = version.strip_prefix(b"etag:\"")?.strip_suffix(b"\"")?;
+    let is_digit = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
+    if digits.len() != 32 || !digits.iter().all(is_digit) {
+        return None;
+    }
+    let digits = std::str::from_utf8(digits).ok()?;
+    let number = u128::from_str_radix(digits, 16).ok()?;
+    Some(number.to_be_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::md5_of;
+
+    #[test]
+    fn an_etag_of_32_digits_may_be_an_md5() {
+        let of = |etag: &str| md5_of(format!("etag:{etag}").as_bytes());
+        let digits = "d41d8cd98f00b204e9800998ecf8427e";
+        let md5 = of(&format!("\"{digits}\"")).expect("an MD5");
+        assert_eq!((md5[0], md5[15]), (0xd4, 0x7e));
+        for other in [
+            format!("W/\"{digits}\""),
+            format!("\"{digits}-2\""),
+            format!("\"{}\"", digits.to_uppercase()),
+            format!("\"{}\"", &digits[1..]),
+            digits.to_owned(),
+        ] {
+            assert_eq!(of(&other), None, "{other}");
+        }
+    }
 }
