@@ -19,7 +19,7 @@ pub(super) type Body = StreamBody<BoxStream<'static, Result<Frame<Bytes>, io::Er
 /// An answer that is not sent yet.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
-    headers: Vec<(&'static str, String)>,
+    headers: Vec<(String, String)>,
     body: Bytes,
     end: End,
 }
@@ -47,8 +47,8 @@ impl Answer {
         Answer::new(StatusCode::OK, body).header("content-type", "application/xml".into())
     }
 
-    pub(super) fn header(mut self, name: &'static str, value: String) -> Answer {
-        self.headers.push((name, value));
+    pub(super) fn header(mut self, name: &str, value: String) -> Answer {
+        self.headers.push((name.to_owned(), value));
         self
     }
 
@@ -71,9 +71,9 @@ impl Answer {
     pub(super) fn into_response(self, bytes_per_second: Option<u64>) -> Response<Body> {
         let mut response = Response::builder().status(self.status);
         for (name, value) in &self.headers {
-            response = response.header(*name, value);
+            response = response.header(name, value);
         }
-        let given = |name| self.headers.iter().any(|(given, _)| *given == name);
+        let given = |name| self.headers.iter().any(|(given, _)| given == name);
         if !given("content-length") && self.status != StatusCode::NO_CONTENT {
             response = response.header("content-length", self.body.len());
         }
@@ -146,6 +146,9 @@ pub(super) fn object(
         Some(None) => return refuse(StatusCode::RANGE_NOT_SATISFIABLE, "InvalidRange", ""),
         None => Answer::new(StatusCode::OK, object.bytes.clone()),
     };
+    for (name, value) in &object.metadata {
+        answer = answer.header(name, value.clone());
+    }
     if !faults.no_etag {
         answer = answer.header("etag", object.etag.clone());
     }

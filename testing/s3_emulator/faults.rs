@@ -16,6 +16,10 @@ pub(crate) enum Fault {
     Truncate(u64),
     /// The body stops after so many bytes, and the connection stays.
     Stall(u64),
+    /// What was asked for is done, and then another client stores this object.
+    ThenPut(&'static str, &'static [u8]),
+    /// Uploads that are not completed are aborted first.
+    AbortUploads,
     /// The object is rewritten, with as many bytes, before it is answered.
     Change,
     /// The request is answered well.

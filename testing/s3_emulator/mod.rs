@@ -97,7 +97,8 @@ impl S3Emulator {
         lock(&self.state.buckets).create(bucket);
     }
 
-    /// Puts an object into `bucket`, without a request. Equal bytes have equal etags.
+    /// Puts an object into `bucket`, without a request: as one that was there for an hour. Equal
+    /// bytes have equal etags.
     pub(crate) fn put(&self, key: &str, bytes: impl Into<Vec<u8>>) {
         let stored = lock(&self.state.buckets).put("bucket", key, bytes.into().into());
         stored.expect("the bucket is there");
@@ -239,10 +240,18 @@ async fn answer(request: Request<Incoming>, state: &State) -> Result<Response<Bo
             Some(refuse(status, "Injected", "the test wants it").retry_after(retry_after))
         }
         fault => {
-            if let Some(Fault::Change) = fault {
-                lock(&state.buckets).change(&target.bucket, &target.key);
+            match fault {
+                Some(Fault::Change) => {
+                    lock(&state.buckets).change(&target.bucket, &target.key);
+                }
+                Some(Fault::AbortUploads) => lock(&state.buckets).abort_uploads(),
+                _ => {}
             }
             let answered = dispatch(request, &target, state, &faults).await;
+            if let Some(Fault::ThenPut(key, bytes)) = fault {
+                let bytes = bytes::Bytes::from_static(bytes);
+                lock(&state.buckets).put(&target.bucket, key, bytes);
+            }
             match fault {
                 Some(Fault::LostAnswer) => None,
                 fault => Some(answered.cut(fault.as_ref())),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
@@ -10,8 +10,17 @@ use bytes::Bytes;
 #[derive(Default)]
 pub(super) struct Buckets {
     buckets: BTreeMap<String, BTreeMap<String, Object>>,
-    uploads: BTreeMap<String, BTreeMap<u32, Bytes>>,
+    uploads: BTreeMap<String, Upload>,
     uploads_begun: u64,
+}
+
+/// The headers of an object's user metadata.
+pub(super) type Metadata = BTreeMap<String, String>;
+
+#[derive(Default)]
+struct Upload {
+    parts: BTreeMap<u32, Bytes>,
+    metadata: Metadata,
 }
 
 #[derive(Clone)]
@@ -19,7 +28,11 @@ pub(super) struct Object {
     pub(super) bytes: Bytes,
     pub(super) etag: String,
     pub(super) modified: SystemTime,
+    pub(super) metadata: Metadata,
 }
+
+/// How long an object was there that no request has put.
+const AGE: Duration = Duration::from_secs(3600);
 
 impl Object {
     fn new(bytes: Bytes) -> Object {
@@ -30,7 +43,8 @@ impl Object {
         };
         Object {
             etag: format!("\"{:016x}{:016x}\"", half(0), half(1)),
-            modified: SystemTime::now(),
+            modified: SystemTime::now() - AGE,
+            metadata: Metadata::new(),
             bytes,
         }
     }
@@ -53,9 +67,27 @@ impl Buckets {
         self.buckets.get(bucket)?.get(key)
     }
 
-    /// Gives the etag.
+    /// Gives the etag. The object was there for an hour.
     pub(super) fn put(&mut self, bucket: &str, key: &str, bytes: Bytes) -> Option<String> {
-        let object = Object::new(bytes);
+        self.insert(bucket, key, Object::new(bytes))
+    }
+
+    /// Gives the etag.
+    pub(super) fn put_now(
+        &mut self,
+        bucket: &str,
+        key: &str,
+        (bytes, metadata): (Bytes, Metadata),
+    ) -> Option<String> {
+        let object = Object {
+            modified: SystemTime::now(),
+            metadata,
+            ..Object::new(bytes)
+        };
+        self.insert(bucket, key, object)
+    }
+
+    fn insert(&mut self, bucket: &str, key: &str, object: Object) -> Option<String> {
         let etag = object.etag.clone();
         self.buckets.get_mut(bucket)?.insert(key.into(), object);
         Some(etag)
@@ -76,23 +108,37 @@ impl Buckets {
     }
 
     /// Begins an upload and gives its identifier.
-    pub(super) fn begin_upload(&mut self) -> String {
+    pub(super) fn begin_upload(&mut self, metadata: Metadata) -> String {
         self.uploads_begun += 1;
         let id = format!("upload-{}", self.uploads_begun);
-        self.uploads.insert(id.clone(), BTreeMap::new());
+        let upload = Upload {
+            metadata,
+            ..Upload::default()
+        };
+        self.uploads.insert(id.clone(), upload);
         id
     }
 
     pub(super) fn put_part(&mut self, id: &str, number: u32, bytes: Bytes) -> Option<String> {
         let etag = Object::new(bytes.clone()).etag;
-        self.uploads.get_mut(id)?.insert(number, bytes);
+        self.uploads.get_mut(id)?.parts.insert(number, bytes);
         Some(etag)
     }
 
     /// Takes the parts of an upload out.
-    pub(super) fn end_upload(&mut self, id: &str) -> Option<Bytes> {
-        let parts = self.uploads.remove(id)?;
-        Some(parts.into_values().collect::<Vec<_>>().concat().into())
+    pub(super) fn end_upload(&mut self, id: &str) -> Option<(Bytes, Metadata)> {
+        let Upload { parts, metadata } = self.uploads.remove(id)?;
+        let bytes = parts.into_values().collect::<Vec<_>>().concat();
+        Some((bytes.into(), metadata))
+    }
+
+    pub(super) fn has_upload(&self, id: &str) -> bool {
+        self.uploads.contains_key(id)
+    }
+
+    /// What a lifecycle rule does to uploads that are not completed.
+    pub(super) fn abort_uploads(&mut self) {
+        self.uploads.clear();
     }
 
     pub(super) fn open_uploads(&self) -> usize {

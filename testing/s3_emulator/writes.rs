@@ -7,7 +7,7 @@ use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
 
 use super::answers::{Answer, refuse};
-use super::objects::Buckets;
+use super::objects::{Buckets, Metadata};
 use super::{Target, decode, lock};
 
 pub(super) async fn write(
@@ -22,6 +22,13 @@ pub(super) async fn write(
     let method = request.method().clone();
     let (if_match, if_none_match) = (header("if-match"), header("if-none-match"));
     let copied = header("x-amz-copy-source");
+    let copied_if = header("x-amz-copy-source-if-match");
+    let metadata = request.headers().iter().filter_map(|(name, value)| {
+        let is_metadata = name.as_str().starts_with("x-amz-meta-");
+        let value = value.to_str().ok().filter(|_| is_metadata)?;
+        Some((name.to_string(), value.to_owned()))
+    });
+    let metadata: Metadata = metadata.collect();
     // The whole of it, before anything is stored.
     let Ok(body) = request.into_body().collect().await else {
         return refuse(StatusCode::BAD_REQUEST, "IncompleteBody", "");
@@ -46,15 +53,12 @@ pub(super) async fn write(
                 None => no_upload(),
             };
         }
-        (&Method::DELETE, None) => {
-            buckets.remove(bucket, key);
-            return Answer::new(StatusCode::NO_CONTENT, "");
-        }
+        // DeleteObjects is one of those that not every store has.
         (&Method::POST, None) if target.parameter("delete").is_some() => {
-            return delete_many(&mut buckets, bucket, &String::from_utf8_lossy(&body));
+            return refuse(StatusCode::NOT_IMPLEMENTED, "NotImplemented", "");
         }
         (&Method::POST, None) => {
-            let id = buckets.begin_upload();
+            let id = buckets.begin_upload(metadata);
             return Answer::xml(format!(
                 "<InitiateMultipartUploadResult><Bucket>{bucket}</Bucket>\
                  <UploadId>{id}</UploadId></InitiateMultipartUploadResult>"
@@ -62,25 +66,38 @@ pub(super) async fn write(
         }
         _ => {}
     }
+    if upload.is_some_and(|id| !buckets.has_upload(id)) {
+        return no_upload();
+    }
     let current = buckets.get(bucket, key).map(|object| object.etag.clone());
     let exists_unwanted = if_none_match.is_some() && current.is_some();
     let differs = if_match.is_some() && if_match != current;
     if exists_unwanted || differs {
         return refuse(StatusCode::PRECONDITION_FAILED, "PreconditionFailed", "");
     }
-    let bytes = match (upload, &copied) {
+    if method == Method::DELETE {
+        buckets.remove(bucket, key);
+        return Answer::new(StatusCode::NO_CONTENT, "");
+    }
+    let stored = match (upload, &copied) {
         (Some(id), _) => buckets.end_upload(id),
         (None, Some(from)) => {
             let from = decode(from.trim_start_matches('/'));
             let (bucket, key) = from.split_once('/').unwrap_or((&from, ""));
-            buckets.get(bucket, key).map(|object| object.bytes.clone())
+            let source = buckets.get(bucket, key).cloned();
+            if let (Some(source), Some(etag)) = (&source, copied_if)
+                && source.etag != etag
+            {
+                return refuse(StatusCode::PRECONDITION_FAILED, "PreconditionFailed", "");
+            }
+            source.map(|object| (object.bytes, object.metadata))
         }
-        (None, None) => Some(body),
+        (None, None) => Some((body, metadata)),
     };
-    let Some(bytes) = bytes else {
+    let Some(stored) = stored else {
         return refuse(StatusCode::NOT_FOUND, "NoSuchKey", "");
     };
-    let Some(etag) = buckets.put(bucket, key, bytes) else {
+    let Some(etag) = buckets.put_now(bucket, key, stored) else {
         return refuse(StatusCode::NOT_FOUND, "NoSuchBucket", "");
     };
     match (upload, copied) {
@@ -92,16 +109,4 @@ pub(super) async fn write(
         )),
         (None, None) => Answer::new(StatusCode::OK, "").header("etag", etag),
     }
-}
-
-fn delete_many(buckets: &mut Buckets, bucket: &str, body: &str) -> Answer {
-    let mut deleted = String::new();
-    for part in body.split("<Key>").skip(1) {
-        let key = part.split("</Key>").next().unwrap_or_default();
-        let plain = key.replace("&lt;", "<").replace("&gt;", ">");
-        let plain = plain.replace("&quot;", "\"").replace("&amp;", "&");
-        buckets.remove(bucket, &plain);
-        deleted.push_str(&format!("<Deleted><Key>{key}</Key></Deleted>"));
-    }
-    Answer::xml(format!("<DeleteResult>{deleted}</DeleteResult>"))
 }

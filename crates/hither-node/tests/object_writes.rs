@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hither_node::source::registry::open_writable;
-use hither_node::source::settings::SourceSettings;
+use hither_node::source::settings::{SourceSettings, WriteSettings};
 use hither_node::source::write::{Changes, Replace, WritableSource};
 use hither_node::source::{OpenError, SourceError, SourcePath};
 
@@ -216,4 +216,149 @@ async fn names_are_removed_and_moved_and_the_rest_is_refused() {
     let settings = SourceSettings::default();
     let web = open_writable(&url, &settings).await.err();
     assert!(matches!(web, Some(OpenError::ReadOnly { .. })));
+}
+
+#[tokio::test]
+async fn a_completion_whose_upload_is_unknown_is_no_success() {
+    let server = S3Emulator::start();
+    let source = writable(&server).await;
+    let name = path("checkpoint");
+    let (old, new) = (contents(9 << 20, 1), contents(9 << 20, 2));
+    server.put("checkpoint", old.clone());
+    let write_with = |faults: Vec<Fault>| {
+        let (source, server, name, new) = (&source, &server, &name, &new);
+        async move {
+            let mut upload = source.create(name, Replace::Existing, 0).await.unwrap();
+            upload.write(new.clone().into()).await.unwrap();
+            server.fail_next(faults);
+            upload.finish().await
+        }
+    };
+    // A lifecycle rule has aborted it: what is there has the same length. (The last part, the look
+    // at what is there, the completion.)
+    let aborted = [Fault::None, Fault::None, Fault::AbortUploads];
+    let failed = write_with(aborted.to_vec()).await;
+    assert!(
+        matches!(failed, Err(SourceError::Failed { .. })),
+        "{failed:?}"
+    );
+    assert!(server.get("checkpoint").unwrap() == old);
+    // The answer was lost: the object has the mark of this write.
+    let lost = [Fault::None, Fault::None, Fault::LostAnswer];
+    write_with(lost.to_vec()).await.unwrap();
+    assert!(server.get("checkpoint").unwrap() == new);
+}
+
+#[tokio::test]
+async fn who_creates_the_same_bytes_is_another_writer() {
+    let server = S3Emulator::start();
+    let source = writable(&server).await;
+    let name = path("lock");
+    let upload = source.create(&name, Replace::Nothing, 0).await.unwrap();
+    server.put("lock", "");
+    server.fail_next([Fault::Reset]);
+    assert!(is_in_the_way(upload.finish().await), "both would have it");
+}
+
+#[tokio::test]
+async fn a_rename_removes_only_what_it_has_copied() {
+    let server = S3Emulator::start();
+    let source = writable(&server).await;
+    let (from, to) = (path("log"), path("log.1"));
+    let busy = |result| matches!(result, Err(SourceError::Refused { code: 16, .. }));
+    // Another client stores the next version: after the copy, or right before the removal. (The
+    // looks at `log`, below `log.1` and at `log.1`, the copy, the look at `log`.)
+    let then = || Fault::ThenPut("log", b"version 2");
+    for faults in [
+        vec![Fault::None, Fault::None, Fault::None, then()],
+        vec![Fault::None, Fault::None, Fault::None, Fault::None, then()],
+    ] {
+        server.put("log", "version 1");
+        server.remove("log.1");
+        server.fail_next(faults);
+        assert!(busy(source.rename(&from, &to, true).await));
+        assert_eq!(server.get("log").unwrap(), b"version 2");
+        assert_eq!(server.get("log.1").unwrap(), b"version 1");
+    }
+    // Before the copy: nothing is copied.
+    server.put("log", "version 1");
+    server.remove("log.1");
+    server.fail_next([Fault::None, Fault::None, then()]);
+    assert!(busy(source.rename(&from, &to, true).await));
+    assert_eq!(server.get("log").unwrap(), b"version 2");
+    assert_eq!(server.get("log.1"), None);
+}
+
+#[tokio::test]
+async fn a_removal_whose_answer_is_lost_leaves_what_has_come_since() {
+    let server = S3Emulator::start();
+    let source = writable(&server).await;
+    server.put("file", "one");
+    // The look, then the removal, after which another client stores the next version.
+    server.fail_next([Fault::None, Fault::ThenPut("file", b"two")]);
+    source.remove(&path("file")).await.unwrap();
+    assert_eq!(server.get("file").unwrap(), b"two");
+    server.fail_next([Fault::ThenPut("file", b"three")]);
+    source.remove(&path("file")).await.unwrap();
+    assert_eq!(
+        server.get("file").unwrap(),
+        b"three",
+        "it came after the look"
+    );
+}
+
+#[tokio::test]
+async fn a_store_that_knows_no_conditions_is_looked_at_first() {
+    let server = S3Emulator::start();
+    let source = writable(&server).await;
+    let name = path("file");
+    server.fail_next([Fault::None, Fault::None, Fault::Status(501, None)]);
+    write(&*source, &name, Replace::Nothing, b"one")
+        .await
+        .unwrap();
+    assert_eq!(server.get("file").unwrap(), b"one");
+    let mut upload = source.create(&name, Replace::Existing, 0).await.unwrap();
+    upload.write("two"[..].into()).await.unwrap();
+    server.remove("file");
+    let gone = upload.finish().await;
+    assert!(matches!(gone, Err(SourceError::Changed(_))), "{gone:?}");
+    write(&*source, &name, Replace::Any, b"three")
+        .await
+        .unwrap();
+    source.rename(&name, &path("other"), false).await.unwrap();
+    source.remove(&path("other")).await.unwrap();
+    assert_eq!(server.get("other"), None);
+}
+
+/// Parts that wait take no more memory than there is for them, whatever number of files is open.
+#[tokio::test]
+async fn any_number_of_files_is_written_in_bounded_memory() {
+    let server = S3Emulator::start();
+    let folder = tempfile::tempdir().unwrap();
+    let settings = SourceSettings {
+        writes: WriteSettings {
+            memory_bytes: 512 << 10,
+            part_bytes: 256 << 10,
+            folder: Some(folder.path().into()),
+        },
+        ..settings(&server)
+    };
+    let source = open_writable("s3://bucket", &settings).await.unwrap();
+    let mut uploads = Vec::new();
+    for number in 0..40u64 {
+        let name = path(&format!("file-{number}"));
+        let upload = source.create(&name, Replace::Nothing, 0).await.unwrap();
+        uploads.push((upload, contents(600_000, number)));
+    }
+    for from in (0..600_000).step_by(100_000) {
+        for (upload, bytes) in &mut uploads {
+            let chunk = bytes[from..from + 100_000].to_vec();
+            upload.write(chunk.into()).await.unwrap();
+        }
+    }
+    for (number, (upload, bytes)) in uploads.into_iter().enumerate() {
+        assert_eq!(upload.finish().await.unwrap().bytes, 600_000);
+        assert!(server.get(&format!("file-{number}")).unwrap() == bytes);
+    }
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
 }

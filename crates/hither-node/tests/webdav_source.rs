@@ -63,7 +63,8 @@ async fn answer(mut stream: TcpStream) {
     let length = if status == 200 { 5 } else { body.len() };
     let answer = format!(
         "HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nETag: \"x\"\r\n\
-         Last-Modified: Sat, 01 Jan 2022 00:00:00 GMT\r\nConnection: close\r\n\r\n{body}"
+         Last-Modified: Sat, 01 Jan 2022 00:00:00 GMT\r\nDate: Sat, 01 Jan 2022 00:01:00 GMT\r\n\
+         Connection: close\r\n\r\n{body}"
     );
     let _ = stream.write_all(answer.as_bytes()).await;
 }

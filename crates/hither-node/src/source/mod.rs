@@ -6,6 +6,7 @@
 
 pub mod counters;
 mod directory;
+pub mod name;
 mod object;
 mod open_error;
 mod opened;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
+use super::name::public_name;
 use super::opened::Opened;
 use super::settings::SourceSettings;
 use super::write::WritableSource;
@@ -78,7 +79,9 @@ pub async fn open_writable(
     settings: &SourceSettings,
 ) -> Result<Arc<dyn WritableSource>, OpenError> {
     match open_any(url, settings).await? {
-        Opened::ReadOnly(_) => Err(OpenError::ReadOnly { url: url.into() }),
+        Opened::ReadOnly(_) => Err(OpenError::ReadOnly {
+            url: public_name(url),
+        }),
         Opened::ReadWrite(source) => Ok(source),
     }
 }
@@ -89,7 +92,7 @@ async fn open_any(url: &str, settings: &SourceSettings) -> Result<Opened, OpenEr
         None if url.starts_with('/') => "file",
         None => {
             return Err(OpenError::NotAUrl {
-                url: url.into(),
+                url: public_name(url),
                 reason: format!("write one of {}", list(|scheme| scheme.form)),
             });
         }

@@ -8,6 +8,7 @@ use object_store::client::HttpError;
 use tokio::time::Instant;
 
 use super::super::counters::SourceCounters;
+use super::super::name::without_secrets;
 use super::super::settings::SourceSettings;
 use super::super::{SourceError, SourcePath};
 use super::transport::Refused;
@@ -82,6 +83,25 @@ impl Failure {
     }
 }
 
+/// An attempt without an answer.
+#[derive(Debug)]
+pub(super) enum Unanswered {
+    /// The source refuses, or the connection broke.
+    Error(object_store::Error),
+    /// There was none in this time.
+    Late(Duration),
+}
+
+impl Unanswered {
+    /// What it means.
+    pub(super) fn failure(&self, path: &SourcePath) -> Failure {
+        match self {
+            Unanswered::Error(error) => Failure::of(path, error),
+            Unanswered::Late(limit) => Failure::transient(format!("no answer within {limit:?}")),
+        }
+    }
+}
+
 /// Whether the network failed, and may not do so next time. A certificate that is not trusted now
 /// will not be in a moment.
 fn is_transient(error: &object_store::Error) -> bool {
@@ -107,7 +127,7 @@ fn innermost(error: &(dyn Error + 'static)) -> String {
     while let Some(source) = at.source() {
         at = source;
     }
-    at.to_string()
+    without_secrets(&at.to_string())
 }
 
 /// The attempts at one request.

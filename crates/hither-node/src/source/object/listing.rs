@@ -8,13 +8,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use object_store::ObjectMeta;
+use object_store::ListResult;
 use object_store::list::{PaginatedListOptions, PaginatedListResult};
 use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::super::{Entry, Kind, ListCursor, Listing, SourceError, SourcePath, Version};
-use super::store::Store;
+use super::store::{Store, answered};
 
 /// Keys of one page.
 const PAGE_KEYS: usize = 1000;
@@ -124,12 +124,7 @@ impl Store {
         if is_empty && is_first && page.page_token.is_none() && !path.is_root() {
             return Err(missing());
         }
-        self.gather(
-            &key,
-            &page.result.objects,
-            &page.result.common_prefixes,
-            &mut names,
-        );
+        self.gather(&key, &page.result, &mut names);
         let held = match page.page_token {
             Some(_) => self.hold_back(&mut names),
             None => Vec::new(),
@@ -150,32 +145,30 @@ impl Store {
         let prefix = (!path.is_root() || !key.as_ref().is_empty()).then_some(&key);
         let list = || self.objects.list_with_delimiter(prefix);
         let listed = match self.request(path, list).await {
-            Err(SourceError::Failed { .. }) => Err(SourceError::Unsupported(
-                "the web server lists no directories (no WebDAV); files can be opened by name",
-            )),
+            // Not one that is too long.
+            Err(SourceError::Failed { reason, .. }) if !reason.starts_with("413") => {
+                Err(SourceError::Unsupported(
+                    "the web server lists no directories (no WebDAV); files can be opened by name",
+                ))
+            }
             listed => listed,
         }?;
         if listed.objects.is_empty() && listed.common_prefixes.is_empty() && !path.is_root() {
             return Err(missing());
         }
         let mut names = BTreeMap::new();
-        self.gather(&key, &listed.objects, &listed.common_prefixes, &mut names);
+        self.gather(&key, &listed, &mut names);
         Ok(Listing {
             entries: self.entries(names),
             next: None,
         })
     }
 
-    fn gather(
-        &self,
-        key: &Path,
-        objects: &[ObjectMeta],
-        prefixes: &[Path],
-        names: &mut BTreeMap<String, Name>,
-    ) {
-        for meta in objects {
+    fn gather(&self, key: &Path, listed: &ListResult, names: &mut BTreeMap<String, Name>) {
+        let answered = answered(&listed.extensions);
+        for meta in &listed.objects {
             match name_in(key, &meta.location) {
-                Some(name) => match self.file(meta) {
+                Some(name) => match self.file(meta, answered) {
                     Some(entry) => names.entry(name).or_default().file = Some(entry),
                     None => self.counters.left_out.add(1),
                 },
@@ -183,7 +176,7 @@ impl Store {
                 None => self.counters.left_out.add(u64::from(meta.size > 0)),
             }
         }
-        for prefix in prefixes {
+        for prefix in &listed.common_prefixes {
             match name_in(key, prefix) {
                 Some(name) => names.entry(name).or_default().is_prefix = true,
                 None => self.counters.left_out.add(1),

@@ -4,19 +4,25 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::path::Path;
 use object_store::{ClientConfigKey, ClientOptions, RetryConfig};
+use percent_encoding::percent_decode;
 use url::{Host, Position, Url};
 
 use super::super::OpenError;
 use super::super::counters::SourceCounters;
+use super::super::name::{public_name, without_secrets};
 use super::super::opened::Opened;
 use super::super::settings::SourceSettings;
-use super::probe::{open_bucket, open_server, web_store};
+use super::conditions::Conditions;
+use super::probe::{bucket_store, open_bucket, open_server, web_store};
 use super::profile;
 use super::store::Store;
 use super::transport::Transport;
@@ -79,7 +85,7 @@ fn options<Key: FromStr>(
 /// escaped.
 fn bucket_and_prefix(url: &str) -> Result<(&str, Path), OpenError> {
     let not_a_url = |reason: String| OpenError::NotAUrl {
-        url: url.into(),
+        url: public_name(url),
         reason,
     };
     let (_, rest) = url
@@ -87,7 +93,7 @@ fn bucket_and_prefix(url: &str) -> Result<(&str, Path), OpenError> {
         .ok_or_else(|| not_a_url("write SCHEME://BUCKET/PREFIX".into()))?;
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     if bucket.is_empty() || bucket.contains(['?', '#', '@', ':']) {
-        return Err(not_a_url(format!("`{bucket}` is no name of a bucket")));
+        return Err(not_a_url("what follows :// is no name of a bucket".into()));
     }
     let prefix = Path::parse(prefix.trim_end_matches('/'));
     let prefix = prefix.map_err(|error| not_a_url(error.to_string()))?;
@@ -96,8 +102,8 @@ fn bucket_and_prefix(url: &str) -> Result<(&str, Path), OpenError> {
 
 fn bad_option(url: &str, error: impl Display) -> OpenError {
     OpenError::BadOption {
-        url: url.into(),
-        reason: error.to_string(),
+        url: public_name(url),
+        reason: without_secrets(&error.to_string()),
     }
 }
 
@@ -148,20 +154,35 @@ pub(in super::super) async fn open_s3(
         builder = builder.with_config(allow_http, "true");
     }
     install_crypto();
-    let client = builder
-        .with_bucket_name(bucket)
-        .with_retry(no_retries())
-        .with_http_connector(Transport(Arc::clone(&counters)))
-        .build()
-        .map_err(|error| bad_option(url, error))?;
-    let client = Arc::new(client);
-    let store = Store {
-        pages: Some(client.clone()),
-        uploads: Some(client.clone()),
-        updates_by_etag: true,
-        ..web_store(client, prefix, settings, counters)
-    };
+    let transport = Transport::new(&counters);
+    let store = s3_store(
+        builder.with_bucket_name(bucket),
+        &transport,
+        prefix,
+        settings,
+        counters,
+    );
+    let store = store.map_err(|error| bad_option(url, error))?;
     open_bucket(url, bucket, no_credentials, store).await
+}
+
+/// A client of a bucket of S3.
+pub(super) fn s3_store(
+    builder: AmazonS3Builder,
+    transport: &Transport,
+    prefix: Path,
+    settings: &SourceSettings,
+    counters: Arc<SourceCounters>,
+) -> object_store::Result<Store> {
+    // One object is removed at a time. DeleteObjects, which not every store has, takes no condition
+    // and costs as much.
+    let builder = builder
+        .with_retry(no_retries())
+        .with_config(AmazonS3ConfigKey::DisableBulkDelete, "true")
+        .with_http_connector(transport.clone());
+    let client = builder.clone().build()?;
+    let conditions = Conditions::s3(builder, transport.again(), &client);
+    Ok(bucket_store(client, prefix, settings, counters, conditions))
 }
 
 /// Opens `gs://bucket/prefix`.
@@ -193,16 +214,11 @@ pub(in super::super) async fn open_google(
     let client = builder
         .with_bucket_name(bucket)
         .with_retry(no_retries())
-        .with_http_connector(Transport(Arc::clone(&counters)))
+        .with_http_connector(Transport::new(&counters))
         .build()
         .map_err(|error| bad_option(url, error))?;
-    let client = Arc::new(client);
-    let store = Store {
-        pages: Some(client.clone()),
-        uploads: Some(client.clone()),
-        updates_by_etag: false,
-        ..web_store(client, prefix, settings, counters)
-    };
+    let conditions = Conditions::by_generation();
+    let store = bucket_store(client, prefix, settings, counters, conditions);
     let no_credentials = (!has_credentials && !is_public).then_some(CREDENTIALS_GOOGLE);
     open_bucket(url, bucket, no_credentials, store).await
 }
@@ -237,7 +253,7 @@ pub(in super::super) async fn open_azure(
     .contains(&true);
     if !has_account {
         return Err(OpenError::Credentials {
-            url: url.into(),
+            url: public_name(url),
             reason: CREDENTIALS_AZURE.into(),
         });
     }
@@ -245,16 +261,11 @@ pub(in super::super) async fn open_azure(
     let client = builder
         .with_container_name(container)
         .with_retry(no_retries())
-        .with_http_connector(Transport(Arc::clone(&counters)))
+        .with_http_connector(Transport::new(&counters))
         .build()
         .map_err(|error| bad_option(url, error))?;
-    let client = Arc::new(client);
-    let store = Store {
-        pages: Some(client.clone()),
-        uploads: Some(client.clone()),
-        updates_by_etag: true,
-        ..web_store(client, prefix, settings, counters)
-    };
+    let conditions = Conditions::by_etag();
+    let store = bucket_store(client, prefix, settings, counters, conditions);
     let no_credentials = (!has_credentials && !is_public).then_some(CREDENTIALS_AZURE);
     open_bucket(url, container, no_credentials, store).await
 }
@@ -265,10 +276,10 @@ pub(in super::super) async fn open_http(
     settings: &SourceSettings,
 ) -> Result<Opened, OpenError> {
     let not_a_url = |reason: String| OpenError::NotAUrl {
-        url: url.into(),
+        url: public_name(url),
         reason,
     };
-    let parsed = Url::parse(url).map_err(|error| not_a_url(error.to_string()))?;
+    let mut parsed = Url::parse(url).map_err(|error| not_a_url(error.to_string()))?;
     if parsed.query().is_some() || parsed.fragment().is_some() {
         return Err(not_a_url("write `?` as %3F and `#` as %23".into()));
     }
@@ -276,6 +287,10 @@ pub(in super::super) async fn open_http(
     let prefix = prefix.map_err(|error| not_a_url(error.to_string()))?;
     let counters = Arc::new(SourceCounters::default());
     let mut client = ClientOptions::new().with_allow_http(parsed.scheme() == "http");
+    if let Some(credentials) = take_credentials(&mut parsed) {
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, credentials)]);
+        client = client.with_default_headers(headers);
+    }
     for (key, value) in client_defaults(settings) {
         client = client.with_config(key, value);
     }
@@ -288,11 +303,29 @@ pub(in super::super) async fn open_http(
         .with_url(&parsed[..Position::BeforePath])
         .with_client_options(client)
         .with_retry(no_retries())
-        .with_http_connector(Transport(Arc::clone(&counters)))
+        .with_http_connector(Transport::new(&counters))
         .build()
         .map_err(|error| bad_option(url, error))?;
     let store = web_store(Arc::new(client), prefix, settings, counters);
     open_server(url, store).await
+}
+
+/// Takes user and password out of a URL, as the header that says them.
+fn take_credentials(url: &mut Url) -> Option<HeaderValue> {
+    if url.username().is_empty() && url.password().is_none() {
+        return None;
+    }
+    let decoded = |text: &str| percent_decode(text.as_bytes()).collect::<Vec<u8>>();
+    let (user, password) = (
+        decoded(url.username()),
+        decoded(url.password().unwrap_or("")),
+    );
+    // Fails only for URLs that have no host.
+    let _ = (url.set_username(""), url.set_password(None));
+    let both = BASE64_STANDARD.encode([&user[..], b":", &password].concat());
+    let mut value = HeaderValue::from_str(&format!("Basic {both}")).expect("it is ASCII");
+    value.set_sensitive(true);
+    Some(value)
 }
 
 /// Whether a setting is on, as the client library reads it.

@@ -4,21 +4,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::ObjectStore;
-use object_store::list::PaginatedListOptions;
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use tokio::sync::Semaphore;
 
 use super::super::counters::SourceCounters;
+use super::super::name::public_name;
 use super::super::opened::Opened;
 use super::super::settings::SourceSettings;
 use super::super::{OpenError, SourceError, SourcePath};
+use super::conditions::Conditions;
+use super::settling::{FILE_CLOCK_LAG_MAX, Settling};
 use super::source::ObjectSource;
+use super::spool::WriteSpace;
 use super::store::Store;
 
 /// How long it may take, all attempts together.
 const OPENING_MAX: Duration = Duration::from_secs(10);
 
-/// A client with what web servers offer.
+/// A client with what web servers offer, which stamp files by a clock that need not be their own.
 pub(super) fn web_store(
     objects: Arc<dyn ObjectStore>,
     prefix: Path,
@@ -29,11 +34,34 @@ pub(super) fn web_store(
         objects,
         pages: None,
         uploads: None,
-        updates_by_etag: false,
+        conditions: Conditions::by_etag(),
+        settling: Settling::new(settings.settling.max(FILE_CLOCK_LAG_MAX), settings.settling),
+        space: Arc::new(WriteSpace::new(&settings.writes)),
         prefix,
         settings: settings.clone(),
         counters,
         in_flight: Semaphore::new(settings.requests_max.max(1)),
+    }
+}
+
+/// A client of a bucket, which has one clock.
+pub(super) fn bucket_store<Client>(
+    client: Client,
+    prefix: Path,
+    settings: &SourceSettings,
+    counters: Arc<SourceCounters>,
+    conditions: Conditions,
+) -> Store
+where
+    Client: ObjectStore + PaginatedListStore + MultipartStore,
+{
+    let client = Arc::new(client);
+    Store {
+        pages: Some(client.clone()),
+        uploads: Some(client.clone()),
+        conditions,
+        settling: Settling::new(settings.settling, settings.settling),
+        ..web_store(client, prefix, settings, counters)
     }
 }
 
@@ -45,7 +73,7 @@ pub(super) async fn open_bucket(
     no_credentials: Option<&str>,
     mut store: Store,
 ) -> Result<Opened, OpenError> {
-    let url = url.to_owned();
+    let url = public_name(url);
     let deadline = store.settings.deadline;
     store.settings.deadline = deadline.min(OPENING_MAX);
     let pages = Arc::clone(store.pages.as_ref().expect("it is a bucket"));
@@ -104,7 +132,7 @@ pub(super) async fn open_server(url: &str, mut store: Store) -> Result<Opened, O
         && store.list_server(&root).await.is_err()
     {
         return Err(OpenError::Unreachable {
-            url: url.into(),
+            url: public_name(url),
             reason,
         });
     }

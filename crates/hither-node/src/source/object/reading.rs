@@ -19,7 +19,8 @@ use tokio::time::{Instant, timeout};
 use super::super::settings::PIECE_BYTES;
 use super::super::{ByteStream, FileVersion, SourceError, check_range, pieces};
 use super::attempts::{Attempts, Failure};
-use super::store::{Store, condition, version};
+use super::store::Store;
+use super::versions::{condition, version};
 
 /// Pieces of one range that are fetched at the same time.
 const PIECES_AHEAD: usize = 2;

@@ -27,7 +27,7 @@ impl Source for ObjectSource {
         let key = store.key(path).ok_or_else(missing)?;
         let head = store.head(path, &key).await;
         if store.pages.is_none() {
-            let file = head.as_ref().map(|meta| store.file(meta));
+            let file = head.as_ref().map(|it| store.file(&it.meta, it.answered));
             return match file {
                 Ok(Some(file)) => Ok(file),
                 // No file: a directory, or the page that shows one.
@@ -51,8 +51,8 @@ impl Source for ObjectSource {
         }
         match head {
             // An empty object may be the mark of a directory.
-            Ok(meta) if meta.size == 0 && store.has_below(path, &key).await? => Ok(directory()),
-            Ok(meta) => store.file(&meta).ok_or_else(missing),
+            Ok(it) if it.meta.size == 0 && store.has_below(path, &key).await? => Ok(directory()),
+            Ok(it) => store.file(&it.meta, it.answered).ok_or_else(missing),
             Err(SourceError::NotFound(_)) if store.has_below(path, &key).await? => Ok(directory()),
             Err(error) => Err(error),
         }

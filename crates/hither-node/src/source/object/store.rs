@@ -7,17 +7,19 @@ use std::time::{Duration, SystemTime};
 use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
-use object_store::{GetOptions, ObjectMeta, ObjectStore};
+use object_store::{Attribute, GetOptions, ObjectMeta, ObjectStore};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
 use super::super::counters::SourceCounters;
 use super::super::settings::SourceSettings;
-use super::super::{Entry, FileVersion, Kind, SourceError, SourcePath, Version};
-use super::attempts::{Attempts, Failure};
-
-/// Before the etag in the version of an object.
-const BY_ETAG: &[u8] = b"etag:";
+use super::super::{Entry, Kind, SourceError, SourcePath};
+use super::attempts::{Attempts, Unanswered};
+use super::conditions::Conditions;
+use super::settling::Settling;
+use super::spool::WriteSpace;
+use super::transport::AnsweredAt;
+use super::versions::{Head, MARK, version};
 
 /// A client of one source.
 pub(super) struct Store {
@@ -26,8 +28,12 @@ pub(super) struct Store {
     pub pages: Option<Arc<dyn PaginatedListStore>>,
     /// Uploads in parts. `None` for a web server.
     pub uploads: Option<Arc<dyn MultipartStore>>,
-    /// Whether an object is replaced under the condition of its etag.
-    pub updates_by_etag: bool,
+    /// What a bucket does only if it still holds what it is believed to hold.
+    pub conditions: Conditions,
+    /// Which versions are settled.
+    pub settling: Settling,
+    /// Where what is written waits.
+    pub space: Arc<WriteSpace>,
     /// What all keys begin with.
     pub prefix: Path,
     pub settings: SourceSettings,
@@ -52,6 +58,24 @@ impl Store {
     /// A place among the requests in flight.
     pub(super) async fn permit(&self) -> SemaphorePermit<'_> {
         self.in_flight.acquire().await.expect("it is never closed")
+    }
+
+    /// One attempt at a request: its answer, or why there is none.
+    pub(super) async fn attempt<T>(
+        &self,
+        attempts: &mut Attempts<'_>,
+        more: Duration,
+        sent: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, Unanswered> {
+        let waiting = Instant::now();
+        let _permit = self.permit().await;
+        attempts.excuse(waiting.elapsed());
+        let limit = attempts.time_left(self.settings.attempt_timeout + more);
+        match timeout(limit, sent).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(Unanswered::Error(error)),
+            Err(_) => Err(Unanswered::Late(limit)),
+        }
     }
 
     /// Sends a request until it succeeds, fails for good, or is out of time.
@@ -79,17 +103,10 @@ impl Store {
         let mut attempts = Attempts::new(path, &self.settings, &self.counters);
         attempts.excuse(more);
         loop {
-            let waiting = Instant::now();
-            let permit = self.permit().await;
-            attempts.excuse(waiting.elapsed());
-            let limit = attempts.time_left(self.settings.attempt_timeout + more);
-            let failure = match timeout(limit, send()).await {
-                Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(error)) => Failure::of(path, &error),
-                Err(_) => Failure::transient(format!("no answer within {limit:?}")),
-            };
-            drop(permit);
-            attempts.pause(failure).await?;
+            match self.attempt(&mut attempts, more, send()).await {
+                Ok(answer) => return Ok(answer),
+                Err(unanswered) => attempts.pause(unanswered.failure(path)).await?,
+            }
         }
     }
 
@@ -100,11 +117,7 @@ impl Store {
     }
 
     /// What the source says of the object `key`.
-    pub(super) async fn head(
-        &self,
-        path: &SourcePath,
-        key: &Path,
-    ) -> Result<ObjectMeta, SourceError> {
+    pub(super) async fn head(&self, path: &SourcePath, key: &Path) -> Result<Head, SourceError> {
         let head = || {
             let options = GetOptions {
                 head: true,
@@ -112,19 +125,40 @@ impl Store {
             };
             self.objects.get_opts(key, options)
         };
-        Ok(self.request(path, head).await?.meta)
+        let answer = self.request(path, head).await?;
+        let mark = answer.attributes.get(&Attribute::Metadata(MARK.into()));
+        Ok(Head {
+            mark: mark.map(|mark| mark.as_ref().to_owned()),
+            answered: answered(&answer.extensions),
+            meta: answer.meta,
+        })
     }
 
-    /// The entry of a file. `None` if the source says nothing to tell its versions apart by.
-    pub(super) fn file(&self, meta: &ObjectMeta) -> Option<Entry> {
-        let modified = SystemTime::from(meta.last_modified);
+    /// As [`head`](Store::head). `None` if there is no object.
+    pub(super) async fn head_if_there(
+        &self,
+        path: &SourcePath,
+        key: &Path,
+    ) -> Result<Option<Head>, SourceError> {
+        match self.head(path, key).await {
+            Ok(head) => Ok(Some(head)),
+            Err(SourceError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The entry of a file, of which the source has said `meta` when it was `answered` by its own
+    /// clock. `None` if it says nothing to tell versions apart by.
+    pub(super) fn file(&self, meta: &ObjectMeta, answered: Option<SystemTime>) -> Option<Entry> {
         let version = version(meta)?;
-        // An etag changes with each write. A time does not, within its grain of a second; nor does
-        // a weak etag, which promises no equal bytes.
-        let settled = strong_etag(&version).is_some() || {
-            let age = SystemTime::now().duration_since(modified);
-            age.is_ok_and(|age| age >= self.settings.settling)
-        };
+        let modified = SystemTime::from(meta.last_modified);
+        let says_when = meta.last_modified.timestamp() != 0;
+        let settled = self.settling.is_settled(
+            meta.location.as_ref(),
+            &version,
+            says_when.then_some(modified),
+            answered,
+        );
         Some(Entry {
             kind: Kind::File { version, settled },
             bytes: meta.size,
@@ -134,41 +168,7 @@ impl Store {
     }
 }
 
-/// The version that `meta` describes: its etag, else its time of modification and size, which is
-/// weaker. `None` if it has neither.
-pub(super) fn version(meta: &ObjectMeta) -> Option<Version> {
-    let name = match &meta.e_tag {
-        Some(etag) if etag.starts_with(['"', 'W']) => format!("etag:{etag}"),
-        // Listings of Azure give it without quotes.
-        Some(etag) => format!("etag:\"{etag}\""),
-        None if meta.last_modified.timestamp() == 0 => return None,
-        None => format!("modified:{}:{}", meta.last_modified.timestamp(), meta.size),
-    };
-    Some(Version::new(name.as_bytes()))
-}
-
-/// The etag in `version`, if it stands for equal bytes.
-pub(super) fn strong_etag(version: &Version) -> Option<&str> {
-    let etag = version.as_bytes().strip_prefix(BY_ETAG)?;
-    let etag = std::str::from_utf8(etag).ok()?;
-    etag.starts_with('"').then_some(etag)
-}
-
-/// The condition under which a source gives bytes of `file`, and no others. A weak etag is no
-/// condition (RFC 9110, 13.1.1): there, only the answer tells.
-pub(super) fn condition(file: &FileVersion) -> GetOptions {
-    let mut options = GetOptions::default();
-    if let Some(etag) = strong_etag(&file.version) {
-        options.if_match = Some(etag.to_owned());
-    } else if let Some(seconds) = modified_seconds(&file.version) {
-        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        options.if_unmodified_since = Some(time.into());
-    }
-    options
-}
-
-fn modified_seconds(version: &Version) -> Option<u64> {
-    let text = std::str::from_utf8(version.as_bytes()).ok()?;
-    let (seconds, _) = text.strip_prefix("modified:")?.split_once(':')?;
-    seconds.parse().ok()
+/// When the source answered, by its own clock.
+pub(super) fn answered(extensions: &object_store::Extensions) -> Option<SystemTime> {
+    extensions.get::<AnsweredAt>()?.0
 }
