@@ -44,6 +44,7 @@ use hither_net::view::{Member, View, ViewError};
 use serde::Deserialize;
 
 use crate::distances::{self, Distances, TopologyFile};
+use crate::source::name::public_name;
 
 /// Why a file makes no node one of a cluster.
 #[derive(Debug, thiserror::Error)]
@@ -281,6 +282,10 @@ impl ClusterConfig {
             }
         }
         let distances = distances(file.topology, beside, &members).map_err(wrong)?;
+        // By the names that volumes have.
+        let readers = file.readers.into_iter();
+        let readers = readers.map(|(volume, names)| (public_name(&volume), names));
+        let readers = readers.collect();
         Ok(ClusterConfig {
             mesh: MeshConfig {
                 me: file.name,
@@ -290,7 +295,7 @@ impl ClusterConfig {
                 limits: Limits::default(),
             },
             certificate,
-            readers: file.readers,
+            readers,
             placing: Placing {
                 policy: placement,
                 distances,

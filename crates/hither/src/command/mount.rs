@@ -12,6 +12,7 @@ use hither_analysis::format::bytes as readable;
 use hither_core::Spec;
 use hither_core::placement::PlacementEntry;
 use hither_mount::Consistency;
+use hither_node::source::name::public_name;
 use hither_node::store::disk::settings::DiskSettings;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -204,7 +205,7 @@ impl Subcommand for Mount {
             let _ = rustix::process::setsid();
         }
         log::start(&self.log, LevelFilter::WARN)?;
-        let source = self.source.clone();
+        let source = public_name(&self.source);
         let mut service = Service::start(self.settings()?)?;
         if is_child {
             let mut stdout = std::io::stdout();
@@ -251,9 +252,7 @@ impl Mount {
         };
         let source = ServedSettings::source_from(self.source, Path::new(""));
         let volume = ServedSettings {
-            name: self
-                .volume
-                .unwrap_or_else(|| ServedSettings::name_of(&source)),
+            name: ServedSettings::name_or_default(self.volume, &source),
             source,
             options: self.options.into_iter().collect(),
             prefetch_bytes: self.prefetch,

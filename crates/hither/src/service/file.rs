@@ -232,7 +232,7 @@ fn volumes(files: Vec<VolumeFile>, path: &Path) -> anyhow::Result<Vec<ServedSett
     for mut file in files {
         file.source = ServedSettings::source_from(file.source, folder);
         let name = file.name.clone();
-        let name = name.unwrap_or_else(|| ServedSettings::name_of(&file.source));
+        let name = ServedSettings::name_or_default(name, &file.source);
         ensure!(
             names.insert(name.clone()),
             "two volumes are called {name:?}"

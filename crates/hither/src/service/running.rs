@@ -72,16 +72,21 @@ impl Service {
             EndSignals::new().context("watching for signals")?
         };
         let place = settings.file.as_deref();
+        let memory_bytes = settings.cache.memory_bytes();
+        let shares = settings.shares(memory_bytes);
         let mut sources = Vec::new();
         for served in &settings.volumes {
             check_places(served, settings.cache.disk.as_ref())?;
             let checked = check_passthrough(served, settings.cache.disk.is_some());
             in_file(checked, place, served)?;
-            let source = served.source(&settings.cache);
+            let source = served.source(&settings.cache, shares.writes_bytes);
             let opened = runtime.block_on(Opened::new(served, &source));
             sources.push(in_file(opened, place, served)?);
         }
-        let node = Node::new(settings.cache.node(), runtime.handle().clone())?;
+        let node = Node::new(
+            settings.cache.node(shares.node_bytes),
+            runtime.handle().clone(),
+        )?;
         let placement_log = match &settings.placement_log {
             Some(path) => Some(PlacementLog::start(path, &node)?),
             None => None,
@@ -98,6 +103,7 @@ impl Service {
         }
         let served = Arc::new(Served {
             volumes: volumes(&node, &settings.volumes, sources),
+            memory_bytes,
             name: settings.name,
             cluster: cluster_name,
             since: Instant::now(),
@@ -141,7 +147,7 @@ impl Service {
 
     /// Memory for file contents.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.served.node.settings().memory_bytes
+        self.served.memory_bytes
     }
 
     /// Where the metrics are served.
@@ -241,7 +247,7 @@ fn volumes(
     let memory_bytes = node.settings().memory_bytes;
     let volumes = settings.iter().zip(sources);
     let volumes = volumes.map(|(asked, source)| ServedVolume {
-        source: asked.source.clone(),
+        source: asked.public_source(),
         directory: asked
             .mount
             .as_ref()
@@ -330,7 +336,7 @@ fn check_places(served: &ServedSettings, disk: Option<&DiskSettings>) -> anyhow:
         && place.starts_with(&source)
         && place != source
     {
-        let (place, source) = (directory.display(), &served.source);
+        let (place, source) = (directory.display(), served.public_source());
         bail!("{place} lies below {source}: it would contain itself");
     }
     if let Some(disk) = disk

@@ -20,6 +20,8 @@ pub(crate) struct Served {
     pub(crate) since: Instant,
     /// The node.
     pub(crate) node: Arc<Node>,
+    /// Memory for file contents: the node's, and that of what is written to buckets.
+    pub(crate) memory_bytes: u64,
     /// Its volumes.
     pub(crate) volumes: Vec<ServedVolume>,
 }

@@ -9,7 +9,8 @@ use hither_core::Spec;
 use hither_mount::{Consistency, MountSettings};
 use hither_node::config::ClusterConfig;
 use hither_node::node::NodeSettings;
-use hither_node::source::settings::SourceSettings;
+use hither_node::source::name::public_name;
+use hither_node::source::settings::{SourceSettings, WriteSettings};
 use hither_node::store::disk::settings::DiskSettings;
 use hither_node::volume::VolumeSettings;
 
@@ -50,6 +51,37 @@ pub(crate) struct ServiceSettings {
     pub(crate) volumes: Vec<ServedSettings>,
 }
 
+/// How a node's memory is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryShares {
+    /// For what it caches.
+    pub(crate) node_bytes: u64,
+    /// For what is written to each bucket.
+    pub(crate) writes_bytes: u64,
+}
+
+/// The part of the memory that what is written to buckets may take: one in so many bytes.
+const WRITES: u64 = 8;
+
+impl ServiceSettings {
+    /// Divides `memory_bytes`.
+    pub(crate) fn shares(&self, memory_bytes: u64) -> MemoryShares {
+        let buckets = self
+            .volumes
+            .iter()
+            .filter(|it| it.writes_a_bucket())
+            .count() as u64;
+        let writes_bytes = match buckets {
+            0 => 0,
+            buckets => memory_bytes / WRITES / buckets,
+        };
+        MemoryShares {
+            node_bytes: memory_bytes - writes_bytes * buckets,
+            writes_bytes,
+        }
+    }
+}
+
 /// The cache of a node.
 #[derive(Debug)]
 pub(crate) struct CacheSettings {
@@ -78,11 +110,16 @@ impl Default for CacheSettings {
 }
 
 impl CacheSettings {
-    /// The settings of the node.
-    pub(crate) fn node(&self) -> NodeSettings {
+    /// Memory for file contents.
+    pub(crate) fn memory_bytes(&self) -> u64 {
         let by_default = || hither_analysis::free_memory::half_of_free_bytes() / 2;
+        self.memory_bytes.unwrap_or_else(by_default)
+    }
+
+    /// The settings of a node that has so much memory.
+    pub(crate) fn node(&self, memory_bytes: u64) -> NodeSettings {
         NodeSettings {
-            memory_bytes: self.memory_bytes.unwrap_or_else(by_default),
+            memory_bytes,
             block_bytes: self.block_bytes,
             policy: self.policy,
             prefetches_max: self.requests.div_ceil(2).into(),
@@ -139,11 +176,31 @@ impl ServedSettings {
         }
     }
 
-    /// The name that the blocks of a source have unless one is given: its URL without what does not
-    /// change the data.
+    /// The name that the blocks of a source have unless one is given: its URL without secrets, and
+    /// without what does not change the data.
     pub(crate) fn name_of(source: &str) -> String {
-        let name = source.strip_prefix("file://").unwrap_or(source);
+        let name = public_name(source);
+        let name = name.strip_prefix("file://").unwrap_or(&name);
         name.trim_end_matches('/').to_owned()
+    }
+
+    /// The name of a volume that is called `name`, or as its source.
+    pub(crate) fn name_or_default(name: Option<String>, source: &str) -> String {
+        match name {
+            Some(name) => public_name(&name),
+            None => ServedSettings::name_of(source),
+        }
+    }
+
+    /// What the source is called where others may read it.
+    pub(crate) fn public_source(&self) -> String {
+        public_name(&self.source)
+    }
+
+    /// Whether it is written, and keeps what is written to itself until there is enough to send.
+    fn writes_a_bucket(&self) -> bool {
+        let is_directory = self.source.starts_with('/') || self.source.starts_with("file:");
+        !is_directory && self.mount.as_ref().is_some_and(|mount| mount.write)
     }
 
     /// How far to read ahead unless something else is said.
@@ -151,11 +208,16 @@ impl ServedSettings {
         size_bytes(default::PREFETCH).expect("a size")
     }
 
-    /// The settings of the source.
-    pub(crate) fn source(&self, cache: &CacheSettings) -> SourceSettings {
+    /// The settings of the source, for which what is written may take so much memory.
+    pub(crate) fn source(&self, cache: &CacheSettings, writes_bytes: u64) -> SourceSettings {
         SourceSettings {
             options: self.options.clone(),
             requests_max: cache.requests.into(),
+            writes: WriteSettings {
+                memory_bytes: writes_bytes,
+                folder: cache.disk.as_ref().map(|disk| disk.folder.clone()),
+                ..WriteSettings::default()
+            },
             ..SourceSettings::default()
         }
     }
@@ -172,7 +234,7 @@ impl ServedSettings {
     /// The settings of its mount, by a node that has this socket.
     pub(crate) fn mount(&self, mount: &MountedSettings, socket: Option<PathBuf>) -> MountSettings {
         MountSettings {
-            name: self.source.clone(),
+            name: self.public_source(),
             consistency: mount.consistency,
             direct_io: mount.direct_io,
             passthrough: mount.passthrough,

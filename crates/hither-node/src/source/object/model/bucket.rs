@@ -1,7 +1,7 @@
 //! A bucket in memory that is asked without a network, and all that may go wrong with it: errors,
 //! answers that are lost or late, requests that are carried out when nobody waits for them any
-//! more, uploads that a lifecycle rule aborts, and other clients, who come in between any two steps.
-//! It writes down each change.
+//! more, uploads that a lifecycle rule aborts, and other clients, who come in between any two
+//! steps. It writes down each change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
