@@ -8,6 +8,7 @@
 //! So the folder is in memory where there is one: less than a ten-thousandth of a CPU.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -117,8 +118,7 @@ pub(crate) struct StatusFile {
 impl StatusFile {
     /// `None` where no folder can be made that is private to the user.
     pub(crate) fn new(agent: u32) -> Option<StatusFile> {
-        let folder = status_folder();
-        private_folder::create(&folder, FOLDER_MODE).ok()?;
+        let folder = status_folder().ok()?;
         remove_abandoned(&folder);
         Some(StatusFile {
             path: folder.join(format!("{agent}.json")),
@@ -140,16 +140,18 @@ impl Drop for StatusFile {
 }
 
 /// `hither` in `$XDG_RUNTIME_DIR`, or else `hither-runs-` and the user's number in `/dev/shm`, or
-/// in `/tmp` where there is no `/dev/shm`.
-fn status_folder() -> PathBuf {
+/// in `/tmp` where there is no `/dev/shm`: it is there, and only this user can write it.
+fn status_folder() -> io::Result<PathBuf> {
     let shm = Path::new("/dev/shm");
     let shared = if shm.is_dir() { shm } else { Path::new("/tmp") };
     match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
-        Some(runtime) if runtime.is_absolute() => runtime.join("hither"),
-        _ => shared.join(format!(
-            "hither-runs-{}",
-            private_folder::user().unwrap_or(u32::MAX)
-        )),
+        Some(runtime) if runtime.is_absolute() => {
+            private_folder::own(&runtime, "hither", FOLDER_MODE)
+        }
+        _ => {
+            let name = format!("hither-runs-{}", private_folder::user()?);
+            private_folder::own(shared, &name, FOLDER_MODE)
+        }
     }
 }
 
@@ -168,10 +170,9 @@ fn remove_abandoned(folder: &Path) {
 /// The current runs of this user, ordered by process id of the agent. Removes files of runs whose
 /// agent was killed.
 pub fn runs() -> Vec<Status> {
-    let folder = status_folder();
-    if private_folder::create(&folder, FOLDER_MODE).is_err() {
+    let Ok(folder) = status_folder() else {
         return Vec::new();
-    }
+    };
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut runs: Vec<Status> = files.filter_map(|file| read(&file.path())).collect();
     runs.sort_by_key(|run| run.agent);
@@ -180,8 +181,7 @@ pub fn runs() -> Vec<Status> {
 
 /// The latest status of the run with this agent.
 pub fn run_of(agent: u32) -> Option<Status> {
-    let folder = status_folder();
-    private_folder::create(&folder, FOLDER_MODE).ok()?;
+    let folder = status_folder().ok()?;
     read(&folder.join(format!("{agent}.json")))
 }
 

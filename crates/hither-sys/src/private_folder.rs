@@ -3,7 +3,8 @@
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// The number of this process's user. An error without /proc.
 pub fn user() -> io::Result<u32> {
@@ -28,6 +29,41 @@ pub fn create(folder: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
+/// The folder `name` of this user in `parent`, of at most this mode. Where another user has made one
+/// of that name first, it is another one, whose name begins so; each call finds the same.
+///
+/// # Errors
+/// None can be made.
+pub fn own(parent: &Path, name: &str, mode: u32) -> io::Result<PathBuf> {
+    let folder = parent.join(name);
+    let Err(error) = create(&folder, mode) else {
+        return Ok(folder);
+    };
+    // What is there and not fit for use is another's, or open to others.
+    if fs::symlink_metadata(&folder).is_err() {
+        return Err(error);
+    }
+    let find = || others(parent, name).find(|folder| create(folder, mode).is_ok());
+    if let Some(folder) = find() {
+        return Ok(folder);
+    }
+    let nonce = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let nonce = nonce.unwrap_or_default().as_nanos() ^ u128::from(std::process::id()) << 64;
+    create(&parent.join(format!("{name}.{nonce:x}")), mode)?;
+    // Another process may have made one in the same moment: both take the first.
+    find().ok_or(error)
+}
+
+/// The folders of this user in `parent` that are there in place of `name`, sorted.
+fn others(parent: &Path, name: &str) -> impl Iterator<Item = PathBuf> {
+    let start = format!("{name}.");
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    let entries = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&start));
+    let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    folders.sort();
+    folders.into_iter()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,5 +82,23 @@ mod tests {
         std::os::unix::fs::symlink(scratch.path(), &link).expect("linked");
         assert!(create(&link, 0o755).is_err(), "leads elsewhere");
         assert!(create(&scratch.path().join("no/where"), 0o700).is_err());
+    }
+
+    #[test]
+    fn a_name_that_another_user_has_taken_stops_nobody() {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let folder = || own(scratch.path(), "hither-7", 0o700).expect("a folder");
+        // What is no folder of ours alone is as good as another user's.
+        fs::write(scratch.path().join("hither-7"), "").expect("written");
+        let first = folder();
+        assert_ne!(first, scratch.path().join("hither-7"));
+        assert_eq!(folder(), first, "found again");
+        fs::set_permissions(&first, Permissions::from_mode(0o777)).expect("set");
+        let second = folder();
+        assert_ne!(second, first);
+        assert_eq!(folder(), second);
+        fs::remove_file(scratch.path().join("hither-7")).expect("removed");
+        assert_eq!(folder(), scratch.path().join("hither-7"));
+        assert!(own(&scratch.path().join("nowhere"), "hither-7", 0o700).is_err());
     }
 }

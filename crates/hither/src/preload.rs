@@ -65,13 +65,15 @@ fn path_of(library: &Library) -> anyhow::Result<PathBuf> {
     let user = private_folder::user().context("/proc is needed")?;
     let mut problem = None;
     for place in places(std::env::var_os("TMPDIR")) {
-        let folder = place.join(format!("hither-{user}"));
-        match install(library, &folder) {
+        // Another user may have created a folder of that name, to make us load another library.
+        let folder = private_folder::own(&place, &format!("hither-{user}"), 0o755);
+        let installed = folder.map_err(anyhow::Error::from);
+        match installed.and_then(|folder| install(library, &folder)) {
             Ok(path) => return Ok(path),
             Err(error) => {
                 let context = format!(
                     "cannot put the preload library into {} (TMPDIR names another place)",
-                    folder.display()
+                    place.display()
                 );
                 problem.get_or_insert(error.context(context));
             }
@@ -99,7 +101,6 @@ fn check_loadable(path: &Path) -> anyhow::Result<()> {
 }
 
 fn install(of: &Library, folder: &Path) -> anyhow::Result<PathBuf> {
-    // Another user may have created a folder of that name, to make us load another library.
     private_folder::create(folder, 0o755)?;
     let library = folder.join(format!("{LIBRARY}{}.so", of.fingerprint));
     // The content is compared, since the name alone proves nothing.

@@ -16,28 +16,30 @@ const FOLDER_MODE: u32 = 0o755;
 
 /// Of `$HITHER_RUNTIME_DIR`, for root `/run/hither`, `hither` in `$XDG_RUNTIME_DIR`, and a folder
 /// in the temporary directory: the first that there is.
-fn folder() -> PathBuf {
+fn folder() -> io::Result<PathBuf> {
     let variable = |name: &str| {
         let path = std::env::var_os(name).map(PathBuf::from);
         path.filter(|path| path.is_absolute())
     };
-    if let Some(folder) = variable(VARIABLE) {
-        return folder;
-    }
     let user = rustix::process::getuid();
-    match variable("XDG_RUNTIME_DIR") {
-        _ if user.is_root() => PathBuf::from("/run/hither"),
-        Some(runtime) => runtime.join("hither"),
-        None => std::env::temp_dir().join(format!("hither-nodes-{}", user.as_raw())),
-    }
+    let folder = match (variable(VARIABLE), variable("XDG_RUNTIME_DIR")) {
+        (Some(folder), _) => folder,
+        (None, _) if user.is_root() => PathBuf::from("/run/hither"),
+        (None, Some(runtime)) => runtime.join("hither"),
+        (None, None) => {
+            let name = format!("hither-nodes-{}", user.as_raw());
+            return private_folder::own(&std::env::temp_dir(), &name, 0o700);
+        }
+    };
+    // Where it is ours to make, nobody else may enter.
+    let _ = DirBuilder::new().mode(0o700).create(&folder);
+    private_folder::create(&folder, FOLDER_MODE)?;
+    Ok(folder)
 }
 
 /// The path for this process's socket, in a folder that is there.
 pub(super) fn own() -> io::Result<PathBuf> {
-    let folder = folder();
-    // Where it is ours to make, nobody else may enter.
-    let _ = DirBuilder::new().mode(0o700).create(&folder);
-    private_folder::create(&folder, FOLDER_MODE)?;
+    let folder = folder()?;
     // What a killed process has left is in the way of nobody, but would be found.
     drop(in_folder(&folder));
     Ok(folder.join(format!("{}.sock", std::process::id())))
@@ -60,10 +62,7 @@ pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
 /// The sockets of the nodes of this user that run, by process.
 pub(crate) fn running() -> Vec<PathBuf> {
     let folder = folder();
-    match private_folder::create(&folder, FOLDER_MODE) {
-        Ok(()) => in_folder(&folder),
-        Err(_) => Vec::new(),
-    }
+    folder.map_or_else(|_| Vec::new(), |folder| in_folder(&folder))
 }
 
 fn in_folder(folder: &Path) -> Vec<PathBuf> {
