@@ -28,15 +28,17 @@
 
 mod connection;
 pub mod protocol;
+mod serving;
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::connection::Connection;
 use crate::protocol::NAME_BYTES_MAX;
+pub use crate::serving::socket_of;
 
 /// The attribute of a mount's files that names the control socket of the node.
 pub const SOCKET_ATTRIBUTE: &str = "user.hither.socket";
@@ -47,23 +49,6 @@ const IDLE_MAX: usize = 8;
 /// Where a node with this control socket takes connections of clients.
 pub fn read_socket(control_socket: &Path) -> PathBuf {
     control_socket.with_extension("read")
-}
-
-/// The control socket of the node that serves `path`.
-///
-/// # Errors
-/// The path is in no mount of hither ([`Unsupported`](io::ErrorKind::Unsupported)), or what the
-/// system says of it.
-pub fn socket_of(path: &Path) -> io::Result<PathBuf> {
-    let mut value = [0; 4096];
-    match rustix::fs::getxattr(path, SOCKET_ATTRIBUTE, &mut value[..]) {
-        Ok(bytes) => Ok(OsString::from_vec(value[..bytes].to_vec()).into()),
-        Err(rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP) => {
-            let what = format!("{} is in no mount of hither", path.display());
-            Err(io::Error::new(io::ErrorKind::Unsupported, what))
-        }
-        Err(error) => Err(io::Error::from(error)),
-    }
 }
 
 /// Opens a file of a mount by the path at which programs see it.
