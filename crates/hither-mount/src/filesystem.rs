@@ -20,17 +20,18 @@ use fuser::{
     ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use hither_node::announcements::ChangeListener;
-use hither_node::source::{self, Entry, Kind, Space};
+use hither_node::source::{self, Access, AccessList, Entry, Kind, Space};
 use hither_node::volume::Volume;
 use tokio::sync::Mutex as AsyncMutex;
 
-use crate::attributes::{attributes, errno, file_type};
+use crate::attributes::{FOREVER, attributes, errno, file_type};
+use crate::callers::Caller;
 use crate::inodes::Inode;
-use crate::invalidation::Name;
+use crate::invalidation::Told;
 use crate::listing::Listing;
 use crate::reads::{PendingRead, Unanswered, reply_data};
 use crate::shared::{Handle, Listed, Shared, View, as_name, nothing};
-use crate::writes::{Caller, Wanted, is_for_writing, time};
+use crate::writes::{Wanted, is_for_writing, time};
 
 /// The longest request that the kernel sends, in bytes: more than 1 MiB it does not do.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
@@ -46,6 +47,10 @@ const XATTR_VERSION: &str = "user.hither.version";
 const XATTR_MEMORY: &str = "user.hither.memory";
 const XATTR_DISK: &str = "user.hither.disk";
 
+/// Attributes by which the kernel asks for access lists.
+const XATTR_ACCESS_LIST: &str = "system.posix_acl_access";
+const XATTR_DEFAULT_LIST: &str = "system.posix_acl_default";
+
 /// See the module.
 #[derive(Clone)]
 pub(crate) struct CachedFiles(Arc<Shared>);
@@ -56,7 +61,7 @@ impl CachedFiles {
         volume: Arc<Volume>,
         root: Entry,
         view: View,
-        invalidations: SyncSender<Name>,
+        invalidations: SyncSender<Told>,
     ) -> CachedFiles {
         CachedFiles(Arc::new(Shared::new(volume, root, view, invalidations)))
     }
@@ -186,6 +191,17 @@ impl Filesystem for CachedFiles {
             // What an older kernel does not have, it does without.
             let _ = config.add_capabilities(flag);
         }
+        if self.0.view.has_owners() {
+            // Without them, the group's bits of a mode would say what a list allows at most.
+            let lists = config.add_capabilities(InitFlags::FUSE_POSIX_ACL);
+            if lists.is_err() && self.0.view.allow_other {
+                let reason = "this kernel knows no access lists of FUSE: it cannot tell what other \
+                              users may do";
+                return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
+            }
+            // What a default list gives takes no umask.
+            let _ = config.add_capabilities(InitFlags::FUSE_DONT_MASK);
+        }
         if !self.0.view.names_cost_requests {
             // After the first names, attributes only for who looks names up: they take memory.
             let _ = config.add_capabilities(InitFlags::FUSE_READDIRPLUS_AUTO);
@@ -236,10 +252,18 @@ impl Filesystem for CachedFiles {
                 },
             );
         }
-        let is_fixed = matches!(inode.entry.kind, Kind::File { .. } | Kind::Link(_));
-        if is_fixed || inode.is_newer_than(self.0.view.consistency.ttl()) {
-            let ttl = self.0.attributes_ttl(&inode);
+        let ttl = self.0.attributes_ttl(&inode);
+        if inode.is_newer_than(ttl) {
             return reply.attr(&ttl, &self.0.attributes(&inode));
+        }
+        if let Kind::File { .. } | Kind::Link(_) = inode.entry.kind {
+            return self.later(async move |shared| {
+                let inode = match inode.entry.kind {
+                    Kind::File { .. } if ttl < FOREVER => shared.look_at_file(inode).await,
+                    _ => inode,
+                };
+                reply.attr(&shared.attributes_ttl(&inode), &shared.attributes(&inode));
+            });
         }
         self.later(async move |shared| match shared.current(inode).await {
             Ok(Some(inode)) => {
@@ -267,13 +291,13 @@ impl Filesystem for CachedFiles {
             Ok(inode) => inode,
             Err(error) => return reply.error(error),
         };
-        let caller = caller(request);
+        let caller = Caller::of(request, 0);
         self.later(async move |shared| {
             if !is_for_writing(flags) && inode.writing.is_none() {
                 if shared.view.write {
                     shared.writings.keep_promise(&inode.path, caller.thread);
                 }
-                return shared.open(inode, reply).await;
+                return shared.open(inode, flags, caller, reply).await;
             }
             match shared.open_for_writing(inode, flags, caller).await {
                 Ok((handle, flags)) => reply.opened(FileHandle(handle), flags),
@@ -384,7 +408,7 @@ impl Filesystem for CachedFiles {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
@@ -392,7 +416,8 @@ impl Filesystem for CachedFiles {
             Ok(parent) => parent,
             Err(error) => return reply.error(error),
         };
-        let (name, caller, flags) = (name.to_owned(), caller(request), OpenFlags(flags));
+        let caller = Caller::of(request, umask);
+        let (name, flags) = (name.to_owned(), OpenFlags(flags));
         self.later(async move |shared| {
             let created = shared.create(&parent, &name, mode & 0o7777, flags, caller);
             match created.await {
@@ -412,11 +437,11 @@ impl Filesystem for CachedFiles {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _: u32,
+        umask: u32,
         _: u32,
         reply: ReplyEntry,
     ) {
-        let (name, caller) = (name.to_owned(), caller(request));
+        let (name, caller) = (name.to_owned(), Caller::of(request, umask));
         self.make(parent, reply, async move |shared: Arc<Shared>, parent| {
             shared.make_node(&parent, &name, mode, caller).await
         });
@@ -428,10 +453,10 @@ impl Filesystem for CachedFiles {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _: u32,
+        umask: u32,
         reply: ReplyEntry,
     ) {
-        let (name, caller) = (name.to_owned(), caller(request));
+        let (name, caller) = (name.to_owned(), Caller::of(request, umask));
         self.make(parent, reply, async move |shared: Arc<Shared>, parent| {
             shared.make_dir(&parent, &name, mode, caller).await
         });
@@ -445,7 +470,7 @@ impl Filesystem for CachedFiles {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let (name, caller) = (name.to_owned(), caller(request));
+        let (name, caller) = (name.to_owned(), Caller::of(request, 0));
         let target = target.as_os_str().as_bytes().to_vec();
         self.make(parent, reply, async move |shared: Arc<Shared>, parent| {
             shared.make_link(&parent, &name, &target, caller).await
@@ -457,23 +482,23 @@ impl Filesystem for CachedFiles {
         reply.error(Errno::EPERM);
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = name.to_owned();
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (name, caller) = (name.to_owned(), Caller::of(request, 0));
         self.change(parent, reply, async move |shared: Arc<Shared>, parent| {
-            shared.remove(&parent, &name).await
+            shared.remove(&parent, &name, caller).await
         });
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = name.to_owned();
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (name, caller) = (name.to_owned(), Caller::of(request, 0));
         self.change(parent, reply, async move |shared: Arc<Shared>, parent| {
-            shared.remove_dir(&parent, &name).await
+            shared.remove_dir(&parent, &name, caller).await
         });
     }
 
     fn rename(
         &self,
-        _: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -486,10 +511,11 @@ impl Filesystem for CachedFiles {
             Err(error) => return reply.error(error),
         };
         let (name, new_name) = (name.to_owned(), new_name.to_owned());
+        let caller = Caller::of(request, 0);
         self.change(parent, reply, async move |shared: Arc<Shared>, parent| {
             let paths = parent.child(&name).zip(new_parent.child(&new_name));
             let (from, to) = paths.ok_or(Errno::EINVAL)?;
-            shared.rename(from, to, flags).await
+            shared.rename(from, to, flags, caller).await
         });
     }
 
@@ -522,7 +548,7 @@ impl Filesystem for CachedFiles {
             accessed: time(accessed),
             modified: time(modified),
         };
-        let (wanted, caller) = (Wanted { changes, bytes }, caller(request));
+        let (wanted, caller) = (Wanted { changes, bytes }, Caller::of(request, 0));
         self.later(
             async move |shared| match shared.set_attributes(inode, wanted, caller).await {
                 Ok(attributes) => reply.attr(&Duration::ZERO, &attributes),
@@ -552,15 +578,26 @@ impl Filesystem for CachedFiles {
         reply.error(Errno::ENOSYS);
     }
 
-    fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let inode = match self.inode(number) {
             Ok(inode) => inode,
             Err(error) => return reply.error(error),
         };
-        let handle = self.0.handle();
-        let listing = Arc::new(AsyncMutex::new(Listing::new(inode.path.clone())));
-        self.0.directories.write().insert(handle, listing);
-        reply.opened(FileHandle(handle), FopenFlags::empty());
+        let caller = Caller::of(request, 0);
+        self.later(async move |shared| {
+            let access = Access {
+                read: true,
+                ..Access::default()
+            };
+            let may = shared.check_access(&inode.path, None, access, caller).await;
+            if let Err(error) = may {
+                return reply.error(error);
+            }
+            let handle = shared.handle();
+            let listing = Arc::new(AsyncMutex::new(Listing::new(inode.path.clone())));
+            shared.directories.write().insert(handle, listing);
+            reply.opened(FileHandle(handle), FopenFlags::empty());
+        });
     }
 
     fn readdir(
@@ -668,6 +705,20 @@ impl Filesystem for CachedFiles {
                 None => reply.error(Errno::ENODATA),
             };
         }
+        let list = match name.to_str() {
+            Some(XATTR_ACCESS_LIST) => Some(AccessList::Access),
+            Some(XATTR_DEFAULT_LIST) => Some(AccessList::Default),
+            _ => None,
+        };
+        if let Some(list) = list {
+            return self.later(
+                async move |shared| match shared.access_list(&inode, list).await {
+                    Ok(Some(value)) => reply_value(reply, bytes, &value),
+                    Ok(None) => reply.error(Errno::ENODATA),
+                    Err(error) => reply.error(error),
+                },
+            );
+        }
         let known = [XATTR_VERSION, XATTR_MEMORY, XATTR_DISK];
         let name = known.into_iter().find(|known| name == *known);
         let (Some(name), Some((file, _))) = (name, inode.file()) else {
@@ -727,11 +778,3 @@ const BOUNDLESS: Space = Space {
     files: u32::MAX as u64,
     free_files: u32::MAX as u64,
 };
-
-fn caller(request: &Request) -> Caller {
-    Caller {
-        uid: request.uid(),
-        gid: request.gid(),
-        thread: request.pid(),
-    }
-}

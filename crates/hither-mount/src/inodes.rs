@@ -235,6 +235,19 @@ impl Table {
         }
     }
 
+    /// The `st_ino` of the same file at the source, of which `entry` is another version.
+    fn shown_as(&self, path: &SourcePath, entry: &Entry) -> Option<u64> {
+        entry.version()?;
+        let file = |entry: &Entry| entry.unix.map(|unix| (unix.device, unix.inode));
+        let file_now = file(entry)?;
+        let inodes = self.at(path).into_iter();
+        let mut inodes = inodes.map(|number| &self.inodes[&number].inode);
+        let is_it = |it: &&Arc<Inode>| {
+            it.version().is_some() && it.writing.is_none() && file(&it.entry) == Some(file_now)
+        };
+        inodes.find(is_it).map(|it| it.shown)
+    }
+
     /// What is `identity` at the source by now has the `st_ino` that it had before.
     fn keep(&mut self, identity: &Identity, shown: u64) {
         self.kept.insert(hashed(identity), shown);
@@ -322,7 +335,10 @@ impl Inodes {
             }
             None => {
                 let number = table.vacant(&identity);
-                let shown = table.shown(&identity).unwrap_or(number);
+                let shown = table.shown(&identity);
+                let shown = shown.or_else(|| table.shown_as(&path, &entry));
+                let shown = shown.unwrap_or(number);
+                table.kept.insert(hashed(&identity), shown);
                 if let Some(past) = table.numbers.insert(identity, number)
                     && let Some(past) = table.update(past, |inode| inode.is_past = true)
                 {
@@ -360,6 +376,37 @@ impl Inodes {
         }
         table.update(number, |inode| {
             inode.entry = entry;
+            inode.checked = Some(checked);
+        })
+    }
+
+    /// The source still has the version that is known.
+    pub(crate) fn on_same(&self, number: u64, checked: Instant) -> Option<Arc<Inode>> {
+        let mut table = self.table.write();
+        table.update(number, |inode| inode.checked = Some(checked))
+    }
+
+    /// A file is `entry` at the source by now, and is read from there on. Here it stays the inode
+    /// that it is to those who have it open; the next look-up finds another one.
+    pub(crate) fn on_live(
+        &self,
+        number: u64,
+        entry: Entry,
+        checked: Instant,
+    ) -> Option<Arc<Inode>> {
+        let mut table = self.table.write();
+        table
+            .inodes
+            .get(&number)?
+            .read_unsettled
+            .store(true, Ordering::Relaxed);
+        table.update(number, |inode| {
+            inode.became = entry.version().cloned();
+            let mut kind = inode.entry.kind.clone();
+            if let Kind::File { settled, .. } = &mut kind {
+                *settled = false;
+            }
+            inode.entry = Entry { kind, ..entry };
             inode.checked = Some(checked);
         })
     }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod callers;
 mod changes;
 mod filesystem;
 mod inodes;

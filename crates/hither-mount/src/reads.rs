@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use bytes::Bytes;
 use fuser::{Errno, ReplyData};
@@ -64,7 +65,7 @@ impl Shared {
         let (shared, same) = (Arc::clone(self), Arc::clone(&file));
         file.read(read.offset, read.bytes, move |result| match result {
             Ok(data) => reply_data(read.reply, data.pieces()),
-            Err(SourceError::NotFound(_) | SourceError::Changed(_)) if shared.view.write => {
+            Err(SourceError::NotFound(_) | SourceError::Changed(_)) => {
                 let runtime = shared.volume.node().runtime().clone();
                 runtime.spawn(async move { shared.read_again(&same, read).await });
             }
@@ -90,7 +91,11 @@ impl Shared {
         }
         let changed = change.await?;
         for (version, held) in kept {
-            if let Ok(entry) = held.unname().await {
+            // One that was written into has other contents by now: its readers may find them out.
+            if let Ok(entry) = held.unname().await
+                && let (Some(writes), Some(now)) = (self.volume.writes(), entry.version())
+                && writes.same_contents(&version, now)
+            {
                 self.inodes.on_unname(path, &version, &entry, &held);
             }
         }
@@ -105,7 +110,18 @@ impl Shared {
         if let Some(inode) = self.inodes.get(read.inode) {
             drop(self.version_locks.lock(&inode.path).await);
         }
-        match self.follow(before, &read) {
+        let mut now = self.follow(before, &read);
+        if now.is_none()
+            && let Some(inode) = self.inodes.get(read.inode)
+        {
+            let asked = Instant::now();
+            if let Ok(entry) = self.volume.source().stat(&inode.path).await
+                && self.read_live(&inode, entry, asked).await.is_some()
+            {
+                now = self.follow(before, &read);
+            }
+        }
+        match now {
             Some(now) => self.read(now, read),
             // Of this version there is no more to be had.
             None => read.reply.error(Errno::ESTALE),

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use hither_node::source::write::may_act;
 use hither_node::source::{Kind, SourceError, SourcePath};
 use hither_node::volume::Volume;
 use rustix::io::Errno;
@@ -122,6 +123,8 @@ impl Mounted {
             socket: settings.socket.clone(),
             write: settings.write,
             names_cost_requests: root.unix.is_none(),
+            may_act: may_act(),
+            allow_other: settings.allow_other,
         };
         let (sender, names) = invalidation::queue();
         let files = CachedFiles::new(Arc::clone(&volume), root, view, sender);

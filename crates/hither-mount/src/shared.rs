@@ -7,22 +7,32 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant, SystemTime};
 
-use fuser::{Errno, FileAttr, FileHandle, FopenFlags, Generation, ReplyEntry, ReplyOpen};
+use fuser::{
+    Errno, FileAttr, FileHandle, FopenFlags, Generation, OpenFlags, ReplyEntry, ReplyOpen,
+};
 use hither_node::announcements::ChangeListener;
-use hither_node::source::{Entry, Kind, SourceError, SourcePath};
+use hither_node::source::{Access, AccessList, Entry, Kind, SourceError, SourcePath, Version};
 use hither_node::volume::{OpenFile, Volume};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use tokio::sync::{Mutex as AsyncMutex, RwLock as AsyncRwLock};
 
 use crate::attributes::{Consistency, FOREVER, Owner, attributes, errno};
+use crate::callers::Caller;
 use crate::changes::{Changes, VersionLocks};
 use crate::inodes::{Inode, Inodes};
-use crate::invalidation::Name;
+use crate::invalidation::Told;
 use crate::listing::Listing;
 use crate::passthrough::{Backing, OpenModes};
 use crate::writing::Writing;
 use crate::writings::Writings;
+
+/// How long the kernel believes the attributes of an open file at least: it asks at each read across
+/// the end.
+const SETTLED_TTL: Duration = Duration::from_secs(1);
+
+/// How long it believes those of a file that changes all the time at most.
+const LIVE_TTL: Duration = Duration::from_millis(100);
 
 /// How a volume appears.
 #[derive(Clone, Debug)]
@@ -40,6 +50,17 @@ pub(crate) struct View {
     pub(crate) names_cost_requests: bool,
     /// The socket of the node.
     pub(crate) socket: Option<PathBuf>,
+    /// The source can be asked as another user.
+    pub(crate) may_act: bool,
+    /// Others than this process's user see the files.
+    pub(crate) allow_other: bool,
+}
+
+impl View {
+    /// Whether the source's files have owners, modes and access lists.
+    pub(crate) fn has_owners(&self) -> bool {
+        !self.names_cost_requests
+    }
 }
 
 /// See the module.
@@ -62,7 +83,7 @@ pub(crate) struct Shared {
     /// for as long as a file takes to be copied or stored: that one is taken first.
     pub(crate) names: AsyncRwLock<()>,
     /// What the kernel is to ask for anew.
-    invalidations: SyncSender<Name>,
+    invalidations: SyncSender<Told>,
     /// Changes by other nodes of which the kernel was not told.
     pub(crate) lost_invalidations: AtomicUsize,
 }
@@ -82,7 +103,7 @@ impl Shared {
         volume: Arc<Volume>,
         root: Entry,
         view: View,
-        invalidations: SyncSender<Name>,
+        invalidations: SyncSender<Told>,
     ) -> Shared {
         Shared {
             volume,
@@ -119,15 +140,86 @@ impl Shared {
     }
 
     /// How long the kernel may believe an inode's attributes. Those of a file are its version's,
-    /// and do not change.
+    /// but for one that grows.
     pub(crate) fn attributes_ttl(&self, inode: &Inode) -> Duration {
         if inode.writing.is_some() {
             return Duration::ZERO;
         }
+        let ttl = self.view.consistency.ttl();
         match inode.entry.kind {
-            Kind::File { .. } | Kind::Link(_) => FOREVER,
-            Kind::Directory | Kind::Special => self.view.consistency.ttl(),
+            Kind::Link(_) => FOREVER,
+            Kind::File { .. } if !self.view.has_owners() => FOREVER,
+            Kind::File { settled: true, .. } => ttl.max(SETTLED_TTL),
+            Kind::File { settled: false, .. } => ttl.min(LIVE_TTL),
+            Kind::Directory | Kind::Special => ttl,
         }
+    }
+
+    /// An open file as it is by now: one that has grown, or was cut, is read on. Of another version
+    /// there is nothing to be told.
+    pub(crate) async fn look_at_file(&self, inode: Arc<Inode>) -> Arc<Inode> {
+        let asked = Instant::now();
+        match self.stat(&inode.path).await {
+            Ok(entry) if entry.version().is_some() && entry.version() == inode.version() => {
+                self.inodes.on_same(inode.number, asked)
+            }
+            // Its attributes are those of its version.
+            Ok(entry) if self.has_same_contents(&inode, &entry) => None,
+            Ok(entry) => self.read_live(&inode, entry, asked).await,
+            Err(_) => None,
+        }
+        .unwrap_or(inode)
+    }
+
+    /// Whether a file differs in attributes at most from what is known of it.
+    fn has_same_contents(&self, inode: &Inode, entry: &Entry) -> bool {
+        let versions = inode.version().zip(entry.version());
+        versions.is_some_and(|(was, now)| self.volume.source().same_file(was, now))
+            && (inode.entry.bytes, inode.entry.modified) == (entry.bytes, entry.modified)
+    }
+
+    /// Reads an inode live from now on, whose file is `entry` at the source by now, if that is the
+    /// same file and what is known of its bytes still holds. `None` if it is not.
+    pub(crate) async fn read_live(
+        &self,
+        inode: &Arc<Inode>,
+        entry: Entry,
+        asked: Instant,
+    ) -> Option<Arc<Inode>> {
+        let (was, now) = (inode.version()?, entry.version()?);
+        if inode.writing.is_some() || !self.volume.source().same_file(was, now) {
+            return None;
+        }
+        let (file, settled) = inode.file()?;
+        let common = entry.bytes.min(inode.entry.bytes);
+        if settled {
+            // Such a file is no longer read through this process.
+            let is_passed = self.view.passthrough;
+            let before = self.volume.open(file.clone(), true);
+            if is_passed || !before.still_begins(common).await {
+                return None;
+            }
+        }
+        let live = self.inodes.on_live(inode.number, entry, asked)?;
+        if settled && let Some(now) = live.now() {
+            let now = Handle::Version(self.volume.open(now, false));
+            for handle in self.files.write().values_mut() {
+                let is_it = matches!(handle, Handle::Version(it) if *it.version() == file);
+                if is_it {
+                    *handle = now.clone();
+                }
+            }
+        }
+        // The last page that the kernel has ends where the file ended.
+        let (told, done) = tokio::sync::oneshot::channel();
+        let pages = Told::Pages {
+            number: inode.number,
+            from: common,
+            told,
+        };
+        self.invalidations.try_send(pages).ok()?;
+        done.await.ok()?;
+        Some(live)
     }
 
     /// The inode as the source has it now, if what is known is older than it may be. `None` if it
@@ -148,6 +240,28 @@ impl Shared {
         let asked = Instant::now();
         let entry = self.stat(&inode.path).await?;
         Ok(self.inodes.refresh(inode.number, entry, asked))
+    }
+
+    /// An access list, as the kernel asks for it.
+    pub(crate) async fn access_list(
+        &self,
+        inode: &Inode,
+        list: AccessList,
+    ) -> Result<Option<Vec<u8>>, Errno> {
+        if !self.view.has_owners() {
+            return Ok(None);
+        }
+        let value = match &inode.writing {
+            Some(writing) => {
+                let mut state = writing.state.lock().await;
+                state.access_list(&self.volume, list).await
+            }
+            None => {
+                let source = self.volume.source();
+                source.access_list(&inode.path, inode.version(), list).await
+            }
+        };
+        value.map_err(|error| errno(&error))
     }
 
     /// What the source says of `path` now.
@@ -216,8 +330,14 @@ impl Shared {
     }
 
     /// Opens a finished version, and answers.
-    pub(crate) async fn open(&self, inode: Arc<Inode>, reply: ReplyOpen) {
-        match self.open_version(inode, &reply).await {
+    pub(crate) async fn open(
+        &self,
+        inode: Arc<Inode>,
+        flags: OpenFlags,
+        caller: Caller,
+        reply: ReplyOpen,
+    ) {
+        match self.open_version(inode, flags, caller, &reply).await {
             Ok((handle, _, Some(backing))) => backing.reply(reply, handle),
             Ok((handle, flags, None)) => reply.opened(FileHandle(handle), flags),
             Err(error) => reply.error(error),
@@ -227,6 +347,8 @@ impl Shared {
     async fn open_version(
         &self,
         inode: Arc<Inode>,
+        open: OpenFlags,
+        caller: Caller,
         reply: &ReplyOpen,
     ) -> Result<(u64, FopenFlags, Option<Arc<Backing>>), Errno> {
         let current = self.current(inode).await;
@@ -240,6 +362,15 @@ impl Shared {
         if !self.volume.can_number(&version) {
             return Err(Errno::EFBIG);
         }
+        // The flag of the kernel by which it opens a program that is to run (__FMODE_EXEC).
+        let execute = open.0 & 0x20 != 0;
+        let access = Access {
+            read: !execute,
+            execute,
+            write: false,
+        };
+        self.check_access(&inode.path, inode.version(), access, caller)
+            .await?;
         let inode = self.inodes.open(inode.number).ok_or(Errno::ESTALE)?;
         let (version, settled) = inode.file().ok_or(Errno::EISDIR)?;
         let mut flags = FopenFlags::empty();
@@ -342,8 +473,8 @@ impl ChangeListener for Shared {
         };
         self.inodes.on_directory_change(&directory);
         if let Some(number) = self.inodes.directory(&directory) {
-            let name = as_name(name).to_owned();
-            if self.invalidations.try_send((number, name)).is_err() {
+            let name = Told::Name(number, as_name(name).to_owned());
+            if self.invalidations.try_send(name).is_err() {
                 self.lost_invalidations.fetch_add(1, Ordering::Relaxed);
             }
         }

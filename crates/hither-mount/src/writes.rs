@@ -12,23 +12,16 @@ use std::time::{Instant, SystemTime};
 use bytes::Bytes;
 use fuser::{Errno, FileAttr, FopenFlags, OpenAccMode, OpenFlags, RenameFlags, TimeOrNow};
 use hither_node::source::write::{Changes, Replace, WritableSource};
-use hither_node::source::{Entry, Kind, SourceError, SourcePath, Version};
+use hither_node::source::{Access, Entry, Kind, SourceError, SourcePath, Version};
 use tokio::sync::{MutexGuard, OwnedMutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::attributes::{attributes, errno};
+use crate::callers::Caller;
 use crate::changes::BothVersions;
 use crate::inodes::Inode;
 use crate::shared::{Handle, Shared};
-use crate::writing::{State, Writing, set_attributes};
+use crate::writing::{State, Writing};
 use crate::writings::moved_path;
-
-/// Who asks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Caller {
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) thread: u32,
-}
 
 /// See [`Shared::hold`].
 struct Held<'a> {
@@ -80,7 +73,7 @@ pub(crate) fn time(wanted: Option<TimeOrNow>) -> Option<SystemTime> {
 
 impl Shared {
     /// The source, if this mount may change it.
-    fn writes(&self) -> Result<&Arc<dyn WritableSource>, Errno> {
+    pub(crate) fn writes(&self) -> Result<&Arc<dyn WritableSource>, Errno> {
         let writes = self.volume.writes().filter(|_| self.view.write);
         writes.ok_or(Errno::EROFS)
     }
@@ -241,12 +234,37 @@ impl Shared {
             self.writings.promise(path, caller.thread, None);
             return Err(Errno::ESTALE);
         }
+        let prepared = self.prepare(&mut state, flags, caller).await;
+        if let Err(error) = prepared {
+            self.writings.close(writing);
+            return Err(error);
+        }
         if empties && let Err(error) = state.set_len(&self.volume, 0).await {
             self.settle(writing, &state);
             self.writings.close(writing);
             return Err(errno(&error));
         }
         Ok(self.opened(writing, flags))
+    }
+
+    /// Has what is written next be written for `caller`, if the source lets it. What others have
+    /// written already is at no path: of that, the kernel knows who may.
+    async fn prepare(
+        &self,
+        state: &mut State,
+        flags: OpenFlags,
+        caller: Caller,
+    ) -> Result<(), Errno> {
+        if !is_for_writing(flags) {
+            return Ok(());
+        }
+        if let (Some(path), Some(version)) = (&state.path, state.version()) {
+            let access = access(flags);
+            self.check_access(path, Some(version), access, caller)
+                .await?;
+        }
+        state.write_as(self.writes_for(caller)?);
+        Ok(())
     }
 
     fn opened(&self, writing: &Arc<Writing>, flags: OpenFlags) -> (u64, FopenFlags) {
@@ -278,7 +296,7 @@ impl Shared {
         let number = self.inodes.new_number();
         let there = self.writings.find(&path).is_some();
         let made = if writes.writes_anywhere() {
-            let made = self.make_file(parent, &path, mode, caller).await;
+            let made = self.make_file(&path, mode, caller).await;
             made.map(|entry| {
                 let numbers = (number, self.inodes.shown(&path, &entry));
                 Writing::of(numbers, path.clone(), entry, true)
@@ -317,6 +335,9 @@ impl Shared {
                 if !may_open(&attributes, caller, flags) {
                     return Err(Errno::EACCES);
                 }
+                self.prepare(&mut state, flags, caller).await?;
+            } else {
+                state.write_as(self.writes_for(caller)?);
             }
             if has(flags, rustix::fs::OFlags::TRUNC) {
                 state.set_len(&self.volume, 0).await.map_err(failed)?;
@@ -339,34 +360,14 @@ impl Shared {
     /// Makes an empty file of `caller`'s at the source.
     async fn make_file(
         &self,
-        parent: &Inode,
         path: &SourcePath,
         mode: u32,
         caller: Caller,
     ) -> Result<Entry, Errno> {
-        let made = self.writes()?.make_file(path, mode).await;
+        let made = self.writes_for(caller)?.make_file(path, mode).await;
         let made = made.map_err(|error| exists(&error))?;
-        let given = self.give(parent, path, caller).await;
         self.on_own_change(path);
-        Ok(given.unwrap_or(made))
-    }
-
-    /// Gives what `caller` has made in `parent` to it, where that is another user than this
-    /// process.
-    async fn give(&self, parent: &Inode, path: &SourcePath, caller: Caller) -> Option<Entry> {
-        const SET_GROUP: u32 = 0o2000;
-        if caller.uid == self.view.owner.uid {
-            return None;
-        }
-        // Such a directory gives its own group to what is made in it.
-        let has_group = parent.entry.unix.is_some_and(|it| it.mode & SET_GROUP != 0);
-        let changes = Changes {
-            uid: Some(caller.uid),
-            gid: Some(caller.gid).filter(|_| !has_group),
-            ..Changes::default()
-        };
-        // Only root may: otherwise it belongs to who serves the mount.
-        self.writes().ok()?.set_attributes(path, changes).await.ok()
+        Ok(made)
     }
 
     /// Makes an empty file that is not opened.
@@ -386,7 +387,7 @@ impl Shared {
         }
         let _names = self.names.read().await;
         let _change = self.changes.begin(&path);
-        let entry = self.make_file(parent, &path, mode & 0o7777, caller).await?;
+        let entry = self.make_file(&path, mode & 0o7777, caller).await?;
         Ok(self.inodes.look_up(path, entry, Instant::now()))
     }
 
@@ -401,9 +402,10 @@ impl Shared {
         let path = Shared::named(parent, name)?;
         let _names = self.names.read().await;
         let _change = self.changes.begin(&path);
-        let made = self.writes()?.make_dir(&path, mode & 0o7777).await;
+        let writes = self.writes_for(caller)?;
+        let made = writes.make_dir(&path, mode & 0o7777).await;
         made.map_err(|error| exists(&error))?;
-        self.made(parent, path, caller).await
+        self.made(path).await
     }
 
     /// Makes a symbolic link.
@@ -417,18 +419,12 @@ impl Shared {
         let path = Shared::named(parent, name)?;
         let _names = self.names.read().await;
         let _change = self.changes.begin(&path);
-        let made = self.writes()?.make_link(&path, target).await;
+        let made = self.writes_for(caller)?.make_link(&path, target).await;
         made.map_err(|error| exists(&error))?;
-        self.made(parent, path, caller).await
+        self.made(path).await
     }
 
-    async fn made(
-        &self,
-        parent: &Inode,
-        path: SourcePath,
-        caller: Caller,
-    ) -> Result<Arc<Inode>, Errno> {
-        self.give(parent, &path, caller).await;
+    async fn made(&self, path: SourcePath) -> Result<Arc<Inode>, Errno> {
         self.on_own_change(&path);
         let asked = Instant::now();
         let entry = self.volume.source().stat(&path).await;
@@ -437,11 +433,16 @@ impl Shared {
     }
 
     /// Removes an empty directory.
-    pub(crate) async fn remove_dir(&self, parent: &Inode, name: &OsStr) -> Result<(), Errno> {
+    pub(crate) async fn remove_dir(
+        &self,
+        parent: &Inode,
+        name: &OsStr,
+        caller: Caller,
+    ) -> Result<(), Errno> {
         let path = Shared::named(parent, name)?;
         let _names = self.names.read().await;
         let _change = self.changes.begin(&path);
-        let removed = self.writes()?.remove_dir(&path).await;
+        let removed = self.writes_for(caller)?.remove_dir(&path).await;
         removed.map_err(|error| errno(&error))?;
         self.on_own_change(&path);
         self.inodes.remove_directory(&path);
@@ -449,9 +450,14 @@ impl Shared {
     }
 
     /// Removes a file. Who has it open for writing keeps what is in it.
-    pub(crate) async fn remove(&self, parent: &Inode, name: &OsStr) -> Result<(), Errno> {
+    pub(crate) async fn remove(
+        &self,
+        parent: &Inode,
+        name: &OsStr,
+        caller: Caller,
+    ) -> Result<(), Errno> {
         let path = Shared::named(parent, name)?;
-        let writes = self.writes()?;
+        let writes = self.writes_for(caller)?;
         let held = self.hold(&path).await;
         let _change = self.changes.begin(&path);
         let failed = |error: SourceError| match error {
@@ -516,8 +522,9 @@ impl Shared {
         from: SourcePath,
         to: SourcePath,
         flags: RenameFlags,
+        caller: Caller,
     ) -> Result<(), Errno> {
-        let writes = self.writes()?;
+        let writes = self.writes_for(caller)?;
         if !(flags - RenameFlags::RENAME_NOREPLACE).is_empty() {
             return Err(Errno::EINVAL);
         }
@@ -668,8 +675,12 @@ impl Shared {
         state: &mut State,
         wanted: Wanted,
         is_alone: bool,
+        caller: &Arc<dyn WritableSource>,
     ) -> Result<Entry, Errno> {
         let failed = |error: SourceError| errno(&error);
+        if is_alone {
+            state.write_as(Arc::clone(caller));
+        }
         if let Some(bytes) = wanted.bytes {
             let set = state.set_len(&self.volume, bytes).await;
             self.settle(writing, state);
@@ -677,7 +688,9 @@ impl Shared {
         }
         if wanted.changes != Changes::default() {
             let before = state.version().cloned();
-            let set = state.set_attributes(&self.volume, wanted.changes).await;
+            let set = state
+                .set_attributes(&self.volume, wanted.changes, caller)
+                .await;
             self.settle(writing, state);
             set.map_err(failed)?;
             if let (Some(path), Some(now)) = (&state.path, state.finished()) {
@@ -703,7 +716,7 @@ impl Shared {
         caller: Caller,
     ) -> Result<FileAttr, Errno> {
         let failed = |error: SourceError| errno(&error);
-        let writes = self.writes()?;
+        let writes = self.writes_for(caller)?;
         let volume = &self.volume;
         if let Some(writing) = &inode.writing {
             let mut state = writing.state.lock().await;
@@ -716,7 +729,7 @@ impl Shared {
                 return Err(self.look_again(&inode.path, caller, empties).await?);
             }
             let set = self
-                .set_written(writing, &mut state, wanted, is_alone)
+                .set_written(writing, &mut state, wanted, is_alone, &writes)
                 .await;
             if is_alone {
                 self.writings.close(writing);
@@ -731,11 +744,11 @@ impl Shared {
         let _change = self.changes.begin(&path);
         let mut state = held.writing.map(|(_, state)| state);
         let inode = self.inodes.get(inode.number).ok_or(Errno::ESTALE)?;
-        let entry = set_attributes(writes, &path, inode.version(), wanted.changes).await;
-        let entry = entry.map_err(failed)?;
+        let entry = writes.set_attributes(&path, inode.version(), wanted.changes);
+        let entry = entry.await.map_err(failed)?;
         if let Some(state) = &mut state {
             if state.is_written() {
-                let set = state.set_attributes(volume, wanted.changes).await;
+                let set = state.set_attributes(volume, wanted.changes, &writes).await;
                 set.map_err(failed)?;
             }
             let entry = Some(entry.clone());
@@ -753,16 +766,21 @@ impl Shared {
     }
 }
 
+/// What a program that opens a file so wants of it.
+fn access(flags: OpenFlags) -> Access {
+    let mode = flags.acc_mode();
+    Access {
+        read: mode != OpenAccMode::O_WRONLY,
+        write: is_for_writing(flags),
+        execute: false,
+    }
+}
+
 /// Whether a file's mode lets a user open it. Of the user's groups only the first is known here:
 /// who has the right by another one is refused, and may open it once the kernel knows of it.
 fn may_open(attributes: &FileAttr, caller: Caller, flags: OpenFlags) -> bool {
-    let (read, write) = (4, 2);
-    let needed = match flags.acc_mode() {
-        OpenAccMode::O_RDONLY if is_for_writing(flags) => read | write,
-        OpenAccMode::O_RDONLY => read,
-        OpenAccMode::O_WRONLY => write,
-        OpenAccMode::O_RDWR => read | write,
-    };
+    let wanted = access(flags);
+    let needed = u16::from(wanted.read) * 4 + u16::from(wanted.write) * 2;
     let shift = match caller {
         Caller { uid: 0, .. } => return true,
         Caller { uid, .. } if uid == attributes.uid => 6,

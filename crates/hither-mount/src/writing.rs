@@ -17,7 +17,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use hither_node::source::write::{Changes, Replace, Upload, WritableSource};
-use hither_node::source::{Entry, FileVersion, Kind, SourceError, SourcePath, Version};
+use hither_node::source::{AccessList, Entry, FileVersion, Kind, SourceError, SourcePath, Version};
 use hither_node::volume::{OpenFile, Volume};
 use tokio::sync::{Mutex, oneshot};
 
@@ -54,6 +54,8 @@ pub(crate) struct State {
     shown: Arc<Shown>,
     /// Reads the version in `content`.
     reader: Option<Arc<OpenFile>>,
+    /// The source, as who has opened it last.
+    writer: Option<Arc<dyn WritableSource>>,
 }
 
 enum Content {
@@ -87,29 +89,6 @@ fn unborn(bytes: u64) -> Entry {
     }
 }
 
-/// Sets attributes of what is at `path`, of which `version` is known if it is a file, and gives
-/// what it is then. If another version is there, [`SourceError::Changed`].
-pub(crate) async fn set_attributes(
-    writes: &Arc<dyn WritableSource>,
-    path: &SourcePath,
-    version: Option<&Version>,
-    changes: Changes,
-) -> Result<Entry, SourceError> {
-    let changed = || SourceError::Changed(path.clone());
-    let before = writes.stat(path).await?;
-    if before.version() != version {
-        return Err(changed());
-    }
-    let after = writes.set_attributes(path, changes).await?;
-    let is_same = match (version, after.version()) {
-        (Some(one), Some(other)) if changes.modified.is_none() => writes.same_contents(one, other),
-        // Its time was set.
-        (Some(_), Some(_)) => before.bytes == after.bytes,
-        (one, other) => one == other,
-    };
-    is_same.then_some(after).ok_or_else(changed)
-}
-
 impl Writing {
     fn new(
         (number, shown_number): (u64, u64),
@@ -125,6 +104,7 @@ impl Writing {
             base: None,
             shown: Arc::clone(&shown),
             reader: None,
+            writer: None,
         };
         Arc::new(Writing {
             number,
@@ -169,6 +149,18 @@ impl Writing {
 }
 
 impl State {
+    /// It is written for whom `writer` is from now on.
+    pub(crate) fn write_as(&mut self, writer: Arc<dyn WritableSource>) {
+        self.writer = Some(writer);
+    }
+
+    fn writes(&self, volume: &Volume) -> Result<Arc<dyn WritableSource>, SourceError> {
+        match &self.writer {
+            Some(writer) => Ok(Arc::clone(writer)),
+            None => writes(volume).cloned(),
+        }
+    }
+
     /// What it is at the source, unless it is being written.
     pub(crate) fn finished(&self) -> Option<&Entry> {
         match &self.content {
@@ -214,7 +206,7 @@ impl State {
             return Ok(());
         }
         let (file, _) = self.file()?;
-        let writes = writes(volume)?;
+        let writes = self.writes(volume)?;
         let upload = match (writes.writes_anywhere(), file.bytes) {
             (true, _) => writes.rewrite(&file).await,
             (false, 0) => {
@@ -285,7 +277,7 @@ impl State {
 
     /// Cuts or extends it.
     pub(crate) async fn set_len(&mut self, volume: &Volume, to: u64) -> Result<(), SourceError> {
-        let writes = writes(volume)?;
+        let writes = self.writes(volume)?;
         match &mut self.content {
             Content::Failed(error) => return Err(error.clone()),
             Content::Version(entry) if entry.bytes == to => return Ok(()),
@@ -309,7 +301,11 @@ impl State {
         }
         let path = self.path.clone().ok_or(GIVEN_UP)?;
         // It was there: who finds it gone is not to bring its name back.
-        match writes.create(&path, Replace::Existing, 0o600).await {
+        let empty = match self.file() {
+            Ok((file, _)) => writes.empty(&file).await,
+            Err(_) => writes.create(&path, Replace::Existing, 0o600).await,
+        };
+        match empty {
             Ok(upload) => self.content = Content::Upload(upload, 0),
             Err(error) => return self.fail(error),
         }
@@ -324,15 +320,29 @@ impl State {
         &mut self,
         volume: &Volume,
         changes: Changes,
+        caller: &Arc<dyn WritableSource>,
     ) -> Result<(), SourceError> {
         match &mut self.content {
             Content::Upload(upload, _) => upload.set_attributes(changes).await,
             Content::Failed(error) => Err(error.clone()),
             Content::Version(before) => {
                 let path = self.path.clone().ok_or(GIVEN_UP)?;
-                let set = set_attributes(writes(volume)?, &path, before.version(), changes).await;
+                let set = caller
+                    .set_attributes(&path, before.version(), changes)
+                    .await;
                 self.reader = None;
                 match set {
+                    // Who writes a file takes rights away that only its owner may set: the kernel
+                    // asks for that before the first write.
+                    Err(SourceError::Refused { .. } | SourceError::Denied { .. })
+                        if changes.uid.is_none() && changes.gid.is_none() =>
+                    {
+                        self.begin(volume).await?;
+                        match &mut self.content {
+                            Content::Upload(upload, _) => upload.set_attributes(changes).await,
+                            _ => Err(GIVEN_UP),
+                        }
+                    }
                     Ok(after) => {
                         *before = after;
                         Ok(())
@@ -342,6 +352,23 @@ impl State {
                     Err(error) => Err(error),
                 }
             }
+        }
+    }
+
+    /// An access list of it.
+    pub(crate) async fn access_list(
+        &mut self,
+        volume: &Volume,
+        list: AccessList,
+    ) -> Result<Option<Vec<u8>>, SourceError> {
+        match (&mut self.content, &self.path) {
+            (Content::Upload(upload, _), _) => upload.access_list(list).await,
+            (Content::Version(entry), Some(path)) => {
+                let source = volume.source();
+                source.access_list(path, entry.version(), list).await
+            }
+            (Content::Failed(error), _) => Err(error.clone()),
+            (Content::Version(_), None) => Err(GIVEN_UP),
         }
     }
 

@@ -12,8 +12,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use hither_node::source::registry::open_writable;
 use hither_node::source::settings::SourceSettings;
-use hither_node::source::write::{Changes, Replace, WritableSource};
-use hither_node::source::{Kind, SourceError, SourcePath};
+use hither_node::source::write::{Acting, Changes, Replace, User, WritableSource, may_act};
+use hither_node::source::{Access, Kind, SourceError, SourcePath};
 
 use support::{contents, list_all, path, read, version};
 
@@ -161,16 +161,19 @@ async fn attributes_are_set() {
             modified: Some(modified),
             ..Changes::default()
         };
-        let entry = source.set_attributes(&path("file"), changes).await.unwrap();
+        let (file, _) = version(&*source, &path("file")).await;
+        let set = source.set_attributes(&path("file"), Some(&file.version), changes);
+        let entry = set.await.unwrap();
         assert_eq!(entry.modified, modified);
         assert_eq!(entry.unix.unwrap().mode & 0o7777, 0o4751);
-        let through = source.set_attributes(&path("link"), changes).await;
+        let through = source.set_attributes(&path("link"), None, changes).await;
         assert!(through.is_err(), "links have no permission bits");
         let times = Changes {
             mode: None,
             ..changes
         };
-        let link = source.set_attributes(&path("link"), times).await.unwrap();
+        let set = source.set_attributes(&path("link"), None, times);
+        let link = set.await.unwrap();
         assert_eq!(link.modified, modified);
     }
     let after = fs::metadata(&secret).unwrap();
@@ -272,9 +275,154 @@ async fn writes_through_links_stay_inside() {
         mode: Some(0o777),
         ..Changes::default()
     };
-    assert!(source.set_attributes(&file, mode).await.is_err());
+    assert!(source.set_attributes(&file, None, mode).await.is_err());
     let outside = fs::read_dir(outer.path().join("outside")).unwrap();
     assert_eq!(outside.count(), 1);
     let theirs = fs::read(outer.path().join("outside/file")).unwrap();
     assert_eq!(theirs, b"theirs");
+}
+
+#[tokio::test]
+async fn attributes_are_set_of_the_file_that_was_meant() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let source = writable(folder.path()).await;
+    fs::write(at("mine"), "mine").unwrap();
+    fs::write(at("theirs"), "theirs").unwrap();
+    fs::create_dir(at("folder")).unwrap();
+    let (mine, _) = version(&*source, &path("mine")).await;
+    fs::rename(at("theirs"), at("mine")).unwrap();
+    let changes = Changes {
+        mode: Some(0o666),
+        ..Changes::default()
+    };
+    let before = fs::metadata(at("mine")).unwrap().mode();
+    let set = |name: &'static str, version| {
+        let source = Arc::clone(&source);
+        async move { source.set_attributes(&path(name), version, changes).await }
+    };
+    let is_changed = |result| matches!(result, Err(SourceError::Changed(_)));
+    assert!(is_changed(set("mine", Some(&mine.version)).await));
+    assert!(is_changed(set("mine", None).await), "it is a file");
+    assert!(is_changed(set("folder", Some(&mine.version)).await));
+    assert_eq!(fs::metadata(at("mine")).unwrap().mode(), before);
+    assert!(set("folder", None).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_changes_in_the_last_moment_is_not_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().join("file");
+    let source = writable(folder.path()).await;
+    let name = path("file");
+    let begin = async || {
+        fs::write(&at, "before").unwrap();
+        let (file, _) = version(&*source, &name).await;
+        let mut upload = source.rewrite(&file).await.unwrap();
+        upload.write_at(0, "BEFORE"[..].into()).await.unwrap();
+        upload
+    };
+    // It is held while the version waits for its turn, and is another one after that.
+    type Change = fn(&Path);
+    let appended: Change = |at| {
+        use std::io::Write;
+        let file = fs::OpenOptions::new().append(true).open(at);
+        file.unwrap().write_all(b" more").unwrap();
+    };
+    let replaced: Change = |at| {
+        fs::write(at.with_extension("new"), "before").unwrap();
+        fs::rename(at.with_extension("new"), at).unwrap();
+    };
+    for (change, after) in [(appended, &b"before more"[..]), (replaced, b"before")] {
+        let upload = begin().await;
+        let lock = fs::File::open(&at).unwrap();
+        lock.lock().unwrap();
+        let finish = tokio::spawn(upload.finish());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        change(&at);
+        drop(lock);
+        assert!(matches!(
+            finish.await.unwrap(),
+            Err(SourceError::Changed(_))
+        ));
+        assert_eq!(fs::read(&at).unwrap(), after);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+    // Who begins with nothing takes the place of all.
+    let (file, _) = version(&*source, &name).await;
+    let mut upload = source.empty(&file).await.unwrap();
+    upload.write("empty"[..].into()).await.unwrap();
+    replaced(&at);
+    upload.finish().await.unwrap();
+    assert_eq!(fs::read(&at).unwrap(), b"empty");
+}
+
+#[tokio::test]
+async fn as_another_user_the_source_does_what_that_user_may() {
+    if !may_act() {
+        return skip::skip_on_this_machine("only root may act as another user");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let source = writable(folder.path()).await;
+    let user = User {
+        uid: 2001,
+        gid: 3001,
+        groups: vec![],
+    };
+    let acting = Acting {
+        user: Some(user),
+        umask: 0o022,
+    };
+    let users = source.acting(acting.clone()).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::create_dir(at("ours")).unwrap();
+    fs::write(at("ours/file"), "ours").unwrap();
+    let file = path("ours/file");
+    let (ours, _) = version(&*source, &file).await;
+    let entry = users.make_file(&path("made"), 0o666).await.unwrap();
+    let unix = entry.unix.unwrap();
+    assert_eq!((unix.uid, unix.gid, unix.mode & 0o777), (2001, 3001, 0o644));
+    let mode = Changes {
+        mode: Some(0o666),
+        ..Changes::default()
+    };
+    let refused = [
+        users.remove(&file).await,
+        users.rename(&file, &path("stolen"), true).await,
+        users.rename(&path("made"), &file, true).await,
+        users.make_dir(&path("ours/dir"), 0o777).await,
+        users.make_link(&path("ours/link"), b"x").await,
+        users.make_file(&path("ours/new"), 0o666).await.map(drop),
+        users.remove_dir(&path("ours")).await,
+        users
+            .set_attributes(&file, Some(&ours.version), mode)
+            .await
+            .map(drop),
+        users.create(&file, Replace::Any, 0).await.map(drop),
+    ];
+    for (number, refused) in refused.into_iter().enumerate() {
+        assert!(refused.is_err(), "{number}");
+    }
+    let write = Access {
+        write: true,
+        ..Access::default()
+    };
+    let version = Some(&ours.version);
+    assert!(
+        source
+            .check_access(&file, version, write, &acting)
+            .await
+            .is_err()
+    );
+    let read = Access {
+        read: true,
+        ..Access::default()
+    };
+    source
+        .check_access(&file, version, read, &acting)
+        .await
+        .unwrap();
+    assert_eq!(fs::read(at("ours/file")).unwrap(), b"ours");
+    assert_eq!(fs::metadata(at("ours/file")).unwrap().mode() & 0o777, 0o644);
 }

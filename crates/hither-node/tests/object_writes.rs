@@ -198,7 +198,7 @@ async fn names_are_removed_and_moved_and_the_rest_is_refused() {
         source.make_dir(&a, 0).await,
         source.make_link(&a, b"x").await,
         source
-            .set_attributes(&dir, Changes::default())
+            .set_attributes(&dir, None, Changes::default())
             .await
             .map(drop),
         source

@@ -22,7 +22,8 @@
 //! - [`page_cache`]: pages of files; [`file_map`]: the same pages by address; [`mapped_files`]: the
 //!   same in programs that have mapped a file; [`address_spaces`]: what programs map, and their
 //!   page faults; [`page_unmapping`]: has mapped pages fault again;
-//! - [`private_folder`]: folders that only this user may write.
+//! - [`private_folder`]: folders that only this user may write; [`acting`]: making and changing
+//!   files as another user.
 //!
 //! Between a node and its clients: a [`shared_buffer`].
 //!
@@ -31,6 +32,7 @@
 //! [`huge_pages`]: an allocator that puts large arrays on huge pages.
 #![allow(unsafe_code)]
 
+pub mod acting;
 pub mod address_spaces;
 pub mod arena;
 pub mod bind_requests;

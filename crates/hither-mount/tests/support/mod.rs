@@ -33,6 +33,24 @@ impl Bench {
         options: &[(&str, String)],
         consistency: Consistency,
     ) -> Option<Bench> {
+        Bench::mounted(url, options, consistency, false)
+    }
+
+    /// Over a directory, for all users. `None` where this user is not root.
+    pub(crate) fn shared(source: &Path, consistency: Consistency) -> Option<Bench> {
+        if !rustix::process::getuid().is_root() {
+            skip::skip_on_this_machine("only root mounts for all users and acts as them");
+            return None;
+        }
+        Bench::mounted(source.to_str().unwrap(), &[], consistency, true)
+    }
+
+    fn mounted(
+        url: &str,
+        options: &[(&str, String)],
+        consistency: Consistency,
+        allow_other: bool,
+    ) -> Option<Bench> {
         let target = tempfile::tempdir().unwrap();
         let runtime = Runtime::new().unwrap();
         let options = options.iter();
@@ -62,7 +80,7 @@ impl Bench {
             direct_io: false,
             passthrough: false,
             write: true,
-            allow_other: false,
+            allow_other,
             threads: Some(4),
             socket: None,
         };

@@ -3,6 +3,9 @@
 //! Blocking calls run on threads of their own, a bounded number at once. So a file system that
 //! hangs costs these threads and nothing else: each request fails after its deadline.
 //!
+//! What is changed for a user is changed as that user, where this process may act as one: root's
+//! mount does for nobody what that user may not do at the source.
+//!
 //! A read compares the file's version *after* it has its bytes: the kernel moves a file's times
 //! before a write changes its bytes. Two things are beyond this. Stores through a shared mapping
 //! move the times once per write-back, not once per store. And a network file system reports a
@@ -11,9 +14,11 @@
 mod attributes;
 mod beneath;
 mod caller;
+mod copying;
 mod held;
 mod kept;
 mod partial;
+mod placing;
 mod source;
 mod tree;
 mod writing;

@@ -21,10 +21,11 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::stream::BoxStream;
+use futures_util::stream::{self, BoxStream, StreamExt};
 
 use self::counters::SourceCounters;
 pub use self::open_error::OpenError;
+use self::write::Acting;
 
 /// A path below the root of a source: components of any bytes but `/` and NUL, separated by `/`.
 /// Neither `.` nor `..` nor an empty component occurs. The root is the empty path. Copies share the
@@ -195,6 +196,10 @@ pub struct UnixAttributes {
     pub gid: u32,
     /// Links to it.
     pub links: u32,
+    /// The file system that it is on, and its number there: what is another file has another one.
+    pub device: u64,
+    /// See `device`.
+    pub inode: u64,
     /// Last access.
     pub accessed: SystemTime,
     /// Last change of contents or attributes.
@@ -273,6 +278,26 @@ pub struct ListCursor(pub Vec<u8>);
 /// Bytes of a file as they arrive, in order.
 pub type ByteStream = BoxStream<'static, Result<Bytes, SourceError>>;
 
+/// What a user wants of a file or directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// To read or list it.
+    pub read: bool,
+    /// To write it.
+    pub write: bool,
+    /// To run it.
+    pub execute: bool,
+}
+
+/// The access lists that a file or directory may have (acl(5)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessList {
+    /// Who may use it.
+    Access,
+    /// What files get that are made in a directory.
+    Default,
+}
+
 /// The room of a file system, as statvfs(3) has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
@@ -307,6 +332,48 @@ pub trait Source: Send + Sync + 'static {
     /// The bytes `range` of a version, which lie within its length. The stream gives exactly these
     /// bytes or ends in an error; what was given before the error is of that version.
     async fn read(&self, file: &FileVersion, range: Range<u64>) -> Result<ByteStream, SourceError>;
+
+    /// What there is of `range` now, of a file that may change without its version's telling: of the
+    /// same file as `file`, whatever its version is by now. Less than `range` only at its end.
+    async fn read_live(
+        &self,
+        file: &FileVersion,
+        range: Range<u64>,
+    ) -> Result<ByteStream, SourceError> {
+        let end = range.end.min(file.bytes);
+        match range.start < end {
+            true => self.read(file, range.start..end).await,
+            false => Ok(stream::empty().boxed()),
+        }
+    }
+
+    /// Whether two versions are of one file that was changed in place, or only moved.
+    fn same_file(&self, _one: &Version, _other: &Version) -> bool {
+        false
+    }
+
+    /// Whether a user may use what is at `path`, as the source itself would say. A file must be of
+    /// that version, or it is [`SourceError::Changed`]; what is no file has none.
+    async fn check_access(
+        &self,
+        _path: &SourcePath,
+        _version: Option<&Version>,
+        _access: Access,
+        _acting: &Acting,
+    ) -> Result<(), SourceError> {
+        Ok(())
+    }
+
+    /// An access list, as the extended attribute has it that the kernel keeps it in. Of what version
+    /// is as for [`check_access`](Source::check_access).
+    async fn access_list(
+        &self,
+        _path: &SourcePath,
+        _version: Option<&Version>,
+        _list: AccessList,
+    ) -> Result<Option<Vec<u8>>, SourceError> {
+        Ok(None)
+    }
 
     /// How much room there is. `None` where it has no bounds, or cannot be asked.
     async fn space(&self) -> Result<Option<Space>, SourceError> {

@@ -8,12 +8,15 @@
 //! After [`SourceError::Failed`] it is unknown whether a change happened: the answer may have been
 //! lost on the way back.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{Entry, FileVersion, Source, SourceError, SourcePath, Version};
+pub use hither_sys::acting::{Acting, User, may_act};
+
+use super::{AccessList, Entry, FileVersion, Source, SourceError, SourcePath, Version};
 
 /// What a new version may take the place of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +58,11 @@ pub trait WritableSource: Source {
         mode: u32,
     ) -> Result<Box<dyn Upload>, SourceError>;
 
+    /// The same source, which makes and changes files for another user. `None` if it has no users.
+    fn acting(&self, _for: Acting) -> Option<Arc<dyn WritableSource>> {
+        None
+    }
+
     /// Whether a version can be written in any order, and read while it is written.
     fn writes_anywhere(&self) -> bool {
         false
@@ -74,6 +82,11 @@ pub trait WritableSource: Source {
     /// Begins a new version that starts as a copy of `file`, and takes the place of no other one.
     async fn rewrite(&self, _file: &FileVersion) -> Result<Box<dyn Upload>, SourceError> {
         Err(IN_ORDER)
+    }
+
+    /// Begins an empty version that takes the place of `file`, or of what has replaced it since.
+    async fn empty(&self, file: &FileVersion) -> Result<Box<dyn Upload>, SourceError> {
+        self.create(&file.path, Replace::Existing, 0).await
     }
 
     /// Makes an empty file where nothing is. The source sees to it that only one of several who
@@ -104,10 +117,12 @@ pub trait WritableSource: Source {
     /// Makes a symbolic link at `path` that leads to `target`.
     async fn make_link(&self, path: &SourcePath, target: &[u8]) -> Result<(), SourceError>;
 
-    /// Sets attributes, and gives those that are there then.
+    /// Sets attributes of what is at `path`, and gives those that are there then. A file must be of
+    /// that version, or it is [`SourceError::Changed`]; what is no file has none.
     async fn set_attributes(
         &self,
         path: &SourcePath,
+        version: Option<&Version>,
         changes: Changes,
     ) -> Result<Entry, SourceError>;
 }
@@ -150,6 +165,11 @@ pub trait Upload: Send {
     /// Sets attributes that the version will have.
     async fn set_attributes(&mut self, _changes: Changes) -> Result<(), SourceError> {
         Err(IN_ORDER)
+    }
+
+    /// An access list of what is written.
+    async fn access_list(&mut self, _list: AccessList) -> Result<Option<Vec<u8>>, SourceError> {
+        Ok(None)
     }
 
     /// What the version is so far.

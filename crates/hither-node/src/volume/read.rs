@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 
 use super::files::OpenFile;
 use crate::flights::{FlightFile, Waiting, Watcher};
@@ -26,16 +26,17 @@ impl OpenFile {
         bytes: usize,
         done: impl FnOnce(Result<Data, SourceError>) + Send + 'static,
     ) {
-        let end = offset.saturating_add(bytes as u64).min(self.file.bytes);
+        let end = offset.saturating_add(bytes as u64);
         let counters = self.volume.counters();
         counters.reads.add(1);
+        if !self.settled {
+            return self.read_past_the_cache(offset..end, done);
+        }
+        let end = end.min(self.file.bytes);
         if offset >= end {
             return done(Ok(Data::default()));
         }
         counters.read_bytes.add(end - offset);
-        if !self.settled {
-            return self.read_past_the_cache(offset..end, done);
-        }
         let first = (offset / u64::from(self.block_bytes)) as u32;
         let last = ((end - 1) / u64::from(self.block_bytes)) as u32;
         let before = self.last_block.swap(last, Ordering::Relaxed);
@@ -158,20 +159,16 @@ impl OpenFile {
         self.pattern.lock().is_ahead(&bytes)
     }
 
-    /// Reads a version that may still change unseen: straight from the source, kept nowhere.
+    /// Reads a version that may still change unseen: what the source has now, kept nowhere.
     fn read_past_the_cache(
         self: &Arc<Self>,
         range: Range<u64>,
         done: impl FnOnce(Result<Data, SourceError>) + Send + 'static,
     ) {
         let file = Arc::clone(self);
-        file.volume
-            .counters()
-            .awaited_bytes
-            .add(range.end - range.start);
         self.volume.node.runtime().spawn(async move {
             let read = async {
-                let mut stream = file.volume.source().read(&file.file, range).await?;
+                let mut stream = file.volume.source().read_live(&file.file, range).await?;
                 let mut pieces = Vec::new();
                 while let Some(piece) = stream.next().await {
                     pieces.push(piece?);
@@ -184,12 +181,40 @@ impl OpenFile {
             if let Ok(data) = &result {
                 let bytes = data.pieces().iter().map(|piece| piece.len() as u64).sum();
                 let counters = file.volume.counters();
+                counters.read_bytes.add(bytes);
+                counters.awaited_bytes.add(bytes);
                 counters.fetches.add(1);
                 counters.fetched_bytes.add(bytes);
                 file.volume.on_served(Origin::Source, bytes);
             }
             done(result);
         });
+    }
+
+    /// Whether what this version has in memory is what the source has now of the first `bytes` of
+    /// the same file, whose version is another one by now: of its first and its last such block. Of
+    /// a version that is not in memory nothing is known.
+    pub async fn still_begins(self: &Arc<Self>, bytes: u64) -> bool {
+        let block_bytes = u64::from(self.block_bytes);
+        let store = self.volume.node.store();
+        let peek = |index: u32| Some((index, store.peek(&self.block(index))?));
+        let blocks = 0..bytes.min(self.file.bytes).div_ceil(block_bytes) as u32;
+        let first = blocks.clone().find_map(peek);
+        let last = blocks.rev().find_map(peek);
+        for (index, block) in first.iter().chain(&last) {
+            let start = u64::from(*index) * block_bytes;
+            let end = (start + block.len() as u64).min(bytes);
+            let now = async {
+                let source = self.volume.source();
+                let stream = source.read_live(&self.file, start..end).await.ok()?;
+                stream.try_collect::<Vec<_>>().await.ok()
+            };
+            let now = now.await.map(|pieces| pieces.concat());
+            if now.as_deref() != Some(&block[..(end - start) as usize]) {
+                return false;
+            }
+        }
+        first.is_some() || bytes == 0
     }
 
     /// Remembers that the source has another version.

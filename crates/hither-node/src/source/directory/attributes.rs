@@ -3,11 +3,15 @@
 use std::ffi::CStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fd::AsFd;
-use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp, readlinkat, statx};
-use rustix::io::Result;
+use rustix::buffer::spare_capacity;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{
+    AtFlags, FileType, Statx, StatxFlags, StatxTimestamp, getxattr, readlinkat, statx,
+};
+use rustix::io::{Errno, Result};
 
-use super::super::{Entry, Kind, UnixAttributes, Version};
+use super::super::{AccessList, Entry, Kind, UnixAttributes, Version};
+use super::beneath::by_descriptor;
 
 /// A modification time that is further ahead than this was set on purpose (`touch -d`), and is no
 /// sign of clocks that differ.
@@ -48,6 +52,20 @@ fn file_type(stat: &Statx) -> FileType {
     FileType::from_raw_mode(stat.stx_mode.into())
 }
 
+/// An access list of what is open, in any way.
+pub(super) fn access_list(file: &OwnedFd, list: AccessList) -> Result<Option<Vec<u8>>> {
+    let name = match list {
+        AccessList::Access => c"system.posix_acl_access",
+        AccessList::Default => c"system.posix_acl_default",
+    };
+    let mut value = Vec::with_capacity(64 << 10);
+    match getxattr(&*by_descriptor(file), name, spare_capacity(&mut value)) {
+        Ok(_) => Ok(Some(value)),
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// What of a version's bytes is the time of the last change of attributes: the end.
 const CHANGED_BYTES: usize = size_of::<i64>() + size_of::<u32>();
 
@@ -58,6 +76,15 @@ pub(super) fn same_contents(one: &Version, other: &Version) -> bool {
         bytes[..bytes.len().saturating_sub(CHANGED_BYTES)].to_vec()
     };
     contents(one) == contents(other)
+}
+
+/// What of a version's bytes names the file: device and inode, at the start.
+const FILE_BYTES: usize = 2 * size_of::<u32>() + size_of::<u64>();
+
+/// Whether two versions are of the same inode, whatever is in it.
+pub(super) fn same_file(one: &Version, other: &Version) -> bool {
+    let file = |version: &Version| version.as_bytes().get(..FILE_BYTES).map(<[u8]>::to_vec);
+    file(one) == file(other)
 }
 
 impl Attributes {
@@ -113,6 +140,8 @@ impl Attributes {
                 uid: stat.stx_uid,
                 gid: stat.stx_gid,
                 links: stat.stx_nlink,
+                device: u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor),
+                inode: stat.stx_ino,
                 accessed: system_time(stat.stx_atime),
                 changed: system_time(stat.stx_ctime),
             }),

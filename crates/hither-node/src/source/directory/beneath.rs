@@ -8,7 +8,7 @@
 
 use std::path::Path;
 
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::{Errno, Result};
 
@@ -107,6 +107,11 @@ fn step_by_openat2(from: BorrowedFd<'_>, step: &[u8], flags: OFlags) -> Result<O
             opened => return opened,
         }
     }
+}
+
+/// The path of what a descriptor has open, for calls that take no descriptor.
+pub(super) fn by_descriptor(file: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 #[cfg(test)]

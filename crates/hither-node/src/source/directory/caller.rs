@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
+use super::super::write::Acting;
 use super::super::{SourceError, SourcePath};
 use super::tree::Tree;
 
@@ -18,6 +19,8 @@ pub(super) struct Caller {
     pub tree: Arc<Tree>,
     pub deadline: Duration,
     pub threads: Arc<Semaphore>,
+    /// For whom files are made and changed.
+    pub acting: Arc<Acting>,
 }
 
 impl Caller {
@@ -28,6 +31,25 @@ impl Caller {
         job: impl FnOnce(&Tree) -> Result<T, SourceError> + Send + 'static,
     ) -> Result<T, SourceError> {
         self.long_call(path, 0, job).await
+    }
+
+    /// As [`call`](Caller::call), as the user for whom it is.
+    pub(super) async fn call_acting<T: Send + 'static>(
+        &self,
+        path: &SourcePath,
+        job: impl FnOnce(&Tree) -> Result<T, SourceError> + Send + 'static,
+    ) -> Result<T, SourceError> {
+        let (acting, denied) = (Arc::clone(&self.acting), path.clone());
+        let job = move |tree: &Tree| {
+            let done = acting.run(|| job(tree));
+            done.unwrap_or_else(|error| {
+                Err(SourceError::Denied {
+                    path: denied,
+                    reason: error.to_string(),
+                })
+            })
+        };
+        self.call(path, job).await
     }
 
     /// As [`call`](Caller::call), for a job that moves `bytes`.

@@ -15,12 +15,12 @@ use url::Url;
 use super::super::counters::SourceCounters;
 use super::super::opened::Opened;
 use super::super::settings::{PIECE_BYTES, SourceSettings};
-use super::super::write::{Changes, Hold, Replace, Upload, WritableSource};
+use super::super::write::{Acting, Changes, Hold, Replace, Upload, WritableSource};
 use super::super::{
-    ByteStream, Entry, FileVersion, ListCursor, Listing, OpenError, Source, SourceError,
-    SourcePath, Space, Version, check_range, pieces,
+    Access, AccessList, ByteStream, Entry, FileVersion, ListCursor, Listing, OpenError, Source,
+    SourceError, SourcePath, Space, Version, check_range, pieces,
 };
-use super::attributes::same_contents;
+use super::attributes::{same_contents, same_file};
 use super::caller::Caller;
 use super::held::hold;
 use super::tree::Tree;
@@ -75,6 +75,7 @@ pub(in super::super) async fn open(
         tree,
         deadline: settings.deadline,
         threads: Arc::new(Semaphore::new(settings.requests_max.max(1))),
+        acting: Arc::default(),
     }))))
 }
 
@@ -138,7 +139,7 @@ impl Source for DirectorySource {
             async move {
                 let asked = Arc::clone(&file);
                 caller
-                    .call(&file.path, move |tree| tree.read(&asked, piece))
+                    .call(&file.path, move |tree| tree.read(&asked, piece, false))
                     .await
             }
         });
@@ -148,6 +149,53 @@ impl Source for DirectorySource {
             Some(first) => Ok(stream::iter([Ok(first)]).chain(reads).boxed()),
             None => Ok(reads),
         }
+    }
+
+    async fn read_live(
+        &self,
+        file: &FileVersion,
+        range: Range<u64>,
+    ) -> Result<ByteStream, SourceError> {
+        let (caller, file) = (self.0.clone(), Arc::new(file.clone()));
+        let asked = Arc::clone(&file);
+        let read = move |tree: &Tree| tree.read(&asked, range, true);
+        let bytes = caller.call(&file.path, read).await?;
+        Ok(stream::iter([Ok(bytes)]).boxed())
+    }
+
+    fn same_file(&self, one: &Version, other: &Version) -> bool {
+        same_file(one, other)
+    }
+
+    async fn check_access(
+        &self,
+        path: &SourcePath,
+        version: Option<&Version>,
+        access: Access,
+        acting: &Acting,
+    ) -> Result<(), SourceError> {
+        let caller = Caller {
+            acting: Arc::new(acting.clone()),
+            ..self.0.clone()
+        };
+        let (asked, version) = (path.clone(), version.cloned());
+        let mut wanted = rustix::fs::Access::EXISTS;
+        wanted.set(rustix::fs::Access::READ_OK, access.read);
+        wanted.set(rustix::fs::Access::WRITE_OK, access.write);
+        wanted.set(rustix::fs::Access::EXEC_OK, access.execute);
+        let check = move |tree: &Tree| tree.check_access(&asked, version.as_ref(), wanted);
+        caller.call_acting(path, check).await
+    }
+
+    async fn access_list(
+        &self,
+        path: &SourcePath,
+        version: Option<&Version>,
+        list: AccessList,
+    ) -> Result<Option<Vec<u8>>, SourceError> {
+        let (asked, version) = (path.clone(), version.cloned());
+        let get = move |tree: &Tree| tree.access_list(&asked, version.as_ref(), list);
+        self.0.call(path, get).await
     }
 
     async fn space(&self) -> Result<Option<Space>, SourceError> {
@@ -172,6 +220,13 @@ impl WritableSource for DirectorySource {
         Ok(Box::new(upload.await?))
     }
 
+    fn acting(&self, acting: Acting) -> Option<Arc<dyn WritableSource>> {
+        Some(Arc::new(DirectorySource(Caller {
+            acting: Arc::new(acting),
+            ..self.0.clone()
+        })))
+    }
+
     fn writes_anywhere(&self) -> bool {
         true
     }
@@ -189,16 +244,21 @@ impl WritableSource for DirectorySource {
         Ok(Box::new(upload.await?))
     }
 
+    async fn empty(&self, file: &FileVersion) -> Result<Box<dyn Upload>, SourceError> {
+        let upload = DirectoryUpload::empty(self.0.clone(), file);
+        Ok(Box::new(upload.await?))
+    }
+
     async fn make_file(&self, path: &SourcePath, mode: u32) -> Result<Entry, SourceError> {
         let asked = path.clone();
         let make = move |tree: &Tree| tree.make_file(&asked, mode);
-        self.0.call(path, make).await
+        self.0.call_acting(path, make).await
     }
 
     async fn remove(&self, path: &SourcePath) -> Result<(), SourceError> {
         let asked = path.clone();
         let remove = move |tree: &Tree| tree.remove(&asked, AtFlags::empty());
-        self.0.call(path, remove).await
+        self.0.call_acting(path, remove).await
     }
 
     async fn rename(
@@ -209,34 +269,35 @@ impl WritableSource for DirectorySource {
     ) -> Result<(), SourceError> {
         let (old, new) = (from.clone(), to.clone());
         let rename = move |tree: &Tree| tree.rename(&old, &new, replace);
-        self.0.call(from, rename).await
+        self.0.call_acting(from, rename).await
     }
 
     async fn make_dir(&self, path: &SourcePath, mode: u32) -> Result<(), SourceError> {
         let asked = path.clone();
         let make = move |tree: &Tree| tree.make_dir(&asked, mode);
-        self.0.call(path, make).await
+        self.0.call_acting(path, make).await
     }
 
     async fn remove_dir(&self, path: &SourcePath) -> Result<(), SourceError> {
         let asked = path.clone();
         let remove = move |tree: &Tree| tree.remove_dir(&asked);
-        self.0.call(path, remove).await
+        self.0.call_acting(path, remove).await
     }
 
     async fn make_link(&self, path: &SourcePath, target: &[u8]) -> Result<(), SourceError> {
         let (asked, target) = (path.clone(), target.to_vec());
         let make = move |tree: &Tree| tree.make_link(&asked, &target);
-        self.0.call(path, make).await
+        self.0.call_acting(path, make).await
     }
 
     async fn set_attributes(
         &self,
         path: &SourcePath,
+        version: Option<&Version>,
         changes: Changes,
     ) -> Result<Entry, SourceError> {
-        let asked = path.clone();
-        let set = move |tree: &Tree| tree.set_attributes(&asked, &changes);
-        self.0.call(path, set).await
+        let (asked, version) = (path.clone(), version.cloned());
+        let set = move |tree: &Tree| tree.set_attributes(&asked, version.as_ref(), &changes);
+        self.0.call_acting(path, set).await
     }
 }

@@ -11,15 +11,15 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use rustix::buffer::spare_capacity;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{Dir, OFlags, fstatvfs};
+use rustix::fs::{Access, AtFlags, CWD, Dir, OFlags, accessat, fstatvfs};
 use rustix::io::{Errno, pread};
 
 use super::super::counters::SourceCounters;
 use super::super::{
-    Entry, FileVersion, ListCursor, Listing, SourceError, SourcePath, Space, Version,
+    AccessList, Entry, FileVersion, ListCursor, Listing, SourceError, SourcePath, Space, Version,
 };
-use super::attributes::{Attributes, ask, attributes, is_file};
-use super::beneath::Root;
+use super::attributes::{Attributes, access_list, ask, attributes, is_file, same_file};
+use super::beneath::{Root, by_descriptor};
 use super::kept::Kept;
 use super::partial::is_partial;
 
@@ -80,6 +80,48 @@ impl Tree {
             self.attributes.entry(&fd, c"", &stat)
         };
         entry().map_err(|error| failure(path, error))
+    }
+
+    /// The version of what is open, if that is a file.
+    pub(super) fn file_version(&self, file: impl AsFd) -> Result<Option<Version>, Errno> {
+        let stat = ask(file, c"")?;
+        Ok(is_file(&stat).then(|| self.attributes.version(&stat)))
+    }
+
+    /// Whether this thread's user may use what is at `path`, if that is `version`, or no file.
+    pub(super) fn check_access(
+        &self,
+        path: &SourcePath,
+        version: Option<&Version>,
+        access: Access,
+    ) -> Result<(), SourceError> {
+        let check = || {
+            let file = self.root.open_beneath(path.as_bytes(), OFlags::PATH)?;
+            accessat(CWD, &*by_descriptor(&file), access, AtFlags::EACCESS)?;
+            match self.file_version(&file)?.as_ref() == version {
+                true => Ok(()),
+                false => Err(Errno::STALE),
+            }
+        };
+        check().map_err(|error| failure(path, error))
+    }
+
+    /// An access list of what is at `path`, if that is `version`, or no file.
+    pub(super) fn access_list(
+        &self,
+        path: &SourcePath,
+        version: Option<&Version>,
+        list: AccessList,
+    ) -> Result<Option<Vec<u8>>, SourceError> {
+        let get = || {
+            let file = self.root.open_beneath(path.as_bytes(), OFlags::PATH)?;
+            let value = access_list(&file, list)?;
+            match self.file_version(&file)?.as_ref() == version {
+                true => Ok(value),
+                false => Err(Errno::STALE),
+            }
+        };
+        get().map_err(|error| failure(path, error))
     }
 
     /// The room of the file system that the root is on.
@@ -168,14 +210,20 @@ impl Tree {
         Dir::new(self.root.open_beneath(path.as_bytes(), flags)?)
     }
 
-    /// The bytes `piece` of a file that is still of its version after they were read.
-    pub(super) fn read(&self, file: &FileVersion, piece: Range<u64>) -> Result<Bytes, SourceError> {
-        let mut read = self.read_once(file, &piece);
+    /// The bytes `piece` of a file that is still of its version after they were read. Of one that is
+    /// read live, what there is of them now, whatever version of that file it is.
+    pub(super) fn read(
+        &self,
+        file: &FileVersion,
+        piece: Range<u64>,
+        is_live: bool,
+    ) -> Result<Bytes, SourceError> {
+        let mut read = self.read_once(file, &piece, is_live);
         if matches!(read, Err(Errno::STALE)) {
             // The server of a network file system forgot the open file. The path may still be fine.
             self.files.take(file);
             self.counters.retries.add(1);
-            read = self.read_once(file, &piece);
+            read = self.read_once(file, &piece, is_live);
         }
         match read {
             Ok(Some(bytes)) => {
@@ -193,11 +241,18 @@ impl Tree {
         }
     }
 
-    /// `None` if the file is of another version.
-    fn read_once(&self, file: &FileVersion, piece: &Range<u64>) -> Result<Option<Bytes>, Errno> {
+    /// `None` if the file is of another version, or is another file if it is read live.
+    fn read_once(
+        &self,
+        file: &FileVersion,
+        piece: &Range<u64>,
+        is_live: bool,
+    ) -> Result<Option<Bytes>, Errno> {
         let same = |fd: &OwnedFd| -> Result<bool, Errno> {
             let stat = attributes(fd, c"")?;
-            Ok(is_file(&stat) && self.attributes.version(&stat) == file.version)
+            let now = self.attributes.version(&stat);
+            let is_it = now == file.version || is_live && same_file(&now, &file.version);
+            Ok(is_file(&stat) && is_it)
         };
         let held = self.held.lock().get(&file.version).cloned();
         let fd = match held.or_else(|| self.files.get(file)) {
@@ -220,7 +275,7 @@ impl Tree {
             }
         };
         let bytes = read_whole(&*fd, piece)?;
-        let complete = bytes.len() as u64 == piece.end - piece.start;
+        let complete = is_live || bytes.len() as u64 == piece.end - piece.start;
         Ok((complete && same(&fd)?).then_some(bytes))
     }
 }

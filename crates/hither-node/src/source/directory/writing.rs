@@ -1,12 +1,13 @@
 //! Writes below a directory.
 //!
-//! A new version is written to a file beside the old one, `.hither-….partial`, synced, and renamed
-//! over it. Listings leave these files out. What a crash leaves behind of them stays there. A
-//! version of a file with several links takes the place of one link only.
+//! A new version is written to a file beside the old one, `.hither-….partial`, synced, and put in its
+//! place ([`placing`](super::placing)). Listings leave these files out. What a crash leaves behind of
+//! them stays there.
+//!
+//! What is made, moved, removed or given other attributes is so by the user who asks, as far as this
+//! process may act as others: the kernel checks each call as it would at the source.
 
 use std::collections::HashSet;
-use std::ffi::CStr;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,21 +15,22 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rustix::buffer::spare_capacity;
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::fs::{
-    AtFlags, Dir, Gid, Mode, OFlags, RenameFlags, SeekFrom, Statx, Timespec, Timestamps,
-    UTIME_OMIT, Uid, XattrFlags, chmod, chownat, copy_file_range, fchmod, fchown, fremovexattr,
-    fsetxattr, fsync, ftruncate, futimens, getxattr, linkat, listxattr, mkdirat, openat,
-    renameat_with, seek, symlinkat, unlinkat, utimensat,
+    AtFlags, Dir, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
+    chmod, chownat, fchmod, fchown, ftruncate, futimens, mkdirat, openat, renameat_with, symlinkat,
+    unlinkat, utimensat,
 };
 use rustix::io::{Errno, pwrite};
 
-use super::super::write::{Changes, Replace, Upload};
-use super::super::{Entry, FileVersion, SourceError, SourcePath, Version};
-use super::attributes::{ask, is_file};
+use super::super::write::{Acting, Changes, Replace, Upload};
+use super::super::{AccessList, Entry, FileVersion, SourceError, SourcePath, Version};
+use super::attributes::{access_list, ask, is_file};
+use super::beneath::by_descriptor;
 use super::caller::Caller;
+use super::copying::copy_all;
 use super::partial::{is_partial, partial_name};
+use super::placing::{Finished, There, may_write, move_to};
 use super::tree::{Tree, failure, read_whole};
 
 /// A file that is being written.
@@ -38,16 +40,24 @@ pub(super) struct DirectoryUpload {
     replace: Replace,
     /// The length so far.
     bytes: u64,
+    /// It is a copy of the version before up to here.
+    unchanged: u64,
+    /// Nothing of that copy was changed.
+    is_append: bool,
+    /// The attributes that were set.
+    changes: Changes,
     /// `None` once it is finished or given up.
     partial: Option<Arc<Partial>>,
 }
 
 /// An unfinished file. Dropped, it is removed.
-struct Partial {
+pub(super) struct Partial {
     /// Where it lies. It moves with the file whose place it is to take.
-    directory: Mutex<OwnedFd>,
-    name: Vec<u8>,
-    file: OwnedFd,
+    pub directory: Mutex<OwnedFd>,
+    pub name: Vec<u8>,
+    pub file: OwnedFd,
+    /// The file that it is to replace, open so that its number is no other's meanwhile.
+    pub base: Option<There>,
     /// It is listed there while it is written.
     written: Arc<Mutex<HashSet<Vec<u8>>>>,
 }
@@ -61,6 +71,19 @@ impl Drop for Partial {
 }
 
 impl DirectoryUpload {
+    fn new(caller: Caller, path: &SourcePath, replace: Replace, partial: Partial) -> Self {
+        DirectoryUpload {
+            caller,
+            path: path.clone(),
+            replace,
+            bytes: 0,
+            unchanged: 0,
+            is_append: false,
+            changes: Changes::default(),
+            partial: Some(Arc::new(partial)),
+        }
+    }
+
     /// Begins a file at `path`.
     pub(super) async fn begin(
         caller: Caller,
@@ -69,15 +92,25 @@ impl DirectoryUpload {
         mode: u32,
     ) -> Result<DirectoryUpload, SourceError> {
         let (asked, wanted) = (path.clone(), replace.clone());
-        let begin = move |tree: &Tree| tree.begin(&asked, &wanted, mode);
+        let acting = Arc::clone(&caller.acting);
+        let begin = move |tree: &Tree| tree.begin(&asked, &wanted, None, mode, &acting);
         let partial = caller.call(path, begin).await?;
-        Ok(DirectoryUpload {
-            caller,
-            path: path.clone(),
-            replace,
-            bytes: 0,
-            partial: Some(Arc::new(partial)),
-        })
+        Ok(DirectoryUpload::new(caller, path, replace, partial))
+    }
+
+    /// Begins an empty version in place of `file`, or of what has replaced it.
+    pub(super) async fn empty(
+        caller: Caller,
+        file: &FileVersion,
+    ) -> Result<DirectoryUpload, SourceError> {
+        let (asked, acting) = (file.clone(), Arc::clone(&caller.acting));
+        let begin = move |tree: &Tree| {
+            let opened = Some(&asked.version);
+            tree.begin(&asked.path, &Replace::Existing, opened, 0, &acting)
+        };
+        let partial = caller.call(&file.path, begin).await?;
+        let replace = Replace::Existing;
+        Ok(DirectoryUpload::new(caller, &file.path, replace, partial))
     }
 
     /// Begins a copy of `file`.
@@ -87,18 +120,19 @@ impl DirectoryUpload {
     ) -> Result<DirectoryUpload, SourceError> {
         let replace = Replace::Version(file.version.clone());
         let (asked, wanted) = (file.clone(), replace.clone());
+        let acting = Arc::clone(&caller.acting);
         let begin = move |tree: &Tree| {
-            let partial = tree.begin(&asked.path, &wanted, 0)?;
+            let opened = Some(&asked.version);
+            let partial = tree.begin(&asked.path, &wanted, opened, 0, &acting)?;
             tree.copy(&asked, &partial)?;
             Ok(partial)
         };
         let partial = caller.long_call(&file.path, file.bytes, begin).await?;
         Ok(DirectoryUpload {
-            caller,
-            path: file.path.clone(),
-            replace,
             bytes: file.bytes,
-            partial: Some(Arc::new(partial)),
+            unchanged: file.bytes,
+            is_append: true,
+            ..DirectoryUpload::new(caller, &file.path, replace, partial)
         })
     }
 
@@ -135,6 +169,7 @@ impl Upload for DirectoryUpload {
         let end = offset + bytes.len() as u64;
         let write = move |partial: &Partial| write_whole(&partial.file, &bytes, offset);
         self.change(write).await?;
+        self.is_append &= offset >= self.unchanged;
         self.bytes = self.bytes.max(end);
         Ok(())
     }
@@ -151,6 +186,7 @@ impl Upload for DirectoryUpload {
     async fn set_len(&mut self, bytes: u64) -> Result<(), SourceError> {
         self.change(move |partial| ftruncate(&partial.file, bytes))
             .await?;
+        self.is_append &= bytes >= self.unchanged;
         self.bytes = bytes;
         Ok(())
     }
@@ -160,7 +196,22 @@ impl Upload for DirectoryUpload {
         let set = move |_: &Tree| {
             set_open(&partial.file, &changes).map_err(|error| failure(&path, error))
         };
-        self.caller.call(&self.path, set).await
+        self.caller.call(&self.path, set).await?;
+        self.changes = Changes {
+            mode: changes.mode.or(self.changes.mode),
+            uid: changes.uid.or(self.changes.uid),
+            gid: changes.gid.or(self.changes.gid),
+            accessed: changes.accessed.or(self.changes.accessed),
+            modified: changes.modified.or(self.changes.modified),
+        };
+        Ok(())
+    }
+
+    async fn access_list(&mut self, list: AccessList) -> Result<Option<Vec<u8>>, SourceError> {
+        let (partial, path) = (self.partial()?, self.path.clone());
+        let get =
+            move |_: &Tree| access_list(&partial.file, list).map_err(|error| failure(&path, error));
+        self.caller.call(&self.path, get).await
     }
 
     async fn stat(&mut self) -> Result<Entry, SourceError> {
@@ -215,10 +266,18 @@ impl Upload for DirectoryUpload {
     async fn finish(mut self: Box<Self>) -> Result<Entry, SourceError> {
         let partial = self.partial()?;
         self.partial = None;
-        let (path, replace) = (self.path.clone(), self.replace.clone());
+        let path = self.path.clone();
+        let finished = Finished {
+            partial,
+            replace: self.replace.clone(),
+            acting: Arc::clone(&self.caller.acting),
+            changes: self.changes,
+            bytes: self.bytes,
+            appended_from: Some(self.unchanged).filter(|_| self.is_append),
+        };
         let waits = Waits::default();
         let is_abandoned = Arc::clone(&waits.0);
-        let finish = move |tree: &Tree| tree.finish(&path, &partial, &replace, &is_abandoned);
+        let finish = move |tree: &Tree| tree.finish(&path, &finished, &is_abandoned);
         self.caller.long_call(&self.path, self.bytes, finish).await
     }
 
@@ -232,7 +291,7 @@ impl Upload for DirectoryUpload {
     }
 }
 
-fn write_whole(file: &OwnedFd, bytes: &[u8], offset: u64) -> Result<(), Errno> {
+pub(super) fn write_whole(file: &OwnedFd, bytes: &[u8], offset: u64) -> Result<(), Errno> {
     let mut done = 0;
     while done < bytes.len() {
         match pwrite(file, &bytes[done..], offset + done as u64) {
@@ -246,7 +305,7 @@ fn write_whole(file: &OwnedFd, bytes: &[u8], offset: u64) -> Result<(), Errno> {
 }
 
 /// Sets attributes of an open file. The owner first: changing it takes away permission bits.
-fn set_open(file: &OwnedFd, changes: &Changes) -> Result<(), Errno> {
+pub(super) fn set_open(file: &OwnedFd, changes: &Changes) -> Result<(), Errno> {
     if changes.uid.is_some() || changes.gid.is_some() {
         let owner = changes.uid.map(Uid::from_raw);
         fchown(file, owner, changes.gid.map(Gid::from_raw))?;
@@ -281,7 +340,7 @@ impl Drop for Waits {
 type Place<'a> = (OwnedFd, &'a [u8]);
 
 impl Tree {
-    fn place<'a>(&self, path: &'a SourcePath) -> Result<Place<'a>, SourceError> {
+    pub(super) fn place<'a>(&self, path: &'a SourcePath) -> Result<Place<'a>, SourceError> {
         let Some((directory, name)) = path.split() else {
             return Err(in_the_way(path, "it is the root of the source"));
         };
@@ -290,41 +349,41 @@ impl Tree {
         Ok((opened.map_err(|error| failure(path, error))?, name))
     }
 
+    /// Begins a file that is to take the place of what is at `path`: the version that `acting` has
+    /// opened to write, or one that it may write as well.
     fn begin(
         &self,
         path: &SourcePath,
         replace: &Replace,
+        opened: Option<&Version>,
         mode: u32,
+        acting: &Acting,
     ) -> Result<Partial, SourceError> {
         let failed = |error| failure(path, error);
         let (directory, _) = self.place(path)?;
-        let current = self.check(path, replace)?;
-        let partial = partial_name();
+        let base = self.check(path, replace)?;
+        if let Some(base) = &base
+            && opened != Some(&self.attributes.version(&base.stat))
+        {
+            may_write(base, acting).map_err(failed)?;
+        }
+        let name = partial_name();
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW;
-        let flags = flags | OFlags::CLOEXEC;
-        let new_mode = Mode::from_raw_mode(mode & 0o7777);
-        let file = openat(&directory, &partial[..], flags, new_mode).map_err(failed)?;
-        self.written.lock().insert(partial.clone());
+        let own = Mode::RUSR | Mode::WUSR;
+        let file = openat(&directory, &name[..], flags | OFlags::CLOEXEC, own).map_err(failed)?;
+        self.written.lock().insert(name.clone());
         let partial = Partial {
             directory: Mutex::new(directory),
-            name: partial,
+            name,
             file,
+            base,
             written: Arc::clone(&self.written),
         };
-        let mode = match current {
-            Some((current, replaced)) => {
-                let copied = copy_extended_attributes(&replaced, &partial.file);
-                copied.map_err(failed)?;
-                let owner = Uid::from_raw(current.stx_uid);
-                // Only root may give a file away: then it stays ours.
-                let group = Gid::from_raw(current.stx_gid);
-                let _ = fchown(&partial.file, Some(owner), Some(group));
-                u32::from(current.stx_mode)
-            }
-            None => mode,
+        let set = match &partial.base {
+            Some(base) => partial.take_attributes(base),
+            None => fchmod(&partial.file, Mode::from_raw_mode(mode & 0o7777)),
         };
-        // Whatever the umask of this process is: that of the writer is applied already.
-        fchmod(&partial.file, Mode::from_raw_mode(mode & 0o7777)).map_err(failed)?;
+        set.map_err(failed)?;
         Ok(partial)
     }
 
@@ -350,71 +409,9 @@ impl Tree {
         let mode = Mode::from_raw_mode(mode & 0o7777);
         let file = openat(&directory, name, flags | OFlags::CLOEXEC, mode);
         let file = file.map_err(|error| made(path, error))?;
-        fchmod(&file, mode).map_err(|error| failure(path, error))?;
-        self.stat(path)
-    }
-
-    /// What is at `path` now, if `replace` allows it.
-    fn check(
-        &self,
-        path: &SourcePath,
-        replace: &Replace,
-    ) -> Result<Option<(Statx, OwnedFd)>, SourceError> {
-        let current = match self.root.open_beneath(path.as_bytes(), OFlags::PATH) {
-            Ok(file) => {
-                let stat = ask(&file, c"").map_err(|error| failure(path, error))?;
-                Some((stat, file))
-            }
-            Err(Errno::NOENT) => None,
-            Err(error) => return Err(failure(path, error)),
-        };
-        if current.as_ref().is_some_and(|(stat, _)| !is_file(stat)) {
-            return Err(in_the_way(path, "it is no file"));
-        }
-        match (replace, &current) {
-            (Replace::Any, _) | (Replace::Existing, Some(_)) | (Replace::Nothing, None) => {
-                Ok(current)
-            }
-            (Replace::Nothing, Some(_)) => Err(in_the_way(path, "it exists")),
-            (Replace::Version(wanted), Some((stat, _)))
-                if self.attributes.version(stat) == *wanted =>
-            {
-                Ok(current)
-            }
-            (Replace::Existing | Replace::Version(_), _) => Err(SourceError::Changed(path.clone())),
-        }
-    }
-
-    fn finish(
-        &self,
-        path: &SourcePath,
-        partial: &Partial,
-        replace: &Replace,
-        is_abandoned: &AtomicBool,
-    ) -> Result<Entry, SourceError> {
-        let failed = |error| failure(path, error);
-        let (directory, name) = self.place(path)?;
-        fsync(&partial.file).map_err(failed)?;
-        // Between this and the rename is a moment in which another writer may come in: no call
-        // renames onto one version only.
-        self.check(path, replace)?;
-        if is_abandoned.load(Ordering::Acquire) {
-            // Its writer was told that it failed: what is there may be newer.
-            return Err(failed(Errno::TIMEDOUT));
-        }
-        let from = partial.directory.lock();
-        let from = (&*from, &partial.name[..]);
-        let only_new = *replace == Replace::Nothing;
-        move_to(from, (&directory, name), only_new).map_err(|error| match error {
-            Errno::EXIST => in_the_way(path, "it exists"),
-            Errno::ISDIR | Errno::NOTEMPTY => in_the_way(path, "it is a directory"),
-            error => failure(path, error),
-        })?;
-        sync_directory(&directory).map_err(failed)?;
-        // Of this file: another one may have taken its place already.
-        let stat = ask(&partial.file, c"").map_err(failed)?;
-        let entry = self.attributes.entry(&partial.file, c"", &stat);
-        entry.map_err(failed)
+        let stat = ask(&file, c"");
+        let entry = stat.and_then(|stat| self.attributes.entry(&file, c"", &stat));
+        entry.map_err(|error| failure(path, error))
     }
 
     /// Removes an empty directory. Unfinished files that nobody here writes do not count: they are
@@ -492,16 +489,8 @@ impl Tree {
     /// Makes a directory.
     pub(super) fn make_dir(&self, path: &SourcePath, mode: u32) -> Result<(), SourceError> {
         let (directory, name) = self.place(path)?;
-        // Ours, until it can be given the mode whatever the umask of this process is.
-        mkdirat(&directory, name, Mode::RWXU).map_err(|error| made(path, error))?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let set = || {
-            let opened = openat(&directory, name, flags, Mode::empty())?;
-            // The group's bit may come from the directory above.
-            let inherited = u32::from(ask(&opened, c"")?.stx_mode) & 0o2000;
-            fchmod(opened, Mode::from_raw_mode(mode & 0o7777 | inherited))
-        };
-        set().map_err(|error| failure(path, error))
+        let made_it = mkdirat(&directory, name, Mode::from_raw_mode(mode & 0o7777));
+        made_it.map_err(|error| made(path, error))
     }
 
     /// Makes a link.
@@ -510,14 +499,19 @@ impl Tree {
         symlinkat(target, &directory, name).map_err(|error| made(path, error))
     }
 
-    /// Sets attributes. The owner first: changing it takes away permission bits.
+    /// Sets attributes of what is at `path`, if that is `version`, or no file. The owner first:
+    /// changing it takes away permission bits.
     pub(super) fn set_attributes(
         &self,
         path: &SourcePath,
+        version: Option<&Version>,
         changes: &Changes,
     ) -> Result<Entry, SourceError> {
         let set = || {
             let file = self.root.open_beneath(path.as_bytes(), OFlags::PATH)?;
+            if self.file_version(&file)?.as_ref() != version {
+                return Err(Errno::STALE);
+            }
             if changes.uid.is_some() || changes.gid.is_some() {
                 let owner = changes.uid.map(Uid::from_raw);
                 let group = changes.gid.map(Gid::from_raw);
@@ -538,126 +532,6 @@ impl Tree {
     }
 }
 
-/// The path of what a descriptor has open, for calls that take no descriptor.
-fn by_descriptor(file: &OwnedFd) -> String {
-    format!("/proc/self/fd/{}", file.as_raw_fd())
-}
-
-/// Gives `to` the extended attributes of users, and the access control list, of `from`. Without the
-/// list, the permission bits of its group would mean more.
-fn copy_extended_attributes(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
-    const ACCESS_LIST: &CStr = c"system.posix_acl_access";
-    let from = by_descriptor(from);
-    let ask = |ask: &dyn Fn(&mut Vec<u8>) -> Result<usize, Errno>| {
-        let mut value = Vec::with_capacity(64 << 10);
-        ask(&mut value).map(|_| value)
-    };
-    let names = match ask(&|names| listxattr(&from, spare_capacity(names))) {
-        Err(Errno::OPNOTSUPP) => return Ok(()),
-        names => names?,
-    };
-    let mut has_list = false;
-    for name in names.split_inclusive(|byte| *byte == 0) {
-        let name = CStr::from_bytes_with_nul(name).map_err(|_| Errno::INVAL)?;
-        has_list |= name == ACCESS_LIST;
-        if name == ACCESS_LIST || name.to_bytes().starts_with(b"user.") {
-            match ask(&|value| getxattr(&from, name, spare_capacity(value))) {
-                // Removed since.
-                Err(Errno::NODATA) => {}
-                value => fsetxattr(to, name, &value?, XattrFlags::empty())?,
-            }
-        }
-    }
-    if has_list {
-        return Ok(());
-    }
-    // It may have one by its directory's default.
-    match fremovexattr(to, ACCESS_LIST) {
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
-        removed => removed,
-    }
-}
-
-/// Copies a file of `bytes` into an empty one. What is a hole in one is a hole in the other.
-fn copy_all(from: &OwnedFd, to: &OwnedFd, bytes: u64) -> Result<(), Errno> {
-    ftruncate(to, bytes)?;
-    let mut at = 0;
-    while at < bytes {
-        let data = match seek(from, SeekFrom::Data(at)) {
-            // Nothing but a hole is left.
-            Err(Errno::NXIO) => return Ok(()),
-            // No file system says where its holes are, that has none.
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => return copy_range(from, to, at..bytes),
-            data => data?,
-        };
-        let hole = seek(from, SeekFrom::Hole(data))?;
-        copy_range(from, to, data..hole.min(bytes))?;
-        at = hole;
-    }
-    Ok(())
-}
-
-/// Copies a part of a file: within the file system, or by itself where that cannot.
-fn copy_range(from: &OwnedFd, to: &OwnedFd, range: Range<u64>) -> Result<(), Errno> {
-    let mut at = range.start;
-    while at < range.end {
-        let (mut read_at, mut write_at) = (at, at);
-        let wanted = (range.end - at).min(8 << 20) as usize;
-        let copied = copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), wanted);
-        match copied {
-            // Some file systems say 0 where they cannot.
-            Ok(0) => break,
-            Ok(bytes) => at += bytes as u64,
-            Err(Errno::INTR) => {}
-            Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => break,
-            Err(error) => return Err(error),
-        }
-    }
-    while at < range.end {
-        let piece = read_whole(from, &(at..range.end.min(at + (1 << 20))))?;
-        if piece.is_empty() {
-            // The file is shorter by now: its version says so.
-            return Ok(());
-        }
-        write_whole(to, &piece, at)?;
-        at += piece.len() as u64;
-    }
-    Ok(())
-}
-
-/// Has the names in a directory outlive a power cut, where its file system can.
-fn sync_directory(directory: &OwnedFd) -> Result<(), Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened = match openat(directory, ".", flags, Mode::empty()) {
-        // Who may not list it may still write.
-        Err(Errno::ACCESS | Errno::PERM) => return Ok(()),
-        opened => opened?,
-    };
-    match fsync(opened) {
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
-        synced => synced,
-    }
-}
-
-/// Renames. With `only_new`, what is there is the error EEXIST.
-fn move_to(from: (impl AsFd, &[u8]), to: (impl AsFd, &[u8]), only_new: bool) -> Result<(), Errno> {
-    let flags = match only_new {
-        true => RenameFlags::NOREPLACE,
-        false => RenameFlags::empty(),
-    };
-    match renameat_with(&from.0, from.1, &to.0, to.1, flags) {
-        // NFS knows no such rename, but links: of files only.
-        Err(error @ (Errno::INVAL | Errno::NOSYS)) if only_new => {
-            match linkat(&from.0, from.1, &to.0, to.1, AtFlags::empty()) {
-                Ok(()) => unlinkat(&from.0, from.1, AtFlags::empty()),
-                Err(Errno::PERM) => Err(error),
-                Err(error) => Err(error),
-            }
-        }
-        renamed => renamed,
-    }
-}
-
 fn made(path: &SourcePath, error: Errno) -> SourceError {
     match error {
         Errno::EXIST => in_the_way(path, "it exists"),
@@ -665,10 +539,22 @@ fn made(path: &SourcePath, error: Errno) -> SourceError {
     }
 }
 
-fn in_the_way(path: &SourcePath, reason: &str) -> SourceError {
+pub(super) fn in_the_way(path: &SourcePath, reason: &str) -> SourceError {
     SourceError::InTheWay {
         path: path.clone(),
         reason: reason.into(),
+    }
+}
+
+/// The time of now, as the file system has it.
+pub(super) fn now() -> Timestamps {
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: UTIME_NOW,
+    };
+    Timestamps {
+        last_access: timespec(None),
+        last_modification: now,
     }
 }
 
@@ -710,9 +596,19 @@ mod tests {
         let tree = Tree::open(folder.path(), Duration::ZERO).unwrap();
         let path = SourcePath::new(b"file").unwrap();
         let finish = |waits: &Waits| {
-            let partial = tree.begin(&path, &Replace::Existing, 0o600).unwrap();
+            let acting = Arc::new(Acting::default());
+            let replace = Replace::Existing;
+            let partial = tree.begin(&path, &replace, None, 0o600, &acting).unwrap();
             write_whole(&partial.file, b"late", 0).unwrap();
-            tree.finish(&path, &partial, &Replace::Existing, &waits.0)
+            let finished = Finished {
+                partial: Arc::new(partial),
+                replace,
+                acting,
+                changes: Changes::default(),
+                bytes: 4,
+                appended_from: None,
+            };
+            tree.finish(&path, &finished, &waits.0)
         };
         let waits = Waits::default();
         let flag = Waits(Arc::clone(&waits.0));

@@ -122,6 +122,7 @@ impl WritableSource for ObjectSource {
     async fn set_attributes(
         &self,
         _path: &SourcePath,
+        _version: Option<&super::super::Version>,
         _changes: Changes,
     ) -> Result<Entry, SourceError> {
         Err(SourceError::Unsupported("a bucket keeps no attributes"))
