@@ -11,7 +11,7 @@ use fuser::{
     Errno, FileAttr, FileHandle, FopenFlags, Generation, OpenFlags, ReplyEntry, ReplyOpen,
 };
 use hither_node::announcements::ChangeListener;
-use hither_node::source::{Access, AccessList, Entry, Kind, SourceError, SourcePath, Version};
+use hither_node::source::{Access, AccessList, Entry, Kind, SourceError, SourcePath};
 use hither_node::volume::{OpenFile, Volume};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;

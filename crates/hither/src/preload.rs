@@ -66,14 +66,15 @@ fn path_of(library: &Library) -> anyhow::Result<PathBuf> {
     let mut problem = None;
     for place in places(std::env::var_os("TMPDIR")) {
         // Another user may have created a folder of that name, to make us load another library.
-        let folder = private_folder::own(&place, &format!("hither-{user}"), 0o755);
+        let name = format!("hither-{user}");
+        let folder = private_folder::own(&place, &name, 0o755);
         let installed = folder.map_err(anyhow::Error::from);
         match installed.and_then(|folder| install(library, &folder)) {
             Ok(path) => return Ok(path),
             Err(error) => {
                 let context = format!(
                     "cannot put the preload library into {} (TMPDIR names another place)",
-                    place.display()
+                    place.join(&name).display()
                 );
                 problem.get_or_insert(error.context(context));
             }
