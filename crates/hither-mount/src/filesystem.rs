@@ -384,7 +384,7 @@ impl Filesystem for CachedFiles {
         offset: u64,
         data: &[u8],
         _: WriteFlags,
-        _: OpenFlags,
+        flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
@@ -395,7 +395,7 @@ impl Filesystem for CachedFiles {
         let data = Bytes::copy_from_slice(data);
         self.later(async move |shared| {
             let bytes = data.len() as u32;
-            match shared.write(&writing, offset, data).await {
+            match shared.write(&writing, offset, data, flags).await {
                 Ok(()) => reply.written(bytes),
                 Err(error) => reply.error(error),
             }

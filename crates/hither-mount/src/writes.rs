@@ -597,9 +597,11 @@ impl Shared {
         writing: &Arc<Writing>,
         offset: u64,
         data: Bytes,
+        flags: OpenFlags,
     ) -> Result<(), Errno> {
         let mut state = writing.state.lock().await;
-        let written = state.write(&self.volume, offset, data).await;
+        let is_append = has(flags, rustix::fs::OFlags::APPEND);
+        let written = state.write(&self.volume, offset, data, is_append).await;
         self.settle(writing, &state);
         written.map_err(|error| errno(&error))
     }

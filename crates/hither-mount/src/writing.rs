@@ -54,6 +54,8 @@ pub(crate) struct State {
     shown: Arc<Shown>,
     /// Reads the version in `content`.
     reader: Option<Arc<OpenFile>>,
+    /// Somebody at the source has appended to it as well: the kernel's pages are not all of it.
+    is_joined: bool,
     /// The source, as who has opened it last.
     writer: Option<Arc<dyn WritableSource>>,
 }
@@ -104,6 +106,7 @@ impl Writing {
             base: None,
             shown: Arc::clone(&shown),
             reader: None,
+            is_joined: false,
             writer: None,
         };
         Arc::new(Writing {
@@ -231,11 +234,20 @@ impl State {
         volume: &Volume,
         offset: u64,
         data: Bytes,
+        is_append: bool,
     ) -> Result<(), SourceError> {
+        if let (true, false, Some(path)) = (self.is_joined, is_append, self.path.clone()) {
+            return self.fail(SourceError::Changed(path));
+        }
         self.begin(volume).await?;
         let writes_anywhere = writes(volume)?.writes_anywhere();
         let Content::Upload(upload, bytes) = &mut self.content else {
             return Err(GIVEN_UP);
+        };
+        // The kernel may not know where the file ends by now.
+        let offset = match is_append && writes_anywhere {
+            true => *bytes,
+            false => offset,
         };
         let end = offset + data.len() as u64;
         let written = match writes_anywhere {
@@ -396,8 +408,9 @@ impl State {
             return Ok(false);
         }
         match std::mem::replace(&mut self.content, Content::Failed(GIVEN_UP)) {
-            Content::Upload(upload, _) => match upload.finish().await {
+            Content::Upload(upload, bytes) => match upload.finish().await {
                 Ok(entry) => {
+                    self.is_joined |= entry.bytes != bytes;
                     *self.shown.lock() = entry.clone();
                     self.content = Content::Version(entry);
                 }
