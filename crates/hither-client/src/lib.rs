@@ -30,7 +30,6 @@ mod connection;
 pub mod protocol;
 mod serving;
 
-use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
