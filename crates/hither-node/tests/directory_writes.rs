@@ -162,7 +162,7 @@ async fn attributes_are_set() {
             ..Changes::default()
         };
         let (file, _) = version(&*source, &path("file")).await;
-        let set = source.set_attributes(&path("file"), Some(&file.version), changes);
+        let set = source.set_attributes(&file.path, Some(&file.version), changes);
         let entry = set.await.unwrap();
         assert_eq!(entry.modified, modified);
         assert_eq!(entry.unix.unwrap().mode & 0o7777, 0o4751);
@@ -172,8 +172,8 @@ async fn attributes_are_set() {
             mode: None,
             ..changes
         };
-        let set = source.set_attributes(&path("link"), None, times);
-        let link = set.await.unwrap();
+        let link = source.set_attributes(&path("link"), None, times).await;
+        let link = link.unwrap();
         assert_eq!(link.modified, modified);
     }
     let after = fs::metadata(&secret).unwrap();
