@@ -1,8 +1,8 @@
 //! Starts the program with hither's library, and waits for it as a parent that does not disturb it.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
+use hither_sys::preload;
 use hither_sys::process::{Reaction, wait_until_ended};
 use hither_sys::process_tree::Transferred;
 
@@ -22,7 +23,8 @@ const FROM_TERMINAL: [i32; 2] = [libc::SIGINT, libc::SIGQUIT];
 /// Signals that a manager sends to this process alone, which forwards them to the program.
 const FROM_MANAGER: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 
-/// Checks that the dynamic linker can preload the library at `path`.
+/// Checks that the dynamic linker can preload the library at `path`, in which a platform may be
+/// left open ([`preload::TOKEN`]).
 pub(crate) fn check_preload(path: &Path) -> Result<()> {
     let problem = |problem: &str| {
         Err(Error::Preload {
@@ -33,17 +35,20 @@ pub(crate) fn check_preload(path: &Path) -> Result<()> {
     if !path.is_absolute() {
         return problem("its path is not absolute");
     }
+    let mut buffer = [0; libc::PATH_MAX as usize];
+    let Some(library) = preload::on_this_platform(path.as_os_str().as_bytes(), &mut buffer) else {
+        return problem("its path is too long");
+    };
+    let library = library.to_bytes();
     // LD_PRELOAD is split at spaces and colons, and $ORIGIN and the like are replaced. There is no
     // way to quote them.
-    if path
-        .as_os_str()
-        .as_bytes()
+    if library
         .iter()
         .any(|byte| matches!(byte, b':' | b'$') || byte.is_ascii_whitespace())
     {
         return problem("its path holds a space, a colon or a dollar sign");
     }
-    match path.metadata() {
+    match Path::new(OsStr::from_bytes(library)).metadata() {
         Ok(metadata) if metadata.is_file() => Ok(()),
         Ok(_) => problem("it is not a file"),
         Err(error) => problem(&error.to_string()),
@@ -200,29 +205,31 @@ impl Program {
 
 /// Sets the environment by which the program loads the library and finds the session.
 fn instrument(command: &mut Command, instrumentation: Instrumentation<'_>) {
-    let mut libraries = instrumentation.preload.as_os_str().to_owned();
-    // Ours comes first, so that a library of the user's is called next, before libc, as it would be
-    // without ours.
-    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        libraries.push(OsStr::new(":"));
-        libraries.push(others);
-    }
-    let options = asan_options(std::env::var_os("ASAN_OPTIONS"));
+    let library = instrumentation.preload.as_os_str().as_bytes();
+    let given = |name: &CStr| {
+        let value = std::env::var_os(name_of(name)).unwrap_or_default();
+        value.into_vec()
+    };
+    let libraries = given(preload::LIBRARIES);
+    let libraries: Vec<&[u8]> = preload::joined(&libraries, Some(library)).collect();
     command
-        .env("LD_PRELOAD", libraries)
-        .env("HITHER_SESSION", instrumentation.session)
-        .env("ASAN_OPTIONS", options);
+        .env(
+            name_of(preload::LIBRARIES),
+            OsString::from_vec(libraries.concat()),
+        )
+        .env(name_of(preload::SESSION), instrumentation.session);
+    let options = given(preload::SANITIZER);
+    if let Some(options) = preload::sanitizer_options(&options) {
+        let options: Vec<&[u8]> = options.collect();
+        command.env(
+            name_of(preload::SANITIZER),
+            OsString::from_vec(options.concat()),
+        );
+    }
 }
 
-/// The options for a program built with the address sanitizer. Its runtime must be the first
-/// library by default, since it intercepts `malloc`. Ours does not, so that it may come first.
-fn asan_options(given: Option<OsString>) -> OsString {
-    let mut options = given.unwrap_or_default();
-    if !options.is_empty() {
-        options.push(":");
-    }
-    options.push("verify_asan_link_order=0");
-    options
+fn name_of(variable: &CStr) -> &OsStr {
+    OsStr::from_bytes(variable.to_bytes())
 }
 
 fn react(signals: &[i32], reaction: impl Fn(i32) -> io::Result<Reaction>) -> Result<Vec<Reaction>> {
@@ -263,11 +270,16 @@ mod tests {
         let spaced = folder.path().join("a b.so");
         std::fs::write(&good, "").expect("written");
         std::fs::write(&spaced, "").expect("written");
+        std::fs::create_dir(folder.path().join("x86_64")).expect("made");
+        std::fs::write(folder.path().join("x86_64/a.so"), "").expect("written");
         assert!(check_preload(&good).is_ok());
+        assert!(check_preload(&folder.path().join("$PLATFORM/a.so")).is_ok());
         for bad in [
             &spaced,
             folder.path(),
             &folder.path().join("missing.so"),
+            &folder.path().join("$PLATFORM/missing.so"),
+            &folder.path().join("$LIB/a.so"),
             Path::new("a.so"),
         ] {
             assert!(
@@ -276,15 +288,6 @@ mod tests {
                 bad.display()
             );
         }
-    }
-
-    #[test]
-    fn the_address_sanitizer_is_told_that_it_need_not_come_first() {
-        assert_eq!(asan_options(None), "verify_asan_link_order=0");
-        assert_eq!(
-            asan_options(Some("detect_leaks=0".into())),
-            "detect_leaks=0:verify_asan_link_order=0"
-        );
     }
 
     #[test]

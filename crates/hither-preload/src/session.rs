@@ -9,12 +9,9 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use hither_sys::program_session::ProgramSession;
-use hither_sys::syscalls;
+use hither_sys::{preload, syscalls};
 
 use crate::process;
-
-/// Names the session's segment in the environment.
-const SESSION_VARIABLE: &CStr = c"HITHER_SESSION";
 
 const UNTRIED: u8 = 0;
 const TRYING: u8 = 1;
@@ -77,7 +74,7 @@ fn open() -> Option<ProgramSession> {
     // SAFETY: the variable is a C string. No other thread can be changing the environment when the
     // first hook of the process runs; it is read in the library's constructor unless another
     // constructor makes a call before.
-    let name = unsafe { libc::getenv(SESSION_VARIABLE.as_ptr()) };
+    let name = unsafe { libc::getenv(preload::SESSION.as_ptr()) };
     if name.is_null() {
         return None;
     }

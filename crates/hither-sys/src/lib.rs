@@ -6,6 +6,7 @@
 //! - `ring`: the single-producer, single-consumer queue that carries events, one a thread;
 //! - [`session`]: the shared segment that holds the rings, as the agent sees it, and
 //!   [`program_session`]: the same segment as a recorded program sees it;
+//! - [`preload`]: how programs are told of the library that they load;
 //! - [`bind_requests`]: the other direction, memory policies that the agent asks programs to set;
 //! - [`userfaultfd_offers`]: descriptors that programs hand to the agent;
 //! - [`replica`]: copies of files' blocks in shared memory. The agent fills them and programs read
@@ -58,6 +59,7 @@ pub mod page_unmapping;
 pub mod pid_namespace;
 mod plausible;
 pub mod pmu;
+pub mod preload;
 pub mod private_folder;
 pub mod process;
 pub mod process_tree;

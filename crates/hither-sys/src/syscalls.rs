@@ -173,6 +173,14 @@ pub fn is_loadable(path: &CStr) -> bool {
     unsafe { syscall(libc::SYS_access, arguments) == 0 }
 }
 
+/// Whether this process, or one that it has come from, has given up all further rights. Only then
+/// may an ordinary user's process confine itself (Landlock, seccomp).
+pub fn no_new_privileges() -> bool {
+    let arguments = [libc::PR_GET_NO_NEW_PRIVS as usize, 0, 0, 0, 0, 0];
+    // SAFETY: it takes no memory.
+    unsafe { syscall(libc::SYS_prctl, arguments) == 1 }
+}
+
 /// `close`, of a descriptor that this code opened itself.
 pub fn close(fd: i32) {
     // SAFETY: close takes no memory; the caller owns the descriptor.

@@ -1,24 +1,29 @@
 //! The preload libraries are embedded in the command and written to where the programs' dynamic
 //! linker can load them.
 //!
-//! There is one file for each version and user, named after a hash of its content. It lies in a
-//! folder that only this user can write but everyone can read: a recorded program may switch to
-//! another user, such as a database that drops root, and ld.so prints an error about a library that
-//! it cannot open. The file stays, so that programs that outlive the recording can start others. A
-//! file of another version is removed when no recording has used it for a month.
+//! There is one file for each version, user and platform ([`hither_sys::preload`] says why),
+//! named after a hash of the library's content. It lies in a folder that only this user can write
+//! but everyone can read: a recorded program may switch to another user, such as a database that
+//! drops root, and ld.so prints an error about a library that it cannot open. The file stays, so
+//! that programs that outlive the recording can start others. A file of another version is removed
+//! when no recording has used it for a month.
 //!
 //! The folder is in /var/tmp before /tmp: sandboxes give their programs a /tmp of their own more
 //! often (bubblewrap's `--tmpfs /tmp`, Bazel, a mount over /tmp in `unshare --mount`), and /tmp is
 //! more often mounted `noexec`, where no library can be loaded.
 
+mod empty_library;
+
 use std::ffi::{CString, OsString};
 use std::fs::{self, File, Permissions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, ensure};
+use empty_library::{MACHINES, empty_library};
+use hither_sys::preload::{self, PLATFORMS, TOKEN};
 use hither_sys::{private_folder, syscalls};
 
 /// A library that process N writes is called this and N.
@@ -101,11 +106,45 @@ fn check_loadable(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Writes the library into a folder for each platform, as far as it is missing. Returns the path
+/// that `LD_PRELOAD` gets.
 fn install(of: &Library, folder: &Path) -> anyhow::Result<PathBuf> {
     private_folder::create(folder, 0o755)?;
-    let library = folder.join(format!("{LIBRARY}{}.so", of.fingerprint));
+    let name = format!("{LIBRARY}{}.so", of.fingerprint);
+    let own = write(of.content, &folder.join(PLATFORMS[0]), &name)?;
+    check_loadable(&own)?;
+    if !preload::is_platform_told() {
+        return Ok(own);
+    }
+    link_all(folder, &PLATFORMS)?;
+    for machine in &MACHINES {
+        let platforms = machine.platforms;
+        write(&empty_library(machine), &folder.join(platforms[0]), &name)?;
+        link_all(folder, platforms)?;
+    }
+    Ok(folder.join(TOKEN).join(name))
+}
+
+/// Has all names of a platform but the first lead to the first.
+fn link_all(folder: &Path, platforms: &[&str]) -> anyhow::Result<()> {
+    for name in &platforms[1..] {
+        let link = folder.join(name);
+        let leads_there = || fs::read_link(&link).is_ok_and(|to| to == Path::new(platforms[0]));
+        if !leads_there() {
+            let made = symlink(platforms[0], &link);
+            // Another command may have made it meanwhile.
+            ensure!(leads_there(), "{}: {made:?}", link.display());
+        }
+    }
+    Ok(())
+}
+
+/// Writes a library, if it is missing or damaged. Returns its path.
+fn write(content: &[u8], folder: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    private_folder::create(folder, 0o755)?;
+    let library = folder.join(name);
     // The content is compared, since the name alone proves nothing.
-    let is_there = fs::read(&library).is_ok_and(|bytes| bytes == of.content);
+    let is_there = fs::read(&library).is_ok_and(|bytes| bytes == content);
     if is_there && age(&library).is_some_and(|age| age > DAY) {
         // Best effort: without it, the library is written again some day.
         let file = File::options().write(true).open(&library);
@@ -113,18 +152,16 @@ fn install(of: &Library, folder: &Path) -> anyhow::Result<PathBuf> {
     }
     remove_abandoned(folder);
     if is_there {
-        check_loadable(&library)?;
         return Ok(library);
     }
     let partial = folder.join(format!("{PARTIAL}{}", std::process::id()));
-    let written = fs::write(&partial, of.content)
+    let written = fs::write(&partial, content)
         .and_then(|()| fs::set_permissions(&partial, Permissions::from_mode(0o755)))
         .and_then(|()| fs::rename(&partial, &library));
     if written.is_err() {
         let _ = fs::remove_file(&partial);
     }
     written?;
-    check_loadable(&library)?;
     Ok(library)
 }
 
@@ -153,23 +190,48 @@ fn age(file: &Path) -> Option<Duration> {
 mod tests {
     use super::*;
 
+    /// Where the library of `path` is for programs of this machine.
+    fn here(path: &Path) -> PathBuf {
+        PathBuf::from(path.to_str().unwrap().replace(TOKEN, "x86_64"))
+    }
+
     #[test]
     fn it_is_written_once_and_mended_when_damaged() {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("hither");
-        let library = install(&RECORD_LIBRARY, &folder).unwrap();
+        let path = install(&RECORD_LIBRARY, &folder).unwrap();
+        let library = here(&path);
         assert_eq!(fs::read(&library).unwrap(), RECORD_LIBRARY.content);
         fs::write(&library, b"junk").unwrap();
         // By a process that is gone: none has this number.
-        fs::write(folder.join(".partial-4194305"), b"half").unwrap();
-        assert_eq!(install(&RECORD_LIBRARY, &folder).unwrap(), library);
-        assert_ne!(install(&MEMORY_LIBRARY, &folder).unwrap(), library);
+        fs::write(library.with_file_name(".partial-4194305"), b"half").unwrap();
+        assert_eq!(install(&RECORD_LIBRARY, &folder).unwrap(), path);
+        assert_ne!(install(&MEMORY_LIBRARY, &folder).unwrap(), path);
         assert_eq!(fs::read(&library).unwrap(), RECORD_LIBRARY.content);
-        assert_eq!(
-            fs::read_dir(&folder).unwrap().count(),
-            2,
-            "no partial file stays"
-        );
+        let files = fs::read_dir(library.parent().unwrap()).unwrap();
+        assert_eq!(files.count(), 2, "no partial file stays");
+    }
+
+    #[test]
+    fn every_platform_has_a_file_of_that_name() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("hither");
+        let path = install(&RECORD_LIBRARY, &folder).unwrap();
+        let path = path.to_str().unwrap();
+        assert!(path.contains(TOKEN), "{path}");
+        let at = |platform| fs::read(path.replace(TOKEN, platform)).unwrap();
+        for platform in PLATFORMS {
+            assert!(at(platform) == RECORD_LIBRARY.content, "{platform}");
+        }
+        for machine in &MACHINES {
+            for platform in machine.platforms {
+                assert_eq!(at(platform), empty_library(machine), "{platform}");
+            }
+        }
+        // What leads elsewhere is not believed.
+        fs::remove_file(folder.join("haswell")).unwrap();
+        symlink("/", folder.join("haswell")).unwrap();
+        assert!(install(&RECORD_LIBRARY, &folder).is_err());
     }
 
     #[test]
@@ -184,8 +246,8 @@ mod tests {
     fn a_library_that_is_no_longer_used_is_removed() {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("hither");
-        let ours = install(&RECORD_LIBRARY, &folder).unwrap();
-        let other = folder.join("libhither_preload-0000000000000001.so");
+        let ours = here(&install(&RECORD_LIBRARY, &folder).unwrap());
+        let other = ours.with_file_name("libhither_preload-0000000000000001.so");
         fs::write(&other, b"of another version").unwrap();
         install(&RECORD_LIBRARY, &folder).unwrap();
         assert!(other.exists(), "it may be in use");

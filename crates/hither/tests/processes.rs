@@ -241,7 +241,8 @@ fn a_program_that_cannot_see_the_library_is_spared_an_error_and_said() {
         return;
     }
     let folder = folder();
-    let hidden = "runs in a root (chroot, mount namespace) without the recorder's library";
+    let hidden = "cannot open the recorder's library: runs in a root without it (chroot, \
+                  mount namespace), or confined (Landlock)";
     let there = "for there in /*; do mkdir root$there && mount --rbind $there root$there; done";
     for (script, program) in [
         ("mount -t tmpfs none hither-*; cat data", "/cat"),

@@ -35,8 +35,9 @@ const ELF_MACHINE: object::elf::Machine = if cfg!(target_arch = "aarch64") {
 const NOT_LOADED: &str = "did not load the recorder: killed early, or run without its environment, \
     with other privileges, in another IPC namespace or under a seccomp filter";
 
-/// The reason for a program that runs where the library's file is not.
-const HIDDEN: &str = "runs in a root (chroot, mount namespace) without the recorder's library";
+/// The reason for a program that runs where the library's file is not, or cannot be opened.
+const HIDDEN: &str = "cannot open the recorder's library: runs in a root without it (chroot, \
+    mount namespace), or confined (Landlock)";
 
 /// How many scripts that name a script as their interpreter the kernel follows.
 const SCRIPTS_MAX: usize = 4;

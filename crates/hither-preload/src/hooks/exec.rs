@@ -1,8 +1,8 @@
 //! Programs that become or start other programs.
 //!
 //! The agent gets a record of what is about to run, so that it can report programs that then record
-//! nothing. And a program that is started with an environment of its own (`env -i`) still gets our
-//! variables, for as long as the session lasts.
+//! nothing. And a program that is started with an environment of its own (`env -i`, an `LD_PRELOAD`
+//! for another library) still gets our variables, for as long as the session lasts.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -11,7 +11,7 @@ use hither_sys::record::Record;
 use hither_sys::syscalls;
 use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
-use crate::exec_environment::{self, Strings};
+use crate::exec_environment::{self, Strings, with_room};
 use crate::{files, lifecycle, real, session, thread};
 
 /// Calls `run` with what `environment` is to be for a new program: with our variables, if this
@@ -362,37 +362,23 @@ impl List {
         while !unsafe { self.word(count) }.is_null() {
             count += 1;
         }
-        // Of any length, while the stack may be small. A child of `vfork` that succeeds leaves a
-        // mapping to its parent for good, so a list of common length goes on the stack.
-        let bytes = (count + 1) * size_of::<*const c_char>();
-        let mut short = [std::ptr::null::<c_char>(); Self::STACK_WORDS_MAX];
-        let mapped = if count < Self::STACK_WORDS_MAX {
-            None
-        } else {
-            match syscalls::map(bytes, None) {
-                Ok(array) => Some(array),
-                Err(_) => return real::fail(libc::E2BIG),
-            }
-        };
-        let strings = mapped.map_or(short.as_mut_ptr(), <*mut u8>::cast);
-        for index in 0..count {
-            // SAFETY: the list's end is at `count`.
-            let word = unsafe { self.word(index) };
-            // SAFETY: the array has count + 1 entries.
-            unsafe { strings.wrapping_add(index).write(word) };
-        }
         let next = if and_next {
             // SAFETY: the caller says that a word follows the end, which is at `count`.
             unsafe { self.word(count + 1) }
         } else {
             std::ptr::null()
         };
-        let result = run(strings.cast_const(), next.cast());
-        if let Some(array) = mapped {
-            // SAFETY: the array was mapped here, and the exec that used it has returned.
-            unsafe { syscalls::unmap(array, bytes) };
-        }
-        result
+        with_room::<{ Self::STACK_WORDS_MAX }, _>(count + 1, |room| {
+            let Some(strings) = room else {
+                return real::fail(libc::E2BIG);
+            };
+            // The end stays null.
+            for (index, place) in strings.iter_mut().enumerate().take(count) {
+                // SAFETY: the list's end is at `count`.
+                *place = unsafe { self.word(index) };
+            }
+            run(strings.as_ptr(), next.cast())
+        })
     }
 }
 

@@ -350,7 +350,8 @@ fn with(session: &Session, library: &Path, program: &Path) -> Command {
     let mut command = Command::new(program);
     command
         .env("LD_PRELOAD", library)
-        .env("HITHER_SESSION", session.name());
+        .env("HITHER_SESSION", session.name())
+        .env("ASAN_OPTIONS", "verify_asan_link_order=0");
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
