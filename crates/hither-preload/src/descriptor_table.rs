@@ -53,6 +53,19 @@ impl<R: Row> Table<R> {
         self.rows.store(std::ptr::null_mut(), Ordering::Release);
     }
 
+    /// Takes the rows away, and unmaps them.
+    ///
+    /// # Safety
+    /// Nobody has a row.
+    #[cfg(feature = "interpose")]
+    pub(crate) unsafe fn unmap(&self) {
+        let rows = self.rows.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        if !rows.is_null() {
+            // SAFETY: `open` mapped so much there, and as the caller says.
+            unsafe { syscalls::unmap(rows.cast(), DESCRIPTORS_MAX * size_of::<R>()) };
+        }
+    }
+
     /// The row of `fd`, if there is one.
     #[inline]
     pub(crate) fn row(&self, fd: i32) -> Option<&'static R> {

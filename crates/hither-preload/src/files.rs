@@ -156,6 +156,12 @@ pub(crate) fn all_untraceable() {
     SHARINGS.fetch_or(UNTRACEABLE, Ordering::AcqRel);
 }
 
+/// Whether another process may share descriptions, or this process's memory, at any time.
+#[cfg(feature = "interpose")]
+pub(crate) fn are_untraceable() -> bool {
+    SHARINGS.load(Ordering::Acquire) & UNTRACEABLE != 0
+}
+
 /// Whether the program has opened `fd`, and nobody has shared it since.
 pub(crate) fn is_alone(fd: i32) -> bool {
     TABLE.row(fd).is_some_and(Descriptor::is_alone)

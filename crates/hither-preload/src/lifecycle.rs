@@ -6,8 +6,10 @@
 
 use std::ffi::CStr;
 
+use hither_sys::memory_limits::{self, MemoryLimit};
 use hither_sys::program_session::ProgramSession;
 use hither_sys::record::Record;
+use hither_sys::syscalls;
 
 use crate::{
     access, exec_environment, files, opened, process, read_placement, readahead, real, replicas,
@@ -93,6 +95,70 @@ pub(crate) fn stop() {
     readahead::stop();
     #[cfg(feature = "pages")]
     crate::pages::stop();
+}
+
+/// The limits on this process's memory may have changed. Where little is left, the recording ends,
+/// and what it has taken is given back.
+pub(crate) fn memory_was_limited() {
+    // The limits of the child of a `vfork` are its own, and its memory is its parent's.
+    if !session::is_attached() || !session::owns_memory() {
+        return;
+    }
+    if !memory_limits::leave_room() {
+        give_up();
+    } else if MemoryLimit::AddressSpace.is_set() && replicas::may_serve() {
+        match is_alone() {
+            // SAFETY: there is one thread, which is here and not at a read.
+            true => unsafe { replicas::unmap() },
+            false => replicas::give_up(),
+        }
+    }
+}
+
+/// Whether nobody but this thread can be at what this library has mapped.
+fn is_alone() -> bool {
+    syscalls::is_single_threaded() && !files::are_untraceable() && thread::is_outside()
+}
+
+/// The program is about to lock all of its memory, ours with it.
+pub(crate) fn memory_will_be_locked() {
+    let is_ours = session::is_attached() && session::owns_memory();
+    if is_ours && !MemoryLimit::Locked.has_room() {
+        give_up();
+    }
+}
+
+/// Ends the recording in this process for good, and gives back its memory: of a process with
+/// several threads, whose others may be at it, that of the replicas alone.
+fn give_up() {
+    if !is_alone() {
+        replicas::give_up();
+        return stop();
+    }
+    // While the session is there, which gets the thread's ring back.
+    thread::give_up();
+    readahead::enable_all();
+    // SAFETY: there is one thread, which has no state any more: it is here in a hook that has made
+    // its call, and holds nothing.
+    unsafe { unmap() };
+    stop();
+}
+
+/// Unmaps all that this library has mapped but for what it needs to pass calls on.
+///
+/// # Safety
+/// There is no other thread, and this one is at no other work of this library's.
+unsafe fn unmap() {
+    // SAFETY: as the caller says.
+    unsafe { session::unmap() };
+    // SAFETY: as above.
+    unsafe { replicas::unmap() };
+    // SAFETY: as above.
+    unsafe { resident_filter::unmap() };
+    // SAFETY: as above.
+    unsafe { readahead::TABLE.unmap() };
+    // SAFETY: as above.
+    unsafe { files::TABLE.unmap() };
 }
 
 /// The program has just got `fd`, in a way of which nothing is known.

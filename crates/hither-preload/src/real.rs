@@ -354,6 +354,11 @@ declare! {
     dup3: fn(fd: c_int, to: c_int, flags: c_int) -> c_int;
     fcntl, fcntl64: fn(fd: c_int, command: c_int, argument: usize) -> c_int;
     prctl: fn(option: c_int, second: usize, third: usize, fourth: usize, fifth: usize) -> c_int;
+    setrlimit, setrlimit64: fn(resource: c_int, limit: *const c_void) -> c_int;
+    prlimit, prlimit64: fn(
+        process: c_int, resource: c_int, limit: *const c_void, old: *mut c_void
+    ) -> c_int;
+    mlockall: fn(flags: c_int) -> c_int;
     dlclose: fn(library: *mut c_void) -> c_int;
     execv, execvp: fn(path: *const c_char, arguments: *const *const c_char) -> c_int;
     execve: fn(

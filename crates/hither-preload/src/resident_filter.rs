@@ -52,6 +52,21 @@ pub(crate) fn prepare() -> bool {
     TABLE.open()
 }
 
+/// Unmaps the tables.
+///
+/// # Safety
+/// No read is being looked up.
+#[cfg(feature = "interpose")]
+pub(crate) unsafe fn unmap() {
+    let windows = WINDOW.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    if !windows.is_null() {
+        // SAFETY: `prepare` mapped so much there, and as the caller says.
+        unsafe { syscalls::unmap(windows.cast(), WINDOW_WORDS * size_of::<AtomicU64>()) };
+    }
+    // SAFETY: as above.
+    unsafe { TABLE.unmap() };
+}
+
 // SAFETY: two words, of which zeroes are values.
 unsafe impl Row for Descriptor {
     fn is_blank(&self) -> bool {

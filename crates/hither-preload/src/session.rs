@@ -92,6 +92,21 @@ pub(crate) fn detach() {
     STATE.store(OFF, Ordering::Release);
 }
 
+/// Detaches this process for good, and the session from its memory.
+///
+/// # Safety
+/// There is no other thread, and nothing of the session is in use.
+pub(crate) unsafe fn unmap() {
+    if STATE.swap(OFF, Ordering::AcqRel) == ON {
+        // SAFETY: STATE was ON, so the cell was written, and it is never written again.
+        let cell = unsafe { &*SESSION.0.get() };
+        // SAFETY: as above.
+        let session = unsafe { cell.assume_init_ref() };
+        // SAFETY: as the caller says, and nobody gets at it any more.
+        unsafe { session.detach() };
+    }
+}
+
 /// Whether it matters here which file a descriptor stands for: accesses are recorded, or their
 /// pages placed.
 #[inline]

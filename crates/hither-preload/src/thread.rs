@@ -23,6 +23,11 @@ const KEYS_WITHOUT_ALLOCATION: u32 = 32;
 
 static THREAD_KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 
+/// Destructors of the program's that run after ours may read, which makes the state anew; then ours
+/// runs again, but no more than four times (`PTHREAD_DESTRUCTOR_ITERATIONS`). What is made after
+/// that would never go.
+const ENDINGS_MAX: u8 = 3;
+
 /// A stack address that no thread has: the thread is not inside the recorder.
 const OUTSIDE: usize = 0;
 
@@ -38,6 +43,8 @@ thread_local! {
     /// The stack address at which this thread entered the recorder: a hook that finds it set runs
     /// in a signal handler that interrupted the recorder.
     static INSIDE: Cell<usize> = const { Cell::new(OUTSIDE) };
+    /// How often this thread's state was taken away at its end.
+    static ENDINGS: Cell<u8> = const { Cell::new(0) };
 }
 
 /// What a thread needs to record.
@@ -102,7 +109,7 @@ pub(crate) fn enter(
     // SAFETY: it is null or this thread's own, and INSIDE keeps any other reference away.
     let thread = unsafe { THREAD.get().as_mut() };
     let done = thread.is_some_and(|thread| thread.pid == process::last_id() && hot(thread));
-    if !done && arena::open() {
+    if !done && ENDINGS.get() < ENDINGS_MAX && arena::open() {
         arena::apart(&mut || {
             // SAFETY: as above.
             let Some(thread) = (unsafe { this_thread().as_mut() }) else {
@@ -150,13 +157,40 @@ fn this_thread() -> *mut Thread {
 }
 
 unsafe extern "C" fn end_of_thread(thread: *mut c_void) {
+    ENDINGS.set(ENDINGS.get().saturating_add(1));
+    // SAFETY: the value of the key is only ever this thread's state.
+    unsafe { end(thread.cast()) };
+}
+
+/// Whether this is no signal handler that interrupted the recorder.
+pub(crate) fn is_outside() -> bool {
+    INSIDE.get() == OUTSIDE
+}
+
+/// Takes the calling thread's state away, as if it ended, unless the thread is at work with it.
+pub(crate) fn give_up() {
+    let thread = THREAD.get();
+    if thread.is_null() || !is_outside() {
+        return;
+    }
+    let key = THREAD_KEY.load(Ordering::Relaxed);
+    if key != u32::MAX {
+        // SAFETY: the key was made by `prepare`, and setting null allocates nothing.
+        unsafe { libc::pthread_setspecific(key, null_mut()) };
+    }
+    // SAFETY: it is this thread's, which is not inside, and nothing else refers to it now.
+    unsafe { end(thread) };
+}
+
+/// # Safety
+/// It is the calling thread's state, which no other call of this thread uses.
+unsafe fn end(thread: *mut Thread) {
     // Above every stack, so that nothing takes it for abandoned.
     INSIDE.set(usize::MAX);
     if session::is_attached() {
         process::notice_fork();
     }
     THREAD.set(null_mut());
-    let thread = thread.cast::<Thread>();
     // SAFETY: it is the pointer that `this_thread` made for this thread, which has just lost it.
     let producer = unsafe { (*thread).producer.take() };
     if let (Some(session), Some(producer)) = (session::current(), producer) {

@@ -12,16 +12,12 @@
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use crate::pool_parts::PoolParts;
+pub(crate) use crate::pool_parts::{CHUNK_BYTES, CHUNKS_MAX};
 use crate::shared_memory::{PAGE, populate};
 
-/// Size of a chunk. It has room for 340 accesses, and for two of the largest records.
-pub(crate) const CHUNK_BYTES: usize = 16 << 10;
-
-/// The same, in words.
+/// Size of a chunk in words.
 pub(crate) const CHUNK_WORDS: u64 = CHUNK_BYTES as u64 / 8;
-
-/// The most chunks of a pool: 1 GiB, less one chunk for the number that is none.
-pub(crate) const CHUNKS_MAX: usize = u16::MAX as usize;
 
 /// Words at the start of a chunk that hold no records.
 pub(crate) const HEADER_WORDS: u64 = 3;
@@ -100,19 +96,29 @@ pub(crate) struct Chunks<'a> {
     pub(crate) lists: &'a FreeLists,
     /// The next chunk on the list, for each chunk that is on one.
     pub(crate) next: &'a [AtomicU16],
-    pub(crate) words: &'a [AtomicU64],
+    pub(crate) parts: &'a PoolParts,
 }
 
 impl Chunks<'_> {
-    /// `words` words of a chunk from position `at` on, if they are within it.
+    /// `words` words of a chunk from position `at` on, if they are within it, and it within what of
+    /// the pool is attached.
     #[inline]
     pub(crate) fn slots(&self, chunk: Chunk, at: u64, words: usize) -> Option<&[AtomicU64]> {
         let within = (at % CHUNK_WORDS) as usize;
-        let start = chunk.place()? * CHUNK_WORDS as usize + within;
-        match within + words <= CHUNK_WORDS as usize {
-            true => self.words.get(start..start + words),
-            false => None,
+        let place = chunk.place().filter(|&place| place < self.next.len())?;
+        let start = self.parts.chunk(place);
+        if start.is_null() || within + words > CHUNK_WORDS as usize {
+            return None;
         }
+        // SAFETY: the layout places so many chunks there, page-aligned, each of so many words, and
+        // any bytes are valid for atomics; what is attached stays as long as `self` borrows it.
+        Some(unsafe { std::slice::from_raw_parts(start.wrapping_add(within), words) })
+    }
+
+    /// Attaches the part of the pool that a chunk is in. False where that is not possible.
+    fn reach(&self, chunk: Chunk) -> bool {
+        let place = chunk.place().filter(|&place| place < self.next.len());
+        place.is_some_and(|place| self.parts.reach(place))
     }
 
     fn header(&self, chunk: Chunk, word: u64) -> Option<&AtomicU64> {
@@ -122,7 +128,11 @@ impl Chunks<'_> {
     /// Takes a chunk with memory behind its first `bytes` bytes, at least a page.
     pub(crate) fn take(&self, bytes: usize) -> Result<Chunk, NoChunk> {
         if let Some(chunk) = self.pop(&self.lists.warm) {
-            return Ok(chunk);
+            if self.reach(chunk) {
+                return Ok(chunk);
+            }
+            self.push(&self.lists.warm, chunk);
+            return Err(NoChunk::NoMemory);
         }
         let fresh = || {
             let used = &self.lists.used;
@@ -133,7 +143,7 @@ impl Chunks<'_> {
         };
         let chunk = self.pop(&self.lists.cold).or_else(fresh);
         let chunk = chunk.ok_or(NoChunk::Empty)?;
-        if self.populate(chunk, 0, bytes) {
+        if self.reach(chunk) && self.populate(chunk, 0, bytes) {
             return Ok(chunk);
         }
         self.push(&self.lists.cold, chunk);
@@ -257,7 +267,7 @@ mod tests {
 
     fn pool(chunks: usize) -> Segment {
         let layout = Layout::new(1, chunks).expect("a layout");
-        Segment::create(layout, false).expect("a segment").1
+        Segment::create(layout, 0, false).expect("a segment").1
     }
 
     #[test]

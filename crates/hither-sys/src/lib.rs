@@ -29,7 +29,8 @@
 //! Between a node and its clients: a [`shared_buffer`].
 //!
 //! What both need: [`syscalls`] past libc's symbols, which the preload library interposes, and past
-//! its `errno`; [`this_process`]: what a process can find out about itself without libc;
+//! its `errno`; [`this_process`]: what a process can find out about itself without libc, and
+//! [`memory_limits`] whether it has room for the library;
 //! [`huge_pages`]: an allocator that puts large arrays on huge pages.
 #![allow(unsafe_code)]
 
@@ -46,6 +47,7 @@ pub mod lease;
 pub mod lease_process;
 pub mod machine;
 pub mod mapped_files;
+pub mod memory_limits;
 pub mod memory_probe;
 #[cfg(test)]
 #[path = "../../../testing/needs.rs"]
@@ -59,6 +61,7 @@ pub mod page_unmapping;
 pub mod pid_namespace;
 mod plausible;
 pub mod pmu;
+mod pool_parts;
 pub mod preload;
 pub mod private_folder;
 pub mod process;

@@ -8,6 +8,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::bind_requests::BindRequestReceiver;
+use crate::memory_limits;
 use crate::page_sampling::UserfaultfdOffer;
 use crate::pid_namespace::{NAMESPACE_BITS, PidNamespace};
 use crate::record::{ACCESS_WORDS, FRAMES_MAX, Op, Record, WORDS_MAX, Words};
@@ -59,10 +60,11 @@ pub struct ProgramSession {
 impl ProgramSession {
     /// Attaches to the session of this name. `None` if it is not there, is not ours to attach, has
     /// another version or is closed; or if this process is under more seccomp filters than the
-    /// agent: one of these may kill it for a system call that it does not make itself.
+    /// agent: one of these may kill it for a system call that it does not make itself. Nor where
+    /// the process has little memory to itself ([`memory_limits`]).
     pub fn open(name: &[u8]) -> Option<Self> {
         let name = SessionName::parse(name)?;
-        if seccomp::filter_count() > name.filters {
+        if seccomp::filter_count() > name.filters || !memory_limits::leave_room() {
             return None;
         }
         let (segment, maker) = Segment::attach(name.id, name.nonce)?;
@@ -75,6 +77,15 @@ impl ProgramSession {
             attached.pid_namespace = PidNamespace::of_this_process(attached.agents_pid_namespace());
         }
         attached.recording().then_some(attached)
+    }
+
+    /// Detaches the session.
+    ///
+    /// # Safety
+    /// Nothing uses this session any more, nor anything that was got from it.
+    pub unsafe fn detach(&self) {
+        // SAFETY: as the caller says.
+        unsafe { self.segment.detach() };
     }
 
     /// The pid namespace in which this process attached.
@@ -184,6 +195,11 @@ impl ProgramSession {
         }
         let queue = self.segment.bind_request_queue();
         queue.map(BindRequestReceiver::new)
+    }
+
+    /// Whether the agent has replicas of files' blocks.
+    pub fn has_replicas(&self) -> bool {
+        self.segment.header().replicas.load(Ordering::Acquire) != 0
     }
 
     /// Replicas of files' blocks, where the agent has any and this process may see them. Opens

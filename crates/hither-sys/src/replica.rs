@@ -96,14 +96,17 @@ const FILE_PROBES: usize = 8;
 /// CPUs whose node is known; those beyond count as the first.
 const CPUS_MAX: usize = 4096;
 
-/// Entries of the directory: one for each block of a file and node. At 4 bytes each; only the used
-/// ones take memory.
-const DIRECTORY_ENTRIES: usize = 1 << 27;
+/// Entries of the directory, of which each block of a file and node has one: so many for each slot,
+/// so that files of so many times the memory of their replicas may have some. At 4 bytes each. Only
+/// the used ones take memory, but all take address space of each program.
+const DIRECTORY_ENTRIES_PER_SLOT: usize = 64;
+const DIRECTORY_ENTRIES_MIN: usize = 1 << 20;
+const DIRECTORY_ENTRIES_MAX: usize = 1 << 27;
 
 const PAGE: usize = 4096;
 
 /// "replica" and the layout's version.
-const MAGIC: u64 = u64::from_be_bytes(*b"replica\x03");
+const MAGIC: u64 = u64::from_be_bytes(*b"replica\x04");
 
 /// linux/futex.h.
 const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
@@ -176,21 +179,34 @@ struct File {
 struct Layout {
     nodes: usize,
     slots: usize,
+    /// Of the directory.
+    entries: usize,
 }
 
 impl Layout {
     fn new(nodes: usize, slots: usize) -> Option<Layout> {
         let sane = (1..=NODES_MAX).contains(&nodes) && (1..1 << 30).contains(&slots);
-        sane.then_some(Layout { nodes, slots })
+        sane.then(|| {
+            let wanted = (nodes * slots * DIRECTORY_ENTRIES_PER_SLOT).next_power_of_two();
+            Layout {
+                nodes,
+                slots,
+                entries: wanted.clamp(DIRECTORY_ENTRIES_MIN, DIRECTORY_ENTRIES_MAX),
+            }
+        })
     }
 
     const CPUS_AT: usize = PAGE;
     const FILES_AT: usize = Layout::CPUS_AT + CPUS_MAX;
     const DIRECTORY_AT: usize = Layout::FILES_AT + FILES_MAX * size_of::<File>();
-    const VERSIONS_AT: usize = Layout::DIRECTORY_AT + DIRECTORY_ENTRIES * 4;
+
+    #[inline]
+    fn versions_at(self) -> usize {
+        Layout::DIRECTORY_AT + self.entries * 4
+    }
 
     fn bytes(self) -> usize {
-        Layout::VERSIONS_AT + (self.nodes * self.slots * 8).next_multiple_of(PAGE)
+        self.versions_at() + (self.nodes * self.slots * 8).next_multiple_of(PAGE)
     }
 
     fn arena_bytes(self) -> usize {
@@ -263,17 +279,23 @@ impl Control {
     #[inline]
     fn entry(&self, at: usize) -> Option<&AtomicU32> {
         // SAFETY: the layout places so many entries there.
-        unsafe { self.get(Layout::DIRECTORY_AT, at, DIRECTORY_ENTRIES) }
+        unsafe { self.get(Layout::DIRECTORY_AT, at, self.layout.entries) }
     }
 
     #[inline]
     fn version(&self, node: usize, slot: usize) -> Option<&AtomicU64> {
-        let Layout { nodes, slots } = self.layout;
+        let Layout { nodes, slots, .. } = self.layout;
         if slot >= slots {
             return None;
         }
         // SAFETY: the layout places a version for each slot there.
-        unsafe { self.get(Layout::VERSIONS_AT, node * slots + slot, nodes * slots) }
+        unsafe {
+            self.get(
+                self.layout.versions_at(),
+                node * slots + slot,
+                nodes * slots,
+            )
+        }
     }
 
     #[inline]

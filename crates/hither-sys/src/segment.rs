@@ -10,7 +10,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::bind_requests::BindRequestQueue;
-use crate::chunks::{CHUNK_BYTES, CHUNK_WORDS, CHUNKS_MAX, Chunks, FreeLists};
+use crate::chunks::{CHUNK_BYTES, CHUNKS_MAX, Chunks, FreeLists};
+use crate::pool_parts::{PoolParts, Source};
 use crate::ring::{Control, Ring};
 use crate::shared_memory::{self, Id, PAGE, populate};
 use crate::syscalls;
@@ -195,13 +196,25 @@ impl Layout {
     pub(crate) fn bytes(self) -> usize {
         self.chunks_at() + self.chunks * CHUNK_BYTES
     }
+
+    /// Where the pool is, in the segment of this number, length and nonce.
+    fn pool(self, id: Id, bytes: usize, nonce: u64) -> Source {
+        Source {
+            id,
+            bytes,
+            pool_at: self.chunks_at(),
+            first: [MAGIC, nonce],
+        }
+    }
 }
 
-/// An attached segment.
+/// An attached segment: all that comes before the chunks, and of these the parts that were wanted
+/// (`pool_parts`).
 #[derive(Debug)]
 pub(crate) struct Segment {
     base: *mut u8,
     layout: Layout,
+    parts: PoolParts,
 }
 
 // SAFETY: the memory is not tied to a thread, and everything in it is reached through atomics.
@@ -212,9 +225,18 @@ unsafe impl Sync for Segment {}
 impl Segment {
     /// Makes a segment with memory for what programs write to without asking first, and for bind
     /// requests if there will be any, which even a load would have to take. Returns its number too.
-    pub(crate) fn create(layout: Layout, bind_requests: bool) -> io::Result<(Id, Segment)> {
+    pub(crate) fn create(
+        layout: Layout,
+        nonce: u64,
+        bind_requests: bool,
+    ) -> io::Result<(Id, Segment)> {
         let (id, base) = shared_memory::create(layout.bytes())?;
-        let segment = Segment { base, layout };
+        let pool = base.wrapping_add(layout.chunks_at());
+        let segment = Segment {
+            base,
+            layout,
+            parts: PoolParts::all(layout.pool(id, layout.bytes(), nonce), pool),
+        };
         segment.reserve(0..layout.controls_at());
         if bind_requests {
             segment.reserve(layout.bind_requests_at()..layout.chunks_at());
@@ -228,27 +250,50 @@ impl Segment {
     pub(crate) fn attach(id: Id, nonce: u64) -> Option<(Segment, u32)> {
         let shared_memory::Status { bytes, maker, .. } = shared_memory::status(id).ok()?;
         // The smallest possible one, for its header.
-        let layout = Layout::new(1, 1).filter(|layout| layout.bytes() <= bytes)?;
+        Layout::new(1, 1).filter(|layout| layout.bytes() <= bytes)?;
         let base = shared_memory::attach(id).ok()?;
-        let mut segment = Segment { base, layout };
-        let header = segment.header();
-        if header.magic.load(Ordering::Acquire) != MAGIC
-            || header.nonce.load(Ordering::Relaxed) != nonce
-        {
-            return None;
-        }
+        // SAFETY: as in `header`.
+        let header = unsafe { &*base.cast::<Header>() };
+        let is_it = header.magic.load(Ordering::Acquire) == MAGIC
+            && header.nonce.load(Ordering::Relaxed) == nonce;
         let rings = header.rings.load(Ordering::Relaxed) as usize;
-        let layout = Layout::new(rings, header.chunks.load(Ordering::Relaxed) as usize)?;
+        let layout = Layout::new(rings, header.chunks.load(Ordering::Relaxed) as usize);
         // The size is the kernel's and stays; what the header says is anybody's.
-        segment.layout = Some(layout).filter(|layout| layout.bytes() <= bytes)?;
+        let layout = layout.filter(|layout| is_it && layout.bytes() <= bytes);
+        let kept = layout.map_or(0, Layout::chunks_at);
+        // SAFETY: it was just attached, and the header is not looked at any more where it goes.
+        unsafe { shared_memory::keep(base, bytes, 0..kept) };
+        let layout = layout?;
+        let parts = PoolParts::none(layout.pool(id, bytes, nonce));
+        let segment = Segment {
+            base,
+            layout,
+            parts,
+        };
         segment.exclude_from_dumps();
         Some((segment, maker))
+    }
+
+    /// Detaches all of it.
+    ///
+    /// # Safety
+    /// Nothing that was got from this segment is used any more, nor this itself.
+    pub(crate) unsafe fn detach(&self) {
+        // SAFETY: as the caller says.
+        unsafe { self.parts.detach() };
+        // SAFETY: as above.
+        unsafe { syscalls::unmap(self.base, self.kept_bytes()) };
+    }
+
+    /// How much of it programs keep attached as long as they use it.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.layout.chunks_at()
     }
 
     /// A crash of the program should not write a gigabyte of chunks into its core file. Failure is
     /// harmless.
     fn exclude_from_dumps(&self) {
-        let bytes = self.layout.bytes();
+        let bytes = self.kept_bytes();
         // SAFETY: the segment is attached, and the advice keeps its contents.
         let _ = unsafe { syscalls::advise(self.base, bytes, libc::MADV_DONTDUMP) };
     }
@@ -309,13 +354,10 @@ impl Segment {
         // SAFETY: the layout places so many of them there, page-aligned, in a segment that is
         // attached as long as `self` lives.
         let next = unsafe { std::slice::from_raw_parts(next, chunks) };
-        let words = self.at(self.layout.chunks_at()).cast::<AtomicU64>();
-        // SAFETY: as above.
-        let words = unsafe { std::slice::from_raw_parts(words, chunks * CHUNK_WORDS as usize) };
         Chunks {
             lists: &self.header().free,
             next,
-            words,
+            parts: &self.parts,
         }
     }
 
@@ -340,7 +382,7 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: `self` has attached it there, and every reference into it borrows from `self`.
-        unsafe { shared_memory::detach(self.base) };
+        // SAFETY: every reference into it borrows from `self`.
+        unsafe { self.detach() };
     }
 }

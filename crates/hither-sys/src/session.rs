@@ -201,12 +201,13 @@ impl Session {
                 "random reads are detected by blocks: readahead needs block_bytes",
             ));
         }
-        let (id, segment) = Segment::create(layout, options.region_min > 0)?;
+        // std seeds these keys from the kernel's random numbers.
+        let nonce = std::hash::RandomState::new().build_hasher().finish();
+        let (id, segment) = Segment::create(layout, nonce, options.region_min > 0)?;
         let name = SessionName {
             id,
             filters: seccomp::filter_count(),
-            // std seeds these keys from the kernel's random numbers.
-            nonce: std::hash::RandomState::new().build_hasher().finish(),
+            nonce,
         };
         fill(&segment, layout, &options, name.nonce);
         Ok(Session {
@@ -393,7 +394,7 @@ impl Session {
 
     /// Other processes that have the library at work: they have recorded, or could.
     pub fn processes(&self) -> Vec<u32> {
-        shared_memory::other_users(self.id)
+        shared_memory::other_users(self.id, self.segment.kept_bytes())
     }
 
     /// Ends the recording: programs that still run go on unrecorded. What they have queued can

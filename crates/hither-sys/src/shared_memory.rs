@@ -95,27 +95,26 @@ pub(crate) fn status(id: Id) -> Result<Status, i32> {
     })
 }
 
-/// The other processes that have attached a segment, as far as this process, which has attached it
-/// once, may see what they map.
-pub(crate) fn other_users(id: Id) -> Vec<u32> {
-    let Some(status) = status(id).ok().filter(|status| status.attached > 1) else {
+/// The other processes that have attached a segment and keep its first `kept_bytes` bytes, as far
+/// as this process, which has attached it once, may see what they map.
+pub(crate) fn other_users(id: Id, kept_bytes: usize) -> Vec<u32> {
+    if status(id).is_ok_and(|status| status.attached == 1) {
         return Vec::new();
-    };
+    }
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let is_user = |&pid: &u32| {
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-        maps.lines()
-            .any(|line| is_mapping_of(line, id, status.bytes))
+        maps.lines().any(|line| is_start_of(line, id, kept_bytes))
     };
     let own = std::process::id();
     pids.filter(|&pid| pid != own).filter(is_user).collect()
 }
 
-/// Whether a line of /proc/PID/maps (proc_pid_maps(5)) is of this segment. Its number stands for
-/// the inode's; in another IPC namespace that may be another one's, of another size.
-fn is_mapping_of(line: &str, id: Id, bytes: usize) -> bool {
-    const PAGE: usize = 4096;
+/// Whether a line of /proc/PID/maps (proc_pid_maps(5)) is of the first bytes of this segment. Its
+/// number stands for the inode's; in another IPC namespace that may be another one's, of another
+/// size.
+fn is_start_of(line: &str, id: Id, bytes: usize) -> bool {
     let mut words = line.split_ascii_whitespace();
     let range = words.next().and_then(|range| range.split_once('-'));
     let length = range.and_then(|(start, end)| {
@@ -123,8 +122,12 @@ fn is_mapping_of(line: &str, id: Id, bytes: usize) -> bool {
         address(end)?.checked_sub(address(start)?)
     });
     let is_as_long = length == Some(bytes.next_multiple_of(PAGE));
-    let number = words.nth(3).and_then(|number| number.parse().ok());
-    is_as_long && number == Some(id) && words.next().is_some_and(|name| name.starts_with("/SYSV"))
+    let is_first = words
+        .nth(1)
+        .is_some_and(|offset| offset.bytes().all(|digit| digit == b'0'));
+    let number = words.nth(1).and_then(|number| number.parse().ok());
+    let is_segment = words.next().is_some_and(|name| name.starts_with("/SYSV"));
+    is_as_long && is_first && number == Some(id) && is_segment
 }
 
 /// Attaches all of a segment.
@@ -138,13 +141,18 @@ pub(crate) fn attach(id: Id) -> Result<*mut u8, i32> {
     }
 }
 
-/// Detaches a segment.
+/// Detaches all of a segment but a range of whole pages.
 ///
 /// # Safety
-/// It was attached there, and nothing refers to it any more.
-pub(crate) unsafe fn detach(at: *mut u8) {
-    // SAFETY: as the caller says.
-    unsafe { syscalls::syscall(libc::SYS_shmdt, [at as usize, 0, 0, 0, 0, 0]) };
+/// So many bytes of the segment are attached there, and nothing refers to what is detached.
+pub(crate) unsafe fn keep(base: *mut u8, bytes: usize, kept: std::ops::Range<usize>) {
+    let end = bytes.next_multiple_of(PAGE);
+    for gone in [0..kept.start, kept.end.next_multiple_of(PAGE)..end] {
+        if !gone.is_empty() {
+            // SAFETY: as the caller says.
+            unsafe { syscalls::unmap(base.wrapping_add(gone.start), gone.len()) };
+        }
+    }
 }
 
 /// Frees what lies in a range of whole pages, which then holds zeroes.
@@ -202,7 +210,7 @@ mod tests {
         assert_eq!(status(id), Ok(first_only));
         // Marked for removal, and to be had all the same.
         let second = attach(id).expect("attached");
-        assert_eq!(other_users(id), [0; 0], "this process is none");
+        assert_eq!(other_users(id, 10_000), [0; 0], "this process is none");
         // SAFETY: the segment is longer than that, and zeroed.
         unsafe { first.wrapping_add(9_999).write_volatile(7) };
         // SAFETY: as above.
@@ -212,10 +220,13 @@ mod tests {
         // SAFETY: as above.
         assert_eq!(unsafe { first.wrapping_add(9_999).read_volatile() }, 0);
         // SAFETY: attached there.
-        unsafe { detach(first) };
+        unsafe { keep(first, 10_000, 0..0) };
         assert!(status(id).is_ok(), "one is left");
         // SAFETY: as above.
-        unsafe { detach(second) };
+        unsafe { keep(second, 10_000, 8192..10_000) };
+        assert!(status(id).is_ok(), "a page of it is left");
+        // SAFETY: as above.
+        unsafe { keep(second.wrapping_add(8192), 4096, 0..0) };
         assert_eq!(status(id), Err(libc::EINVAL));
         assert_eq!(attach(id), Err(libc::EINVAL));
     }
@@ -223,11 +234,13 @@ mod tests {
     #[test]
     fn a_segment_is_known_by_its_number_and_size() {
         let line = "7f0000000000-7f0000003000 rw-s 00000000 00:01 42     /SYSV00000000 (deleted)";
-        assert!(is_mapping_of(line, 42, 10_000));
-        assert!(!is_mapping_of(line, 41, 10_000), "another one");
-        assert!(!is_mapping_of(line, 42, 20_000), "in another namespace");
-        assert!(!is_mapping_of(&line.replace("SYSV", "file"), 42, 10_000));
-        assert!(!is_mapping_of("", 42, 10_000));
+        assert!(is_start_of(line, 42, 10_000));
+        assert!(!is_start_of(line, 41, 10_000), "another one");
+        assert!(!is_start_of(line, 42, 20_000), "in another namespace");
+        let part = line.replace("00000000 00:", "00003000 00:");
+        assert!(!is_start_of(&part, 42, 10_000), "another part");
+        assert!(!is_start_of(&line.replace("SYSV", "file"), 42, 10_000));
+        assert!(!is_start_of("", 42, 10_000));
     }
 
     #[test]

@@ -97,6 +97,17 @@ pub fn map_read_only(length: usize, fd: i32) -> Result<*mut u8, i32> {
     checked(unsafe { syscall(libc::SYS_mmap, arguments) }).map(|address| address as *mut u8)
 }
 
+/// `mremap`: makes a mapping longer, wherever there is room, and returns where it is.
+///
+/// # Safety
+/// The range must be a whole mapping of the caller's, whose address nobody relies on.
+pub unsafe fn lengthen(address: *mut u8, length: usize, to: usize) -> Result<*mut u8, i32> {
+    let may_move = libc::MREMAP_MAYMOVE as usize;
+    let arguments = [address as usize, length, to, may_move, 0, 0];
+    // SAFETY: as the caller says.
+    checked(unsafe { syscall(libc::SYS_mremap, arguments) }).map(|address| address as *mut u8)
+}
+
 /// `munmap`.
 ///
 /// # Safety
@@ -275,23 +286,37 @@ pub fn status_flags(fd: i32) -> Result<i32, i32> {
     checked(unsafe { syscall(libc::SYS_fcntl, arguments) }).map(|flags| flags as i32)
 }
 
-/// Whether this process may have only so much address space (`ulimit -v`).
-pub fn address_space_is_limited() -> bool {
+/// This process's limit of a kind (`RLIMIT_AS` and others), if it has one; `None` too where the
+/// kernel is kept from answering.
+pub fn limit(resource: i32) -> Option<u64> {
     let mut limit = libc::rlimit64 {
         rlim_cur: 0,
         rlim_max: 0,
     };
+    let arguments = [0, resource as usize, 0, (&raw mut limit) as usize, 0, 0];
+    // SAFETY: the kernel writes one rlimit64.
+    let result = unsafe { syscall(libc::SYS_prlimit64, arguments) };
+    (result == 0 && limit.rlim_cur != libc::RLIM64_INFINITY).then_some(limit.rlim_cur)
+}
+
+/// Whether this process has one thread only. False where /proc does not say.
+pub fn is_single_threaded() -> bool {
+    let mut buffer = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    let path = c"/proc/self/task";
     let arguments = [
+        path.as_ptr() as usize,
+        buffer.as_mut_ptr() as usize,
         0,
-        libc::RLIMIT_AS as usize,
         0,
-        (&raw mut limit) as usize,
         0,
         0,
     ];
-    // SAFETY: the kernel writes one rlimit64.
-    let result = unsafe { syscall(libc::SYS_prlimit64, arguments) };
-    result != 0 || limit.rlim_cur != libc::RLIM64_INFINITY
+    // SAFETY: the path is NUL-terminated, and the buffer is one stat long.
+    let result = unsafe { syscall(libc::SYS_stat, arguments) };
+    // SAFETY: zeroed memory is a valid stat, and the kernel filled it or left it.
+    let links = unsafe { buffer.assume_init() }.st_nlink;
+    // The folder itself, its own name for itself, and one of each thread.
+    result == 0 && links == 3
 }
 
 /// `getpid`, not libc's, so that a child made by a bare `clone` or `vfork` is seen.

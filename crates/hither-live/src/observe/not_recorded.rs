@@ -33,7 +33,8 @@ const ELF_MACHINE: object::elf::Machine = if cfg!(target_arch = "aarch64") {
 
 /// The reason for a program that could have loaded the recorder's library.
 const NOT_LOADED: &str = "did not load the recorder: killed early, or run without its environment, \
-    with other privileges, in another IPC namespace or under a seccomp filter";
+    with other privileges, in another IPC namespace, under a seccomp filter or with a low limit on \
+    its memory";
 
 /// The reason for a program that runs where the library's file is not, or cannot be opened.
 const HIDDEN: &str = "cannot open the recorder's library: runs in a root without it (chroot, \

@@ -20,6 +20,7 @@ mod close;
 pub(crate) mod exec;
 mod io_uring;
 mod kernel;
+mod limits;
 mod map;
 #[cfg(feature = "pages")]
 mod moments;

@@ -13,14 +13,15 @@
 //! - *clone*, *unshare*, *io_uring* by number: no read at a file's own offset is served from
 //!   replicas any more, and readahead is left alone. Where a thread gets descriptors of its own,
 //!   each access looks its file up.
+//! - *setrlimit*, *prlimit*, *mlockall* by number count like the functions of that name (`limits`).
 //!
 //! Calls that only ask what the kernel supports change nothing here: they fail for their null
 //! filter, or set none.
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
-use super::io_uring;
 use super::process::unshares;
+use super::{io_uring, limits};
 use crate::{lifecycle, readahead, real};
 
 /// Stands in for libc's function.
@@ -92,6 +93,12 @@ unsafe extern "C-unwind" fn syscall() {
         "je 2f",
         "cmp rdi, {io_uring_setup}",
         "je 2f",
+        "cmp rdi, {setrlimit}",
+        "je 2f",
+        "cmp rdi, {prlimit}",
+        "je 2f",
+        "cmp rdi, {mlockall}",
+        "je 2f",
         "cmp rdi, {fcntl}",
         "je 2f",
         "cmp rdi, {splice}",
@@ -138,6 +145,9 @@ unsafe extern "C-unwind" fn syscall() {
         clone3 = const libc::SYS_clone3,
         unshare = const libc::SYS_unshare,
         io_uring_setup = const libc::SYS_io_uring_setup,
+        setrlimit = const libc::SYS_setrlimit,
+        prlimit = const libc::SYS_prlimit64,
+        mlockall = const libc::SYS_mlockall,
         fcntl = const libc::SYS_fcntl,
         splice = const libc::SYS_splice,
         copy_file_range = const libc::SYS_copy_file_range,
@@ -215,12 +225,14 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
         | libc::SYS_vfork
         | libc::SYS_unshare
         | libc::SYS_io_uring_setup => lifecycle::descriptors_untraceable(),
+        libc::SYS_mlockall => lifecycle::memory_will_be_locked(),
         _ => {}
     }
     let real = real::SYSCALL.get();
     match number {
         _ if real.is_null() => missing as *const c_void,
         libc::SYS_io_uring_setup => set_up_io_uring as *const c_void,
+        libc::SYS_setrlimit | libc::SYS_prlimit64 => limits::set_by_number as *const c_void,
         _ => real,
     }
 }

@@ -36,7 +36,7 @@ mod view;
 pub(crate) use self::read::{flags, serve};
 pub(crate) use self::send::{Sent, is_stream, send};
 pub(crate) use self::table::TABLE;
-pub(crate) use self::view::{may_serve, single_threaded, start, stop};
+pub(crate) use self::view::{give_up, may_serve, single_threaded, start, stop, unmap};
 
 /// After a fork, in the child.
 pub(crate) fn forked() {

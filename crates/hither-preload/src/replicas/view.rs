@@ -5,6 +5,7 @@ use std::ffi::c_char;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::thread::LocalKey;
 
+use hither_sys::memory_limits::MemoryLimit;
 use hither_sys::program_session::ProgramSession;
 use hither_sys::replica::SERVED_EACH;
 use hither_sys::replica::view::View;
@@ -20,11 +21,11 @@ static SINGLE: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 /// Has reads served in this process from now on, where there is something to serve them from. Opens
 /// files; to be called when the library is loaded.
 pub(crate) fn start(session: &ProgramSession) {
-    if !session.files() {
+    if !session.files() || !session.has_replicas() {
         return;
     }
     // A program that may have little address space has other uses for it.
-    if syscalls::address_space_is_limited() || !arena::open() {
+    if MemoryLimit::AddressSpace.is_set() || !arena::open() {
         return;
     }
     arena::apart(&mut || {
@@ -37,13 +38,45 @@ pub(crate) fn start(session: &ProgramSession) {
         // SAFETY: the name is a C string.
         let single = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
         SINGLE.store(single.cast(), Ordering::Relaxed);
-        VIEW.store(Box::into_raw(Box::new(view)), Ordering::Release);
+        // Not in this thread's arena: other threads go on when it ends.
+        let Ok(place) = syscalls::map(size_of::<View>(), None) else {
+            return;
+        };
+        let place = place.cast::<View>();
+        // SAFETY: the mapping is new, long enough, and aligned to a page.
+        unsafe { place.write(view) };
+        VIEW.store(place, Ordering::Release);
     });
 }
 
 /// No read is served in this process any more.
 pub(crate) fn stop() {
     VIEW.store(std::ptr::null_mut(), Ordering::Release);
+}
+
+/// No read is served in this process any more, and the replicas take no address space.
+pub(crate) fn give_up() {
+    if let Some(view) = view() {
+        stop();
+        view.close();
+    }
+}
+
+/// As [`give_up`], and nothing is left.
+///
+/// # Safety
+/// There is no other thread, and this one is not at a read.
+pub(crate) unsafe fn unmap() {
+    if let Some(view) = view() {
+        stop();
+        // SAFETY: nobody has the view, as the caller says.
+        unsafe { view.unmap() };
+        let place = std::ptr::from_ref(view).cast_mut().cast();
+        // SAFETY: as above.
+        unsafe { syscalls::unmap(place, size_of::<View>()) };
+    }
+    // SAFETY: as above.
+    unsafe { TABLE.unmap() };
 }
 
 /// Whether there is anything to serve reads from.

@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use super::{
-    Area, BLOCK_BYTES, BLOCK_SHIFT, CPUS_MAX, Control, DIRECTORY_ENTRIES, FileId, Layout, MAGIC,
-    NODES_MAX, places,
+    Area, BLOCK_BYTES, BLOCK_SHIFT, CPUS_MAX, Control, FileId, Layout, MAGIC, NODES_MAX, places,
 };
 use crate::process::tick_ns;
 use crate::record::{Bind, BindMode};
@@ -93,14 +92,23 @@ struct Range {
 
 /// Gives out parts of the directory, whose lengths are powers of two; what was given back goes to
 /// others of its length.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Directory {
+    entries: usize,
     next: usize,
     /// By the class of their length.
     free: BTreeMap<u32, Vec<usize>>,
 }
 
 impl Directory {
+    fn new(entries: usize) -> Directory {
+        Directory {
+            entries,
+            next: 0,
+            free: BTreeMap::new(),
+        }
+    }
+
     fn take(&mut self, entries: u64) -> Option<Range> {
         let entries = usize::try_from(entries)
             .ok()?
@@ -111,7 +119,7 @@ impl Directory {
             return Some(Range { at, class });
         }
         let at = self.next;
-        if entries > DIRECTORY_ENTRIES - at {
+        if entries > self.entries - at {
             return None;
         }
         self.next += entries;
@@ -209,7 +217,7 @@ impl Replicas {
             shared: Arc::new(Shared { control, fd }),
             arenas,
             files: vec![None; super::FILES_MAX],
-            directory: Directory::default(),
+            directory: Directory::new(layout.entries),
         })
     }
 

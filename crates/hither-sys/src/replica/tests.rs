@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use super::agent::{FillError, ReplicaOptions, Replicas};
-use super::view::{Match, View};
+use super::view::{MAPPED_BYTES_MIN, Match, View};
 use super::*;
 
 struct Both {
@@ -345,4 +345,30 @@ fn programs_cannot_write_what_they_see() {
     let path = format!("/proc/self/fd/{control}");
     let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(path).expect("there"));
     assert_eq!(mode & 0o777, 0o400);
+}
+
+#[test]
+fn an_arena_is_mapped_as_far_as_its_slots_are_in_use() {
+    let blocks = 3 * MAPPED_BYTES_MIN as u64 / BLOCK_BYTES;
+    let bytes = 3 * MAPPED_BYTES_MIN;
+    let content = content(bytes);
+    let mut both = both(&content, 1, 2 * blocks);
+    let (entered, of) = both.published(bytes);
+    for block in 0..blocks as u32 {
+        both.agent
+            .fill(&both.file, entered, block, 0)
+            .expect("filled");
+    }
+    let mapped = |view: &View| view.arenas[0].bytes.load(Ordering::Relaxed);
+    assert_eq!(mapped(&both.view), MAPPED_BYTES_MIN);
+    let first = read(&both.view, of, 0, 100).expect("served");
+    assert_eq!(first, content[..100]);
+    assert_eq!(mapped(&both.view), MAPPED_BYTES_MIN);
+    let last = bytes - 100;
+    assert_eq!(read(&both.view, of, last as u64, 100), None, "not mapped");
+    let served = read(&both.view, of, last as u64, 100).expect("served");
+    assert_eq!(served, content[last..]);
+    assert_eq!(mapped(&both.view), 4 * MAPPED_BYTES_MIN);
+    both.view.close();
+    assert_eq!(read(&both.view, of, 0, 100), None, "unmapped");
 }

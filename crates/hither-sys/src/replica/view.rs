@@ -5,13 +5,13 @@
 //! copy by the processor would end the program there.
 
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicPtr, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 
 use libc::iovec;
 
 use super::{
     Area, BLOCK_BYTES, BLOCK_SHIFT, Control, FUTEX_TID_MASK, FileId, Layout, MAGIC, NODES_MAX,
-    PAGE, places,
+    places,
 };
 use crate::process::tick_ns;
 use crate::syscalls;
@@ -20,7 +20,24 @@ use crate::syscalls;
 #[derive(Debug)]
 pub struct View {
     pub(super) control: Control,
-    arenas: [AtomicPtr<u8>; NODES_MAX],
+    pub(super) arenas: [Arena; NODES_MAX],
+    /// No arena is to be mapped any more.
+    is_closed: AtomicBool,
+}
+
+/// How much of an arena is mapped at first. It is mapped as far as slots are in use, since a
+/// program may want its address space for itself.
+pub(super) const MAPPED_BYTES_MIN: usize = 4 << 20;
+
+/// What is mapped of an arena: its first bytes.
+#[derive(Debug)]
+pub(super) struct Arena {
+    /// Null while it moves, and where nothing is mapped.
+    at: AtomicPtr<u8>,
+    pub(super) bytes: AtomicUsize,
+    /// How often it has moved: who sees the same number before and after has looked at the arena,
+    /// and not at what may have come to lie where it was.
+    moves: AtomicU64,
 }
 
 /// Blocks that are looked up at once: their places lie on the program's stack.
@@ -30,6 +47,7 @@ const LOOKUP_BLOCKS_MAX: usize = 8;
 struct Found {
     node: usize,
     arena: *mut u8,
+    moves: u64,
     /// Where it begins in the first block, and how long it is.
     within: usize,
     count: usize,
@@ -75,26 +93,36 @@ impl View {
         let control = View::map_control(fd, nonce);
         syscalls::close(fd);
         let control = control?;
-        let arenas = [const { AtomicPtr::new(std::ptr::null_mut()) }; NODES_MAX];
-        let view = View { control, arenas };
+        let nothing = || Arena {
+            at: AtomicPtr::new(std::ptr::null_mut()),
+            bytes: AtomicUsize::new(0),
+            moves: AtomicU64::new(0),
+        };
+        let view = View {
+            control,
+            arenas: std::array::from_fn(|_| nothing()),
+            is_closed: AtomicBool::new(false),
+        };
         let layout = view.control.layout;
+        let bytes = layout.arena_bytes().min(MAPPED_BYTES_MIN);
         for (node, arena) in view.arenas.iter().enumerate().take(layout.nodes) {
             let fd = view.control.header().arenas.get(node)?;
             let fd = open(agent, fd.load(Ordering::Relaxed))?;
             let size = syscalls::status(fd).map_or(0, |status| status.size);
             let mapped = match size >= layout.arena_bytes() as u64 {
-                true => syscalls::map_read_only(layout.arena_bytes(), fd),
+                true => syscalls::map_read_only(bytes, fd),
                 false => Err(libc::EINVAL),
             };
             syscalls::close(fd);
             let arena_at = mapped.ok()?;
-            arena.store(arena_at, Ordering::Relaxed);
+            arena.bytes.store(bytes, Ordering::Relaxed);
+            arena.at.store(arena_at, Ordering::Relaxed);
             // A crash of the program should not write everybody's blocks into its core file, and
             // what is lent is single pages, also where the kernel joins pages by itself. It refuses
             // either only where there is nothing to forbid.
             for advice in [libc::MADV_DONTDUMP, libc::MADV_NOHUGEPAGE] {
                 // SAFETY: the mapping was just made, and the advice keeps its contents.
-                let _ = unsafe { syscalls::advise(arena_at, layout.arena_bytes(), advice) };
+                let _ = unsafe { syscalls::advise(arena_at, bytes, advice) };
             }
         }
         Some(view)
@@ -102,7 +130,8 @@ impl View {
 
     fn map_control(fd: i32, nonce: u64) -> Option<Control> {
         let size = syscalls::status(fd).ok()?.size as usize;
-        if size < Layout::VERSIONS_AT + PAGE {
+        let layout = Layout::new(1, 1)?;
+        if size < layout.bytes() {
             return None;
         }
         // All of it is sealed against being cut, so what is mapped is there.
@@ -113,7 +142,6 @@ impl View {
         // As with the arenas.
         // SAFETY: as there.
         let _ = unsafe { syscalls::advise(area.base, size, libc::MADV_DONTDUMP) };
-        let layout = Layout { nodes: 1, slots: 1 };
         let mut control = Control { area, layout };
         let header = control.header();
         if header.magic.load(Ordering::Acquire) != MAGIC
@@ -128,6 +156,59 @@ impl View {
         }
         control.layout = layout;
         Some(control)
+    }
+
+    /// Unmaps the replicas: nothing is served from them any more. Other threads may be at it. Only
+    /// the kernel looks at replicas for them, and what it finds in their place is not used
+    /// ([`View::are_unchanged`]).
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        for arena in &self.arenas {
+            // Who finds it null unmaps what comes of that.
+            let at = arena.at.swap(std::ptr::null_mut(), Ordering::SeqCst);
+            if !at.is_null() {
+                arena.moves.fetch_add(1, Ordering::SeqCst);
+                let bytes = arena.bytes.load(Ordering::SeqCst);
+                // SAFETY: so much is mapped there, and nothing refers to it.
+                unsafe { syscalls::unmap(at, bytes) };
+            }
+        }
+    }
+
+    /// Maps an arena on, so that so many bytes of it are.
+    #[cold]
+    fn lengthen(&self, node: usize, wanted: usize) {
+        let Some(arena) = self.arenas.get(node) else {
+            return;
+        };
+        let at = arena.at.swap(std::ptr::null_mut(), Ordering::SeqCst);
+        if at.is_null() {
+            return;
+        }
+        arena.moves.fetch_add(1, Ordering::SeqCst);
+        let before = arena.bytes.load(Ordering::SeqCst);
+        let all = self.control.layout.arena_bytes();
+        let bytes = wanted.next_power_of_two().clamp(before, all);
+        // SAFETY: so much is mapped there; who looks at it there does not use what it finds.
+        let moved = unsafe { syscalls::lengthen(at, before, bytes) };
+        if moved.is_ok() {
+            arena.bytes.store(bytes, Ordering::SeqCst);
+        }
+        arena.at.store(moved.unwrap_or(at), Ordering::SeqCst);
+        if self.is_closed.load(Ordering::SeqCst) {
+            self.close();
+        }
+    }
+
+    /// Unmaps all that there is.
+    ///
+    /// # Safety
+    /// Nothing uses the view any more, nor this itself.
+    pub unsafe fn unmap(&self) {
+        self.close();
+        let Area { base, bytes } = self.control.area;
+        // SAFETY: as the caller says.
+        unsafe { syscalls::unmap(base, bytes) };
     }
 
     /// Changes whenever a file may have got replicas.
@@ -311,7 +392,13 @@ impl View {
     #[inline]
     fn find_blocks(&self, of: Match, offset: u64, count: usize) -> Option<Found> {
         let (directory, node) = (self.directory(of), self.node());
-        let arena = self.arenas.get(node)?.load(Ordering::Relaxed);
+        let mapped = self.arenas.get(node)?;
+        let moves = mapped.moves.load(Ordering::Acquire);
+        let arena = mapped.at.load(Ordering::Acquire);
+        if arena.is_null() {
+            return None;
+        }
+        let bytes = mapped.bytes.load(Ordering::Relaxed);
         let within = (offset % BLOCK_BYTES) as usize;
         let count = count.min(LOOKUP_BLOCKS_MAX * BLOCK_BYTES as usize - within);
         let first = offset >> BLOCK_SHIFT;
@@ -328,6 +415,12 @@ impl View {
             if version % 2 == 0 || self.slot(directory, block, node) != Some(slot) {
                 return None;
             }
+            let end = (slot + 1) << BLOCK_SHIFT;
+            if end > bytes {
+                // For the next time.
+                self.lengthen(node, end);
+                return None;
+            }
             *place = (slot, version);
         }
         // All that was found until here was filled under the lease of this epoch, which is still
@@ -335,6 +428,7 @@ impl View {
         self.is_current(of).then_some(Found {
             node,
             arena,
+            moves,
             within,
             count,
             blocks,
@@ -342,10 +436,15 @@ impl View {
         })
     }
 
-    /// Whether no slot was given to another block since, to be asked after it was looked at.
+    /// Whether no slot was given to another block since, and the arena is still mapped where it
+    /// was, to be asked after it was looked at.
     #[inline]
     fn are_unchanged(&self, found: &Found) -> bool {
         fence(Ordering::Acquire);
+        let arena = self.arenas.get(found.node);
+        if arena.is_none_or(|arena| arena.moves.load(Ordering::Relaxed) != found.moves) {
+            return false;
+        }
         found
             .places
             .iter()

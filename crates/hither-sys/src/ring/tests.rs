@@ -23,7 +23,7 @@ pub(super) fn step() {
 /// A segment with one ring, in which at most so many chunks may be queued.
 fn segment(chunks: usize, ring_chunks: u32) -> Segment {
     let layout = Layout::new(1, chunks).expect("a layout");
-    let segment = Segment::create(layout, false).expect("a segment").1;
+    let segment = Segment::create(layout, 0, false).expect("a segment").1;
     let header = segment.header();
     header.ring_chunks.store(ring_chunks, Ordering::Relaxed);
     assert!(segment.back_control(0));

@@ -144,6 +144,31 @@ fn ten_thousand_threads_lose_nothing() {
     );
 }
 
+/// A program's address space is its own, but for what it uses of the pool.
+#[test]
+fn parts_of_the_pool_are_attached_as_they_are_wanted() {
+    const RECORDS: u32 = (20 << 20) / 40;
+    let mut session = session(1, 64 << 20);
+    let id = session.id;
+    let attached_parts = || shared_memory::status(id).expect("a status").attached;
+    let alone = attached_parts();
+    let attached = attach(&session).expect("attached");
+    assert_eq!(attached_parts(), alone + 1, "the control parts");
+    let mut producer = attached.claim(1, 1, PidNamespace::OWN).expect("a ring");
+    for value in 0..RECORDS {
+        let pushed = attached.push_record(&mut producer, &exec(value));
+        assert_eq!(pushed, Pushed::Taken);
+        if value == 0 {
+            assert_eq!(attached_parts(), alone + 2, "and one part of the pool");
+        }
+    }
+    assert_eq!(attached_parts(), alone + 3, "and another one");
+    let values: Vec<u32> = drained(&mut session).iter().map(|seen| seen.1).collect();
+    assert_eq!(values, (0..RECORDS).collect::<Vec<_>>());
+    drop(attached);
+    assert_eq!(attached_parts(), alone);
+}
+
 #[test]
 fn a_burst_waits_for_the_agent_and_its_memory_goes_back() {
     const ACCESSES: u32 = 300_000;
@@ -371,7 +396,7 @@ fn only_the_session_of_that_name_is_attached() {
         "somebody else's"
     );
     // SAFETY: attached there.
-    unsafe { shared_memory::detach(base) };
+    unsafe { shared_memory::keep(base, 1 << 20, 0..0) };
     session.segment.header().magic.store(1, Ordering::Relaxed);
     assert!(open(name).is_none(), "another version's");
 }
