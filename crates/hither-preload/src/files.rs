@@ -11,6 +11,8 @@
 //! The threads of a process share their descriptors. Once one has descriptors of its own
 //! (`unshare`), the table is closed, and every access looks its file up.
 
+#[cfg(feature = "interpose")]
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hither_sys::record::Record;
@@ -53,6 +55,10 @@ static SHARINGS: AtomicU64 = AtomicU64::new(SHARING);
 const SHARING: u64 = 2;
 const UNTRACEABLE: u64 = 1;
 
+/// No descriptor from this number on has a position that is followed.
+#[cfg(feature = "interpose")]
+static FOLLOWED: AtomicU32 = AtomicU32::new(0);
+
 /// The last directory that was given a word.
 #[cfg(feature = "interpose")]
 static DIRECTORIES: AtomicU64 = AtomicU64::new(DIRECTORY);
@@ -92,6 +98,9 @@ pub(crate) fn opened(fd: i32, follow: bool) {
     if let Some(entry) = TABLE.row(fd) {
         let sharings = SHARINGS.load(Ordering::Relaxed);
         let position = u64::from(follow);
+        if follow {
+            FOLLOWED.fetch_max(fd as u32 + 1, Ordering::Relaxed);
+        }
         entry.position.store(position, Ordering::Relaxed);
         entry.opened.store(sharings, Ordering::Release);
     }
@@ -133,6 +142,23 @@ pub(crate) fn forget_position(fd: i32) {
         && entry.position.load(Ordering::Relaxed) != 0
     {
         entry.position.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Calls on files are not recorded, so that positions move unseen.
+#[cfg(feature = "interpose")]
+#[inline]
+pub(crate) fn forget_positions() {
+    if FOLLOWED.load(Ordering::Relaxed) != 0 {
+        forget_all_positions();
+    }
+}
+
+#[cfg(feature = "interpose")]
+#[cold]
+fn forget_all_positions() {
+    for fd in 0..FOLLOWED.swap(0, Ordering::Relaxed) {
+        forget_position(fd as i32);
     }
 }
 

@@ -35,6 +35,7 @@ pub(crate) fn files_session() -> Option<&'static ProgramSession> {
 /// While the agent pauses, each call comes here.
 #[inline]
 pub(crate) fn unrecorded() {
+    files::forget_positions();
     if readahead::is_any_disabled() || session().is_none() {
         stop_readahead();
     }
@@ -171,11 +172,10 @@ pub(crate) fn made(fd: i32) {
 pub(crate) fn opened(fd: i32, at: i32, path: &CStr, flags: i32) {
     closed(fd);
     let session = files_session();
-    // Where reads may go unnoticed for a while, or are served from replicas, nobody knows
-    // positions. What is appended is at the end of the file, wherever that is.
-    let reports_all = session.is_some_and(|session| session.block_bits() == 0);
-    let reports_all = reports_all && !replicas::may_serve();
-    files::opened(fd, reports_all && flags & libc::O_APPEND == 0);
+    // Where reads are not reported now, or are served from replicas, nobody knows positions. What
+    // is appended is at the end of the file, wherever that is.
+    let is_reported = session.is_some() && !replicas::may_serve();
+    files::opened(fd, is_reported && flags & libc::O_APPEND == 0);
     // What has no bytes is no file, and may have no name.
     if flags & (libc::O_DIRECTORY | libc::O_PATH) == 0
         && let Some(session) = session

@@ -1,5 +1,4 @@
-/* Small reads at offsets of their own: on in a block, back and forth between two, and of two files
- * in turn. */
+/* Small reads: on in a block, back and forth between two, and of two files in turn. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +24,9 @@ int main(int argc, char **argv) {
     if (pwrite(one, buffer, 8, 16400) != 8) return 1;  /* every write is told */
     get(one, 512, 17000);                           /* the same block */
     lseek(one, 16384, SEEK_SET);
-    if (read(one, buffer, 7) != 7) return 1; /* 16384 + 7: where it stands is asked, and told */
+    if (read(one, buffer, 7) != 7) return 1; /* the same block: where it stands is followed */
+    int copy = dup(one);
+    if (read(copy, buffer, 7) != 7) return 1; /* 16391 + 7: where it stands is asked, and told */
     if (fork() == 0) {
         get(one, 9, 16384);                         /* 16384 + 9: another thread's first */
         _exit(0);

@@ -405,13 +405,23 @@ pub(crate) fn record_alone(program: &Path, arguments: &[&Path]) -> Run {
 }
 
 /// Runs a command with an agent that keeps up.
-pub(crate) fn follow(mut session: Session, mut command: Command) -> Run {
+pub(crate) fn follow(session: Session, command: Command) -> Run {
+    follow_with(session, command, |_| ())
+}
+
+/// As [`follow`], with something that the agent does each time it has looked.
+pub(crate) fn follow_with(
+    mut session: Session,
+    mut command: Command,
+    mut each: impl FnMut(&Session),
+) -> Run {
     let child = command.spawn().expect("spawned");
     let waiter = std::thread::spawn(move || child.wait_with_output().expect("waited"));
     let mut recording = Recording::default();
     while !waiter.is_finished() {
         session.drain(|ring, record| recording.take(ring.pid, ring.tid, record));
         session.reap(|ring, record| recording.take(ring.pid, ring.tid, record));
+        each(&session);
         std::thread::sleep(Duration::from_millis(2));
     }
     let output = waiter.join().expect("no panic");
