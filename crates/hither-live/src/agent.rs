@@ -87,6 +87,8 @@ pub(crate) struct SessionNeeds {
     pub(crate) call_sites: bool,
     /// See [`SessionOptions::readahead`].
     pub(crate) readahead: bool,
+    /// See [`SessionOptions::samples_cached`].
+    pub(crate) samples_cached: bool,
     /// See [`SessionOptions::region_min`].
     pub(crate) region_min: u64,
     /// See [`SessionOptions::sampling`].
@@ -106,6 +108,7 @@ impl SessionNeeds {
             block_bytes: block_bytes.into_iter().flatten().min(),
             call_sites: self.call_sites || other.call_sites,
             readahead: self.readahead || other.readahead,
+            samples_cached: self.samples_cached || other.samples_cached,
             region_min: self.region_min.max(other.region_min),
             sampling: self.sampling || other.sampling,
             file_nodes: self.file_nodes | other.file_nodes,
@@ -120,6 +123,7 @@ impl SessionNeeds {
             block_bytes: self.block_bytes.unwrap_or(0),
             // Random access is detected by blocks.
             readahead: self.readahead && self.block_bytes.is_some_and(|bytes| bytes > 0),
+            samples_cached: self.samples_cached,
             region_min: self.region_min,
             sampling: self.sampling,
             file_nodes: self.file_nodes,

@@ -1,12 +1,15 @@
-//! Opens the files that programs use: by path, or by a descriptor of a program.
+//! Opens the files that programs use: by path, by a descriptor of a program, or by the name that a
+//! file was given since in its folder.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hither_sys::page_cache::{CachedFile, FileId, OpenError, PageCache};
+use hither_sys::process::monotonic_ns;
 use hither_sys::record::Record;
 use hither_sys::session::RingInfo;
 use rustc_hash::FxHashMap;
@@ -14,43 +17,118 @@ use rustc_hash::FxHashMap;
 /// The most descriptors of a program that are tried.
 const DESCRIPTORS_MAX: usize = 256;
 
+/// The most files of a folder that are listed, and how long the listing is used.
+const LISTED_MAX: usize = 1 << 16;
+const LISTING_NS: u64 = 100_000_000;
+
 /// A file that a program uses.
 #[derive(Clone, Debug)]
 struct KnownFile {
     id: FileId,
     /// The path by which the last program opened it, or where it was found since.
     path: PathBuf,
+    /// Its last path that is no program's descriptor.
+    name: PathBuf,
     /// That program's process and thread, if they are in our PID namespace.
     thread: Option<(u32, u32)>,
+}
+
+impl KnownFile {
+    /// The folder that it was last found in.
+    fn folder(&self) -> Option<&Path> {
+        self.name.parent()
+    }
+}
+
+/// The paths of the descriptors of a thread, some of them.
+fn descriptors(thread: Option<(u32, u32)>) -> impl Iterator<Item = PathBuf> {
+    let found = thread.and_then(|(pid, tid)| {
+        // A thread may have descriptors of its own; it may have ended, too.
+        fs::read_dir(format!("/proc/{pid}/task/{tid}/fd"))
+            .or_else(|_| fs::read_dir(format!("/proc/{pid}/fd")))
+            .ok()
+    });
+    let descriptors = found.into_iter().flatten().flatten();
+    let paths = descriptors.map(|descriptor| descriptor.path());
+    paths.take(DESCRIPTORS_MAX)
+}
+
+/// A file when a program has opened it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenedFile {
+    /// Its size.
+    pub(crate) bytes: u64,
+    /// No program had used it before.
+    pub(crate) is_first: bool,
+    /// As in [`Record::Object`].
+    pub(crate) cached_pages: Option<u32>,
 }
 
 /// See the module.
 pub(crate) struct ProgramFiles {
     cache: Arc<dyn PageCache>,
     known: FxHashMap<u64, KnownFile>,
+    /// Where renamed files are looked for, if they are.
+    renamed: Option<FolderListing>,
+}
+
+/// The files of the folder that was last listed, by inode number.
+///
+/// A file that is written beside its place and then renamed, as rsync, restic and editors do, stays
+/// in its folder.
+#[derive(Debug, Default)]
+struct FolderListing {
+    folder: PathBuf,
+    names: FxHashMap<u64, OsString>,
+    listed_ns: u64,
+}
+
+impl FolderListing {
+    /// The path by which a file of that inode number is in a folder now. It may be busy: the folder
+    /// was listed not long ago, and the file was not there.
+    fn find(&mut self, folder: &Path, inode: u64) -> Result<PathBuf, OpenError> {
+        let now_ns = monotonic_ns();
+        let is_fresh = self.folder == folder && now_ns < self.listed_ns + LISTING_NS;
+        if !is_fresh {
+            let entries = fs::read_dir(folder).map_err(|_| OpenError::NoFile)?;
+            let entries = entries.flatten().take(LISTED_MAX);
+            let names = entries.map(|entry| (entry.ino(), entry.file_name()));
+            self.names = names.collect();
+            self.folder = folder.to_owned();
+            self.listed_ns = now_ns;
+        }
+        match self.names.get(&inode) {
+            Some(name) => Ok(folder.join(name)),
+            None if is_fresh => Err(OpenError::Busy),
+            None => Err(OpenError::NoFile),
+        }
+    }
 }
 
 impl ProgramFiles {
-    pub(crate) fn new(cache: Arc<dyn PageCache>) -> ProgramFiles {
+    /// `follow_renamed`: files that were renamed in their folder are looked for.
+    pub(crate) fn new(cache: Arc<dyn PageCache>, follow_renamed: bool) -> ProgramFiles {
         ProgramFiles {
             cache,
             known: FxHashMap::default(),
+            renamed: follow_renamed.then(FolderListing::default),
         }
     }
 
-    /// Takes in a record. Returns the key of the file if the record says that a program uses one,
-    /// and the file's size if it is the first to do so.
+    /// Takes in a record. Returns the key of the file and how it was opened, if the record says that
+    /// a program uses one.
     pub(crate) fn on_record(
         &mut self,
         ring: &RingInfo,
         record: &Record<'_>,
-    ) -> Option<(u64, Option<u64>)> {
+    ) -> Option<(u64, OpenedFile)> {
         let &Record::Object {
             object: file,
             device,
             inode,
             birth_ns,
-            size,
+            size: bytes,
+            cached_pages,
             path,
         } = record
         else {
@@ -63,17 +141,28 @@ impl ProgramFiles {
                 birth_ns,
             },
             path: PathBuf::from(OsStr::from_bytes(path)),
+            name: PathBuf::from(OsStr::from_bytes(path)),
             thread: ring.namespace.is_own().then_some((ring.pid, ring.tid)),
         };
-        let before = self.known.insert(file, known);
-        Some((file, before.is_none().then_some(size)))
+        let is_first = self.known.insert(file, known).is_none();
+        let opened = OpenedFile {
+            bytes,
+            is_first,
+            cached_pages,
+        };
+        Some((file, opened))
     }
 
     /// Adds a file that a program uses without a record of it.
     pub(crate) fn add(&mut self, file: u64, id: FileId, path: PathBuf, pid: u32) {
         let thread = Some((pid, pid));
         let known = self.known.entry(file);
-        known.or_insert(KnownFile { id, path, thread });
+        known.or_insert(KnownFile {
+            id,
+            name: path.clone(),
+            path,
+            thread,
+        });
     }
 
     /// The identity of a file.
@@ -110,18 +199,19 @@ impl ProgramFiles {
             other => return other,
         };
         // Renamed, unlinked, or opened under another root: the program may have it open still.
-        let (pid, tid) = known.thread.ok_or(reason)?;
-        // A thread may have descriptors of its own; it may have ended, too.
-        let descriptors = fs::read_dir(format!("/proc/{pid}/task/{tid}/fd"))
-            .or_else(|_| fs::read_dir(format!("/proc/{pid}/fd")))
-            .map_err(|_| reason)?;
-        let paths = descriptors.flatten().map(|descriptor| descriptor.path());
-        for path in paths.take(DESCRIPTORS_MAX) {
+        for path in descriptors(known.thread) {
             if let Ok(opened) = open(&path, known.id) {
                 known.path = path;
                 return Ok(opened);
             }
         }
-        Err(reason)
+        let (Some(renamed), Some(folder)) = (&mut self.renamed, known.folder()) else {
+            return Err(reason);
+        };
+        let path = renamed.find(folder, known.id.inode)?;
+        let opened = open(&path, known.id)?;
+        known.name.clone_from(&path);
+        known.path = path;
+        Ok(opened)
     }
 }

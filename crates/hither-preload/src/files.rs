@@ -243,11 +243,24 @@ pub(crate) fn look_up(
     if let (true, Some(known)) = (ours, known(fd)) {
         return known;
     }
-    let found = describe(fd, define);
+    let found = describe(fd, None, define);
     if let (true, Some(entry)) = (ours, TABLE.row(fd)) {
         entry.file.store(found, Ordering::Relaxed);
     }
     (found != IGNORED).then_some(found & KEY)
+}
+
+/// Defines the file behind `fd`, which the program has just opened, and of which so much is cached.
+#[cfg(feature = "interpose")]
+pub(crate) fn look_up_opened(
+    fd: i32,
+    cached_pages: Option<u32>,
+    define: &mut dyn FnMut(&Record<'_>) -> bool,
+) {
+    let found = describe(fd, cached_pages, define);
+    if let Some(entry) = TABLE.row(fd) {
+        entry.file.store(found, Ordering::Relaxed);
+    }
 }
 
 /// What a status says of a file's kind.
@@ -302,14 +315,19 @@ pub(crate) fn defined(fd: i32, key: u64) {
     }
 }
 
-/// The record that defines a file.
-pub(crate) fn object<'a>(status: &FileStatus, path: &'a [u8]) -> Record<'a> {
+/// The record that defines a file, of which so much was cached when it was opened.
+pub(crate) fn object<'a>(
+    status: &FileStatus,
+    cached_pages: Option<u32>,
+    path: &'a [u8],
+) -> Record<'a> {
     Record::Object {
         object: status.key(),
         device: status.device,
         inode: status.inode,
         birth_ns: status.birth_ns,
         size: status.size,
+        cached_pages,
         path,
     }
 }
@@ -327,7 +345,11 @@ fn is_direct(fd: i32) -> bool {
 }
 
 /// The entry for `fd`.
-fn describe(fd: i32, define: &mut dyn FnMut(&Record<'_>) -> bool) -> u64 {
+fn describe(
+    fd: i32,
+    cached_pages: Option<u32>,
+    define: &mut dyn FnMut(&Record<'_>) -> bool,
+) -> u64 {
     let Ok(status) = syscalls::status(fd) else {
         return IGNORED;
     };
@@ -350,7 +372,8 @@ fn describe(fd: i32, define: &mut dyn FnMut(&Record<'_>) -> bool) -> u64 {
     if made_up {
         return IGNORED;
     }
-    let defined = define(&object(&status, path)) && (!is_direct(fd) || define(&direct(&status)));
+    let defined = define(&object(&status, cached_pages, path))
+        && (!is_direct(fd) || define(&direct(&status)));
     status.key() | FILE | if defined { DEFINED } else { 0 }
 }
 

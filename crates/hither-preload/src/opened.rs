@@ -13,6 +13,7 @@ use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hither_sys::program_session::{ProgramSession, Pushed};
+use hither_sys::record::{Record, SAMPLED_BYTES};
 use hither_sys::syscalls;
 
 use crate::open_buffers::{Buffers, Directory, PATH_BYTES_MAX};
@@ -38,16 +39,36 @@ pub(crate) fn define(session: &'static ProgramSession, fd: c_int, at: c_int, pat
         below => below.unwrap_or(path),
     };
     if !is_plain(path) {
+        if session.samples_cached() && !is_special(path) {
+            sample(session, fd);
+        }
         return;
     }
     let opened = Opened { fd, at, path };
     thread::enter(
         session,
-        |thread| opened.define(thread, session) != Outcome::DirectoryUnknown,
+        |thread| opened.define(thread, session) == Outcome::Done,
         |thread| {
-            if opened.find_directory(thread) {
+            // Before the first read, or nobody knows what was cached before.
+            if session.samples_cached() {
+                thread.claim_ring(session);
+            }
+            let outcome = opened.define(thread, session);
+            if outcome == Outcome::DirectoryUnknown && opened.find_directory(thread) {
                 opened.define(thread, session);
             }
+        },
+    );
+}
+
+/// Looks up the file behind `fd` at once, before it is read: how much of it is cached is asked for.
+fn sample(session: &'static ProgramSession, fd: c_int) {
+    thread::enter(
+        session,
+        |_| false,
+        |thread| {
+            let define = &mut |record: &Record<'_>| thread.push(session, record);
+            files::look_up_opened(fd, cached_pages(fd), define);
         },
     );
 }
@@ -68,6 +89,12 @@ fn is_special(path: &[u8]) -> bool {
     special.iter().any(|prefix| path.starts_with(prefix))
 }
 
+/// How many pages of the front of a file are cached; `None` where the kernel does not say.
+fn cached_pages(fd: c_int) -> Option<u32> {
+    let found = syscalls::cachestat(fd, 0, SAMPLED_BYTES).ok()?;
+    u32::try_from(found.cached).ok()
+}
+
 /// A descriptor and what the program opened.
 #[derive(Clone, Copy)]
 struct Opened<'a> {
@@ -82,13 +109,18 @@ enum Outcome {
     Done,
     /// The path of the directory has to be found first.
     DirectoryUnknown,
+    /// The thread has no ring, and is to have one.
+    NoRing,
 }
 
 impl Opened<'_> {
     /// Defines the file, if the thread has a ring.
     fn define(self, thread: &mut Thread, session: &ProgramSession) -> Outcome {
         let Some((producer, buffers)) = thread.for_opened() else {
-            return Outcome::Done;
+            return match session.samples_cached() {
+                true => Outcome::NoRing,
+                false => Outcome::Done,
+            };
         };
         let Some(status) = files::opened_file(self.fd, &mut buffers.status) else {
             return Outcome::Done;
@@ -104,7 +136,9 @@ impl Opened<'_> {
             Ok(None) => return Outcome::Done,
             Err(unknown) => return unknown,
         };
-        let words = files::object(&status, path).encode(&mut buffers.words);
+        let cached_pages = session.samples_cached().then(|| cached_pages(self.fd));
+        let object = files::object(&status, cached_pages.flatten(), path);
+        let words = object.encode(&mut buffers.words);
         let record = buffers.words.get(..words).unwrap_or(&[]);
         if session.push(producer, record, None) == Pushed::Taken {
             files::defined(self.fd, key);

@@ -253,6 +253,13 @@ impl Thread {
         unsafe { walker.signature(caller, session.frames_max(), &mut push) }
     }
 
+    /// Claims a ring, if the thread has none.
+    pub(crate) fn claim_ring(&mut self, session: &ProgramSession) {
+        if self.producer.is_none() {
+            self.producer = claim(session, &mut self.patience);
+        }
+    }
+
     /// Pushes a record into this thread's ring, claiming one first where it has none. Returns
     /// whether the ring took it.
     pub(crate) fn push(&mut self, session: &ProgramSession, record: &Record<'_>) -> bool {
@@ -316,11 +323,7 @@ pub(crate) fn announce(session: &'static ProgramSession) {
     with_thread(
         session,
         |thread| thread.producer.is_some(),
-        |thread| {
-            if thread.producer.is_none() {
-                thread.producer = claim(session, &mut thread.patience);
-            }
-        },
+        |thread| thread.claim_ring(session),
     );
 }
 

@@ -98,6 +98,7 @@ mod tests {
                 inode: u64::MAX,
                 birth_ns: u64::MAX,
                 size: end,
+                cached_pages: None,
                 path: b"",
             },
             Record::ExecFailed { pid: PID_MAX },

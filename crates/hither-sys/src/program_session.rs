@@ -162,6 +162,11 @@ impl ProgramSession {
         self.segment.header().readahead.load(Ordering::Relaxed) != segment::READAHEAD_UNTRACKED
     }
 
+    /// Whether a file that is opened is to be asked how much of it is cached.
+    pub fn samples_cached(&self) -> bool {
+        self.segment.header().samples_cached.load(Ordering::Relaxed) != 0
+    }
+
     /// Whether readahead is disabled on descriptors that this process reads at random.
     #[inline]
     pub fn disables_readahead(&self) -> bool {

@@ -39,6 +39,10 @@ pub const OWN_POLICY: u32 = 17;
 /// them (sendfile, copy_file_range, splice).
 pub const IN_KERNEL: u16 = 1;
 
+/// Of so much of a file it is asked how much is cached when it is opened: more than a program reads
+/// until the agent knows of it. Asking about more would take longer.
+pub const SAMPLED_BYTES: u64 = 32 << 20;
+
 /// The finalizer of splitmix64: spreads every bit of its input over all of its output.
 #[inline]
 pub fn mix(value: u64) -> u64 {
@@ -100,6 +104,9 @@ pub enum Record<'a> {
         birth_ns: u64,
         /// Size when opened, in bytes.
         size: u64,
+        /// How many pages of its first [`SAMPLED_BYTES`] were cached when it was opened, before the
+        /// program had read anything; none if nobody asked.
+        cached_pages: Option<u32>,
         /// Its path as the process sees it.
         path: &'a [u8],
     },
@@ -489,13 +496,18 @@ impl<'a> Record<'a> {
                 inode,
                 birth_ns,
                 size,
+                cached_pages,
                 path,
             } => {
                 for word in [object, device, inode, birth_ns, size] {
                     writer.word(word);
                 }
                 writer.bytes(path, STRING_BYTES_MAX);
-                (OBJECT, 0, 0)
+                (
+                    OBJECT,
+                    0,
+                    cached_pages.map_or(0, |pages| pages.saturating_add(1)),
+                )
             }
             Record::Site {
                 signature,
@@ -563,6 +575,7 @@ impl<'a> Record<'a> {
                 inode: reader.word()?,
                 birth_ns: reader.word()?,
                 size: reader.word()?,
+                cached_pages: b.checked_sub(1),
                 path: reader.bytes()?,
             },
             SITE => {

@@ -18,7 +18,7 @@ use crate::syscalls;
 use crate::userfaultfd_offers::Offers;
 
 /// "hither" and the layout's version; a preload library of another version stays out.
-pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x0b");
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x0c");
 
 /// The session recorder takes events.
 pub(crate) const RECORDING: u32 = 1;
@@ -92,6 +92,8 @@ pub(crate) struct Header {
     pub(crate) readahead: AtomicU32,
     /// Times that a program disabled readahead on a descriptor.
     pub(crate) readahead_disabled: AtomicU64,
+    /// Programs are to say of a file that they open how much of it is cached.
+    pub(crate) samples_cached: AtomicU32,
     /// Files whose accesses are not recorded any more.
     pub(crate) unrecorded: UnrecordedFiles,
     /// Bytes that programs read of what is not recorded: pipes, sockets, terminals, /proc.

@@ -23,6 +23,7 @@ use crate::seccomp;
 use crate::segment::{self, Layout, Segment};
 use crate::session_name::SessionName;
 use crate::shared_memory;
+use crate::syscalls::SYS_CACHESTAT;
 use crate::sysfs::kib_field;
 
 /// What the pool of chunks may take of the memory that this process may use. It is charged to the
@@ -73,6 +74,9 @@ pub struct SessionOptions {
     /// Whether programs track which descriptors are read at random, which
     /// [`Session::disable_readahead`] needs. Needs `block_bytes`.
     pub readahead: bool,
+    /// Whether programs say of a file that they open how much of it is cached, before they read it
+    /// ([`Record::Object`]). They do not where a filter of system calls forbids the question.
+    pub samples_cached: bool,
     /// The smallest allocation that is tracked as a region, in bytes: at least a page, or 0 for
     /// none.
     pub region_min: u64,
@@ -93,6 +97,7 @@ impl Default for SessionOptions {
             files: true,
             block_bytes: 0,
             readahead: false,
+            samples_cached: false,
             region_min: 0,
             sampling: false,
             file_nodes: 0,
@@ -602,6 +607,8 @@ fn fill(segment: &Segment, layout: Layout, options: &SessionOptions, nonce: u64)
         false => segment::READAHEAD_UNTRACKED,
     };
     set32(&header.readahead, readahead);
+    let samples_cached = options.samples_cached && seccomp::allows(SYS_CACHESTAT);
+    set32(&header.samples_cached, u32::from(samples_cached));
     set32(&header.no_files, u32::from(!options.files));
     set32(&header.sampling, u32::from(options.sampling));
     set64(&header.file_nodes, options.file_nodes);

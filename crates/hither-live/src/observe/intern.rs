@@ -221,6 +221,7 @@ impl Definitions {
                 birth_ns,
                 size,
                 path,
+                ..
             } => {
                 let definition = || ObjectDefinition {
                     device,

@@ -56,12 +56,13 @@ pub(crate) enum Input {
         file: u64,
         bytes: u64,
     },
-    /// A range was in the page cache before the program first accessed it.
+    /// A range was in the page cache before the program first accessed it, or so much of it.
     Preexisting {
         #[serde(with = "hex")]
         file: u64,
         offset: u64,
         length: u64,
+        cached_bytes: u64,
     },
     /// The page cache holds nothing of a range.
     Absent {
@@ -81,6 +82,30 @@ pub(crate) enum Input {
     Stored { bytes: u64 },
     /// A file is on a file system whose reads the kernel does not account for.
     Unaccounted,
+    /// A file has this size when a program opens it. This input and the next three are given where
+    /// there is a limit.
+    Size {
+        #[serde(with = "hex")]
+        file: u64,
+        bytes: u64,
+    },
+    /// So much of the extent at this offset is cached, and was not before the programs.
+    Found {
+        #[serde(with = "hex")]
+        file: u64,
+        offset: u64,
+        bytes: u64,
+    },
+    /// A part of the extent at this offset was dropped, and so much of it is cached still: it is
+    /// dirty, mapped, or being read in.
+    Undropped {
+        #[serde(with = "hex")]
+        file: u64,
+        offset: u64,
+        bytes: u64,
+    },
+    /// The programs have ended. It is given again for what the kernel has left.
+    Ended,
     /// All inputs up to this time have been given.
     Tick,
 }

@@ -62,6 +62,7 @@ pub fn expected_reads(
         dry_run: false,
         // Nobody counts what is read.
         given: true,
+        limit: None,
         spare_preexisting: false,
         sites: Vec::new(),
     });

@@ -34,17 +34,20 @@ pub(crate) fn set_up(
         alone_bytes: sizes.alone_bytes,
         block_bytes: BLOCK_BYTES,
         dry_run,
-        given: options.budget.is_order(),
+        given: options.budget.is_given(),
+        limit: options.budget.limit(),
         spare_preexisting: !options.all_files,
         sites: options.sites.iter().map(LoggedSiteProfile::from).collect(),
     };
+    let samples_cached = config.limit.is_some() && config.spare_preexisting;
     Setup {
         actuator: PageCacheActuator::new(cache, options, dry_run),
         config,
         session: SessionNeeds {
             block_bytes: Some(BLOCK_BYTES),
-            call_sites: true,
+            call_sites: !matches!(options.budget, Budget::Nothing),
             readahead: options.disable_readahead && !dry_run,
+            samples_cached,
             ..SessionNeeds::default()
         },
     }

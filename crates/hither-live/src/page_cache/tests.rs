@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::controller::{BLOCK_BYTES, EXTENT_BYTES, LoggedSiteProfile, PageCacheConfig};
+use super::controller::{
+    BLOCK_BYTES, EXTENT_BYTES, LimitConfig, LoggedSiteProfile, PageCacheConfig,
+};
 use super::event::{Input, TimedInput};
 use super::*;
 use crate::controller::Controller;
@@ -17,6 +19,7 @@ fn config(policy: &str) -> PageCacheConfig {
         block_bytes: BLOCK_BYTES,
         dry_run: true,
         given: true,
+        limit: None,
         spare_preexisting: true,
         sites: vec![LoggedSiteProfile {
             signature: 2,
@@ -46,7 +49,13 @@ fn input() -> impl Strategy<Value = Input> {
             offset, thread }),
         1 => (file(), offset()).prop_map(|(file, bytes)| Input::Cut { file, bytes }),
         2 => (file(), offset(), length()).prop_map(|(file, offset, length)| Input::Preexisting {
-            file, offset, length }),
+            file, offset, length, cached_bytes: length / 2 }),
+        2 => (file(), offset()).prop_map(|(file, bytes)| Input::Size { file, bytes }),
+        5 => (file(), 0..5_u64, length()).prop_map(|(file, extent, bytes)| Input::Found {
+            file, offset: extent * EXTENT_BYTES, bytes }),
+        5 => (file(), offset(), length()).prop_map(|(file, offset, bytes)| Input::Undropped {
+            file, offset, bytes }),
+        1 => Just(Input::Ended),
         2 => (file(), offset(), length()).prop_map(|(file, offset, length)| Input::Absent { file,
             offset, length }),
         1 => file().prop_map(|file| Input::Gone { file }),
@@ -91,10 +100,15 @@ proptest! {
         inputs in prop::collection::vec((input(), 0..2_000_000_000_u64), 1..150),
         policy in prop::sample::select(&["pcc", "pcc{other=arc}", "ubm", "dear", "mru", "arc",
             "random"][..]),
+        limit in prop::option::of((2..6_u64, any::<bool>())),
     ) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("log.jsonl");
-        let decisions = logged(&path, &config(policy), inputs);
+        let limit = limit.map(|(extents, keeps)| LimitConfig {
+            bytes: extents * EXTENT_BYTES,
+            keeps,
+        });
+        let decisions = logged(&path, &PageCacheConfig { limit, ..config(policy) }, inputs);
         prop_assert_eq!(replay(&path).expect("a sound log"), Ok(decisions));
     }
 }

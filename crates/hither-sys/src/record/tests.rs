@@ -20,6 +20,7 @@ fn samples() -> Vec<Record<'static>> {
             inode: 3,
             birth_ns: 4,
             size: 5,
+            cached_pages: Some(0),
             path: b"/a/path",
         },
         Record::Site {
@@ -162,6 +163,7 @@ fn long_strings_are_cut_and_still_decode() {
         inode: 1,
         birth_ns: 1,
         size: 1,
+        cached_pages: None,
         path: &long,
     }
     .encode(&mut buffer);

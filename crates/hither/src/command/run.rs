@@ -80,6 +80,7 @@ const EXAMPLES: &str = "Examples:
   hither run -- ./scan data                            what can help here
   hither run --plan plan.toml -- ./scan data           what `advise` found
   hither run --page-cache --cache 2GiB -- ./scan data  pcc, in 2 GiB
+  hither run --no-cache -- tar cf /backup/db.tar /db   evict no other files
   hither run --memory -- ./solver input                pages to their users
   hither run --replicas -- ./server                    copies of far blocks
   systemd-run --user --scope -p MemoryMax=1G hither run -- ./scan data
@@ -100,6 +101,8 @@ Examples:
       switch on what can help on this machine
   hither run --page-cache --cache 2GiB -- ./scan data
       pcc decides what the page cache keeps of the program's files, in 2 GiB
+  hither run --no-cache -- tar cf /backup/db.tar /db
+      leave in the page cache what was there before, and nothing else
   hither run --page-cache=ubm -- make
       ubm decides, in what the memory cgroup's limit leaves for files
   systemd-run --user --scope -p MemoryMax=1G hither run -- ./scan data
@@ -186,8 +189,9 @@ impl Subcommand for Run {
 impl Run {
     /// The switches that are on.
     fn switches(&self) -> Vec<&'static str> {
+        let page_cache = self.page_cache.switch().unwrap_or(page_cache::SWITCH);
         let switches = [
-            (page_cache::SWITCH, self.page_cache.policy.is_some()),
+            (page_cache, self.page_cache.switch().is_some()),
             (replicas::SWITCH, self.replicas.policy.is_some()),
             (file_placement::SWITCH, self.file_placement.policy.is_some()),
             (memory::SWITCH, self.memory.policy.is_some()),
@@ -205,12 +209,9 @@ impl Run {
     fn check_pairs(&self) -> Result<(), Usage> {
         let on = self.switches();
         let replicas = replicas::SWITCH;
+        let page_cache = self.page_cache.switch().unwrap_or(page_cache::SWITCH);
         let pairs = [
-            (
-                page_cache::SWITCH,
-                replicas,
-                Conflict::ReplicationHidesPageCache,
-            ),
+            (page_cache, replicas, Conflict::ReplicationHidesPageCache),
             (
                 replicas,
                 file_placement::SWITCH,
@@ -228,12 +229,9 @@ impl Run {
     /// The options of each mechanism that is on.
     fn mechanisms(&self, file_placement: Option<FilePlacement>) -> anyhow::Result<Mechanisms> {
         let mut mechanisms = Mechanisms::default();
-        if let Some(policy) = &self.page_cache.policy {
-            mechanisms.page_cache = Some(page_cache::options(
-                &self.page_cache,
-                policy,
-                &self.knowledge,
-            )?);
+        if self.page_cache.switch().is_some() {
+            let options = page_cache::options(&self.page_cache, &self.knowledge)?;
+            mechanisms.page_cache = Some(options);
         }
         if let Some(policy) = &self.replicas.policy {
             mechanisms.replication = Some(replicas::options(&self.replicas, policy)?);
@@ -328,7 +326,7 @@ impl Run {
         let learns = page_cache.policy.is_some() || memory.policy.is_some();
         let options = [
             (
-                page_cache.policy.is_some(),
+                page_cache.switch().is_some(),
                 page_cache.options(),
                 page_cache::SWITCH,
             ),

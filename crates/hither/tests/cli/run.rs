@@ -334,6 +334,20 @@ fn programs_with_steered_files_are_as_they_are_alone() {
 }
 
 #[test]
+fn a_backup_leaves_nothing_in_the_page_cache() {
+    let lab = Lab::new();
+    lab.write("data", vec![7; 24 << 20]);
+    let ran = lab.run("hither run --no-cache --json -- tar cf copy.tar data");
+    assert_eq!((ran.code, ran.stdout()), (0, ""), "{ran}");
+    let said: Value = serde_json::from_str(&ran.stderr).unwrap();
+    assert_eq!(said["limit_bytes"].as_u64(), Some(8 << 20), "{said}");
+    assert!(said["dropped_bytes"].as_u64() > Some(24 << 20), "{said}");
+    let ran = lab.run("hither run --no-cache -- cmp data copy.tar");
+    assert!(ran.stderr.contains("\nhither: dropped "), "{ran}");
+    assert!(!ran.stderr.contains("left to the kernel"), "{ran}");
+}
+
+#[test]
 fn what_does_not_go_together_is_refused_with_the_reason() {
     let lab = Lab::new();
     for line in [
@@ -341,6 +355,9 @@ fn what_does_not_go_together_is_refused_with_the_reason() {
         "hither run --replicas --file-placement -- touch started",
         "hither run --memory --cache 1GiB -- touch started",
         "hither run --memory --plan plan.toml -- touch started",
+        "hither run --no-cache --replicas -- touch started",
+        "hither run --no-cache --page-cache -- touch started",
+        "hither run --no-cache --cache 8MiB -- touch started",
         "hither run --page-cache --cache 1GiB --replicate all -- touch started",
         "hither run --page-cache --cache 1GiB --region-min 2MiB -- touch started",
         "hither run --replicas --profile sites -- touch started",

@@ -156,7 +156,7 @@ impl FileMigrationActuator {
             mover: Some(mover),
             page_bytes,
             dry_run,
-            program_files: ProgramFiles::new(Arc::new(ThisPageCache)),
+            program_files: ProgramFiles::new(Arc::new(ThisPageCache), false),
             usage: Usage::new(machine, page_bytes * u64::from(BLOCK_PAGES), PERIOD_NS),
             read_usage: Periodic::from_start(USAGE_PERIOD_NS),
             tick: Periodic::after(TICK_PERIOD_NS),

@@ -22,10 +22,21 @@ pub(crate) struct PageCacheConfig {
     /// The budget was given: what programs would read from storage without steering does not
     /// matter. They report all accesses, and what they read stops nothing.
     pub(crate) given: bool,
+    /// What the page cache may have of the programs' files, from the first byte on.
+    pub(crate) limit: Option<LimitConfig>,
     /// Leave alone what was in the page cache before the program accessed it.
     pub(crate) spare_preexisting: bool,
     /// Profiles of call sites from earlier runs.
     pub(crate) sites: Vec<LoggedSiteProfile>,
+}
+
+/// A limit for the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LimitConfig {
+    /// Its size.
+    pub(crate) bytes: u64,
+    /// What is within the limit stays cached when the programs have ended.
+    pub(crate) keeps: bool,
 }
 
 /// A [`SiteProfile`] as it is logged.

@@ -113,6 +113,23 @@ pub(super) struct BlockRun {
     pub(super) blocks: u32,
 }
 
+impl BlockRun {
+    /// The blocks that a range of bytes touches. Those beyond what an index can hold (64 TiB) count
+    /// as the last one.
+    pub(super) fn from(file: u32, offset: u64, length: u64) -> BlockRun {
+        let block = |byte: u64| (byte / BLOCK_BYTES).min(u64::from(u32::MAX - 1)) as u32;
+        let (first, last) = (
+            block(offset),
+            block(offset.saturating_add(length.max(1) - 1)),
+        );
+        BlockRun {
+            file,
+            first,
+            blocks: last - first + 1,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Extents {

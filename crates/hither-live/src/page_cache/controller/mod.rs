@@ -13,12 +13,15 @@
 //! order: other accesses through the mapping are not seen. Pages written in the last 40 seconds:
 //! `POSIX_FADV_DONTNEED` would write them to storage, which may never be needed. Pages that were
 //! cached before the program accessed them: they are another program's. Readahead beyond what was
-//! read is not in the model; it is dropped with its extent.
+//! read is not in the model; it is dropped with its extent. Where there is a [`limit`], all that was
+//! read or written counts, and what is beyond it is dropped, too.
 
+mod byte_ranges;
 mod config;
 mod extent_readers;
 mod extents;
 mod gain_monitor;
+mod limit;
 mod reporting;
 mod stats;
 mod storage_account;
@@ -34,11 +37,12 @@ use hither_core::{
 };
 use rustc_hash::FxHashMap;
 
-pub(crate) use self::config::{LoggedSiteProfile, PageCacheConfig};
+pub(crate) use self::config::{LimitConfig, LoggedSiteProfile, PageCacheConfig};
 use self::extent_readers::{ExtentReaders, LeftExtent};
 pub(crate) use self::extents::{BLOCK_BYTES, EXTENT_BYTES};
 use self::extents::{BLOCKS_PER_EXTENT, BlockPosition, BlockRun, ExtentState, Extents};
 use self::gain_monitor::{Counted, GainMonitor};
+use self::limit::CacheLimit;
 use self::reporting::Reporting;
 use self::stats::{BlockClasses, busiest};
 pub use self::stats::{ReadStats, SiteStats};
@@ -114,6 +118,8 @@ pub(crate) struct PageCacheController {
     storage: StorageAccount,
     reporting: Reporting,
     extents: Extents,
+    /// What the page cache may have of the programs' files, if that is limited.
+    limit: Option<CacheLimit>,
     files: Vec<TrackedFile>,
     by_key: FxHashMap<u64, u32>,
     /// Signatures; site 0 is the unknown one.
@@ -136,7 +142,7 @@ pub(crate) struct PageCacheController {
 
 impl Controller for PageCacheController {
     const NAME: &'static str = "page_cache";
-    const FORMAT: (&'static str, u32) = ("hither_files", 3);
+    const FORMAT: (&'static str, u32) = ("hither_files", 4);
     type Config = PageCacheConfig;
     type Input = Input;
     type Decision = Decision;
@@ -163,15 +169,18 @@ impl Controller for PageCacheController {
         let records = site_profile::import(&known, numbered.collect::<Vec<_>>());
         let capacity = blocks(config.budget_bytes);
         let alone = blocks(config.alone_bytes).max(capacity);
+        let limit = config.limit.as_ref();
+        let reported = config.given || config.dry_run || limit.is_some();
         Ok(PageCacheController {
             model: SimulatedCache::new(&spec, capacity, &records),
             lru_model: SimulatedCache::new(&lru_spec, alone, &[]),
             gain_monitor: GainMonitor::new(capacity),
             storage: StorageAccount::new(!config.given),
-            reporting: Reporting::new(config.given || config.dry_run),
+            reporting: Reporting::new(reported),
             spec,
             lru_spec,
             extents: Extents::default(),
+            limit: limit.map(|limit| CacheLimit::new(limit.bytes, limit.keeps)),
             files: Vec::new(),
             by_key: FxHashMap::default(),
             sites,
@@ -186,7 +195,8 @@ impl Controller for PageCacheController {
             next_checked: (0, 0),
             summary: PageCacheSummary {
                 budget_bytes: config.budget_bytes,
-                reported: config.given || config.dry_run,
+                limit_bytes: limit.map(|limit| limit.bytes),
+                reported,
                 ..PageCacheSummary::default()
             },
         })
@@ -194,6 +204,7 @@ impl Controller for PageCacheController {
 
     fn step(&mut self, at: &TimedInput, out: &mut Vec<Decision>) {
         self.now_ns = self.now_ns.max(at.time_ns);
+        self.limit_input(&at.input);
         match at.input {
             Input::Opened { file } => {
                 let number = self.file(file);
@@ -250,13 +261,12 @@ impl Controller for PageCacheController {
                 file,
                 offset,
                 length,
+                cached_bytes,
             } => {
                 if self.spare_preexisting {
                     let file = self.file(file);
-                    let marked = self
-                        .extents
-                        .preexisting(BlockRun::from(file, offset, length));
-                    self.summary.preexisting_bytes += marked * BLOCK_BYTES;
+                    let found = self.foreign(file, offset, length);
+                    self.summary.preexisting_bytes += found.min(cached_bytes);
                 }
             }
             Input::Absent {
@@ -284,7 +294,12 @@ impl Controller for PageCacheController {
             Input::Budget { bytes, alone_bytes } => self.resize(bytes, alone_bytes),
             Input::Stored { bytes } => self.stored(bytes, out),
             Input::Unaccounted => self.storage.distrust(),
-            Input::Tick => self.settle(out),
+            Input::Tick => {
+                self.settle(out);
+                self.settle_limit(out);
+            }
+            Input::Ended => self.settle_limit(out),
+            Input::Size { .. } | Input::Found { .. } | Input::Undropped { .. } => {}
         }
     }
 }
@@ -585,14 +600,19 @@ impl PageCacheController {
         }
     }
 
-    /// Whether a tick would decide anything.
-    pub(crate) fn due(&self) -> bool {
+    /// Whether a tick would decide anything now.
+    pub(crate) fn due(&self, now_ns: u64) -> bool {
+        self.has_evicted() || self.is_over_limit(now_ns)
+    }
+
+    /// Whether there may be something to drop that the policy has evicted.
+    fn has_evicted(&self) -> bool {
         self.gain_monitor.steering() && self.extents.due()
     }
 
     /// Decides what to drop now.
     fn settle(&mut self, out: &mut Vec<Decision>) {
-        if !self.due() {
+        if !self.has_evicted() {
             return;
         }
         let PageCacheController {
@@ -620,14 +640,7 @@ impl PageCacheController {
             runs.extend(extents.take_parts(self.now_ns, kept, state));
         }
         for run in runs {
-            let length = u64::from(run.blocks) * BLOCK_BYTES;
-            self.summary.drops += 1;
-            self.summary.dropped_bytes += length;
-            out.push(Decision::Drop {
-                file: self.files[run.file as usize].key,
-                offset: u64::from(run.first) * BLOCK_BYTES,
-                length,
-            });
+            self.drop_run(run, out);
         }
     }
 
@@ -756,23 +769,7 @@ impl PageCacheController {
         }
         self.extents
             .check(|block| self.model.residency.slot(block).is_some());
-    }
-}
-
-impl BlockRun {
-    /// The blocks that a range of bytes touches. Those beyond what an index can hold (64 TiB) count
-    /// as the last one.
-    fn from(file: u32, offset: u64, length: u64) -> BlockRun {
-        let block = |byte: u64| (byte / BLOCK_BYTES).min(u64::from(u32::MAX - 1)) as u32;
-        let (first, last) = (
-            block(offset),
-            block(offset.saturating_add(length.max(1) - 1)),
-        );
-        BlockRun {
-            file,
-            first,
-            blocks: last - first + 1,
-        }
+        self.limit.iter().for_each(CacheLimit::check);
     }
 }
 

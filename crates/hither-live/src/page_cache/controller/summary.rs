@@ -21,6 +21,9 @@ pub struct PageCacheSummary {
     pub unreachable: u64,
     /// The budget at the end.
     pub budget_bytes: u64,
+    /// What the files may have in the page cache, from the first byte on; none where the kernel
+    /// decides.
+    pub limit_bytes: Option<u64>,
     /// References to blocks.
     pub references: u64,
     /// Bytes that missed: in the policy's cache while evictions were carried out, in the LRU cache
@@ -34,7 +37,7 @@ pub struct PageCacheSummary {
     pub drops: u64,
     /// The bytes of these ranges.
     pub dropped_bytes: u64,
-    /// Bytes in the page cache before the program accessed them.
+    /// Bytes that were found in the page cache before the program accessed them.
     pub preexisting_bytes: u64,
     /// Bytes that the policy kept and the kernel reclaimed.
     pub absent_bytes: u64,

@@ -19,6 +19,7 @@ pub(crate) fn config(policy: &str, blocks: u64) -> PageCacheConfig {
         block_bytes: BLOCK_BYTES,
         dry_run: false,
         given: true,
+        limit: None,
         spare_preexisting: true,
         sites: Vec::new(),
     }
@@ -424,6 +425,7 @@ fn what_is_mapped_gone_written_or_anothers_is_left_alone() {
         file: 1,
         offset,
         length,
+        cached_bytes: length,
     });
     lab.input(read(1, 0, 200));
     let mut decisions = flood(&mut lab, 2);
@@ -643,6 +645,7 @@ fn what_the_kernel_took_is_not_kept_and_each_extent_is_asked_about_in_turn() {
         file: 2,
         offset: EXTENT_BYTES,
         length: EXTENT_BYTES,
+        cached_bytes: EXTENT_BYTES,
     });
     lab.input(read(1, 0, 3 * EXTENT_BLOCKS));
     let all = [

@@ -1,20 +1,23 @@
 //! The actuator: takes what programs read and write, and has the kernel drop what the controller
 //! decides.
 
+mod limit;
+mod preexisting;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hither_sys::cgroup::refaulted_file_bytes;
 use hither_sys::mapped_files::keep_program_pages;
-use hither_sys::page_cache::{Cached, PageCache};
+use hither_sys::page_cache::PageCache;
 use hither_sys::process::{children_read_bytes, monotonic_ns, thread_cpu_ns};
 use hither_sys::process_tree::{ProcessTree, Transferred};
 use hither_sys::record::{Op, Record};
 use hither_sys::session::RingInfo;
 
+use self::limit::Limiter;
 use super::super::controller::{EXTENT_BYTES, PageCacheController};
 use super::super::event::{Decision, Input, TimedInput};
 use super::mapped::{Change, MappedFiles};
@@ -22,7 +25,7 @@ use super::options::{Budget, CacheSizes, PageCacheOptions};
 use super::report::{FileStats, PageCacheReport};
 use crate::agent::{Actuator, Context, Poll, RecordSource, RunState};
 use crate::polling::{Backoff, Periodic};
-use crate::program_files::ProgramFiles;
+use crate::program_files::{OpenedFile, ProgramFiles};
 use crate::status::{MechanismStatus, MechanismTag, to_figures};
 
 const POLL_INTERVAL_MIN: Duration = Duration::from_micros(500);
@@ -50,14 +53,8 @@ const RESIDENCY_PERIOD_NS: u64 = 250_000_000;
 /// a hundredth of a CPU.
 const RESIDENCY_EXTENTS: usize = 128;
 
-/// How far a program that reads from storage may be ahead of its first record that is seen.
-const REPORTING_LAG_BYTES: u64 = 8 << 20;
-
 /// A page of the page cache, as `cachestat` counts.
 const PAGE_BYTES: u64 = 4096;
-
-/// The most extents whose residency is checked when a file is opened.
-const PREEXISTING_EXTENTS_MAX: u64 = 4096;
 
 /// How many files and how many call sites a report names.
 const BUSIEST_MAX: usize = 8;
@@ -73,9 +70,10 @@ pub(crate) struct PageCacheActuator {
     /// How far the kernel reads ahead in the programs' files: the most.
     readahead_bytes: u64,
     program_files: ProgramFiles,
-    /// Files that were opened since the last step; with their size, if no program had used them
-    /// before.
-    opened: BTreeMap<u64, Option<u64>>,
+    /// Files that were opened since the last step.
+    opened: BTreeMap<u64, OpenedFile>,
+    /// The work for a limit, if there is one.
+    limiter: Option<Limiter>,
     /// Inputs that result from carrying out decisions, for the next step.
     later: Vec<Input>,
     /// The program's processes; none until it has started.
@@ -147,8 +145,8 @@ impl Actuator for PageCacheActuator {
         source: &mut RecordSource<'_>,
         record: &Record<'_>,
     ) -> Option<(u64, Input)> {
-        if let Some((file, size)) = self.program_files.on_record(source.ring, record) {
-            self.opened.entry(file).or_insert(size);
+        if let Some((file, opened)) = self.program_files.on_record(source.ring, record) {
+            self.opened.entry(file).or_insert(opened);
         }
         let &Record::Access {
             op,
@@ -162,6 +160,9 @@ impl Actuator for PageCacheActuator {
         else {
             return None;
         };
+        if let Some(limiter) = &mut self.limiter {
+            limiter.on_access(op, file, offset, length);
+        }
         let stream = source.streams.of(source.ring);
         let input = match op {
             Op::Read | Op::Write => Input::Access {
@@ -199,6 +200,9 @@ impl Actuator for PageCacheActuator {
         }
         if self.read_budget.is_due(now_ns) {
             self.read_budget(context, now_ns);
+        }
+        if self.limiter.is_some() {
+            self.apply_limit(context, now_ns, poll.last);
         }
     }
 
@@ -248,6 +252,9 @@ impl PageCacheActuator {
         options: &PageCacheOptions,
         dry_run: bool,
     ) -> PageCacheActuator {
+        let limit = options.budget.limit();
+        let reported = dry_run || options.budget.is_given() || limit.is_some();
+        let limiter = limit.filter(|_| !dry_run).map(|_| Limiter::new());
         PageCacheActuator {
             policy: options.policy.to_string(),
             dry_run,
@@ -255,7 +262,8 @@ impl PageCacheActuator {
             budget: options.budget.clone(),
             sizes: options.budget.sizes(0),
             readahead_bytes: 0,
-            program_files: ProgramFiles::new(cache),
+            program_files: ProgramFiles::new(cache, limiter.is_some()),
+            limiter,
             opened: BTreeMap::new(),
             later: Vec::new(),
             processes: None,
@@ -266,7 +274,7 @@ impl PageCacheActuator {
             attributed_bytes: 0,
             refaulted_bytes: 0,
             count_storage: Periodic::after(STORAGE_PERIOD_NS),
-            paused: !dry_run && !options.budget.is_order(),
+            paused: !reported,
             mapped: BTreeSet::new(),
             mapped_files: MappedFiles::new(),
             newly_mapped: Vec::new(),
@@ -293,18 +301,23 @@ impl PageCacheActuator {
             context.input(now_ns, input);
         }
         self.take_mapped(context, now_ns);
-        for (file, size) in std::mem::take(&mut self.opened) {
+        for (file, opened) in std::mem::take(&mut self.opened) {
             context.input(now_ns, Input::Opened { file });
             self.on_opened(context, now_ns, file);
-            let Some(size) = size else {
+            if let Some(limiter) = &mut self.limiter {
+                let bytes = opened.bytes;
+                context.input(now_ns, Input::Size { file, bytes });
+                limiter.on_opened(file, bytes);
+            }
+            if !opened.is_first {
                 continue;
-            };
+            }
             let readahead = self.program_files.readahead_bytes(file);
             if readahead > self.readahead_bytes {
                 self.readahead_bytes = readahead;
                 self.read_budget(context, now_ns);
             }
-            self.find_preexisting(context, now_ns, file, size, &events);
+            self.find_preexisting(context, now_ns, file, &opened, &events);
         }
         for at in events {
             if let Input::Access { signature, .. } = at.input {
@@ -312,7 +325,7 @@ impl PageCacheActuator {
             }
             context.input(at.time_ns, at.input);
         }
-        if context.controller.due() {
+        if context.controller.due(now_ns) {
             context.input(now_ns, Input::Tick);
         }
         match self.dry_run {
@@ -342,8 +355,11 @@ impl PageCacheActuator {
                     self.mapped.remove(&(id.device, id.inode));
                     let known = self.program_files.id(file).is_some();
                     self.program_files.add(file, id, mapped.path, mapped.pid);
-                    let size = (!known).then_some(bytes);
-                    self.opened.entry(file).or_insert(size);
+                    self.opened.entry(file).or_insert(OpenedFile {
+                        bytes,
+                        is_first: !known,
+                        cached_pages: None,
+                    });
                     context.input(now_ns, Input::Watched { file, bytes });
                 }
                 Change::LeftAlone { file } => context.input(now_ns, Input::Mapped { file }),
@@ -429,95 +445,6 @@ impl PageCacheActuator {
                     self.mapped_files.watch(pid, self.sizes.bytes);
                 }
             }
-        }
-    }
-
-    /// Tells the controller which parts of a file were cached before the program opened it.
-    ///
-    /// Programs may have brought in themselves as much as they have read and written so far, less
-    /// what other files have of it. If no more of this file is cached, nothing is another's. If
-    /// programs can have brought in but half of it, all is taken for another's; otherwise what is
-    /// cached outside of the range that they have read so far, with its readahead. Of a mapped file
-    /// that range is not known: then nothing is.
-    fn find_preexisting(
-        &mut self,
-        context: &mut Context<'_, PageCacheController>,
-        now_ns: u64,
-        file: u64,
-        size: u64,
-        events: &[TimedInput],
-    ) {
-        if !self.spare_preexisting || size == 0 {
-            return;
-        }
-        let Ok(opened) = self.program_files.open(file) else {
-            return;
-        };
-        let cached = match opened.cached(0, size) {
-            Ok(cached) => cached.pages * PAGE_BYTES,
-            Err(refused) => {
-                self.report.unseen = Some(refused);
-                return;
-            }
-        };
-        let counts = opened.counts_reads();
-        // Once a poll: a program may open thousands of files that are cached.
-        if counts && self.brought_in_bytes() < cached && self.counted_ns != now_ns {
-            self.count_storage(context, now_ns);
-        }
-        let own = self.brought_in_bytes();
-        self.attributed_bytes += own.min(cached);
-        if counts && cached <= own {
-            return;
-        }
-        let all = counts && own < cached / 2;
-        if !all && self.mapped_files.is_watched(file) {
-            // How far programs have come in it is not known.
-            return;
-        }
-        let reached = self.reached(file, events);
-        for extent in 0..size.div_ceil(EXTENT_BYTES).min(PREEXISTING_EXTENTS_MAX) {
-            let (offset, length) = (extent * EXTENT_BYTES, EXTENT_BYTES);
-            let outside = offset + length <= reached.start || offset >= reached.end;
-            let is_cached = |cached: Result<Cached, _>| cached.is_ok_and(|cached| cached.pages > 0);
-            if (all || outside) && is_cached(opened.cached(offset, length)) {
-                let preexisting = Input::Preexisting {
-                    file,
-                    offset,
-                    length,
-                };
-                context.input(now_ns, preexisting);
-            }
-        }
-    }
-
-    /// What programs have read and written, so far as no file is known to have it.
-    fn brought_in_bytes(&self) -> u64 {
-        let brought_in = self.transferred.read_bytes + self.transferred.written_bytes;
-        brought_in.saturating_sub(self.attributed_bytes)
-    }
-
-    /// The range of a file that programs have read so far, with what may have been read ahead.
-    fn reached(&self, file: u64, events: &[TimedInput]) -> Range<u64> {
-        let ahead = 2 * self.program_files.readahead_bytes(file);
-        let (mut from, mut to) = (u64::MAX, 0);
-        for at in events {
-            if let Input::Access {
-                file: of,
-                offset,
-                length,
-                write: false,
-                ..
-            } = at.input
-                && of == file
-            {
-                (from, to) = (from.min(offset), to.max(offset + length));
-            }
-        }
-        match to {
-            // The file was opened, and no read of it was reported yet.
-            0 => 0..ahead.max(REPORTING_LAG_BYTES),
-            to => from..to + ahead + REPORTING_LAG_BYTES,
         }
     }
 
@@ -614,8 +541,10 @@ impl PageCacheActuator {
                 Ok(opened) => opened,
                 Err(reason) => {
                     self.report.why_unreachable = Some(reason);
-                    if !reason.may_pass() {
-                        self.later.push(Input::Gone { file });
+                    match reason.may_pass() {
+                        false => self.later.push(Input::Gone { file }),
+                        true if self.limiter.is_some() => self.try_again(of_file),
+                        true => {}
                     }
                     continue;
                 }
@@ -623,7 +552,12 @@ impl PageCacheActuator {
             for &(_, offset, length) in of_file {
                 let unmapped = self.mapped_files.drop_pages(file, offset, length);
                 match unmapped.and_then(|()| opened.drop_pages(offset, length)) {
-                    Ok(()) => self.report.dropped += 1,
+                    Ok(()) => {
+                        self.report.dropped += 1;
+                        if self.limiter.is_some() {
+                            self.find_undropped(&*opened, file, offset, length);
+                        }
+                    }
                     Err(refused) => {
                         self.report.refused += 1;
                         self.report.why_refused = Some(refused);

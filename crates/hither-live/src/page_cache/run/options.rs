@@ -5,7 +5,7 @@ use hither_core::site_profile::SiteProfile;
 use hither_sys::cgroup::MemoryGroup;
 use hither_sys::page_cache::program_cached_bytes;
 
-use super::super::controller::EXTENT_BYTES;
+use super::super::controller::{EXTENT_BYTES, LimitConfig};
 
 /// The smallest budget that is of use: four extents.
 pub const BUDGET_MIN_BYTES: u64 = 4 * EXTENT_BYTES;
@@ -13,16 +13,19 @@ pub const BUDGET_MIN_BYTES: u64 = 4 * EXTENT_BYTES;
 /// How much of the page cache a program's files may have.
 #[derive(Clone, Debug)]
 pub enum Budget {
-    /// An order: so many bytes, at least [`BUDGET_MIN_BYTES`], whatever the kernel alone would
+    /// A limit: so many bytes, at least [`BUDGET_MIN_BYTES`], whatever the kernel alone would
     /// keep.
     Given(u64),
+    /// Nothing is kept: what was read or written is dropped soon after, and the rest at the end. In
+    /// between that takes [`BUDGET_MIN_BYTES`].
+    Nothing,
     /// So many bytes, which is what the kernel alone would have for the files.
     Available(u64),
     /// What a memory cgroup leaves for files, read again and again.
     Group {
         /// The group.
         group: MemoryGroup,
-        /// The most bytes, where the group leaves more.
+        /// A limit below that of the group.
         at_most: Option<u64>,
         /// What the group was charged with for files before the program started: no more of it can
         /// be the pages of hither's own program, which the kernel charges to the group that had
@@ -45,19 +48,32 @@ impl Budget {
     pub(super) fn group(&self) -> Option<&MemoryGroup> {
         match self {
             Budget::Group { group, .. } => Some(group),
-            Budget::Given(_) | Budget::Available(_) => None,
+            Budget::Given(_) | Budget::Nothing | Budget::Available(_) => None,
         }
     }
 
-    /// Whether the page cache is to be no larger, even if more is read from storage.
-    pub(super) fn is_order(&self) -> bool {
-        matches!(self, Budget::Given(_))
+    /// What the page cache is to be no larger than, even if more is read from storage.
+    pub(super) fn limit(&self) -> Option<LimitConfig> {
+        let (bytes, keeps) = match self {
+            Budget::Given(bytes) => (*bytes, true),
+            Budget::Nothing => (BUDGET_MIN_BYTES, false),
+            Budget::Group { at_most, .. } => ((*at_most)?, true),
+            Budget::Available(_) => return None,
+        };
+        let bytes = bytes.max(BUDGET_MIN_BYTES);
+        Some(LimitConfig { bytes, keeps })
+    }
+
+    /// Whether the budget may be far below what the kernel alone would have.
+    pub(super) fn is_given(&self) -> bool {
+        matches!(self, Budget::Given(_) | Budget::Nothing)
     }
 
     /// The sizes now, where the kernel reads so far ahead.
     pub(super) fn sizes(&self, readahead_bytes: u64) -> CacheSizes {
         let (bytes, alone_bytes) = match self {
             Budget::Given(bytes) | Budget::Available(bytes) => (*bytes, *bytes),
+            Budget::Nothing => (0, 0),
             Budget::Group {
                 group,
                 at_most,

@@ -58,6 +58,10 @@ pub struct PageCacheReport {
     /// Why the kernel did not say what is cached. Without that, pages of other programs are not
     /// told from the program's.
     pub unseen: Option<PageCacheError>,
+    /// Files of which the kernel does not say what is cached, and which a limit so leaves alone.
+    pub unknown_files: u64,
+    /// Bytes beyond the limit that the kernel had not dropped when the run ended.
+    pub left_bytes: u64,
     /// Descriptors that were found to be read at random and whose readahead was disabled; each time
     /// counts.
     pub readahead_disabled: u64,
@@ -81,6 +85,8 @@ pub(super) struct PageCacheFigures<'a> {
     drops_refused: u64,
     refused_why: Option<String>,
     unseen_why: Option<String>,
+    files_unknown: u64,
+    left_bytes: u64,
     busiest_files: &'a [FileStats],
     busiest_sites: &'a [SiteStats],
     readahead_disabled: u64,
@@ -97,6 +103,8 @@ impl PageCacheReport {
             drops_refused: self.refused,
             refused_why: self.why_refused.map(|why| why.to_string()),
             unseen_why: self.unseen.map(|why| why.to_string()),
+            files_unknown: self.unknown_files,
+            left_bytes: self.left_bytes,
             busiest_files: &self.busiest_files,
             busiest_sites: &self.busiest_sites,
             readahead_disabled: self.readahead_disabled,
@@ -145,6 +153,7 @@ mod tests {
                 watched: 25,
                 unreachable: 3,
                 budget_bytes: 4,
+                limit_bytes: Some(26),
                 references: 5,
                 missed_bytes: 6,
                 lru_missed_bytes: 7,
@@ -181,6 +190,8 @@ mod tests {
             dropped: 16,
             drop_time: Duration::from_nanos(17),
             refused: 18,
+            unknown_files: 27,
+            left_bytes: 28,
             readahead_disabled: 19,
             lost: Lost {
                 events: 1,
@@ -201,6 +212,7 @@ mod tests {
             "files_unreachable": 3,
             "unreachable_why": null,
             "budget_bytes": 4,
+            "limit_bytes": 26,
             "references": 5,
             "missed_bytes": 6,
             "lru_missed_bytes": 7,
@@ -212,6 +224,8 @@ mod tests {
             "dropped_bytes": 10,
             "preexisting_bytes": 11,
             "unseen_why": null,
+            "files_unknown": 27,
+            "left_bytes": 28,
             "absent_bytes": 12,
             "steered_read_bytes": 22,
             "expected_read_bytes": 23,

@@ -204,7 +204,7 @@ impl ReplicationActuator {
             leases,
             dry_run,
             node_of_cpu: shape(nodes, 0).node_of_cpu,
-            program_files: ProgramFiles::new(Arc::new(ThisPageCache)),
+            program_files: ProgramFiles::new(Arc::new(ThisPageCache), false),
             held: BTreeMap::new(),
             next_checked: 0,
             stalls: MemoryStalls::default(),

@@ -4,7 +4,7 @@ use clap::Args;
 use hither_analysis::format::{bytes, counted, duration_ns, saved};
 use hither_analysis::profile;
 use hither_core::Spec;
-use hither_core::registry::{Mechanism, replacement_policies};
+use hither_core::registry::{Mechanism, baseline, replacement_policies};
 use hither_live::page_cache::{BUDGET_MIN_BYTES, Budget, PageCacheOptions, PageCacheReport};
 use hither_sim::Size;
 use hither_sys::cgroup::MemoryGroup;
@@ -16,6 +16,9 @@ use crate::ui::Ui;
 
 /// The switch.
 pub(super) const SWITCH: &str = "--page-cache";
+
+/// The switch for programs whose files are to leave nothing in the page cache.
+pub(super) const NO_CACHE_SWITCH: &str = "--no-cache";
 
 /// The policy if none is named.
 pub(super) const DEFAULT_POLICY: &str = "pcc";
@@ -36,12 +39,21 @@ pub(super) struct PageCacheArgs {
     )]
     pub(super) policy: Option<String>,
 
-    /// Size of the page cache for these files, as 256MiB [default: what the memory cgroup leaves]
+    /// Limit of the page cache for these files, as 256MiB [default: what the memory cgroup leaves]
     ///
-    /// It is a number of bytes with its unit, at least 8MiB. A bare number is refused: the page
-    /// cache is not counted in blocks. It is required if no memory cgroup has a limit.
+    /// The files that the program reads and writes get no more, from the first byte on. It is a
+    /// number of bytes with its unit, at least 8MiB. A bare number is refused: the page cache is
+    /// not counted in blocks. It is required if no memory cgroup has a limit.
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes)]
     pub(super) cache: Option<u64>,
+
+    /// Keep nothing of these files in the page cache that was not there before, as for backups
+    ///
+    /// What the program reads is dropped soon after, and what it writes once the kernel has
+    /// written it back, but for the last 8MiB; at the end these go, too. What other programs had
+    /// cached stays, so that a backup does not evict the pages of a database.
+    #[arg(long, conflicts_with_all = ["page_cache", "cache"])]
+    pub(super) no_cache: bool,
 
     /// What is available for these files, if that is known without a memory cgroup.
     #[arg(skip)]
@@ -62,6 +74,14 @@ pub(super) struct PageCacheArgs {
 }
 
 impl PageCacheArgs {
+    /// The switch that is on, if one is.
+    pub(super) fn switch(&self) -> Option<&'static str> {
+        match self.policy {
+            Some(_) => Some(SWITCH),
+            None => self.no_cache.then_some(NO_CACHE_SWITCH),
+        }
+    }
+
     /// The first option of this switch that is given.
     pub(super) fn options(&self) -> Option<&'static str> {
         match self.cache {
@@ -110,9 +130,12 @@ fn policy(text: &str) -> Result<Spec, Usage> {
     )))
 }
 
-/// The budget: what the memory cgroup leaves, or less. A budget that is given, and less than half
-/// of what the cgroup leaves, is an order.
+/// The budget: what the memory cgroup leaves, or less. One that is given is a limit. Where it is
+/// less than half of what the cgroup leaves, what would be read without it does not matter.
 fn budget(args: &PageCacheArgs) -> anyhow::Result<Budget> {
+    if args.no_cache {
+        return Ok(Budget::Nothing);
+    }
     let at_most = args.cache;
     match (MemoryGroup::of_this_process(), args.cache, args.available) {
         (Ok(Some(group)), given, _)
@@ -140,17 +163,20 @@ fn budget(args: &PageCacheArgs) -> anyhow::Result<Budget> {
     }
 }
 
-/// The options of the mechanism.
+/// The options of the mechanism. Where nothing is kept, the kernel's order of eviction is as good as
+/// any.
 pub(super) fn options(
     args: &PageCacheArgs,
-    policy_text: &str,
     knowledge: &KnowledgeArgs,
 ) -> anyhow::Result<PageCacheOptions> {
     Ok(PageCacheOptions {
-        policy: policy(policy_text)?,
+        policy: match &args.policy {
+            Some(named) => policy(named)?,
+            None => baseline(),
+        },
         budget: budget(args)?,
         all_files: args.all_files,
-        disable_readahead: !args.keep_readahead,
+        disable_readahead: !args.keep_readahead && !args.no_cache,
         sites: knowledge
             .profile()?
             .map(profile::load_sites)
@@ -211,7 +237,8 @@ fn report_saved(files: &PageCacheReport, ui: &Ui) {
 /// Notes what was dropped and evicted, and whether the policy stepped aside.
 fn report_drops(files: &PageCacheReport, dry_run: bool, ui: &Ui) {
     let summary = &files.summary;
-    if summary.judged > 0 && summary.stopped == 0 && !summary.steering {
+    let is_limited = summary.limit_bytes.is_some();
+    if !is_limited && summary.judged > 0 && summary.stopped == 0 && !summary.steering {
         ui.note(
             "the page cache was left to the kernel: the policy would have saved nothing over LRU",
         );
@@ -231,6 +258,12 @@ fn report_drops(files: &PageCacheReport, dry_run: bool, ui: &Ui) {
             duration_ns(files.drop_time.as_nanos() as f64)
         ));
     }
+    if files.left_bytes > 0 {
+        ui.note(format_args!(
+            "{} stay cached beyond the limit: not written back yet, or mapped",
+            bytes(files.left_bytes)
+        ));
+    }
     if files.readahead_disabled > 0 {
         ui.note(format_args!(
             "switched readahead off {} for random reads",
@@ -247,7 +280,7 @@ fn report_drops(files: &PageCacheReport, dry_run: bool, ui: &Ui) {
             bytes(evicted.other)
         ));
     }
-    if summary.stopped > 0 {
+    if summary.stopped > 0 && !is_limited {
         let now = if summary.steering {
             "and resumed"
         } else {
@@ -265,7 +298,7 @@ fn report_left_alone(files: &PageCacheReport, ui: &Ui) {
     let summary = &files.summary;
     if summary.preexisting_bytes > 0 {
         ui.note(format_args!(
-            "left alone: {} that were cached before the run; --all-files steers them too",
+            "left alone: {} that were cached before the run; --all-files takes them too",
             bytes(summary.preexisting_bytes)
         ));
     }
@@ -291,8 +324,13 @@ fn report_left_alone(files: &PageCacheReport, ui: &Ui) {
         ));
     }
     if let Some(why) = files.unseen {
-        ui.note(format_args!(
-            "cannot tell which files other programs have cached: cachestat: {why}"
-        ));
+        ui.note(match files.unknown_files {
+            0 => format!("cannot tell which files other programs have cached: cachestat: {why}"),
+            files => format!(
+                "left alone: {} of which it is not known what other programs have cached: \
+                 cachestat: {why}; --all-files takes them too",
+                counted(files, "file")
+            ),
+        });
     }
 }

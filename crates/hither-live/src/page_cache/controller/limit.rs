@@ -1,0 +1,484 @@
+//! The limit of a run: what its programs' files have in the page cache, in order of use, and what
+//! goes when that is more than was given.
+//!
+//! It stands below the policy, as a memory cgroup would, and holds from the first byte on, whatever
+//! a policy would save. It counts extents. One that was accessed counts in full, up to the end of
+//! its file, until it is known how much of it is cached: what the kernel has read ahead in it is
+//! counted before anybody has asked. What other programs had cached (*foreign*) is neither counted
+//! nor dropped, page by page.
+//!
+//! When there is more than the limit, the least recently used extents are dropped. While the policy
+//! steers it is asked first, by its own evictions: then an eighth more is tolerated, since in a loop
+//! the least recently used is what the policy keeps.
+//!
+//! The kernel does not drop what is dirty, mapped, or being read in. To drop dirty pages starts
+//! their write-back (`POSIX_FADV_DONTNEED` does both). So what is left of an extent is tried again,
+//! later each time, and given up at last, until the programs have ended.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use rustc_hash::FxHashMap;
+
+use super::super::event::{Decision, Input};
+use super::PageCacheController;
+use super::byte_ranges::ByteRanges;
+use super::extents::{BLOCK_BYTES, BlockRun, EXTENT_BYTES};
+
+const PAGE_BYTES: u64 = 4096;
+
+/// When the kernel has left pages, they are dropped again after this time, then after twice as
+/// long, up to [`DOUBLINGS_MAX`] times.
+const RETRY_NS: u64 = 100_000_000;
+const DOUBLINGS_MAX: u32 = 4;
+
+/// After so many tries, 14 s, an extent is given up: somebody has it mapped, or it is in memory for
+/// good.
+const TRIES_MAX: u32 = 12;
+
+/// What is tolerated beyond the limit while the policy steers: 1/8, and four extents at least.
+const STEERED_EXCESS_DIVISOR: u64 = 8;
+const STEERED_EXCESS_MIN_BYTES: u64 = 4 * EXTENT_BYTES;
+
+/// The policy knows of foreign ranges up to this size: each block of them has a mark.
+const MARKED_BYTES_MAX: u64 = 1 << 30;
+
+/// An extent: the number of its file, and its own in the file.
+type ExtentPosition = (u32, u32);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct CacheLimit {
+    bytes: u64,
+    /// What is within the limit stays cached when the programs have ended.
+    keeps: bool,
+    has_ended: bool,
+    files: FxHashMap<u32, LimitedFile>,
+    /// By their last use, the extents that count.
+    by_use: BTreeMap<u64, ExtentPosition>,
+    uses: u64,
+    held_bytes: u64,
+    /// Extents of which the kernel has left something.
+    left: BTreeMap<ExtentPosition, LeftExtent>,
+}
+
+#[derive(Debug, Default)]
+struct LimitedFile {
+    bytes: u64,
+    foreign: ByteRanges,
+    held: BTreeMap<u32, HeldExtent>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct HeldExtent {
+    last_use: u64,
+    bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LeftExtent {
+    /// Since it was last tried.
+    bytes: u64,
+    tries: u32,
+    next_ns: u64,
+}
+
+fn span(extent: u32) -> Range<u64> {
+    let start = u64::from(extent) * EXTENT_BYTES;
+    start..start + EXTENT_BYTES
+}
+
+fn pages_of(range: Range<u64>) -> Range<u64> {
+    let start = range.start / PAGE_BYTES * PAGE_BYTES;
+    start..range.end.div_ceil(PAGE_BYTES) * PAGE_BYTES
+}
+
+impl LimitedFile {
+    /// The most that programs can have cached of an extent.
+    fn own_bytes(&self, extent: u32) -> u64 {
+        let Range { start, end } = span(extent);
+        let end = end.min(self.bytes.div_ceil(PAGE_BYTES) * PAGE_BYTES);
+        let foreign = self.foreign.bytes_in(start..end.max(start));
+        end.saturating_sub(start) - foreign
+    }
+}
+
+impl CacheLimit {
+    pub(super) fn new(bytes: u64, keeps: bool) -> CacheLimit {
+        CacheLimit {
+            bytes,
+            keeps,
+            has_ended: false,
+            files: FxHashMap::default(),
+            by_use: BTreeMap::new(),
+            uses: 0,
+            held_bytes: 0,
+            left: BTreeMap::new(),
+        }
+    }
+
+    /// A file has this size.
+    pub(super) fn sized(&mut self, file: u32, bytes: u64) {
+        let before = self.files.entry(file).or_default().bytes;
+        if bytes < before {
+            self.cut(file, bytes);
+        }
+        self.files.entry(file).or_default().bytes = bytes;
+    }
+
+    /// Bytes of a file were read or written.
+    pub(super) fn accessed(&mut self, file: u32, offset: u64, length: u64) {
+        if length == 0 {
+            return;
+        }
+        let end = offset.saturating_add(length);
+        let of_file = self.files.entry(file).or_default();
+        of_file.bytes = of_file.bytes.max(end);
+        for extent in offset / EXTENT_BYTES..end.div_ceil(EXTENT_BYTES) {
+            let Ok(extent) = u32::try_from(extent) else {
+                return;
+            };
+            let bytes = self.files.entry(file).or_default().own_bytes(extent);
+            self.left.remove(&(file, extent));
+            self.hold((file, extent), bytes, true);
+        }
+    }
+
+    /// So much of an extent is cached and not foreign.
+    pub(super) fn found(&mut self, file: u32, extent: u32, bytes: u64) {
+        if !self.left.contains_key(&(file, extent)) {
+            self.hold((file, extent), bytes, false);
+        }
+    }
+
+    /// An extent has so many bytes. A new one, or one that was used, is the most recently used.
+    fn hold(&mut self, at: ExtentPosition, bytes: u64, used: bool) {
+        let before = self.release(at);
+        if bytes == 0 {
+            return;
+        }
+        let last_use = match before {
+            Some(held) if !used => held.last_use,
+            _ => {
+                self.uses += 1;
+                self.uses
+            }
+        };
+        self.by_use.insert(last_use, at);
+        self.held_bytes += bytes;
+        let of_file = self.files.entry(at.0).or_default();
+        of_file.held.insert(at.1, HeldExtent { last_use, bytes });
+    }
+
+    /// An extent counts no more.
+    fn release(&mut self, at: ExtentPosition) -> Option<HeldExtent> {
+        let held = self.files.get_mut(&at.0)?.held.remove(&at.1)?;
+        self.by_use.remove(&held.last_use);
+        self.held_bytes -= held.bytes;
+        Some(held)
+    }
+
+    /// Other programs have these pages cached. Returns how many bytes of them were not known.
+    pub(super) fn foreign(&mut self, file: u32, offset: u64, length: u64) -> u64 {
+        let pages = pages_of(offset..offset.saturating_add(length));
+        let of_file = self.files.entry(file).or_default();
+        let added = of_file.foreign.add(pages.clone());
+        // What is held of them was counted as the programs' own.
+        let first = (pages.start / EXTENT_BYTES) as u32;
+        let last = (pages.end.div_ceil(EXTENT_BYTES)).min(u64::from(u32::MAX)) as u32;
+        let held: Vec<(u32, u64)> = of_file
+            .held
+            .range(first..last.max(first))
+            .map(|(&extent, held)| (extent, held.bytes.min(of_file.own_bytes(extent))))
+            .collect();
+        for (extent, bytes) in held {
+            self.hold((file, extent), bytes, false);
+        }
+        added
+    }
+
+    /// Nothing foreign of a range is cached any more.
+    pub(super) fn not_foreign(&mut self, file: u32, offset: u64, length: u64) {
+        if let Some(of_file) = self.files.get_mut(&file) {
+            of_file
+                .foreign
+                .remove(offset..offset.saturating_add(length));
+        }
+    }
+
+    /// A file has no bytes from here on.
+    pub(super) fn cut(&mut self, file: u32, bytes: u64) {
+        let Some(of_file) = self.files.get_mut(&file) else {
+            return;
+        };
+        of_file.bytes = of_file.bytes.min(bytes);
+        of_file
+            .foreign
+            .remove(bytes.div_ceil(PAGE_BYTES) * PAGE_BYTES..u64::MAX);
+        let first = bytes.div_ceil(EXTENT_BYTES).min(u64::from(u32::MAX)) as u32;
+        let gone: Vec<u32> = of_file
+            .held
+            .range(first..)
+            .map(|(&extent, _)| extent)
+            .collect();
+        for extent in gone {
+            self.release((file, extent));
+        }
+        let left = self.left.range((file, first)..=(file, u32::MAX));
+        let left: Vec<ExtentPosition> = left.map(|(&at, _)| at).collect();
+        for at in left {
+            self.left.remove(&at);
+        }
+    }
+
+    /// A file cannot be reached any more.
+    pub(super) fn gone(&mut self, file: u32) {
+        self.cut(file, 0);
+        self.files.remove(&file);
+    }
+
+    /// A range is dropped: the extents that lie in it count no more.
+    fn dropped(&mut self, file: u32, range: &Range<u64>) {
+        let first = range.start.div_ceil(EXTENT_BYTES);
+        for extent in first..range.end / EXTENT_BYTES {
+            self.release((file, extent as u32));
+        }
+    }
+
+    /// The kernel has left so many bytes of an extent, which was dropped.
+    pub(super) fn left(&mut self, file: u32, extent: u32, bytes: u64, now_ns: u64) {
+        let next_ns = now_ns + RETRY_NS;
+        let left = self.left.entry((file, extent)).or_insert(LeftExtent {
+            bytes: 0,
+            tries: 0,
+            next_ns,
+        });
+        left.bytes += bytes;
+    }
+
+    /// What the kernel has left so far.
+    pub(super) fn left_bytes(&self) -> u64 {
+        self.left.values().map(|left| left.bytes).sum()
+    }
+
+    /// Whether [`CacheLimit::take`] would find something.
+    fn due(&self, now_ns: u64, steering: bool) -> bool {
+        let is_due = |left: &LeftExtent| left.next_ns <= now_ns;
+        self.held_bytes > self.most(steering) || self.left.values().any(is_due)
+    }
+
+    fn most(&self, steering: bool) -> u64 {
+        match steering && !self.has_ended {
+            true => {
+                let excess = self.bytes / STEERED_EXCESS_DIVISOR;
+                self.bytes + excess.max(STEERED_EXCESS_MIN_BYTES)
+            }
+            false => self.bytes,
+        }
+    }
+
+    /// Takes the extents that are to be dropped now.
+    fn take(&mut self, now_ns: u64, steering: bool) -> Vec<ExtentPosition> {
+        let mut taken = Vec::new();
+        let most = self.most(steering);
+        while self.held_bytes > most
+            && let Some((_, &at)) = self.by_use.first_key_value()
+        {
+            self.release(at);
+            taken.push(at);
+        }
+        // What was tried, and of which nothing was reported, has gone.
+        self.left
+            .retain(|_, left| left.bytes > 0 && left.tries < TRIES_MAX || left.next_ns > now_ns);
+        for (&at, left) in &mut self.left {
+            if left.next_ns <= now_ns {
+                left.next_ns = now_ns + (RETRY_NS << left.tries.min(DOUBLINGS_MAX));
+                left.tries += 1;
+                left.bytes = 0;
+                taken.push(at);
+            }
+        }
+        taken.sort_unstable();
+        taken.dedup();
+        taken
+    }
+
+    /// The programs have ended: what is to go goes now.
+    fn end(&mut self) {
+        self.has_ended = true;
+        if !self.keeps {
+            self.bytes = 0;
+        }
+        for left in self.left.values_mut() {
+            (left.tries, left.next_ns) = (0, 0);
+        }
+    }
+
+    /// Walks every invariant and panics on a broken one.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        let mut sum = 0;
+        for (&last_use, &(file, extent)) in &self.by_use {
+            let held = self.files[&file].held[&extent];
+            assert_eq!(held.last_use, last_use);
+            assert!(held.bytes > 0);
+            sum += held.bytes;
+        }
+        assert_eq!(sum, self.held_bytes);
+        let held = self.files.values().map(|file| file.held.len());
+        assert_eq!(held.sum::<usize>(), self.by_use.len());
+    }
+}
+
+impl PageCacheController {
+    /// Whether the limit has something to drop.
+    pub(super) fn is_over_limit(&self, now_ns: u64) -> bool {
+        let steering = self.gain_monitor.steering();
+        let limit = self.limit.as_ref();
+        limit.is_some_and(|limit| limit.due(now_ns, steering))
+    }
+
+    /// Drops what is beyond the limit.
+    pub(super) fn settle_limit(&mut self, out: &mut Vec<Decision>) {
+        let steering = self.gain_monitor.steering();
+        let Some(limit) = &mut self.limit else {
+            return;
+        };
+        for (file, extent) in limit.take(self.now_ns, steering) {
+            self.drop_range(file, span(extent), out);
+            if steering {
+                let run = BlockRun::from(file, u64::from(extent) * EXTENT_BYTES, EXTENT_BYTES);
+                for block in self.extents.blocks(run) {
+                    self.model.remove(block);
+                    self.extents.absent(block);
+                }
+            }
+        }
+    }
+
+    /// Drops what the policy has evicted.
+    pub(super) fn drop_run(&mut self, run: BlockRun, out: &mut Vec<Decision>) {
+        let start = u64::from(run.first) * BLOCK_BYTES;
+        let range = start..start + u64::from(run.blocks) * BLOCK_BYTES;
+        if let Some(limit) = &mut self.limit {
+            limit.dropped(run.file, &range);
+        }
+        self.drop_range(run.file, range, out);
+    }
+
+    /// Drops a range of a file, without what is foreign.
+    fn drop_range(&mut self, file: u32, range: Range<u64>, out: &mut Vec<Decision>) {
+        let parts = match &self.limit {
+            Some(limit) => limit.own_parts(file, range),
+            None => vec![range],
+        };
+        for part in parts {
+            let length = part.end - part.start;
+            let limit = self.limit.as_ref();
+            let size = limit.map_or(u64::MAX, |limit| limit.size(file));
+            self.summary.drops += 1;
+            self.summary.dropped_bytes += length.min(size.saturating_sub(part.start));
+            out.push(Decision::Drop {
+                file: self.files[file as usize].key,
+                offset: part.start,
+                length,
+            });
+        }
+    }
+
+    /// Tells the limit what has happened to files.
+    pub(super) fn limit_input(&mut self, input: &Input) {
+        let (Input::Access { file, .. }
+        | Input::Size { file, .. }
+        | Input::Cut { file, .. }
+        | Input::Absent { file, .. }
+        | Input::Found { file, .. }
+        | Input::Undropped { file, .. }
+        | Input::Gone { file }) = *input
+        else {
+            if let (Input::Ended, Some(limit)) = (input, &mut self.limit) {
+                limit.end();
+            }
+            return;
+        };
+        if self.limit.is_none() {
+            return;
+        }
+        let file = self.file(file);
+        let (Some(limit), now_ns) = (&mut self.limit, self.now_ns) else {
+            return;
+        };
+        let extent = |offset: u64| (offset / EXTENT_BYTES) as u32;
+        match *input {
+            Input::Access { offset, length, .. } => limit.accessed(file, offset, length),
+            Input::Size { bytes, .. } | Input::Cut { bytes, .. } => limit.sized(file, bytes),
+            Input::Absent { offset, length, .. } => {
+                limit.not_foreign(file, offset, length);
+                limit.found(file, extent(offset), 0);
+            }
+            Input::Found { offset, bytes, .. } => limit.found(file, extent(offset), bytes),
+            Input::Undropped { offset, bytes, .. } => {
+                limit.left(file, extent(offset), bytes, now_ns);
+            }
+            Input::Gone { .. } => limit.gone(file),
+            _ => {}
+        }
+    }
+
+    /// Other programs have a range of a file cached. Returns how many bytes of it were not known.
+    pub(super) fn foreign(&mut self, file: u32, offset: u64, length: u64) -> u64 {
+        let run = BlockRun::from(file, offset, length);
+        let Some(limit) = &mut self.limit else {
+            return self.extents.preexisting(run) * BLOCK_BYTES;
+        };
+        // Of larger ranges the policy does not know. Nothing of them is dropped all the same.
+        if length <= MARKED_BYTES_MAX {
+            self.extents.preexisting(run);
+        }
+        limit.foreign(file, offset, length)
+    }
+
+    /// The parts of an extent of a file that are not foreign. No logged decision.
+    pub(crate) fn own_parts(&self, file: u64, extent: u32) -> Vec<Range<u64>> {
+        let number = self.by_key.get(&file).copied();
+        match (&self.limit, number) {
+            (Some(limit), Some(file)) => limit.own_parts(file, span(extent)),
+            _ => vec![span(extent)],
+        }
+    }
+
+    /// Whether an extent of a file counts, or the kernel has left a part of it. No logged decision.
+    pub(crate) fn is_counted(&self, file: u64, extent: u32) -> bool {
+        let number = self.by_key.get(&file).copied();
+        let limit = self.limit.as_ref().zip(number);
+        limit.is_some_and(|(limit, file)| limit.is_counted((file, extent)))
+    }
+
+    /// What the kernel has not dropped yet, or will not.
+    pub(crate) fn left_bytes(&self) -> u64 {
+        self.limit.as_ref().map_or(0, CacheLimit::left_bytes)
+    }
+}
+
+impl CacheLimit {
+    fn is_counted(&self, at: ExtentPosition) -> bool {
+        let of_file = self.files.get(&at.0);
+        let is_held = of_file.is_some_and(|of_file| of_file.held.contains_key(&at.1));
+        is_held || self.left.contains_key(&at)
+    }
+
+    /// The size of a file.
+    fn size(&self, file: u32) -> u64 {
+        self.files.get(&file).map_or(0, |of_file| of_file.bytes)
+    }
+
+    fn own_parts(&self, file: u32, range: Range<u64>) -> Vec<Range<u64>> {
+        match self.files.get(&file) {
+            Some(of_file) => of_file.foreign.gaps_in(range),
+            None => vec![range],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,238 @@
+//! The limit beside a page cache that reads ahead, holds what others have cached, and does not drop
+//! what is dirty.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::super::super::event::TimedInput;
+use super::super::config::LimitConfig;
+use super::super::tests::config;
+use super::super::{BLOCK_BYTES, PageCacheConfig};
+use super::*;
+use crate::controller::Controller;
+
+const EXTENT_PAGES: u64 = EXTENT_BYTES / PAGE_BYTES;
+const FILES: u64 = 3;
+const FILE_PAGES: u64 = 6 * EXTENT_PAGES + 17;
+
+type Page = (u64, u64);
+
+/// A controller with a limit, and a page cache.
+struct Lab {
+    controller: PageCacheController,
+    time_ns: u64,
+    own: BTreeSet<Page>,
+    foreign: BTreeSet<Page>,
+    dirty: BTreeSet<Page>,
+}
+
+impl Lab {
+    fn new(policy: &str, limit: LimitConfig) -> Lab {
+        let config = PageCacheConfig {
+            limit: Some(limit),
+            ..config(policy, limit.bytes / BLOCK_BYTES)
+        };
+        Lab {
+            controller: PageCacheController::new(&config).expect("a sound configuration"),
+            time_ns: 0,
+            own: BTreeSet::new(),
+            foreign: BTreeSet::new(),
+            dirty: BTreeSet::new(),
+        }
+    }
+
+    /// Gives it an input, and carries out what it decides. The kernel says what it has left.
+    fn input(&mut self, input: Input) {
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            let mut out = Vec::new();
+            let time_ns = self.time_ns;
+            self.controller
+                .step(&TimedInput { time_ns, input }, &mut out);
+            self.controller.check();
+            for decision in out {
+                let Decision::Drop {
+                    file,
+                    offset,
+                    length,
+                } = decision
+                else {
+                    continue;
+                };
+                let pages = offset / PAGE_BYTES..(offset + length) / PAGE_BYTES;
+                let range = (file, pages.start)..(file, pages.end);
+                let lost = self.foreign.range(range.clone()).next();
+                assert_eq!(lost, None, "another's page was dropped");
+                let dropped: Vec<Page> = self.own.range(range).copied().collect();
+                let (left, gone): (Vec<Page>, Vec<Page>) = dropped
+                    .into_iter()
+                    .partition(|page| self.dirty.remove(page));
+                for page in &gone {
+                    self.own.remove(page);
+                }
+                if !left.is_empty() {
+                    inputs.push(Input::Undropped {
+                        file,
+                        offset: offset / EXTENT_BYTES * EXTENT_BYTES,
+                        bytes: left.len() as u64 * PAGE_BYTES,
+                    });
+                }
+            }
+        }
+    }
+
+    fn access(&mut self, file: u64, first: u64, pages: u64, write: bool) {
+        // The kernel reads ahead to the end of the extent.
+        let end = (first + pages).min(FILE_PAGES);
+        let ahead = end.next_multiple_of(EXTENT_PAGES).min(FILE_PAGES);
+        for page in first..if write { end } else { ahead } {
+            if !self.foreign.contains(&(file, page)) {
+                self.own.insert((file, page));
+                if write {
+                    self.dirty.insert((file, page));
+                }
+            }
+        }
+        self.time_ns += 1_000_000;
+        self.input(Input::Access {
+            file,
+            offset: first * PAGE_BYTES,
+            length: (end - first) * PAGE_BYTES,
+            signature: 1,
+            process: 0,
+            thread: 0,
+            write,
+        });
+        self.input(Input::Tick);
+    }
+
+    /// What the programs have cached that is not waiting for its write-back.
+    fn cached_bytes(&self) -> u64 {
+        self.own.len() as u64 * PAGE_BYTES - self.controller.left_bytes()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn no_more_is_cached_at_any_time_and_nothing_of_others_is_dropped(
+        policy in prop::sample::select(&["lru", "pcc", "mru"][..]),
+        extents in 4..9_u64,
+        keeps in any::<bool>(),
+        foreign in prop::collection::vec((1..=FILES, 0..FILE_PAGES, 1..300_u64), 0..12),
+        accesses in prop::collection::vec(
+            (1..=FILES, 0..FILE_PAGES, 1..700_u64, prop::bool::weighted(0.2)),
+            1..200,
+        ),
+    ) {
+        let bytes = extents * EXTENT_BYTES;
+        let mut lab = Lab::new(policy, LimitConfig { bytes, keeps });
+        for file in 1..=FILES {
+            lab.input(Input::Size { file, bytes: FILE_PAGES * PAGE_BYTES });
+        }
+        for (file, first, pages) in foreign {
+            let end = (first + pages).min(FILE_PAGES);
+            lab.foreign.extend((first..end).map(|page| (file, page)));
+            let length = (end - first) * PAGE_BYTES;
+            lab.input(Input::Preexisting {
+                file,
+                offset: first * PAGE_BYTES,
+                length,
+                cached_bytes: length,
+            });
+        }
+        let others = lab.foreign.clone();
+        for (file, first, pages, write) in accesses {
+            lab.access(file, first, pages, write);
+            let most = bytes + match lab.controller.summary().steering {
+                true => (bytes / STEERED_EXCESS_DIVISOR).max(STEERED_EXCESS_MIN_BYTES),
+                false => 0,
+            };
+            prop_assert!(lab.cached_bytes() <= most, "{} of {most}", lab.cached_bytes());
+        }
+        // The write-back takes one try.
+        for _ in 0..3 {
+            lab.input(Input::Ended);
+        }
+        prop_assert_eq!(lab.controller.left_bytes(), 0);
+        let most = if keeps { bytes } else { 0 };
+        prop_assert!(lab.own.len() as u64 * PAGE_BYTES <= most);
+        prop_assert_eq!(lab.foreign, others);
+    }
+}
+
+fn lab() -> Lab {
+    let bytes = 4 * EXTENT_BYTES;
+    Lab::new("lru", LimitConfig { bytes, keeps: true })
+}
+
+#[test]
+fn small_files_count_what_they_have() {
+    let mut lab = lab();
+    for file in 0..100 {
+        lab.input(Input::Size { file, bytes: 3 });
+        lab.input(Input::Access {
+            file,
+            offset: 0,
+            length: 3,
+            signature: 1,
+            process: 0,
+            thread: 0,
+            write: false,
+        });
+    }
+    lab.input(Input::Tick);
+    assert_eq!(lab.controller.summary().drops, 0);
+    let limit = lab.controller.limit.as_ref().expect("a limit");
+    assert_eq!(limit.held_bytes, 100 * PAGE_BYTES);
+}
+
+#[test]
+fn what_no_access_explains_is_found_and_dropped() {
+    let mut lab = lab();
+    for extent in 0..6 {
+        lab.own
+            .extend((0..EXTENT_PAGES).map(|page| (1, extent * EXTENT_PAGES + page)));
+        lab.input(Input::Found {
+            file: 1,
+            offset: extent * EXTENT_BYTES,
+            bytes: EXTENT_BYTES,
+        });
+    }
+    lab.input(Input::Tick);
+    assert_eq!(lab.cached_bytes(), 4 * EXTENT_BYTES);
+    assert_eq!(
+        lab.own.first(),
+        Some(&(1, 2 * EXTENT_PAGES)),
+        "the first found"
+    );
+}
+
+#[test]
+fn what_stays_is_given_up_and_tried_once_more_at_the_end() {
+    let mut lab = lab();
+    for extent in 0..5 {
+        lab.access(1, extent * EXTENT_PAGES, EXTENT_PAGES, false);
+    }
+    assert_eq!(lab.controller.summary().drops, 1);
+    let stays = Input::Undropped {
+        file: 1,
+        offset: 0,
+        bytes: PAGE_BYTES,
+    };
+    lab.input(stays.clone());
+    let mut tries = 0;
+    for _ in 0..600 {
+        lab.time_ns += 100_000_000;
+        let before = lab.controller.summary().drops;
+        lab.input(Input::Tick);
+        if lab.controller.summary().drops > before {
+            tries += 1;
+            lab.input(stays.clone());
+        }
+    }
+    assert_eq!(tries, TRIES_MAX);
+    assert_eq!(lab.controller.left_bytes(), 0);
+}

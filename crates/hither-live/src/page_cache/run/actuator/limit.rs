@@ -1,0 +1,444 @@
+//! The work for a limit: finds out what the kernel has cached that no access explains, what it has
+//! not dropped, and what other programs cache meanwhile.
+//!
+//! Accesses are not all that brings pages in: the kernel reads ahead, mappings are read by page
+//! faults, and of programs that are static or make their system calls without libc (as those in Go
+//! do) nothing is seen. So large files are asked how much of them is cached, a few extents at a
+//! time, until nothing new is found and nobody uses them any more. The files that processes have
+//! open are looked up in /proc, for those of which nothing is seen.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use hither_sys::mapped_files::identify;
+use hither_sys::page_cache::CachedFile;
+use hither_sys::process::{monotonic_ns, thread_cpu_ns};
+use hither_sys::process_tree::ProcessTree;
+use hither_sys::record::{Op, file_key};
+use rustc_hash::FxHashMap;
+
+use super::super::super::controller::{EXTENT_BYTES, PageCacheController};
+use super::super::super::event::Input;
+use super::preexisting::cached_parts;
+use super::{COUNTING_DIVISOR, PAGE_BYTES, PageCacheActuator};
+use crate::agent::Context;
+use crate::program_files::OpenedFile;
+
+/// How often files are looked up and asked, unless that takes more than 1/[`COUNTING_DIVISOR`] of a
+/// CPU.
+const PERIOD_NS: u64 = 50_000_000;
+
+/// The extents that are asked each time.
+const EXTENTS_MAX: usize = 256;
+
+/// No question is about more.
+const CHUNK_EXTENTS: u32 = 32;
+
+/// The most descriptors of a process that are looked up.
+const DESCRIPTORS_MAX: usize = 1024;
+
+/// So far ahead of a reader it is asked what others have cached meanwhile: further than the kernel
+/// reads ahead, and than a reader comes until the agent knows of it.
+const AHEAD_BYTES: u64 = 32 << 20;
+
+/// How long the end of a run waits for the write-back of what was written.
+const WRITE_BACK_MAX_NS: u64 = 5_000_000_000;
+const WRITE_BACK_PAUSE: Duration = Duration::from_millis(20);
+
+/// What is not being written back at the end is tried so often: it is being read in.
+const LAST_TRIES: u32 = 8;
+
+/// See the module.
+pub(super) struct Limiter {
+    /// Files that have more than an extent, and may have pages that nothing explains.
+    unsettled: BTreeMap<u64, Unsettled>,
+    /// The file that is asked next, and its extent.
+    next: (u64, u32),
+    /// Up to where it is known what others have cached of files that are read on.
+    asked_to: FxHashMap<u64, u64>,
+    /// Where programs read on.
+    to_ask: VecDeque<(u64, u64)>,
+    last_file: u64,
+    /// By device and inode, the files that were looked up; 0 where their accesses are seen.
+    looked_up: FxHashMap<(u64, u64), u64>,
+    /// What programs had read and written at the last look, and at the one before.
+    transferred_bytes: [u64; 2],
+    due_ns: u64,
+    /// What the last drops have left that is dirty or being written.
+    writing_bytes: u64,
+}
+
+/// Why a file is asked about again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unsettled {
+    /// It was accessed since it was last asked.
+    used: bool,
+    /// It is mapped: nobody knows when it is used.
+    mapped: bool,
+}
+
+impl Limiter {
+    pub(super) fn new() -> Limiter {
+        Limiter {
+            unsettled: BTreeMap::new(),
+            next: (0, 0),
+            asked_to: FxHashMap::default(),
+            to_ask: VecDeque::new(),
+            last_file: 0,
+            looked_up: FxHashMap::default(),
+            transferred_bytes: [0; 2],
+            due_ns: 0,
+            writing_bytes: 0,
+        }
+    }
+
+    pub(super) fn on_opened(&mut self, file: u64, bytes: u64) {
+        if bytes > EXTENT_BYTES {
+            self.unsettled.entry(file).or_default().used = true;
+        }
+    }
+
+    pub(super) fn on_access(&mut self, op: Op, file: u64, offset: u64, length: u64) {
+        match op {
+            Op::Map => self.unsettled.entry(file).or_default().mapped = true,
+            Op::Read | Op::Write => {
+                let end = offset.saturating_add(length);
+                if end > EXTENT_BYTES && self.last_file != file {
+                    self.last_file = file;
+                    self.unsettled.entry(file).or_default().used = true;
+                }
+                if op == Op::Read && offset == 0 {
+                    self.asked_to.remove(&file);
+                }
+                if op == Op::Write || end <= EXTENT_BYTES {
+                    return;
+                }
+                let asked_to = self.asked_to.entry(file).or_insert(AHEAD_BYTES);
+                if end + AHEAD_BYTES > *asked_to {
+                    let from = (*asked_to).max(end + AHEAD_BYTES / 2);
+                    *asked_to = from + AHEAD_BYTES;
+                    self.to_ask.push_back((file, from));
+                }
+            }
+            Op::Unmap | Op::Truncate => {}
+        }
+    }
+}
+
+/// The files that processes have open, with the path of one of their descriptors.
+fn open_files(processes: &ProcessTree) -> Vec<((u64, u64), PathBuf, u32)> {
+    let mut files = Vec::new();
+    for &pid in processes.processes() {
+        let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+            continue;
+        };
+        for descriptor in descriptors.flatten().take(DESCRIPTORS_MAX) {
+            let path = descriptor.path();
+            let Ok(about) = fs::metadata(&path) else {
+                continue;
+            };
+            if about.is_file() && about.len() > 0 {
+                let (major, minor) = (libc::major(about.dev()), libc::minor(about.dev()));
+                let device = u64::from(major) << 32 | u64::from(minor);
+                files.push(((device, about.ino()), path, pid));
+            }
+        }
+    }
+    files
+}
+
+impl PageCacheActuator {
+    /// Does what is due for the limit; with `last` all of it.
+    pub(super) fn apply_limit(
+        &mut self,
+        context: &mut Context<'_, PageCacheController>,
+        now_ns: u64,
+        last: bool,
+    ) {
+        self.ask_ahead(context, now_ns);
+        let Some(limiter) = &mut self.limiter else {
+            return;
+        };
+        if !last && now_ns < limiter.due_ns {
+            return;
+        }
+        let start_ns = thread_cpu_ns();
+        self.count_storage(context, now_ns);
+        self.look_up_open_files();
+        match last {
+            false => self.ask(context, now_ns, EXTENTS_MAX),
+            true => {
+                self.limiter
+                    .iter_mut()
+                    .for_each(|limiter| limiter.next = (0, 0));
+                self.ask(context, now_ns, usize::MAX);
+                self.end(context);
+            }
+        }
+        let took_ns = thread_cpu_ns() - start_ns;
+        if let Some(limiter) = &mut self.limiter {
+            limiter.due_ns = now_ns + PERIOD_NS.max(COUNTING_DIVISOR * took_ns);
+        }
+    }
+
+    /// Finds the files that processes have open and of which nothing was reported.
+    fn look_up_open_files(&mut self) {
+        let transferred = self.transferred.read_bytes + self.transferred.written_bytes;
+        let (Some(limiter), Some(processes)) = (&mut self.limiter, &self.processes) else {
+            return;
+        };
+        limiter.transferred_bytes = [transferred, limiter.transferred_bytes[0]];
+        self.attributed_bytes = 0;
+        for (id, path, pid) in open_files(processes) {
+            if let Some(&file) = limiter.looked_up.get(&id) {
+                if file != 0 {
+                    limiter.unsettled.entry(file).or_default().used = true;
+                }
+                continue;
+            }
+            limiter.looked_up.insert(id, 0);
+            let name = fs::read_link(&path).unwrap_or_default();
+            let Some((file_id, bytes)) = identify(&path, id).filter(|_| !is_made_up(&name)) else {
+                continue;
+            };
+            let file = file_key(file_id.device, file_id.inode, file_id.birth_ns);
+            if self.program_files.id(file).is_some() {
+                continue;
+            }
+            limiter.looked_up.insert(id, file);
+            limiter.unsettled.entry(file).or_default().used = true;
+            self.program_files.add(file, file_id, name, pid);
+            self.opened.entry(file).or_insert(OpenedFile {
+                bytes,
+                is_first: true,
+                cached_pages: None,
+            });
+        }
+    }
+
+    /// What programs have read and written since the look before the last: what is cached of a file
+    /// that the last one has found can be their own only so far.
+    pub(super) fn transferred_lately(&self) -> Option<u64> {
+        let limiter = self.limiter.as_ref()?;
+        let transferred = self.transferred.read_bytes + self.transferred.written_bytes;
+        Some(transferred - limiter.transferred_bytes[1])
+    }
+
+    /// Asks how much of unsettled files is cached, of so many extents.
+    fn ask(
+        &mut self,
+        context: &mut Context<'_, PageCacheController>,
+        now_ns: u64,
+        mut extents: usize,
+    ) {
+        let Some(limiter) = &mut self.limiter else {
+            return;
+        };
+        let (first, mut extent) = limiter.next;
+        let later = limiter.unsettled.range(first..).map(|(&file, _)| file);
+        let earlier = limiter.unsettled.range(..first).map(|(&file, _)| file);
+        let files: Vec<u64> = later.chain(earlier).collect();
+        for file in files {
+            if file != first {
+                extent = 0;
+            }
+            let asked = self.program_files.open(file);
+            let next = asked.ok().and_then(|opened| {
+                ask_extents(context, now_ns, &*opened, file, extent, &mut extents)
+            });
+            let Some(limiter) = &mut self.limiter else {
+                return;
+            };
+            if let Some(next) = next {
+                limiter.next = (file, next);
+                return;
+            }
+            limiter.next = (file.saturating_add(1), 0);
+            let state = limiter.unsettled.entry(file).or_default();
+            if !std::mem::take(&mut state.used) && !state.mapped {
+                limiter.unsettled.remove(&file);
+            }
+            if limiter.last_file == file {
+                limiter.last_file = 0;
+            }
+            if extents == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Asks what others have cached where programs will read next.
+    fn ask_ahead(&mut self, context: &mut Context<'_, PageCacheController>, now_ns: u64) {
+        while let Some((file, from)) =
+            (self.limiter.as_mut()).and_then(|limiter| limiter.to_ask.pop_front())
+        {
+            if !self.spare_preexisting {
+                continue;
+            }
+            let Ok(opened) = self.program_files.open(file) else {
+                continue;
+            };
+            let size = opened.size();
+            let to = (from + AHEAD_BYTES).min(size);
+            let mut start = from.min(to);
+            while start < to {
+                let end = (start / EXTENT_BYTES + 1) * EXTENT_BYTES;
+                let part = start..end.min(to);
+                let extent = (start / EXTENT_BYTES) as u32;
+                start = end;
+                if context.controller.is_counted(file, extent) {
+                    continue;
+                }
+                for part in cached_parts(&*opened, part).unwrap_or_default() {
+                    let bytes = part.end - part.start;
+                    self.preexisting(context, now_ns, file, part, bytes);
+                }
+            }
+        }
+    }
+
+    /// What is to be dropped of a file that cannot be opened just now.
+    pub(super) fn try_again(&mut self, drops: &[(u64, u64, u64)]) {
+        for &(file, offset, length) in drops {
+            for offset in (offset..offset + length).step_by(EXTENT_BYTES as usize) {
+                self.later.push(Input::Undropped {
+                    file,
+                    offset,
+                    bytes: PAGE_BYTES,
+                });
+            }
+        }
+    }
+
+    /// Finds out what the kernel has left of a range that it was to drop.
+    pub(super) fn find_undropped(
+        &mut self,
+        opened: &dyn CachedFile,
+        file: u64,
+        offset: u64,
+        length: u64,
+    ) {
+        let Some(limiter) = &mut self.limiter else {
+            return;
+        };
+        if opened
+            .cached(offset, length)
+            .is_ok_and(|left| left.pages == 0)
+        {
+            return;
+        }
+        let mut start = offset;
+        while start < offset + length {
+            let end = (start / EXTENT_BYTES + 1) * EXTENT_BYTES;
+            let end = end.min(offset + length);
+            if let Ok(left) = opened.cached(start, end - start)
+                && left.pages > 0
+            {
+                limiter.writing_bytes += (left.dirty + left.writeback) * PAGE_BYTES;
+                self.later.push(Input::Undropped {
+                    file,
+                    offset: start,
+                    bytes: left.pages * PAGE_BYTES,
+                });
+            }
+            start = end;
+        }
+    }
+
+    /// The programs have ended: what is to go goes, as soon as it is written back.
+    fn end(&mut self, context: &mut Context<'_, PageCacheController>) {
+        let start_ns = monotonic_ns();
+        for tries in 1.. {
+            let now_ns = context.run.now_ns();
+            for input in std::mem::take(&mut self.later) {
+                context.input(now_ns, input);
+            }
+            context.input(now_ns, Input::Ended);
+            if let Some(limiter) = &mut self.limiter {
+                limiter.writing_bytes = 0;
+            }
+            self.carry_out(context);
+            let writing = self
+                .limiter
+                .as_ref()
+                .map_or(0, |limiter| limiter.writing_bytes);
+            let is_late = monotonic_ns() - start_ns >= WRITE_BACK_MAX_NS;
+            let is_over = self.later.is_empty() || is_late || writing == 0 && tries >= LAST_TRIES;
+            if is_over {
+                break;
+            }
+            thread::sleep(WRITE_BACK_PAUSE);
+        }
+        let now_ns = context.run.now_ns();
+        for input in std::mem::take(&mut self.later) {
+            context.input(now_ns, input);
+        }
+        self.report.left_bytes = context.controller.left_bytes();
+    }
+}
+
+/// Asks how much of so many extents of a file is cached, from one on. Returns the one to go on
+/// with, if not all were asked.
+fn ask_extents(
+    context: &mut Context<'_, PageCacheController>,
+    now_ns: u64,
+    opened: &dyn CachedFile,
+    file: u64,
+    from: u32,
+    extents: &mut usize,
+) -> Option<u32> {
+    let size = opened.size();
+    let end = u32::try_from(size.div_ceil(EXTENT_BYTES)).unwrap_or(u32::MAX);
+    let mut extent = from;
+    while extent < end {
+        if *extents == 0 {
+            return Some(extent);
+        }
+        *extents -= 1;
+        let start = u64::from(extent) * EXTENT_BYTES;
+        if extent.is_multiple_of(CHUNK_EXTENTS) {
+            let chunk = u64::from(CHUNK_EXTENTS) * EXTENT_BYTES;
+            let none = opened
+                .cached(start, chunk)
+                .is_ok_and(|cached| cached.pages == 0);
+            let mut counted = extent..extent.saturating_add(CHUNK_EXTENTS);
+            if none && !counted.any(|extent| context.controller.is_counted(file, extent)) {
+                extent = extent.saturating_add(CHUNK_EXTENTS);
+                continue;
+            }
+        }
+        let mut pages = 0;
+        for part in context.controller.own_parts(file, extent) {
+            // What cannot be asked stays as it is.
+            pages += opened.cached(part.start, part.end - part.start).ok()?.pages;
+        }
+        if pages > 0 || context.controller.is_counted(file, extent) {
+            let bytes = pages * PAGE_BYTES;
+            context.input(
+                now_ns,
+                Input::Found {
+                    file,
+                    offset: start,
+                    bytes,
+                },
+            );
+        }
+        extent += 1;
+    }
+    None
+}
+
+/// Whether a file has no page cache to steer: the kernel makes it up, or it is memory.
+fn is_made_up(path: &Path) -> bool {
+    ["/proc/", "/sys/", "/memfd:", "/dev/shm/"]
+        .iter()
+        .any(|prefix| {
+            path.as_os_str()
+                .as_encoded_bytes()
+                .starts_with(prefix.as_bytes())
+        })
+}

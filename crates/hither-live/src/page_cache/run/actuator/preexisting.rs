@@ -1,0 +1,219 @@
+//! What other programs had cached of a file before the run's programs came to it.
+//!
+//! Where there is a limit, the library asks when a program opens a file, before the program can
+//! have read any of it, and says how much was cached ([`Record::Object`]). Otherwise it is judged by
+//! what programs can have brought in: no more than they have read and written so far, or, where
+//! there is a limit, since the file cannot have been open yet.
+//!
+//! [`Record::Object`]: hither_sys::record::Record::Object
+
+use std::ops::Range;
+
+use hither_sys::page_cache::{CachedFile, PageCacheError};
+use hither_sys::record::SAMPLED_BYTES;
+
+use super::super::super::controller::{EXTENT_BYTES, PageCacheController};
+use super::super::super::event::{Input, TimedInput};
+use super::{PAGE_BYTES, PageCacheActuator};
+use crate::agent::Context;
+use crate::program_files::OpenedFile;
+
+/// How far a program that reads from storage may be ahead of its first record that is seen.
+const REPORTING_LAG_BYTES: u64 = 8 << 20;
+
+/// The most extents whose residency is checked when a file is opened, without a limit.
+const PREEXISTING_EXTENTS_MAX: u64 = 4096;
+
+/// The most questions about what is cached of a range; at 0.3 to 0.5 us each. What is left then
+/// counts as cached.
+const QUESTIONS_MAX: u32 = 1 << 15;
+
+/// No question is about more.
+const QUESTION_BYTES_MAX: u64 = 64 << 20;
+
+impl PageCacheActuator {
+    /// Tells the controller which parts of a file were cached before the program opened it.
+    ///
+    /// Programs may have brought in themselves as much as they have read and written so far, less
+    /// what other files have of it. If no more of this file is cached, nothing is another's. If
+    /// programs can have brought in but half of it, all is taken for another's; otherwise what is
+    /// cached outside of the range that they have read so far, with its readahead. Of a mapped file
+    /// that range is not known: then nothing is.
+    pub(super) fn find_preexisting(
+        &mut self,
+        context: &mut Context<'_, PageCacheController>,
+        now_ns: u64,
+        file: u64,
+        opened_file: &OpenedFile,
+        events: &[TimedInput],
+    ) {
+        let size = opened_file.bytes;
+        if !self.spare_preexisting || size == 0 {
+            return;
+        }
+        let is_known = opened_file.cached_pages == Some(0) && size <= SAMPLED_BYTES;
+        let is_unknown = self.limiter.is_some() && !is_known;
+        let Ok(opened) = self.program_files.open(file) else {
+            if is_unknown {
+                // All of it may be another's.
+                self.preexisting(context, now_ns, file, 0..size, 0);
+            }
+            return;
+        };
+        let cached = match opened.cached(0, size) {
+            Ok(cached) => cached.pages * PAGE_BYTES,
+            Err(refused) => {
+                self.report.unseen = Some(refused);
+                if is_unknown {
+                    self.report.unknown_files += 1;
+                    self.preexisting(context, now_ns, file, 0..size, 0);
+                }
+                return;
+            }
+        };
+        let counts = opened.counts_reads();
+        // Once a poll: a program may open thousands of files that are cached.
+        let is_sampled = self.limiter.is_some() && opened_file.cached_pages.is_some();
+        if !is_sampled && counts && self.brought_in_bytes() < cached && self.counted_ns != now_ns {
+            self.count_storage(context, now_ns);
+        }
+        let own = self.brought_in_bytes();
+        self.attributed_bytes += own.min(cached);
+        if cached == 0 || !is_sampled && counts && cached <= own {
+            return;
+        }
+        if self.limiter.is_some() {
+            let reached = self.reached(file, events);
+            for part in foreign_parts(&*opened, opened_file, &reached) {
+                let bytes = part.end.min(size) - part.start;
+                self.preexisting(context, now_ns, file, part, bytes);
+            }
+            return;
+        }
+        let all = counts && own < cached / 2;
+        if !all && self.mapped_files.is_watched(file) {
+            // How far programs have come in it is not known.
+            return;
+        }
+        let reached = self.reached(file, events);
+        for extent in 0..size.div_ceil(EXTENT_BYTES).min(PREEXISTING_EXTENTS_MAX) {
+            let (start, end) = (extent * EXTENT_BYTES, (extent + 1) * EXTENT_BYTES);
+            let outside = end <= reached.start || start >= reached.end;
+            let cached = opened.cached(start, EXTENT_BYTES);
+            let cached = cached.map_or(0, |cached| cached.pages * PAGE_BYTES);
+            if (all || outside) && cached > 0 {
+                self.preexisting(context, now_ns, file, start..end, cached.min(size - start));
+            }
+        }
+    }
+
+    /// Tells the controller that so many bytes of a range were cached by others.
+    pub(super) fn preexisting(
+        &mut self,
+        context: &mut Context<'_, PageCacheController>,
+        now_ns: u64,
+        file: u64,
+        range: Range<u64>,
+        cached_bytes: u64,
+    ) {
+        let preexisting = Input::Preexisting {
+            file,
+            offset: range.start,
+            length: range.end - range.start,
+            cached_bytes,
+        };
+        context.input(now_ns, preexisting);
+    }
+
+    /// What programs have read and written, so far as no file is known to have it.
+    fn brought_in_bytes(&self) -> u64 {
+        let brought_in = self.transferred.read_bytes + self.transferred.written_bytes;
+        let brought_in = self.transferred_lately().unwrap_or(brought_in);
+        brought_in.saturating_sub(self.attributed_bytes)
+    }
+
+    /// The range of a file that programs have read so far, with what may have been read ahead.
+    fn reached(&self, file: u64, events: &[TimedInput]) -> Range<u64> {
+        let ahead = 2 * self.program_files.readahead_bytes(file);
+        let (mut from, mut to) = (u64::MAX, 0);
+        for at in events {
+            if let Input::Access {
+                file: of,
+                offset,
+                length,
+                write: false,
+                ..
+            } = at.input
+                && of == file
+            {
+                (from, to) = (from.min(offset), to.max(offset + length));
+            }
+        }
+        match to {
+            // The file was opened, and no read of it was reported yet.
+            0 => 0..ahead.max(REPORTING_LAG_BYTES),
+            to => from..to + ahead + REPORTING_LAG_BYTES,
+        }
+    }
+}
+
+/// The parts of a file that others have cached, where there is a limit. If nothing was cached of
+/// its front when it was opened, what programs have reached since is their own. Otherwise all that
+/// is cached now may be another's.
+fn foreign_parts(
+    opened: &dyn CachedFile,
+    opened_file: &OpenedFile,
+    reached: &Range<u64>,
+) -> Vec<Range<u64>> {
+    let size = opened_file.bytes;
+    let parts = match opened_file.cached_pages {
+        Some(0) => {
+            let front = SAMPLED_BYTES.min(size);
+            let before = front..reached.start.clamp(front, size);
+            [before, reached.end.clamp(front, size)..size]
+        }
+        _ => [0..size, size..size],
+    };
+    let mut found = Vec::new();
+    for part in parts {
+        // What cannot be asked counts as cached.
+        found.extend(cached_parts(opened, part.clone()).unwrap_or_else(|_| vec![part]));
+    }
+    found
+}
+
+/// The cached parts of a range, to the page.
+pub(super) fn cached_parts(
+    opened: &dyn CachedFile,
+    range: Range<u64>,
+) -> Result<Vec<Range<u64>>, PageCacheError> {
+    let mut found: Vec<Range<u64>> = Vec::new();
+    let mut questions = 0;
+    let mut open = vec![range];
+    while let Some(range) = open.pop() {
+        if range.is_empty() {
+            continue;
+        }
+        let bytes = range.end - range.start;
+        let pages = bytes.div_ceil(PAGE_BYTES);
+        questions += 1;
+        let cached = match questions {
+            QUESTIONS_MAX.. => pages,
+            _ => opened.cached(range.start, bytes)?.pages,
+        };
+        match cached {
+            0 => {}
+            cached if cached >= pages => match found.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => found.push(range),
+            },
+            _ => {
+                let half = pages.div_ceil(2).min(QUESTION_BYTES_MAX / PAGE_BYTES);
+                let middle = range.start + half * PAGE_BYTES;
+                open.push(middle..range.end);
+                open.push(range.start..middle);
+            }
+        }
+    }
+    Ok(found)
+}
