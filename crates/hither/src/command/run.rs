@@ -399,10 +399,13 @@ impl Run {
         if let Some(program) = self.command.first()
             && let Some(why) = unseen(program)
         {
-            ui.note(format_args!(
-                "{} is left as it is, but for programs that it starts: {why}",
-                program.display()
-            ));
+            let program = program.display();
+            ui.note(match self.page_cache.is_limited() {
+                true => format!("of {program} only the files are seen that it has open: {why}"),
+                false => {
+                    format!("{program} is left as it is, but for programs that it starts: {why}")
+                }
+            });
         }
     }
 

@@ -71,23 +71,21 @@ fn programs_that_cannot_be_seen_are_told_of() {
     lab.write("a.c", "int main(void) { return 7; }");
     let compiled = lab.run("gcc -static -o fixed a.c && gcc -o plain a.c");
     assert_eq!(compiled.code, 0, "{compiled}");
-    for options in [
-        "--memory=upm --dry-run",
-        "--page-cache --cache 64MiB",
-        "--replicas",
+    let left = "./fixed is left as it is, but for programs that it starts";
+    let limited = "of ./fixed only the files are seen that it has open";
+    for (options, told) in [
+        ("--memory=upm --dry-run", left),
+        ("--replicas", left),
+        ("--page-cache --cache 64MiB", limited),
+        ("--no-cache", limited),
     ] {
         let fixed = lab.run(&format!("hither run {options} -- ./fixed"));
         assert_eq!(fixed.code, 7, "{fixed}");
-        assert!(
-            fixed.stderr.contains(
-                "hither: ./fixed is left as it is, but for programs that it starts: \
-                 statically linked\n"
-            ),
-            "{fixed}"
-        );
+        let told = format!("hither: {told}: statically linked\n");
+        assert!(fixed.stderr.contains(&told), "{fixed}");
         let plain = lab.run(&format!("hither run {options} -- ./plain"));
         assert!(
-            plain.code == 7 && !plain.stderr.contains("left as it is"),
+            plain.code == 7 && !plain.stderr.contains("./plain"),
             "{plain}"
         );
     }

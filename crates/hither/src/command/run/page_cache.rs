@@ -82,6 +82,11 @@ impl PageCacheArgs {
         }
     }
 
+    /// Whether the page cache has a limit for these files.
+    pub(super) fn is_limited(&self) -> bool {
+        self.no_cache || self.policy.is_some() && self.cache.is_some()
+    }
+
     /// The first option of this switch that is given.
     pub(super) fn options(&self) -> Option<&'static str> {
         match self.cache {
