@@ -63,10 +63,11 @@ pub(super) struct Limiter {
     /// Where programs read on.
     to_ask: VecDeque<(u64, u64)>,
     last_file: u64,
-    /// By device and inode, the files that were looked up; 0 where their accesses are seen.
-    looked_up: FxHashMap<(u64, u64), u64>,
-    /// What programs had read and written at the last look, and at the one before.
-    transferred_bytes: [u64; 2],
+    /// By device and inode, the files that were looked up: none until the next look, since the
+    /// record of a file that was just opened may be under way, and 0 where accesses are seen.
+    looked_up: FxHashMap<(u64, u64), Option<u64>>,
+    /// What programs had read and written at the last three looks, the latest first.
+    transferred_bytes: [u64; 3],
     due_ns: u64,
     /// What the last drops have left that is dirty or being written.
     writing_bytes: u64,
@@ -90,7 +91,7 @@ impl Limiter {
             to_ask: VecDeque::new(),
             last_file: 0,
             looked_up: FxHashMap::default(),
-            transferred_bytes: [0; 2],
+            transferred_bytes: [0; 3],
             due_ns: 0,
             writing_bytes: 0,
         }
@@ -191,16 +192,23 @@ impl PageCacheActuator {
         let (Some(limiter), Some(processes)) = (&mut self.limiter, &self.processes) else {
             return;
         };
-        limiter.transferred_bytes = [transferred, limiter.transferred_bytes[0]];
+        let [last, before, _] = limiter.transferred_bytes;
+        limiter.transferred_bytes = [transferred, last, before];
         self.attributed_bytes = 0;
         for (id, path, pid) in open_files(processes) {
-            if let Some(&file) = limiter.looked_up.get(&id) {
-                if file != 0 {
-                    limiter.unsettled.entry(file).or_default().used = true;
+            match limiter.looked_up.get(&id) {
+                None => {
+                    limiter.looked_up.insert(id, None);
+                    continue;
                 }
-                continue;
+                Some(Some(0)) => continue,
+                Some(&Some(file)) => {
+                    limiter.unsettled.entry(file).or_default().used = true;
+                    continue;
+                }
+                Some(None) => {}
             }
-            limiter.looked_up.insert(id, 0);
+            limiter.looked_up.insert(id, Some(0));
             let name = fs::read_link(&path).unwrap_or_default();
             let Some((file_id, bytes)) = identify(&path, id).filter(|_| !is_made_up(&name)) else {
                 continue;
@@ -209,7 +217,7 @@ impl PageCacheActuator {
             if self.program_files.id(file).is_some() {
                 continue;
             }
-            limiter.looked_up.insert(id, file);
+            limiter.looked_up.insert(id, Some(file));
             limiter.unsettled.entry(file).or_default().used = true;
             self.program_files.add(file, file_id, name, pid);
             self.opened.entry(file).or_insert(OpenedFile {
@@ -220,12 +228,12 @@ impl PageCacheActuator {
         }
     }
 
-    /// What programs have read and written since the look before the last: what is cached of a file
-    /// that the last one has found can be their own only so far.
+    /// What programs have read and written since the look before a file that the last one has found
+    /// was seen first: what is cached of it can be their own only so far.
     pub(super) fn transferred_lately(&self) -> Option<u64> {
         let limiter = self.limiter.as_ref()?;
         let transferred = self.transferred.read_bytes + self.transferred.written_bytes;
-        Some(transferred - limiter.transferred_bytes[1])
+        Some(transferred - limiter.transferred_bytes[2])
     }
 
     /// Asks how much of unsettled files is cached, of so many extents.
