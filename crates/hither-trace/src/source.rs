@@ -81,6 +81,22 @@ impl<'a> Head<'a> {
         }
     }
 
+    /// Whether these bytes can be the beginning of a text: UTF-8 without control characters other
+    /// than white space. Records of numbers hardly ever look so, as small numbers have zero bytes.
+    pub(crate) fn is_text(self) -> bool {
+        let bytes = self.bytes();
+        let text = match str::from_utf8(bytes) {
+            Ok(text) => text,
+            // The end may be within a character.
+            Err(error) if error.error_len().is_none() => {
+                str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default()
+            }
+            Err(_) => return false,
+        };
+        let is_control = |found: char| found.is_control() && !found.is_ascii_whitespace();
+        !text.is_empty() && !text.chars().any(is_control)
+    }
+
     /// The complete lines at the beginning, without line ends.
     pub(crate) fn lines(self) -> impl Iterator<Item = &'a [u8]> {
         let bytes = self.bytes();

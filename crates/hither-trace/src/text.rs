@@ -68,6 +68,14 @@ impl<'i, 'a> Lines<'i, 'a> {
 }
 
 impl<'l> Line<'l> {
+    /// The same line with other content, for errors about it.
+    pub(crate) fn with_bytes<'s>(self, bytes: &'s [u8]) -> Line<'s>
+    where
+        'l: 's,
+    {
+        Line { bytes, ..self }
+    }
+
     /// An error about this line.
     pub(crate) fn error(&self, problem: impl Into<String>) -> Error {
         let text =

@@ -107,6 +107,81 @@ fn content_tells_one_format_or_none() {
 }
 
 #[test]
+fn text_is_never_taken_for_binary_nor_four_numbers_for_requests() {
+    let refused = [
+        // Keys of equal length: records of 24 bytes, whose next access is a large number.
+        "key0001\nkey0002\nkey0001\n".to_owned(),
+        "abcdefghijklmnopqrstuvw\n".repeat(500),
+        "\u{e4}bcdefg\n".repeat(3),
+        // What vscsi takes for its version and command, as text.
+        "abcdefghijkl(\0".replace('\0', " ").repeat(16),
+        // webcachesim: time, object, size, and a feature.
+        "1 5 120 0\n2 6 88 0\n3 5 120 0\n".to_owned(),
+        "1 5 120 0\n".to_owned(),
+        "1 5 120 3\n2 6 88 1\n3 5 120 2\n".to_owned(),
+        "1 5 120\n2 6 88\n".to_owned(),
+    ];
+    for text in refused {
+        let error = read(text.as_bytes(), None).unwrap_err().to_string();
+        assert!(
+            error.contains("not in a format that its content tells"),
+            "{error}"
+        );
+    }
+    let keys = read(b"key0001\nkey0002\nkey0001\n", Some("libcachesim-txt")).unwrap();
+    assert_eq!(blocks(&keys), [0, 1, 0]);
+    // A binary trace of which a part is text by chance, and one that ends early.
+    let many = oracle_general(&[0x6162_6364, 8, 0x6162_6364]);
+    assert_eq!(read(&many, None).unwrap().format(), "oracle-general");
+    assert!(
+        read(&many[..48], None).is_err(),
+        "a next access behind the end"
+    );
+    // Both kinds of the ARC authors' traces.
+    for (text, count) in [("1 1 0 0\n2 3 0 0\n", 4), ("9 2 0 17\n5 1 3 18\n", 3)] {
+        let trace = read(text.as_bytes(), None).unwrap();
+        assert_eq!((trace.format(), trace.references()), ("arc", count));
+    }
+}
+
+#[test]
+fn columns_of_csv_mean_what_their_names_say() {
+    // `id` numbers the rows where another column names the object.
+    for text in [
+        "id,time,key,size\n1,0,a,9\n2,1,a,9\n3,2,a,9\n",
+        "time;obj_id;id;size\n0;a;1;9\n1;a;2;9\n2;a;3;9\n",
+    ] {
+        assert_eq!(blocks(&read(text.as_bytes(), None).unwrap()), [0, 0, 0]);
+    }
+    let ids = read(b"time,id,size\n0,7,1\n0,8,1\n", None).unwrap();
+    assert_eq!(blocks(&ids), [0, 1]);
+    let cachelib = "key,op,size,op_count,key_size\na,GET,9,100,1\nb,SET,9,1,1\n";
+    let trace = read(cachelib.as_bytes(), None).unwrap();
+    assert_eq!((trace.references(), trace.blocks()), (101, 2));
+    for (text, problem) in [
+        (
+            "time,key,lbn\n0,a,1\n",
+            "input:1: the first line names two columns",
+        ),
+        (
+            "time,key,op,cmd\n0,a,r,r\n",
+            "input:1: the first line names two columns",
+        ),
+        (
+            "key,size,op_count\na,1,x\n",
+            "input:2: not a decimal number",
+        ),
+        (
+            "key,size,op_count\na,1,99999999999\n",
+            "input:2: more than 16777216 references",
+        ),
+    ] {
+        let error = read(text.as_bytes(), None).unwrap_err().to_string();
+        assert!(error.starts_with(problem), "{error}");
+    }
+}
+
+#[test]
 fn compressed_input_is_the_same_trace() {
     for (name, bytes) in samples() {
         let plain = read(&bytes, Some(name)).unwrap();
@@ -271,7 +346,7 @@ fn what_is_wrong_is_named_with_its_place() {
             "libcachesim-csv",
             b"1,2,3\n",
             "input:1: the first line names no column of objects (object, obj_id, obj, object_id, \
-             id, key, lbn): \"1,2,3\"",
+             key, lbn, id): \"1,2,3\"",
         ),
         (
             "libcachesim-csv",

@@ -167,6 +167,146 @@ fn what_is_no_log_is_named_by_its_line() {
     }
 }
 
+/// As `strace -f -q 2> log` writes it: the number of a thread while several are traced.
+#[test]
+fn lines_without_a_number_are_those_of_the_only_process() {
+    // The end of the clone names the parent, and the end of the child leaves it alone again.
+    let resumed = r#"
+openat(AT_FDCWD, "/a", O_RDONLY) = 3
+read(3, "x", 4096) = 4096
+clone(child_stack=NULL, flags=SIGCHLD <unfinished ...>
+[pid    11] openat(AT_FDCWD, "/b", O_RDONLY) = 4
+[pid    10] <... clone resumed>, child_tidptr=0x7f) = 11
+[pid    11] read(4, "x", 4096) = 4096
+[pid    11] read(3, "x", 4096) = 4096
+[pid    10] read(3, "x", 4096) = 4096
+[pid    10] wait4(11,  <unfinished ...>
+[pid    11] exit_group(0) = ?
+[pid    11] +++ exited with 0 +++
+<... wait4 resumed>NULL, 0, NULL) = 11
+--- SIGCHLD {si_signo=SIGCHLD} ---
+read(3, "x", 4096) = 4096
+exit_group(0) = ?
++++ exited with 0 +++
+"#;
+    // The clone returns before the child is traced, a message cuts a line, and no exit is shown.
+    let returned = resumed
+        .replace(
+            " <unfinished ...>\n[pid    11] open",
+            ") = 11\n[pid    11] open",
+        )
+        .replace(
+            "[pid    10] <... clone resumed>, child_tidptr=0x7f) = 11\n",
+            "",
+        )
+        .replace("[pid    11] +++ exited with 0 +++\n", "");
+    let cut = resumed.replace(
+        "clone(child_stack=NULL, flags=SIGCHLD <unfinished ...>\n",
+        "clone(child_stack=NULL, strace: Process 11 attached\n <unfinished ...>\n",
+    );
+    for log in [resumed, &returned, &cut] {
+        let trace = read(log).unwrap();
+        let found: Vec<_> = references(&trace)
+            .into_iter()
+            .map(|(path, block, _, process, _)| (path, block, process))
+            .collect();
+        let expect = |path: &str, block, process| (path.to_owned(), block, process);
+        let expected = [
+            expect("/a", 0, 0),
+            expect("/b", 0, 1),
+            expect("/a", 1, 1),
+            expect("/a", 2, 0),
+            expect("/a", 3, 0),
+        ];
+        assert_eq!(found, expected, "{log}");
+        let processes = &trace.meta().processes;
+        let numbers: Vec<_> = processes
+            .iter()
+            .map(|row| (row.pid, row.parent_pid))
+            .collect();
+        assert_eq!(numbers, [(10, 0), (11, 10)]);
+        assert!(!trace.meta().more.contains_key("unknown_files"));
+    }
+}
+
+/// The first process waits, unnamed, while its child forks.
+#[test]
+fn a_process_in_a_call_is_none_that_makes_another() {
+    let log = r#"
+openat(AT_FDCWD, "/a", O_RDONLY) = 3
+clone(child_stack=NULL, flags=SIGCHLD) = 11
+wait4(-1, strace: Process 11 attached
+ <unfinished ...>
+[pid    11] clone(child_stack=NULL, flags=SIGCHLD <unfinished ...>
+[pid    12] read(3, "x", 4096) = 4096
+[pid    11] <... clone resumed>) = 12
+[pid    12] +++ exited with 0 +++
+[pid    11] +++ exited with 0 +++
+<... wait4 resumed>NULL, 0, NULL) = 11
+read(3, "x", 4096) = 4096
+"#;
+    let trace = read(log).unwrap();
+    let found = references(&trace).into_iter();
+    let found: Vec<_> = found.map(|(path, block, ..)| (path, block)).collect();
+    assert_eq!(found, [("/a".to_owned(), 0), ("/a".to_owned(), 1)]);
+}
+
+#[test]
+fn a_log_that_does_not_say_whose_a_call_is_is_refused() {
+    // With -qq and without exit_group, nothing says which of the two is left.
+    let silent = r#"
+openat(AT_FDCWD, "/a", O_RDONLY) = 3
+clone(child_stack=NULL, flags=SIGCHLD) = 11
+[pid    11] read(3, "x", 4096) = 4096
+[pid    10] read(3, "x", 4096) = 4096
+read(3, "x", 4096) = 4096
+"#;
+    // The third process is the first one, or a child of the one that forks.
+    let two = r#"
+openat(AT_FDCWD, "/a", O_RDONLY) = 3
+clone(child_stack=NULL, flags=SIGCHLD) = 11
+[pid    11] clone(child_stack=NULL, flags=SIGCHLD <unfinished ...>
+[pid    10] read(3, "x", 4096) = 4096
+"#;
+    for (log, line) in [(silent, 6), (two, 5)] {
+        let error = read(log).unwrap_err().to_string();
+        let place = format!("log:{line}: no thread is named");
+        assert!(error.starts_with(&place), "{error}");
+    }
+    // Without -f, children are not traced.
+    let alone = silent
+        .replace("[pid    11] ", "")
+        .replace("[pid    10] ", "");
+    assert_eq!(read(&alone).unwrap().references(), 3);
+}
+
+/// strace's log on stderr, of a program that forks.
+#[test]
+fn a_real_log_from_stderr_has_all_reads_of_parent_and_child() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("data"), vec![7; 300_000]).unwrap();
+    for flags in [&["-f", "-q"][..], &["-f"]] {
+        let script = "exec 3< data; head -c 4096 <&3; (cat <&3; cat data); cat data";
+        let mut strace = Command::new("strace");
+        strace.args(flags).args(["sh", "-c", script]);
+        let Ok(output) = strace.current_dir(folder.path()).output() else {
+            return skip("strace does not run here");
+        };
+        if output.stdout.len() != 900_000 {
+            return skip("strace does not run here");
+        }
+        let trace = read(str::from_utf8(&output.stderr).unwrap()).unwrap();
+        let bytes: u64 = trace
+            .objects()
+            .iter()
+            .zip(trace.object_counts())
+            .filter(|(object, _)| object.path.ends_with(b"data"))
+            .map(|(_, tally)| tally.read_bytes)
+            .sum();
+        assert_eq!(bytes, 900_000, "{flags:?}");
+    }
+}
+
 /// strace and the C library of this machine, of any version.
 #[test]
 fn a_real_log_of_cat_has_the_bytes_that_it_read() {

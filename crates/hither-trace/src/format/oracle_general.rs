@@ -24,6 +24,9 @@ pub(super) const FORMAT: Format = Format {
 
 const RECORD_BYTES: usize = 24;
 
+/// More records than any trace has: 2^40 are 24 TiB.
+const TRACE_RECORDS_MAX: usize = 1 << 40;
+
 struct Record {
     time: u32,
     object: u64,
@@ -46,24 +49,27 @@ impl Record {
     }
 }
 
-/// Accepts the beginning if times do not decrease, and each next access lies ahead and, where it is
-/// visible, is to the same object.
+/// Accepts the beginning if it is no text, times do not decrease, and each next access lies ahead
+/// and, where it is visible, is to the same object. Lines of text of 24 bytes, or of 8, meet the
+/// rest: as a number, text is a next access far ahead.
 fn matches(head: Head<'_>) -> bool {
     let records: Vec<Record> = head.bytes().as_chunks().0.iter().map(Record::of).collect();
-    let whole = match head {
-        Head::Content { bytes, whole: true } => bytes.len() % RECORD_BYTES == 0,
-        _ => true,
+    let (whole, records_max) = match head {
+        Head::Content { bytes, whole: true } => (bytes.len() % RECORD_BYTES == 0, records.len()),
+        _ => (true, TRACE_RECORDS_MAX),
     };
     let sound = |(at, record): (usize, &Record)| match record.next {
         -1 | i64::MAX => true,
         next => usize::try_from(next).is_ok_and(|next| {
             next > at + 1
+                && next <= records_max
                 && records
                     .get(next - 1)
                     .is_none_or(|later| later.object == record.object)
         }),
     };
     whole
+        && !head.is_text()
         && !records.is_empty()
         && records.is_sorted_by_key(|record| record.time)
         && records.iter().enumerate().all(sound)

@@ -6,6 +6,11 @@
 //! and fork. `-k` gives call sites: the stack below a call, with the functions that strace found. A
 //! thread is a thread of the trace, and an exec starts a process.
 //!
+//! On a terminal, and so on stderr, `-f` names the process of a line only while it traces several.
+//! Lines without a number before the first number are the first process's, which a later line
+//! names; one behind it is that of the only process that is left. Where the log does not say
+//! whose a line is, it is refused.
+//!
 //! Left out are calls that fail or move nothing; calls on pipes, sockets and devices; and calls on
 //! descriptors whose opening is not in the log and whose file `-y` does not name (counted as
 //! `unknown_files` in `meta.json`). Renames are ignored: a file has the path with which it was
@@ -19,12 +24,14 @@ mod stack;
 
 use std::rc::Rc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 
 use self::clock::Clock;
 use self::files::{OpenFile, SharedDescriptorTable};
-use self::line::{Call, Event, call, descriptor, entry, last, quoted, unescaped, value};
+use self::line::{
+    Call, Event, attached, call, descriptor, ended, entry, last, quoted, unescaped, value,
+};
 use self::stack::Stack;
 use super::reader::{Format, RecordKind};
 use crate::error::Result;
@@ -77,7 +84,16 @@ struct Task {
 /// The state while the log is read.
 struct Log<'s> {
     sink: &'s mut dyn Sink,
+    /// By their numbers; 0 is the first one as long as no line has named it.
     tasks: FxHashMap<u32, Task>,
+    /// The threads that lines are of, and that have not ended.
+    traced: FxHashSet<u32>,
+    /// Whether a line has had the number of its thread.
+    has_numbers: bool,
+    /// The processes that the first one created while it had no number.
+    of_unnamed: Vec<u32>,
+    /// The beginning of a line that a message of strace's cut in two.
+    broken: Vec<u8>,
     /// The first parts of unfinished calls, by thread.
     begun: FxHashMap<u32, Vec<u8>>,
     objects: FxHashMap<Vec<u8>, u32>,
@@ -95,6 +111,10 @@ impl<'s> Log<'s> {
         Log {
             sink,
             tasks: FxHashMap::default(),
+            traced: FxHashSet::default(),
+            has_numbers: false,
+            of_unnamed: Vec::new(),
+            broken: Vec::new(),
             begun: FxHashMap::default(),
             objects: FxHashMap::default(),
             ends: Vec::new(),
@@ -106,6 +126,19 @@ impl<'s> Log<'s> {
     }
 
     fn line(&mut self, line: Line<'_>) -> Result<()> {
+        if let Some(begins) = attached(line.bytes) {
+            self.broken.extend_from_slice(begins);
+            return Ok(());
+        }
+        if self.broken.is_empty() {
+            return self.whole_line(line);
+        }
+        let mut whole = std::mem::take(&mut self.broken);
+        whole.extend_from_slice(line.bytes);
+        self.whole_line(line.with_bytes(&whole))
+    }
+
+    fn whole_line(&mut self, line: Line<'_>) -> Result<()> {
         let entry = entry(line.bytes).ok_or_else(|| line.error("not a line of strace"))?;
         if let Event::Frame(text) = entry.event {
             // The stack of a call without requests is ignored.
@@ -116,7 +149,10 @@ impl<'s> Log<'s> {
         }
         self.release()?;
         let time_ns = self.clock.at(entry.time);
-        let tid = entry.tid;
+        if let Event::Other = entry.event {
+            return Ok(());
+        }
+        let tid = self.thread_of(line, entry.tid, &entry.event)?;
         match entry.event {
             Event::Call(body) => self.call(line, tid, time_ns, body),
             Event::Begin(body) => {
@@ -135,10 +171,70 @@ impl<'s> Log<'s> {
             Event::Exit => {
                 self.tasks.remove(&tid);
                 self.begun.remove(&tid);
+                self.traced.remove(&tid);
                 Ok(())
             }
             Event::Frame(_) | Event::Other => Ok(()),
         }
+    }
+
+    /// The thread of a line with this number, 0 if it has none.
+    fn thread_of(&mut self, line: Line<'_>, number: u32, event: &Event<'_>) -> Result<u32> {
+        let unknown = || line.error("no thread is named, and several may be meant: trace with -o");
+        let thread = match number {
+            0 if self.has_numbers => {
+                let mut left = self.traced.iter();
+                match (left.next(), left.next()) {
+                    (Some(&only), None) => only,
+                    // Its last call has said that it ended.
+                    (None, _) if matches!(event, Event::Exit) => 0,
+                    _ => return Err(unknown()),
+                }
+            }
+            0 => 0,
+            number => {
+                self.has_numbers = true;
+                if self.tasks.contains_key(&0) && !self.tasks.contains_key(&number) {
+                    // It is new, or the first one, which ends a call before it makes another.
+                    let is_busy = self.begun.contains_key(&0);
+                    if !is_busy && self.begun.values().any(|body| forks(body)) {
+                        return Err(unknown());
+                    }
+                    if !is_busy || matches!(event, Event::End(_)) {
+                        self.name_first(number);
+                    }
+                }
+                number
+            }
+        };
+        if !matches!(event, Event::Exit) {
+            self.traced.insert(thread);
+        }
+        Ok(thread)
+    }
+
+    /// Gives the first thread the number that the log shows only now.
+    fn name_first(&mut self, number: u32) {
+        let meta = self.sink.meta();
+        for row in meta.processes.iter_mut().filter(|row| row.pid == 0) {
+            row.pid = number;
+        }
+        for process in self.of_unnamed.drain(..) {
+            meta.processes[process as usize].parent_pid = number;
+        }
+        for row in meta.threads.iter_mut().filter(|row| row.tid == 0) {
+            row.tid = number;
+        }
+        for task in self.tasks.values_mut().filter(|task| task.pid == 0) {
+            task.pid = number;
+        }
+        if let Some(task) = self.tasks.remove(&0) {
+            self.tasks.insert(number, task);
+        }
+        if let Some(body) = self.begun.remove(&0) {
+            self.begun.insert(number, body);
+        }
+        self.traced.remove(&0);
     }
 
     fn finish(mut self) -> Result<()> {
@@ -238,6 +334,10 @@ impl<'s> Log<'s> {
                 command: of_parent.command.clone(),
                 ..ProcessRow::default()
             };
+            if pid == 0 {
+                self.of_unnamed
+                    .push(self.sink.meta().processes.len() as u32);
+            }
             self.start(child, pid, row, table);
         }
     }
@@ -246,6 +346,9 @@ impl<'s> Log<'s> {
         let made = call(body).ok_or_else(|| line.error("a call without a result"))?;
         self.task(tid);
         let Some(result) = made.result else {
+            if ended(body) {
+                self.traced.remove(&tid);
+            }
             return Ok(());
         };
         if self.names_files(tid, &made, result, body).is_some() {

@@ -31,7 +31,8 @@ enum Version {
     Two,
 }
 
-/// The version, if every record at the beginning has it and is a command that moves data.
+/// The version, if the beginning is no text and every record there has the version and is a command
+/// that moves data.
 fn version_of(head: Head<'_>) -> Option<Version> {
     fn all<const N: usize>(
         head: Head<'_>,
@@ -43,7 +44,9 @@ fn version_of(head: Head<'_>) -> Option<Version> {
             && (!whole || rest.is_empty())
             && records.iter().all(|record| parse(record).is_ok())
     }
-    if all(head, version_1) {
+    if head.is_text() {
+        None
+    } else if all(head, version_1) {
         Some(Version::One)
     } else {
         all(head, version_2).then_some(Version::Two)

@@ -160,7 +160,7 @@ fn the_formats_are_listed() {
       arc               text, `first_block blocks x line` a request (ARC authors, .lis)
       hither            folder of Parquet files, as hither record writes it (its accesses.parquet
       also names it)
-      libcachesim-csv   CSV with a line of column names, one of them object, obj_id, id, key or lbn
+      libcachesim-csv   CSV with a line of column names, one of them object, obj_id, key, lbn or id
       (libCacheSim csv)
       libcachesim-txt * text, one key a line, a number or any text (libCacheSim txt)
       lirs              text, one decimal block number a line, `*` separates (LIRS authors)

@@ -115,6 +115,22 @@ fn event(body: &[u8]) -> Option<Event<'_>> {
     split(body).map(|_| Event::Call(body))
 }
 
+/// The beginning of a line in whose middle strace says that it traces a new thread. The next line
+/// is its rest.
+pub(super) fn attached(line: &[u8]) -> Option<&[u8]> {
+    let (begins, number) = line.strip_suffix(b" attached").and_then(|line| {
+        let at = memchr::memmem::rfind(line, b"strace: Process ")?;
+        Some((&line[..at], &line[at + b"strace: Process ".len()..]))
+    })?;
+    let is_number = number.iter().all(u8::is_ascii_digit);
+    (is_number && !begins.is_empty()).then_some(begins)
+}
+
+/// Whether a call did not return because its thread ended.
+pub(super) fn ended(body: &[u8]) -> bool {
+    body.trim_ascii_end().ends_with(b"= ?")
+}
+
 /// Parses the call in the body of a line.
 pub(super) fn call(body: &[u8]) -> Option<Call<'_>> {
     let name = name(body)?;
@@ -409,6 +425,21 @@ mod tests {
         let mapped = call(b"mmap(NULL, 8, PROT_READ, MAP_PRIVATE, 3, 0x26000) = 0x7f00").unwrap();
         assert_eq!(mapped.result, Some(0x7f00));
         assert_eq!(last(mapped.arguments), Some([b"3".as_slice(), b"0x26000"]));
+    }
+
+    #[test]
+    fn messages_cut_lines_and_calls_end_with_their_thread() {
+        let cut = b"clock_nanosleep(0, {tv_sec=0},  strace: Process 27 attached";
+        assert_eq!(
+            attached(cut),
+            Some(b"clock_nanosleep(0, {tv_sec=0},  ".as_slice())
+        );
+        assert_eq!(attached(b"strace: Process 27 attached"), None);
+        assert_eq!(attached(b"read(3, strace: Process x attached"), None);
+        assert!(ended(b"exit_group(0)  = ?"));
+        assert!(!ended(
+            b"wait4(-1, 0x7f, 0, NULL) = ? ERESTARTSYS (To be restarted)"
+        ));
     }
 
     #[test]
