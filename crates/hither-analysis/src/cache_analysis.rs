@@ -17,6 +17,7 @@ use serde_json::json;
 
 use crate::Result;
 use crate::advice::{AdviceInput, CacheAdvice, Doubt, Recommendation, SEGMENTS, SecondPass};
+use crate::applicable;
 use crate::coverage::{self, Coverage, share};
 use crate::expected::RunModel;
 use crate::format::{bytes, counted, percent, shortened};
@@ -86,7 +87,10 @@ impl CacheAnalysis {
         let second = second_pass(trace, &input, &known, progress)?;
         let advice = match Coverage::of(trace).and_then(|coverage| coverage.no_verdict()) {
             Some(sentence) => CacheAdvice::unknown(sentence),
-            None => input.advice(&second),
+            None => {
+                let obstacle = applicable::obstacle(trace, asked_sizes)?;
+                input.advice(&second).with_obstacle(obstacle)
+            }
         };
         let sites = call_sites(trace, &stats, &policies, &outcomes);
         Ok(CacheAnalysis {

@@ -35,6 +35,9 @@ pub struct Coverage {
     pub direct_bytes: u64,
     /// By calls that the recorder did not see, as far as the kernel counted. `None`: it did not.
     pub unseen_bytes: Option<u64>,
+    /// Whether the kernel said how much programs read in all. If it did and `unseen_bytes` is
+    /// `None`, it counted less than was recorded: nobody waited for some processes.
+    pub total_known: bool,
     /// Moved by accesses that were lost. Those of them that were reads are in `unseen_bytes` too.
     pub lost_bytes: u64,
     /// In mapped ranges of files.
@@ -106,6 +109,7 @@ impl Coverage {
             recorded_bytes: seen.recorded_bytes,
             direct_bytes: seen.direct_bytes,
             unseen_bytes: seen.unseen_bytes.map(|_| unseen),
+            total_known: seen.unseen_bytes.is_some() || seen.called_bytes.is_some(),
             lost_bytes: losses.dropped_bytes,
             mapped_bytes: seen.mapped_bytes,
             mapped_cached_bytes: seen.mapped_cached_bytes,
@@ -199,6 +203,9 @@ impl Coverage {
                 "all; nothing was read of files".to_owned()
             }
             Some(_) => format!("all {recorded}"),
+            None if self.total_known => format!(
+                "{recorded}; the kernel counted less, since nobody waited for some processes"
+            ),
             None => format!("{recorded}; the kernel does not say how much it read in all"),
         }
     }
@@ -211,7 +218,10 @@ impl Coverage {
     /// Whether it is not known how much was read that is not in the trace.
     pub(crate) fn is_open_ended(&self) -> bool {
         let first_only = |touches: Touches| touches.first_only_files > 0;
-        self.has_unbounded() || self.cut.is_some() || self.touches.is_some_and(first_only)
+        self.has_unbounded()
+            || self.unseen_bytes.is_none()
+            || self.cut.is_some()
+            || self.touches.is_some_and(first_only)
     }
 
     /// The words as a sentence.
@@ -294,6 +304,13 @@ impl Coverage {
         self.direct_bytes as f64 / self.recorded_bytes.max(1) as f64
     }
 
+    /// Whether nothing bounds what was not seen: the kernel did not count, or counted too little
+    /// where programs were not recorded. A trace that is cut has no count, and says so.
+    fn is_blind(&self) -> bool {
+        let is_complete = self.cut.is_none() && self.unseen_bytes.is_none();
+        is_complete && (!self.total_known || !self.programs.is_empty())
+    }
+
     /// That there is no verdict, and what to do, if most may not have been seen, or bypasses the
     /// page cache.
     pub(crate) fn no_verdict(&self) -> Option<String> {
@@ -308,6 +325,20 @@ impl Coverage {
         }
         let is_open = self.has_unbounded() || self.cut.is_some();
         let nothing_known = self.recorded_bytes == 0 && is_open;
+        if self.is_blind() {
+            return Some(format!(
+                "No verdict: how much the program read in all is not known, and so not whether \
+                 these {} are most of it. The kernel's count is {}.",
+                bytes(self.recorded_bytes),
+                match self.total_known {
+                    true => {
+                        "too small, since nobody waited for some processes, and not all programs \
+                         could be recorded"
+                    }
+                    false => "missing (/proc/self/io)",
+                }
+            ));
+        }
         if 1.0 - self.share < BLIND_MIN_SHARE && !nothing_known {
             return None;
         }
@@ -359,6 +390,10 @@ impl Coverage {
                 "{} may have read by io_uring, which is not recorded",
                 counted(self.io_uring_processes, "process")
             ));
+        }
+        if self.unseen_bytes.is_none() && self.cut.is_none() {
+            let less = "the kernel counted less than was recorded";
+            return Some(less.to_owned());
         }
         if self.direct_share() >= DOUBT_MIN_SHARE {
             return Some(format!(

@@ -10,12 +10,21 @@ use crate::{Error, Result};
 /// it, and the old file stays until the new one is on the disk. What a killed process has left of
 /// an earlier attempt is removed.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_with_mode(path, bytes, 0o666)
+}
+
+/// As [`write_whole`], for what its owner alone may read.
+pub fn write_private(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_with_mode(path, bytes, hither_trace::PRIVATE_MODE)
+}
+
+fn write_with_mode(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     let number = std::process::id();
     let partial = hither_trace::partial_path(path)
         .unwrap_or_else(|| beside(path, &format!(".partial-{number}")));
     hither_trace::clear_leftovers(path);
     // Where it cannot be created, it may be another process's, as in a container with equal ids.
-    let file = hither_trace::create_locked(&partial).map_err(Error::of_writing(path))?;
+    let file = hither_trace::create_locked(&partial, mode).map_err(Error::of_writing(path))?;
     publish(Ok(file), &partial, path, bytes)
 }
 

@@ -1,5 +1,7 @@
 //! Numbers and names as text.
 
+use std::borrow::Cow;
+
 use hither_core::Spec;
 use hither_core::spec::RegistryEntry;
 
@@ -58,11 +60,10 @@ pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{ending}", count(number))
 }
 
-/// The difference of the bytes missed without and with a policy: `1.00 MiB saved` or `1.00 MiB
-/// more`.
-pub fn saved(without: u64, with: u64) -> String {
+/// How much less or more bytes another policy misses: `1.00 MiB less` or `1.00 MiB more`.
+pub fn less_or_more(without: u64, with: u64) -> String {
     match without.checked_sub(with) {
-        Some(less) => format!("{} saved", bytes(less)),
+        Some(less) => format!("{} less", bytes(less)),
         None => format!("{} more", bytes(with - without)),
     }
 }
@@ -116,9 +117,96 @@ pub fn shortened(text: &str, width: usize) -> String {
     format!("{head}...{tail}")
 }
 
+/// `text` as a part of a line: whatever is not printed is written as an escape, such as `\n`,
+/// `\u{1b}` for ESC, `\u{202e}` for what turns the direction of writing. Names come from whoever
+/// made a file, and a terminal obeys what is in them.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return Cow::Borrowed(text);
+    }
+    // These are printed; `escape_debug` would quote them.
+    let parts = text.split_inclusive(['"', '\'', '\\']).map(|part| {
+        let kept = part.trim_end_matches(['"', '\'', '\\']);
+        kept.escape_debug().to_string() + &part[kept.len()..]
+    });
+    Cow::Owned(parts.collect())
+}
+
+/// As [`printable`], of a text whose lines were meant.
+pub fn printable_lines(text: &str) -> Cow<'_, str> {
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n')) {
+        return Cow::Borrowed(text);
+    }
+    // So were its tabs, which separate columns.
+    let cells = |line: &str| {
+        let cells: Vec<_> = line.split('\t').map(printable).collect();
+        cells.join("\t")
+    };
+    let lines: Vec<String> = text.split('\n').map(cells).collect();
+    Cow::Owned(lines.join("\n"))
+}
+
+/// As [`printable_lines`], of a message: a line that a name began is not taken for another message.
+pub fn printable_message(text: &str) -> String {
+    printable_lines(text).replace('\n', "\n  ")
+}
+
+/// A JSON document that a terminal prints as it is. It means the same: within strings any character
+/// may be an escape, and elsewhere there are none of these.
+pub fn printable_json(json: &str) -> Cow<'_, str> {
+    let is_plain = |found: char| found == '\n' || matches!(found, ' '..='~') || !hides(found);
+    if json.chars().all(is_plain) {
+        return Cow::Borrowed(json);
+    }
+    let mut text = String::with_capacity(json.len());
+    for found in json.chars() {
+        match is_plain(found) {
+            true => text.push(found),
+            false => {
+                for unit in found.encode_utf16(&mut [0; 2]) {
+                    text += &format!("\\u{unit:04x}");
+                }
+            }
+        }
+    }
+    Cow::Owned(text)
+}
+
+/// Whether a character is not printed, or does something else on a terminal.
+fn hides(found: char) -> bool {
+    found.escape_debug().nth(1) == Some('u')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_escaped_and_nothing_else() {
+        let name = "x\u{1b}]0;t\u{7}\r\nFAKE \u{9b}2J\u{202e}gnp\u{2028}\t\u{7f}";
+        let escaped = r"x\u{1b}]0;t\u{7}\r\nFAKE \u{9b}2J\u{202e}gnp\u{2028}\t\u{7f}";
+        assert_eq!(printable(name), escaped);
+        let plain = "sh -c 'echo \"a\\\\b\"' µs ← … 名前 e\u{301}.txt";
+        assert_eq!(printable(plain), plain);
+        assert_eq!(printable_lines("a\tb\n\u{1b}[2J\n"), "a\tb\n\\u{1b}[2J\n");
+        assert_eq!(
+            printable_message("no \u{7}\nhither: all well"),
+            "no \\u{7}\n  hither: all well"
+        );
+        let json = serde_json::to_string(&[name, plain, "\u{e0001}"]).unwrap();
+        let shown = printable_json(&json);
+        assert!(
+            !shown
+                .chars()
+                .any(|found| found.is_control() || found == '\u{202e}'),
+            "{shown}"
+        );
+        assert_eq!(
+            serde_json::from_str::<Vec<String>>(&shown).unwrap(),
+            [name, plain, "\u{e0001}"]
+        );
+        assert!(shown.contains("← … 名前"), "{shown}");
+    }
 
     #[test]
     fn shares_counts_and_long_names_read_well() {

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod advice;
+mod applicable;
 pub mod cache_analysis;
 pub mod coverage;
 pub mod curve;

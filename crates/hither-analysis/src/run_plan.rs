@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::file::write_whole;
+use crate::format::printable;
 use crate::{Error, Result};
 
 /// The settings of a run. Without any, the program runs unchanged.
@@ -42,7 +43,9 @@ impl RunPlan {
     /// Writes the plan, with the lines of `about` as comments before it.
     pub fn save(&self, path: &Path, about: &[String]) -> Result<()> {
         let lines = about.iter().flat_map(|about| about.lines());
-        let mut text: String = lines.map(|line| format!("# {line}\n")).collect();
+        let mut text: String = lines
+            .map(|line| format!("# {}\n", printable(line)))
+            .collect();
         text += &toml::to_string(self).expect("a plan is a table of strings");
         write_whole(path, text.as_bytes())
     }

@@ -5,6 +5,8 @@ use std::fmt::Write;
 use hither_trace::Trace;
 use hither_trace::schema::{Frame, SiteRow};
 
+use crate::format::printable;
+
 /// A line a call site, outermost frame first, with its count: `main;load;read 120`. `counts` has
 /// numbers of call sites; those that count nothing are left out.
 pub fn folded(trace: &Trace, counts: impl IntoIterator<Item = (u32, u64)>) -> String {
@@ -30,5 +32,5 @@ fn name(frame: &Frame) -> String {
         Some(function) => function.clone(),
         None => frame.label(),
     };
-    name.replace([';', '\n'], ":")
+    printable(&name.replace([';', '\n'], ":")).into_owned()
 }

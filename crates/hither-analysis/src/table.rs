@@ -2,6 +2,8 @@
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, presets};
 
+use crate::format::printable;
+
 /// How the cells of a column are aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
@@ -34,12 +36,13 @@ impl Table {
         table
     }
 
-    /// Adds a row, one cell a column.
+    /// Adds a row, one cell a column. What is not printed is [escaped](printable): a cell is a part
+    /// of a line, whatever it names.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells: Vec<Cell> = cells
             .into_iter()
             .zip(&self.columns)
-            .map(|(cell, align)| Cell::new(cell).set_alignment(align.cell()))
+            .map(|(cell, align)| Cell::new(printable(&cell)).set_alignment(align.cell()))
             .collect();
         assert_eq!(
             cells.len(),

@@ -192,10 +192,15 @@ impl Program {
                 Reaction::forward(signal, pid)
             }
         });
-        // Its account goes when it is waited for.
         wait_until_ended(self.child.id());
-        let transferred = Transferred::by(self.child.id());
+        // Its own account is not for its user to read once it has ended (Linux 6.18), nor ever that
+        // of a setuid program. But the kernel adds it to that of the process that waits for it, and
+        // all that this process reads meanwhile in other threads is some text of /proc.
+        let of_this_process = || Transferred::by(std::process::id());
+        let before = of_this_process();
         let exit = self.child.wait().map_err(Error::Wait);
+        let after = of_this_process();
+        let transferred = before.zip(after).map(|(before, after)| after.since(before));
         // Each reaction restores the one before it, so that the last is dropped first.
         drop(reactions?);
         drop(self.caught);

@@ -12,7 +12,7 @@
 //! A child that ends while the tree is asked is in its parent's account or in its own, in none or
 //! in both. So a count is repeated until it has met the processes of the one before.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
 use std::path::Path;
@@ -41,8 +41,9 @@ pub struct Transferred {
 }
 
 impl Transferred {
-    /// What a process and the children that it has waited for transferred. It may have ended, as
-    /// long as nobody has waited for it. `None` if it is gone, or another user's.
+    /// What a process and the children that it has waited for transferred. `None` if it is gone,
+    /// another user's, or (Linux 6.18, without CAP_SYS_PTRACE) has ended and nobody has waited for
+    /// it.
     pub fn by(pid: u32) -> Option<Transferred> {
         Transferred::parse(&fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
     }
@@ -59,6 +60,15 @@ impl Transferred {
         })
     }
 
+    /// What was transferred since an earlier count.
+    pub fn since(self, earlier: Transferred) -> Transferred {
+        Transferred {
+            called_bytes: self.called_bytes.saturating_sub(earlier.called_bytes),
+            read_bytes: self.read_bytes.saturating_sub(earlier.read_bytes),
+            written_bytes: self.written_bytes.saturating_sub(earlier.written_bytes),
+        }
+    }
+
     /// Adds what another one has transferred.
     pub fn add(&mut self, other: Transferred) {
         self.called_bytes += other.called_bytes;
@@ -73,6 +83,8 @@ pub struct ProcessTree {
     root: u32,
     /// The processes of the last count.
     processes: BTreeSet<u32>,
+    /// What they had transferred when that could be read last.
+    accounts: BTreeMap<u32, Transferred>,
     /// The sum at the last count.
     sum: Transferred,
     total: Transferred,
@@ -85,6 +97,7 @@ impl ProcessTree {
         ProcessTree {
             root,
             processes: BTreeSet::new(),
+            accounts: BTreeMap::new(),
             sum: Transferred::default(),
             total: Transferred::default(),
             text: Vec::new(),
@@ -109,11 +122,9 @@ impl ProcessTree {
             }
         }
         let before = std::mem::replace(&mut self.sum, sum);
-        self.total.add(Transferred {
-            called_bytes: sum.called_bytes.saturating_sub(before.called_bytes),
-            read_bytes: sum.read_bytes.saturating_sub(before.read_bytes),
-            written_bytes: sum.written_bytes.saturating_sub(before.written_bytes),
-        });
+        self.total.add(sum.since(before));
+        let processes = &self.processes;
+        self.accounts.retain(|pid, _| processes.contains(pid));
         self.total
     }
 
@@ -126,9 +137,14 @@ impl ProcessTree {
             }
             match self.of_process(pid) {
                 Some(of_process) => {
+                    self.accounts.insert(pid, of_process);
                     sum.add(of_process);
                 }
-                None if Path::new(&format!("/proc/{pid}")).exists() => {} // Of another user.
+                // Of another user, or it has ended and nobody has waited for it: until then its
+                // parent's account lacks what it was last seen to have.
+                None if Path::new(&format!("/proc/{pid}")).exists() => {
+                    sum.add(self.accounts.get(&pid).copied().unwrap_or_default());
+                }
                 None => drop(self.processes.remove(&pid)),
             }
             self.add_children(pid, &mut found);

@@ -1,7 +1,6 @@
 //! The tables of a trace beside the accesses, as columns: what their cells are, and the properties
 //! of the Parquet files.
 
-use std::fs::File;
 use std::path::Path;
 
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -9,6 +8,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPrope
 use parquet::schema::types::ColumnPath;
 
 use crate::error::{Error, Result};
+use crate::folder::create_private;
 use crate::schema::{Frame, OBJECTS_COLUMNS, ObjectRow, SiteRow};
 use crate::table::{Cells, Column, TableWriter};
 
@@ -91,7 +91,7 @@ pub(crate) fn properties() -> WriterPropertiesBuilder {
 
 pub(crate) fn write_table(path: &Path, columns: &[Column], cells: &[Cells]) -> Result<()> {
     let write = || {
-        let file = File::create_new(path)?;
+        let file = create_private(path)?;
         let mut writer = TableWriter::new(file, columns, properties().build())?;
         writer.write(cells)?;
         writer.finish()?.sync_all()?;

@@ -113,7 +113,7 @@ impl Export {
             path: path.to_owned(),
         })?;
         let parent = partial.parent().unwrap_or(path);
-        let file = create_locked(&partial).map_err(Error::create(path, parent))?;
+        let file = create_locked(&partial, 0o666).map_err(Error::create(path, parent))?;
         let path_to_remove = TempPath::try_from_path(&partial).map_err(Error::io(parent))?;
         let mut partial = NamedTempFile::from_parts(file, path_to_remove);
         let out = partial.as_file_mut();

@@ -3,34 +3,52 @@
 //! The hidden sibling is `.NAME.partial-PID`. Its writer holds a lock on `accesses.parquet`, which
 //! the kernel releases when the writer ends, however it ends. So a sibling without a lock was left
 //! by a writer that was killed; this is true in containers too, where process ids mean nothing.
+//!
+//! A trace holds command lines and names of files: its folder and files are its owner's alone.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::journal::{self, JOURNAL};
 use crate::schema::{ACCESSES, FILES};
 
+/// The mode of a file that its owner alone may read.
+pub const PRIVATE_MODE: u32 = 0o600;
+
 /// Checks that `folder` has the files of a trace folder and nothing else, so that it may be
-/// replaced. `Err` says why not.
-fn trace_folder(folder: &Path) -> Result<(), String> {
-    let metadata = fs::symlink_metadata(folder).map_err(|error| error.to_string())?;
+/// replaced. [`Error::NotATrace`] says why not; whatever the system refuses is [`Error::Io`], which
+/// says nothing of what the folder is.
+fn trace_folder(folder: &Path) -> Result<()> {
+    let not_a_trace = |problem: String| {
+        let path = folder.to_owned();
+        Err(Error::NotATrace { path, problem })
+    };
+    let metadata = fs::symlink_metadata(folder).map_err(Error::io(folder))?;
     if !metadata.is_dir() {
-        return Err("it is not a folder".to_owned());
+        return not_a_trace("it is not a folder".to_owned());
     }
     let mut found = [false; FILES.len()];
-    for entry in fs::read_dir(folder).map_err(|error| error.to_string())? {
-        let name = entry.map_err(|error| error.to_string())?.file_name();
+    for entry in fs::read_dir(folder).map_err(Error::io(folder))? {
+        let name = entry.map_err(Error::io(folder))?.file_name();
         match FILES.iter().position(|file| name == *file) {
             Some(file) => found[file] = true,
-            None => return Err(format!("it holds {}", name.display())),
+            None => return not_a_trace(format!("it holds {}", name.display())),
         }
     }
     match found.iter().position(|found| !found) {
-        Some(file) => Err(format!("it holds no {}", FILES[file])),
+        Some(file) => not_a_trace(format!("it holds no {}", FILES[file])),
         None => Ok(()),
     }
+}
+
+/// Creates a file that its owner alone may read.
+pub(crate) fn create_private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true);
+    options.mode(PRIVATE_MODE).open(path)
 }
 
 /// The temporary path of a trace folder or exported file until it gets the name `path`, for callers
@@ -106,10 +124,7 @@ impl Destination {
             });
         }
         if exists {
-            trace_folder(&self.folder).map_err(|problem| Error::NotATrace {
-                path: self.folder.clone(),
-                problem,
-            })?;
+            trace_folder(&self.folder)?;
         }
         Ok(exists)
     }
@@ -238,9 +253,15 @@ impl Leftover {
             Err(error) if error.kind() == ErrorKind::NotFound => return Leftover::Useless,
             Err(_) => return Leftover::InUse,
         }
-        match journal::has_row_group(path) || trace_folder(path).is_ok() {
-            true => Leftover::Recoverable,
-            false => Leftover::Useless,
+        match journal::has_row_group(path) {
+            Ok(true) => Leftover::Recoverable,
+            Ok(false) => match trace_folder(path) {
+                Ok(()) => Leftover::Recoverable,
+                Err(Error::NotATrace { .. }) => Leftover::Useless,
+                // What cannot be read now may be worth keeping.
+                Err(_) => Leftover::InUse,
+            },
+            Err(_) => Leftover::InUse,
         }
     }
 }
@@ -254,14 +275,15 @@ fn lock(file: &File) -> io::Result<()> {
     }
 }
 
-/// Creates a file and locks it. Another process that clears leftovers may remove it in between; an
-/// error of kind `NotFound` or `WouldBlock` says so.
-pub fn create_locked(path: &Path) -> io::Result<File> {
+/// Creates a file of this mode, less the umask, and locks it. Another process that clears leftovers
+/// may remove it in between; an error of kind `NotFound` or `WouldBlock` says so.
+pub fn create_locked(path: &Path, mode: u32) -> io::Result<File> {
     use std::os::unix::fs::MetadataExt;
     let file = OpenOptions::new()
         .read(true)
         .write(true)
         .create_new(true)
+        .mode(mode)
         .open(path)?;
     lock(&file)?;
     match file.metadata()?.ino() == fs::symlink_metadata(path)?.ino() {
@@ -295,9 +317,10 @@ impl PartialFolder {
         let file = loop {
             // The error (missing, read-only, full) is about the parent folder. The user knows it
             // and the trace, not the temporary name.
-            fs::create_dir(&path).map_err(Error::create(&place.folder, &place.parent))?;
+            let made = fs::DirBuilder::new().mode(0o700).create(&path);
+            made.map_err(Error::create(&place.folder, &place.parent))?;
             let accesses = path.join(ACCESSES);
-            match create_locked(&accesses) {
+            match create_locked(&accesses, PRIVATE_MODE) {
                 Ok(file) => break file,
                 Err(error) => {
                     attempts += 1;

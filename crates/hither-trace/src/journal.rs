@@ -11,14 +11,15 @@
 //! journal is removed when the trace is complete.
 
 use std::borrow::Cow;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write as _};
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Write as _};
 use std::path::Path;
 
 use parquet::file::metadata::{ParquetMetaDataReader, RowGroupMetaData};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::folder::create_private;
 use crate::schema::{ACCESSES_COLUMNS, Losses, Meta, ObjectRow, ProcessRow, SiteRow, ThreadRow};
 use crate::table;
 
@@ -64,7 +65,7 @@ pub(crate) struct Journal {
 impl Journal {
     pub(crate) fn create(folder: &Path, meta: &Meta) -> Result<Journal> {
         let path = folder.join(JOURNAL);
-        let mut file = File::create_new(&path).map_err(Error::io(&path))?;
+        let mut file = create_private(&path).map_err(Error::io(&path))?;
         write_line(&mut file, &path, meta)?;
         Ok(Journal {
             file,
@@ -171,10 +172,22 @@ pub(crate) fn read(folder: &Path) -> Result<Journaled> {
     Ok(found)
 }
 
-/// Whether the journal of a folder names a row group.
-pub(crate) fn has_row_group(folder: &Path) -> bool {
-    fs::exists(folder.join(JOURNAL)).is_ok_and(|exists| exists)
-        && read(folder).is_ok_and(|journal| !journal.row_groups.is_empty())
+/// Whether the journal of a folder names a row group. False without a journal that is one; an error
+/// where the system does not let it be read.
+pub(crate) fn has_row_group(folder: &Path) -> Result<bool> {
+    match read(folder) {
+        Ok(journal) => Ok(!journal.row_groups.is_empty()),
+        Err(Error::Io { source, .. })
+            if matches!(
+                source.kind(),
+                ErrorKind::NotFound | ErrorKind::NotADirectory
+            ) =>
+        {
+            Ok(false)
+        }
+        Err(error @ Error::Io { .. }) => Err(error),
+        Err(_) => Ok(false),
+    }
 }
 
 /// Sets a row. A number is first named in the order of numbers.

@@ -48,7 +48,7 @@ pub use clock::ReferenceTime;
 pub use counts::{RequestCounts, Skipped, TraceCounts};
 pub use error::{Error, Result};
 pub use export::{EXPORTS, Export};
-pub use folder::{clear_leftovers, create_locked, partial_path, recoverable};
+pub use folder::{PRIVATE_MODE, clear_leftovers, create_locked, partial_path, recoverable};
 pub use import::{Imported, import};
 pub use journal::TableRows;
 pub use load_options::LoadOptions;

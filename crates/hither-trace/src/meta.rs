@@ -213,8 +213,11 @@ pub struct Seen {
     pub other_bytes: u64,
     /// What the kernel has counted beyond these two and the losses: bytes that calls which the
     /// recorder did not see had read, of files or pipes. Processes that nobody waited for, and what
-    /// was recorded of them, are left out. `None`: the kernel did not say.
+    /// was recorded of them, are left out. `None`: the kernel did not say, or counted less than was
+    /// recorded.
     pub unseen_bytes: Option<u64>,
+    /// All that the kernel has counted. `None`: it did not say.
+    pub called_bytes: Option<u64>,
     /// Bytes that the kernel fetched from storage, readahead and mapped files included.
     pub storage_bytes: Option<u64>,
     /// Processes that went on, unrecorded, when the program had ended.

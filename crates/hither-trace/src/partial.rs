@@ -4,7 +4,7 @@
 //! What is on disk is whole row groups, and the footer that makes a Parquet file of them is written
 //! last. So a trace can end after any row group.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write as _;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use parquet::file::metadata::{KeyValue, RowGroupMetaData};
 use crate::arrow_schema;
 use crate::columns::{objects_cells, sites_cells, write_table};
 use crate::error::{Error, Result};
-use crate::folder::{Destination, PartialFolder, intended, sync_folder};
+use crate::folder::{Destination, PartialFolder, create_private, intended, sync_folder};
 use crate::format::hither::{for_each_access, open_accesses};
 use crate::journal::{self, JOURNAL};
 use crate::schema::{
@@ -239,7 +239,7 @@ fn write_meta(path: &Path, meta: &Meta) -> Result<()> {
         source,
     })?;
     text.push(b'\n');
-    let mut file = File::create_new(path).map_err(Error::io(path))?;
+    let mut file = create_private(path).map_err(Error::io(path))?;
     file.write_all(&text).map_err(Error::io(path))?;
     file.sync_all().map_err(Error::io(path))
 }

@@ -281,3 +281,20 @@ fn a_writer_that_was_killed_between_two_renames_loses_neither_trace() {
         (vec!["t".to_owned()], 20)
     );
 }
+
+/// An error of the system says nothing of what a leftover is worth.
+#[test]
+fn a_leftover_that_cannot_be_read_now_is_not_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let left = folder.path().join(".t.partial-1234567890");
+    std::fs::create_dir(&left).unwrap();
+    std::fs::write(left.join("accesses.parquet"), "").unwrap();
+    // Reading it fails, whoever the user is.
+    std::fs::create_dir(left.join("journal.jsonl")).unwrap();
+    hither_trace::clear_leftovers(&folder.path().join("t"));
+    assert!(left.exists());
+    // Without a journal there is nothing to recover.
+    std::fs::remove_dir(left.join("journal.jsonl")).unwrap();
+    hither_trace::clear_leftovers(&folder.path().join("t"));
+    assert!(!left.exists());
+}

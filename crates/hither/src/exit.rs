@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
+use crate::ui;
+
 /// The exit code of bad usage.
 const USAGE_EXIT_CODE: u8 = 2;
 
@@ -59,7 +61,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if broken_pipe {
         return ExitCode::SUCCESS;
     }
-    eprintln!("hither: {}", message(error));
+    ui::print_message(message(error));
     let is_usage = error.downcast_ref::<Usage>().is_some()
         || error
             .downcast_ref::<hither_analysis::Error>()

@@ -17,10 +17,12 @@ mod service;
 mod this_machine;
 mod ui;
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Command;
+use hither_analysis::format::printable_lines;
 use hither_sys::huge_pages::HugePageAllocator;
 
 const _: () = assert!(
@@ -39,13 +41,26 @@ fn main() -> ExitCode {
         Err(mut error) => {
             let words: Vec<OsString> = std::env::args_os().collect();
             hints::add_to(&mut error, &words);
-            error.exit()
+            exit_by(&error)
         }
     };
     let ui = ui::Ui::new(matches.get_flag("quiet"));
     match command::run(&matches, &ui) {
         Ok(code) => code,
         Err(error) => exit::report(&error),
+    }
+}
+
+/// Ends by an error of the parser, which may show an argument: of `hither stat *`, any name.
+fn exit_by(error: &clap::Error) -> ! {
+    let text = error.render().to_string();
+    match printable_lines(&text) {
+        Cow::Borrowed(_) => error.exit(),
+        Cow::Owned(shown) if shown == text => error.exit(),
+        Cow::Owned(shown) => {
+            eprint!("{shown}");
+            std::process::exit(error.exit_code())
+        }
     }
 }
 

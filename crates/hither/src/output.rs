@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::Context;
 
-use hither_analysis::file::write_by;
 pub(crate) use hither_analysis::file::{beside, folder_of, write_whole};
+use hither_analysis::file::{write_by, write_private};
 
 use crate::interrupt;
 
@@ -16,10 +16,10 @@ pub(crate) fn write_by_one_writer(path: &Path, bytes: &[u8]) -> anyhow::Result<(
     Ok(write_by(&beside(path, ".partial"), path, bytes)?)
 }
 
-/// As [`write_whole`], but an interrupt removes the partial file.
-pub(crate) fn write_interruptibly(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+/// As [`write_whole`], for what its owner alone may read. An interrupt removes the partial file.
+pub(crate) fn write_private_interruptibly(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     interrupt::remove_partial_on_interrupt(path)?;
-    Ok(write_whole(path, bytes)?)
+    Ok(write_private(path, bytes)?)
 }
 
 /// Fails if a file cannot be written because its folder is missing, so that the error comes before

@@ -1,10 +1,18 @@
 //! Notes and progress bars on stderr, and results on stdout. Bars are shown only on a terminal.
+//!
+//! Names of files, functions and programs are whatever someone chose, escape sequences of terminals
+//! included. So all text goes out through [`print()`] or [`print_message`], which escape what is
+//! not printed. Names that may hold a line feed are escaped where they become part of a line: cells
+//! by [`Table`](hither_analysis::table::Table), others by [`printable`].
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use anyhow::Context;
+#[cfg(doc)]
+use hither_analysis::format::printable;
+use hither_analysis::format::{printable_json, printable_lines, printable_message};
 use hither_analysis::progress::{Progress, Task};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -22,7 +30,7 @@ impl Ui {
     /// Prints a line on stderr.
     pub(crate) fn note(&self, text: impl fmt::Display) {
         if !self.quiet {
-            eprintln!("hither: {text}");
+            print_message(text);
         }
     }
 
@@ -86,7 +94,7 @@ impl Task for Bar {
     }
 
     fn set_message(&self, text: String) {
-        self.0.set_message(text);
+        self.0.set_message(printable_message(&text));
     }
 
     fn reset_rate(&self) {
@@ -100,14 +108,26 @@ impl Drop for Bar {
     }
 }
 
-/// Writes a result to stdout and flushes it. A closed pipe is an error that ends the command
-/// quietly.
-pub(crate) fn print(text: &str) -> anyhow::Result<()> {
-    print_bytes(text.as_bytes())
+/// Prints a message on stderr.
+pub(crate) fn print_message(text: impl fmt::Display) {
+    eprintln!("hither: {}", printable_message(&text.to_string()));
 }
 
-/// Writes bytes to stdout, as [`print()`] does a text.
+/// Writes a result for people to stdout and flushes it. A closed pipe is an error that ends the
+/// command quietly.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    write_to_stdout(printable_lines(text).as_bytes())
+}
+
+/// Writes a result for programs to stdout, as it is where stdout is no terminal.
 pub(crate) fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
+    match str::from_utf8(bytes) {
+        Ok(text) if io::stdout().is_terminal() => print(text),
+        _ => write_to_stdout(bytes),
+    }
+}
+
+fn write_to_stdout(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     let written = stdout.write_all(bytes);
     written
@@ -119,5 +139,10 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
 pub(crate) fn print_json(document: &impl serde::Serialize) -> anyhow::Result<()> {
     let mut text = serde_json::to_string_pretty(document)?;
     text.push('\n');
-    print(&text)
+    print_json_text(&text)
+}
+
+/// Prints a JSON document that is a text already.
+pub(crate) fn print_json_text(text: &str) -> anyhow::Result<()> {
+    write_to_stdout(printable_json(text).as_bytes())
 }

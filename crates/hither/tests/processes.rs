@@ -335,10 +335,7 @@ fn a_daemon_is_recorded_while_the_program_runs_and_said_when_it_goes_on() {
 fn an_orphan_does_not_hide_what_others_read_unseen() {
     let folder = folder();
     assert!(compiled(folder.path(), "daemon", DAEMON, &[]));
-    let reader = "#include <fcntl.h>\n#include <unistd.h>\nstatic char buffer[4096];\n\
-        int main(void) { int file = open(\"data\", O_RDONLY); \
-        while (read(file, buffer, sizeof buffer) > 0); return 0; }\n";
-    assert!(compiled(folder.path(), "static", reader, &["-static"]));
+    assert!(compiled(folder.path(), "static", READER, &["-static"]));
     let script = "./daemon; touch go; while ! [ -e done ]; do sleep 0.01; done; ./static";
     let recorded = Recorded::of(folder.path(), script);
     assert!(
@@ -356,6 +353,96 @@ fn an_orphan_does_not_hide_what_others_read_unseen() {
         "{}",
         recorded.said
     );
+}
+
+/// Reads `data`, as a static program: no recorder sees it.
+const READER: &str = "\
+#include <fcntl.h>
+#include <unistd.h>
+static char buffer[4096];
+int main(void) {
+    int file = open(\"data\", O_RDONLY);
+    while (read(file, buffer, sizeof buffer) > 0);
+    return 0;
+}
+";
+
+/// An ordinary user may not read the account of a process that has ended (Linux 6.18), nor ever
+/// that of a setuid program.
+#[test]
+fn what_is_not_seen_is_known_to_an_ordinary_user_too() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    const USER: u32 = 65534;
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    let set = |name: &str, mode| {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(at(name), mode).expect("set");
+    };
+    assert!(compiled(folder.path(), "static", READER, &["-static"]));
+    fs::copy(at("static"), at("setuid")).expect("copied");
+    fs::copy(env!("CARGO_BIN_EXE_hither"), at("hither")).expect("copied");
+    set("setuid", 0o4755);
+    set(".", 0o777);
+    let is_root = fs::metadata("/proc/self").is_ok_and(|about| {
+        use std::os::unix::fs::MetadataExt;
+        about.uid() == 0
+    });
+    if !is_root {
+        skip_on_this_machine("only root makes a setuid program for another user");
+    }
+    for program in [
+        "./static",
+        "sh -c ./static;true",
+        "./setuid",
+        "sh -c ./setuid;true",
+    ] {
+        let words = program.split(' ').map(|word| word.replace(';', "; "));
+        let hither = |line: &[&str]| {
+            let mut command = Command::new(at("hither"));
+            command
+                .args(line)
+                .current_dir(folder.path())
+                .env("TMPDIR", folder.path());
+            command
+                .env("HOME", folder.path())
+                .env_remove("XDG_RUNTIME_DIR");
+            if is_root {
+                command.uid(USER).gid(USER);
+            }
+            command
+        };
+        let mut record = hither(&["record", "--force", "-o", "u.hither", "--"]);
+        let output = record.args(words).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{program}: {said}");
+        let advice = hither(&["advise", "u.hither"]).output().expect("it starts");
+        let advice = String::from_utf8_lossy(&advice.stdout).into_owned();
+        let meta: Value =
+            serde_json::from_slice(&fs::read(at("u.hither/meta.json")).expect("a trace"))
+                .expect("JSON");
+        let unseen = meta["seen"]["unseen_bytes"].as_u64();
+        assert!(
+            unseen >= Some(DATA_BYTES),
+            "{program}: {said} {}",
+            meta["seen"]
+        );
+        // Nor is more counted than it read: the recorder's own reads are not its.
+        assert!(
+            unseen < Some(2 * DATA_BYTES),
+            "{program}: {said} {}",
+            meta["seen"]
+        );
+        assert!(advice.contains("\nNo verdict: "), "{program}: {advice}");
+        if is_root {
+            let mode = fs::metadata(at("u.hither"))
+                .expect("a trace")
+                .permissions()
+                .mode();
+            assert_eq!(mode & 0o777, 0o700, "a trace is its owner's");
+        }
+    }
 }
 
 #[test]

@@ -94,6 +94,8 @@ pub struct CacheAdvice {
     /// What a run with that policy would have read, if it is advised in the memory that the program
     /// had.
     pub expected: Option<ExpectedReads>,
+    /// Why `hither run` is not to apply it, in a sentence, if that is so.
+    pub obstacle: Option<String>,
     /// How sure it is. `None`: nothing was simulated.
     pub confidence: Option<Confidence>,
     /// The advice in words.
@@ -109,9 +111,21 @@ impl CacheAdvice {
         }
     }
 
+    /// Adds why `hither run` is not to apply it, if it advises a change.
+    pub(crate) fn with_obstacle(mut self, obstacle: Option<String>) -> CacheAdvice {
+        if matches!(self.change, Recommendation::Policy | Recommendation::Size) {
+            self.sentences.extend(obstacle.clone());
+            self.obstacle = obstacle;
+        }
+        self
+    }
+
     /// The settings for `hither run`, if the advice is a policy in a cache that is large enough to
-    /// be steered, and the run is expected to gain.
+    /// be steered, nothing stands in the way, and the run is expected to gain.
     pub fn plan(&self, block_bytes: u64) -> Option<RunPlan> {
+        if self.obstacle.is_some() {
+            return None;
+        }
         let bytes = self.cache_blocks? * block_bytes;
         let policy = self.policy.clone()?;
         if self.expected.is_some_and(|expected| !expected.gains()) {
@@ -549,6 +563,7 @@ impl<'a> AdviceInput<'a> {
             alternatives: others,
             variants: variants.collect(),
             expected: self.expected,
+            obstacle: None,
             confidence: None,
             sentences,
         };
@@ -642,6 +657,7 @@ impl<'a> AdviceInput<'a> {
             alternatives: others,
             variants: Vec::new(),
             expected: None,
+            obstacle: None,
             confidence: None,
             sentences,
         };
@@ -760,6 +776,7 @@ fn no_change(sentence: String) -> CacheAdvice {
         alternatives: Vec::new(),
         variants: Vec::new(),
         expected: None,
+        obstacle: None,
         confidence: None,
         sentences: vec![sentence],
     }

@@ -326,3 +326,51 @@ fn a_daemon_that_goes_on_is_said_and_a_doubt() {
     daemon.recorded_bytes = 1 << 30;
     assert!(daemon.no_verdict().is_none() && daemon.doubt().is_some());
 }
+
+#[test]
+fn where_the_total_is_unknown_there_is_no_verdict() {
+    let static_program = Losses {
+        not_recorded: vec![NotRecorded {
+            path: "/bin/restic".to_owned(),
+            reason: "statically linked".to_owned(),
+            count: 1,
+        }],
+        ..Losses::default()
+    };
+    let mut seen = Seen {
+        recorded_bytes: 3000,
+        ..Seen::default()
+    };
+    // The kernel did not count at all: whoever was recorded, others may have read more.
+    for losses in [&Losses::default(), &static_program] {
+        let blind = Coverage::of_recording(&seen, losses, 1, false);
+        let words = blind.words();
+        assert!(
+            words.ends_with("does not say how much it read in all"),
+            "{words}"
+        );
+        let told = blind.no_verdict().expect("no verdict");
+        assert!(told.contains("is not known"), "{told}");
+    }
+    // It counted less than was recorded: what a static program read may be hidden there.
+    seen.called_bytes = Some(2000);
+    let hidden = Coverage::of_recording(&seen, &static_program, 1, false);
+    assert!(hidden.no_verdict().is_some());
+    let orphans = Coverage::of_recording(&seen, &Losses::default(), 1, false);
+    assert!(orphans.no_verdict().is_none());
+    assert!(orphans.doubt().is_some() && orphans.is_open_ended());
+    // A trace that is cut has no count, and says itself that it is not whole.
+    let cut = Cut {
+        time_ns: 1,
+        reason: "the recorder was killed".to_owned(),
+        ran_ns: None,
+        lost_accesses: None,
+        lost_read_bytes: None,
+    };
+    let cut = Coverage::of_recording(&seen, &static_program, 1, false).with_cut(Some(cut));
+    assert!(cut.doubt().is_some());
+    assert!(
+        !cut.no_verdict()
+            .is_some_and(|told| told.contains("is not known"))
+    );
+}

@@ -24,6 +24,7 @@ use crate::coverage::{self, Coverage};
 use crate::format::policy;
 use crate::placement::{self, PlacementAnalysis};
 use crate::progress::Progress;
+use crate::relevance::Relevance;
 use crate::simulate::{in_passes, statistics, trace_summary};
 
 /// The budget of a page's tables in bytes of JSON, which two runs share.
@@ -66,6 +67,8 @@ pub(super) struct RunReport {
     sentences: Vec<String>,
     /// The command line that applies the advice.
     apply: Option<String>,
+    /// Whether all files fit into the memory that the program had: a smaller cache costs reads.
+    fits: bool,
     /// As in `stat --json`, without the rows that `left_out` counts and without the references of
     /// threads, which are in `processes`.
     pub(super) bytes: Value,
@@ -233,6 +236,7 @@ impl RunReport {
             started_unix_ns: trace.meta().started_unix_ns,
             machine: trace.meta().machine.clone(),
             apply: apply(trace, &advice),
+            fits: fits(trace),
             advice,
             seen: Coverage::of(trace).map(|coverage| coverage.sentence()),
             lost: coverage::lost(&trace.meta().losses),
@@ -398,8 +402,17 @@ fn most_used(rows: Vec<RankedRow>, bytes: usize) -> Vec<RankedRow> {
     each.filter_map(|(row, kept)| kept.then_some(row)).collect()
 }
 
-/// The command line that applies the advice, if `hither run` can and the trace has the command.
+/// Whether all files fit into the memory that the program had, as far as the trace says.
+fn fits(trace: &Trace) -> bool {
+    Relevance::of(trace).is_some_and(|relevance| relevance.fit)
+}
+
+/// The command line that applies the advice, if `hither run` can and the trace has the command. It
+/// has no guard, as a plan has, so there is none where the files fit.
 fn apply(trace: &Trace, advice: &CacheAdvice) -> Option<String> {
+    if fits(trace) {
+        return None;
+    }
     let plan = advice.plan(trace.options().block_bytes.into())?;
     let (policy, cache) = (quoted(&plan.page_cache?), plan.cache?);
     let command = &trace.meta().command;

@@ -33,7 +33,7 @@ use super::not_recorded::Execs;
 use super::order::{HOLD_NS, Horizon, RELEASE_PERIOD_NS, ReorderWindow};
 use super::running::running;
 use super::summary::RecordingSummary;
-use super::tables::{Event, Tables};
+use super::tables::{Event, Tables, kept_words};
 use super::{machine, sites};
 use crate::symbolise::Symboliser;
 
@@ -54,6 +54,7 @@ const DEFINITION_WAIT_NS: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub(crate) struct Start {
     pub(crate) command: Vec<String>,
+    arguments: bool,
     pub(crate) wall: SystemTime,
     pub(crate) time_ns: u64,
     nodes: Vec<MemoryNode>,
@@ -63,9 +64,11 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    pub(crate) fn now(command: Vec<String>) -> Self {
+    /// Without `arguments`, the trace has the names of programs alone.
+    pub(crate) fn now(command: Vec<String>, arguments: bool) -> Self {
         Start {
-            command,
+            command: kept_words(command.into_iter(), arguments),
+            arguments,
             wall: SystemTime::now(),
             time_ns: monotonic_ns(),
             nodes: machine::nodes(),
@@ -159,7 +162,7 @@ pub(crate) struct Ended {
 
 impl Collector {
     pub(crate) fn new(writer: Writer, start: Start, touches: Option<MappedTouches>) -> Self {
-        let mut tables = Tables::default();
+        let mut tables = Tables::of(start.arguments);
         // Site 0 is the unknown one, whose signature is 0.
         tables.sites.number(0);
         Collector {
@@ -571,6 +574,7 @@ impl Collector {
             other_bytes: ended.other_read_bytes,
             // Less than was seen: processes that nobody waited for are not in its count.
             unseen_bytes: kernel.and_then(|all| all.called_bytes.checked_sub(seen)),
+            called_bytes: kernel.map(|all| all.called_bytes),
             storage_bytes: kernel.map(|all| all.read_bytes),
             left_running: running.len() as u64,
             io_uring_processes: self.io_urings.len() as u64,

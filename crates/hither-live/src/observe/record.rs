@@ -36,6 +36,8 @@ pub struct RecordOptions {
     pub session: SessionOptions,
     /// Record the touches of mapped files.
     pub mapped: bool,
+    /// Record the arguments of programs, not their names alone.
+    pub arguments: bool,
 }
 
 /// A run that was recorded.
@@ -80,6 +82,7 @@ impl Recorder {
             preload,
             session,
             mapped,
+            arguments,
         } = &self.options;
         let program = command.first().ok_or(Error::NoCommand)?;
         launch::check_preload(preload)?;
@@ -90,12 +93,10 @@ impl Recorder {
         let mut writer = Writer::create(output, *force).map_err(Error::Output)?;
         let mut session = Session::create(*session).map_err(Error::Session)?;
 
-        let start = Start::now(
-            command
-                .iter()
-                .map(|word| word.to_string_lossy().into_owned())
-                .collect(),
-        );
+        let words = command
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned());
+        let start = Start::now(words.collect(), *arguments);
         writer.keep_journal(&start.meta()).map_err(Error::Output)?;
         let announced = found_on_path(program);
         let name = session.name().to_owned();

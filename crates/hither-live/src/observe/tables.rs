@@ -36,9 +36,29 @@ pub(crate) struct Tables {
     /// Indices of program images.
     pub(super) processes: Numbers<u32>,
     pub(super) threads: Numbers<Stream>,
+    /// Whether processes have the arguments of their programs.
+    arguments: bool,
+}
+
+/// The words of a command line that a trace has. A mark stands for arguments that are left out.
+pub(super) fn kept_words(mut words: impl Iterator<Item = String>, arguments: bool) -> Vec<String> {
+    if arguments {
+        return words.collect();
+    }
+    let program = words.next();
+    let mark = words.next().map(|_| "…".to_owned());
+    program.into_iter().chain(mark).collect()
 }
 
 impl Tables {
+    /// Without `arguments`, processes have the names of their programs alone.
+    pub(super) fn of(arguments: bool) -> Tables {
+        Tables {
+            arguments,
+            ..Tables::default()
+        }
+    }
+
     /// The row of an access.
     pub(super) fn row(&mut self, event: &Event, streams: &Streams, start_ns: u64) -> AccessRow {
         let time_ns = event.time_ns.saturating_sub(start_ns);
@@ -102,7 +122,7 @@ impl Tables {
                 parent_pid: image.parent,
                 pid_namespace: namespaces.number(image.pid.namespace),
                 exe: String::from_utf8_lossy(&image.exe).into_owned(),
-                command: args.collect(),
+                command: kept_words(args, self.arguments),
             }
         };
         // Those before count too: namespaces are numbered in the order of their processes.

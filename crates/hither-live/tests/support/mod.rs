@@ -53,6 +53,7 @@ pub(crate) fn recorder<S: Into<OsString> + Clone>(folder: &Path, command: &[S]) 
 #[allow(dead_code)] // As above.
 pub(crate) fn options<S: Into<OsString> + Clone>(folder: &Path, command: &[S]) -> RecordOptions {
     RecordOptions {
+        arguments: true,
         command: command.iter().cloned().map(Into::into).collect(),
         output: folder.join("t.hither"),
         force: false,

@@ -3,7 +3,7 @@
 //! another one hashes the files, while the rows before become references.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, ErrorKind};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -99,9 +99,18 @@ fn folder_of(input: &Input<'_>) -> Result<PathBuf> {
         ));
     }
     let metadata = path.metadata().map_err(Error::io(path))?;
+    if metadata.is_dir() {
+        let accesses = path.join(ACCESSES);
+        return match accesses.metadata() {
+            Ok(_) => Ok(path.to_owned()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Err(not_a_trace(format!("it holds no {ACCESSES}")))
+            }
+            // The system's answer says nothing of what the folder is.
+            Err(error) => Err(Error::io(&accesses)(error)),
+        };
+    }
     let problem = match path.parent() {
-        _ if metadata.is_dir() && path.join(ACCESSES).exists() => return Ok(path.to_owned()),
-        _ if metadata.is_dir() => format!("it holds no {ACCESSES}"),
         Some(parent) if path.file_name().is_some_and(|name| name == ACCESSES) => {
             return Ok(parent.to_owned());
         }

@@ -11,7 +11,7 @@ use clap::Args;
 use hither_analysis::advice::Recommendation;
 use hither_analysis::cache_analysis::{self, CacheAnalysis, CallSite};
 use hither_analysis::coverage::Coverage;
-use hither_analysis::format::{bytes, count, counted, percent, shortened};
+use hither_analysis::format::{bytes, count, counted, percent, printable, shortened};
 use hither_analysis::placement::{self, PlacementAnalysis};
 use hither_analysis::run_plan::RunPlan;
 use hither_analysis::simulate::{hit_ratios, sizes_to_advise_on, trace_summary};
@@ -184,7 +184,7 @@ impl Advise {
             .chain(&verdict.sentences(&trace))
             .chain(placed.sentences())
         {
-            text += &format!("{sentence}\n");
+            text += &format!("{}\n", printable(sentence));
         }
         if verdict.advice.change == Recommendation::Unknown {
             return ui::print(&text);
@@ -249,7 +249,7 @@ impl Advise {
                 "Nothing says on how many nodes: --nodes simulates where the pages should be.\n";
         }
         for sentence in placed.sentences() {
-            text += &format!("{sentence}\n");
+            text += &format!("{}\n", printable(sentence));
         }
         text += &placed.table(block_bytes);
         ui::print(&text)

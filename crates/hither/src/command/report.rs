@@ -100,11 +100,11 @@ impl Subcommand for ReportCommand {
         let load = |path: &PathBuf| self.loading.load(path, ui);
         let report = Report::of_traces(&self.traces, load, &request, ui)?;
         if let Some(output) = &self.output {
-            output::write_interruptibly(output, report.page()?.as_bytes())?;
+            output::write_private_interruptibly(output, report.page()?.as_bytes())?;
             ui.note(format_args!("wrote {}", output.display()));
         }
         if self.json {
-            ui::print(&pretty(&report.document()?))?;
+            ui::print_json_text(&pretty(&report.document()?))?;
         }
         Ok(ExitCode::SUCCESS)
     }

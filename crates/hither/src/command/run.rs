@@ -15,6 +15,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
+use hither_analysis::format::printable_json;
 use hither_analysis::run_plan::RunPlan;
 use hither_live::file_migration::FileMigrationReport;
 use hither_live::file_placement::{FilePlacementOptions, FilePlacementReport};
@@ -173,7 +174,7 @@ impl Subcommand for Run {
             ran => ran.map_err(exit::not_started)?,
         };
         match self.output.json {
-            true => eprintln!("{}", self.document(&ran)),
+            true => eprintln!("{}", printable_json(&self.document(&ran).to_string())),
             false => self.report(&ran, ui),
         }
         if let Some(page_cache) = &ran.page_cache {
@@ -367,6 +368,11 @@ impl Run {
             .map(page_cache::cache_bytes)
             .transpose();
         let cache = cache.map_err(|why| Usage(format!("{}: cache: {why}", path.display())))?;
+        let is_forced = self.knowledge.force || self.output.dry_run;
+        if let (Some(cache), None, false) = (cache, self.page_cache.cache, is_forced) {
+            page_cache::refuse_small(cache)
+                .map_err(|Usage(why)| Usage(format!("{}: {why}", path.display())))?;
+        }
         self.page_cache.cache = self.page_cache.cache.or(cache);
         self.page_cache.policy = plan.page_cache;
         self.replicas.policy = plan.replicas;

@@ -165,7 +165,7 @@ impl Sim {
             let results =
                 results.map(|(case, outcome)| placement::document(case, outcome, &running, &trace));
             let results: Vec<serde_json::Value> = results.collect();
-            ui::print(&placement::pretty(
+            ui::print_json_text(&placement::pretty(
                 &json!({ "trace": trace_summary(&trace), "results": results }),
             ))?;
             return Ok(ExitCode::SUCCESS);

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use hither_analysis::coverage::{self, Coverage};
-use hither_analysis::format::{bytes, count, counted, percent, shortened};
+use hither_analysis::format::{bytes, count, counted, percent, printable, shortened};
 use hither_analysis::simulate::statistics;
 use hither_analysis::stacks::folded;
 use hither_analysis::table::{Align, Table};
@@ -90,10 +90,11 @@ fn describe(out: &mut String, trace: &Trace, stats: &Stats, top: usize) -> std::
     let (counts, total) = (&stats.counts, &stats.counts.total);
     let meta = trace.meta();
     if let Some(coverage) = Coverage::of(trace) {
-        writeln!(out, "seen          {}", coverage.words())?;
+        writeln!(out, "seen          {}", printable(&coverage.words()))?;
     }
     if !meta.command.is_empty() {
-        writeln!(out, "command       {}", meta.command.join(" "))?;
+        let command = meta.command.join(" ");
+        writeln!(out, "command       {}", printable(&command))?;
     }
     writeln!(
         out,
@@ -231,8 +232,8 @@ fn losses(out: &mut String, trace: &Trace, stats: &Stats) -> std::fmt::Result {
         writeln!(
             out,
             "NOT RECORDED  {} ({}), {}",
-            program.path,
-            program.reason,
+            printable(&program.path),
+            printable(&program.reason),
             counted(program.count, "time")
         )?;
     }

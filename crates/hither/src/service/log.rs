@@ -4,11 +4,14 @@
 //! none.
 
 use std::fs::{self, File};
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
+use hither_analysis::format::printable_message;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::layer;
@@ -42,14 +45,17 @@ pub(crate) fn start(args: &LogArgs, level: LevelFilter) -> anyhow::Result<()> {
         (None, Err(error)) => (by_default(), Some(error)),
     };
     let lines = layer().with_ansi(false);
+    let stderr = || Printable(io::stderr());
     let lines = match &args.log {
         Some(path) => {
             let file = File::options().append(true).create(true).open(path);
             let file = file.with_context(|| format!("--log {}", path.display()))?;
-            lines.with_writer(file).boxed()
+            let file = Arc::new(file);
+            let writer = move || Printable(Arc::clone(&file));
+            lines.with_writer(writer).boxed()
         }
-        None if is_the_journal() => lines.with_writer(std::io::stderr).without_time().boxed(),
-        None => lines.with_writer(std::io::stderr).boxed(),
+        None if is_the_journal() => lines.with_writer(stderr).without_time().boxed(),
+        None => lines.with_writer(stderr).boxed(),
     };
     tracing_subscriber::registry()
         .with(lines.with_filter(filter))
@@ -58,6 +64,23 @@ pub(crate) fn start(args: &LogArgs, level: LevelFilter) -> anyhow::Result<()> {
         tracing::warn!("{VARIABLE}={asked}: {error}");
     }
     Ok(())
+}
+
+/// Writes messages so that names in them neither act on a terminal nor look like other messages.
+struct Printable<W>(W);
+
+impl<W: Write> Write for Printable<W> {
+    /// The formatter writes each message at once, with its line feed.
+    fn write(&mut self, message: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(message);
+        let line = printable_message(text.strip_suffix('\n').unwrap_or(&text));
+        self.0.write_all((line + "\n").as_bytes())?;
+        Ok(message.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Whether stderr is the journal's stream, which systemd names by device and inode.

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use hither_analysis::format::{bytes, count};
+use hither_analysis::format::{bytes, count, printable};
 use hither_analysis::progress::{Progress, Task};
 
 use super::client;
@@ -103,10 +103,10 @@ impl Paths {
 pub(crate) fn print(report: &Report, line: &str, json: bool) -> anyhow::Result<bool> {
     match json {
         true => ui::print_json(report)?,
-        false => ui::print(&format!("{line}\n"))?,
+        false => ui::print(&format!("{}\n", printable(line)))?,
     }
     for error in &report.errors {
-        eprintln!("hither: {error}");
+        ui::print_message(error);
     }
     Ok(report.failed_files == 0 && report.left_out_files == 0)
 }

@@ -188,10 +188,19 @@ fn what_is_advised_can_be_applied() {
     ----- stderr -----
     "#);
     assert_eq!(
-        lab.run("hither run -q --plan plan.toml -- echo ran")
+        lab.run("hither run -q --plan plan.toml --force -- echo ran")
             .stdout(),
         "ran\n"
     );
+    let dry = lab.run("hither run -q --plan plan.toml --dry-run -- echo ran");
+    assert_eq!(dry.stdout(), "ran\n", "{dry}");
+    let named = lab.run("hither run -q --plan plan.toml --cache 16MiB -- echo ran");
+    assert_eq!(named.stdout(), "ran\n", "{named}");
+    // No machine that runs these tests has as little memory.
+    let refused = lab.run("hither run --plan plan.toml -- echo ran");
+    assert_eq!((refused.code, refused.stdout()), (2, ""), "{refused}");
+    let why = "hither: plan.toml: its cache of 12.00 MiB is less than half of the ";
+    assert!(refused.stderr.starts_with(why), "{refused}");
     lab.write("scan.trace", rounds(100, 1));
     assert_snapshot!(lab.run("hither advise -q scan.trace -s 10 --save none.toml --top 0"), @"
     exit code: 0
@@ -232,12 +241,50 @@ fn what_is_advised_can_be_applied() {
 
     ----- stderr -----
     hither: odd.toml: TOML parse error at line 2, column 1
-      |
-    2 | speed = 9
-      | ^^^^^
-    unknown field `speed`, expected one of `page-cache`, `cache`, `replicas`, `file-placement`,
+        |
+      2 | speed = 9
+        | ^^^^^
+      unknown field `speed`, expected one of `page-cache`, `cache`, `replicas`, `file-placement`,
       ... `memory`
     ");
+}
+
+/// A loop over 24 MiB, which every machine's memory holds.
+#[test]
+fn where_the_files_fit_a_plan_leaves_the_program_as_it_is() {
+    let lab = Lab::new();
+    lab.write("data", vec![7; 24 << 20]);
+    let program = "sh -c 'for i in 1 2 3 4; do cat data; done > /dev/null'";
+    let ran = lab.run(&format!(
+        "hither advise -o t.hither --save plan.toml -- {program}"
+    ));
+    let advice = ran.stdout();
+    assert!(
+        advice.contains("\nIt does not matter here as things are: "),
+        "{ran}"
+    );
+    assert!(
+        advice.contains("\nNothing here is for `hither run` to apply: "),
+        "{ran}"
+    );
+    let note = "plan.toml: nothing that could be applied; the plan leaves the program as it is";
+    assert!(ran.stderr.contains(note), "{ran}");
+    let saved = lab.run("cat plan.toml");
+    let plan = saved.stdout();
+    assert!(plan.lines().all(|line| line.starts_with('#')), "{plan}");
+    assert!(
+        plan.contains("Nothing here is for `hither run` to apply: "),
+        "{plan}"
+    );
+    // Nor does the page show a command or a badge.
+    let page = lab.json("hither report -q t.hither -o page.html --json");
+    assert_eq!(page["runs"][0]["apply"], serde_json::Value::Null);
+    assert!(page["runs"][0]["advice"]["obstacle"].is_string());
+    // Of a size that the user names, only they know whether memory is as short.
+    lab.run("hither advise -q t.hither --size 12MiB --save named.toml");
+    let saved = lab.run("cat named.toml");
+    let named = saved.stdout();
+    assert!(named.contains("\ncache = \"12288KiB\"\n"), "{named}");
 }
 
 /// Traces of which it is known what helps.

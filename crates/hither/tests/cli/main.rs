@@ -14,6 +14,7 @@ mod r#gen;
 mod help;
 mod import;
 mod metrics;
+mod names;
 mod place;
 mod policies;
 mod record;

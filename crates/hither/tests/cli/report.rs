@@ -287,8 +287,21 @@ fn a_recording_is_shown_with_its_program_and_what_to_do() {
     lab.write("large", vec![b'x'; 12 << 20]);
     lab.run("hither record -q -o large.hither -- cat large large large large");
     let large = &page(&lab, "large.hither")["runs"][0];
+    // It fits into this machine's memory.
     assert_eq!(
-        large["apply"],
+        (&large["apply"], &large["fits"]),
+        (&Value::Null, &json!(true))
+    );
+    // Of a machine that is not known it is not known.
+    let path = lab.path("large.hither/meta.json");
+    let mut meta: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    meta["machine"]["memory_bytes"] = json!(0);
+    meta["seen"]["memory_limit_bytes"] = Value::Null;
+    lab.run("cp -r large.hither elsewhere.hither");
+    std::fs::write(lab.path("elsewhere.hither/meta.json"), meta.to_string()).unwrap();
+    let elsewhere = &page(&lab, "elsewhere.hither")["runs"][0];
+    assert_eq!(
+        elsewhere["apply"],
         "hither run --page-cache=dear --cache 9216KiB -- cat large large large large"
     );
     let said = |number: usize| large["sentences"][number].as_str().unwrap();

@@ -57,12 +57,15 @@ const verdictSection = (holder, run) => {
   }[advice.change];
   // What is not sure stands out less.
   const shade = advice.confidence?.level === "unsure" ? "unsure" : advice.change;
+  // What costs reads here, or a run cannot apply, is no change to recommend at a glance.
+  const isForHere =
+    !(run.fits || advice.obstacle) || !["policy", "size"].includes(advice.change);
   const badges = memory
     ? null
     : el(
         "div",
         { class: "badges" },
-        el("span", { class: `badge ${shade}` }, change),
+        isForHere ? el("span", { class: `badge ${shade}` }, change) : null,
         sureness(advice.confidence),
       );
   const [first, ...others] = run.sentences;

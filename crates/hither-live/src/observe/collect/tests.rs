@@ -30,7 +30,7 @@ fn fixture() -> Fixture {
     .expect("a session");
     let attached = ProgramSession::open(session.name().as_bytes()).expect("attached");
     let writer = Writer::create(folder.path().join("t.hither"), false).expect("a writer");
-    let mut start = Start::now(vec!["tool".to_owned()]);
+    let mut start = Start::now(vec!["tool".to_owned()], true);
     start.time_ns = 1000;
     start.nodes = vec![
         MemoryNode {

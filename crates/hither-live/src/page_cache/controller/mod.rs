@@ -727,9 +727,7 @@ impl PageCacheController {
             files: self.files.len() as u64,
             references: self.tick,
             steering: self.gain_monitor.steering(),
-            saved_known: self.storage.is_trusted(self.summary.budget_bytes),
             steered_read_bytes: self.storage.steered().0,
-            expected_read_bytes: self.storage.steered().1,
             classes: self.model.policy.class_counts(),
             evicted_by_class: self
                 .model

@@ -43,14 +43,6 @@ pub struct PageCacheSummary {
     pub absent_bytes: u64,
     /// Bytes read from storage while evictions were carried out, by the kernel's account.
     pub steered_read_bytes: u64,
-    /// What would have been read in that time without them: what the LRU cache missed, times what
-    /// the kernel read for each byte that it missed before.
-    pub expected_read_bytes: u64,
-    /// Whether the two figures above say what was saved: the kernel counts the reads of all file
-    /// systems that were used, the budget is what the kernel alone would have, and LRU is a fair
-    /// model of it.
-    #[serde(rename = "saved_known")]
-    pub saved_known: bool,
     /// Times that steering stopped because of what was read.
     #[serde(rename = "times_lost")]
     pub lost: u64,

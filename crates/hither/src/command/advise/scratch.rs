@@ -46,7 +46,8 @@ impl Scratch {
 
     fn create_in(parent: &Path) -> std::io::Result<Scratch> {
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent)?;
-        let lock = hither_trace::create_locked(&folder.path().join(LOCK))?;
+        let lock =
+            hither_trace::create_locked(&folder.path().join(LOCK), hither_trace::PRIVATE_MODE)?;
         Ok(Scratch {
             folder,
             _lock: lock,

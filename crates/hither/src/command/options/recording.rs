@@ -16,7 +16,7 @@ use hither_sys::page_cache::PageCacheError;
 use super::trace_output::hint;
 use crate::exit;
 use crate::preload;
-use crate::ui::Ui;
+use crate::ui::{self, Ui};
 
 /// The options of recording.
 #[derive(Args, Debug)]
@@ -42,6 +42,10 @@ pub(crate) struct RecordingArgs {
     /// Record touches of mapped files too, sampled
     #[arg(long)]
     mapped: bool,
+
+    /// Record the names of programs without their arguments, which may hold passwords
+    #[arg(long)]
+    no_arguments: bool,
 
     /// How much may wait for the recorder, for each thread; all threads together may have 512 MiB,
     /// or an eighth of the memory if that is less
@@ -90,6 +94,7 @@ pub(crate) fn record(
         preload: preload::library()?,
         session,
         mapped: recording.mapped,
+        arguments: !recording.no_arguments,
     };
     let recorded = match Recorder::new(options).run() {
         Ok(recorded) => recorded,
@@ -129,11 +134,11 @@ fn report(recorded: &Recorded, ui: &Ui) {
     } = recorded;
     if let Some(cut) = cut {
         // Not a note, which --quiet hides.
-        eprintln!(
-            "hither: warning: {} is cut: {}; what the program did later is not in it",
+        ui::print_message(format_args!(
+            "warning: {} is cut: {}; what the program did later is not in it",
             trace.display(),
             cut.reason
-        );
+        ));
     }
     let coverage = Coverage::of_recording(seen, losses, summary.processes as u64, false);
     let coverage = coverage.with_cut(cut.clone());

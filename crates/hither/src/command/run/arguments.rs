@@ -20,6 +20,12 @@ pub(super) struct KnowledgeArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) plan: Option<PathBuf>,
 
+    /// Apply a plan also where its cache is less than half of what memory leaves for files
+    ///
+    /// There the program may read more than without hither.
+    #[arg(long, requires = "plan")]
+    pub(super) force: bool,
+
     /// Start from what FILE has about call sites, and add what this run learns
     ///
     /// The profile has the call sites that read files, with their class, and those that allocate

@@ -76,6 +76,13 @@ impl MachineState {
             kernel_balances: balancing.is_ok_and(|setting| setting.trim() != "0"),
         }
     }
+
+    /// What memory leaves for pages of files. `None`: not known.
+    pub(super) fn left_for_files_bytes(&self) -> Option<u64> {
+        let available = Some(self.available_bytes).filter(|&available| available < u64::MAX);
+        let limited = self.limit.map(|limit| limit.files_bytes);
+        available.into_iter().chain(limited).min()
+    }
 }
 
 /// What is switched on, and why. As text it is one line.

@@ -1,7 +1,7 @@
 //! `hither run --page-cache`: steers which blocks of a program's files stay cached.
 
 use clap::Args;
-use hither_analysis::format::{bytes, counted, duration_ns, saved};
+use hither_analysis::format::{bytes, counted, duration_ns, less_or_more};
 use hither_analysis::profile;
 use hither_core::Spec;
 use hither_core::registry::{Mechanism, baseline, replacement_policies};
@@ -10,6 +10,7 @@ use hither_sim::Size;
 use hither_sys::cgroup::MemoryGroup;
 
 use super::arguments::KnowledgeArgs;
+use super::automatic::MachineState;
 use super::notes::Notes;
 use crate::exit::Usage;
 use crate::ui::Ui;
@@ -168,6 +169,22 @@ fn budget(args: &PageCacheArgs) -> anyhow::Result<Budget> {
     }
 }
 
+/// Refuses the cache of a plan if memory leaves more than twice as much for files. Such a budget is
+/// an order, so the program would read more than without hither where its files fit into memory.
+/// From half on, the kernel's own count of reads ends steering that does not pay.
+pub(super) fn refuse_small(cache_bytes: u64) -> Result<(), Usage> {
+    match MachineState::of_this_machine(&[]).left_for_files_bytes() {
+        Some(left) if cache_bytes < left / 2 => Err(Usage(format!(
+            "its cache of {} is less than half of the {} that memory leaves for files here, so \
+             the program may read more than without hither; `hither advise` where it is to run, \
+             under its memory limit, or --force",
+            bytes(cache_bytes),
+            bytes(left)
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// The options of the mechanism. Where nothing is kept, the kernel's order of eviction is as good as
 /// any.
 pub(super) fn options(
@@ -211,12 +228,12 @@ pub(super) fn report(files: &PageCacheReport, notes: &Notes<'_>) {
             bytes(summary.budget_bytes),
             bytes(summary.missed_bytes),
             bytes(summary.lru_missed_bytes),
-            saved(summary.lru_missed_bytes, summary.missed_bytes),
+            less_or_more(summary.lru_missed_bytes, summary.missed_bytes),
         ));
     }
     if summary.reported {
+        report_steered(files, ui);
         report_drops(files, notes.dry_run, ui);
-        report_saved(files, ui);
     } else {
         ui.note("nothing to steer: too little was read from storage");
     }
@@ -225,17 +242,12 @@ pub(super) fn report(files: &PageCacheReport, notes: &Notes<'_>) {
     notes.losses(&files.lost, files.log.as_ref());
 }
 
-/// Notes what steering has saved, by the kernel's account.
-fn report_saved(files: &PageCacheReport, ui: &Ui) {
-    let summary = &files.summary;
-    let (read, expected) = (summary.steered_read_bytes, summary.expected_read_bytes);
-    if summary.saved_known && expected > 0 {
-        ui.note(format_args!(
-            "while steering: {} read from storage, about {} expected without it: {}",
-            bytes(read),
-            bytes(expected),
-            saved(expected, read),
-        ));
+/// Notes what was read while steering, by the kernel's count. What it would have been without
+/// steering nobody knows but who runs the program again.
+fn report_steered(files: &PageCacheReport, ui: &Ui) {
+    let read = files.summary.steered_read_bytes;
+    if read > 0 {
+        ui.note(format_args!("{} of it read while steering", bytes(read)));
     }
 }
 

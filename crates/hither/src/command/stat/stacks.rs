@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use hither_analysis::format::percent;
+use hither_analysis::format::{percent, printable};
 use hither_trace::{Stats, Trace};
 
 /// The stacks of the sites with the most references, innermost frame first.
@@ -15,14 +15,15 @@ pub(super) fn lines(trace: &Trace, stats: &Stats, top: usize) -> String {
             text,
             "\n{} of the references: {}",
             percent(row.share),
-            row.name
+            printable(&row.name)
         );
         for (number, frame) in site.frames.iter().enumerate() {
             let module = match frame.function.is_some() && frame.file.is_some() {
                 true => format!(" in {}", frame.module),
                 false => String::new(),
             };
-            let _ = writeln!(text, "  {number:>2}  {}{module}", frame.label());
+            let place = frame.label() + &module;
+            let _ = writeln!(text, "  {number:>2}  {}", printable(&place));
         }
         if site.frames.is_empty() {
             text += "  unknown\n";

@@ -63,7 +63,10 @@ fn of_cache(node: &NodeStatus) -> String {
     );
     let volumes = node.volumes.iter().map(|volume| {
         let place = match &volume.directory {
-            Some(directory) => format!(" at {}", directory.display()),
+            Some(directory) => {
+                let directory = directory.display().to_string();
+                format!(" at {}", format::printable(&directory))
+            }
             None => ", not mounted".to_owned(),
         };
         let total = volume.served.total();
@@ -73,7 +76,7 @@ fn of_cache(node: &NodeStatus) -> String {
             .map(|(from, part)| format!("{} {from}", percent(part as f64 / total.max(1) as f64)));
         format!(
             "  {}{place}: {} read: {}\n",
-            volume.name.escape_debug(),
+            format::printable(&volume.name),
             bytes(total),
             parts.join(", "),
         )
@@ -100,7 +103,7 @@ fn of_nodes(nodes: &[NodeMemory]) -> String {
 }
 
 fn of_run(run: &Status) -> String {
-    let command = format::shortened(&run.command.join(" ").escape_debug().to_string(), 60);
+    let command = format::shortened(&format::printable(&run.command.join(" ")), 60);
     let dry = if run.dry_run { ", a dry run" } else { "" };
     let agent = run.agent_ns as f64 / run.ran_ns.max(1) as f64;
     let head = format!(
@@ -272,11 +275,11 @@ fn busiest(rows: &Value, head: &str, name: &str) -> String {
         let text = |name: &str| row[name].as_str().unwrap_or_default();
         let hits = read.saturating_sub(missed) as f64 / read.max(1) as f64;
         let mut cells = vec![
-            format::shortened(&text(name).escape_debug().to_string(), 50),
+            format::shortened(&format::printable(text(name)), 50),
             bytes(read),
             percent(hits),
             bytes(missed),
-            format::saved(number("lru_missed_bytes"), missed),
+            format::less_or_more(number("lru_missed_bytes"), missed),
         ];
         if classified {
             cells.push(text("class").to_owned());
@@ -480,11 +483,11 @@ mod tests {
           0 B left to others, 1.00 MiB taken by the kernel; readahead switched off 3 times
 
           file                read    hits    missed  to least recently used
-          /data/index\n1  8.00 MiB  62.5 %  3.00 MiB          1.00 MiB saved
+          /data/index\n1  8.00 MiB  62.5 %  3.00 MiB          1.00 MiB less
 
           call site      read     hits    missed  to least recently used  class
           0xabc      6.00 MiB   50.0 %  3.00 MiB           1.00 MiB more  looping
-          0x0        2.00 MiB  100.0 %       0 B               0 B saved
+          0x0        2.00 MiB  100.0 %       0 B                0 B less
         ");
     }
 
