@@ -176,7 +176,9 @@ fn what_is_read_and_written_stays_within_the_limit_from_the_first_byte_on() {
     lab.compile("copy", COPY, &[]);
     let command = "./copy from to; exit 7";
     let limit = 16 * MIB;
-    let (files, most) = most_cached(&[from.clone()], || lab.run(command, Budget::Given(limit)));
+    let (files, most) = most_cached(std::slice::from_ref(&from), || {
+        lab.run(command, Budget::Given(limit))
+    });
     assert!(
         most <= limit + SLACK_MIB * MIB,
         "{} MiB of what is read",
@@ -278,7 +280,7 @@ fn programs_of_which_nothing_is_seen_are_limited_by_what_they_have_open() {
     let Some(lab) = Lab::new() else { return };
     let from = lab.uncached("from", 160);
     lab.compile("copy", COPY, &["-static"]);
-    let (files, most) = most_cached(&[from.clone()], || {
+    let (files, most) = most_cached(std::slice::from_ref(&from), || {
         lab.run("./copy from to; exit 7", Budget::Nothing)
     });
     assert!(most <= (80 + SLACK_MIB) * MIB, "{} MiB", most / MIB);

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use hither_mount::Consistency;
 
+#[path = "../../../testing/needs.rs"]
+mod needs;
 #[path = "../../../testing/skip.rs"]
 mod skip;
 mod support;

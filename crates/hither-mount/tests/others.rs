@@ -9,6 +9,8 @@ use std::process::Command;
 use hither_mount::Consistency;
 use rustix::fs::XattrFlags;
 
+#[path = "../../../testing/needs.rs"]
+mod needs;
 #[path = "../../../testing/skip.rs"]
 mod skip;
 mod support;

@@ -14,7 +14,7 @@ use hither_node::volume::{Volume, VolumeSettings};
 use rustix::io::Errno;
 use tokio::runtime::Runtime;
 
-use crate::needs;
+use crate::{needs, skip};
 
 /// A mount that can be written, with what it needs.
 pub(crate) struct Bench {
