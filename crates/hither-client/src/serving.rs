@@ -2,8 +2,8 @@
 //!
 //! Anybody may set an attribute of his file, and any file system in user space may answer for one.
 //! So the attribute is believed on a mount of hither alone, if it was mounted by this user or by
-//! root (root believes any), and the socket that it names must be that user's. Else a stranger could
-//! have commands talk to whatever socket he likes.
+//! root (root believes any), and the socket that it names must be that user's. Else a stranger
+//! could have commands talk to whatever socket he likes.
 
 use std::ffi::OsString;
 use std::fs;

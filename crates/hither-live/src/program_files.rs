@@ -115,8 +115,8 @@ impl ProgramFiles {
         }
     }
 
-    /// Takes in a record. Returns the key of the file and how it was opened, if the record says that
-    /// a program uses one.
+    /// Takes in a record. Returns the key of the file and how it was opened, if the record says
+    /// that a program uses one.
     pub(crate) fn on_record(
         &mut self,
         ring: &RingInfo,

@@ -27,8 +27,8 @@ use crate::passthrough::{Backing, OpenModes};
 use crate::writing::Writing;
 use crate::writings::Writings;
 
-/// How long the kernel believes the attributes of an open file at least: it asks at each read across
-/// the end.
+/// How long the kernel believes the attributes of an open file at least: it asks at each read
+/// across the end.
 const SETTLED_TTL: Duration = Duration::from_secs(1);
 
 /// How long it believes those of a file that changes all the time at most.

@@ -183,7 +183,8 @@ fn nobody_changes_what_is_anothers() {
     let Some(bench) = Bench::shared(source.path(), TTL) else {
         return;
     };
-    // The kernel believes for ten minutes that the file is Bob's. At the source it is Alice's since.
+    // The kernel believes for ten minutes that the file is Bob's. At the source it is Alice's
+    // since.
     as_bob(source.path(), "umask 0; echo mine > mine");
     assert_eq!(as_bob(bench.target.path(), "cat mine"), "mine\n");
     fs::rename(at("his"), at("mine")).unwrap();

@@ -1,5 +1,5 @@
-//! What comes from other nodes, all of which are members. A block is taken only if the state machine
-//! expects it of its sender, and if it has the length that its place in the file gives it.
+//! What comes from other nodes, all of which are members. A block is taken only if the state
+//! machine expects it of its sender, and if it has the length that its place in the file gives it.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};

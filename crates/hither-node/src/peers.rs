@@ -21,8 +21,8 @@ pub(crate) const ANSWER: u8 = 4;
 /// See [`announcements`](crate::announcements).
 pub(crate) const CHANGE: u8 = 5;
 
-/// What stands before a block's bytes: file, index, and whether to keep it. The frame's header names
-/// the request.
+/// What stands before a block's bytes: file, index, and whether to keep it. The frame's header
+/// names the request.
 pub(crate) const BLOCK_HEAD_BYTES: usize = 16 + 4 + 1;
 
 /// See the module. Without a mesh there are no others.

@@ -29,8 +29,8 @@ pub fn create(folder: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-/// The folder `name` of this user in `parent`, of at most this mode. Where another user has made one
-/// of that name first, it is another one, whose name begins so; each call finds the same.
+/// The folder `name` of this user in `parent`, of at most this mode. Where another user has made
+/// one of that name first, it is another one, whose name begins so; each call finds the same.
 ///
 /// # Errors
 /// None can be made.

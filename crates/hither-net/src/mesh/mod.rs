@@ -112,8 +112,8 @@ impl Mesh {
     }
 
     /// Connects to the members of `view` but this node, and closes the connections with all others:
-    /// nothing is heard of a node that is not in the view. A view that is older than the last one is
-    /// ignored.
+    /// nothing is heard of a node that is not in the view. A view that is older than the last one
+    /// is ignored.
     pub fn set_view(&self, view: &View) {
         let shared = &self.inner.shared;
         let guard = self.inner.guard.lock();

@@ -1,8 +1,9 @@
-//! Blocks that this node is to keep without having asked for them, as the homes of their chunks have
-//! announced: who will send them. What nobody has announced is not taken, since it could be anything.
+//! Blocks that this node is to keep without having asked for them, as the homes of their chunks
+//! have announced: who will send them. What nobody has announced is not taken, since it could be
+//! anything.
 //!
-//! An announcement that nothing follows is forgotten after a while, and the oldest first where there
-//! are too many.
+//! An announcement that nothing follows is forgotten after a while, and the oldest first where
+//! there are too many.
 
 use std::collections::VecDeque;
 

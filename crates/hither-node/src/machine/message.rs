@@ -35,8 +35,8 @@ pub enum Urgency {
     Demand,
 }
 
-/// Number of a request. It is drawn from a secret of its member: only who was asked can name it, and
-/// whoever that one has passed the request on to. So an answer that names it is one.
+/// Number of a request. It is drawn from a secret of its member: only who was asked can name it,
+/// and whoever that one has passed the request on to. So an answer that names it is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 

@@ -16,9 +16,9 @@
 //! ([`Message::Victims`]). None of these messages is on the way of a reader's block. Holders report
 //! what their own readers have read ([`Message::Reads`]), from time to time.
 //!
-//! Members may lie, or may have been members once. So nothing is heard of who is not in the view; an
-//! answer counts if it names the number of a request that only who was asked can know; and a block
-//! is taken of a member that was asked for it ([`Machine::expects`]), or that the home of its
+//! Members may lie, or may have been members once. So nothing is heard of who is not in the view;
+//! an answer counts if it names the number of a request that only who was asked can know; and a
+//! block is taken of a member that was asked for it ([`Machine::expects`]), or that the home of its
 //! chunk has announced ([`Message::Expect`]), if that one may have the volume.
 //!
 //! The machine is pure: time and events come in, instructions go out, equal inputs give equal

@@ -232,9 +232,10 @@ impl Requester {
     }
 
     /// Whether all of these blocks were asked for by the request `id`. Who names it was asked: the
-    /// home, or a holder that it has told to deliver. Which of these it is may not be known yet: the
-    /// home's word and the block come by two ways, and a holder that has nothing passes the request
-    /// back, so that a block of the next one may come before the home's word about that one.
+    /// home, or a holder that it has told to deliver. Which of these it is may not be known yet:
+    /// the home's word and the block come by two ways, and a holder that has nothing passes the
+    /// request back, so that a block of the next one may come before the home's word about that
+    /// one.
     pub(super) fn expects(&self, blocks: Blocks, id: RequestId) -> bool {
         let flight = self.flights.get(&blocks.chunk);
         let parts = flight.into_iter().flat_map(|flight| &flight.parts);

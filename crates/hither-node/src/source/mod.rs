@@ -333,8 +333,8 @@ pub trait Source: Send + Sync + 'static {
     /// bytes or ends in an error; what was given before the error is of that version.
     async fn read(&self, file: &FileVersion, range: Range<u64>) -> Result<ByteStream, SourceError>;
 
-    /// What there is of `range` now, of a file that may change without its version's telling: of the
-    /// same file as `file`, whatever its version is by now. Less than `range` only at its end.
+    /// What there is of `range` now, of a file that may change without its version's telling: of
+    /// the same file as `file`, whatever its version is by now. Less than `range` only at its end.
     async fn read_live(
         &self,
         file: &FileVersion,
@@ -364,8 +364,8 @@ pub trait Source: Send + Sync + 'static {
         Ok(())
     }
 
-    /// An access list, as the extended attribute has it that the kernel keeps it in. Of what version
-    /// is as for [`check_access`](Source::check_access).
+    /// An access list, as the extended attribute has it that the kernel keeps it in. Of what
+    /// version is as for [`check_access`](Source::check_access).
     async fn access_list(
         &self,
         _path: &SourcePath,

@@ -1,4 +1,5 @@
-//! Small files that came from another member, checked by the source's own checksum where it has one.
+//! Small files that came from another member, checked by the source's own checksum where it has
+//! one.
 //!
 //! A store of objects names an object that was put in one piece by its MD5, as etag. A file of one
 //! block can be checked by that: no member can make another file of the same MD5. (Who wrote the

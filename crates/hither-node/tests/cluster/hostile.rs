@@ -1,4 +1,5 @@
-//! Members that are hostile, that may not have a volume, that have left, or that run another version.
+//! Members that are hostile, that may not have a volume, that have left, or that run another
+//! version.
 
 use std::io::{Read, Write};
 use std::sync::OnceLock;

@@ -1,6 +1,6 @@
-//! A shared library for another machine that holds nothing: no code, no symbol, nothing to relocate.
-//! What that machine's dynamic linker finds in place of the preload library, so that it prints no
-//! error.
+//! A shared library for another machine that holds nothing: no code, no symbol, nothing to
+//! relocate. What that machine's dynamic linker finds in place of the preload library, so that it
+//! prints no error.
 
 /// A machine whose glibc a program may be for.
 pub(super) struct Machine {

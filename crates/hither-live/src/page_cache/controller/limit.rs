@@ -8,8 +8,8 @@
 //! nor dropped, page by page.
 //!
 //! When there is more than the limit, the least recently used extents are dropped. While the policy
-//! steers it is asked first, by its own evictions: then an eighth more is tolerated, since in a loop
-//! the least recently used is what the policy keeps.
+//! steers it is asked first, by its own evictions: then an eighth more is tolerated, since in a
+//! loop the least recently used is what the policy keeps.
 //!
 //! The kernel does not drop what is dirty, mapped, or being read in. To drop dirty pages starts
 //! their write-back (`POSIX_FADV_DONTNEED` does both). So what is left of an extent is tried again,

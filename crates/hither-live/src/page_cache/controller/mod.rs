@@ -13,8 +13,8 @@
 //! order: other accesses through the mapping are not seen. Pages written in the last 40 seconds:
 //! `POSIX_FADV_DONTNEED` would write them to storage, which may never be needed. Pages that were
 //! cached before the program accessed them: they are another program's. Readahead beyond what was
-//! read is not in the model; it is dropped with its extent. Where there is a [`limit`], all that was
-//! read or written counts, and what is beyond it is dropped, too.
+//! read is not in the model; it is dropped with its extent. Where there is a [`limit`], all that
+//! was read or written counts, and what is beyond it is dropped, too.
 
 mod byte_ranges;
 mod config;

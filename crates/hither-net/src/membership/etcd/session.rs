@@ -274,8 +274,9 @@ impl Session {
         own.is_some_and(|own| own.as_ref() == Some(&self.entry))
     }
 
-    /// Makes the members known, if this node is one of them. A key that holds no member, or one that
-    /// may not be in the view, is skipped and said: it must not keep the others from each other.
+    /// Makes the members known, if this node is one of them. A key that holds no member, or one
+    /// that may not be in the view, is skipped and said: it must not keep the others from each
+    /// other.
     fn publish(&self, followed: &Followed) {
         if !self.is_member(followed) {
             return;

@@ -4,7 +4,8 @@ use super::*;
 use crate::key::VolumeKey;
 use crate::readers::Readers;
 
-/// Members by their names, of which those of `lists` know that only `a` and `b` may have the volume.
+/// Members by their names, of which those of `lists` know that only `a` and `b` may have the
+/// volume.
 fn named(names: &[&str], lists: &[&str], placement: &str) -> Cluster {
     let readers = ["a", "b"].map(str::to_owned).to_vec();
     let readers = Readers::new(&BTreeMap::from([("secret".to_owned(), readers)]));

@@ -210,8 +210,8 @@ impl Tree {
         Dir::new(self.root.open_beneath(path.as_bytes(), flags)?)
     }
 
-    /// The bytes `piece` of a file that is still of its version after they were read. Of one that is
-    /// read live, what there is of them now, whatever version of that file it is.
+    /// The bytes `piece` of a file that is still of its version after they were read. Of one that
+    /// is read live, what there is of them now, whatever version of that file it is.
     pub(super) fn read(
         &self,
         file: &FileVersion,

@@ -1,11 +1,11 @@
 //! Writes below a directory.
 //!
-//! A new version is written to a file beside the old one, `.hither-….partial`, synced, and put in its
-//! place ([`placing`](super::placing)). Listings leave these files out. What a crash leaves behind of
-//! them stays there.
+//! A new version is written to a file beside the old one, `.hither-….partial`, synced, and put in
+//! its place ([`placing`](super::placing)). Listings leave these files out. What a crash leaves
+//! behind of them stays there.
 //!
-//! What is made, moved, removed or given other attributes is so by the user who asks, as far as this
-//! process may act as others: the kernel checks each call as it would at the source.
+//! What is made, moved, removed or given other attributes is so by the user who asks, as far as
+//! this process may act as others: the kernel checks each call as it would at the source.
 
 use std::collections::HashSet;
 use std::sync::Arc;

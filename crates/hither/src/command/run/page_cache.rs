@@ -185,8 +185,8 @@ pub(super) fn refuse_small(cache_bytes: u64) -> Result<(), Usage> {
     }
 }
 
-/// The options of the mechanism. Where nothing is kept, the kernel's order of eviction is as good as
-/// any.
+/// The options of the mechanism. Where nothing is kept, the kernel's order of eviction is as good
+/// as any.
 pub(super) fn options(
     args: &PageCacheArgs,
     knowledge: &KnowledgeArgs,

@@ -483,7 +483,7 @@ mod tests {
           0 B left to others, 1.00 MiB taken by the kernel; readahead switched off 3 times
 
           file                read    hits    missed  to least recently used
-          /data/index\n1  8.00 MiB  62.5 %  3.00 MiB          1.00 MiB less
+          /data/index\n1  8.00 MiB  62.5 %  3.00 MiB           1.00 MiB less
 
           call site      read     hits    missed  to least recently used  class
           0xabc      6.00 MiB   50.0 %  3.00 MiB           1.00 MiB more  looping

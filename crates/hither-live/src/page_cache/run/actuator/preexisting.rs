@@ -1,8 +1,8 @@
 //! What other programs had cached of a file before the run's programs came to it.
 //!
 //! Where there is a limit, the library asks when a program opens a file, before the program can
-//! have read any of it, and says how much was cached ([`Record::Object`]). Otherwise it is judged by
-//! what programs can have brought in: no more than they have read and written so far, or, where
+//! have read any of it, and says how much was cached ([`Record::Object`]). Otherwise it is judged
+//! by what programs can have brought in: no more than they have read and written so far, or, where
 //! there is a limit, since the file cannot have been open yet.
 //!
 //! [`Record::Object`]: hither_sys::record::Record::Object
