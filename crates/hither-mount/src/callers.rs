@@ -5,14 +5,7 @@
 //! them. So whatever another user than this process's opens or changes is asked of the source as
 //! that user.
 
-use std::sync::Arc;
-
-use fuser::{Errno, Request};
-use hither_node::source::write::{Acting, User, WritableSource};
-use hither_node::source::{Access, SourcePath, Version};
-
-use crate::attributes::errno;
-use crate::shared::Shared;
+use fuser::Request;
 
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +29,7 @@ impl Caller {
     }
 
     /// Its other groups, while it waits. None if it is gone, or is not who it was.
-    fn groups(self) -> Vec<u32> {
+    pub(crate) fn groups(self) -> Vec<u32> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.thread));
         let status = status.unwrap_or_default();
         let numbers = |name: &str| -> Vec<u32> {
@@ -51,61 +44,5 @@ impl Caller {
             true => numbers("Groups"),
             false => Vec::new(),
         }
-    }
-}
-
-impl Shared {
-    /// As whom the source is asked for `caller`. An error where that cannot be: then the caller
-    /// may do what it is allowed to by what the kernel knows, and change nothing.
-    fn acting(&self, caller: Caller) -> Result<Acting, Errno> {
-        let own = self.view.owner;
-        let is_own = (caller.uid, caller.gid) == (own.uid, own.gid);
-        let user = match self.view.may_act && !is_own {
-            true => Some(User {
-                uid: caller.uid,
-                gid: caller.gid,
-                groups: caller.groups(),
-            }),
-            false if caller.uid == own.uid || caller.uid == 0 => None,
-            false => return Err(Errno::EACCES),
-        };
-        Ok(Acting {
-            user,
-            umask: caller.umask,
-        })
-    }
-
-    /// The source, to be changed for `caller`, if this mount may change it.
-    pub(crate) fn writes_for(&self, caller: Caller) -> Result<Arc<dyn WritableSource>, Errno> {
-        let writes = self.writes()?;
-        if !self.view.has_owners() {
-            return Ok(Arc::clone(writes));
-        }
-        let acting = writes.acting(self.acting(caller)?);
-        Ok(acting.unwrap_or_else(|| Arc::clone(writes)))
-    }
-
-    /// Whether the source lets `caller` use what is at `path`.
-    pub(crate) async fn check_access(
-        &self,
-        path: &SourcePath,
-        version: Option<&Version>,
-        access: Access,
-        caller: Caller,
-    ) -> Result<(), Errno> {
-        if !self.view.has_owners() {
-            return Ok(());
-        }
-        let acting = match self.acting(caller) {
-            // This process reads what it may read, and the kernel decides who else may.
-            Err(_) if !access.write => return Ok(()),
-            acting => acting?,
-        };
-        if acting.user.is_none() {
-            return Ok(());
-        }
-        let source = self.volume.source();
-        let checked = source.check_access(path, version, access, &acting).await;
-        checked.map_err(|error| errno(&error))
     }
 }

@@ -153,7 +153,11 @@ fn who_reads_a_file_goes_on_when_its_name_is_gone() {
         for mut reader in readers {
             let mut all = Vec::new();
             reader.read_to_end(&mut all).unwrap();
-            assert!(all == bytes, "{case}");
+            // What is appended to a file that is open may be seen, as on any file system.
+            let more = if case == "all" { &b"more"[..] } else { b"" };
+            let rest = all.strip_prefix(&bytes[..]);
+            let is_right = rest.is_some_and(|rest| rest.is_empty() || rest == more);
+            assert!(is_right, "{case}: {} bytes", all.len());
         }
     }
     // Attributes of what was replaced are not set on what took its place.

@@ -22,7 +22,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Command;
-use hither_analysis::format::printable_lines;
+use hither_analysis::format::{printable, printable_lines};
 use hither_sys::huge_pages::HugePageAllocator;
 
 const _: () = assert!(
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         Err(mut error) => {
             let words: Vec<OsString> = std::env::args_os().collect();
             hints::add_to(&mut error, &words);
-            exit_by(&error)
+            exit_by(&error, &words)
         }
     };
     let ui = ui::Ui::new(matches.get_flag("quiet"));
@@ -52,16 +52,22 @@ fn main() -> ExitCode {
 }
 
 /// Ends by an error of the parser, which may show an argument: of `hither stat *`, any name.
-fn exit_by(error: &clap::Error) -> ! {
+fn exit_by(error: &clap::Error, words: &[OsString]) -> ! {
     let text = error.render().to_string();
-    match printable_lines(&text) {
-        Cow::Borrowed(_) => error.exit(),
-        Cow::Owned(shown) if shown == text => error.exit(),
-        Cow::Owned(shown) => {
-            eprint!("{shown}");
-            std::process::exit(error.exit_code())
+    let mut shown = text.clone();
+    for word in words {
+        // The lines of the message are meant, and those of an argument are not.
+        let word = word.to_string_lossy();
+        if let Cow::Owned(printed) = printable(&word) {
+            shown = shown.replace(&*word, &printed);
         }
     }
+    let shown = printable_lines(&shown);
+    if shown == text {
+        error.exit()
+    }
+    eprint!("{shown}");
+    std::process::exit(error.exit_code())
 }
 
 /// The Parquet decoder panics on some damaged files. `hither-trace` turns that into an error that

@@ -353,7 +353,7 @@ mod tests {
         execs.announced(None, Pid::own(1), 10, b"/bin/sh", true);
         announced(&mut execs, 2, 10, "/bin/sh");
         let reasons: Vec<String> = execs.finish().into_iter().map(|row| row.reason).collect();
-        assert_eq!(reasons, [NOT_LOADED, HIDDEN]);
+        assert_eq!(reasons, [HIDDEN, NOT_LOADED]);
     }
 
     #[test]

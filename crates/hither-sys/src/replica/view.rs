@@ -160,7 +160,7 @@ impl View {
 
     /// Unmaps the replicas: nothing is served from them any more. Other threads may be at it. Only
     /// the kernel looks at replicas for them, and what it finds in their place is not used
-    /// ([`View::are_unchanged`]).
+    /// (`View::are_unchanged`).
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         for arena in &self.arenas {

@@ -93,6 +93,15 @@ class Lab:
         (target / "meta.json").write_text(json.dumps(meta))
         return target.name
 
+    def cramped(self, source):
+        """A copy of a trace whose files did not fit into the memory that was left."""
+        target = self.folder / f"cramped-{source}"
+        shutil.copytree(self.folder / source, target)
+        meta = json.loads((target / "meta.json").read_text())
+        meta["seen"]["memory_left_bytes"] = 10 << 20
+        (target / "meta.json").write_text(json.dumps(meta))
+        return target.name
+
     def page(self, name, *arguments):
         self.run("report", "-q", *arguments, "-o", name)
         path = self.folder / name

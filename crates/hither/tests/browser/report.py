@@ -667,6 +667,7 @@ def main():
         three = "./reader; sort parts/part-1* >copy; grep -c 7 parts/part-7"
         lab.record("c.hither", "sh", "-c", three)
         evil = lab.poisoned("b.hither")
+        cramped = lab.cramped("a.hither")
         lab.run("record", "-q", "-o", "empty.hither", "--", "true")
         lab.run("gen", "-q", "cfd{points=12}", "-o", "memory.hither")
         pages = {
@@ -674,6 +675,7 @@ def main():
             "two": lab.page("two.html", "a.hither", "b.hither"),
             "stacks": lab.page("stacks.html", "c.hither"),
             "evil": lab.page("evil.html", evil, evil),
+            "cramped": lab.page("cramped.html", cramped),
             "empty": lab.page("empty.html", "empty.hither"),
             "memory": lab.page("memory.html", "memory.hither", "--nodes", "4"),
         }
@@ -690,11 +692,15 @@ def main():
         picture(page, lab.json("report", "-q", "a.hither")["runs"][0]["times"])
         charts(page)
         theme(page)
-        copying(page, lab.json("report", "-q", "a.hither"))
+        assert page.locator("#verdict .apply").count() == 0, "its files fit"
         page.quiet()
         assert page.page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
         page.quiet()
         safety(page)
+
+        page = open_page("cramped")
+        copying(page, lab.json("report", "-q", cramped))
+        page.quiet()
 
         page = open_page("stacks")
         run = lab.json("report", "-q", "c.hither")["runs"][0]

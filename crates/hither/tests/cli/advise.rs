@@ -91,6 +91,7 @@ fn one_document_for_programs() {
             "expected",
             "gain",
             "gain_max",
+            "obstacle",
             "policy",
             "sentences",
             "variants"
