@@ -63,7 +63,14 @@ def cached_mib(path):
     files = files_below(path)
     total = 0
     for start in range(0, len(files), 500):
-        words = ["fincore", "--bytes", "--noheadings", "--output", "RES", *files[start : start + 500]]
+        words = [
+            "fincore",
+            "--bytes",
+            "--noheadings",
+            "--output",
+            "RES",
+            *files[start : start + 500],
+        ]
         told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
         total += sum(int(line) for line in told.split())
     return round(total / MIB, 1)
@@ -136,15 +143,44 @@ def postgres(work):
         quiet(*as_user, binaries / "initdb", "-D", folder / "data", "-A", "trust", cwd="/")
     port = 20000 + os.getpid() % 20000
     start = f"-p {port} -c shared_buffers=16MB -k {folder} -c listen_addresses="
-    quiet("runuser", "-u", "postgres", "--", binaries / "pg_ctl", "-D", folder / "data", "-w",
-          "-l", folder / "log", "-o", start, "start", cwd="/")
+    quiet(
+        "runuser",
+        "-u",
+        "postgres",
+        "--",
+        binaries / "pg_ctl",
+        "-D",
+        folder / "data",
+        "-w",
+        "-l",
+        folder / "log",
+        "-o",
+        start,
+        "start",
+        cwd="/",
+    )
     psql = ["runuser", "-u", "postgres", "--", "psql", "-h", folder, "-p", port, "-q", "-c"]
     rows = f"generate_series(1, {TABLE_ROWS})"
-    quiet(*psql, "set client_min_messages = error; create table if not exists t as select i, md5(i::text) || md5((-i)::text) as a "
-          f"from {rows} i", cwd="/")
+    quiet(
+        *psql,
+        "set client_min_messages = error; create table if not exists t as select i, md5(i::text)"
+        f" || md5((-i)::text) as a from {rows} i",
+        cwd="/",
+    )
     quiet(*psql, "vacuum t", cwd="/")
-    stop = ["runuser", "-u", "postgres", "--", binaries / "pg_ctl", "-D", folder / "data", "-w",
-            "-m", "fast", "stop"]
+    stop = [
+        "runuser",
+        "-u",
+        "postgres",
+        "--",
+        binaries / "pg_ctl",
+        "-D",
+        folder / "data",
+        "-w",
+        "-m",
+        "fast",
+        "stop",
+    ]
     return folder, port, [str(word) for word in stop]
 
 
@@ -161,8 +197,12 @@ def run(program, way, arguments, group):
     work, source, target = arguments.work, arguments.work / "source", arguments.work / "target"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
-    environment = dict(os.environ, RESTIC_PASSWORD="x", RESTIC_REPOSITORY=str(target / "repository"),
-                       RESTIC_CACHE_DIR=str(work / "restic-cache"))
+    environment = dict(
+        os.environ,
+        RESTIC_PASSWORD="x",
+        RESTIC_REPOSITORY=str(target / "repository"),
+        RESTIC_CACHE_DIR=str(work / "restic-cache"),
+    )
     if program == "restic":
         shutil.rmtree(work / "restic-cache", ignore_errors=True)
         quiet("restic", "init", env=environment)
@@ -176,8 +216,18 @@ def run(program, way, arguments, group):
         "rsync": ["rsync", "-a", f"{source}/", target / "copy/"],
         "cp": ["cp", "-r", source, target / "copy"],
         "restic": ["restic", "backup", "-q", "--no-scan", source],
-        "pg_dump": ["pg_dump", "-h", work / "postgres", "-p", arguments.port, "-U", "postgres",
-                    "-f", target / "a.sql", "postgres"],
+        "pg_dump": [
+            "pg_dump",
+            "-h",
+            work / "postgres",
+            "-p",
+            arguments.port,
+            "-U",
+            "postgres",
+            "-f",
+            target / "a.sql",
+            "postgres",
+        ],
     }[program]
     command = under(way, arguments.hither, [str(word) for word in words])
     if program == "pg_dump":
@@ -185,17 +235,25 @@ def run(program, way, arguments, group):
     stop = work / "stop"
     stop.unlink(missing_ok=True)
     me = [sys.executable, __file__, "--victim", work / "victim", "--stop", stop]
-    beside = subprocess.Popen([str(word) for word in me], stdout=subprocess.PIPE, text=True,
-                              preexec_fn=group.enter)
+    beside = subprocess.Popen(
+        [str(word) for word in me], stdout=subprocess.PIPE, text=True, preexec_fn=group.enter
+    )
     assert beside.stdout.readline() == "cached\n"
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    subprocess.run(command, check=True, env=environment, cwd="/", preexec_fn=group.enter,
-                   stdout=subprocess.DEVNULL)
+    subprocess.run(
+        command,
+        check=True,
+        env=environment,
+        cwd="/",
+        preexec_fn=group.enter,
+        stdout=subprocess.DEVNULL,
+    )
     wall, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     left = {
         "victim_mib": cached_mib(work / "victim"),
-        "source_mib": cached_mib(work / "postgres" / "data" / "base" if program == "pg_dump"
-                                 else source),
+        "source_mib": cached_mib(
+            work / "postgres" / "data" / "base" if program == "pg_dump" else source
+        ),
         "target_mib": cached_mib(target),
     }
     # What was evicted is missed from here on, too.
@@ -205,14 +263,22 @@ def run(program, way, arguments, group):
     beside.wait()
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     hits = 1 - told["stored"] / max(told["reads"] * BLOCK, 1)
-    return {"program": program, "way": way, "hits": round(hits, 4), **left,
-            "wall": round(wall, 2), "cpu": round(cpu, 2), **told,
-            "load": round(os.getloadavg()[0], 1)}
+    return {
+        "program": program,
+        "way": way,
+        "hits": round(hits, 4),
+        **left,
+        "wall": round(wall, 2),
+        "cpu": round(cpu, 2),
+        **told,
+        "load": round(os.getloadavg()[0], 1),
+    }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hither", type=Path)
     parser.add_argument("--work", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
@@ -249,8 +315,10 @@ def main():
         if stop_server:
             quiet(*stop_server, cwd="/")
         group.remove()
-    print("| program | way | victim's hits | victim, MiB | source, MiB | target, MiB | wall, s "
-          "| CPU, s |\n|---|---|--:|--:|--:|--:|--:|--:|")
+    print(
+        "| program | way | victim's hits | victim, MiB | source, MiB | target, MiB | wall, s "
+        "| CPU, s |\n|---|---|--:|--:|--:|--:|--:|--:|"
+    )
     for program in programs:
         for way in WAYS:
             of = [run for run in runs if (run["program"], run["way"]) == (program, way)]
@@ -258,9 +326,11 @@ def main():
             def middle(name):
                 return statistics.median(run[name] for run in of)
 
-            print(f"| {program} | {way} | {middle('hits'):.3f} | {middle('victim_mib'):.0f} "
-                  f"| {middle('source_mib'):.0f} | {middle('target_mib'):.0f} "
-                  f"| {middle('wall'):.1f} | {middle('cpu'):.1f} |")
+            print(
+                f"| {program} | {way} | {middle('hits'):.3f} | {middle('victim_mib'):.0f} "
+                f"| {middle('source_mib'):.0f} | {middle('target_mib'):.0f} "
+                f"| {middle('wall'):.1f} | {middle('cpu'):.1f} |"
+            )
 
 
 if __name__ == "__main__":

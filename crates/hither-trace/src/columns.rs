@@ -8,7 +8,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPrope
 use parquet::schema::types::ColumnPath;
 
 use crate::error::{Error, Result};
-use crate::folder::create_private;
+use crate::private_file::create_private;
 use crate::schema::{Frame, OBJECTS_COLUMNS, ObjectRow, SiteRow};
 use crate::table::{Cells, Column, TableWriter};
 

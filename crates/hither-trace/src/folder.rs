@@ -13,10 +13,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::journal::{self, JOURNAL};
+use crate::private_file::PRIVATE_MODE;
 use crate::schema::{ACCESSES, FILES};
-
-/// The mode of a file that its owner alone may read.
-pub const PRIVATE_MODE: u32 = 0o600;
 
 /// Checks that `folder` has the files of a trace folder and nothing else, so that it may be
 /// replaced. [`Error::NotATrace`] says why not; whatever the system refuses is [`Error::Io`], which
@@ -42,13 +40,6 @@ fn trace_folder(folder: &Path) -> Result<()> {
         Some(file) => not_a_trace(format!("it holds no {}", FILES[file])),
         None => Ok(()),
     }
-}
-
-/// Creates a file that its owner alone may read.
-pub(crate) fn create_private(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true);
-    options.mode(PRIVATE_MODE).open(path)
 }
 
 /// The temporary path of a trace folder or exported file until it gets the name `path`, for callers

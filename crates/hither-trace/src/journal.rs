@@ -19,7 +19,7 @@ use parquet::file::metadata::{ParquetMetaDataReader, RowGroupMetaData};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::folder::create_private;
+use crate::private_file::create_private;
 use crate::schema::{ACCESSES_COLUMNS, Losses, Meta, ObjectRow, ProcessRow, SiteRow, ThreadRow};
 use crate::table;
 

@@ -15,9 +15,10 @@ use parquet::file::metadata::{KeyValue, RowGroupMetaData};
 use crate::arrow_schema;
 use crate::columns::{objects_cells, sites_cells, write_table};
 use crate::error::{Error, Result};
-use crate::folder::{Destination, PartialFolder, create_private, intended, sync_folder};
+use crate::folder::{Destination, PartialFolder, intended, sync_folder};
 use crate::format::hither::{for_each_access, open_accesses};
 use crate::journal::{self, JOURNAL};
+use crate::private_file::create_private;
 use crate::schema::{
     ACCESSES, ACCESSES_COLUMNS, AccessRow, META, Meta, OBJECTS, OBJECTS_COLUMNS, ObjectRow, RowOp,
     SITES, SITES_COLUMNS, SiteRow,

@@ -17,11 +17,11 @@ mod service;
 mod this_machine;
 mod ui;
 
-use std::borrow::Cow;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Command;
+use clap::error::ContextValue;
 use hither_analysis::format::{printable, printable_lines};
 use hither_sys::huge_pages::HugePageAllocator;
 
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         Err(mut error) => {
             let words: Vec<OsString> = std::env::args_os().collect();
             hints::add_to(&mut error, &words);
-            exit_by(&error, &words)
+            exit_by(error)
         }
     };
     let ui = ui::Ui::new(matches.get_flag("quiet"));
@@ -52,17 +52,21 @@ fn main() -> ExitCode {
 }
 
 /// Ends by an error of the parser, which may show an argument: of `hither stat *`, any name.
-fn exit_by(error: &clap::Error, words: &[OsString]) -> ! {
-    let text = error.render().to_string();
-    let mut shown = text.clone();
-    for word in words {
-        // The lines of the message are meant, and those of an argument are not.
-        let word = word.to_string_lossy();
-        if let Cow::Owned(printed) = printable(&word) {
-            shown = shown.replace(&*word, &printed);
-        }
+fn exit_by(mut error: clap::Error) -> ! {
+    // The lines of the message are meant, and those of an argument are not.
+    let printed = |value: &ContextValue| match value {
+        ContextValue::String(text) => Some(ContextValue::String(printable(text).into_owned())),
+        _ => None,
+    };
+    let shown = error.context();
+    let shown: Vec<_> = shown
+        .filter_map(|(kind, value)| Some((kind, printed(value)?)))
+        .collect();
+    for (kind, value) in shown {
+        error.insert(kind, value);
     }
-    let shown = printable_lines(&shown);
+    let text = error.render().to_string();
+    let shown = printable_lines(&text);
     if shown == text {
         error.exit()
     }

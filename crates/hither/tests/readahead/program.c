@@ -51,8 +51,8 @@ static void at_random(int file) {
     for (int read = 0; read < 20; read++) get(file, PAGE, elsewhere());
 }
 
-// Until nothing is read ahead, ten times in a row, which is once the agent has heard of all that was
-// read before; not for ever. (Once, what was read ahead may have been dropped before the look.)
+// Until nothing is read ahead, ten times in a row, which is once the agent has heard of all that
+// was read before; not for ever. (Once, what was read ahead may have been dropped before the look.)
 static void until_quiet(int file, int tries) {
     at_random(file);
     for (int quiet = 0; tries-- > 0 && quiet < 10; usleep(5000))
