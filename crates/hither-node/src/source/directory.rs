@@ -17,6 +17,7 @@ mod caller;
 mod copying;
 mod held;
 mod kept;
+mod open_file;
 mod partial;
 mod placing;
 mod source;

@@ -12,8 +12,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::beneath::by_descriptor;
+use super::open_file::write_whole;
 use super::tree::read_whole;
-use super::writing::write_whole;
 
 /// Gives `to` the extended attributes of users, and the access control list, of `from`. Without the
 /// list, the permission bits of its group would mean more.

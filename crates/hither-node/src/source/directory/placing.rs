@@ -11,11 +11,13 @@
 //! open goes on with it. And a file with several links keeps them: it is overwritten, which is no
 //! change as a whole.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
     Access, AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, RenameFlags, Statx, Uid, accessat,
@@ -29,8 +31,8 @@ use super::super::{Entry, SourceError, SourcePath};
 use super::attributes::{ask, is_file, same_contents};
 use super::beneath::by_descriptor;
 use super::copying::{copy_extended_attributes, copy_range};
+use super::open_file::{in_the_way, now, set_open};
 use super::tree::{Tree, failure, read_whole};
-use super::writing::{Partial, in_the_way, now, set_open};
 
 /// How often a version that may take the place of others is tried anew if one comes in between.
 const ATTEMPTS_MAX: usize = 1000;
@@ -215,6 +217,26 @@ pub(super) fn may_write(there: &There, acting: &Acting) -> Result<(), Errno> {
     let file = by_descriptor(&there.file);
     let may = || accessat(CWD, &*file, Access::WRITE_OK, AtFlags::EACCESS);
     acting.run(may).unwrap_or(Err(Errno::ACCESS))
+}
+
+/// An unfinished file. Dropped, it is removed.
+pub(super) struct Partial {
+    /// Where it lies. It moves with the file whose place it is to take.
+    pub directory: Mutex<OwnedFd>,
+    pub name: Vec<u8>,
+    pub file: OwnedFd,
+    /// The file that it is to replace, open so that its number is no other's meanwhile.
+    pub base: Option<There>,
+    /// It is listed there while it is written.
+    pub written: Arc<Mutex<HashSet<Vec<u8>>>>,
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // It is not there once it was renamed.
+        let _ = unlinkat(&*self.directory.lock(), &self.name[..], AtFlags::empty());
+        self.written.lock().remove(&self.name);
+    }
 }
 
 impl Partial {

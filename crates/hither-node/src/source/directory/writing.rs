@@ -7,21 +7,18 @@
 //! What is made, moved, removed or given other attributes is so by the user who asks, as far as
 //! this process may act as others: the kernel checks each call as it would at the source.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
 use rustix::fs::{
-    AtFlags, Dir, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
-    chmod, chownat, fchmod, fchown, ftruncate, futimens, mkdirat, openat, renameat_with, symlinkat,
-    unlinkat, utimensat,
+    AtFlags, Dir, Gid, Mode, OFlags, RenameFlags, Uid, chmod, chownat, fchmod, ftruncate, mkdirat,
+    openat, renameat_with, symlinkat, unlinkat, utimensat,
 };
-use rustix::io::{Errno, pwrite};
+use rustix::io::Errno;
 
 use super::super::write::{Acting, Changes, Replace, Upload};
 use super::super::{AccessList, Entry, FileVersion, SourceError, SourcePath, Version};
@@ -29,8 +26,9 @@ use super::attributes::{access_list, ask, is_file};
 use super::beneath::by_descriptor;
 use super::caller::Caller;
 use super::copying::copy_all;
+use super::open_file::{in_the_way, set_open, timestamps, write_whole};
 use super::partial::{is_partial, partial_name};
-use super::placing::{Finished, There, may_write, move_to};
+use super::placing::{Finished, Partial, may_write, move_to};
 use super::tree::{Tree, failure, read_whole};
 
 /// A file that is being written.
@@ -48,26 +46,6 @@ pub(super) struct DirectoryUpload {
     changes: Changes,
     /// `None` once it is finished or given up.
     partial: Option<Arc<Partial>>,
-}
-
-/// An unfinished file. Dropped, it is removed.
-pub(super) struct Partial {
-    /// Where it lies. It moves with the file whose place it is to take.
-    pub directory: Mutex<OwnedFd>,
-    pub name: Vec<u8>,
-    pub file: OwnedFd,
-    /// The file that it is to replace, open so that its number is no other's meanwhile.
-    pub base: Option<There>,
-    /// It is listed there while it is written.
-    written: Arc<Mutex<HashSet<Vec<u8>>>>,
-}
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        // It is not there once it was renamed.
-        let _ = unlinkat(&*self.directory.lock(), &self.name[..], AtFlags::empty());
-        self.written.lock().remove(&self.name);
-    }
 }
 
 impl DirectoryUpload {
@@ -291,41 +269,6 @@ impl Upload for DirectoryUpload {
     }
 }
 
-pub(super) fn write_whole(file: &OwnedFd, bytes: &[u8], offset: u64) -> Result<(), Errno> {
-    let mut done = 0;
-    while done < bytes.len() {
-        match pwrite(file, &bytes[done..], offset + done as u64) {
-            Ok(0) => return Err(Errno::IO),
-            Ok(count) => done += count,
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// Sets attributes of an open file. The owner first: changing it takes away permission bits.
-pub(super) fn set_open(file: &OwnedFd, changes: &Changes) -> Result<(), Errno> {
-    if changes.uid.is_some() || changes.gid.is_some() {
-        let owner = changes.uid.map(Uid::from_raw);
-        fchown(file, owner, changes.gid.map(Gid::from_raw))?;
-    }
-    if let Some(mode) = changes.mode {
-        fchmod(file, Mode::from_raw_mode(mode & 0o7777))?;
-    }
-    if changes.accessed.is_some() || changes.modified.is_some() {
-        futimens(file, &timestamps(changes))?;
-    }
-    Ok(())
-}
-
-fn timestamps(changes: &Changes) -> Timestamps {
-    Timestamps {
-        last_access: timespec(changes.accessed),
-        last_modification: timespec(changes.modified),
-    }
-}
-
 /// Somebody waits for a job, while this lives. The job asks the flag.
 #[derive(Default)]
 struct Waits(Arc<AtomicBool>);
@@ -536,49 +479,6 @@ fn made(path: &SourcePath, error: Errno) -> SourceError {
     match error {
         Errno::EXIST => in_the_way(path, "it exists"),
         error => failure(path, error),
-    }
-}
-
-pub(super) fn in_the_way(path: &SourcePath, reason: &str) -> SourceError {
-    SourceError::InTheWay {
-        path: path.clone(),
-        reason: reason.into(),
-    }
-}
-
-/// The time of now, as the file system has it.
-pub(super) fn now() -> Timestamps {
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: UTIME_NOW,
-    };
-    Timestamps {
-        last_access: timespec(None),
-        last_modification: now,
-    }
-}
-
-fn timespec(time: Option<SystemTime>) -> Timespec {
-    let Some(time) = time else {
-        return Timespec {
-            tv_sec: 0,
-            tv_nsec: UTIME_OMIT,
-        };
-    };
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => Timespec {
-            tv_sec: after.as_secs() as i64,
-            tv_nsec: after.subsec_nanos().into(),
-        },
-        Err(before) => {
-            // Whole seconds down, and nanoseconds up from there.
-            let before = before.duration();
-            let nanoseconds = before.subsec_nanos();
-            Timespec {
-                tv_sec: -(before.as_secs() as i64) - i64::from(nanoseconds > 0),
-                tv_nsec: i64::from((1_000_000_000 - nanoseconds) % 1_000_000_000),
-            }
-        }
     }
 }
 
