@@ -37,10 +37,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::connection::Connection;
 use crate::protocol::NAME_BYTES_MAX;
-pub use crate::serving::socket_of;
-
-/// The attribute of a mount's files that names the control socket of the node.
-pub const SOCKET_ATTRIBUTE: &str = "user.hither.socket";
+pub use crate::serving::{SOCKET_ATTRIBUTE, socket_of};
 
 /// Connections without a file that are kept for the next one.
 const IDLE_MAX: usize = 8;

@@ -17,7 +17,8 @@ use rustix::fs::{CWD, Mode, OFlags, getxattr, openat};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 
-use crate::SOCKET_ATTRIBUTE;
+/// The attribute of a mount's files that names the control socket of the node.
+pub const SOCKET_ATTRIBUTE: &str = "user.hither.socket";
 
 /// What the names of devices of our mounts start with.
 const DEVICE: &str = "hither:";

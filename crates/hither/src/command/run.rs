@@ -4,6 +4,7 @@
 mod arguments;
 mod automatic;
 mod file_placement;
+mod machine;
 mod memory;
 mod notes;
 mod page_cache;
@@ -386,7 +387,7 @@ impl Run {
 
     /// Switches on what can help on this machine, and says what and why.
     fn switch_on_automatically(&mut self, ui: &Ui) -> anyhow::Result<()> {
-        let choice = automatic::choose(&automatic::MachineState::of_this_machine(&self.command));
+        let choice = automatic::choose(&machine::MachineState::of_this_machine(&self.command));
         if !self.output.json {
             ui.note(choice);
         }

@@ -20,12 +20,10 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
-use super::super::event::{Decision, Input};
-use super::PageCacheController;
 use super::byte_ranges::ByteRanges;
-use super::extents::{BLOCK_BYTES, BlockRun, EXTENT_BYTES};
+use super::extents::EXTENT_BYTES;
 
-const PAGE_BYTES: u64 = 4096;
+pub(super) const PAGE_BYTES: u64 = 4096;
 
 /// When the kernel has left pages, they are dropped again after this time, then after twice as
 /// long, up to [`DOUBLINGS_MAX`] times.
@@ -34,14 +32,14 @@ const DOUBLINGS_MAX: u32 = 4;
 
 /// After so many tries, 14 s, an extent is given up: somebody has it mapped, or it is in memory for
 /// good.
-const TRIES_MAX: u32 = 12;
+pub(super) const TRIES_MAX: u32 = 12;
 
 /// What is tolerated beyond the limit while the policy steers: 1/8, and four extents at least.
-const STEERED_EXCESS_DIVISOR: u64 = 8;
-const STEERED_EXCESS_MIN_BYTES: u64 = 4 * EXTENT_BYTES;
+pub(super) const STEERED_EXCESS_DIVISOR: u64 = 8;
+pub(super) const STEERED_EXCESS_MIN_BYTES: u64 = 4 * EXTENT_BYTES;
 
 /// The policy knows of foreign ranges up to this size: each block of them has a mark.
-const MARKED_BYTES_MAX: u64 = 1 << 30;
+pub(super) const MARKED_BYTES_MAX: u64 = 1 << 30;
 
 /// An extent: the number of its file, and its own in the file.
 type ExtentPosition = (u32, u32);
@@ -57,7 +55,7 @@ pub(super) struct CacheLimit {
     /// By their last use, the extents that count.
     by_use: BTreeMap<u64, ExtentPosition>,
     uses: u64,
-    held_bytes: u64,
+    pub(super) held_bytes: u64,
     /// Extents of which the kernel has left something.
     left: BTreeMap<ExtentPosition, LeftExtent>,
 }
@@ -83,7 +81,7 @@ struct LeftExtent {
     next_ns: u64,
 }
 
-fn span(extent: u32) -> Range<u64> {
+pub(super) fn span(extent: u32) -> Range<u64> {
     let start = u64::from(extent) * EXTENT_BYTES;
     start..start + EXTENT_BYTES
 }
@@ -238,7 +236,7 @@ impl CacheLimit {
     }
 
     /// A range is dropped: the extents that lie in it count no more.
-    fn dropped(&mut self, file: u32, range: &Range<u64>) {
+    pub(super) fn dropped(&mut self, file: u32, range: &Range<u64>) {
         let first = range.start.div_ceil(EXTENT_BYTES);
         for extent in first..range.end / EXTENT_BYTES {
             self.release((file, extent as u32));
@@ -262,7 +260,7 @@ impl CacheLimit {
     }
 
     /// Whether [`CacheLimit::take`] would find something.
-    fn due(&self, now_ns: u64, steering: bool) -> bool {
+    pub(super) fn due(&self, now_ns: u64, steering: bool) -> bool {
         let is_due = |left: &LeftExtent| left.next_ns <= now_ns;
         self.held_bytes > self.most(steering) || self.left.values().any(is_due)
     }
@@ -278,7 +276,7 @@ impl CacheLimit {
     }
 
     /// Takes the extents that are to be dropped now.
-    fn take(&mut self, now_ns: u64, steering: bool) -> Vec<ExtentPosition> {
+    pub(super) fn take(&mut self, now_ns: u64, steering: bool) -> Vec<ExtentPosition> {
         let mut taken = Vec::new();
         let most = self.most(steering);
         while self.held_bytes > most
@@ -304,7 +302,7 @@ impl CacheLimit {
     }
 
     /// The programs have ended: what is to go goes now.
-    fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         self.has_ended = true;
         if !self.keeps {
             self.bytes = 0;
@@ -328,157 +326,23 @@ impl CacheLimit {
         let held = self.files.values().map(|file| file.held.len());
         assert_eq!(held.sum::<usize>(), self.by_use.len());
     }
-}
 
-impl PageCacheController {
-    /// Whether the limit has something to drop.
-    pub(super) fn is_over_limit(&self, now_ns: u64) -> bool {
-        let steering = self.gain_monitor.steering();
-        let limit = self.limit.as_ref();
-        limit.is_some_and(|limit| limit.due(now_ns, steering))
-    }
-
-    /// Drops what is beyond the limit.
-    pub(super) fn settle_limit(&mut self, out: &mut Vec<Decision>) {
-        let steering = self.gain_monitor.steering();
-        let Some(limit) = &mut self.limit else {
-            return;
-        };
-        for (file, extent) in limit.take(self.now_ns, steering) {
-            self.drop_range(file, span(extent), out);
-            if steering {
-                let run = BlockRun::from(file, u64::from(extent) * EXTENT_BYTES, EXTENT_BYTES);
-                for block in self.extents.blocks(run) {
-                    self.model.remove(block);
-                    self.extents.absent(block);
-                }
-            }
-        }
-    }
-
-    /// Drops what the policy has evicted.
-    pub(super) fn drop_run(&mut self, run: BlockRun, out: &mut Vec<Decision>) {
-        let start = u64::from(run.first) * BLOCK_BYTES;
-        let range = start..start + u64::from(run.blocks) * BLOCK_BYTES;
-        if let Some(limit) = &mut self.limit {
-            limit.dropped(run.file, &range);
-        }
-        self.drop_range(run.file, range, out);
-    }
-
-    /// Drops a range of a file, without what is foreign.
-    fn drop_range(&mut self, file: u32, range: Range<u64>, out: &mut Vec<Decision>) {
-        let parts = match &self.limit {
-            Some(limit) => limit.own_parts(file, range),
-            None => vec![range],
-        };
-        for part in parts {
-            let length = part.end - part.start;
-            let limit = self.limit.as_ref();
-            let size = limit.map_or(u64::MAX, |limit| limit.size(file));
-            self.summary.drops += 1;
-            self.summary.dropped_bytes += length.min(size.saturating_sub(part.start));
-            out.push(Decision::Drop {
-                file: self.files[file as usize].key,
-                offset: part.start,
-                length,
-            });
-        }
-    }
-
-    /// Tells the limit what has happened to files.
-    pub(super) fn limit_input(&mut self, input: &Input) {
-        let (Input::Access { file, .. }
-        | Input::Size { file, .. }
-        | Input::Cut { file, .. }
-        | Input::Absent { file, .. }
-        | Input::Found { file, .. }
-        | Input::Undropped { file, .. }
-        | Input::Gone { file }) = *input
-        else {
-            if let (Input::Ended, Some(limit)) = (input, &mut self.limit) {
-                limit.end();
-            }
-            return;
-        };
-        if self.limit.is_none() {
-            return;
-        }
-        let file = self.file(file);
-        let (Some(limit), now_ns) = (&mut self.limit, self.now_ns) else {
-            return;
-        };
-        let extent = |offset: u64| (offset / EXTENT_BYTES) as u32;
-        match *input {
-            Input::Access { offset, length, .. } => limit.accessed(file, offset, length),
-            Input::Size { bytes, .. } | Input::Cut { bytes, .. } => limit.sized(file, bytes),
-            Input::Absent { offset, length, .. } => {
-                limit.not_foreign(file, offset, length);
-                limit.found(file, extent(offset), 0);
-            }
-            Input::Found { offset, bytes, .. } => limit.found(file, extent(offset), bytes),
-            Input::Undropped { offset, bytes, .. } => {
-                limit.left(file, extent(offset), bytes, now_ns);
-            }
-            Input::Gone { .. } => limit.gone(file),
-            _ => {}
-        }
-    }
-
-    /// Other programs have a range of a file cached. Returns how many bytes of it were not known.
-    pub(super) fn foreign(&mut self, file: u32, offset: u64, length: u64) -> u64 {
-        let run = BlockRun::from(file, offset, length);
-        let Some(limit) = &mut self.limit else {
-            return self.extents.preexisting(run) * BLOCK_BYTES;
-        };
-        // Of larger ranges the policy does not know. Nothing of them is dropped all the same.
-        if length <= MARKED_BYTES_MAX {
-            self.extents.preexisting(run);
-        }
-        limit.foreign(file, offset, length)
-    }
-
-    /// The parts of an extent of a file that are not foreign. No logged decision.
-    pub(crate) fn own_parts(&self, file: u64, extent: u32) -> Vec<Range<u64>> {
-        let number = self.by_key.get(&file).copied();
-        match (&self.limit, number) {
-            (Some(limit), Some(file)) => limit.own_parts(file, span(extent)),
-            _ => vec![span(extent)],
-        }
-    }
-
-    /// Whether an extent of a file counts, or the kernel has left a part of it. No logged decision.
-    pub(crate) fn is_counted(&self, file: u64, extent: u32) -> bool {
-        let number = self.by_key.get(&file).copied();
-        let limit = self.limit.as_ref().zip(number);
-        limit.is_some_and(|(limit, file)| limit.is_counted((file, extent)))
-    }
-
-    /// What the kernel has not dropped yet, or will not.
-    pub(crate) fn left_bytes(&self) -> u64 {
-        self.limit.as_ref().map_or(0, CacheLimit::left_bytes)
-    }
-}
-
-impl CacheLimit {
-    fn is_counted(&self, at: ExtentPosition) -> bool {
+    /// Whether an extent counts, or the kernel has left a part of it.
+    pub(super) fn is_counted(&self, at: ExtentPosition) -> bool {
         let of_file = self.files.get(&at.0);
         let is_held = of_file.is_some_and(|of_file| of_file.held.contains_key(&at.1));
         is_held || self.left.contains_key(&at)
     }
 
     /// The size of a file.
-    fn size(&self, file: u32) -> u64 {
+    pub(super) fn size(&self, file: u32) -> u64 {
         self.files.get(&file).map_or(0, |of_file| of_file.bytes)
     }
 
-    fn own_parts(&self, file: u32, range: Range<u64>) -> Vec<Range<u64>> {
+    pub(super) fn own_parts(&self, file: u32, range: Range<u64>) -> Vec<Range<u64>> {
         match self.files.get(&file) {
             Some(of_file) => of_file.foreign.gaps_in(range),
             None => vec![range],
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

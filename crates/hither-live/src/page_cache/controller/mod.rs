@@ -22,6 +22,7 @@ mod extent_readers;
 mod extents;
 mod gain_monitor;
 mod limit;
+mod limiting;
 mod reporting;
 mod stats;
 mod storage_account;

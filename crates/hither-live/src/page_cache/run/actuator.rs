@@ -2,6 +2,7 @@
 //! decides.
 
 mod limit;
+mod limiter;
 mod preexisting;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,7 @@ use hither_sys::process_tree::{ProcessTree, Transferred};
 use hither_sys::record::{Op, Record};
 use hither_sys::session::RingInfo;
 
-use self::limit::Limiter;
+use self::limiter::Limiter;
 use super::super::controller::{EXTENT_BYTES, PageCacheController};
 use super::super::event::{Decision, Input, TimedInput};
 use super::mapped::{Change, MappedFiles};

@@ -7,83 +7,17 @@
 //! cache of files that fit does no harm, since the policy steps aside where it saves nothing.
 //! Replicas take memory and make writers wait, so they are switched on only by name.
 
-use std::ffi::OsString;
 use std::fmt;
-use std::fs;
 
 use hither_analysis::format::bytes;
-use hither_sys::cgroup::MemoryGroup;
-use hither_sys::machine::{Machine as _, NodeMemory, ThisMachine};
 
+use super::machine::{Limit, MachineState};
 use super::{memory, page_cache};
 
 /// The least that must be left for files. The agent's memory and its program take 13 to 26 MiB of
 /// it. A loop of 42 MiB in a cgroup of 64 MiB, which fits without the agent, read 63 to 153 MiB
 /// from storage with it (2026-11).
 const FILES_MIN_BYTES: u64 = 96 << 20;
-
-/// What is known of the machine and the program before it starts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct MachineState {
-    /// The limit of the memory cgroup, if there is one.
-    limit: Option<Limit>,
-    /// Memory that is available to new allocations.
-    available_bytes: u64,
-    /// The size of the files that the command line names.
-    named_files_bytes: u64,
-    /// Nodes with memory.
-    nodes: usize,
-    /// Whether the kernel moves pages between nodes by itself.
-    kernel_balances: bool,
-}
-
-/// The limit of a memory cgroup.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Limit {
-    bytes: u64,
-    /// What it leaves for pages of files.
-    files_bytes: u64,
-}
-
-impl MachineState {
-    /// This machine, for this command.
-    pub(super) fn of_this_machine(command: &[OsString]) -> MachineState {
-        let group = MemoryGroup::of_this_process().ok().flatten();
-        let limit = group.and_then(|group| {
-            Some(Limit {
-                bytes: group.limit_bytes()?,
-                files_bytes: group.file_bytes()?,
-            })
-        });
-        // Without nodes in sysfs, neither nodes nor free memory are known.
-        let nodes = ThisMachine.nodes().ok();
-        let available = |nodes: &Vec<NodeMemory>| -> u64 {
-            nodes.iter().map(NodeMemory::available_bytes).sum()
-        };
-        let files = command
-            .iter()
-            .skip(1)
-            .filter_map(|word| fs::metadata(word).ok());
-        let files = files.filter(fs::Metadata::is_file);
-        let balancing = fs::read_to_string("/proc/sys/kernel/numa_balancing");
-        MachineState {
-            limit,
-            available_bytes: nodes.as_ref().map_or(u64::MAX, available),
-            named_files_bytes: files.map(|file| file.len()).sum(),
-            nodes: nodes.map_or(1, |nodes| {
-                nodes.iter().filter(|node| node.bytes > 0).count()
-            }),
-            kernel_balances: balancing.is_ok_and(|setting| setting.trim() != "0"),
-        }
-    }
-
-    /// What memory leaves for pages of files. `None`: not known.
-    pub(super) fn left_for_files_bytes(&self) -> Option<u64> {
-        let available = Some(self.available_bytes).filter(|&available| available < u64::MAX);
-        let limited = self.limit.map(|limit| limit.files_bytes);
-        available.into_iter().chain(limited).min()
-    }
-}
 
 /// What is switched on, and why. As text it is one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

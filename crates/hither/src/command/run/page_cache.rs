@@ -10,7 +10,7 @@ use hither_sim::Size;
 use hither_sys::cgroup::MemoryGroup;
 
 use super::arguments::KnowledgeArgs;
-use super::automatic::MachineState;
+use super::machine::MachineState;
 use super::notes::Notes;
 use crate::exit::Usage;
 use crate::ui::Ui;

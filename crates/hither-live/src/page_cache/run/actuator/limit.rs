@@ -7,7 +7,6 @@
 //! time, until nothing new is found and nobody uses them any more. The files that processes have
 //! open are looked up in /proc, for those of which nothing is seen.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -18,11 +17,11 @@ use hither_sys::mapped_files::identify;
 use hither_sys::page_cache::CachedFile;
 use hither_sys::process::{monotonic_ns, thread_cpu_ns};
 use hither_sys::process_tree::ProcessTree;
-use hither_sys::record::{Op, file_key};
-use rustc_hash::FxHashMap;
+use hither_sys::record::file_key;
 
 use super::super::super::controller::{EXTENT_BYTES, PageCacheController};
 use super::super::super::event::Input;
+use super::limiter::AHEAD_BYTES;
 use super::preexisting::cached_parts;
 use super::{COUNTING_DIVISOR, PAGE_BYTES, PageCacheActuator};
 use crate::agent::Context;
@@ -41,94 +40,12 @@ const CHUNK_EXTENTS: u32 = 32;
 /// The most descriptors of a process that are looked up.
 const DESCRIPTORS_MAX: usize = 1024;
 
-/// So far ahead of a reader it is asked what others have cached meanwhile: further than the kernel
-/// reads ahead, and than a reader comes until the agent knows of it.
-const AHEAD_BYTES: u64 = 32 << 20;
-
 /// How long the end of a run waits for the write-back of what was written.
 const WRITE_BACK_MAX_NS: u64 = 5_000_000_000;
 const WRITE_BACK_PAUSE: Duration = Duration::from_millis(20);
 
 /// What is not being written back at the end is tried so often: it is being read in.
 const LAST_TRIES: u32 = 8;
-
-/// See the module.
-pub(super) struct Limiter {
-    /// Files that have more than an extent, and may have pages that nothing explains.
-    unsettled: BTreeMap<u64, Unsettled>,
-    /// The file that is asked next, and its extent.
-    next: (u64, u32),
-    /// Up to where it is known what others have cached of files that are read on.
-    asked_to: FxHashMap<u64, u64>,
-    /// Where programs read on.
-    to_ask: VecDeque<(u64, u64)>,
-    last_file: u64,
-    /// By device and inode, the files that were looked up: none until the next look, since the
-    /// record of a file that was just opened may be under way, and 0 where accesses are seen.
-    looked_up: FxHashMap<(u64, u64), Option<u64>>,
-    /// What programs had read and written at the last three looks, the latest first.
-    transferred_bytes: [u64; 3],
-    due_ns: u64,
-    /// What the last drops have left that is dirty or being written.
-    writing_bytes: u64,
-}
-
-/// Why a file is asked about again.
-#[derive(Clone, Copy, Debug, Default)]
-struct Unsettled {
-    /// It was accessed since it was last asked.
-    used: bool,
-    /// It is mapped: nobody knows when it is used.
-    mapped: bool,
-}
-
-impl Limiter {
-    pub(super) fn new() -> Limiter {
-        Limiter {
-            unsettled: BTreeMap::new(),
-            next: (0, 0),
-            asked_to: FxHashMap::default(),
-            to_ask: VecDeque::new(),
-            last_file: 0,
-            looked_up: FxHashMap::default(),
-            transferred_bytes: [0; 3],
-            due_ns: 0,
-            writing_bytes: 0,
-        }
-    }
-
-    pub(super) fn on_opened(&mut self, file: u64, bytes: u64) {
-        if bytes > EXTENT_BYTES {
-            self.unsettled.entry(file).or_default().used = true;
-        }
-    }
-
-    pub(super) fn on_access(&mut self, op: Op, file: u64, offset: u64, length: u64) {
-        match op {
-            Op::Map => self.unsettled.entry(file).or_default().mapped = true,
-            Op::Read | Op::Write => {
-                let end = offset.saturating_add(length);
-                if end > EXTENT_BYTES && self.last_file != file {
-                    self.last_file = file;
-                    self.unsettled.entry(file).or_default().used = true;
-                }
-                if op == Op::Read && offset == 0 {
-                    self.asked_to.remove(&file);
-                }
-                if op == Op::Write || end <= EXTENT_BYTES {
-                    return;
-                }
-                let asked_to = self.asked_to.entry(file).or_insert(AHEAD_BYTES);
-                if end + AHEAD_BYTES > *asked_to {
-                    let from = (*asked_to).max(end + AHEAD_BYTES / 2);
-                    *asked_to = from + AHEAD_BYTES;
-                    self.to_ask.push_back((file, from));
-                }
-            }
-            Op::Unmap | Op::Truncate => {}
-        }
-    }
-}
 
 /// The files that processes have open, with the path of one of their descriptors.
 fn open_files(processes: &ProcessTree) -> Vec<((u64, u64), PathBuf, u32)> {

@@ -7,6 +7,9 @@ use proptest::prelude::*;
 
 use super::super::super::event::TimedInput;
 use super::super::config::LimitConfig;
+use super::super::limit::{
+    PAGE_BYTES, STEERED_EXCESS_DIVISOR, STEERED_EXCESS_MIN_BYTES, TRIES_MAX,
+};
 use super::super::tests::config;
 use super::super::{BLOCK_BYTES, PageCacheConfig};
 use super::*;
