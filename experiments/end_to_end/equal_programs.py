@@ -12,6 +12,7 @@ from dataclasses import dataclass
 MODES = {
     "record": ["record", "--force", "-q", "-o", "t.hither"],
     "page cache": ["run", "-q", "--page-cache", "--cache", "16MiB"],
+    "no cache": ["run", "-q", "--no-cache"],
     "replicas": ["run", "-q", "--replicas", "--replicate", "all"],
     "file placement": ["run", "-q", "--dry-run", "--file-placement=upm"],
     "memory": ["run", "-q", "--dry-run", "--memory"],
@@ -190,6 +191,8 @@ class Program:
     name: str
     command: str
     status: int = 0
+    # Why it is known to differ: one of the limits that docs/effects.md names.
+    known: str = ""
 
 
 JEMALLOC = "$(ldconfig -p | sed -n 's/.*jemalloc.*=> //p' | head -1)"
@@ -353,8 +356,15 @@ PROGRAMS = [
     ),
     Program("the last thread", "bin/last_thread", 3),
     Program("handlers at exit", "bin/at_exit", 5),
-    Program("seccomp by itself", "bin/strict"),
-    Program("an empty environment", "env -i /usr/bin/env; env -i /bin/cat text | md5sum"),
+    Program(
+        "seccomp by itself",
+        "bin/strict",
+        known="a library cannot see a system call that a program makes without libc",
+    ),
+    Program(
+        "an empty environment",
+        "env -i /usr/bin/env | grep -v '^LD_PRELOAD=\\|^HITHER\\|^ASAN'; env -i /bin/cat text | md5sum",
+    ),
     Program("variables", "env | grep -v '^LD_PRELOAD\\|^HITHER\\|^ASAN\\|^_=' | sort | md5sum"),
     Program("namespaces", "unshare -r true && unshare -rm sh -c 'cat text | md5sum'"),
     Program("no_new_privs", "setpriv --no-new-privs cat text | md5sum"),
