@@ -19,7 +19,8 @@ pub fn copy_memory(address: u64, words: &mut [u64]) -> bool {
         iov_len: length,
     };
     let arguments = [
-        syscalls::pid() as usize,
+        // Any of its threads stands for a process. The first one may have ended.
+        syscalls::tid() as usize,
         (&raw const local) as usize,
         1,
         (&raw const remote) as usize,
@@ -59,7 +60,7 @@ pub fn readable(from: u64, to: u64) -> bool {
             iov_len: count,
         };
         let arguments = [
-            syscalls::pid() as usize,
+            syscalls::tid() as usize,
             (&raw const local) as usize,
             1,
             pages.as_ptr() as usize,

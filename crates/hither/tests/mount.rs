@@ -429,6 +429,12 @@ fn what_programs_read_is_a_trace_also_of_a_mount_that_is_killed() {
     assert!(mounted.process.wait().unwrap().success());
     let names = ["long", "short"].map(|name| path(&mounted, name));
     assert_eq!(reads_of(&trace), (600_010, names.to_vec()));
+    // Among the arguments there may be passwords.
+    let about = fs::read_to_string(trace.join("meta.json")).unwrap();
+    assert!(
+        about.contains(url) && !about.contains("--direct-io"),
+        "{about}"
+    );
 
     // What is there is not overwritten, and nothing is mounted.
     let output = hither(&["mount"])

@@ -101,6 +101,16 @@ impl ReadObserver for Observer {
     }
 }
 
+/// What is served, as a command: a trace is for others to read, and among the arguments there may be
+/// passwords, in URLs and in options of sources.
+fn command(volumes: &[ServedVolume]) -> Vec<String> {
+    let words = std::env::args_os().take(2);
+    let words = words.map(|word| word.to_string_lossy().into_owned());
+    words
+        .chain(volumes.iter().map(|volume| volume.source.clone()))
+        .collect()
+}
+
 /// A trace that is being written. Without [`finish`](Self::finish) it stays unfinished, and
 /// `hither recover` completes it.
 pub(crate) struct ServedTrace {
@@ -119,9 +129,7 @@ impl ServedTrace {
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .map_or(0, |since| since.as_nanos() as u64),
             clock: "CLOCK_MONOTONIC".to_owned(),
-            command: std::env::args_os()
-                .map(|argument| argument.to_string_lossy().into_owned())
-                .collect(),
+            command: command(volumes),
             cwd: std::env::current_dir().map_or_else(
                 |_| String::new(),
                 |folder| folder.to_string_lossy().into_owned(),
