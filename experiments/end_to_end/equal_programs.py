@@ -363,7 +363,8 @@ PROGRAMS = [
     ),
     Program(
         "an empty environment",
-        "env -i /usr/bin/env | grep -v '^LD_PRELOAD=\\|^HITHER\\|^ASAN'; env -i /bin/cat text | md5sum",
+        "env -i /usr/bin/env | grep -v '^LD_PRELOAD=\\|^HITHER\\|^ASAN'; "
+        "env -i /bin/cat text | md5sum",
     ),
     Program("variables", "env | grep -v '^LD_PRELOAD\\|^HITHER\\|^ASAN\\|^_=' | sort | md5sum"),
     Program("namespaces", "unshare -r true && unshare -rm sh -c 'cat text | md5sum'"),

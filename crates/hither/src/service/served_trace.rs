@@ -101,8 +101,8 @@ impl ReadObserver for Observer {
     }
 }
 
-/// What is served, as a command: a trace is for others to read, and among the arguments there may be
-/// passwords, in URLs and in options of sources.
+/// What is served, as a command: a trace is for others to read, and there may be passwords among
+/// the arguments, in URLs and in options of sources.
 fn command(volumes: &[ServedVolume]) -> Vec<String> {
     let words = std::env::args_os().take(2);
     let words = words.map(|word| word.to_string_lossy().into_owned());
