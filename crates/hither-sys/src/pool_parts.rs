@@ -1,5 +1,5 @@
-//! Where a process has the pool of chunks: in parts, each attached when a chunk of it is first
-//! wanted.
+//! Where a process has the pool of chunks: in parts, the first attached with what comes before it,
+//! each other one when a chunk of it is first wanted.
 //!
 //! A pool of 512 MiB takes memory only where it is used, but attached as a whole it would take that
 //! much address space of each program, which a program may have limited (`RLIMIT_AS`), and locks
@@ -46,32 +46,46 @@ pub(crate) struct PoolParts {
     places: [AtomicPtr<AtomicU64>; PARTS_MAX],
 }
 
-impl PoolParts {
-    /// Of a segment of which no part of the pool is attached.
-    pub(crate) fn none(source: Source) -> PoolParts {
-        PoolParts {
-            source,
-            places: [const { AtomicPtr::new(std::ptr::null_mut()) }; PARTS_MAX],
-        }
+impl Source {
+    /// The bytes of the segment that a part has, if there is such a part.
+    fn part(self, part: usize) -> Option<std::ops::Range<usize>> {
+        let start = self.pool_at.checked_add(part * PART_BYTES)?;
+        let end = (start + PART_BYTES).min(self.bytes);
+        (start < end).then_some(start..end)
     }
 
-    /// Of a segment that is attached as a whole, with its pool at `pool`.
-    pub(crate) fn all(source: Source, pool: *mut u8) -> PoolParts {
-        let parts = PoolParts::none(source);
-        for (part, place) in parts.places.iter().enumerate() {
-            if parts.range(part).is_some() {
-                let at = pool.wrapping_add(part * PART_BYTES);
+    /// Where the first part ends, in the segment.
+    pub(crate) fn first_part_end(self) -> usize {
+        self.part(0).map_or(self.pool_at, |part| part.end)
+    }
+}
+
+impl PoolParts {
+    /// Of a segment at `base` of which so many parts are attached, from the first one on.
+    fn attached(source: Source, base: *mut u8, parts: usize) -> PoolParts {
+        let places = [const { AtomicPtr::new(std::ptr::null_mut()) }; PARTS_MAX];
+        for (part, place) in places.iter().enumerate().take(parts) {
+            if let Some(range) = source.part(part) {
+                let at = base.wrapping_add(range.start);
                 place.store(at.cast(), Ordering::Relaxed);
             }
         }
-        parts
+        PoolParts { source, places }
     }
 
-    /// The bytes of the segment that a part has, if there is such a part.
-    fn range(&self, part: usize) -> Option<std::ops::Range<usize>> {
-        let start = self.source.pool_at.checked_add(part * PART_BYTES)?;
-        let end = (start + PART_BYTES).min(self.source.bytes);
-        (start < end).then_some(start..end)
+    /// Of a segment that is attached at `base` up to the end of the first part.
+    pub(crate) fn first(source: Source, base: *mut u8) -> PoolParts {
+        PoolParts::attached(source, base, 1)
+    }
+
+    /// Of a segment that is attached at `base` as a whole.
+    pub(crate) fn all(source: Source, base: *mut u8) -> PoolParts {
+        PoolParts::attached(source, base, PARTS_MAX)
+    }
+
+    /// Where they come from.
+    pub(crate) fn source(&self) -> Source {
+        self.source
     }
 
     /// Where the chunk at a place of the pool lies; null where its part is not attached.
@@ -94,7 +108,7 @@ impl PoolParts {
 
     #[cold]
     fn attach(&self, part: usize) -> bool {
-        let (Some(range), Some(place)) = (self.range(part), self.places.get(part)) else {
+        let (Some(range), Some(place)) = (self.source.part(part), self.places.get(part)) else {
             return false;
         };
         let length = range.len();
@@ -139,7 +153,7 @@ impl PoolParts {
     pub(crate) unsafe fn detach(&self) {
         for (part, place) in self.places.iter().enumerate() {
             let at = place.swap(std::ptr::null_mut(), Ordering::AcqRel);
-            if let (false, Some(range)) = (at.is_null(), self.range(part)) {
+            if let (false, Some(range)) = (at.is_null(), self.source.part(part)) {
                 // SAFETY: the part lies there, and as the caller says.
                 unsafe { syscalls::unmap(at.cast(), range.len()) };
             }

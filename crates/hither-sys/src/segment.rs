@@ -210,8 +210,8 @@ impl Layout {
     }
 }
 
-/// An attached segment: all that comes before the chunks, and of these the parts that were wanted
-/// (`pool_parts`).
+/// An attached segment: all that comes before the chunks, and of these the first part, which each
+/// thread that records begins with, and those that were wanted (`pool_parts`).
 #[derive(Debug)]
 pub(crate) struct Segment {
     base: *mut u8,
@@ -233,11 +233,10 @@ impl Segment {
         bind_requests: bool,
     ) -> io::Result<(Id, Segment)> {
         let (id, base) = shared_memory::create(layout.bytes())?;
-        let pool = base.wrapping_add(layout.chunks_at());
         let segment = Segment {
             base,
             layout,
-            parts: PoolParts::all(layout.pool(id, layout.bytes(), nonce), pool),
+            parts: PoolParts::all(layout.pool(id, layout.bytes(), nonce), base),
         };
         segment.reserve(0..layout.controls_at());
         if bind_requests {
@@ -262,11 +261,12 @@ impl Segment {
         let layout = Layout::new(rings, header.chunks.load(Ordering::Relaxed) as usize);
         // The size is the kernel's and stays; what the header says is anybody's.
         let layout = layout.filter(|layout| is_it && layout.bytes() <= bytes);
-        let kept = layout.map_or(0, Layout::chunks_at);
+        let pool = layout.map(|layout| layout.pool(id, bytes, nonce));
+        let kept = pool.map_or(0, Source::first_part_end);
         // SAFETY: it was just attached, and the header is not looked at any more where it goes.
         unsafe { shared_memory::keep(base, bytes, 0..kept) };
         let layout = layout?;
-        let parts = PoolParts::none(layout.pool(id, bytes, nonce));
+        let parts = PoolParts::first(pool?, base);
         let segment = Segment {
             base,
             layout,
@@ -284,12 +284,12 @@ impl Segment {
         // SAFETY: as the caller says.
         unsafe { self.parts.detach() };
         // SAFETY: as above.
-        unsafe { syscalls::unmap(self.base, self.kept_bytes()) };
+        unsafe { syscalls::unmap(self.base, self.layout.chunks_at()) };
     }
 
     /// How much of it programs keep attached as long as they use it.
     pub(crate) fn kept_bytes(&self) -> usize {
-        self.layout.chunks_at()
+        self.parts.source().first_part_end()
     }
 
     /// A crash of the program should not write a gigabyte of chunks into its core file. Failure is

@@ -9,6 +9,7 @@ use object::{Object, ObjectSymbol};
 use tempfile::TempDir;
 
 use super::*;
+use crate::skip::skip;
 
 const C: &str = "\
 #include <stdlib.h>
@@ -295,6 +296,9 @@ fn names_of_cpp_are_demangled() {
 
 #[test]
 fn names_of_rust_are_demangled() {
+    if Command::new("rustc").arg("--version").output().is_err() {
+        return skip("rustc");
+    }
     let source = "mod shop { #[inline(never)] pub fn count(n: usize) -> usize { \
         std::hint::black_box(n) * 2 } }\n\
                   fn main() { std::process::exit(shop::count(std::env::args().count()) as i32) }\n";
