@@ -123,6 +123,33 @@ int main(void) {
 }
 """
     ),
+    # Has a variable of its own that is named like libc's, and starts others without an environment.
+    "environ.c": (
+        r"""
+#include <stdio.h>
+#include <unistd.h>
+char **environ;
+int main(void) {
+    execlp("sh", "sh", "-c", "echo $HOME $LC_ALL; cat text | md5sum", (char *)0);
+    return 1;
+}
+"""
+    ),
+    # Stands in for dlsym, as tools that watch graphics libraries do.
+    "dlsym.c": (
+        r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+void *dlsym(void *library, const char *name) {
+    static void *(*real)(void *, const char *);
+    if (!real) real = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+    if (!real) real = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+    void *found = real(library, name);
+    __asm__ volatile("");
+    return found;
+}
+"""
+    ),
     # Reads in a handler that runs when the process ends.
     "at_exit.c": (
         r"""
@@ -171,7 +198,9 @@ for d in range(40):
     for f in range(50):
         open(f"tree/{d}/{f}.txt", "wb").write(text(r.randint(0, 9000)))
 END
-for s in reader limited last_thread strict at_exit; do gcc -O1 -pthread -o bin/$s $s.c; done
+for s in reader limited last_thread strict at_exit environ; do gcc -O1 -pthread -o bin/$s $s.c; done
+gcc -O1 -shared -fPIC -o bin/dlsym.so dlsym.c
+gcc -O1 -rdynamic -o bin/wraps reader.c dlsym.c
 gcc -static -o bin/reader-static reader.c
 gcc -static-pie -o bin/reader-static-pie reader.c
 musl-gcc -O1 -o bin/reader-musl reader.c || true
@@ -356,6 +385,8 @@ PROGRAMS = [
     ),
     Program("the last thread", "bin/last_thread", 3),
     Program("handlers at exit", "bin/at_exit", 5),
+    Program("its own environ", "bin/environ"),
+    Program("a library's own dlsym", "LD_PRELOAD=bin/dlsym.so bin/reader; bin/wraps text"),
     Program(
         "seccomp by itself",
         "bin/strict",

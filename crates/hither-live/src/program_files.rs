@@ -3,6 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
@@ -53,21 +54,37 @@ fn descriptors(thread: Option<(u32, u32)>) -> impl Iterator<Item = PathBuf> {
     paths.take(DESCRIPTORS_MAX)
 }
 
+/// More ranges of a file than the library asks questions.
+const CACHED_RANGES_MAX: usize = 4096;
+
+/// A page of the page cache, as the library counts.
+const PAGE_BYTES: u64 = 4096;
+
 /// A file when a program has opened it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct OpenedFile {
     /// Its size.
     pub(crate) bytes: u64,
     /// No program had used it before.
     pub(crate) is_first: bool,
-    /// As in [`Record::Object`].
-    pub(crate) cached_pages: Option<u32>,
+    /// What was cached then, if anybody asked.
+    pub(crate) cached_before: Option<CachedBefore>,
+}
+
+/// What was cached of a file when a program opened it.
+#[derive(Clone, Debug)]
+pub(crate) struct CachedBefore {
+    /// Of so much of its front that is known.
+    pub(crate) known_bytes: u64,
+    pub(crate) ranges: Vec<Range<u64>>,
 }
 
 /// See the module.
 pub(crate) struct ProgramFiles {
     cache: Arc<dyn PageCache>,
     known: FxHashMap<u64, KnownFile>,
+    /// What was cached of files whose records follow.
+    cached: FxHashMap<u64, Vec<Range<u64>>>,
     /// Where renamed files are looked for, if they are.
     renamed: Option<FolderListing>,
 }
@@ -111,6 +128,7 @@ impl ProgramFiles {
         ProgramFiles {
             cache,
             known: FxHashMap::default(),
+            cached: FxHashMap::default(),
             renamed: follow_renamed.then(FolderListing::default),
         }
     }
@@ -128,10 +146,11 @@ impl ProgramFiles {
             inode,
             birth_ns,
             size: bytes,
-            cached_pages,
+            asked_pages,
             path,
         } = record
         else {
+            self.on_cached(record);
             return None;
         };
         let known = KnownFile {
@@ -145,12 +164,33 @@ impl ProgramFiles {
             thread: ring.namespace.is_own().then_some((ring.pid, ring.tid)),
         };
         let is_first = self.known.insert(file, known).is_none();
+        let ranges = self.cached.remove(&file).unwrap_or_default();
+        let cached_before = asked_pages.map(|pages| CachedBefore {
+            known_bytes: u64::from(pages) * PAGE_BYTES,
+            ranges,
+        });
         let opened = OpenedFile {
             bytes,
             is_first,
-            cached_pages,
+            cached_before,
         };
         Some((file, opened))
+    }
+
+    fn on_cached(&mut self, record: &Record<'_>) {
+        let &Record::Cached {
+            object,
+            offset,
+            length,
+        } = record
+        else {
+            return;
+        };
+        let ranges = self.cached.entry(object).or_default();
+        // The library sends no more of a file.
+        if ranges.len() < CACHED_RANGES_MAX {
+            ranges.push(offset..offset.saturating_add(length));
+        }
     }
 
     /// Adds a file that a program uses without a record of it.

@@ -221,6 +221,29 @@ fn nothing_stays_that_was_not_there_and_all_that_was() {
 }
 
 #[test]
+fn pages_of_others_hide_nothing_of_a_program_that_reads_faster_than_the_agent_follows() {
+    let Some(lab) = Lab::new() else { return };
+    let from = lab.uncached("from", 160);
+    let ends = [0, 160 * MIB / PAGE - 1];
+    let ways: [&[u64]; 4] = [&[], &ends[..1], &ends[1..], &ends];
+    for pages in ways {
+        support::seen(&from)
+            .drop_pages(0, 160 * MIB)
+            .expect("dropped");
+        read_pages(&from, pages.iter().copied());
+        let before = cached_pages(&from);
+        let files = lab.run("cat from >/dev/null; exit 7", Budget::Nothing);
+        let after = cached_pages(&from);
+        assert_eq!(after, before, "{files:?}");
+        assert_eq!(
+            files.summary.preexisting_bytes,
+            before.len() as u64 * PAGE,
+            "{files:?}"
+        );
+    }
+}
+
+#[test]
 fn of_many_small_files_those_stay_that_others_have_cached() {
     let Some(lab) = Lab::new() else { return };
     fs::create_dir(lab.path("tree")).expect("made");
@@ -371,7 +394,7 @@ impl CachedFile for Secret {
 }
 
 #[test]
-fn files_of_which_it_is_not_known_what_others_have_cached_are_left_alone() {
+fn what_the_library_has_asked_is_known_though_the_agent_may_not_ask() {
     let Some(lab) = Lab::new() else { return };
     let from = lab.uncached("from", 24);
     fs::read(&from).expect("read");
@@ -379,7 +402,7 @@ fn files_of_which_it_is_not_known_what_others_have_cached_are_left_alone() {
     let command = "./copy from to; exit 7";
     let files = lab.run_on(Arc::new(Secretive), command, Budget::Nothing);
     assert_eq!(files.unseen, Some(PageCacheError::NotPermitted));
-    assert_eq!(files.unknown_files, 1);
+    assert_eq!(files.unknown_files, 0);
     assert_eq!(cached_bytes(&from), 24 * MIB);
     assert!(
         cached_bytes(&lab.path("to")) <= files.left_bytes,

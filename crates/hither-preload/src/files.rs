@@ -250,14 +250,15 @@ pub(crate) fn look_up(
     (found != IGNORED).then_some(found & KEY)
 }
 
-/// Defines the file behind `fd`, which the program has just opened, and of which so much is cached.
+/// Defines the file behind `fd`, which the program has just opened. Of so many pages of its front it is
+/// known what was cached then.
 #[cfg(feature = "interpose")]
 pub(crate) fn look_up_opened(
     fd: i32,
-    cached_pages: Option<u32>,
+    asked_pages: Option<u32>,
     define: &mut dyn FnMut(&Record<'_>) -> bool,
 ) {
-    let found = describe(fd, cached_pages, define);
+    let found = describe(fd, asked_pages, define);
     if let Some(entry) = TABLE.row(fd) {
         entry.file.store(found, Ordering::Relaxed);
     }
@@ -315,10 +316,11 @@ pub(crate) fn defined(fd: i32, key: u64) {
     }
 }
 
-/// The record that defines a file, of which so much was cached when it was opened.
+/// The record that defines a file. Of so many pages of its front it is known what was cached when
+/// it was opened.
 pub(crate) fn object<'a>(
     status: &FileStatus,
-    cached_pages: Option<u32>,
+    asked_pages: Option<u32>,
     path: &'a [u8],
 ) -> Record<'a> {
     Record::Object {
@@ -327,7 +329,7 @@ pub(crate) fn object<'a>(
         inode: status.inode,
         birth_ns: status.birth_ns,
         size: status.size,
-        cached_pages,
+        asked_pages,
         path,
     }
 }
@@ -345,11 +347,7 @@ fn is_direct(fd: i32) -> bool {
 }
 
 /// The entry for `fd`.
-fn describe(
-    fd: i32,
-    cached_pages: Option<u32>,
-    define: &mut dyn FnMut(&Record<'_>) -> bool,
-) -> u64 {
+fn describe(fd: i32, asked_pages: Option<u32>, define: &mut dyn FnMut(&Record<'_>) -> bool) -> u64 {
     let Ok(status) = syscalls::status(fd) else {
         return IGNORED;
     };
@@ -372,8 +370,8 @@ fn describe(
     if made_up {
         return IGNORED;
     }
-    let defined = define(&object(&status, cached_pages, path))
-        && (!is_direct(fd) || define(&direct(&status)));
+    let defined =
+        define(&object(&status, asked_pages, path)) && (!is_direct(fd) || define(&direct(&status)));
     status.key() | FILE | if defined { DEFINED } else { 0 }
 }
 

@@ -35,6 +35,8 @@ pub mod signature;
 mod access;
 #[cfg(feature = "interpose")]
 mod arena;
+#[cfg(feature = "interpose")]
+mod cached_before;
 #[cfg(any(feature = "interpose", test))]
 mod descriptor_table;
 #[cfg(feature = "interpose")]

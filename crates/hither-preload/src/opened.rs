@@ -13,16 +13,19 @@ use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hither_sys::program_session::{ProgramSession, Pushed};
-use hither_sys::record::{Record, SAMPLED_BYTES};
+use hither_sys::record::Record;
 use hither_sys::syscalls;
 
 use crate::open_buffers::{Buffers, Directory, PATH_BYTES_MAX};
 use crate::thread::{self, Thread};
-use crate::{files, process};
+use crate::{cached_before, files, process};
 
 /// Files that this process has defined, each at the one place that follows from its key: the key
 /// and the process, since the agent is to learn of each process what it uses, also after a fork.
 static DEFINED: [AtomicU64; 4096] = [const { AtomicU64::new(0) }; 4096];
+
+/// The length of a [`Record::Cached`].
+const CACHED_WORDS: usize = 4;
 
 /// The place of a file, and what stands there if it is defined.
 fn place(key: u64) -> (Option<&'static AtomicU64>, u64) {
@@ -68,7 +71,10 @@ fn sample(session: &'static ProgramSession, fd: c_int) {
         |_| false,
         |thread| {
             let define = &mut |record: &Record<'_>| thread.push(session, record);
-            files::look_up_opened(fd, cached_pages(fd), define);
+            let asked_pages = syscalls::status(fd)
+                .ok()
+                .and_then(|status| cached_before::push(fd, status.key(), status.size, define));
+            files::look_up_opened(fd, asked_pages, define);
         },
     );
 }
@@ -87,12 +93,6 @@ fn is_plain(path: &[u8]) -> bool {
 fn is_special(path: &[u8]) -> bool {
     let special: [&[u8]; 2] = [b"/proc/", b"/dev/"];
     special.iter().any(|prefix| path.starts_with(prefix))
-}
-
-/// How many pages of the front of a file are cached; `None` where the kernel does not say.
-fn cached_pages(fd: c_int) -> Option<u32> {
-    let found = syscalls::cachestat(fd, 0, SAMPLED_BYTES).ok()?;
-    u32::try_from(found.cached).ok()
 }
 
 /// A descriptor and what the program opened.
@@ -136,8 +136,17 @@ impl Opened<'_> {
             Ok(None) => return Outcome::Done,
             Err(unknown) => return unknown,
         };
-        let cached_pages = session.samples_cached().then(|| cached_pages(self.fd));
-        let object = files::object(&status, cached_pages.flatten(), path);
+        let mut push = |record: &Record<'_>| {
+            let mut words = [0; CACHED_WORDS];
+            let length = record.encode(&mut words);
+            let record = words.get(..length).unwrap_or(&[]);
+            session.push(producer, record, None) == Pushed::Taken
+        };
+        let asked_pages = match session.samples_cached() {
+            true => cached_before::push(self.fd, key, status.size, &mut push),
+            false => None,
+        };
+        let object = files::object(&status, asked_pages, path);
         let words = object.encode(&mut buffers.words);
         let record = buffers.words.get(..words).unwrap_or(&[]);
         if session.push(producer, record, None) == Pushed::Taken {

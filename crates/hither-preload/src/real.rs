@@ -63,7 +63,39 @@ impl Real {
 /// The next definition of a name after ours, or null.
 fn next(name: &CStr) -> *mut c_void {
     // SAFETY: the name is a C string; RTLD_NEXT searches the objects after this library.
-    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    match is_ours(found) {
+        false => found,
+        true => in_libc(name),
+    }
+}
+
+unsafe extern "C" {
+    /// The linker's names of the first byte of this library in memory, and of the end of it.
+    static __ehdr_start: u8;
+    static _end: u8;
+}
+
+/// Whether an address is one of this library's. Where another library, or the program, stands in
+/// for `dlsym` itself, what is next after it may be ours, which would call itself without end.
+fn is_ours(address: *const c_void) -> bool {
+    let own = (&raw const __ehdr_start).addr()..(&raw const _end).addr();
+    own.contains(&address.addr())
+}
+
+/// libc's definition of a name, or null.
+fn in_libc(name: &CStr) -> *mut c_void {
+    // SAFETY: the name is a C string; nothing is loaded, since libc is there.
+    let libc = unsafe { libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    if libc.is_null() {
+        return libc;
+    }
+    // SAFETY: the handle is open, and libc is never unloaded; the name is a C string.
+    let found = unsafe { libc::dlsym(libc, name.as_ptr()) };
+    if is_ours(found) {
+        return std::ptr::null_mut();
+    }
+    found
 }
 
 /// A function that a library of the program's has: the next one of that name, or, where the caller

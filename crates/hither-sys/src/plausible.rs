@@ -32,6 +32,7 @@ pub(crate) fn is_plausible(record: &Record<'_>, is_past: impl FnOnce(u64) -> boo
             };
             length <= length_max && ends_by(FILE_BYTES_MAX, offset, length) && is_past(time_ns)
         }
+        Record::Cached { offset, length, .. } => ends_by(FILE_BYTES_MAX, offset, length),
         Record::Object { size, .. } => size <= FILE_BYTES_MAX,
         Record::Process {
             pid,
@@ -98,7 +99,7 @@ mod tests {
                 inode: u64::MAX,
                 birth_ns: u64::MAX,
                 size: end,
-                cached_pages: None,
+                asked_pages: None,
                 path: b"",
             },
             Record::ExecFailed { pid: PID_MAX },

@@ -39,10 +39,6 @@ pub const OWN_POLICY: u32 = 17;
 /// them (sendfile, copy_file_range, splice).
 pub const IN_KERNEL: u16 = 1;
 
-/// Of so much of a file it is asked how much is cached when it is opened: more than a program reads
-/// until the agent knows of it. Asking about more would take longer.
-pub const SAMPLED_BYTES: u64 = 32 << 20;
-
 /// The finalizer of splitmix64: spreads every bit of its input over all of its output.
 #[inline]
 pub fn mix(value: u64) -> u64 {
@@ -104,11 +100,21 @@ pub enum Record<'a> {
         birth_ns: u64,
         /// Size when opened, in bytes.
         size: u64,
-        /// How many pages of its first [`SAMPLED_BYTES`] were cached when it was opened, before the
-        /// program had read anything; none if nobody asked.
-        cached_pages: Option<u32>,
+        /// Of how many pages of its front it is known what was cached when it was opened, before
+        /// the program had read anything: what the [`Record::Cached`] before this one say. None if
+        /// nobody asked.
+        asked_pages: Option<u32>,
         /// Its path as the process sees it.
         path: &'a [u8],
+    },
+    /// A range of a file that was cached when the file was opened.
+    Cached {
+        /// The key of the file, which is defined next.
+        object: u64,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// How many bytes.
+        length: u64,
     },
     /// A call site, defined when its signature is first computed in a process.
     Site {
@@ -323,6 +329,7 @@ const CONSTRUCT: u8 = 11;
 const AT: u8 = 12;
 const IO_URING: u8 = 13;
 const DIRECT: u8 = 14;
+const CACHED: u8 = 15;
 
 /// In the payload of a [`Record::Bound`], beside the error number.
 const SITE_BOUND: u32 = 1 << 31;
@@ -420,6 +427,16 @@ impl<'a> Record<'a> {
             }
             Record::ExecFailed { pid } => (EXEC_FAILED, 0, pid),
             Record::IoUring => (IO_URING, 0, 0),
+            Record::Cached {
+                object,
+                offset,
+                length,
+            } => {
+                for word in [object, offset, length] {
+                    writer.word(word);
+                }
+                (CACHED, 0, 0)
+            }
             Record::Direct { object } => {
                 writer.word(object);
                 (DIRECT, 0, 0)
@@ -496,7 +513,7 @@ impl<'a> Record<'a> {
                 inode,
                 birth_ns,
                 size,
-                cached_pages,
+                asked_pages,
                 path,
             } => {
                 for word in [object, device, inode, birth_ns, size] {
@@ -506,7 +523,7 @@ impl<'a> Record<'a> {
                 (
                     OBJECT,
                     0,
-                    cached_pages.map_or(0, |pages| pages.saturating_add(1)),
+                    asked_pages.map_or(0, |pages| pages.saturating_add(1)),
                 )
             }
             Record::Site {
@@ -575,7 +592,7 @@ impl<'a> Record<'a> {
                 inode: reader.word()?,
                 birth_ns: reader.word()?,
                 size: reader.word()?,
-                cached_pages: b.checked_sub(1),
+                asked_pages: b.checked_sub(1),
                 path: reader.bytes()?,
             },
             SITE => {
@@ -615,6 +632,11 @@ impl<'a> Record<'a> {
             },
             EXEC_FAILED => Record::ExecFailed { pid: b },
             IO_URING => Record::IoUring,
+            CACHED => Record::Cached {
+                object: reader.word()?,
+                offset: reader.word()?,
+                length: reader.word()?,
+            },
             DIRECT => Record::Direct {
                 object: reader.word()?,
             },

@@ -18,7 +18,7 @@ use crate::syscalls;
 use crate::userfaultfd_offers::Offers;
 
 /// "hither" and the layout's version; a preload library of another version stays out.
-pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x0c");
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x0d");
 
 /// The session recorder takes events.
 pub(crate) const RECORDING: u32 = 1;

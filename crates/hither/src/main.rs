@@ -4,6 +4,8 @@
 //! `record`, `run` and `advise -- CMD` pass on the code of the program that they ran; 126 says that
 //! it cannot be executed, and 127 that there is none of that name.
 #![forbid(unsafe_code)]
+// They panic where stderr cannot be written: `ui` does not.
+#![cfg_attr(not(test), deny(clippy::print_stderr))]
 
 mod command;
 mod exit;
@@ -70,7 +72,7 @@ fn exit_by(mut error: clap::Error) -> ! {
     if shown == text {
         error.exit()
     }
-    eprint!("{shown}");
+    ui::write_to_stderr(&shown);
     std::process::exit(error.exit_code())
 }
 

@@ -37,7 +37,7 @@ impl Ui {
     /// Prints an empty line between a program's output and ours, on a terminal only.
     pub(crate) fn blank_line(&self) {
         if !self.quiet && io::stderr().is_terminal() {
-            eprintln!();
+            write_to_stderr("\n");
         }
     }
 
@@ -110,7 +110,14 @@ impl Drop for Bar {
 
 /// Prints a message on stderr.
 pub(crate) fn print_message(text: impl fmt::Display) {
-    eprintln!("hither: {}", printable_message(&text.to_string()));
+    let message = printable_message(&text.to_string());
+    write_to_stderr(&format!("hither: {message}\n"));
+}
+
+/// Writes to stderr. Where that fails, as on a full disk or into a pipe that nobody reads, nobody
+/// can be told, and what the command does is done all the same.
+pub(crate) fn write_to_stderr(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Writes a result for people to stdout and flushes it. A closed pipe is an error that ends the

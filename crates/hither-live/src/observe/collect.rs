@@ -320,8 +320,10 @@ impl Collector {
                 let by = self.streams.of(ring);
                 self.direct.insert((self.streams.stream(by).image, object));
             }
-            // The recording library reports no regions and no constructs.
-            Record::Region { .. }
+            // The recording library is not asked what is cached, and reports no regions and no
+            // constructs.
+            Record::Cached { .. }
+            | Record::Region { .. }
             | Record::RegionEnd { .. }
             | Record::Bound { .. }
             | Record::Construct { .. }

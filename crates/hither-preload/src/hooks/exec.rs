@@ -6,6 +6,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
+use hither_sys::memory_limits;
 use hither_sys::process::monotonic_ns;
 use hither_sys::record::Record;
 use hither_sys::syscalls;
@@ -35,10 +36,11 @@ unsafe fn prepared<R>(
     unsafe { exec_environment::with_ours(environment, run) }
 }
 
-/// Whether a new program can load the library. Asked also when the recording is over, since the
-/// environment may still have it; but not of a process that has confined itself.
+/// Whether a new program can load the library, and has the memory for it. Asked also when the
+/// recording is over, since the environment may still have it; but not of a process that has
+/// confined itself.
 fn is_library_there() -> bool {
-    !session::is_attached() || exec_environment::is_library_there()
+    !session::is_attached() || exec_environment::is_library_there() && memory_limits::leave_room()
 }
 
 /// Records that process `pid` is to run the program at `path`, from `time_ns` on.
@@ -68,7 +70,7 @@ fn record_exec_failed(pid: u32) {
 unsafe fn become_program_at(
     path: *const c_char,
     environment: Strings,
-    exec: impl FnOnce(Strings) -> c_int,
+    exec: impl Fn(Strings) -> c_int,
 ) -> c_int {
     let announce = |pid, is_library_there| {
         if !path.is_null() {
@@ -89,7 +91,7 @@ unsafe fn become_program_at(
 unsafe fn become_program_of(
     fd: c_int,
     environment: Strings,
-    exec: impl FnOnce(Strings) -> c_int,
+    exec: impl Fn(Strings) -> c_int,
 ) -> c_int {
     let announce = |pid, is_library_there| {
         let mut buffer = [0; 4096];
@@ -107,7 +109,7 @@ unsafe fn become_program_of(
 unsafe fn become_program(
     announce: impl FnOnce(u32, bool),
     environment: Strings,
-    exec: impl FnOnce(Strings) -> c_int,
+    exec: impl Fn(Strings) -> c_int,
 ) -> c_int {
     let is_library_there = is_library_there();
     let recorded = lifecycle::session().map(|_| syscalls::pid());
@@ -116,7 +118,11 @@ unsafe fn become_program(
         lifecycle::before_exec();
     }
     // SAFETY: as the caller says.
-    let result = unsafe { prepared(environment, is_library_there, exec) };
+    let mut result = unsafe { prepared(environment, is_library_there, &exec) };
+    if result == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::E2BIG) {
+        // For the program's own variables there may be room.
+        result = exec(environment);
+    }
     if let Some(pid) = recorded {
         record_exec_failed(pid);
     }
@@ -124,6 +130,8 @@ unsafe fn become_program(
 }
 
 unsafe extern "C" {
+    /// The name that libc itself uses. Of `environ`, a program may have a variable of its own.
+    #[link_name = "__environ"]
     static environ: Strings;
 }
 

@@ -95,7 +95,10 @@ impl Recording {
             } => drop(self.modules.insert(module, path(name))),
             Record::Process { pid, .. } => drop(self.processes.insert(pid)),
             Record::Exec { path: name, .. } => self.execs.push(path(name)),
-            Record::ExecFailed { .. } | Record::IoUring | Record::Direct { .. } => {}
+            Record::ExecFailed { .. }
+            | Record::IoUring
+            | Record::Direct { .. }
+            | Record::Cached { .. } => {}
             Record::Region { .. } | Record::RegionEnd { .. } | Record::Bound { .. } => {
                 self.regions
                     .extend(detached(record).map(|record| (pid, tid, record)));

@@ -20,7 +20,7 @@ fn samples() -> Vec<Record<'static>> {
             inode: 3,
             birth_ns: 4,
             size: 5,
-            cached_pages: Some(0),
+            asked_pages: Some(0),
             path: b"/a/path",
         },
         Record::Site {
@@ -56,6 +56,11 @@ fn samples() -> Vec<Record<'static>> {
         Record::ExecFailed { pid: 5 },
         Record::IoUring,
         Record::Direct { object: u64::MAX },
+        Record::Cached {
+            object: u64::MAX,
+            offset: 1 << 40,
+            length: 4096,
+        },
         Record::Region {
             start: u64::MAX,
             length: 1 << 40,
@@ -163,7 +168,7 @@ fn long_strings_are_cut_and_still_decode() {
         inode: 1,
         birth_ns: 1,
         size: 1,
-        cached_pages: None,
+        asked_pages: None,
         path: &long,
     }
     .encode(&mut buffer);

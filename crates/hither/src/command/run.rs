@@ -39,7 +39,7 @@ use super::subcommand::Subcommand;
 use crate::exit::{self, Usage};
 use crate::metrics;
 use crate::preload;
-use crate::ui::Ui;
+use crate::ui::{Ui, write_to_stderr};
 
 /// Run an unmodified program and steer its page cache, file replicas, file placement or memory
 ///
@@ -175,7 +175,10 @@ impl Subcommand for Run {
             ran => ran.map_err(exit::not_started)?,
         };
         match self.output.json {
-            true => eprintln!("{}", printable_json(&self.document(&ran).to_string())),
+            true => {
+                let document = self.document(&ran).to_string();
+                write_to_stderr(&format!("{}\n", printable_json(&document)));
+            }
             false => self.report(&ran, ui),
         }
         if let Some(page_cache) = &ran.page_cache {

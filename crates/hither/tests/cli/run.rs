@@ -298,6 +298,23 @@ fn an_agent_that_is_killed_leaves_files_to_the_kernel() {
 }
 
 #[test]
+fn a_program_runs_as_alone_where_nobody_can_be_told_anything() {
+    let lab = Lab::new();
+    for mode in [
+        "run",
+        "run --json --no-cache",
+        "run --page-cache --cache 8MiB",
+        "run --memory --dry-run",
+        "record --force -o told.hither",
+    ] {
+        let ran = lab.run(&format!(
+            "sh -c 'hither {mode} -- sh -c \"echo out; exit 3\" 2>/dev/full'"
+        ));
+        assert_eq!((ran.code, ran.stdout()), (3, "out\n"), "{mode}: {ran}");
+    }
+}
+
+#[test]
 fn programs_with_steered_files_are_as_they_are_alone() {
     let lab = Lab::new();
     let ran =

@@ -188,7 +188,7 @@ fn definitions_may_come_late_or_never() {
             inode: 4,
             birth_ns: 0,
             size: 5,
-            cached_pages: None,
+            asked_pages: None,
             path,
         },
     );
@@ -200,7 +200,7 @@ fn definitions_may_come_late_or_never() {
             inode: 9,
             birth_ns: 0,
             size: 5,
-            cached_pages: None,
+            asked_pages: None,
             path: b"/unread",
         },
     );
@@ -332,7 +332,7 @@ fn what_the_kernel_counted_beyond_records_was_not_seen() {
         inode: 1,
         birth_ns: 0,
         size: 100_000,
-        cached_pages: None,
+        asked_pages: None,
         path: b"/data",
     };
     fixture.push(&mut one, &file);

@@ -359,7 +359,7 @@ impl PageCacheActuator {
                     self.opened.entry(file).or_insert(OpenedFile {
                         bytes,
                         is_first: !known,
-                        cached_pages: None,
+                        cached_before: None,
                     });
                     context.input(now_ns, Input::Watched { file, bytes });
                 }

@@ -40,6 +40,10 @@ const CHUNK_EXTENTS: u32 = 32;
 /// The most descriptors of a process that are looked up.
 const DESCRIPTORS_MAX: usize = 1024;
 
+/// The kernel reads so many times as far ahead as is set: in two windows, which are twice as long
+/// for those who say that they read in order.
+const READ_AHEADS: u64 = 4;
+
 /// How long the end of a run waits for the write-back of what was written.
 const WRITE_BACK_MAX_NS: u64 = 5_000_000_000;
 const WRITE_BACK_PAUSE: Duration = Duration::from_millis(20);
@@ -140,7 +144,7 @@ impl PageCacheActuator {
             self.opened.entry(file).or_insert(OpenedFile {
                 bytes,
                 is_first: true,
-                cached_pages: None,
+                cached_before: None,
             });
         }
     }
@@ -196,18 +200,38 @@ impl PageCacheActuator {
         }
     }
 
-    /// Asks what others have cached where programs will read next.
+    /// Asks what others have cached where programs will read next. The answers count at the next
+    /// poll, if no program had come near by the time of the question.
     fn ask_ahead(&mut self, context: &mut Context<'_, PageCacheController>, now_ns: u64) {
-        while let Some((file, from)) =
-            (self.limiter.as_mut()).and_then(|limiter| limiter.to_ask.pop_front())
-        {
-            if !self.spare_preexisting {
-                continue;
+        let Some(limiter) = &mut self.limiter else {
+            return;
+        };
+        for (file, part) in std::mem::take(&mut limiter.answers) {
+            let read_to = limiter.read_to.get(&file).copied().unwrap_or(0);
+            let ahead = READ_AHEADS * self.program_files.readahead_bytes(file);
+            if part.start >= read_to + ahead + AHEAD_BYTES / 4 {
+                context.input(
+                    now_ns,
+                    Input::Preexisting {
+                        file,
+                        offset: part.start,
+                        length: part.end - part.start,
+                        cached_bytes: part.end - part.start,
+                    },
+                );
             }
+        }
+        let to_ask = std::mem::take(&mut limiter.to_ask);
+        if !self.spare_preexisting {
+            return;
+        }
+        let mut answers = Vec::new();
+        for (file, from) in to_ask {
             let Ok(opened) = self.program_files.open(file) else {
                 continue;
             };
             let size = opened.size();
+            let from = from + READ_AHEADS * self.program_files.readahead_bytes(file);
             let to = (from + AHEAD_BYTES).min(size);
             let mut start = from.min(to);
             while start < to {
@@ -218,11 +242,12 @@ impl PageCacheActuator {
                 if context.controller.is_counted(file, extent) {
                     continue;
                 }
-                for part in cached_parts(&*opened, part).unwrap_or_default() {
-                    let bytes = part.end - part.start;
-                    self.preexisting(context, now_ns, file, part, bytes);
-                }
+                let parts = cached_parts(&*opened, part).unwrap_or_default();
+                answers.extend(parts.into_iter().map(|part| (file, part)));
             }
+        }
+        if let Some(limiter) = &mut self.limiter {
+            limiter.answers = answers;
         }
     }
 

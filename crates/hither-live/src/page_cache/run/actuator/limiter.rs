@@ -1,6 +1,7 @@
 //! What the work for a [limit](super::limit) remembers.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use hither_sys::record::Op;
 use rustc_hash::FxHashMap;
@@ -19,6 +20,11 @@ pub(super) struct Limiter {
     pub(super) next: (u64, u32),
     /// Up to where it is known what others have cached of files that are read on.
     pub(super) asked_to: FxHashMap<u64, u64>,
+    /// Up to where they are known to be read.
+    pub(super) read_to: FxHashMap<u64, u64>,
+    /// What others seem to have cached there, which holds if no program has come so far by then:
+    /// records of reads may be under way.
+    pub(super) answers: Vec<(u64, Range<u64>)>,
     /// Where programs read on.
     pub(super) to_ask: VecDeque<(u64, u64)>,
     pub(super) last_file: u64,
@@ -47,6 +53,8 @@ impl Limiter {
             unsettled: BTreeMap::new(),
             next: (0, 0),
             asked_to: FxHashMap::default(),
+            read_to: FxHashMap::default(),
+            answers: Vec::new(),
             to_ask: VecDeque::new(),
             last_file: 0,
             looked_up: FxHashMap::default(),
@@ -73,10 +81,13 @@ impl Limiter {
                 }
                 if op == Op::Read && offset == 0 {
                     self.asked_to.remove(&file);
+                    self.read_to.remove(&file);
                 }
                 if op == Op::Write || end <= EXTENT_BYTES {
                     return;
                 }
+                let read_to = self.read_to.entry(file).or_insert(end);
+                *read_to = (*read_to).max(end);
                 let asked_to = self.asked_to.entry(file).or_insert(AHEAD_BYTES);
                 if end + AHEAD_BYTES > *asked_to {
                     let from = (*asked_to).max(end + AHEAD_BYTES / 2);

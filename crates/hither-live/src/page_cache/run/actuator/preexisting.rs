@@ -1,16 +1,15 @@
 //! What other programs had cached of a file before the run's programs came to it.
 //!
 //! Where there is a limit, the library asks when a program opens a file, before the program can
-//! have read any of it, and says how much was cached ([`Record::Object`]). Otherwise it is judged
-//! by what programs can have brought in: no more than they have read and written so far, or, where
+//! have read any of it, and says what was cached ([`Record::Cached`]). Otherwise it is judged by
+//! what programs can have brought in: no more than they have read and written so far, or, where
 //! there is a limit, since the file cannot have been open yet.
 //!
-//! [`Record::Object`]: hither_sys::record::Record::Object
+//! [`Record::Cached`]: hither_sys::record::Record::Cached
 
 use std::ops::Range;
 
 use hither_sys::page_cache::{CachedFile, PageCacheError};
-use hither_sys::record::SAMPLED_BYTES;
 
 use super::super::super::controller::{EXTENT_BYTES, PageCacheController};
 use super::super::super::event::{Input, TimedInput};
@@ -51,12 +50,21 @@ impl PageCacheActuator {
         if !self.spare_preexisting || size == 0 {
             return;
         }
-        let is_known = opened_file.cached_pages == Some(0) && size <= SAMPLED_BYTES;
-        let is_unknown = self.limiter.is_some() && !is_known;
+        let before = opened_file.cached_before.as_ref();
+        let before = before.filter(|_| self.limiter.is_some());
+        let mut foreign_bytes = 0;
+        for range in before.into_iter().flat_map(|before| &before.ranges) {
+            let range = range.start.min(size)..range.end.min(size);
+            let bytes = range.end - range.start;
+            foreign_bytes += bytes;
+            self.preexisting(context, now_ns, file, range, bytes);
+        }
+        // Of the rest, all that is cached may be another's.
+        let known_bytes = before.map_or(0, |before| before.known_bytes.min(size));
+        let is_unknown = self.limiter.is_some() && known_bytes < size;
         let Ok(opened) = self.program_files.open(file) else {
             if is_unknown {
-                // All of it may be another's.
-                self.preexisting(context, now_ns, file, 0..size, 0);
+                self.preexisting(context, now_ns, file, known_bytes..size, 0);
             }
             return;
         };
@@ -66,25 +74,25 @@ impl PageCacheActuator {
                 self.report.unseen = Some(refused);
                 if is_unknown {
                     self.report.unknown_files += 1;
-                    self.preexisting(context, now_ns, file, 0..size, 0);
+                    self.preexisting(context, now_ns, file, known_bytes..size, 0);
                 }
                 return;
             }
         };
         let counts = opened.counts_reads();
         // Once a poll: a program may open thousands of files that are cached.
-        let is_sampled = self.limiter.is_some() && opened_file.cached_pages.is_some();
-        if !is_sampled && counts && self.brought_in_bytes() < cached && self.counted_ns != now_ns {
+        let is_asked = before.is_some();
+        if !is_asked && counts && self.brought_in_bytes() < cached && self.counted_ns != now_ns {
             self.count_storage(context, now_ns);
         }
         let own = self.brought_in_bytes();
-        self.attributed_bytes += own.min(cached);
-        if cached == 0 || !is_sampled && counts && cached <= own {
+        self.attributed_bytes += own.min(cached.saturating_sub(foreign_bytes));
+        if cached == 0 || !is_asked && counts && cached <= own {
             return;
         }
         if self.limiter.is_some() {
             let reached = self.reached(file, events);
-            for part in foreign_parts(&*opened, opened_file, &reached) {
+            for part in foreign_parts(&*opened, known_bytes..size, is_asked, &reached) {
                 let bytes = part.end.min(size) - part.start;
                 self.preexisting(context, now_ns, file, part, bytes);
             }
@@ -157,22 +165,22 @@ impl PageCacheActuator {
     }
 }
 
-/// The parts of a file that others have cached, where there is a limit. If nothing was cached of
-/// its front when it was opened, what programs have reached since is their own. Otherwise all that
-/// is cached now may be another's.
+/// The parts of a range of a file that others have cached, where there is a limit: all that is
+/// cached, or, where it was asked what was cached in front of the range, what programs cannot have
+/// reached since.
 fn foreign_parts(
     opened: &dyn CachedFile,
-    opened_file: &OpenedFile,
+    range: Range<u64>,
+    is_asked: bool,
     reached: &Range<u64>,
 ) -> Vec<Range<u64>> {
-    let size = opened_file.bytes;
-    let parts = match opened_file.cached_pages {
-        Some(0) => {
-            let front = SAMPLED_BYTES.min(size);
-            let before = front..reached.start.clamp(front, size);
-            [before, reached.end.clamp(front, size)..size]
-        }
-        _ => [0..size, size..size],
+    let Range { start, end } = range;
+    let parts = match is_asked {
+        true => [
+            start..reached.start.clamp(start, end),
+            reached.end.clamp(start, end)..end,
+        ],
+        false => [start..end, end..end],
     };
     let mut found = Vec::new();
     for part in parts {
