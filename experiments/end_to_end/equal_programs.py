@@ -135,6 +135,24 @@ int main(void) {
 }
 """
     ),
+    # Passes what points nowhere.
+    "nowhere.c": (
+        r"""
+#include <errno.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    char **nowhere = (char **)1;
+    (void)count;
+    printf("%d %d\n", execve((char *)1, words, words), errno);
+    printf("%d %d\n", execve("/bin/true", words, nowhere), errno);
+    printf("%d\n", posix_spawn(0, "/bin/true", 0, 0, words, nowhere));
+    printf("%ld %d\n", (long)read(0, (char *)1, 1), errno);
+    return 0;
+}
+"""
+    ),
     # Stands in for dlsym, as tools that watch graphics libraries do.
     "dlsym.c": (
         r"""
@@ -198,7 +216,8 @@ for d in range(40):
     for f in range(50):
         open(f"tree/{d}/{f}.txt", "wb").write(text(r.randint(0, 9000)))
 END
-for s in reader limited last_thread strict at_exit environ; do gcc -O1 -pthread -o bin/$s $s.c; done
+for s in reader limited last_thread strict at_exit environ nowhere
+do gcc -O1 -pthread -o bin/$s $s.c; done
 gcc -O1 -shared -fPIC -o bin/dlsym.so dlsym.c
 gcc -O1 -rdynamic -o bin/wraps reader.c dlsym.c
 gcc -static -o bin/reader-static reader.c
@@ -386,6 +405,7 @@ PROGRAMS = [
     Program("the last thread", "bin/last_thread", 3),
     Program("handlers at exit", "bin/at_exit", 5),
     Program("its own environ", "bin/environ"),
+    Program("pointers to nowhere", "bin/nowhere < text"),
     Program("a library's own dlsym", "LD_PRELOAD=bin/dlsym.so bin/reader; bin/wraps text"),
     Program(
         "seccomp by itself",

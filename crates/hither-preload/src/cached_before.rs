@@ -2,7 +2,7 @@
 //! by page, which a limit on what this program caches does not count.
 //!
 //! Only the library can ask in time, before the program reads. It asks `cachestat`, which takes
-//! 0.3 us, and 1.5 us more for each MiB that is cached (2026-11): of most files once, since all or
+//! 0.3 us, and 1.3 us more for each MiB that is cached (2026-11): of most files once, since all or
 //! nothing of them is cached.
 
 use std::ops::Range;

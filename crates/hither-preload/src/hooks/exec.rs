@@ -4,12 +4,12 @@
 //! nothing. And a program that is started with an environment of its own (`env -i`, an `LD_PRELOAD`
 //! for another library) still gets our variables, for as long as the session lasts.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use hither_sys::memory_limits;
 use hither_sys::process::monotonic_ns;
 use hither_sys::record::Record;
-use hither_sys::syscalls;
+use hither_sys::{syscalls, this_process};
 use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 use crate::exec_environment::{self, Strings, with_room};
@@ -63,6 +63,13 @@ fn record_exec_failed(pid: u32) {
     }
 }
 
+/// Whether what a program passes points to memory, or nowhere on purpose. Programs that test the
+/// kernel, and damaged ones, pass what does not: for them a call fails, and does not end them.
+fn is_readable(pointer: *const c_void) -> bool {
+    let at = pointer.addr() as u64;
+    at == 0 || this_process::readable(at, at.saturating_add(1))
+}
+
 /// As [`become_program`], of the program at a path.
 ///
 /// # Safety
@@ -73,7 +80,7 @@ unsafe fn become_program_at(
     exec: impl Fn(Strings) -> c_int,
 ) -> c_int {
     let announce = |pid, is_library_there| {
-        if !path.is_null() {
+        if !path.is_null() && is_readable(path.cast()) {
             // SAFETY: as the caller says.
             let path = unsafe { CStr::from_ptr(path) }.to_bytes();
             record_exec(monotonic_ns(), pid, path, is_library_there);
@@ -111,6 +118,10 @@ unsafe fn become_program(
     environment: Strings,
     exec: impl Fn(Strings) -> c_int,
 ) -> c_int {
+    if !is_readable(environment.cast()) {
+        // The kernel refuses it.
+        return exec(environment);
+    }
     let is_library_there = is_library_there();
     let recorded = lifecycle::session().map(|_| syscalls::pid());
     if let Some(pid) = recorded {
@@ -272,6 +283,10 @@ unsafe fn start_program(
     environment: Strings,
     spawn: impl FnOnce(Strings, *mut pid_t) -> c_int,
 ) -> c_int {
+    if !is_readable(environment.cast()) {
+        // The kernel refuses it.
+        return spawn(environment, pid);
+    }
     let before = monotonic_ns();
     let is_library_there = is_library_there();
     lifecycle::all_shared();
