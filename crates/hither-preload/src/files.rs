@@ -376,7 +376,7 @@ fn describe(fd: i32, asked_pages: Option<u32>, define: &mut dyn FnMut(&Record<'_
 }
 
 /// The path of the file behind `fd`, as /proc has it; empty if it does not say.
-pub(crate) fn path_of(fd: i32, buffer: &mut [u8; 4096]) -> &[u8] {
+pub(crate) fn path_of(fd: i32, buffer: &mut [u8]) -> &[u8] {
     // A thread may have descriptors of its own; then there is no table.
     let folder: &[u8] = match TABLE.is_open() {
         true => b"/proc/self/fd/",

@@ -101,7 +101,8 @@ unsafe fn become_program_of(
     exec: impl Fn(Strings) -> c_int,
 ) -> c_int {
     let announce = |pid, is_library_there| {
-        let mut buffer = [0; 4096];
+        // The stack may be that of a signal handler. A longer path is cut.
+        let mut buffer = [0; 1024];
         let path = files::path_of(fd, &mut buffer);
         record_exec(monotonic_ns(), pid, path, is_library_there);
     };
