@@ -250,8 +250,8 @@ pub(crate) fn look_up(
     (found != IGNORED).then_some(found & KEY)
 }
 
-/// Defines the file behind `fd`, which the program has just opened. Of so many pages of its front it is
-/// known what was cached then.
+/// Defines the file behind `fd`, which the program has just opened. Of so many pages of its front
+/// it is known what was cached then.
 #[cfg(feature = "interpose")]
 pub(crate) fn look_up_opened(
     fd: i32,

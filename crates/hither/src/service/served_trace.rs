@@ -7,6 +7,7 @@
 //! as it is in the cache.
 
 use std::collections::hash_map::Entry;
+use std::ffi::OsString;
 use std::fs;
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -103,12 +104,13 @@ impl ReadObserver for Observer {
 
 /// What is served, as a command: a trace is for others to read, and there may be passwords among
 /// the arguments, in URLs and in options of sources.
-fn command(volumes: &[ServedVolume]) -> Vec<String> {
-    let words = std::env::args_os().take(2);
+fn command<'a>(
+    arguments: impl Iterator<Item = OsString>,
+    sources: impl Iterator<Item = &'a str>,
+) -> Vec<String> {
+    let words = arguments.take(2);
     let words = words.map(|word| word.to_string_lossy().into_owned());
-    words
-        .chain(volumes.iter().map(|volume| volume.source.clone()))
-        .collect()
+    words.chain(sources.map(str::to_owned)).collect()
 }
 
 /// A trace that is being written. Without [`finish`](Self::finish) it stays unfinished, and
@@ -129,7 +131,10 @@ impl ServedTrace {
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .map_or(0, |since| since.as_nanos() as u64),
             clock: "CLOCK_MONOTONIC".to_owned(),
-            command: command(volumes),
+            command: command(
+                std::env::args_os(),
+                volumes.iter().map(|volume| &*volume.source),
+            ),
             cwd: std::env::current_dir().map_or_else(
                 |_| String::new(),
                 |folder| folder.to_string_lossy().into_owned(),
@@ -436,5 +441,26 @@ impl Tables {
             line = format!("{line}; {} are missing", counted(lost, "read"));
         }
         line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_argument_of_a_mount_is_in_its_trace() {
+        let arguments = [
+            "hither",
+            "mount",
+            "-o",
+            "secret=s3cr3t",
+            "http://u:s3cr3t@h",
+        ];
+        let command = command(
+            arguments.map(OsString::from).into_iter(),
+            ["http://h"].into_iter(),
+        );
+        assert_eq!(command, ["hither", "mount", "http://h"]);
     }
 }
