@@ -368,8 +368,19 @@ impl Filesystem for CachedFiles {
         }
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        self.finish(handle, reply);
+    fn flush(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        let file = self.0.files.read().get(&handle.0).cloned();
+        match file {
+            Some(Handle::Writing(file)) if file.last_writer.is_another(request.pid()) => reply.ok(),
+            _ => self.finish(handle, reply),
+        }
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
@@ -378,7 +389,7 @@ impl Filesystem for CachedFiles {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -392,6 +403,7 @@ impl Filesystem for CachedFiles {
         let Some(Handle::Writing(writing)) = file else {
             return reply.error(Errno::EBADF);
         };
+        writing.last_writer.wrote(request.pid());
         let data = Bytes::copy_from_slice(data);
         self.later(async move |shared| {
             let bytes = data.len() as u32;

@@ -9,6 +9,7 @@ mod changes;
 mod filesystem;
 mod inodes;
 mod invalidation;
+mod last_writer;
 mod listing;
 mod passthrough;
 mod reads;

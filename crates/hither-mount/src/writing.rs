@@ -8,8 +8,9 @@
 //! times.
 //!
 //! Whoever has the file open for writing on this mount writes to one version, under one lock. The
-//! version begins with the first write, and takes its place when somebody closes the file or calls
-//! fsync; a write after that begins the next one.
+//! version begins with the first write, and takes its place when somebody closes the file (not a
+//! process that has only got it from another) or calls fsync; a write after that begins the next
+//! one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -20,6 +21,8 @@ use hither_node::source::write::{Changes, Replace, Upload, WritableSource};
 use hither_node::source::{AccessList, Entry, FileVersion, Kind, SourceError, SourcePath, Version};
 use hither_node::volume::{OpenFile, Volume};
 use tokio::sync::{Mutex, oneshot};
+
+use crate::last_writer::LastWriter;
 
 /// See the module.
 pub(crate) struct Writing {
@@ -32,6 +35,7 @@ pub(crate) struct Writing {
     pub(crate) is_fresh: AtomicBool,
     /// How often it is open. Changes under the lock of `Writings`.
     pub(crate) handles: AtomicUsize,
+    pub(crate) last_writer: LastWriter,
     shown: Arc<Shown>,
 }
 
@@ -115,6 +119,7 @@ impl Writing {
             state: Arc::new(Mutex::new(state)),
             is_fresh: AtomicBool::new(is_fresh),
             handles: AtomicUsize::new(0),
+            last_writer: LastWriter::default(),
             shown,
         })
     }

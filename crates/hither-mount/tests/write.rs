@@ -342,6 +342,11 @@ fn a_bucket_takes_files_from_start_to_end() {
     // It appears when it is closed.
     let mut file = File::create(bench.at("later")).unwrap();
     file.write_all(b"la").unwrap();
+    // Another process that has it and ends is not the end of it.
+    let mut other = Command::new("true");
+    other.stdin(file.try_clone().unwrap());
+    assert!(other.status().unwrap().success());
+    drop(other);
     file.write_all(b"ter").unwrap();
     assert_eq!(fs::metadata(bench.at("later")).unwrap().len(), 5);
     assert!(server.get("data/later").is_none());
