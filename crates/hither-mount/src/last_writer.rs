@@ -1,8 +1,8 @@
 //! Which process has written a file last.
 //!
 //! A program that writes a file may start others, which get its descriptors and close them: by an
-//! exec, or when they end. The kernel tells of each of these closes (`FUSE_FLUSH`), and they are not
-//! the end of the file. That of the process that has written last is, or may be.
+//! exec, or when they end. The kernel tells of each of these closes (`FUSE_FLUSH`), and they are
+//! not the end of the file. That of the process that has written last is, or may be.
 
 use std::fs;
 
