@@ -399,8 +399,8 @@ PROGRAMS = [
     ),
     Program(
         "ulimit -f, -s",
-        "(ulimit -f 8; dd if=text of=out/o bs=1k count=100) 2> out/log; "
-        "echo $?; ls -s out/o; ulimit -s 256; cat text | wc",
+        "(sh -c 'ulimit -f 8; dd if=text of=out/o bs=1k count=100'; echo $?) 2> out/log; "
+        "ls -s out/o; ulimit -s 256; cat text | wc",
     ),
     Program("the last thread", "bin/last_thread", 3),
     Program("handlers at exit", "bin/at_exit", 5),
