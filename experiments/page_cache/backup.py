@@ -215,7 +215,7 @@ def run(program, way, arguments, group):
         "tar": ["tar", "cf", target / "a.tar", source],
         "rsync": ["rsync", "-a", f"{source}/", target / "copy/"],
         "cp": ["cp", "-r", source, target / "copy"],
-        "restic": ["restic", "backup", "-q", "--no-scan", source],
+        "restic": ["restic", "backup", "-q", source],
         "pg_dump": [
             "pg_dump",
             "-h",
@@ -297,7 +297,7 @@ def main():
     make_source(work / "source")
     if not (work / "victim").exists():
         (work / "victim").write_bytes(os.urandom(VICTIM_MIB * MIB))
-    stop_server = None
+    arguments.port, stop_server = None, None
     if "pg_dump" in programs:
         _, arguments.port, stop_server = postgres(work)
     group = Group(GROUP_MIB)
