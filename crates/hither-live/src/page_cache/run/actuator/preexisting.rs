@@ -62,6 +62,13 @@ impl PageCacheActuator {
         // Of the rest, all that is cached may be another's.
         let known_bytes = before.map_or(0, |before| before.known_bytes.min(size));
         let is_unknown = self.limiter.is_some() && known_bytes < size;
+        if before.is_some() && !is_unknown {
+            // A program may open thousands of files: none of them is opened here, too. It may bring
+            // in all that is left.
+            let own = self.brought_in_bytes();
+            self.attributed_bytes += own.min(size - foreign_bytes.min(size));
+            return;
+        }
         let Ok(opened) = self.program_files.open(file) else {
             if is_unknown {
                 self.preexisting(context, now_ns, file, known_bytes..size, 0);
