@@ -418,6 +418,7 @@ fn what_the_library_has_asked_is_known_though_the_agent_may_not_ask() {
     lab.compile("copy", COPY, &[]);
     let command = "./copy from to; exit 7";
     let files = lab.run_on(Arc::new(Secretive), command, Budget::Nothing);
+    assert_eq!(files.unknown_files, 0, "{files:?}");
     assert_eq!(cached_bytes(&from), 24 * MIB, "{files:?}");
     assert!(
         cached_bytes(&lab.path("to")) <= files.left_bytes,
