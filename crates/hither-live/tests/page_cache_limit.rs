@@ -225,8 +225,8 @@ fn nothing_stays_that_was_not_there_and_all_that_was() {
         .find(|page| before.binary_search(page).is_err());
     assert_eq!(more, None, "{files:?}");
     let lost = before.iter().filter(|page| !after.contains(page)).count() as u64;
-    // On a busy machine, one to seven of 3,200 pages of others were not seen when the file was
-    // opened, and went: `cachestat` leaves some out (2026-11).
+    // A few of 3,200 pages were gone before the program opened the file, and were read from storage
+    // again: something else on the machine had dropped them (2026-11).
     let most = before.len() as u64 / 100 + reclaimed_pages() - reclaimed;
     assert!(lost <= most, "{lost}: {files:?}");
     let others = before.len() as u64 * PAGE;
@@ -419,7 +419,9 @@ fn what_the_library_has_asked_is_known_though_the_agent_may_not_ask() {
     let command = "./copy from to; exit 7";
     let files = lab.run_on(Arc::new(Secretive), command, Budget::Nothing);
     assert_eq!(files.unknown_files, 0, "{files:?}");
-    assert_eq!(cached_bytes(&from), 24 * MIB, "{files:?}");
+    // What the program had to read from storage was not cached any more.
+    let least = 24 * MIB - files.storage_bytes;
+    assert!(cached_bytes(&from) >= least, "{files:?}");
     assert!(
         cached_bytes(&lab.path("to")) <= files.left_bytes,
         "{files:?}"

@@ -148,9 +148,8 @@ fn find(fd: i32, part: Part, questions: &mut u32, found: &mut Found<'_>) {
     }
 }
 
-/// How many pages of the two halves of a part are cached. `None` where the answers do not add up:
-/// on a busy machine `cachestat` was seen to leave out some pages of a range that begins within a
-/// large folio (Linux 6.18).
+/// How many pages of the two halves of a part are cached. `None` where the answers do not add up,
+/// since pages come and go meanwhile.
 fn halves(fd: i32, part: Part, middle: u64, questions: &mut u32) -> Option<(u64, u64)> {
     for _ in 0..TRIES_MAX {
         *questions += 2;
