@@ -45,6 +45,12 @@ def binaries() -> list[tuple[str, Path, Path]]:
     return found
 
 
+def reaches(folder: str) -> bool:
+    """Whether the user finds what lies in `folder`."""
+    asked = subprocess.run(["test", "-x", folder], user=USER, group=USER, extra_groups=[])
+    return asked.returncode == 0
+
+
 def main() -> int:
     """Status 1 if a test fails."""
     scratch = Path(sys.argv[1])
@@ -56,7 +62,11 @@ def main() -> int:
     # required of root's tests.
     own = ("CARGO", "HITHER_PYTHON", "HITHER_REQUIRE", "XDG_")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    # Of the places where programs lie, those that this user reaches: a name that is in none of them
+    # is not found then, where it would be forbidden.
+    reached = [at for at in environment["PATH"].split(":") if reaches(at)]
     environment |= {
+        "PATH": ":".join(reached),
         "HOME": str(home),
         "TMPDIR": str(temporary),
         "USER": "nobody",

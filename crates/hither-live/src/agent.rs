@@ -71,6 +71,13 @@ impl RunState {
         self.session.pause(paused && self.file_mechanisms == 1);
     }
 
+    /// A mechanism has no use for reads of files that were cached when programs opened them, or has
+    /// again: programs do not record them, unless other mechanisms use them, too.
+    pub(crate) fn skip_cached(&self, skipped: bool) {
+        let session = &self.session;
+        session.skip_cached(skipped && self.file_mechanisms == 1);
+    }
+
     /// Processor time of this process since the start of the run.
     pub(crate) fn cpu(&self) -> Duration {
         Duration::from_nanos(cpu_ns() - self.cpu_before_ns)
@@ -89,6 +96,8 @@ pub(crate) struct SessionNeeds {
     pub(crate) readahead: bool,
     /// See [`SessionOptions::samples_cached`].
     pub(crate) samples_cached: bool,
+    /// See [`SessionOptions::announced`].
+    pub(crate) announced: bool,
     /// See [`SessionOptions::region_min`].
     pub(crate) region_min: u64,
     /// See [`SessionOptions::sampling`].
@@ -109,6 +118,7 @@ impl SessionNeeds {
             call_sites: self.call_sites || other.call_sites,
             readahead: self.readahead || other.readahead,
             samples_cached: self.samples_cached || other.samples_cached,
+            announced: self.announced || other.announced,
             region_min: self.region_min.max(other.region_min),
             sampling: self.sampling || other.sampling,
             file_nodes: self.file_nodes | other.file_nodes,
@@ -124,6 +134,7 @@ impl SessionNeeds {
             // Random access is detected by blocks.
             readahead: self.readahead && self.block_bytes.is_some_and(|bytes| bytes > 0),
             samples_cached: self.samples_cached,
+            announced: self.announced,
             region_min: self.region_min,
             sampling: self.sampling,
             file_nodes: self.file_nodes,
@@ -395,6 +406,7 @@ mod tests {
         };
         let memory = SessionNeeds {
             call_sites: true,
+            announced: true,
             region_min: 1 << 20,
             sampling: true,
             ..SessionNeeds::default()
@@ -413,6 +425,7 @@ mod tests {
             ..base
         };
         assert_eq!(options, expected);
+        assert!(!migration.options(base).announced);
         let options = memory.options(base);
         assert!(!options.files && options.block_bytes == 0);
         assert_eq!(migration.options(base).frames_max, 1);

@@ -85,6 +85,8 @@ pub(crate) struct ProgramFiles {
     known: FxHashMap<u64, KnownFile>,
     /// What was cached of files whose records follow.
     cached: FxHashMap<u64, Vec<Range<u64>>>,
+    /// How far the kernel reads ahead, by device.
+    readahead_bytes: FxHashMap<u64, u64>,
     /// Where renamed files are looked for, if they are.
     renamed: Option<FolderListing>,
 }
@@ -129,6 +131,7 @@ impl ProgramFiles {
             cache,
             known: FxHashMap::default(),
             cached: FxHashMap::default(),
+            readahead_bytes: FxHashMap::default(),
             renamed: follow_renamed.then(FolderListing::default),
         }
     }
@@ -215,10 +218,14 @@ impl ProgramFiles {
         self.known.get(&file).map(|known| known.path.as_path())
     }
 
-    /// How far the kernel reads ahead in a file.
-    pub(crate) fn readahead_bytes(&self, file: u64) -> u64 {
-        let known = self.known.get(&file);
-        known.map_or(0, |known| self.cache.readahead_bytes(known.id.device))
+    /// How far the kernel reads ahead in a file. It is asked once of each device.
+    pub(crate) fn readahead_bytes(&mut self, file: u64) -> u64 {
+        let Some(known) = self.known.get(&file) else {
+            return 0;
+        };
+        let device = known.id.device;
+        let asked = self.readahead_bytes.entry(device);
+        *asked.or_insert_with(|| self.cache.readahead_bytes(device))
     }
 
     /// Opens a file, to be closed soon.

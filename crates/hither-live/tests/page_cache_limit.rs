@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use hither_live::page_cache::{Budget, PageCacheOptions, PageCacheReport, replay};
+use hither_live::page_cache::{Budget, FileStats, PageCacheOptions, PageCacheReport, replay};
 use hither_live::{Mechanisms, RunOptions, SessionOptions, System, run_on};
 use hither_sys::file_map::FileMap;
 use hither_sys::page_cache::{
@@ -40,6 +40,22 @@ int main(int count, char **words) {
     int to = open(words[2], O_WRONLY | O_CREAT | O_TRUNC, 0666);
     for (ssize_t got; (got = read(from, buffer, sizeof buffer)) > 0; usleep(200))
         if (write(to, buffer, got) != got) return 1;
+    return 7;
+}
+";
+
+/// Reads a file, appends 32 KiB to it, opens it again and reads it to the end.
+const GROW: &str = "\
+#include <fcntl.h>
+#include <unistd.h>
+static char buffer[32768];
+int main(int count, char **words) {
+    for (int round = 0; round < 2; round++) {
+        int file = open(words[1], O_RDWR);
+        while (read(file, buffer, sizeof buffer) > 0) {}
+        if (round == 0 && write(file, buffer, sizeof buffer) != sizeof buffer) return 1;
+        close(file);
+    }
     return 7;
 }
 ";
@@ -289,6 +305,33 @@ fn of_many_small_files_those_stay_that_others_have_cached() {
     let sizes: u64 = (0..300).step_by(2).map(|number| 3 + 97 * number).sum();
     let said = files.summary.preexisting_bytes;
     assert!((sizes..sizes + MIB).contains(&said), "{said} of {sizes}");
+}
+
+/// What others have cached costs no reports, until it is gone. What a file has grown by is the
+/// program's.
+#[test]
+fn reads_of_what_others_have_cached_are_reported_once_it_is_gone() {
+    let Some(lab) = Lab::new() else { return };
+    let cached = lab.uncached("cached", 8);
+    fs::read(&cached).expect("read");
+    lab.uncached("small", 1);
+    fs::read(lab.path("small")).expect("read");
+    lab.compile("grow", GROW, &[]);
+    let read_bytes = |files: &PageCacheReport, name: &str| {
+        let is_it = |at: &&FileStats| at.path.ends_with(name);
+        let found = files.busiest_files.iter().find(is_it);
+        found.map_or(0, |found| found.tally.referenced_bytes)
+    };
+    let limit = || Budget::Given(64 * MIB);
+    let quiet = lab.run("cat cached cached >/dev/null; ./grow small", limit());
+    assert_eq!(read_bytes(&quiet, "cached"), 0, "{quiet:?}");
+    // Block by block: what was written, and the read of it.
+    assert_eq!(read_bytes(&quiet, "small"), 64 << 10, "{quiet:?}");
+    assert!(quiet.summary.preexisting_bytes >= 9 * MIB, "{quiet:?}");
+    let command = "cat cached >/dev/null; dd if=cached iflag=nocache count=0 2>/dev/null; \
+        sleep 2; cat cached >/dev/null; exit 7";
+    let gone = lab.run(command, limit());
+    assert_eq!(read_bytes(&gone, "cached"), 8 * MIB, "{gone:?}");
 }
 
 #[test]

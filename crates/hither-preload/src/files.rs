@@ -4,9 +4,10 @@
 //! first use, so descriptors that were inherited, received over a socket or opened inside libc need
 //! no special case. Hooks on calls that close or copy descriptors only clear rows of the table.
 //!
-//! A row is three atomic words. The second one says whether the open file description belongs to
+//! A row is four atomic words. The second one says whether the open file description belongs to
 //! this process alone, so that changes to it affect nobody else. Then the third one may hold its
-//! position: every call that moves it is seen, and a read costs no `lseek`.
+//! position: every call that moves it is seen, and a read costs no `lseek`. The fourth one says how
+//! much of the file was cached when the program opened it, if all was.
 //!
 //! The threads of a process share their descriptors. Once one has descriptors of its own
 //! (`unshare`), the table is closed, and every access looks its file up.
@@ -20,6 +21,8 @@ use hither_sys::record::Record;
 use hither_sys::syscalls::StatusBuffer;
 use hither_sys::syscalls::{self, FileStatus};
 
+#[cfg(feature = "interpose")]
+use crate::cached_before;
 use crate::descriptor_table::{Row, Table};
 
 const UNKNOWN: u64 = 0;
@@ -46,6 +49,9 @@ pub(crate) struct Descriptor {
     /// One more than the position of the description, if it is known; 0 otherwise. It counts only
     /// while the description is this process's alone.
     position: AtomicU64,
+    /// So many bytes of the file, all of them, were cached before the program opened it; 0 where
+    /// that is not known.
+    cached_bytes: AtomicU64,
 }
 
 pub(crate) static TABLE: Table<Descriptor> = Table::new();
@@ -68,16 +74,17 @@ static DIRECTORIES: AtomicU64 = AtomicU64::new(DIRECTORY);
 static MADE_UP_DEVICE: AtomicU64 = AtomicU64::new(0);
 static REAL_DEVICE: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: three words, of which zeroes are values.
+// SAFETY: four words, of which zeroes are values.
 unsafe impl Row for Descriptor {
     fn is_blank(&self) -> bool {
-        let words = [&self.file, &self.opened, &self.position];
-        words.map(|word| word.load(Ordering::Relaxed)) == [UNKNOWN, 0, 0]
+        let words = [&self.file, &self.opened, &self.position, &self.cached_bytes];
+        words.map(|word| word.load(Ordering::Relaxed)) == [UNKNOWN, 0, 0, 0]
     }
 
     fn forget(&self) {
         self.opened.store(0, Ordering::Relaxed);
         self.position.store(0, Ordering::Relaxed);
+        self.cached_bytes.store(0, Ordering::Relaxed);
         self.file.store(UNKNOWN, Ordering::Relaxed);
     }
 }
@@ -243,23 +250,25 @@ pub(crate) fn look_up(
     if let (true, Some(known)) = (ours, known(fd)) {
         return known;
     }
-    let found = describe(fd, None, define);
+    let found = describe(fd, define, |_, _| None);
     if let (true, Some(entry)) = (ours, TABLE.row(fd)) {
         entry.file.store(found, Ordering::Relaxed);
     }
     (found != IGNORED).then_some(found & KEY)
 }
 
-/// Defines the file behind `fd`, which the program has just opened. Of so many pages of its front
-/// it is known what was cached then.
+/// Defines the file behind `fd`, which the program has just opened, and says first what of it is
+/// cached.
 #[cfg(feature = "interpose")]
-pub(crate) fn look_up_opened(
-    fd: i32,
-    asked_pages: Option<u32>,
-    define: &mut dyn FnMut(&Record<'_>) -> bool,
-) {
-    let found = describe(fd, asked_pages, define);
+pub(crate) fn look_up_opened(fd: i32, define: &mut dyn FnMut(&Record<'_>) -> bool) {
+    let mut cached_bytes = 0;
+    let found = describe(fd, define, |status, push| {
+        let said = cached_before::push(fd, status.key(), status.size, push);
+        cached_bytes = if said.is_whole { status.size } else { 0 };
+        said.asked_pages
+    });
     if let Some(entry) = TABLE.row(fd) {
+        entry.cached_bytes.store(cached_bytes, Ordering::Relaxed);
         entry.file.store(found, Ordering::Relaxed);
     }
 }
@@ -308,12 +317,22 @@ pub(crate) fn opened_file(fd: i32, buffer: &mut StatusBuffer) -> Option<FileStat
     }
 }
 
-/// The agent has the path of the file of this key, which `fd` stands for.
+/// The agent has the path of the file of this key, which `fd` stands for. Of it so many bytes were
+/// cached before this process opened it, or 0.
 #[cfg(feature = "interpose")]
-pub(crate) fn defined(fd: i32, key: u64) {
+pub(crate) fn defined(fd: i32, key: u64, cached_bytes: u64) {
     if let Some(entry) = TABLE.row(fd) {
+        entry.cached_bytes.store(cached_bytes, Ordering::Relaxed);
         entry.file.store(key | FILE | DEFINED, Ordering::Relaxed);
     }
+}
+
+/// Whether so many bytes of the file behind `fd` were cached before this process opened it.
+#[cfg(feature = "interpose")]
+#[inline]
+pub(crate) fn was_cached(fd: i32, offset: u64, length: u64) -> bool {
+    let cached_bytes = |entry: &Descriptor| entry.cached_bytes.load(Ordering::Relaxed);
+    TABLE.row(fd).map_or(0, cached_bytes) >= offset.saturating_add(length)
 }
 
 /// The record that defines a file. Of so many pages of its front it is known what was cached when
@@ -346,8 +365,12 @@ fn is_direct(fd: i32) -> bool {
     syscalls::status_flags(fd).is_ok_and(|flags| flags & libc::O_DIRECT != 0)
 }
 
-/// The entry for `fd`.
-fn describe(fd: i32, asked_pages: Option<u32>, define: &mut dyn FnMut(&Record<'_>) -> bool) -> u64 {
+/// The entry for `fd`. `ask` says of how many pages of its front it is known what is cached.
+fn describe(
+    fd: i32,
+    define: &mut dyn FnMut(&Record<'_>) -> bool,
+    ask: impl FnOnce(&FileStatus, &mut dyn FnMut(&Record<'_>) -> bool) -> Option<u32>,
+) -> u64 {
     let Ok(status) = syscalls::status(fd) else {
         return IGNORED;
     };
@@ -370,6 +393,7 @@ fn describe(fd: i32, asked_pages: Option<u32>, define: &mut dyn FnMut(&Record<'_
     if made_up {
         return IGNORED;
     }
+    let asked_pages = ask(&status, define);
     let defined =
         define(&object(&status, asked_pages, path)) && (!is_direct(fd) || define(&direct(&status)));
     status.key() | FILE | if defined { DEFINED } else { 0 }

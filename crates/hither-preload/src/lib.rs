@@ -105,6 +105,7 @@ static ON_LOAD: unsafe extern "C" fn(c_int, *const *const c_char) = {
         #[cfg(feature = "pages")]
         hooks::openmp::prepare();
         if let Some(session) = session::current()
+            && session.is_announced()
             && !session.is_paused()
         {
             thread::announce(session);

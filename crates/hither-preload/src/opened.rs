@@ -13,24 +13,80 @@ use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hither_sys::program_session::{ProgramSession, Pushed};
-use hither_sys::record::Record;
+use hither_sys::record::{Record, mix};
 use hither_sys::syscalls;
 
+use crate::cached_before::{self, Said};
 use crate::open_buffers::{Buffers, Directory, PATH_BYTES_MAX};
 use crate::thread::{self, Thread};
-use crate::{cached_before, files, process};
+use crate::{files, process};
 
-/// Files that this process has defined, each at the one place that follows from its key: the key
-/// and the process, since the agent is to learn of each process what it uses, also after a fork.
-static DEFINED: [AtomicU64; 4096] = [const { AtomicU64::new(0) }; 4096];
+/// Files that this process has defined, each at one of the places that follow from its key. There
+/// stands the key and the process, since the agent is to learn of each process what it uses, also
+/// after a fork; and at another one, of a file that was all cached when it was defined, the same
+/// with its size, since what it has grown by was not.
+static DEFINED: [Places; 4096] = [const { Places([const { AtomicU64::new(0) }; PLACES]) }; 4096];
+
+const PLACES: usize = 8;
+
+/// A cache line.
+#[repr(align(64))]
+struct Places([AtomicU64; PLACES]);
 
 /// The length of a [`Record::Cached`].
 const CACHED_WORDS: usize = 4;
 
-/// The place of a file, and what stands there if it is defined.
-fn place(key: u64) -> (Option<&'static AtomicU64>, u64) {
-    let place = DEFINED.get((key >> 2) as usize % DEFINED.len());
-    (place, key.wrapping_add(u64::from(process::last_id())))
+/// Where a file is remembered, and by what.
+struct Remembered {
+    places: Option<&'static Places>,
+    mark: u64,
+    cached_mark: u64,
+    bytes: u64,
+}
+
+impl Remembered {
+    fn of(key: u64, bytes: u64) -> Remembered {
+        let mark = key.wrapping_add(u64::from(process::last_id()));
+        Remembered {
+            places: DEFINED.get((key >> 2) as usize % DEFINED.len()),
+            mark,
+            cached_mark: mark.wrapping_add(mix(bytes)),
+            bytes,
+        }
+    }
+
+    /// How many bytes of it were cached when it was defined: all or 0. `None` if it is not defined.
+    fn cached_bytes(&self) -> Option<u64> {
+        let is_there = |mark| {
+            let places = self.places.map_or(&[][..], |places| &places.0);
+            places
+                .iter()
+                .any(|place| place.load(Ordering::Relaxed) == mark)
+        };
+        if is_there(self.cached_mark) {
+            return Some(self.bytes);
+        }
+        is_there(self.mark).then_some(0)
+    }
+
+    /// It is defined. Where all places are taken, what stands in one of them goes.
+    fn remember(&self, is_cached: bool) {
+        let Some(Places(places)) = self.places else {
+            return;
+        };
+        for mark in [self.mark, self.cached_mark]
+            .iter()
+            .take(1 + usize::from(is_cached))
+        {
+            let free = places
+                .iter()
+                .find(|place| place.load(Ordering::Relaxed) == 0);
+            let any = places.get((mark >> 16) as usize % PLACES);
+            if let Some(place) = free.or(any) {
+                place.store(*mark, Ordering::Relaxed);
+            }
+        }
+    }
 }
 
 /// The program has just opened `fd`, which is its own, by `path`, relative to the directory behind
@@ -70,11 +126,7 @@ fn sample(session: &'static ProgramSession, fd: c_int) {
         session,
         |_| false,
         |thread| {
-            let define = &mut |record: &Record<'_>| thread.push(session, record);
-            let asked_pages = syscalls::status(fd)
-                .ok()
-                .and_then(|status| cached_before::push(fd, status.key(), status.size, define));
-            files::look_up_opened(fd, asked_pages, define);
+            files::look_up_opened(fd, &mut |record| thread.push(session, record));
         },
     );
 }
@@ -126,9 +178,9 @@ impl Opened<'_> {
             return Outcome::Done;
         };
         let key = status.key();
-        let (place, mark) = place(key);
-        if place.is_some_and(|place| place.load(Ordering::Relaxed) == mark) {
-            files::defined(self.fd, key);
+        let remembered = Remembered::of(key, status.size);
+        if let Some(cached_bytes) = remembered.cached_bytes() {
+            files::defined(self.fd, key, cached_bytes);
             return Outcome::Done;
         }
         let path = match self.whole_path(buffers) {
@@ -142,18 +194,16 @@ impl Opened<'_> {
             let record = words.get(..length).unwrap_or(&[]);
             session.push(producer, record, None) == Pushed::Taken
         };
-        let asked_pages = match session.samples_cached() {
+        let said = match session.samples_cached() {
             true => cached_before::push(self.fd, key, status.size, &mut push),
-            false => None,
+            false => Said::default(),
         };
-        let object = files::object(&status, asked_pages, path);
+        let object = files::object(&status, said.asked_pages, path);
         let words = object.encode(&mut buffers.words);
         let record = buffers.words.get(..words).unwrap_or(&[]);
         if session.push(producer, record, None) == Pushed::Taken {
-            files::defined(self.fd, key);
-            if let Some(place) = place {
-                place.store(mark, Ordering::Relaxed);
-            }
+            files::defined(self.fd, key, if said.is_whole { status.size } else { 0 });
+            remembered.remember(said.is_whole);
         }
         Outcome::Done
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::{
 
 use hither_sys::pid_namespace::PidNamespace;
 use hither_sys::program_session::ProgramSession;
-use hither_sys::{syscalls, this_process};
+use hither_sys::syscalls;
 
 /// Holds [`NOT_FORKED`] until a fork wipes it.
 static FORK_PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
@@ -177,8 +177,6 @@ fn read_arguments() {
         false => unsafe { copy_arguments(given) },
     };
     ARGUMENTS_BYTES.store(length, Ordering::Release);
-    // The path of the program is read once, too.
-    this_process::exe();
 }
 
 /// # Safety

@@ -38,6 +38,7 @@ pub mod acting;
 pub mod address_spaces;
 pub mod arena;
 pub mod bind_requests;
+pub mod cached_parts;
 pub mod cgroup;
 mod chunks;
 pub mod file_map;

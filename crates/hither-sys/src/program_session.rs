@@ -167,6 +167,17 @@ impl ProgramSession {
         self.segment.header().samples_cached.load(Ordering::Relaxed) != 0
     }
 
+    /// Whether reads of files that were all cached when they were opened are not recorded for now.
+    #[inline]
+    pub fn skips_cached(&self) -> bool {
+        self.segment.header().skips_cached.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether a program is to announce itself when it starts.
+    pub fn is_announced(&self) -> bool {
+        self.segment.header().announced.load(Ordering::Relaxed) != 0
+    }
+
     /// Whether readahead is disabled on descriptors that this process reads at random.
     #[inline]
     pub fn disables_readahead(&self) -> bool {

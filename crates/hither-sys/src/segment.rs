@@ -94,6 +94,10 @@ pub(crate) struct Header {
     pub(crate) readahead_disabled: AtomicU64,
     /// Programs are to say of a file that they open how much of it is cached.
     pub(crate) samples_cached: AtomicU32,
+    /// Reads of files that were cached when they were opened are not recorded.
+    pub(crate) skips_cached: AtomicU32,
+    /// Programs are to announce themselves.
+    pub(crate) announced: AtomicU32,
     /// Files whose accesses are not recorded any more.
     pub(crate) unrecorded: UnrecordedFiles,
     /// Bytes that programs read of what is not recorded: pipes, sockets, terminals, /proc.

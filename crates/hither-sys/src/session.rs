@@ -77,6 +77,9 @@ pub struct SessionOptions {
     /// Whether programs say of a file that they open how much of it is cached, before they read it
     /// ([`Record::Object`]). They do not where a filter of system calls forbids the question.
     pub samples_cached: bool,
+    /// Whether programs announce themselves when they start, whatever they do then. Otherwise they
+    /// do with their first record.
+    pub announced: bool,
     /// The smallest allocation that is tracked as a region, in bytes: at least a page, or 0 for
     /// none.
     pub region_min: u64,
@@ -98,6 +101,7 @@ impl Default for SessionOptions {
             block_bytes: 0,
             readahead: false,
             samples_cached: false,
+            announced: true,
             region_min: 0,
             sampling: false,
             file_nodes: 0,
@@ -368,6 +372,13 @@ impl Session {
         header.paused.store(u32::from(paused), Ordering::Relaxed);
     }
 
+    /// Has programs record no reads of a file until further notice, as far as it was all cached
+    /// when they opened it, or record them again. Needs [`SessionOptions::samples_cached`].
+    pub fn skip_cached(&self, skipped: bool) {
+        let skips_cached = &self.segment.header().skips_cached;
+        skips_cached.store(u32::from(skipped), Ordering::Relaxed);
+    }
+
     /// Has programs disable readahead, from now on, on descriptors that they read at random. Has no
     /// effect where they do not track that ([`SessionOptions::readahead`]).
     pub fn disable_readahead(&self) {
@@ -609,6 +620,7 @@ fn fill(segment: &Segment, layout: Layout, options: &SessionOptions, nonce: u64)
     set32(&header.readahead, readahead);
     let samples_cached = options.samples_cached && seccomp::allows(SYS_CACHESTAT);
     set32(&header.samples_cached, u32::from(samples_cached));
+    set32(&header.announced, u32::from(options.announced));
     set32(&header.no_files, u32::from(!options.files));
     set32(&header.sampling, u32::from(options.sampling));
     set64(&header.file_nodes, options.file_nodes);

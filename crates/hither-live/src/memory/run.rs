@@ -68,6 +68,7 @@ pub(crate) fn set_up(
     config.source = counter_source.source();
     let session = SessionNeeds {
         call_sites: true,
+        announced: true,
         region_min: options.region_min,
         sampling: counter_source.needs_offers(),
         ..SessionNeeds::default()

@@ -7,6 +7,8 @@
 //!    that the agent has just classified.
 //! 2. [`lifecycle::files_session`]: while the agent pauses, a call ends here. Then
 //!    [`access::already_reported`]: a read within the block of the thread's last one ends here.
+//!    Then [`files::was_cached`]: where there is a limit, a read of what others had cached ends
+//!    here, as long as that stays cached.
 //! 3. [`access::describe`]: the record of the access. It asks for the position only where the
 //!    descriptor's is not followed.
 //! 4. [`readahead::on_read`]: the kernel may be told (`posix_fadvise`) to stop or resume reading
@@ -110,6 +112,12 @@ fn report(
     let known = files::known(fd);
     if let Some(Some(object)) = known
         && session.is_unrecorded(object)
+    {
+        return Some(object);
+    }
+    if let (Op::Read, Position::At(offset), Some(Some(object))) = (op, position, known)
+        && files::was_cached(fd, offset, length)
+        && session.skips_cached()
     {
         return Some(object);
     }

@@ -123,6 +123,8 @@ impl Actuator for PageCacheActuator {
             keep_program_pages();
         }
         run.pause(self.paused);
+        // The controller leaves alone what others have cached, as long as it is there.
+        run.skip_cached(self.limiter.is_some() && self.spare_preexisting);
     }
 
     fn take_samples(&mut self, start_ns: u64, inputs: &mut Vec<TimedInput>) {
@@ -461,6 +463,7 @@ impl PageCacheActuator {
             for &(_, offset) in of_file {
                 match opened.cached(offset, EXTENT_BYTES) {
                     Ok(cached) if cached.pages == 0 => {
+                        context.run.skip_cached(false);
                         let length = EXTENT_BYTES;
                         let absent = Input::Absent {
                             file,

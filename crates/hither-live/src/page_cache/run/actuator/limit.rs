@@ -21,7 +21,7 @@ use hither_sys::record::file_key;
 
 use super::super::super::controller::{EXTENT_BYTES, PageCacheController};
 use super::super::super::event::Input;
-use super::limiter::AHEAD_BYTES;
+use super::limiter::{AHEAD_BYTES, Answer, LookedUp, Question};
 use super::preexisting::cached_parts;
 use super::{COUNTING_DIVISOR, PAGE_BYTES, PageCacheActuator};
 use crate::agent::Context;
@@ -119,17 +119,17 @@ impl PageCacheActuator {
         for (id, path, pid) in open_files(processes) {
             match limiter.looked_up.get(&id) {
                 None => {
-                    limiter.looked_up.insert(id, None);
+                    limiter.looked_up.insert(id, LookedUp::Once);
                     continue;
                 }
-                Some(Some(0)) => continue,
-                Some(&Some(file)) => {
+                Some(LookedUp::Reported) => continue,
+                Some(&LookedUp::Unreported(file)) => {
                     limiter.unsettled.entry(file).or_default().used = true;
                     continue;
                 }
-                Some(None) => {}
+                Some(LookedUp::Once) => {}
             }
-            limiter.looked_up.insert(id, Some(0));
+            limiter.looked_up.insert(id, LookedUp::Reported);
             let name = fs::read_link(&path).unwrap_or_default();
             let Some((file_id, bytes)) = identify(&path, id).filter(|_| !is_made_up(&name)) else {
                 continue;
@@ -138,7 +138,7 @@ impl PageCacheActuator {
             if self.program_files.id(file).is_some() {
                 continue;
             }
-            limiter.looked_up.insert(id, Some(file));
+            limiter.looked_up.insert(id, LookedUp::Unreported(file));
             limiter.unsettled.entry(file).or_default().used = true;
             self.program_files.add(file, file_id, name, pid);
             self.opened.entry(file).or_insert(OpenedFile {
@@ -206,7 +206,7 @@ impl PageCacheActuator {
         let Some(limiter) = &mut self.limiter else {
             return;
         };
-        for (file, part) in std::mem::take(&mut limiter.answers) {
+        for Answer { file, part } in std::mem::take(&mut limiter.answers) {
             let read_to = limiter.read_to.get(&file).copied().unwrap_or(0);
             let ahead = READ_AHEADS * self.program_files.readahead_bytes(file);
             if part.start >= read_to + ahead + AHEAD_BYTES / 4 {
@@ -226,7 +226,7 @@ impl PageCacheActuator {
             return;
         }
         let mut answers = Vec::new();
-        for (file, from) in to_ask {
+        for Question { file, from } in to_ask {
             let Ok(opened) = self.program_files.open(file) else {
                 continue;
             };
@@ -243,7 +243,7 @@ impl PageCacheActuator {
                     continue;
                 }
                 let parts = cached_parts(&*opened, part).unwrap_or_default();
-                answers.extend(parts.into_iter().map(|part| (file, part)));
+                answers.extend(parts.into_iter().map(|part| Answer { file, part }));
             }
         }
         if let Some(limiter) = &mut self.limiter {

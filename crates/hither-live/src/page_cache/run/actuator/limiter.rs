@@ -24,18 +24,40 @@ pub(super) struct Limiter {
     pub(super) read_to: FxHashMap<u64, u64>,
     /// What others seem to have cached there, which holds if no program has come so far by then:
     /// records of reads may be under way.
-    pub(super) answers: Vec<(u64, Range<u64>)>,
+    pub(super) answers: Vec<Answer>,
     /// Where programs read on.
-    pub(super) to_ask: VecDeque<(u64, u64)>,
+    pub(super) to_ask: VecDeque<Question>,
     pub(super) last_file: u64,
-    /// By device and inode, the files that were looked up: none until the next look, since the
-    /// record of a file that was just opened may be under way, and 0 where accesses are seen.
-    pub(super) looked_up: FxHashMap<(u64, u64), Option<u64>>,
+    /// By device and inode, the files that were looked up.
+    pub(super) looked_up: FxHashMap<(u64, u64), LookedUp>,
     /// What programs had read and written at the last three looks, the latest first.
     pub(super) transferred_bytes: [u64; 3],
     pub(super) due_ns: u64,
     /// What the last drops have left that is dirty or being written.
     pub(super) writing_bytes: u64,
+}
+
+/// Where a file is read on: from there it is asked.
+pub(super) struct Question {
+    pub(super) file: u64,
+    pub(super) from: u64,
+}
+
+/// A part of a file that is cached.
+pub(super) struct Answer {
+    pub(super) file: u64,
+    pub(super) part: Range<u64>,
+}
+
+/// What is known of a file that a process has open.
+#[derive(Clone, Copy)]
+pub(super) enum LookedUp {
+    /// It was found once: the record of its opening may be under way.
+    Once,
+    /// The library reports its accesses, or it has no pages to steer.
+    Reported,
+    /// Nothing was reported of the file with this key.
+    Unreported(u64),
 }
 
 /// Why a file is asked about again.
@@ -92,7 +114,7 @@ impl Limiter {
                 if end + AHEAD_BYTES > *asked_to {
                     let from = (*asked_to).max(end + AHEAD_BYTES / 2);
                     *asked_to = from + AHEAD_BYTES;
-                    self.to_ask.push_back((file, from));
+                    self.to_ask.push_back(Question { file, from });
                 }
             }
             Op::Unmap | Op::Truncate => {}

@@ -9,7 +9,8 @@
 
 use std::ops::Range;
 
-use hither_sys::page_cache::{CachedFile, PageCacheError};
+use hither_sys::cached_parts::{self, Effort};
+use hither_sys::page_cache::CachedFile;
 
 use super::super::super::controller::{EXTENT_BYTES, PageCacheController};
 use super::super::super::event::{Input, TimedInput};
@@ -23,12 +24,11 @@ const REPORTING_LAG_BYTES: u64 = 8 << 20;
 /// The most extents whose residency is checked when a file is opened, without a limit.
 const PREEXISTING_EXTENTS_MAX: u64 = 4096;
 
-/// The most questions about what is cached of a range; at 0.3 to 0.5 us each. What is left then
-/// counts as cached.
-const QUESTIONS_MAX: u32 = 1 << 15;
-
-/// No question is about more.
-const QUESTION_BYTES_MAX: u64 = 64 << 20;
+/// A question takes 0.3 to 0.5 us.
+const EFFORT: Effort = Effort {
+    cached_bytes_max: u64::MAX,
+    questions_max: 1 << 15,
+};
 
 impl PageCacheActuator {
     /// Tells the controller which parts of a file were cached before the program opened it.
@@ -148,7 +148,7 @@ impl PageCacheActuator {
     }
 
     /// The range of a file that programs have read so far, with what may have been read ahead.
-    fn reached(&self, file: u64, events: &[TimedInput]) -> Range<u64> {
+    fn reached(&mut self, file: u64, events: &[TimedInput]) -> Range<u64> {
         let ahead = 2 * self.program_files.readahead_bytes(file);
         let (mut from, mut to) = (u64::MAX, 0);
         for at in events {
@@ -167,7 +167,10 @@ impl PageCacheActuator {
         match to {
             // The file was opened, and no read of it was reported yet.
             0 => 0..ahead.max(REPORTING_LAG_BYTES),
-            to => from..to + ahead + REPORTING_LAG_BYTES,
+            to => {
+                let to = to + ahead + REPORTING_LAG_BYTES;
+                from - from % PAGE_BYTES..to.next_multiple_of(PAGE_BYTES)
+            }
         }
     }
 }
@@ -192,43 +195,20 @@ fn foreign_parts(
     let mut found = Vec::new();
     for part in parts {
         // What cannot be asked counts as cached.
-        found.extend(cached_parts(opened, part.clone()).unwrap_or_else(|_| vec![part]));
+        found.extend(cached_parts(opened, part.clone()).unwrap_or_else(|| vec![part]));
     }
     found
 }
 
-/// The cached parts of a range, to the page.
-pub(super) fn cached_parts(
-    opened: &dyn CachedFile,
-    range: Range<u64>,
-) -> Result<Vec<Range<u64>>, PageCacheError> {
-    let mut found: Vec<Range<u64>> = Vec::new();
-    let mut questions = 0;
-    let mut open = vec![range];
-    while let Some(range) = open.pop() {
-        if range.is_empty() {
-            continue;
-        }
-        let bytes = range.end - range.start;
-        let pages = bytes.div_ceil(PAGE_BYTES);
-        questions += 1;
-        let cached = match questions {
-            QUESTIONS_MAX.. => pages,
-            _ => opened.cached(range.start, bytes)?.pages,
-        };
-        match cached {
-            0 => {}
-            cached if cached >= pages => match found.last_mut() {
-                Some(last) if last.end == range.start => last.end = range.end,
-                _ => found.push(range),
-            },
-            _ => {
-                let half = pages.div_ceil(2).min(QUESTION_BYTES_MAX / PAGE_BYTES);
-                let middle = range.start + half * PAGE_BYTES;
-                open.push(middle..range.end);
-                open.push(range.start..middle);
-            }
-        }
-    }
-    Ok(found)
+/// The cached parts of a range, to the page. `None` where the kernel does not say.
+pub(super) fn cached_parts(opened: &dyn CachedFile, range: Range<u64>) -> Option<Vec<Range<u64>>> {
+    let mut found = Vec::new();
+    let end = range.end;
+    let asked_to = cached_parts::find(
+        range,
+        EFFORT,
+        &mut |part| Some(opened.cached(part.start, part.end - part.start).ok()?.pages),
+        &mut |part| found.push(part),
+    );
+    (asked_to >= end).then_some(found)
 }
