@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -298,8 +299,11 @@ impl<A: Actuator> Agent<A> {
 
     /// See [`Actuator::finish`].
     pub(crate) fn finish(mut self, run: &mut RunState, ran: Duration) -> A::Report {
+        // Never freed: the command ends here, and a controller that knows thousands of files takes
+        // as long to free as it took to fill.
+        let mut controller = ManuallyDrop::new(self.controller);
         let context = Context {
-            controller: &mut self.controller,
+            controller: &mut *controller,
             decisions: &mut self.decisions,
             sites: &mut self.sites,
             run,

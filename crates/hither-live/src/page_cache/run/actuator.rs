@@ -245,6 +245,8 @@ impl Actuator for PageCacheActuator {
             ..self.report
         };
         report.log = context.finish_log(&report.figures());
+        // As the controller.
+        std::mem::forget(self.program_files);
         report
     }
 }
