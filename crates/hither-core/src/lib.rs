@@ -31,6 +31,8 @@ pub mod topology;
 
 pub use access::{Access, Op};
 pub use cache::{AccessResult, ReplacementPolicy, Residency};
+#[doc(inline)]
+pub use hither_references as references;
 pub use ids::{Block, NEVER, Node, Object, Process, Site, Slot, Thread, Tick};
 pub use placement::Placement;
 pub use random::Random;

@@ -1,20 +1,26 @@
-//! Makes references to blocks of the requests of programs, with dense numbers for files and blocks,
-//! as policies need them.
-//!
-//! A request is one reference to each of its blocks, in ascending order. There is one exception: a
-//! request that continues, within a block, where the same thread's last request to that file ended
-//! is no new reference to that block, since both are one pass over it. A request for the same bytes
-//! again is a new reference.
+//! References to blocks, by the rule of [`hither_core::references`], with dense numbers for files and
+//! blocks, as policies need them.
 
 use std::ops::RangeInclusive;
 
-use hither_core::Block;
+use hither_core::references::{BlockSize, LastRequests, Request};
+use hither_core::{Block, Op};
 use rustc_hash::FxHashMap;
+
+/// Of so many threads that are not the first of their file the last request is remembered: threads
+/// come and go for as long as a run takes.
+const OTHER_THREADS_MAX: usize = 1 << 16;
+
+/// The last requests of a run's threads.
+pub(crate) fn last_requests() -> LastRequests<Op> {
+    LastRequests::remembering(OTHER_THREADS_MAX)
+}
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct References {
-    block_bytes: u64,
+    block_size: BlockSize,
+    last: LastRequests<Op>,
     files: Vec<ReferencedFile>,
     by_key: FxHashMap<u64, u32>,
     /// By block: its file, and its index there.
@@ -26,15 +32,14 @@ pub(crate) struct References {
 struct ReferencedFile {
     key: u64,
     blocks: Vec<Block>,
-    /// The thread of the last request, and the offset where that ended.
-    last: Option<(u32, u64)>,
 }
 
 impl References {
     /// For blocks of so many bytes.
-    pub(crate) fn new(block_bytes: u64) -> References {
+    pub(crate) fn new(block_bytes: u32) -> References {
         References {
-            block_bytes,
+            block_size: BlockSize::new(block_bytes),
+            last: last_requests(),
             files: Vec::new(),
             by_key: FxHashMap::default(),
             positions: Vec::new(),
@@ -60,7 +65,6 @@ impl References {
             self.files.push(ReferencedFile {
                 key,
                 blocks: Vec::new(),
-                last: None,
             });
         }
         number
@@ -96,10 +100,9 @@ impl References {
         self.positions[block.index()]
     }
 
-    /// The indices of the blocks that a range touches. Indices that do not fit into 32 bits become
-    /// the largest.
+    /// The indices of the blocks that a range touches.
     pub(crate) fn indices(&self, offset: u64, length: u64) -> RangeInclusive<u32> {
-        let index = |byte: u64| u32::try_from(byte / self.block_bytes).unwrap_or(u32::MAX);
+        let index = |byte: u64| index(self.block_size.block_of(byte));
         index(offset)..=index(offset.saturating_add(length.max(1) - 1))
     }
 
@@ -108,40 +111,21 @@ impl References {
         &mut self,
         file: u32,
         thread: u32,
-        offset: u64,
-        length: u64,
+        request: Request<Op>,
     ) -> impl Iterator<Item = u32> + use<> {
-        let inside = !offset.is_multiple_of(self.block_bytes);
-        let indices = self.indices(offset, length);
-        let file = &mut self.files[file as usize];
-        let goes_on = inside && file.last == Some((thread, offset));
-        file.last = Some((thread, offset.saturating_add(length)));
-        indices.skip(usize::from(goes_on))
+        let blocks = self.last.blocks(file, thread, request, self.block_size);
+        blocks.map(index)
     }
+}
+
+/// The index of a block. One that does not fit into 32 bits becomes the largest.
+fn index(block: u64) -> u32 {
+    u32::try_from(block).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_request_that_goes_on_in_a_block_is_no_new_reference_to_it() {
-        let mut references = References::new(100);
-        let (one, other) = (references.file(0xa), references.file(0xb));
-        assert_eq!((one, other, references.file(0xa)), (0, 1, 0));
-        let mut of = |file, thread, offset, length| {
-            let indices = references.of_request(file, thread, offset, length);
-            indices.collect::<Vec<u32>>()
-        };
-        assert_eq!(of(one, 1, 50, 200), [0, 1, 2]);
-        assert_eq!(of(one, 1, 250, 100), [3], "in the block where it ended");
-        assert_eq!(of(one, 2, 350, 10), [3], "another thread");
-        assert_eq!(of(other, 2, 360, 10), [3], "another file");
-        assert!(of(one, 2, 360, 40).is_empty());
-        assert_eq!(of(one, 2, 400, 1), [4], "where a block begins");
-        assert_eq!(of(one, 2, 400, 1), [4], "the same again");
-        assert_eq!(of(one, 1, u64::MAX, 7), [u32::MAX]);
-    }
 
     #[test]
     fn blocks_are_found_by_place_and_by_number() {

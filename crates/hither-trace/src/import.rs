@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use hither_core::Op;
 use hither_core::placement::Mark;
+use hither_core::references::BlockSize;
 use hither_core::registry::Needs;
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ use crate::clock::REFERENCE_CLOCK;
 use crate::error::{Error, Result};
 use crate::format::{self, RecordKind};
 use crate::load_options::LoadOptions;
-use crate::row_range::{BlockSize, checked_range};
+use crate::row_range::checked_range;
 use crate::schema::{
     AccessRow, Meta, ObjectKind, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow,
 };

@@ -1,38 +1,12 @@
-//! From bytes to blocks, and the check of a row's byte range: its blocks must have 32-bit numbers.
+//! The check of a row's byte range: its blocks must have 32-bit numbers.
+
+use hither_core::references::BlockSize;
 
 use crate::schema::{AccessRow, RowOp};
 
 /// The largest request of one call (Linux stops at `INT_MAX` less a page). A longer one is a
 /// corrupt row.
 const REQUEST_BYTES_MAX: u64 = i32::MAX as u64;
-
-/// The size of a block.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BlockSize {
-    bytes: u32,
-    /// Its logarithm, if it is a power of two: a shift is faster than a division.
-    shift: Option<u32>,
-}
-
-impl BlockSize {
-    /// # Panics
-    ///
-    /// Panics if `bytes` is 0.
-    pub(crate) fn new(bytes: u32) -> BlockSize {
-        assert_ne!(bytes, 0, "blocks of 0 bytes");
-        let shift = bytes.is_power_of_two().then(|| bytes.ilog2());
-        BlockSize { bytes, shift }
-    }
-
-    /// The number of the block that holds the byte at this offset.
-    #[inline]
-    pub(crate) fn block_of(self, offset: u64) -> u64 {
-        match self.shift {
-            Some(shift) => offset >> shift,
-            None => offset / u64::from(self.bytes),
-        }
-    }
-}
 
 /// The end of a row's byte range. An error if its blocks cannot have numbers. Transfers and
 /// accesses to memory are always referenced.

@@ -1,30 +1,27 @@
-//! From requests to block references.
+//! From rows of a trace to references to blocks.
 //!
-//! A request for bytes becomes references to the blocks that it covers, in ascending order. One
-//! block is skipped: if a request begins in the block in which the same thread's last request on
-//! the same object ended, with the same op, that block is not referenced again. A program that
-//! reads a file 100 bytes at a time does not use each block forty times. Linux's page cache has the
-//! same rule (`filemap_read` compares with `prev_pos` before it marks a page accessed), and without
-//! it a policy that counts references would take small buffers for popularity. `keep_repeats` turns
-//! the rule off.
+//! What blocks a request refers to is the rule of [`references`]; `keep_repeats` has each request
+//! refer to all that it touches.
 //!
 //! Accesses to memory are not requests. A row is a number of accesses to a page by one thread. It
 //! becomes one reference to each block that it touches, with the row's count, and is never merged
 //! with the row before.
+//!
+//! [`references`]: hither_core::references
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use hither_core::placement::Mark;
+use hither_core::references::{BlockSize, LastRequest, LastRequests, Request};
 use hither_core::{Op, Process};
-use rustc_hash::FxHashMap;
 
 use crate::clock::ReferenceTimes;
 use crate::counts::{RequestCounts, TraceCounts};
 use crate::error::{Error, Result};
 use crate::intern::Interner;
 use crate::load_options::LoadOptions;
-use crate::row_range::{BlockSize, checked_range};
+use crate::row_range::checked_range;
 use crate::sample::Sampler;
 use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
 use crate::sink::Sink;
@@ -50,44 +47,6 @@ enum Blocks {
     AllButFirst = 1,
 }
 
-/// Where a thread's last request on an object ended.
-#[derive(Clone, Copy, Debug)]
-struct LastRequest {
-    end: u64,
-    op: RowOp,
-}
-
-/// The last request of each thread on each object. Many objects are used by one thread only, so
-/// nothing is hashed for the first thread of an object.
-#[derive(Debug, Default)]
-struct LastRequests {
-    of_first_threads: Vec<Option<(u32, LastRequest)>>,
-    of_others: FxHashMap<(u32, u32), LastRequest>,
-}
-
-impl LastRequests {
-    /// Notes a request of a thread on an object. Returns the one before.
-    #[inline]
-    fn replace(&mut self, object: u32, thread: u32, request: LastRequest) -> Option<LastRequest> {
-        if self.of_first_threads.len() <= object as usize {
-            self.of_first_threads.resize(object as usize + 1, None);
-        }
-        match &mut self.of_first_threads[object as usize] {
-            Some((first, last)) if *first == thread => {
-                // Field by field: a copy of the whole would wait for the stores that just made it.
-                let (end, op) = (last.end, last.op);
-                (last.end, last.op) = (request.end, request.op);
-                Some(LastRequest { end, op })
-            }
-            Some(_) => self.of_others.insert((object, thread), request),
-            none => {
-                *none = Some((thread, request));
-                None
-            }
-        }
-    }
-}
-
 /// Builds a [`Trace`] from requests or from bare blocks. Format readers and generators use it.
 #[derive(Debug)]
 pub struct TraceBuilder {
@@ -101,7 +60,7 @@ pub struct TraceBuilder {
     runs: Vec<(usize, Run)>,
     /// The numbers of the blocks of a run.
     numbers: Vec<u32>,
-    last: LastRequests,
+    last: LastRequests<Op>,
     /// References to bare blocks, how many of them are writes and how many sequential, and the
     /// block after the last one.
     bare: u64,
@@ -245,7 +204,7 @@ impl TraceBuilder {
         self.trace.times.push(before as u64, row.time_ns);
         self.rows += 1;
         let (sequential, referenced) = match row.op {
-            RowOp::Read | RowOp::Write => self.transfer(row, end),
+            RowOp::Read | RowOp::Write => self.transfer(row),
             RowOp::Map => {
                 self.trace.counts.maps += u64::from(row.count);
                 let referenced = self.trace.options.include_maps && row.length > 0;
@@ -377,25 +336,29 @@ impl TraceBuilder {
 
     /// A read or a write. Returns whether it is sequential, and what becomes references.
     #[inline]
-    fn transfer(&mut self, row: &AccessRow, end: u64) -> (bool, Option<Blocks>) {
+    fn transfer(&mut self, row: &AccessRow) -> (bool, Option<Blocks>) {
         if row.length == 0 {
             self.trace.counts.skipped.empty += u64::from(row.count);
             return (false, None);
         }
-        let request = LastRequest { end, op: row.op };
-        let last = self.last.replace(row.object, row.thread, request);
-        let sequential = last.is_some_and(|last| last.end == row.offset);
+        let request = Request {
+            op: if row.op == RowOp::Write {
+                Op::Write
+            } else {
+                Op::Read
+            },
+            offset: row.offset,
+            length: row.length,
+        };
+        let after = LastRequest::of(request);
+        let last = self.last.replace(row.object, row.thread, after);
+        let sequential = last.is_some_and(|last| last.end() == row.offset);
         if row.in_kernel && !self.trace.options.include_in_kernel {
             self.trace.counts.skipped.in_kernel += u64::from(row.count);
             return (sequential, None);
         }
-        let first = self.block_size.block_of(row.offset);
         let merge = !self.trace.options.keep_repeats
-            && last.is_some_and(|last| {
-                last.op == row.op
-                    && last.end <= row.offset
-                    && self.block_size.block_of(last.end - 1) == first
-            });
+            && last.is_some_and(|last| last.goes_on(request, self.block_size));
         let blocks = match merge {
             true => Blocks::AllButFirst,
             false => Blocks::All,

@@ -20,14 +20,15 @@ use std::collections::BTreeMap;
 use hither_core::placement::{
     Action, ActionOutcome, Counters, Epoch, EpochKind, PageTouch, PlacementHost,
 };
-use hither_core::{Block, Node, Object, Process, Thread};
+use hither_core::references::Request;
+use hither_core::{Block, Node, Object, Op, Process, Thread};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::config::FileMigrationConfig;
 use super::event::{Decision, Input, TimedInput};
 use crate::controller::Controller;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::numa::ranges::{LocatedRun, MoveResult, PageRange, RefusalReason};
 use crate::references::References;
 
@@ -131,12 +132,17 @@ pub(crate) struct FileMigrationController {
 
 impl Controller for FileMigrationController {
     const NAME: &'static str = "file_migration";
-    const FORMAT: (&'static str, u32) = ("hither_file_migration", 1);
+    const FORMAT: (&'static str, u32) = ("hither_file_migration", 2);
     type Config = FileMigrationConfig;
     type Input = Input;
     type Decision = Decision;
 
     fn new(config: &FileMigrationConfig) -> Result<FileMigrationController> {
+        let block_bytes = u32::try_from(config.page_bytes)
+            .ok()
+            .filter(|&bytes| bytes > 0);
+        let block_bytes = block_bytes
+            .ok_or_else(|| Error::Log(format!("blocks of {} bytes", config.page_bytes)))?;
         let mut host = config.host()?;
         let migration_ns = config.measured.migration_ns;
         let migration_ns =
@@ -148,7 +154,7 @@ impl Controller for FileMigrationController {
             host,
             dry_run: config.dry_run,
             page_bytes: config.page_bytes / u64::from(BLOCK_PAGES),
-            references: References::new(config.page_bytes),
+            references: References::new(block_bytes),
             unreachable: Vec::new(),
             locations: Vec::new(),
             recent: Vec::new(),
@@ -175,9 +181,15 @@ impl Controller for FileMigrationController {
                 length,
                 thread,
                 cpu,
+                write,
             } => {
                 let node = self.host.node_of_cpu(cpu);
-                self.access(file, offset, length, thread, node);
+                let request = Request {
+                    op: if write { Op::Write } else { Op::Read },
+                    offset,
+                    length,
+                };
+                self.access(file, request, thread, node);
             }
             Input::Located { job, found } => self.located(*job, found),
             Input::Moved(moved) => self.moved(moved),
@@ -200,15 +212,18 @@ impl Controller for FileMigrationController {
 
 impl FileMigrationController {
     /// Counts an access by a thread on a node.
-    fn access(&mut self, key: u64, offset: u64, length: u64, thread: u32, node: Node) {
+    fn access(&mut self, key: u64, request: Request<Op>, thread: u32, node: Node) {
         let file = self.references.file(key);
         self.unreachable.resize(self.references.files(), false);
-        if length == 0 || self.unreachable[file as usize] {
+        if self.unreachable[file as usize] {
             return;
         }
         let block_bytes = self.page_bytes * u64::from(BLOCK_PAGES);
-        let end = offset.saturating_add(length);
-        for index in self.references.of_request(file, thread, offset, length) {
+        let (offset, end) = (
+            request.offset,
+            request.offset.saturating_add(request.length),
+        );
+        for index in self.references.of_request(file, thread, request) {
             let block = self.references.block(file, index);
             self.grow();
             let start = u64::from(index) * block_bytes;

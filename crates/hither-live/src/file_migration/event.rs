@@ -21,6 +21,7 @@ pub(crate) enum Input {
         /// Dense number of the thread.
         thread: u32,
         cpu: u32,
+        write: bool,
     },
     /// Nodes of the pages of a [`Decision::Locate`]. Pages that are not cached are left out.
     Located { job: u64, found: Vec<LocatedRun> },

@@ -22,6 +22,7 @@ use hither_core::placement::{
     Action, ActionOutcome, Counters, Epoch, EpochKind, FilePlacement, Nodes, PlacementEntry,
     PlacementSettings,
 };
+use hither_core::references::Request;
 use hither_core::registry::Mechanism;
 use hither_core::topology::Topology;
 use hither_core::{Access, Block, NEVER, Node, Object, Op, Process, Site, Slot, Spec, Thread};
@@ -188,7 +189,7 @@ impl Controller for ReplicationController {
             nodes: Nodes::new(topology, capacity, 0),
             counts: Counters::new(nodes, 0),
             config: config.clone(),
-            references: References::new(BLOCK_BYTES),
+            references: References::new(BLOCK_BYTES as u32),
             files: Vec::new(),
             requested: BTreeSet::new(),
             leases_held: 0,
@@ -306,13 +307,14 @@ impl ReplicationController {
         length: u64,
         out: &mut Vec<Decision>,
     ) {
-        if length == 0 {
-            return;
-        }
         let (number, now_ns) = (self.file(key), self.now_ns);
         self.file_mut(number).used_ns = now_ns;
-        let thread = access.thread.0;
-        for index in self.references.of_request(number, thread, offset, length) {
+        let request = Request {
+            op: access.op,
+            offset,
+            length,
+        };
+        for index in self.references.of_request(number, access.thread.0, request) {
             let access = Access {
                 tick: self.summary.references,
                 next: NEVER,

@@ -6,7 +6,8 @@
 //!    set. A read is a good moment: programs often read their data, a piece at a time, into memory
 //!    that the agent has just classified.
 //! 2. [`lifecycle::files_session`]: while the agent pauses, a call ends here. Then
-//!    [`access::already_reported`]: a read within the block of the thread's last one ends here.
+//!    [`access::already_reported`]: a read that goes on in the block of the thread's last one ends
+//!    here.
 //!    Then [`files::was_cached`]: where there is a limit, a read of what others had cached ends
 //!    here, as long as that stays cached.
 //! 3. [`access::describe`]: the record of the access. It asks for the position only where the
@@ -194,11 +195,11 @@ fn update_readahead(session: &ProgramSession, fd: i32, access: &Record<'_>) {
                 let bits = session.block_bits();
                 let block = |byte: u64| (byte >> bits) as u32;
                 let (first, last) = (block(offset), access::last_block());
+                let goes_on = |(file, end)| file == object && readahead::is_near(end as u32, first);
                 readahead::Read {
                     first,
                     last: block(offset.saturating_add(length.saturating_sub(1))),
-                    continues_thread: last.object == object
-                        && readahead::is_near(last.block as u32, first),
+                    continues_thread: last.is_some_and(goes_on),
                 }
             };
             let wanted = || session.disables_readahead();

@@ -24,6 +24,7 @@ mod stack;
 
 use std::rc::Rc;
 
+use hither_core::references::BlockSize;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde_json::Value;
 
@@ -35,7 +36,7 @@ use self::line::{
 use self::stack::Stack;
 use super::reader::{Format, RecordKind};
 use crate::error::Result;
-use crate::row_range::{BlockSize, checked_range};
+use crate::row_range::checked_range;
 use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
 use crate::sink::Sink;
 use crate::source::Input;

@@ -62,6 +62,7 @@ impl Run {
                 length: blocks * BLOCK,
                 thread: cpu,
                 cpu,
+                write: false,
             });
             assert_eq!(decided, []);
         }

@@ -58,7 +58,7 @@ impl Actuator for FileMigrationActuator {
     ) -> Option<(u64, Input)> {
         self.program_files.on_record(source.ring, record);
         let &Record::Access {
-            op: Op::Read | Op::Write,
+            op: op @ (Op::Read | Op::Write),
             cpu,
             time_ns,
             object: file,
@@ -75,6 +75,7 @@ impl Actuator for FileMigrationActuator {
             length,
             thread: source.streams.of(source.ring),
             cpu: u32::from(cpu),
+            write: op == Op::Write,
         };
         Some((time_ns, input))
     }

@@ -62,11 +62,6 @@ impl ExtentReaders {
         readers.find(|reader| reader.thread == thread)
     }
 
-    /// The block at which a thread's last request ended.
-    pub(super) fn last(&mut self, thread: u32) -> Option<u32> {
-        self.latest(thread).map(|reader| reader.last)
-    }
-
     /// A thread touches a block. Returns the extent that it has left for that, if any.
     pub(super) fn touch(&mut self, thread: u32, block: u32, now_ns: u64) -> Option<LeftExtent> {
         let extent = block / BLOCKS_PER_EXTENT;
@@ -146,8 +141,6 @@ mod tests {
         }
         assert_eq!(left.len(), 1 + N as usize, "each jump leaves an extent");
         assert_eq!(through(left), [1]);
-        assert_eq!(readers.last(7), Some(2 * N));
-        assert_eq!(readers.last(9), None);
     }
 
     /// Half of it, something elsewhere, and the other half; and again.

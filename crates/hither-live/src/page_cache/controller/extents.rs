@@ -114,10 +114,15 @@ pub(super) struct BlockRun {
 }
 
 impl BlockRun {
-    /// The blocks that a range of bytes touches. Those beyond what an index can hold (64 TiB) count
-    /// as the last one.
+    /// The index of a block of a file. Blocks beyond what it can hold (64 TiB) count as the last
+    /// one.
+    pub(super) fn index(block: u64) -> u32 {
+        block.min(u64::from(u32::MAX - 1)) as u32
+    }
+
+    /// The blocks that a range of bytes touches.
     pub(super) fn from(file: u32, offset: u64, length: u64) -> BlockRun {
-        let block = |byte: u64| (byte / BLOCK_BYTES).min(u64::from(u32::MAX - 1)) as u32;
+        let block = |byte: u64| BlockRun::index(byte / BLOCK_BYTES);
         let (first, last) = (
             block(offset),
             block(offset.saturating_add(length.max(1) - 1)),

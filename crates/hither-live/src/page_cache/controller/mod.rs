@@ -4,10 +4,8 @@
 //! program reads or writes. What it evicts is dropped as [`extents`] says, if that pays, which
 //! [`gain_monitor`] decides.
 //!
-//! **References.** A request that spans several blocks is one reference to each, in ascending
-//! order, as in the simulator. A request that begins in the block where the same thread's last
-//! request to that file ended is no reference to that block: `fgets` over a file reads each block
-//! four times, and that is no loop.
+//! **References** are made of requests by the rule of [`hither_core::references`], as in the
+//! simulator.
 //!
 //! **What is left alone.** Files that are mapped, unless [`touches`] shows that they are read in
 //! order: other accesses through the mapping are not seen. Pages written in the last 40 seconds:
@@ -29,6 +27,7 @@ mod storage_account;
 mod summary;
 mod touches;
 
+use hither_core::references::{BlockSize, LastRequests, Request};
 use hither_core::registry::{Mechanism, ReplacementEntry, ReplacementSettings, baseline};
 use hither_core::replacement::SiteRecord;
 use hither_core::site_profile::{self, SiteProfile};
@@ -54,6 +53,9 @@ use super::event::{Decision, Input, Judged, TimedInput};
 use crate::controller::Controller;
 use crate::error::{Error, Result};
 use crate::observe::Numbers;
+use crate::references::last_requests;
+
+const BLOCK_SIZE: BlockSize = BlockSize::new(BLOCK_BYTES as u32);
 
 /// Stale blocks are dropped piecemeal once they are 1/8 of the budget.
 const STALE_BUDGET_DIVISOR: usize = 8;
@@ -123,6 +125,7 @@ pub(crate) struct PageCacheController {
     limit: Option<CacheLimit>,
     files: Vec<TrackedFile>,
     by_key: FxHashMap<u64, u32>,
+    last_requests: LastRequests<Op>,
     /// Signatures; site 0 is the unknown one.
     sites: Numbers<u64>,
     /// By site.
@@ -184,6 +187,7 @@ impl Controller for PageCacheController {
             limit: limit.map(|limit| CacheLimit::new(limit.bytes, limit.keeps)),
             files: Vec::new(),
             by_key: FxHashMap::default(),
+            last_requests: last_requests(),
             sites,
             site_stats: Vec::new(),
             classes: BlockClasses::default(),
@@ -317,14 +321,18 @@ impl PageCacheController {
     }
 
     fn access(&mut self, access: Access, offset: u64, length: u64, out: &mut Vec<Decision>) {
-        let file = &mut self.files[access.object.index()];
-        if length == 0 || file.mapped || file.gone || !self.reporting.on() {
+        let file = &self.files[access.object.index()];
+        if file.mapped || file.gone || !self.reporting.on() {
             return;
         }
-        let run = BlockRun::from(access.object.0, offset, length);
-        let (first, last) = (run.first, run.first + (run.blocks - 1));
-        let again = file.readers.last(access.thread.0) == Some(first);
-        for index in first + u32::from(again)..=last {
+        let request = Request {
+            op: access.op,
+            offset,
+            length,
+        };
+        let (file, thread) = (access.object.0, access.thread.0);
+        let blocks = self.last_requests.blocks(file, thread, request, BLOCK_SIZE);
+        for index in blocks.map(BlockRun::index) {
             let file = &mut self.files[access.object.index()];
             if let Some(left) = file.readers.touch(access.thread.0, index, self.now_ns) {
                 self.left(access.object.0, left);

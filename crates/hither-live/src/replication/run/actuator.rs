@@ -100,12 +100,13 @@ impl Actuator for ReplicationActuator {
             0 => (&mut report.read, &mut report.read_bytes),
             _ => (&mut report.served, &mut report.served_bytes),
         };
-        if op == Op::Read {
+        // One of no bytes says where a reader has come to.
+        if op == Op::Read && length > 0 {
             *calls += u64::from(count);
             *bytes += u64::from(count) * length;
         }
         // Not what replicas cannot serve: small reads, copies from file to file.
-        if op == Op::Read && flags & (SERVED | SERVABLE) == 0 {
+        if op == Op::Read && length > 0 && flags & (SERVED | SERVABLE) == 0 {
             return None;
         }
         if op == Op::Read && flags & IN_KERNEL != 0 {
