@@ -26,8 +26,9 @@ Debian packages are git, mariadb-server, postgresql, ripgrep, rsync and zstd; fr
 numpy, for the Python that runs this. Data take some 5 GB. Prints Markdown on stdout; raw runs are
 added to --results.
 
-    python3 experiments/files/files.py --hither target/release/hither --work /tmp/files --pairs 5
-    python3 experiments/files/files.py --table experiments/files/results/*.jsonl
+    python3 experiments/files/files.py --hither target/release/hither --work /tmp/files --pairs 5 \\
+        --results /tmp/files-results
+    python3 experiments/files/files.py --table /tmp/files-results/*.jsonl
 """
 
 import argparse
