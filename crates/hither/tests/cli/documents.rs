@@ -119,7 +119,8 @@ fn the_examples_about_running_run() {
 
 /// All documents.
 fn all_documents() -> Vec<PathBuf> {
-    let mut found = vec![root().join("README.md"), root().join("lab/README.md")];
+    let beside = ["README", "CONTRIBUTING", "CHANGELOG", "SECURITY", "lab/README"];
+    let mut found: Vec<PathBuf> = beside.map(|name| root().join(format!("{name}.md"))).into();
     let mut folders = vec![root().join("docs")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
