@@ -66,8 +66,8 @@ pub struct SessionOptions {
     /// Whether accesses to files are recorded.
     pub files: bool,
     /// Size of a block: a power of two, or 0 to record every access. A read is not recorded if it
-    /// is known to be within the block in which the thread's last recorded access ended: by its
-    /// explicit offset, or by the position that is followed. Counting references to blocks does not
+    /// is known, by its explicit offset or by the position that is followed, to go on in the block
+    /// in which the thread's last request ended. Counting references to blocks does not
     /// need such reads, and a program that reads a file in small pieces is spared most of the cost.
     /// The time of other accesses is that of the kernel's last tick.
     pub block_bytes: u64,

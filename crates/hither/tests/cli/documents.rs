@@ -119,7 +119,13 @@ fn the_examples_about_running_run() {
 
 /// All documents.
 fn all_documents() -> Vec<PathBuf> {
-    let beside = ["README", "CONTRIBUTING", "CHANGELOG", "SECURITY", "lab/README"];
+    let beside = [
+        "README",
+        "CONTRIBUTING",
+        "CHANGELOG",
+        "SECURITY",
+        "lab/README",
+    ];
     let mut found: Vec<PathBuf> = beside.map(|name| root().join(format!("{name}.md"))).into();
     let mut folders = vec![root().join("docs")];
     while let Some(folder) = folders.pop() {
