@@ -412,9 +412,10 @@ impl Traffic {
         if constants.load.is_some() && high > low {
             for _ in 0..TIME_STEPS {
                 let middle = f64::midpoint(low, high);
-                match slowest(&at(middle)).0 > middle {
-                    true => low = middle,
-                    false => high = middle,
+                if slowest(&at(middle)).0 > middle {
+                    low = middle
+                } else {
+                    high = middle
                 }
             }
             cpus = at(high);

@@ -127,9 +127,10 @@ fn command(case: &Case, repetition: u32, copy: u32) -> String {
             .map(|arg| quote(arg)),
     );
     let command = words.join(" ");
-    match case.packages.is_empty() {
-        true => command,
-        false => guest::inside(&quote(&format!("cd /job && exec {command}"))),
+    if case.packages.is_empty() {
+        command
+    } else {
+        guest::inside(&quote(&format!("cd /job && exec {command}")))
     }
 }
 
@@ -351,9 +352,10 @@ fn job(
         job = job.disk(mib);
     }
     let programs = built.programs(case)?;
-    job = match case.dynamic {
-        true => job.program(programs.dynamic_path(&case.program)),
-        false => job.file(programs.path(&case.program), &case.program),
+    job = if case.dynamic {
+        job.program(programs.dynamic_path(&case.program))
+    } else {
+        job.file(programs.path(&case.program), &case.program)
     };
     if let (Policy::Hither { .. }, Some((hither, _))) = (&case.policy, &built.hither) {
         job = job.program(hither);

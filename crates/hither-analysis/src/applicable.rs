@@ -87,9 +87,10 @@ impl Passes {
         if is_first {
             self.first = index;
         }
-        match is_first || index.abs_diff(self.last) <= near_blocks || index == self.first {
-            true => self.in_order += 1,
-            false => self.jumps += 1,
+        if is_first || index.abs_diff(self.last) <= near_blocks || index == self.first {
+            self.in_order += 1
+        } else {
+            self.jumps += 1
         }
         self.last = index;
     }

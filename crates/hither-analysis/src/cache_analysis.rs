@@ -330,9 +330,10 @@ fn trace_limitations(trace: &Trace) -> Vec<Doubt> {
         let unseen = (1.0 - coverage.share) / UNSEEN_SHARE;
         doubts.extend(coverage.doubt().map(|words| Doubt {
             words,
-            strength: match coverage.is_open_ended() {
-                true => Doubt::UNBOUNDED.max(unseen),
-                false => unseen,
+            strength: if coverage.is_open_ended() {
+                Doubt::UNBOUNDED.max(unseen)
+            } else {
+                unseen
             },
         }));
     }

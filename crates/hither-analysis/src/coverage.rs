@@ -96,9 +96,10 @@ impl Coverage {
         let programs = losses.not_recorded.iter();
         let unseen = seen.unseen_bytes.unwrap_or(0);
         let starts = START_BYTES.saturating_mul(processes);
-        let unseen = match losses.not_recorded.is_empty() && unseen <= starts {
-            true => 0,
-            false => unseen,
+        let unseen = if losses.not_recorded.is_empty() && unseen <= starts {
+            0
+        } else {
+            unseen
         };
         let known = seen.recorded_bytes.saturating_add(unseen);
         let io_uring_bytes = match (seen.io_uring_processes, seen.storage_bytes) {
@@ -191,9 +192,10 @@ impl Coverage {
             // What is touched in mappings, read by io_uring, and by processes that go on, has no
             // known bound.
             let is_bounded = self.mapped_is_seen() && !self.has_unbounded();
-            let share = match is_bounded && self.unseen_bytes.is_some() {
-                true => format!(", {} or more", percent(self.share)),
-                false => String::new(),
+            let share = if is_bounded && self.unseen_bytes.is_some() {
+                format!(", {} or more", percent(self.share))
+            } else {
+                String::new()
             };
             return format!("{recorded}{share}; not seen: {}", hidden.join(", "));
         }
@@ -281,9 +283,10 @@ impl Coverage {
             hidden.push(format!("lost accesses, which moved {lost}"));
         }
         if self.io_uring_processes > 0 {
-            let much = match matters(self.io_uring_bytes) {
-                true => format!(", up to {} from storage", bytes(self.io_uring_bytes)),
-                false => String::new(),
+            let much = if matters(self.io_uring_bytes) {
+                format!(", up to {} from storage", bytes(self.io_uring_bytes))
+            } else {
+                String::new()
             };
             hidden.push(format!(
                 "what {} may have read by io_uring{much}",
@@ -330,12 +333,11 @@ impl Coverage {
                 "No verdict: how much the program read in all is not known, and so not whether \
                  these {} are most of it. The kernel's count is {}.",
                 bytes(self.recorded_bytes),
-                match self.total_known {
-                    true => {
-                        "too small, since nobody waited for some processes, and not all programs \
+                if self.total_known {
+                    "too small, since nobody waited for some processes, and not all programs \
                          could be recorded"
-                    }
-                    false => "missing (/proc/self/io)",
+                } else {
+                    "missing (/proc/self/io)"
                 }
             ));
         }

@@ -28,16 +28,17 @@ impl ExpectedReads {
     /// The same in words.
     pub(crate) fn sentence(&self) -> String {
         let (read, alone) = (bytes(self.read_bytes), bytes(self.alone_bytes));
-        match self.gains() {
-            true => format!(
+        if self.gains() {
+            format!(
                 "`hither run` would have read {read} from storage, and the kernel alone {alone}. \
                  (A run keeps a reserve for pages on their way in, and steers only once it would \
                  have saved something.)"
-            ),
-            false => format!(
+            )
+        } else {
+            format!(
                 "`hither run` would have gained nothing here: {read} from storage, and the kernel \
                  alone {alone}."
-            ),
+            )
         }
     }
 

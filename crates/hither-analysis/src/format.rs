@@ -160,12 +160,11 @@ pub fn printable_json(json: &str) -> Cow<'_, str> {
     }
     let mut text = String::with_capacity(json.len());
     for found in json.chars() {
-        match is_plain(found) {
-            true => text.push(found),
-            false => {
-                for unit in found.encode_utf16(&mut [0; 2]) {
-                    text += &format!("\\u{unit:04x}");
-                }
+        if is_plain(found) {
+            text.push(found)
+        } else {
+            for unit in found.encode_utf16(&mut [0; 2]) {
+                text += &format!("\\u{unit:04x}");
             }
         }
     }

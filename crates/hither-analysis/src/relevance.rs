@@ -66,14 +66,16 @@ impl Relevance {
     /// Whether it matters, in words.
     pub fn sentence(&self) -> String {
         let files = bytes(self.files_bytes);
-        let memory = match self.limited {
-            true => format!("the {} of its memory cgroup", bytes(self.memory_bytes)),
-            false => format!("the machine's {} of memory", bytes(self.memory_bytes)),
+        let memory = if self.limited {
+            format!("the {} of its memory cgroup", bytes(self.memory_bytes))
+        } else {
+            format!("the machine's {} of memory", bytes(self.memory_bytes))
         };
         let left = bytes(self.left_bytes);
-        let memory = match self.left_bytes < self.memory_bytes {
-            true => format!("the {left} that programs left of {memory}"),
-            false => memory,
+        let memory = if self.left_bytes < self.memory_bytes {
+            format!("the {left} that programs left of {memory}")
+        } else {
+            memory
         };
         if !self.fit {
             return format!("It matters here: {files} of files do not fit into {memory}.");

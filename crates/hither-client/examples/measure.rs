@@ -128,12 +128,11 @@ fn make(seed: u64, bytes: u64, path: &Path) -> io::Result<()> {
 fn check(seed: u64, offset: u64, data: &[u8]) -> io::Result<()> {
     let (found, rest) = data.as_chunks();
     let equal = |(found, word): (&[u8; 8], u64)| u64::from_le_bytes(*found) == word;
-    match rest.is_empty() && found.iter().zip(words(seed, offset)).all(equal) {
-        true => Ok(()),
-        false => {
-            let what = format!("wrong bytes within {} from {offset} on", data.len());
-            Err(io::Error::new(io::ErrorKind::InvalidData, what))
-        }
+    if rest.is_empty() && found.iter().zip(words(seed, offset)).all(equal) {
+        Ok(())
+    } else {
+        let what = format!("wrong bytes within {} from {offset} on", data.len());
+        Err(io::Error::new(io::ErrorKind::InvalidData, what))
     }
 }
 
@@ -239,9 +238,10 @@ fn whole(seed: u64, path: &Path) -> io::Result<Vec<Duration>> {
         check(seed, offset, &data[..bytes])?;
         offset += bytes as u64;
     }
-    match offset == file.metadata()?.len() {
-        true => Ok(each),
-        false => Err(io::ErrorKind::UnexpectedEof.into()),
+    if offset == file.metadata()?.len() {
+        Ok(each)
+    } else {
+        Err(io::ErrorKind::UnexpectedEof.into())
     }
 }
 

@@ -51,11 +51,12 @@ pub fn socket_of(path: &Path) -> io::Result<PathBuf> {
         Err(error) => return Err(error.into()),
     };
     let peer = socket_peercred(UnixStream::connect(&socket)?)?;
-    match peer.uid.as_raw() == owner {
-        true => Ok(socket),
-        false => Err(unsupported(
+    if peer.uid.as_raw() == owner {
+        Ok(socket)
+    } else {
+        Err(unsupported(
             "is in a mount that names a socket of another user",
-        )),
+        ))
     }
 }
 

@@ -291,9 +291,12 @@ fn medians_are_those_of_brute_force() {
                 [(0, 1), (3, 1), (3, 50), (100, 4), (40, u32::MAX as u64)][round % 5];
             let weights: Vec<u32> = topology
                 .all()
-                .map(|_| match random.below(100) < present {
-                    true => 1 + random.below(most.min(u64::from(u32::MAX) - 1)) as u32,
-                    false => 0,
+                .map(|_| {
+                    if random.below(100) < present {
+                        1 + random.below(most.min(u64::from(u32::MAX) - 1)) as u32
+                    } else {
+                        0
+                    }
                 })
                 .collect();
             let cost = |node: &Node| -> u64 {

@@ -128,12 +128,13 @@ impl<C: Controller> DecisionLog<C> {
     }
 
     fn line(&self, line: &impl Serialize) {
-        match self.file.is_shared {
-            false => self.file.line(line),
-            true => self.file.line(&Tagged {
+        if self.file.is_shared {
+            self.file.line(&Tagged {
                 controller: C::NAME,
                 line,
-            }),
+            })
+        } else {
+            self.file.line(line)
         }
     }
 

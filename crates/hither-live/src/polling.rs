@@ -60,9 +60,10 @@ impl Backoff {
 
     /// How long to wait after a poll.
     pub(crate) fn after(&mut self, found_nothing: bool) -> Duration {
-        self.pause = match found_nothing {
-            true => (self.pause * 2).min(self.max),
-            false => self.min,
+        self.pause = if found_nothing {
+            (self.pause * 2).min(self.max)
+        } else {
+            self.min
         };
         self.pause
     }

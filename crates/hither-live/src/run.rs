@@ -187,9 +187,10 @@ impl Agents {
         mechanisms: &Mechanisms,
     ) -> Result<(Agents, Vec<SessionNeeds>)> {
         let (dry_run, machine) = (options.dry_run, &system.machine);
-        let nodes = match mechanisms.memory.is_some() || mechanisms.file_migration.is_some() {
-            true => nodes_to_move_between(&**machine, dry_run)?,
-            false => None,
+        let nodes = if mechanisms.memory.is_some() || mechanisms.file_migration.is_some() {
+            nodes_to_move_between(&**machine, dry_run)?
+        } else {
+            None
         };
         let page_cache = mechanisms.page_cache.as_ref().map(|options| {
             let cache = Arc::clone(&system.page_cache);

@@ -25,9 +25,10 @@ impl Group {
         let name = format!("hither-test-{}", std::process::id());
         let first = Path::new("/sys/fs/cgroup/memory").join(&name);
         let second = Path::new("/sys/fs/cgroup").join(&name);
-        let (folder, limit) = match first.parent().is_some_and(Path::exists) {
-            true => (first, "memory.limit_in_bytes"),
-            false => (second, "memory.max"),
+        let (folder, limit) = if first.parent().is_some_and(Path::exists) {
+            (first, "memory.limit_in_bytes")
+        } else {
+            (second, "memory.max")
         };
         fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let group = Group(folder);

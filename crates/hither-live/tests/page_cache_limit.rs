@@ -424,9 +424,10 @@ struct Secret(Box<dyn CachedFile>);
 impl PageCache for Secretive {
     fn open(&self, path: &Path, id: FileId) -> Result<Box<dyn CachedFile>, OpenError> {
         let opened = ThisPageCache.open(path, id)?;
-        match path.ends_with("from") {
-            true => Ok(Box::new(Secret(opened))),
-            false => Ok(opened),
+        if path.ends_with("from") {
+            Ok(Box::new(Secret(opened)))
+        } else {
+            Ok(opened)
         }
     }
 

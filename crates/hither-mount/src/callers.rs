@@ -40,9 +40,10 @@ impl Caller {
         };
         // The last of the four is what file systems go by.
         let is_it = numbers("Uid").get(3) == Some(&self.uid);
-        match is_it && numbers("Gid").get(3) == Some(&self.gid) {
-            true => numbers("Groups"),
-            false => Vec::new(),
+        if is_it && numbers("Gid").get(3) == Some(&self.gid) {
+            numbers("Groups")
+        } else {
+            Vec::new()
         }
     }
 }

@@ -40,9 +40,10 @@ impl VersionLocks {
         // Always in this order, so that no two wait for one another.
         let (first, last) = (slot(one).min(slot(other)), slot(one).max(slot(other)));
         let locked = Some(self.0[first].lock().await);
-        match first == last {
-            true => [locked, None],
-            false => [locked, Some(self.0[last].lock().await)],
+        if first == last {
+            [locked, None]
+        } else {
+            [locked, Some(self.0[last].lock().await)]
         }
     }
 }
@@ -83,9 +84,10 @@ impl Changes {
     /// `ttl` old.
     pub(crate) fn ttl(&self, path: &SourcePath, asked: Instant, ttl: Duration) -> Duration {
         let slot = self.slot(path).lock();
-        match slot.under_way > 0 || slot.ended.is_some_and(|ended| ended >= asked) {
-            true => Duration::ZERO,
-            false => ttl,
+        if slot.under_way > 0 || slot.ended.is_some_and(|ended| ended >= asked) {
+            Duration::ZERO
+        } else {
+            ttl
         }
     }
 }

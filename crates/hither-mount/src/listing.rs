@@ -77,9 +77,10 @@ impl Listing {
             self.starts.truncate(at + 1);
             if let Some(next) = listing.next {
                 // An empty page moves the start of the next one to where it is itself.
-                match end == first {
-                    true => self.starts[at].1 = Some(next),
-                    false => self.starts.push((end, Some(next))),
+                if end == first {
+                    self.starts[at].1 = Some(next)
+                } else {
+                    self.starts.push((end, Some(next)))
                 }
                 if end == first {
                     continue;

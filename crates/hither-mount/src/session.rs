@@ -212,16 +212,18 @@ fn config(settings: &MountSettings) -> Config {
         // A comma would end the option.
         MountOption::FSName(format!("{DEVICE}{}", settings.name.replace(',', "%2C"))),
         MountOption::DefaultPermissions,
-        match settings.write {
-            true => MountOption::RW,
-            false => MountOption::RO,
+        if settings.write {
+            MountOption::RW
+        } else {
+            MountOption::RO
         },
         MountOption::NoDev,
         MountOption::NoSuid,
     ];
-    config.acl = match settings.allow_other {
-        true => SessionACL::All,
-        false => SessionACL::Owner,
+    config.acl = if settings.allow_other {
+        SessionACL::All
+    } else {
+        SessionACL::Owner
     };
     let processors = thread::available_parallelism().map_or(1, usize::from);
     config.n_threads = Some(settings.threads.unwrap_or(processors.max(4)));

@@ -131,10 +131,11 @@ impl Shared {
 
     /// What the kernel is told of an inode that is looked up, and for how long it may believe that.
     pub(crate) fn looked_up(&self, inode: &Inode) -> (FileAttr, Duration) {
-        let ttl = match inode.number == inode.shown {
-            true => self.attributes_ttl(inode),
+        let ttl = if inode.number == inode.shown {
+            self.attributes_ttl(inode)
+        } else {
             // It takes the number for `st_ino`.
-            false => Duration::ZERO,
+            Duration::ZERO
         };
         let attributes = attributes(inode.number, &inode.entry, self.view.owner);
         (attributes, ttl)
@@ -231,9 +232,10 @@ impl Shared {
     ) -> Result<Option<Arc<Inode>>, SourceError> {
         let settled = !matches!(inode.entry.kind, Kind::File { settled: false, .. });
         // An unsettled file may settle at any time; what this lookup has just said holds.
-        let age_max = match settled {
-            true => self.view.consistency.age_max(),
-            false => Consistency::Strict.age_max(),
+        let age_max = if settled {
+            self.view.consistency.age_max()
+        } else {
+            Consistency::Strict.age_max()
         };
         if inode.is_newer_than(age_max) {
             return Ok(Some(inode));
@@ -280,9 +282,10 @@ impl Shared {
     pub(crate) fn name_ttl(&self, path: &SourcePath, asked: Instant) -> Duration {
         let ttl = self.view.consistency.ttl();
         // Once it is closed, it is another one.
-        match self.view.write && self.writings.find(path).is_some() {
-            true => Duration::ZERO,
-            false => self.changes.ttl(path, asked, ttl),
+        if self.view.write && self.writings.find(path).is_some() {
+            Duration::ZERO
+        } else {
+            self.changes.ttl(path, asked, ttl)
         }
     }
 
@@ -311,9 +314,10 @@ impl Shared {
             return reply.error(Errno::ENOENT);
         };
         let asked = Instant::now();
-        let writing = match self.view.write {
-            true => self.look_up_writing(&path, thread).await,
-            false => None,
+        let writing = if self.view.write {
+            self.look_up_writing(&path, thread).await
+        } else {
+            None
         };
         let found = match writing {
             Some(writing) => writing,
@@ -493,14 +497,16 @@ impl Shared {
     fn acting(&self, caller: Caller) -> Result<Acting, Errno> {
         let own = self.view.owner;
         let is_own = (caller.uid, caller.gid) == (own.uid, own.gid);
-        let user = match self.view.may_act && !is_own {
-            true => Some(User {
+        let user = if self.view.may_act && !is_own {
+            Some(User {
                 uid: caller.uid,
                 gid: caller.gid,
                 groups: caller.groups(),
-            }),
-            false if caller.uid == own.uid || caller.uid == 0 => None,
-            false => return Err(Errno::EACCES),
+            })
+        } else if caller.uid == own.uid || caller.uid == 0 {
+            None
+        } else {
+            return Err(Errno::EACCES);
         };
         Ok(Acting {
             user,

@@ -304,9 +304,10 @@ impl Shared {
         } else if there || self.volume.source().stat(&path).await.is_ok() {
             Err(Errno::EEXIST)
         } else {
-            let replace = match only_new {
-                true => Replace::Nothing,
-                false => Replace::Any,
+            let replace = if only_new {
+                Replace::Nothing
+            } else {
+                Replace::Any
             };
             let upload = writes.create(&path, replace, mode).await;
             let upload = upload.map_err(|error| exists(&error));
@@ -563,9 +564,10 @@ impl Shared {
                 continue;
             }
             let path = moved_path(&path, &from, &to);
-            let entry = match replaced.contains(&writing.number) {
-                true => None,
-                false => self.volume.source().stat(&path).await.ok(),
+            let entry = if replaced.contains(&writing.number) {
+                None
+            } else {
+                self.volume.source().stat(&path).await.ok()
             };
             // What fails is to move what is unfinished: it takes its place from where it is.
             let _ = state.follow(&self.volume, &path, entry).await;

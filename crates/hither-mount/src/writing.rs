@@ -250,15 +250,18 @@ impl State {
             return Err(GIVEN_UP);
         };
         // The kernel may not know where the file ends by now.
-        let offset = match is_append && writes_anywhere {
-            true => *bytes,
-            false => offset,
+        let offset = if is_append && writes_anywhere {
+            *bytes
+        } else {
+            offset
         };
         let end = offset + data.len() as u64;
-        let written = match writes_anywhere {
-            true => upload.write_at(offset, data).await,
-            false if offset == *bytes => upload.write(data).await,
-            false => Err(IN_ORDER),
+        let written = if writes_anywhere {
+            upload.write_at(offset, data).await
+        } else if offset == *bytes {
+            upload.write(data).await
+        } else {
+            Err(IN_ORDER)
         };
         match written {
             Ok(()) => {

@@ -84,22 +84,20 @@ impl Site {
             prefetch_bytes_max: 0,
         };
         let volume = runtime.block_on(async {
-            match write {
-                true => {
-                    let opened = open_writable(url, &source_settings).await;
-                    Volume::writable(node, opened.unwrap(), settings)
-                }
-                false => {
-                    let opened = open(url, &source_settings).await;
-                    Volume::new(node, opened.unwrap(), settings)
-                }
+            if write {
+                let opened = open_writable(url, &source_settings).await;
+                Volume::writable(node, opened.unwrap(), settings)
+            } else {
+                let opened = open(url, &source_settings).await;
+                Volume::new(node, opened.unwrap(), settings)
             }
         });
         let settings = MountSettings {
             name: "test".to_owned(),
-            consistency: match write {
-                true => Consistency::Strict,
-                false => Consistency::Immutable,
+            consistency: if write {
+                Consistency::Strict
+            } else {
+                Consistency::Immutable
             },
             direct_io: false,
             passthrough: true,

@@ -476,9 +476,10 @@ fn an_open_file_never_mixes_two_versions() {
         file.write_at(b"a", 1).unwrap();
         file.sync_all().unwrap();
         replace(&at, vec![b'b'; 8192]);
-        let set = match sets_time {
-            true => file.set_modified(time),
-            false => file.set_permissions(fs::Permissions::from_mode(0o600)),
+        let set = if sets_time {
+            file.set_modified(time)
+        } else {
+            file.set_permissions(fs::Permissions::from_mode(0o600))
         };
         assert_eq!(code(set), Some(Errno::STALE));
         assert_eq!(code(file.write_at(b"X", 4096)), Some(Errno::STALE));

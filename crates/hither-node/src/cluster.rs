@@ -133,12 +133,13 @@ impl Node {
         }
         let reachable = before.is_none_or(|before| before.source_reachable);
         if reachable != state.source_reachable {
-            match state.source_reachable {
-                true => tracing::info!("the membership can be asked again"),
-                false => tracing::warn!(
+            if state.source_reachable {
+                tracing::info!("the membership can be asked again")
+            } else {
+                tracing::warn!(
                     "the membership cannot be asked: going on with {} members",
                     state.view.members().len()
-                ),
+                )
             }
         }
     }

@@ -231,13 +231,14 @@ impl Configured {
         for (number, line) in lines {
             let row = cells(line);
             if row.len() != nodes || rows == nodes {
-                return Err(match rows == nodes {
-                    true => format!("line {}: more rows than the {nodes} names", number + 1),
-                    false => format!(
+                return Err(if rows == nodes {
+                    format!("line {}: more rows than the {nodes} names", number + 1)
+                } else {
+                    format!(
                         "line {}: {} numbers, for {nodes} names",
                         number + 1,
                         row.len()
-                    ),
+                    )
                 });
             }
             for cell in &row {
@@ -279,9 +280,10 @@ impl Configured {
 const DISTANCE_MAX: u32 = u32::MAX / 1_000;
 
 fn check_count(members: usize) -> Result<(), String> {
-    match members > NODES_MAX {
-        true => Err(format!("[topology]: more than {NODES_MAX} members")),
-        false => Ok(()),
+    if members > NODES_MAX {
+        Err(format!("[topology]: more than {NODES_MAX} members"))
+    } else {
+        Ok(())
     }
 }
 

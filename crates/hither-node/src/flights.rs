@@ -202,9 +202,10 @@ impl Flights {
             match flights.get_mut(&chunk.block(bit)) {
                 Some(flight) if !flight.is_on_disk => {
                     flight.is_on_disk = on_disk & 1 << bit != 0;
-                    match flight.is_on_disk {
-                        true => claim.disk |= 1 << bit,
-                        false => claim.others |= 1 << bit,
+                    if flight.is_on_disk {
+                        claim.disk |= 1 << bit
+                    } else {
+                        claim.others |= 1 << bit
                     }
                 }
                 _ => {}
@@ -229,9 +230,12 @@ impl Flights {
     /// Whether the block is on its way, and for whom.
     pub(crate) fn urgency(&self, key: &BlockKey) -> Option<Urgency> {
         let flights = self.flights.lock();
-        flights.get(key).map(|flight| match flight.urgent {
-            true => Urgency::Demand,
-            false => Urgency::Prefetch,
+        flights.get(key).map(|flight| {
+            if flight.urgent {
+                Urgency::Demand
+            } else {
+                Urgency::Prefetch
+            }
         })
     }
 

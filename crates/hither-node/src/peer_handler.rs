@@ -174,9 +174,10 @@ fn on_block(
             "block {key:?}, whose bytes are not those that the source names"
         ));
     }
-    let filling = match keeps {
-        true => node.store.fill(key, body.len(), !wanted),
-        false => None,
+    let filling = if keeps {
+        node.store.fill(key, body.len(), !wanted)
+    } else {
+        None
     };
     let kept = filling.is_some();
     match filling {

@@ -64,12 +64,11 @@ impl Questions {
             deadline_ms: DEADLINE.as_millis() as u32,
             ..FrameHeader::default()
         };
-        let answer = match peers.send_small(member, header, &[]) {
-            true => tokio::time::timeout(DEADLINE, receiver).await,
-            false => {
-                self.asked.lock().remove(&request);
-                return Err(AskError::NotConnected);
-            }
+        let answer = if peers.send_small(member, header, &[]) {
+            tokio::time::timeout(DEADLINE, receiver).await
+        } else {
+            self.asked.lock().remove(&request);
+            return Err(AskError::NotConnected);
         };
         self.asked.lock().remove(&request);
         match answer {

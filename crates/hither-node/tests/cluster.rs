@@ -228,9 +228,10 @@ fn start_read(file: &Arc<OpenFile>, range: Range<u64>, done: &mpsc::Sender<Resul
     file.read(range.start, bytes, move |result| {
         let checked = result.map_err(|error| error.to_string()).and_then(|data| {
             let read = data.pieces().iter().flat_map(|piece| piece.iter().copied());
-            match read.eq(range.clone().map(byte)) {
-                true => Ok(()),
-                false => Err(format!("wrong bytes in {range:?}")),
+            if read.eq(range.clone().map(byte)) {
+                Ok(())
+            } else {
+                Err(format!("wrong bytes in {range:?}"))
             }
         });
         let _ = done.send(checked);

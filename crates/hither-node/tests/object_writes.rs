@@ -144,12 +144,11 @@ async fn an_answer_that_is_lost_is_no_other_writer() {
     for replaced in [false, true] {
         for lost in [Fault::LostAnswer, Fault::Reset] {
             server.remove("object");
-            let replace = match replaced {
-                false => Replace::Nothing,
-                true => {
-                    server.put("object", "before");
-                    Replace::Version(version(&*source, &name).await.0.version)
-                }
+            let replace = if replaced {
+                server.put("object", "before");
+                Replace::Version(version(&*source, &name).await.0.version)
+            } else {
+                Replace::Nothing
             };
             let upload = source.create(&name, replace, 0).await;
             let mut upload = upload.unwrap();

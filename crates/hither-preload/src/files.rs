@@ -206,9 +206,10 @@ pub(crate) fn is_alone(fd: i32) -> bool {
 pub(crate) fn directory(fd: i32) -> u64 {
     let row = TABLE.row(fd);
     let word = row.map_or(UNKNOWN, |entry| entry.file.load(Ordering::Relaxed));
-    match word & !KEY == DIRECTORY && word >= DIRECTORY_FIRST {
-        true => word,
-        false => 0,
+    if word & !KEY == DIRECTORY && word >= DIRECTORY_FIRST {
+        word
+    } else {
+        0
     }
 }
 
@@ -384,9 +385,10 @@ fn describe(
     let made_up: [&[u8]; 3] = [b"/proc/", b"/sys/", b"/memfd:"];
     let made_up = made_up.iter().any(|prefix| path.starts_with(prefix));
     if let Kind::Unknown = kind {
-        let devices = match made_up {
-            true => &MADE_UP_DEVICE,
-            false => &REAL_DEVICE,
+        let devices = if made_up {
+            &MADE_UP_DEVICE
+        } else {
+            &REAL_DEVICE
         };
         devices.store(status.device, Ordering::Relaxed);
     }
@@ -402,9 +404,10 @@ fn describe(
 /// The path of the file behind `fd`, as /proc has it; empty if it does not say.
 pub(crate) fn path_of(fd: i32, buffer: &mut [u8]) -> &[u8] {
     // A thread may have descriptors of its own; then there is no table.
-    let folder: &[u8] = match TABLE.is_open() {
-        true => b"/proc/self/fd/",
-        false => b"/proc/thread-self/fd/",
+    let folder: &[u8] = if TABLE.is_open() {
+        b"/proc/self/fd/"
+    } else {
+        b"/proc/thread-self/fd/"
     };
     let mut link = [0; 32];
     for (to, from) in link.iter_mut().zip(folder) {

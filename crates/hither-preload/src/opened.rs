@@ -169,9 +169,10 @@ impl Opened<'_> {
     /// Defines the file, if the thread has a ring.
     fn define(self, thread: &mut Thread, session: &ProgramSession) -> Outcome {
         let Some((producer, buffers)) = thread.for_opened() else {
-            return match session.samples_cached() {
-                true => Outcome::NoRing,
-                false => Outcome::Done,
+            return if session.samples_cached() {
+                Outcome::NoRing
+            } else {
+                Outcome::Done
             };
         };
         let Some(status) = files::opened_file(self.fd, &mut buffers.status) else {
@@ -194,9 +195,10 @@ impl Opened<'_> {
             let record = words.get(..length).unwrap_or(&[]);
             session.push(producer, record, None) == Pushed::Taken
         };
-        let said = match session.samples_cached() {
-            true => cached_before::push(self.fd, key, status.size, &mut push),
-            false => Said::default(),
+        let said = if session.samples_cached() {
+            cached_before::push(self.fd, key, status.size, &mut push)
+        } else {
+            Said::default()
         };
         let object = files::object(&status, said.asked_pages, path);
         let words = object.encode(&mut buffers.words);

@@ -206,9 +206,10 @@ impl Descriptor {
     /// before.
     #[cold]
     fn change(&self, fd: i32, disable: bool) -> bool {
-        let (before, after) = match disable {
-            true => (ENABLED, DISABLED),
-            false => (DISABLED, ENABLED),
+        let (before, after) = if disable {
+            (ENABLED, DISABLED)
+        } else {
+            (DISABLED, ENABLED)
         };
         let taken =
             self.state

@@ -64,10 +64,7 @@ impl Real {
 fn next(name: &CStr) -> *mut c_void {
     // SAFETY: the name is a C string; RTLD_NEXT searches the objects after this library.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-    match is_ours(found) {
-        false => found,
-        true => in_libc(name),
-    }
+    if is_ours(found) { in_libc(name) } else { found }
 }
 
 unsafe extern "C" {

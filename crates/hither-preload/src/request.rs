@@ -38,9 +38,10 @@ impl Destination {
     /// Of a call that says how large its buffer is (`size`). The program is ended where that is not
     /// enough, by the real call.
     pub(crate) fn checked(buffer: *mut c_void, count: usize, size: usize) -> Destination {
-        match count <= size {
-            true => Destination::Buffer(buffer, count),
-            false => Destination::KernelOnly,
+        if count <= size {
+            Destination::Buffer(buffer, count)
+        } else {
+            Destination::KernelOnly
         }
     }
 

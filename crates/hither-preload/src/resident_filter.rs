@@ -200,9 +200,10 @@ impl Pages {
                 return;
             };
             let before = word.load(Ordering::Relaxed);
-            let kept = match before >> 32 == tag >> 32 {
-                true => before,
-                false => tag,
+            let kept = if before >> 32 == tag >> 32 {
+                before
+            } else {
+                tag
             };
             word.store(kept | mask, Ordering::Relaxed);
         }

@@ -54,9 +54,10 @@ fn on_caches(
     named: &[hither_sim::Size],
     progress: &dyn Progress,
 ) -> hither_analysis::Result<(Value, Vec<String>)> {
-    let policies = match policies.is_empty() {
-        true => cache_analysis::supported_policies(compared_in_advice(), trace, progress),
-        false => policies,
+    let policies = if policies.is_empty() {
+        cache_analysis::supported_policies(compared_in_advice(), trace, progress)
+    } else {
+        policies
     };
     let sizes = sizes_to_advise_on(named, trace)?;
     let asked = !named.is_empty();

@@ -84,9 +84,10 @@ fn in_both_ways<S: Copy + Send + 'static, T: Send + 'static>(
     let (mut results, mut of_own) = (results.into_iter(), of_own.into_iter());
     let mut ordered = Vec::new();
     for spec in specs {
-        match is_own(spec) {
-            true => ordered.extend(of_own.by_ref().take(each_own)),
-            false => ordered.extend(results.by_ref().take(each)),
+        if is_own(spec) {
+            ordered.extend(of_own.by_ref().take(each_own))
+        } else {
+            ordered.extend(results.by_ref().take(each))
         }
     }
     Ok(ordered)
@@ -98,9 +99,10 @@ fn replacements_or(
     named: &Named<'_>,
     otherwise: impl FnOnce() -> Vec<Spec>,
 ) -> PyResult<Vec<Spec>> {
-    match named.is_empty() {
-        true => Ok(otherwise()),
-        false => replacements(py, named),
+    if named.is_empty() {
+        Ok(otherwise())
+    } else {
+        replacements(py, named)
     }
 }
 
@@ -159,9 +161,10 @@ pub(crate) fn curve(
     }
     let points = Points {
         simulated: points,
-        spacing: match is_log {
-            true => Spacing::Log,
-            false => Spacing::Linear,
+        spacing: if is_log {
+            Spacing::Log
+        } else {
+            Spacing::Linear
         },
         ..Points::default()
     };

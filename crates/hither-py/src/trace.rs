@@ -170,9 +170,10 @@ pub(crate) fn from_blocks(
         let (ids, _) = blocks.as_chunks::<8>();
         for (at, id) in ids.iter().enumerate() {
             let is_write = writes.as_ref().is_some_and(|writes| writes[at] != 0);
-            let op = match is_write {
-                true => hither_core::Op::Write,
-                false => hither_core::Op::Read,
+            let op = if is_write {
+                hither_core::Op::Write
+            } else {
+                hither_core::Op::Read
             };
             builder.key(u64::from_ne_bytes(*id), op)?;
         }

@@ -31,9 +31,10 @@ impl BlockSize {
     /// Panics if `bytes` is 0.
     pub const fn new(bytes: u32) -> BlockSize {
         assert!(bytes > 0, "blocks of 0 bytes");
-        let shift = match bytes.is_power_of_two() {
-            true => Some(bytes.ilog2()),
-            false => None,
+        let shift = if bytes.is_power_of_two() {
+            Some(bytes.ilog2())
+        } else {
+            None
         };
         BlockSize { bytes, shift }
     }

@@ -124,9 +124,10 @@ fn set_ids(uid: u32, gid: u32) -> io::Result<()> {
         unsafe { libc::syscall(number, libc::c_ulong::from(id)) };
         // SAFETY: as above. No user has the largest number, so this changes nothing.
         let now = unsafe { libc::syscall(number, libc::c_ulong::from(u32::MAX)) };
-        match now as u32 == id {
-            true => Ok(()),
-            false => Err(io::Error::from(io::ErrorKind::PermissionDenied)),
+        if now as u32 == id {
+            Ok(())
+        } else {
+            Err(io::Error::from(io::ErrorKind::PermissionDenied))
         }
     };
     // The group first on the way out, while there is the right to it; on the way back neither needs

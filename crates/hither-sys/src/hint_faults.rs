@@ -40,9 +40,10 @@ impl HintFaultSampler {
     /// The way, where the kernel samples.
     pub(crate) fn tried() -> Result<HintFaultSampler, SamplingError> {
         let setting = fs::read_to_string(SYSCTL).map_err(|_| SamplingError::NoCall)?;
-        match is_on(&setting) {
-            true => Ok(HintFaultSampler(())),
-            false => Err(SamplingError::KernelIdle),
+        if is_on(&setting) {
+            Ok(HintFaultSampler(()))
+        } else {
+            Err(SamplingError::KernelIdle)
         }
     }
 }

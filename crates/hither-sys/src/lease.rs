@@ -162,9 +162,10 @@ impl Lease {
         fcntl(fd, F_SETOWN_EX, (&raw const owner) as usize)?;
         set_signal()?;
         // A break before this went to a thread that does not listen.
-        match lease.is_broken() {
-            true => Err(LeaseError::Written),
-            false => Ok(lease),
+        if lease.is_broken() {
+            Err(LeaseError::Written)
+        } else {
+            Ok(lease)
         }
     }
 
@@ -345,9 +346,10 @@ impl BreakListener {
         let info = unsafe { info.assume_init() };
         // Not from the kernel: a signal that a process sent with kill().
         let is_of = info.ssi_signo == signal() as u32 && info.ssi_code > 0;
-        Some(match is_of {
-            true => Break::Of(info.ssi_fd),
-            false => Break::Some,
+        Some(if is_of {
+            Break::Of(info.ssi_fd)
+        } else {
+            Break::Some
         })
     }
 }

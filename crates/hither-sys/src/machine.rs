@@ -264,9 +264,10 @@ impl Machine for ThisMachine {
 fn huge_page_bytes_in(folder: &Path) -> Option<u64> {
     let enabled = fs::read_to_string(folder.join("enabled")).ok()?;
     let bytes = fs::read_to_string(folder.join("hpage_pmd_size")).ok()?;
-    match enabled.contains("[never]") {
-        true => None,
-        false => bytes.trim().parse().ok(),
+    if enabled.contains("[never]") {
+        None
+    } else {
+        bytes.trim().parse().ok()
     }
 }
 

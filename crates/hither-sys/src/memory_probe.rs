@@ -204,9 +204,10 @@ impl Memory {
         }
         let found = move_pages(std::process::id(), &pages, None);
         let found = found.map_err(ProbeError::Refused)?;
-        match found.iter().all(|&at| at == node as i32) {
-            true => Ok(memory),
-            false => Err(ProbeError::NoMemory),
+        if found.iter().all(|&at| at == node as i32) {
+            Ok(memory)
+        } else {
+            Err(ProbeError::NoMemory)
         }
     }
 

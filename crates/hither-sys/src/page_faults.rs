@@ -247,13 +247,15 @@ fn attributes(event: Event, with_kernel: bool, scope: Scope) -> Attributes {
         SamplePeriod::Second(times) => (times, FREQUENCY),
     };
     let precise = u64::from(event.precise.min(3)) << PRECISE_AT;
-    let spaces = match event.with_address_spaces {
-        true => ADDRESS_SPACES,
-        false => 0,
+    let spaces = if event.with_address_spaces {
+        ADDRESS_SPACES
+    } else {
+        0
     };
-    let source = match event.with_source {
-        true => SAMPLE_DATA_SRC,
-        false => 0,
+    let source = if event.with_source {
+        SAMPLE_DATA_SRC
+    } else {
+        0
     };
     Attributes {
         kind: event.kind,

@@ -141,9 +141,10 @@ impl PageUnmapper {
             .take_while(|&&page| self.hold(file, page))
             .count();
         held.truncate(fit);
-        let advised = match held.is_empty() {
-            true => Ok(()),
-            false => process.advise(&held, libc::MADV_PAGEOUT),
+        let advised = if held.is_empty() {
+            Ok(())
+        } else {
+            process.advise(&held, libc::MADV_PAGEOUT)
         };
         self.let_go();
         advised?;

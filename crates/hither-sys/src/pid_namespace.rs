@@ -105,9 +105,10 @@ impl ForeignProcesses {
     /// Whether a thread exists; of one in another namespace, whether its process did at the last
     /// look.
     pub(crate) fn has_thread(&self, namespace: PidNamespace, pid: u32, tid: u32) -> bool {
-        match namespace.is_own() {
-            true => Path::new(&format!("/proc/{pid}/task/{tid}")).exists(),
-            false => self.number_here(namespace, pid).is_some(),
+        if namespace.is_own() {
+            Path::new(&format!("/proc/{pid}/task/{tid}")).exists()
+        } else {
+            self.number_here(namespace, pid).is_some()
         }
     }
 

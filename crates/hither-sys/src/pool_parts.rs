@@ -93,9 +93,10 @@ impl PoolParts {
     pub(crate) fn chunk(&self, place: usize) -> *const AtomicU64 {
         let part = self.places.get(place / PART_CHUNKS);
         let part = part.map_or(std::ptr::null_mut(), |part| part.load(Ordering::Acquire));
-        match part.is_null() {
-            true => part,
-            false => part.wrapping_byte_add(place % PART_CHUNKS * CHUNK_BYTES),
+        if part.is_null() {
+            part
+        } else {
+            part.wrapping_byte_add(place % PART_CHUNKS * CHUNK_BYTES)
         }
     }
 

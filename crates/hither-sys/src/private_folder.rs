@@ -21,11 +21,12 @@ pub fn create(folder: &Path, mode: u32) -> io::Result<()> {
     }
     let found = fs::symlink_metadata(folder)?;
     let ours = found.is_dir() && found.uid() == user()? && found.mode() & 0o777 & !mode == 0;
-    match ours {
-        true => Ok(()),
-        false => Err(io::Error::other(
+    if ours {
+        Ok(())
+    } else {
+        Err(io::Error::other(
             "it is not a folder that only this user can write; remove it or set TMPDIR",
-        )),
+        ))
     }
 }
 

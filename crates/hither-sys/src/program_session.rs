@@ -149,9 +149,10 @@ impl ProgramSession {
     /// Counts a read whose pages were placed on these nodes, or were not.
     pub fn count_file_read(&self, placed: bool) {
         let header = self.segment.header();
-        let count = match placed {
-            true => &header.file_reads_placed,
-            false => &header.file_reads_left,
+        let count = if placed {
+            &header.file_reads_placed
+        } else {
+            &header.file_reads_left
         };
         count.fetch_add(1, Ordering::Relaxed);
     }

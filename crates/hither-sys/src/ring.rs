@@ -301,9 +301,10 @@ impl<'a> Ring<'a> {
             }
             break;
         }
-        Some(match self.skip(reader, head) {
-            true => Popped::Damaged,
-            false => Popped::Broken,
+        Some(if self.skip(reader, head) {
+            Popped::Damaged
+        } else {
+            Popped::Broken
         })
     }
 
@@ -331,9 +332,10 @@ impl<'a> Ring<'a> {
         };
         let chunk = Chunk::of(number);
         let position = reader.tail / CHUNK_WORDS + 1;
-        match self.chunks.is(chunk, self.identity(position)) {
-            true => chunk,
-            false => Chunk::NONE,
+        if self.chunks.is(chunk, self.identity(position)) {
+            chunk
+        } else {
+            Chunk::NONE
         }
     }
 

@@ -564,9 +564,10 @@ fn pool_bytes(options: &SessionOptions) -> usize {
             .map(|text| kib_field(&text, "MemTotal:")),
     };
     let share_max = memory_bytes.unwrap_or(u64::MAX) / POOL_MEMORY_DIVISOR;
-    let counted_max = match shared_memory::counts_as_a_whole() {
-        true => POOL_BYTES_MAX_IF_COUNTED,
-        false => u64::MAX,
+    let counted_max = if shared_memory::counts_as_a_whole() {
+        POOL_BYTES_MAX_IF_COUNTED
+    } else {
+        u64::MAX
     };
     // One thread may have all of it, but for what another one has of it.
     let bytes = options.pool_bytes.max(options.ring_bytes) as u64;
@@ -613,9 +614,10 @@ fn fill(segment: &Segment, layout: Layout, options: &SessionOptions, nonce: u64)
     set64(&header.region_min, options.region_min);
     let block_bits = options.block_bytes.checked_ilog2().unwrap_or(0);
     set32(&header.block_bits, block_bits);
-    let readahead = match options.readahead {
-        true => segment::READAHEAD_TRACKED,
-        false => segment::READAHEAD_UNTRACKED,
+    let readahead = if options.readahead {
+        segment::READAHEAD_TRACKED
+    } else {
+        segment::READAHEAD_UNTRACKED
     };
     set32(&header.readahead, readahead);
     let samples_cached = options.samples_cached && seccomp::allows(SYS_CACHESTAT);

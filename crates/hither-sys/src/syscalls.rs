@@ -270,9 +270,10 @@ pub fn seek(fd: i32, offset: i64, whence: i32) -> Result<u64, i32> {
 /// `posix_fadvise` on the whole of a file: whether the kernel is to read more of it, through this
 /// open file description, than it is asked for.
 pub fn set_readahead(fd: i32, on: bool) -> Result<(), i32> {
-    let advice = match on {
-        true => libc::POSIX_FADV_NORMAL,
-        false => libc::POSIX_FADV_RANDOM,
+    let advice = if on {
+        libc::POSIX_FADV_NORMAL
+    } else {
+        libc::POSIX_FADV_RANDOM
     };
     let arguments = [fd as usize, 0, 0, advice as usize, 0, 0];
     // SAFETY: the call takes no memory.

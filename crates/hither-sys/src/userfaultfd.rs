@@ -341,9 +341,10 @@ impl Kernel for Linux {
         // SAFETY: pidfd_getfd takes no memory.
         let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), offer.fd, 0) };
         let copy = descriptor(copy)?;
-        match syscalls::status(copy.as_raw_fd())?.inode == offer.inode {
-            true => Ok(copy),
-            false => Err(libc::EBADF),
+        if syscalls::status(copy.as_raw_fd())?.inode == offer.inode {
+            Ok(copy)
+        } else {
+            Err(libc::EBADF)
         }
     }
 

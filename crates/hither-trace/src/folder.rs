@@ -200,9 +200,10 @@ pub(crate) fn intended(partial: &Path) -> Option<PathBuf> {
 }
 
 fn remove(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path)?.is_dir() {
-        true => fs::remove_dir_all(path),
-        false => fs::remove_file(path),
+    if fs::symlink_metadata(path)?.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
     }
 }
 
@@ -277,9 +278,10 @@ pub fn create_locked(path: &Path, mode: u32) -> io::Result<File> {
         .mode(mode)
         .open(path)?;
     lock(&file)?;
-    match file.metadata()?.ino() == fs::symlink_metadata(path)?.ino() {
-        true => Ok(file),
-        false => Err(ErrorKind::NotFound.into()),
+    if file.metadata()?.ino() == fs::symlink_metadata(path)?.ino() {
+        Ok(file)
+    } else {
+        Err(ErrorKind::NotFound.into())
     }
 }
 

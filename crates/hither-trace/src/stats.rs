@@ -329,9 +329,10 @@ fn shared(
     })?;
     let mut shared = SharingCounts::default();
     for (([_, second], more), accesses) in first_two.into_iter().zip(more).zip(accesses) {
-        let users = match more {
-            true => 2,
-            false => usize::from(second != NOBODY),
+        let users = if more {
+            2
+        } else {
+            usize::from(second != NOBODY)
         };
         shared.blocks[users] += 1;
         shared.accesses[users] += accesses;

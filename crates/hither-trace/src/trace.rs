@@ -115,9 +115,10 @@ impl Trace {
         let points = self.times.points();
         let span =
             points.first().map(|first| first.time_ns)..points.last().map(|last| last.time_ns);
-        match self.sampled.is_some() || self.meta.clock == REFERENCE_CLOCK || span.is_empty() {
-            true => Vec::new(),
-            false => points,
+        if self.sampled.is_some() || self.meta.clock == REFERENCE_CLOCK || span.is_empty() {
+            Vec::new()
+        } else {
+            points
         }
     }
 
@@ -285,9 +286,10 @@ impl Trace {
     ) -> Result<()> {
         let start = start.min(self.references());
         let end = start.saturating_add(count).min(self.references());
-        let future = match needs.future {
-            false => None,
-            true => Some(self.future()?),
+        let future = if needs.future {
+            Some(self.future()?)
+        } else {
+            None
         };
         // Existing elements are overwritten. Where threads take turns, runs are one or two accesses
         // long, and appending each took 167 instructions per access; this takes 47 (callgrind,

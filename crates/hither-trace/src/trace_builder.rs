@@ -359,9 +359,10 @@ impl TraceBuilder {
         }
         let merge = !self.trace.options.keep_repeats
             && last.is_some_and(|last| last.goes_on(request, self.block_size));
-        let blocks = match merge {
-            true => Blocks::AllButFirst,
-            false => Blocks::All,
+        let blocks = if merge {
+            Blocks::AllButFirst
+        } else {
+            Blocks::All
         };
         (sequential, Some(blocks))
     }
@@ -373,9 +374,10 @@ impl TraceBuilder {
         let last = self.block_size.block_of(end - 1);
         // The rest of the count, and the most that a reference takes of it.
         let mut left = row.count;
-        let (each, times) = match row.op.is_memory() {
-            true => (u32::from(u16::MAX), left.div_ceil(u16::MAX.into())),
-            false => (1, left),
+        let (each, times) = if row.op.is_memory() {
+            (u32::from(u16::MAX), left.div_ceil(u16::MAX.into()))
+        } else {
+            (1, left)
         };
         let (skip, times) = (blocks as u64, u64::from(times));
         self.trace.counts.skipped.merged += skip;

@@ -92,9 +92,10 @@ impl Programs {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exec/program.c");
         let mut kinds = Vec::new();
         for (name, compiler, options) in KINDS {
-            match compile(at, compiler, options, &source, name) {
-                true => kinds.push(name),
-                false => skip(format_args!("{compiler} {options:?} makes no programs")),
+            if compile(at, compiler, options, &source, name) {
+                kinds.push(name)
+            } else {
+                skip(format_args!("{compiler} {options:?} makes no programs"))
             }
         }
         for (name, kind) in SCRIPTS {
@@ -129,13 +130,12 @@ impl Programs {
     fn run(&self, script: &str, hither: Option<&[&str]>, as_user: bool) -> Ran {
         // The script's output only: the command says something of its own.
         fs::write(self.path("script"), script).expect("written");
-        let mut command = match as_user {
-            true => {
-                let mut command = of_user();
-                command.args(hither.map(|_| self.path("hither")));
-                command
-            }
-            false => Command::new(hither.map_or("env", |_| env!("CARGO_BIN_EXE_hither"))),
+        let mut command = if as_user {
+            let mut command = of_user();
+            command.args(hither.map(|_| self.path("hither")));
+            command
+        } else {
+            Command::new(hither.map_or("env", |_| env!("CARGO_BIN_EXE_hither")))
         };
         if let Some(arguments) = hither {
             command.args(arguments).arg("--");

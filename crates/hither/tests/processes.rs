@@ -458,9 +458,10 @@ fn reads_by_io_uring_are_said_not_to_be_seen() {
     }
     let mut programs = vec!["./numbers"];
     let library = "-l:liburing.so.2";
-    match compiled(folder.path(), "library", RINGS, &["-DLIBRARY", library]) {
-        true => programs.push("./library"),
-        false => skip_on_this_machine("there is no liburing.so.2"),
+    if compiled(folder.path(), "library", RINGS, &["-DLIBRARY", library]) {
+        programs.push("./library")
+    } else {
+        skip_on_this_machine("there is no liburing.so.2")
     }
     for program in programs {
         let recorded = Recorded::of(folder.path(), &format!("{program}; cat data > /dev/null"));

@@ -296,12 +296,13 @@ fn an_agent_that_may_have_nothing_does_no_harm() {
         let output = output.expect("sh runs");
         let said = String::from_utf8_lossy(&output.stderr);
         // An agent that cannot even start says so, and starts no program.
-        match output.status.success() {
-            true => assert_eq!(output.stdout, alone.stdout, "{limit}: {said}"),
-            false => assert!(
+        if output.status.success() {
+            assert_eq!(output.stdout, alone.stdout, "{limit}: {said}")
+        } else {
+            assert!(
                 output.stdout.is_empty() && !said.is_empty(),
                 "{limit}: {said}"
-            ),
+            )
         }
     }
 }

@@ -146,9 +146,10 @@ fn replicas_give_way_in_a_memory_cgroup() {
         Path::new("/sys/fs/cgroup/memory"),
         Path::new("/sys/fs/cgroup"),
     );
-    let (root, limit) = match first.exists() {
-        true => (first, "memory.limit_in_bytes"),
-        false => (second, "memory.max"),
+    let (root, limit) = if first.exists() {
+        (first, "memory.limit_in_bytes")
+    } else {
+        (second, "memory.max")
     };
     let limit_bytes = 96 << 20;
     let group = root.join(format!("hither-cramped-{}", std::process::id()));

@@ -200,9 +200,10 @@ impl Confidence {
         let mut text = match (claim, self.interval) {
             (_, None) => format!("{word}: the trace is too short to tell"),
             (Claim::Gain, Some([low, high])) => {
-                let gaining = match self.gaining == counted {
-                    true => format!("in all {segments}"),
-                    false => format!("in {} of the {segments}", self.gaining),
+                let gaining = if self.gaining == counted {
+                    format!("in all {segments}")
+                } else {
+                    format!("in {} of the {segments}", self.gaining)
                 };
                 format!(
                     "{word}: it gains {gaining}, and {} points overall, at 95 % confidence",
@@ -242,9 +243,10 @@ fn weights(cache: &CacheOutcome) -> Vec<f64> {
     let weight = |segment: &Segment| {
         let misses = (segment.accesses - segment.hits) as f64;
         missed += misses;
-        match misses > 0.0 {
-            true => ((missed - capacity) / misses).clamp(0.0, 1.0),
-            false => f64::from(u8::from(missed >= capacity)),
+        if misses > 0.0 {
+            ((missed - capacity) / misses).clamp(0.0, 1.0)
+        } else {
+            f64::from(u8::from(missed >= capacity))
         }
     };
     cache.segments.iter().map(weight).collect()
@@ -293,9 +295,10 @@ fn half_width(values: &[(f64, f64)]) -> Option<f64> {
         .map(|pair| product(pair[0], pair[1]))
         .sum();
     // Equal values have no correlation.
-    let correlation = match squares > 1e-18 {
-        true => (neighbours / squares).max(0.0),
-        false => 0.0,
+    let correlation = if squares > 1e-18 {
+        (neighbours / squares).max(0.0)
+    } else {
+        0.0
     };
     let independent = number * (1.0 - correlation) / (1.0 + correlation);
     let variance = squares / (number - 1.0);

@@ -453,9 +453,10 @@ impl<'a> AdviceInput<'a> {
     fn size_choice(&self, candidate: &Candidate<'_>) -> Option<String> {
         let size = self.size(candidate.outcome.cache_blocks.into());
         let simulated = self.sizes.len();
-        let of_steerable = match candidate.eligible_sizes == simulated {
-            true => "",
-            false => " that `hither run` steers",
+        let of_steerable = if candidate.eligible_sizes == simulated {
+            ""
+        } else {
+            " that `hither run` steers"
         };
         match candidate.eligible_sizes {
             _ if simulated == 1 => None,
@@ -526,16 +527,17 @@ impl<'a> AdviceInput<'a> {
         if let Some(larger) = lru_by_size.find(|larger| larger.hit_ratio >= outcome.hit_ratio) {
             let blocks = u64::from(larger.cache_blocks);
             let nearly_all = NEARLY_ALL_DATA_SHARE * self.blocks as f64;
-            sentences.push(match blocks as f64 >= nearly_all {
-                true => format!(
+            sentences.push(if blocks as f64 >= nearly_all {
+                format!(
                     "LRU does as well only where nearly all {} of the data fit.",
                     self.size(self.blocks)
-                ),
-                false => format!(
+                )
+            } else {
+                format!(
                     "LRU does as well only in a cache of {}, {:.1} times as large.",
                     self.size(blocks),
                     blocks as f64 / here as f64
-                ),
+                )
             });
             others.push(larger_lru(lru, larger));
         }
@@ -602,9 +604,10 @@ impl<'a> AdviceInput<'a> {
             self.size(self.blocks)
         )];
         if self.sizes.len() > 1 && self.here.is_none() {
-            let why = match self.can_be_advised(self.sizes.iter().copied().min().unwrap_or(0)) {
-                true => "simulated size",
-                false => "size that `hither run` steers",
+            let why = if self.can_be_advised(self.sizes.iter().copied().min().unwrap_or(0)) {
+                "simulated size"
+            } else {
+                "size that `hither run` steers"
             };
             sentences.push(format!(
                 "{} is the smallest {why}; --size names others.",
@@ -638,9 +641,10 @@ impl<'a> AdviceInput<'a> {
             let both = self.outcomes_of("opt").iter().zip(self.outcomes_of("lru"));
             let left = both.map(|(opt, lru)| opt.hit_ratio - lru.hit_ratio);
             let left = left.fold(0.0, f64::max);
-            let optimum = match left >= GAIN_MIN_HIT_RATIO {
-                true => format!("although the optimum would by up to {}", points(left)),
-                false => "and not even the optimum would".to_owned(),
+            let optimum = if left >= GAIN_MIN_HIT_RATIO {
+                format!("although the optimum would by up to {}", points(left))
+            } else {
+                "and not even the optimum would".to_owned()
             };
             sentences.push(format!(
                 "No policy that was simulated beats LRU by {} points or more at any size, \

@@ -92,9 +92,10 @@ fn advise_on_group(results: &[CaseResult<'_>], block_bytes: u64) -> PlacementAdv
         .filter(knows_future)
         .min_by_key(|result| result.modelled_time_ns);
     let topology = &baseline.case.configuration.topology;
-    let on = match topology.name().parse() == Ok(topology.nodes()) {
-        true => counted(topology.nodes() as u64, "node"),
-        false => topology.name().to_owned(),
+    let on = if topology.name().parse() == Ok(topology.nodes()) {
+        counted(topology.nodes() as u64, "node")
+    } else {
+        topology.name().to_owned()
     };
     let local = |result: &CaseResult<'_>| percent(result.totals.local_hit_ratio());
     let mut sentences = Vec::new();
@@ -153,16 +154,17 @@ fn advise_on_group(results: &[CaseResult<'_>], block_bytes: u64) -> PlacementAdv
         // The bound minimises latencies. Contention can still make it slower than another
         // placement.
         let saved = saves(bound);
-        sentences.push(match saved >= 0.0005 {
-            true => format!(
+        sentences.push(if saved >= 0.0005 {
+            format!(
                 "The best place for each block, known beforehand ({}), would take {} less.",
                 name(bound.case),
                 percent(saved)
-            ),
-            false => format!(
+            )
+        } else {
+            format!(
                 "Nor would the best place for each block, known beforehand ({}), take less.",
                 name(bound.case)
-            ),
+            )
         });
     }
     PlacementAdvice {

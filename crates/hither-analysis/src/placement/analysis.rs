@@ -52,10 +52,12 @@ impl PlacementAnalysis {
             advice: Vec::new(),
         };
         let named = !placing.nodes.is_empty();
-        let nodes = match named {
-            true => placing.nodes.clone(),
-            false if trace.nodes() > 1 => vec![Arc::new(topology::recorded(trace))],
-            false => Vec::new(),
+        let nodes = if named {
+            placing.nodes.clone()
+        } else if trace.nodes() > 1 {
+            vec![Arc::new(topology::recorded(trace))]
+        } else {
+            Vec::new()
         };
         if nodes.is_empty() || trace.references() == 0 {
             return Ok(placed);
@@ -66,10 +68,7 @@ impl PlacementAnalysis {
                 &placing.placements,
                 &default_placements(data_kind(trace)),
             )?,
-            sizes: match named {
-                true => sizes.to_vec(),
-                false => Vec::new(),
-            },
+            sizes: if named { sizes.to_vec() } else { Vec::new() },
             policies: Vec::new(),
         };
         let block_bytes = u64::from(trace.options().block_bytes);

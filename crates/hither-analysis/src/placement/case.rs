@@ -96,13 +96,15 @@ pub fn cases(
     distinct: u64,
 ) -> Result<Vec<PlacementCase>> {
     let mut cases = Vec::new();
-    let sizes: Vec<Option<Size>> = match request.sizes.is_empty() {
-        true => vec![None],
-        false => request.sizes.iter().copied().map(Some).collect(),
+    let sizes: Vec<Option<Size>> = if request.sizes.is_empty() {
+        vec![None]
+    } else {
+        request.sizes.iter().copied().map(Some).collect()
     };
-    let policies = match request.policies.is_empty() {
-        true => vec![baseline()],
-        false => request.policies.clone(),
+    let policies = if request.policies.is_empty() {
+        vec![baseline()]
+    } else {
+        request.policies.clone()
     };
     for topology in &request.nodes {
         for size in &sizes {

@@ -12,9 +12,10 @@ use crate::{Error, Result};
 pub fn data_kind(trace: &Trace) -> Option<Target> {
     let mut objects = trace.objects().iter().peekable();
     objects.peek()?;
-    match objects.any(|object| object.kind == ObjectKind::Memory) {
-        true => Some(Target::Memory),
-        false => Some(Target::Files),
+    if objects.any(|object| object.kind == ObjectKind::Memory) {
+        Some(Target::Memory)
+    } else {
+        Some(Target::Files)
     }
 }
 
@@ -31,11 +32,10 @@ pub fn placements_or_default(
     named: &[PlacementSpec],
     defaults: &str,
 ) -> Result<Vec<PlacementSpec>> {
-    match named.is_empty() {
-        true => {
-            PlacementSpec::parse_list(defaults).map_err(|error| Error::Usage(error.to_string()))
-        }
-        false => Ok(named.to_vec()),
+    if named.is_empty() {
+        PlacementSpec::parse_list(defaults).map_err(|error| Error::Usage(error.to_string()))
+    } else {
+        Ok(named.to_vec())
     }
 }
 

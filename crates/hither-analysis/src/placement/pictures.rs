@@ -67,9 +67,10 @@ impl<'a> Pictures<'a> {
                 .map(|case| table::heading(case, self.binding, block_bytes))
         };
         let first = headings().next().unwrap_or_default();
-        let shared = match headings().all(|other| other == first) {
-            true => format!("{first}  ·  "),
-            false => String::new(),
+        let shared = if headings().all(|other| other == first) {
+            format!("{first}  ·  ")
+        } else {
+            String::new()
         };
         format!(
             "{shared}{}  ·  trace {}  ·  hither {}",
@@ -252,9 +253,10 @@ fn moved(outcome: &PlacementOutcome) -> String {
     let migrations = totals.migrations + warm_up.migrations;
     let replications = totals.replications + warm_up.replications;
     let kept = outcome.moves.len() as u64;
-    let first = match kept < migrations + replications {
-        true => format!("; of the first {}", count(kept)),
-        false => String::new(),
+    let first = if kept < migrations + replications {
+        format!("; of the first {}", count(kept))
+    } else {
+        String::new()
     };
     format!(
         "{} migrated, {} replicated{first}",

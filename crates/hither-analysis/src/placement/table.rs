@@ -62,9 +62,10 @@ pub(super) fn heading(case: &PlacementCase, binding: Binding, block_bytes: u64) 
         configuration.topology.name(),
         configuration.topology.nodes() as u64,
     );
-    let named = match name.parse() == Ok(nodes) {
-        true => String::new(),
-        false => format!("{name}: "),
+    let named = if name.parse() == Ok(nodes) {
+        String::new()
+    } else {
+        format!("{name}: ")
     };
     let (what, replacement) = match case.target() {
         Target::Files => ("block", format!(", {}", policy(&configuration.replacement))),
@@ -73,13 +74,14 @@ pub(super) fn heading(case: &PlacementCase, binding: Binding, block_bytes: u64) 
     let least = configuration.capacity.iter().min().copied().unwrap_or(0);
     let most = configuration.capacity.iter().max().copied().unwrap_or(0);
     let size = bytes(u64::from(most) * block_bytes);
-    let held = match least == most {
-        true => format!("{} ({size}) each", counted(most.into(), what)),
-        false => format!(
+    let held = if least == most {
+        format!("{} ({size}) each", counted(most.into(), what))
+    } else {
+        format!(
             "{} to {} {what}s (up to {size})",
             count(least.into()),
             count(most.into())
-        ),
+        )
     };
     let bound = match binding {
         // In a sweep the trace is no longer loaded, so the binding is not resolved.
@@ -127,9 +129,10 @@ fn rows(results: &[CaseResult<'_>]) -> String {
             _ => mean,
         };
         let time_ns = result.modelled_time_ns as f64;
-        let relative = match first_ns > 0.0 {
-            true => format!("{:.3}", time_ns / first_ns),
-            false => "-".to_owned(),
+        let relative = if first_ns > 0.0 {
+            format!("{:.3}", time_ns / first_ns)
+        } else {
+            "-".to_owned()
         };
         let cells = [
             policy(&result.case.configuration.spec),

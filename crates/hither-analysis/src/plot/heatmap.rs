@@ -106,9 +106,10 @@ fn draw(
     let nodes = matrix.nodes().max(1);
     let cell = side / nodes as f64;
     // Cells without gaps overlap a little: otherwise white seams show between them.
-    let size = match nodes <= GAP_NODES_MAX {
-        true => cell - 1.0,
-        false => cell + 0.3,
+    let size = if nodes <= GAP_NODES_MAX {
+        cell - 1.0
+    } else {
+        cell + 0.3
     };
     let all = matrix.traffic.iter().sum::<u64>().max(1) as f64;
     scene.rectangle((left, top), (side, side), EMPTY);

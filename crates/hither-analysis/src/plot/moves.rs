@@ -64,9 +64,10 @@ impl MovesPanel {
     /// Height divided by width of the nodes. A line of nodes has room for bent arrows.
     fn aspect(&self) -> f64 {
         let (_, (width, height)) = extent(&self.layout);
-        match width > 0.0 {
-            true => (height / width).clamp(0.35, 1.2),
-            false => 1.2,
+        if width > 0.0 {
+            (height / width).clamp(0.35, 1.2)
+        } else {
+            1.2
         }
     }
 

@@ -27,10 +27,7 @@ pub(super) fn ramp(value: f64) -> Colour {
 
 /// The colour of text on top of a value's colour.
 pub(super) fn ink_on(value: f64) -> Colour {
-    match value > 0.55 {
-        true => WHITE,
-        false => INK,
-    }
+    if value > 0.55 { WHITE } else { INK }
 }
 
 /// Space around a panel, in points.

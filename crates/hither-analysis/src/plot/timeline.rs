@@ -98,9 +98,10 @@ impl Plot for Timeline {
         for run in &self.runs {
             scene.text(LEFT, top - 8.0, 12.0, INK, Anchor::Start, &run.label);
             let nodes = run.steps.first().map_or(0, |step| step.used.len());
-            match nodes <= STACKED_NODES_MAX {
-                true => self.stacked(&mut scene, &x, top, run),
-                false => self.strips(&mut scene, &x, top, run, nodes),
+            if nodes <= STACKED_NODES_MAX {
+                self.stacked(&mut scene, &x, top, run)
+            } else {
+                self.strips(&mut scene, &x, top, run, nodes)
             }
             self.frame(&mut scene, &x, top, NODE_PLOT_HEIGHT);
             top += NODE_PLOT_HEIGHT + PLOT_GAP;

@@ -60,9 +60,12 @@ impl BlockOrder {
     /// position in the file.
     pub(super) fn of(trace: &Trace) -> BlockOrder {
         let blocks = || (0..trace.blocks() as u32).map(Block);
-        let object_of = |block| match trace.has_objects() {
-            true => trace.object_of(block),
-            false => Object(0),
+        let object_of = |block| {
+            if trace.has_objects() {
+                trace.object_of(block)
+            } else {
+                Object(0)
+            }
         };
         let mut rank = vec![u32::MAX; trace.objects().len().max(1)];
         let mut met = Vec::new();

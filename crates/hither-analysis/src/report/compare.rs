@@ -197,17 +197,18 @@ fn storage(caches: &[ComparedCache], run: &RunReport) -> Option<String> {
     let block_bytes = run.trace["block_bytes"].as_u64()?;
     let size = bytes(u64::from(most.cache_blocks) * block_bytes);
     let (a, b) = (most.a.misses * block_bytes, most.b.misses * block_bytes);
-    Some(match a == b {
-        true => format!(
+    Some(if a == b {
+        format!(
             "With LRU both read the same from storage at every size: {} in a cache of {size}.",
             bytes(a)
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "With LRU in a cache of {size}, B reads {} from storage and A {}: {} blocks.",
             bytes(b),
             bytes(a),
             more(most.a.misses, most.b.misses)
-        ),
+        )
     })
 }
 

@@ -177,9 +177,10 @@ impl<'a> Sweep<'a> {
             output.display(),
             open.join(", "),
             if open.len() == 1 { "is" } else { "are" },
-            match shards.is_empty() {
-                true => "none".to_owned(),
-                false => shards.join(", "),
+            if shards.is_empty() {
+                "none".to_owned()
+            } else {
+                shards.join(", ")
             }
         )))
     }
@@ -335,9 +336,10 @@ impl<'a> Sweep<'a> {
                 })?;
             }
         }
-        match self.run.cancel.load(Ordering::Relaxed) {
-            true => Err(Error::Cancelled),
-            false => Ok(()),
+        if self.run.cancel.load(Ordering::Relaxed) {
+            Err(Error::Cancelled)
+        } else {
+            Ok(())
         }
     }
 
@@ -604,12 +606,13 @@ pub fn check_traces(jobs: &[&TraceJob]) -> Result<()> {
 /// The error of a trace that is not there.
 fn missing(job: &TraceJob, error: std::io::Error) -> Error {
     let name = job.name.display().to_string();
-    match name.contains("://") {
-        true => Error::Usage(format!(
+    if name.contains("://") {
+        Error::Usage(format!(
             "{name}: the command reads no URLs; `hither.sweep` in Python does, and --copies names \
              copies on this machine"
-        )),
-        false => Error::of_file(&job.path)(error),
+        ))
+    } else {
+        Error::of_file(&job.path)(error)
     }
 }
 

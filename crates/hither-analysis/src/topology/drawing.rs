@@ -217,9 +217,12 @@ fn rings(topology: &Topology) -> Vec<String> {
     for (level, &parts) in fan.iter().enumerate() {
         let lowest = level + 1 == fan.len();
         for ring in 0..rings {
-            let labels = (ring * parts..(ring + 1) * parts).map(|part| match lowest {
-                true => part.to_string(),
-                false => format!("(ring {})", before + rings + part),
+            let labels = (ring * parts..(ring + 1) * parts).map(|part| {
+                if lowest {
+                    part.to_string()
+                } else {
+                    format!("(ring {})", before + rings + part)
+                }
             });
             let labels: Vec<String> = labels.collect();
             let title = match fan.len() {

@@ -34,9 +34,10 @@ impl LatencyOrigin {
 
     /// The origin of a shape's or a preset's latencies.
     pub(super) fn of_name(name: &str) -> LatencyOrigin {
-        match presets().iter().any(|preset| preset.name == name) {
-            true => LatencyOrigin::Preset,
-            false => LatencyOrigin::Defaults,
+        if presets().iter().any(|preset| preset.name == name) {
+            LatencyOrigin::Preset
+        } else {
+            LatencyOrigin::Defaults
         }
     }
 }

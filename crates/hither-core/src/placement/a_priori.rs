@@ -94,9 +94,12 @@ fn best(settings: &PlacementSettings<'_>) -> Vec<Node> {
         Solver::new(&problem, &mut placed, room).solve();
     }
     let placed = (0..).zip(placed);
-    let node = |(block, node)| match usize::from(node) == nodes {
-        true => Node(problem.cheapest(Block(block))),
-        false => Node(node),
+    let node = |(block, node)| {
+        if usize::from(node) == nodes {
+            Node(problem.cheapest(Block(block)))
+        } else {
+            Node(node)
+        }
     };
     placed.map(node).collect()
 }
@@ -120,9 +123,10 @@ impl Problem<'_> {
     /// one.
     fn cost_ns(&self, users: &[(Node, u32)], at: usize) -> i64 {
         let cost = |&(from, count): &(Node, u32)| {
-            let latency_ns = match at == self.nodes {
-                true => ABSENT_NS,
-                false => self.topology.latency_ns(from, Node(at as u16)).into(),
+            let latency_ns = if at == self.nodes {
+                ABSENT_NS
+            } else {
+                self.topology.latency_ns(from, Node(at as u16)).into()
             };
             i64::from(count) * latency_ns
         };

@@ -410,9 +410,10 @@ impl CostBenefit {
 
 /// The cost of an access from one node to a block at another.
 fn distance(from: Node, to: Node, nodes: &Nodes) -> u32 {
-    match from == to {
-        true => 0,
-        false => LOOKUP_HOPS + nodes.topology().hops(from, to),
+    if from == to {
+        0
+    } else {
+        LOOKUP_HOPS + nodes.topology().hops(from, to)
     }
 }
 
@@ -533,9 +534,10 @@ impl FilePlacement for CostBenefit {
         if entry.chance == Chance::None {
             let age = &mut self.peers[at.index()].victim_age_ms;
             let idle_ms = f64::from(self.now_ms.wrapping_sub(entry.last_ms));
-            *age = match age.is_finite() {
-                true => *age + (idle_ms - *age) * MEAN_SHARE,
-                false => idle_ms,
+            *age = if age.is_finite() {
+                *age + (idle_ms - *age) * MEAN_SHARE
+            } else {
+                idle_ms
             };
         }
         self.old_hits.tried();

@@ -265,9 +265,10 @@ impl FileHost {
     pub fn victim(&mut self, block: Block, at: Node, incoming: IncomingBlock) -> Option<Node> {
         let is_last = self.nodes.home(block) == Some(at) && !self.nodes.replicated(block);
         let asked = is_last && !self.under_way.contains_key(&block);
-        let to = match asked {
-            true => self.placement.forward_to(block, at, incoming, &self.nodes),
-            false => None,
+        let to = if asked {
+            self.placement.forward_to(block, at, incoming, &self.nodes)
+        } else {
+            None
         };
         match to.filter(|&to| to != at) {
             Some(to) => self.start(Action::Migrate { block, to }, true),

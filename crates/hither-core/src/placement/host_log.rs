@@ -192,16 +192,18 @@ pub fn start_line(settings: &FileHostSettings) -> String {
         .flat_map(|from| topology.all().map(move |to| (from, to)));
     let is_by_hops = pairs.all(|(from, to)| topology.latency_ns(from, to) == by_hops(from, to));
     let mut line = format!("start {} {}", settings.policy, settings.at.0);
-    line.push_str(&match is_by_hops {
-        true => format!(" {local_ns}+{hop_ns}"),
-        false => " ns".to_owned(),
+    line.push_str(&if is_by_hops {
+        format!(" {local_ns}+{hop_ns}")
+    } else {
+        " ns".to_owned()
     });
     for from in topology.all() {
         let mut separator = ' ';
         for to in topology.all() {
-            let distance = match is_by_hops {
-                true => topology.hops(from, to),
-                false => topology.latency_ns(from, to),
+            let distance = if is_by_hops {
+                topology.hops(from, to)
+            } else {
+                topology.latency_ns(from, to)
             };
             let _ = write!(line, "{separator}{distance}");
             separator = ',';

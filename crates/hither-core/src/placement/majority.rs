@@ -99,10 +99,7 @@ const MAJORITY: u64 = 2;
 fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn MemoryPlacement> {
     Box::new(Majority {
         initial: settings.initial(values, 0),
-        least: match settings.sampled {
-            true => 1,
-            false => values.count(1),
-        },
+        least: if settings.sampled { 1 } else { values.count(1) },
         agree: values.count(2) == 1,
         spread: values.count(3) == 1,
         freeze: values.count(4) == 1,

@@ -164,9 +164,10 @@ impl Nodes {
 
     /// Every copy of a block with replicas, in the same order; none of others.
     fn listed(&self, home: Home) -> impl Iterator<Item = (Node, Slot)> + '_ {
-        let mut at = match home.replicated {
-            true => home.slot_or_list,
-            false => NONE,
+        let mut at = if home.replicated {
+            home.slot_or_list
+        } else {
+            NONE
         };
         std::iter::from_fn(move || {
             let held = self.lists.get(at as usize)?;
@@ -298,13 +299,14 @@ impl Nodes {
 
     fn insert_replica(&mut self, block: Block, node: Node, slot: Slot) {
         let home = self.homes[block.index()];
-        let original = match home.replicated {
-            true => home.slot_or_list,
-            false => self.list(HeldCopy {
+        let original = if home.replicated {
+            home.slot_or_list
+        } else {
+            self.list(HeldCopy {
                 next: NONE,
                 slot: Slot(home.slot_or_list),
                 node: home.node,
-            }),
+            })
         };
         let next = self.lists[original as usize].next;
         let replica = self.list(HeldCopy { next, slot, node });

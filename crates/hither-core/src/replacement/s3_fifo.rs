@@ -265,9 +265,10 @@ mod tests {
                 policy.inserted(Slot(slot), &access(slot));
             }
             let slot = policy.victim(&access(10));
-            match moves {
-                true => policy.moved_in(slot, &access(10)),
-                false => policy.inserted(slot, &access(10)),
+            if moves {
+                policy.moved_in(slot, &access(10))
+            } else {
+                policy.inserted(slot, &access(10))
             }
             policy.check(10);
             let outlived = (11..40).take_while(|&block| {

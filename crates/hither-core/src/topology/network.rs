@@ -107,14 +107,14 @@ impl Topology {
         ranks.dedup();
         let least_local_ns = (0..nodes).map(|node| latency_ns[node * (nodes + 1)]).min();
         let local_ns = least_local_ns.unwrap_or_default();
-        let hops = |from: usize, to: usize| match from == to {
-            true => 0,
+        let hops = |from: usize, to: usize| {
+            if from == to {
+                return 0;
+            }
             // Up to 1024 * 1023 different latencies exceed `u16`: the largest differ by latency,
             // but not by rank.
-            false => {
-                let rank = ranks.partition_point(|&rank| rank < latency_ns[from * nodes + to]);
-                u16::try_from(rank + 1).unwrap_or(u16::MAX)
-            }
+            let rank = ranks.partition_point(|&rank| rank < latency_ns[from * nodes + to]);
+            u16::try_from(rank + 1).unwrap_or(u16::MAX)
         };
         let mut topology = Topology::with_hops(name.to_owned(), nodes, Shape::Matrix, hops);
         topology.latencies = Latencies {
@@ -148,9 +148,12 @@ impl Topology {
         if let Some(((from, to), _)) = remote.find(|(_, hops)| **hops == 0) {
             return Err(TopologyError::NearerThanItself { from, to });
         }
-        let between = |from: usize, to: usize| match from == to {
-            true => 0,
-            false => hops[from * nodes + to],
+        let between = |from: usize, to: usize| {
+            if from == to {
+                0
+            } else {
+                hops[from * nodes + to]
+            }
         };
         let mut topology = Topology::with_hops(name.to_owned(), nodes, Shape::Matrix, between);
         topology.latencies = latencies;
@@ -321,9 +324,12 @@ impl Topology {
     /// number among equals.
     pub fn shares(&self, total: u32) -> Vec<u32> {
         let known = self.about.iter().all(|about| about.capacity_bytes > 0);
-        let parts = self.about.iter().map(|about| match known {
-            true => u128::from(about.capacity_bytes),
-            false => 1,
+        let parts = self.about.iter().map(|about| {
+            if known {
+                u128::from(about.capacity_bytes)
+            } else {
+                1
+            }
         });
         let parts: Vec<u128> = parts.collect();
         let whole: u128 = parts.iter().sum();

@@ -86,9 +86,10 @@ impl FaultRecording {
         }
         let is_news = |news_ns| now_ns.saturating_sub(news_ns) < QUIET_NS;
         let wanted = self.undecided > 0 || self.samples || self.news_ns.is_some_and(is_news);
-        let enough = match self.on {
-            true => self.left > 0,
-            false => self.left >= FAULTS_PER_SECOND / 2 || self.news_ns == Some(now_ns),
+        let enough = if self.on {
+            self.left > 0
+        } else {
+            self.left >= FAULTS_PER_SECOND / 2 || self.news_ns == Some(now_ns)
         };
         let on = wanted && enough;
         (on != std::mem::replace(&mut self.on, on)).then_some(on)

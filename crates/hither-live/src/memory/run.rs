@@ -61,9 +61,10 @@ pub(crate) fn set_up(
     config.far_nodes = far_nodes(&config, || {
         Usage::new(Arc::clone(machine), page_bytes, PERIOD_NS).read(0)
     })?;
-    let counter_source = match config.counts_accesses()? {
-        true => CounterSource::find(&**machine, options.counters),
-        false => CounterSource::default(),
+    let counter_source = if config.counts_accesses()? {
+        CounterSource::find(&**machine, options.counters)
+    } else {
+        CounterSource::default()
     };
     config.source = counter_source.source();
     let session = SessionNeeds {

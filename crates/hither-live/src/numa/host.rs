@@ -160,9 +160,10 @@ fn check_machine(page_bytes: u64, nodes: &[NodeConfig], measured: &MeasuredCosts
         return wrong("latency_ns has not one entry for each pair of nodes");
     }
     let mut cpus = nodes.iter().flat_map(|node| &node.cpus);
-    match cpus.any(|&cpu| cpu >= CPU_NUMBER_MAX) {
-        true => wrong("a CPU's number is too large"),
-        false => Ok(()),
+    if cpus.any(|&cpu| cpu >= CPU_NUMBER_MAX) {
+        wrong("a CPU's number is too large")
+    } else {
+        Ok(())
     }
 }
 

@@ -354,9 +354,10 @@ impl Worker {
                     push_refused(&mut moved.refused, index, 1, RefusalReason::PartOfHuge);
                 }
                 PageState::On(_) => {
-                    let turn = match huge.whole.contains(&number) {
-                        true => number,
-                        false => u64::from(index),
+                    let turn = if huge.whole.contains(&number) {
+                        number
+                    } else {
+                        u64::from(index)
                     };
                     elsewhere[turn as usize % nodes.len()].push(index);
                 }

@@ -166,9 +166,10 @@ impl Definitions {
             let pids = maps_of();
             let mut named: Vec<[u64; 2]> = Vec::new();
             for [module, offset] in frames {
-                let frame = match self.is_run_time(module) {
-                    true => self.named_frame(offset, &pids),
-                    false => Some([module, offset]),
+                let frame = if self.is_run_time(module) {
+                    self.named_frame(offset, &pids)
+                } else {
+                    Some([module, offset])
                 };
                 // What lies beyond code without a name is as little known.
                 let Some(frame) = frame else {

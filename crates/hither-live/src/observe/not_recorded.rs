@@ -123,9 +123,10 @@ impl Execs {
     pub(crate) fn finish(self) -> Vec<NotRecorded> {
         let mut counts: BTreeMap<(&Path, &str), u64> = BTreeMap::new();
         for exec in self.pending.values().flatten() {
-            let reason = match exec.hidden {
-                true => HIDDEN,
-                false => self.reasons.get(&exec.path).map_or("", String::as_str),
+            let reason = if exec.hidden {
+                HIDDEN
+            } else {
+                self.reasons.get(&exec.path).map_or("", String::as_str)
             };
             *counts.entry((&exec.path, reason)).or_default() += 1;
         }

@@ -17,9 +17,12 @@ pub(crate) fn running(images: &[Image], attached: &[u32]) -> BTreeSet<u32> {
     if announced.keys().any(|pid| !pid.namespace.is_own()) {
         foreign.update();
     }
-    let here = |&Pid { namespace, pid }: &Pid| match namespace.is_own() {
-        true => Some(pid),
-        false => foreign.number_here(namespace, pid),
+    let here = |&Pid { namespace, pid }: &Pid| {
+        if namespace.is_own() {
+            Some(pid)
+        } else {
+            foreign.number_here(namespace, pid)
+        }
     };
     let running = announced.iter().filter_map(|(pid, &time_ns)| {
         let pid = here(pid)?;

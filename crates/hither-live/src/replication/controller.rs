@@ -236,12 +236,11 @@ impl Controller for ReplicationController {
             Input::NotHeld { file, later } => {
                 let (file, now_ns) = (self.file(file), self.now_ns);
                 let file = self.file_mut(file);
-                match later {
-                    true => {
-                        file.lease = LeaseState::None;
-                        file.written(now_ns);
-                    }
-                    false => file.lease = LeaseState::Refused,
+                if later {
+                    file.lease = LeaseState::None;
+                    file.written(now_ns);
+                } else {
+                    file.lease = LeaseState::Refused
                 }
             }
             Input::Ended { file } => self.ended(file),
@@ -334,9 +333,10 @@ impl ReplicationController {
         match self.nodes.home(block) {
             None => {
                 let placed = self.placement.place(&access, &self.nodes);
-                let home = match self.config.all {
-                    true => Node(u16::from(self.config.nodes)),
-                    false => placed,
+                let home = if self.config.all {
+                    Node(u16::from(self.config.nodes))
+                } else {
+                    placed
                 };
                 self.insert(block, home);
             }
@@ -472,15 +472,14 @@ impl ReplicationController {
             }
             return;
         }
-        match done {
-            true => {
-                self.insert(block, node);
-                self.summary.made += 1;
-                self.summary.replicas[node.index()] += 1;
-                let (number, _) = self.references.position(block);
-                self.file_mut(number).replicas += 1;
-            }
-            false => self.summary.failed += 1,
+        if done {
+            self.insert(block, node);
+            self.summary.made += 1;
+            self.summary.replicas[node.index()] += 1;
+            let (number, _) = self.references.position(block);
+            self.file_mut(number).replicas += 1;
+        } else {
+            self.summary.failed += 1
         }
         let outcome = ActionOutcome {
             action: Action::Replicate { block, to: node },

@@ -77,9 +77,10 @@ pub(crate) fn set_up(
     let copies = syscalls::copies();
     let none = nothing_is_far || impatient || !copies;
     let shared = Shared::create(&shape(&nodes, node_bytes)).map_err(Error::Session)?;
-    let leases = match none || dry_run {
-        true => Leases::none(shared.shared()),
-        false => Leases::start(shared.shared()).map_err(Error::Session)?,
+    let leases = if none || dry_run {
+        Leases::none(shared.shared())
+    } else {
+        Leases::start(shared.shared()).map_err(Error::Session)?
     };
     let control = shared.shared().control();
     let policy = options.policy.clone();

@@ -166,9 +166,10 @@ fn described(loader: &Loader, address: u64) -> SourceLocation {
 /// name of C is left as it is: `f` would be a `float` in C++'s encoding of types.
 fn demangle(name: &str) -> String {
     let bare = name.split_once('@').map_or(name, |(bare, _version)| bare);
-    match bare.starts_with("_Z") || bare.starts_with("_R") {
-        true => addr2line::demangle_auto(Cow::Borrowed(bare), None).into_owned(),
-        false => bare.to_owned(),
+    if bare.starts_with("_Z") || bare.starts_with("_R") {
+        addr2line::demangle_auto(Cow::Borrowed(bare), None).into_owned()
+    } else {
+        bare.to_owned()
     }
 }
 

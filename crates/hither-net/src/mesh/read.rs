@@ -83,9 +83,10 @@ impl FrameReader {
     /// The next frame, if its sender is in the view by now: it may have left since it was let in.
     async fn next_of_member(&mut self, peer: &Peer) -> Result<Frame, LinkError> {
         let frame = self.next().await?;
-        match peer.in_view.load(Ordering::Acquire) {
-            true => Ok(frame),
-            false => Err(LinkError::Left),
+        if peer.in_view.load(Ordering::Acquire) {
+            Ok(frame)
+        } else {
+            Err(LinkError::Left)
         }
     }
 

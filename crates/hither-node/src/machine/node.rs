@@ -364,9 +364,10 @@ impl Machine {
             return;
         }
         // Who asks directly has not asked the home. It is told if this node has nothing.
-        let home = match from == request.member {
-            true => effects.peers.home(blocks.chunk).map_or(from, |it| it.0),
-            false => from,
+        let home = if from == request.member {
+            effects.peers.home(blocks.chunk).map_or(from, |it| it.0)
+        } else {
+            from
         };
         let held = blocks.with_mask(self.holdings.held(blocks));
         let gone = blocks.with_mask(blocks.mask & !held.mask);

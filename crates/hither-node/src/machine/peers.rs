@@ -262,9 +262,10 @@ impl Peers {
 
     /// The members of the next round, and whether it is the last one of a turn.
     fn whom_to_ping(&mut self, pings_max: usize) -> (Vec<MemberId>, bool) {
-        let silent_max = match self.peers.len() > pings_max {
-            true => pings_max / 2,
-            false => 0,
+        let silent_max = if self.peers.len() > pings_max {
+            pings_max / 2
+        } else {
+            0
         };
         let silent = self.peers.iter().filter(|(_, peer)| peer.silent);
         let silent = silent.map(|(&member, _)| member);

@@ -152,9 +152,10 @@ impl Requester {
                 return self.queue(effects, chunk, part.into_state(State::AskQueued { home }));
             }
         }
-        let part = match part.retries == 0 && avoid.is_none() && home != effects.me {
-            true => self.ask_holders(effects, chunk, part, home),
-            false => part,
+        let part = if part.retries == 0 && avoid.is_none() && home != effects.me {
+            self.ask_holders(effects, chunk, part, home)
+        } else {
+            part
         };
         if part.mask == 0 {
             return;

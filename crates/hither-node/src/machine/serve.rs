@@ -215,9 +215,10 @@ pub(super) fn grant(
         let keeper = placer.as_mut().map_or(request.member, |it| {
             it.keeper(blocks.chunk, bit, request.member)
         });
-        let keeper = match effects.may_have(keeper, blocks) {
-            true => keeper,
-            false => request.member,
+        let keeper = if effects.may_have(keeper, blocks) {
+            keeper
+        } else {
+            request.member
         };
         *keepers.entry(keeper).or_default() |= 1 << bit;
     }

@@ -135,11 +135,11 @@ impl MemberTopology {
         if !self.untold.is_empty() && self.members.len() <= ROUND_TRIPS_MAX {
             self.tell(effects);
         }
-        let is_due = match self.is_settled {
-            true => self
-                .stale_since
-                .is_some_and(|since| self.turns >= since + window),
-            false => self.stale_since.is_some() || self.is_late(),
+        let is_due = if self.is_settled {
+            self.stale_since
+                .is_some_and(|since| self.turns >= since + window)
+        } else {
+            self.stale_since.is_some() || self.is_late()
         };
         if ends_turn && is_due {
             self.build(effects);

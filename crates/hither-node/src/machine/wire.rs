@@ -394,9 +394,10 @@ impl Reader<'_> {
     fn frames(&mut self) -> Result<Frames, WireError> {
         let all = u32::from_le_bytes(self.array()?);
         let free = u32::from_le_bytes(self.array()?);
-        match free <= all {
-            true => Ok(Frames { all, free }),
-            false => Err(WireError::Range("free frames")),
+        if free <= all {
+            Ok(Frames { all, free })
+        } else {
+            Err(WireError::Range("free frames"))
         }
     }
 

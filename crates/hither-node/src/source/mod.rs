@@ -341,9 +341,10 @@ pub trait Source: Send + Sync + 'static {
         range: Range<u64>,
     ) -> Result<ByteStream, SourceError> {
         let end = range.end.min(file.bytes);
-        match range.start < end {
-            true => self.read(file, range.start..end).await,
-            false => Ok(stream::empty().boxed()),
+        if range.start < end {
+            self.read(file, range.start..end).await
+        } else {
+            Ok(stream::empty().boxed())
         }
     }
 

@@ -247,9 +247,10 @@ impl MemoryStore {
     /// The same, unless its file is held.
     pub fn remove_unless_held(&self, key: &BlockKey) -> Option<Bytes> {
         let mut shard = self.shard(key).lock();
-        match shard.held.contains_key(&key.file) {
-            true => None,
-            false => shard.remove(key),
+        if shard.held.contains_key(&key.file) {
+            None
+        } else {
+            shard.remove(key)
         }
     }
 
@@ -296,9 +297,10 @@ impl MemoryStore {
     pub fn footprint(&self, bytes: u64) -> u64 {
         let frame = self.arena.frame_bytes() as u64;
         let rest = bytes % frame;
-        match self.is_small(rest as usize) {
-            true => bytes,
-            false => bytes - rest + frame,
+        if self.is_small(rest as usize) {
+            bytes
+        } else {
+            bytes - rest + frame
         }
     }
 
@@ -571,9 +573,10 @@ impl Shard {
         };
         let (slot, bytes) = (place.slot, place.data.len() as u64);
         let is_held = self.is_held[slot as usize];
-        let is_wrong = match is_held {
-            true => !self.held.contains_key(&key.file),
-            false => self.may_hold(&key.file),
+        let is_wrong = if is_held {
+            !self.held.contains_key(&key.file)
+        } else {
+            self.may_hold(&key.file)
         };
         if !is_wrong {
             return;
@@ -623,9 +626,10 @@ impl Shard {
         let slot = self.slot(&access, evicted);
         self.slots[slot as usize] = Contents::Whole(key);
         let is_held = self.may_hold(&key.file);
-        match moved && !is_held {
-            true => self.policy.moved_in(Slot(slot), &access),
-            false => self.enter(slot, is_held, &access),
+        if moved && !is_held {
+            self.policy.moved_in(Slot(slot), &access)
+        } else {
+            self.enter(slot, is_held, &access)
         }
         self.put_place(
             key,
@@ -716,9 +720,10 @@ impl Shard {
             }
         }
         self.slots[slot as usize] = Contents::Nothing;
-        match self.is_held[slot as usize] {
-            true => self.release(slot),
-            false => self.policy.removed(Slot(slot)),
+        if self.is_held[slot as usize] {
+            self.release(slot)
+        } else {
+            self.policy.removed(Slot(slot))
         }
         self.free.push(slot);
         Some(data)

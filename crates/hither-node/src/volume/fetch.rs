@@ -258,9 +258,10 @@ impl Arriving {
                     node.peers.send_block(keeper, None, key, data, Keep::Copy);
                     return report(node, file, index..index + 1, FetchResult::Sent);
                 }
-                match is_wanted {
-                    true => counters.overflow_blocks.add(1),
-                    false => counters.dropped_prefetches.add(1),
+                if is_wanted {
+                    counters.overflow_blocks.add(1)
+                } else {
+                    counters.dropped_prefetches.add(1)
                 }
                 FetchResult::NotKept
             }

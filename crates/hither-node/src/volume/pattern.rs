@@ -88,9 +88,10 @@ impl Pattern {
             return Vec::new();
         };
         let stride = offset.wrapping_sub(last_offset) as i64;
-        self.strides = match stride == self.stride && bytes == last_bytes {
-            true => self.strides + 1,
-            false => 1,
+        self.strides = if stride == self.stride && bytes == last_bytes {
+            self.strides + 1
+        } else {
+            1
         };
         self.stride = stride;
         if self.strides < STRIDE_READS {

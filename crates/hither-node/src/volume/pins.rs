@@ -13,9 +13,10 @@ impl Volume {
     /// memory is left out where it has no room. `None`: there is no room.
     pub fn make_pin(&self, file: &FileVersion, on_disk: bool) -> Option<Pin> {
         let key = self.file_key(file);
-        let disk = match on_disk {
-            true => Some(self.node.hold_on_disk(key, file.bytes)?),
-            false => None,
+        let disk = if on_disk {
+            Some(self.node.hold_on_disk(key, file.bytes)?)
+        } else {
+            None
         };
         let memory = self.hold(file, HoldKind::Pinned);
         Some(Pin {
@@ -82,9 +83,10 @@ impl Volume {
         let current = current.map(|file| self.file_key(file));
         let mut pins = self.pins.lock();
         let is_old = |pin: &Pin| current != Some(pin.file);
-        let old = match pins.get(path).is_some_and(is_old) {
-            true => pins.remove(path),
-            false => None,
+        let old = if pins.get(path).is_some_and(is_old) {
+            pins.remove(path)
+        } else {
+            None
         };
         drop(pins);
         drop(old);

@@ -52,9 +52,10 @@ impl OpenFile {
                 ..(end - start).min(u64::from(self.block_bytes)) as usize;
             let key = self.block(index);
             let store = self.volume.node.store();
-            let block = match index == before {
-                true => store.peek(&key),
-                false => store.read(&key),
+            let block = if index == before {
+                store.peek(&key)
+            } else {
+                store.read(&key)
             };
             let block = block.map(|block| block.slice(within.clone()));
             match &block {

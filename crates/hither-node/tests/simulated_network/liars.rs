@@ -54,9 +54,10 @@ impl Cast {
         settings.patience_ns = settings.patience_ns.min(2_000 * MS);
         settings.grant_ns = settings.grant_ns.min(1_500 * MS);
         // One honest node may be on no list. Its own file need not say that there are any.
-        let without_lists: BTreeSet<usize> = match honest > 2 && random.below(2) == 0 {
-            true => BTreeSet::from([honest - 1]),
-            false => BTreeSet::new(),
+        let without_lists: BTreeSet<usize> = if honest > 2 && random.below(2) == 0 {
+            BTreeSet::from([honest - 1])
+        } else {
+            BTreeSet::new()
         };
         let listed: BTreeSet<usize> = (0..honest)
             .filter(|it| !without_lists.contains(it))
@@ -206,9 +207,10 @@ impl World {
         // Where it is trusted with what it is asked for, it only says what it is not asked for.
         let is_trusted = self.is_for_all(chunk) && liar != retired;
         let id = self.some_request(liar, chunk, is_trusted);
-        let lie = match is_trusted {
-            true => self.data_lie(blocks, id),
-            false => match self.random.below(3) {
+        let lie = if is_trusted {
+            self.data_lie(blocks, id)
+        } else {
+            match self.random.below(3) {
                 0 => self.data_lie(blocks, id),
                 1 => {
                     // As if it had been announced by the home.
@@ -220,7 +222,7 @@ impl World {
                     let message = self.message_lie(liar, blocks, id);
                     return self.tell(liar, to, &message);
                 }
-            },
+            }
         };
         self.send(liar, to, lie);
     }

@@ -275,12 +275,11 @@ impl World {
         let node = &mut self.nodes[number];
         let machine = node.machine.as_ref();
         // Small blocks are not kept for anybody.
-        let input = match machine.is_some_and(Machine::forwards) && self.random.below(8) > 0 {
-            true => {
-                node.victims.insert(block, bytes);
-                Input::Victims { blocks, from }
-            }
-            false => Input::Dropped(blocks),
+        let input = if machine.is_some_and(Machine::forwards) && self.random.below(8) > 0 {
+            node.victims.insert(block, bytes);
+            Input::Victims { blocks, from }
+        } else {
+            Input::Dropped(blocks)
         };
         self.step(number, input);
     }

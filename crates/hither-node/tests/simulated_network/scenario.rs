@@ -116,9 +116,10 @@ impl Scenario {
             patience_ns: between(random, 1_000, 3_000) * MS,
             grant_ns: between(random, 1_000, 2_000) * MS,
             ping_ns: between(random, 200, 500) * MS,
-            pings_max: match one_in(random, 3) {
-                true => between(random, 1, 4) as usize,
-                false => 64,
+            pings_max: if one_in(random, 3) {
+                between(random, 1, 4) as usize
+            } else {
+                64
             },
             pings_missed_max: between(random, 2, 4),
             avoid_ns: between(random, 500, 2_000) * MS,
@@ -174,9 +175,10 @@ impl Scenario {
     /// Rounds of pings until all members have been pinged, at most.
     pub(crate) fn ping_turn(&self) -> u64 {
         let pings_max = self.settings.pings_max;
-        match self.nodes <= pings_max + 1 {
-            true => 1,
-            false => self.nodes.div_ceil(pings_max - pings_max / 2) as u64,
+        if self.nodes <= pings_max + 1 {
+            1
+        } else {
+            self.nodes.div_ceil(pings_max - pings_max / 2) as u64
         }
     }
 
@@ -190,9 +192,10 @@ impl Scenario {
     /// nothing fails there is no limit to the patience, but it waits for another node's place.
     pub(crate) fn wait_max_ns(&self) -> u64 {
         let settings = &self.settings;
-        let others = match self.reliable {
-            true => 0,
-            false => settings.patience_ns + settings.pending_ns,
+        let others = if self.reliable {
+            0
+        } else {
+            settings.patience_ns + settings.pending_ns
         };
         let answers = settings.answer_ns + settings.delivery_ns;
         others + answers + 3 * self.rounds() * self.source_ns.1 + 100 * MS

@@ -53,9 +53,10 @@ fn or_missing(real: *mut c_void) -> *const c_void {
     extern "C" fn missing() -> c_int {
         real::missing()
     }
-    match real.is_null() {
-        true => missing as *const c_void,
-        false => real,
+    if real.is_null() {
+        missing as *const c_void
+    } else {
+        real
     }
 }
 
@@ -79,9 +80,10 @@ extern "C" fn about_to_clone(
     flags: c_int,
 ) -> *const c_void {
     lifecycle::makes_child_in_this_memory();
-    match unshares(flags as usize) {
-        true => lifecycle::descriptors_unshared(),
-        false => lifecycle::descriptors_untraceable(),
+    if unshares(flags as usize) {
+        lifecycle::descriptors_unshared()
+    } else {
+        lifecycle::descriptors_untraceable()
     }
     or_missing(real::CLONE.get())
 }

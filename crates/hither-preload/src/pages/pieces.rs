@@ -62,9 +62,10 @@ pub(crate) unsafe fn remap(
         }
     }
     // The kernel shrinks a range of several mappings itself.
-    let is_for_the_kernel = match stays {
-        true => !may_move || to != length,
-        false => !is_fixed && to <= length,
+    let is_for_the_kernel = if stays {
+        !may_move || to != length
+    } else {
+        !is_fixed && to <= length
     };
     if is_for_the_kernel {
         return None;
@@ -194,13 +195,12 @@ fn moved(
         if moved > 1 || grown.is_empty() {
             continue;
         }
-        result = match fills {
-            true => allow(&grown, pieces.rights),
-            false => {
-                unmap(&grown);
-                let bytes = to.end - to.start;
-                remapped(to.start, bytes, target.end - to.start, 0, 0).map(drop)
-            }
+        result = if fills {
+            allow(&grown, pieces.rights)
+        } else {
+            unmap(&grown);
+            let bytes = to.end - to.start;
+            remapped(to.start, bytes, target.end - to.start, 0, 0).map(drop)
         };
         if result.is_err() {
             is_ours = fills;

@@ -177,9 +177,10 @@ enum Offset {
 
 impl Offset {
     fn of(from: c_int, given: *mut off_t) -> Option<Offset> {
-        match given.is_null() {
-            true => single_threaded().then_some(Offset::OfFile(from)),
-            false => Some(Offset::At(given)),
+        if given.is_null() {
+            single_threaded().then_some(Offset::OfFile(from))
+        } else {
+            Some(Offset::At(given))
         }
     }
 

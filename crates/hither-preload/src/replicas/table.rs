@@ -58,9 +58,10 @@ pub(super) fn matched(view: &View, fd: i32) -> Option<Match> {
     match word & KIND_MASK {
         MATCHED => {
             let of = unpack(word);
-            match view.is_over(of) {
-                false => Some(of),
-                true => look_up(view, fd, descriptor),
+            if view.is_over(of) {
+                look_up(view, fd, descriptor)
+            } else {
+                Some(of)
             }
         }
         REFUSED => None,

@@ -81,9 +81,10 @@ impl Own {
             let class = class.bind(py);
             let object = class.call1((argument(py)?,))?;
             let method = |name: &&str| {
-                Ok(match *name != "victim" && leaves(class, base, name)? {
-                    true => None,
-                    false => Some(object.getattr(*name)?.unbind()),
+                Ok(if *name != "victim" && leaves(class, base, name)? {
+                    None
+                } else {
+                    Some(object.getattr(*name)?.unbind())
                 })
             };
             methods.iter().map(method).collect::<PyResult<Vec<_>>>()

@@ -64,9 +64,10 @@ fn on_one_node_a_placement_of_files_is_the_replacement_alone() {
 /// for memory.
 fn latency_ns(world: &World, spec: PlacementSpec) -> Option<u64> {
     let frames = world.capacity.iter().sum::<u32>();
-    let capacity = match frames >= world.blocks() {
-        true => world.capacity.clone(),
-        false => vec![world.blocks(); world.capacity.len()],
+    let capacity = if frames >= world.blocks() {
+        world.capacity.clone()
+    } else {
+        vec![world.blocks(); world.capacity.len()]
     };
     let configuration = PlacementConfiguration {
         capacity,

@@ -149,9 +149,10 @@ impl Holder {
         std::mem::forget(std::mem::replace(&mut self.socket, unsafe {
             OwnedFd::from_raw_fd(0)
         }));
-        let deadline = match self.faults.no_deadline {
-            true => None,
-            false => Some(Deadline::new()?),
+        let deadline = if self.faults.no_deadline {
+            None
+        } else {
+            Some(Deadline::new()?)
         };
         let running = Running {
             breaks: BreakListener::here()?,
@@ -176,9 +177,10 @@ impl Holder {
         let waits = running.break_time.read().unwrap_or_default();
         if waits >= BREAK_TIME_MIN {
             self.end_if_broken(|_| true);
-            let relied_on = match self.faults.outlives || self.faults.never_expires {
-                true => u64::MAX,
-                false => from_ns + waits.as_nanos() as u64 / 2,
+            let relied_on = if self.faults.outlives || self.faults.never_expires {
+                u64::MAX
+            } else {
+                from_ns + waits.as_nanos() as u64 / 2
             };
             self.replicas.keep_until(relied_on);
         }

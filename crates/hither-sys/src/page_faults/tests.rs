@@ -24,9 +24,12 @@ fn opened(
 #[test]
 fn the_kernel_s_faults_are_left_out_where_they_are_not_allowed() {
     assert_eq!(opened(&[0, 1], |_, _| Ok(()), None), Ok((vec![0, 1], true)));
-    let paranoid_2 = |_, with_kernel| match with_kernel {
-        true => Err(libc::EACCES),
-        false => Ok(()),
+    let paranoid_2 = |_, with_kernel| {
+        if with_kernel {
+            Err(libc::EACCES)
+        } else {
+            Ok(())
+        }
     };
     assert_eq!(opened(&[0, 1], paranoid_2, None), Ok((vec![0, 1], false)));
     // Refused halfway, as by a limit: all are opened alike.

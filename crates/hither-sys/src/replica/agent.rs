@@ -359,9 +359,10 @@ impl Replicas {
                 continue;
             }
             for slot in std::mem::take(&mut arena.free) {
-                match arena.strip(slot) {
-                    true => arena.bare.push(slot),
-                    false => arena.free.push(slot),
+                if arena.strip(slot) {
+                    arena.bare.push(slot)
+                } else {
+                    arena.free.push(slot)
                 }
             }
         }

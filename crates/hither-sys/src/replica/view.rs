@@ -109,9 +109,10 @@ impl View {
             let fd = view.control.header().arenas.get(node)?;
             let fd = open(agent, fd.load(Ordering::Relaxed))?;
             let size = syscalls::status(fd).map_or(0, |status| status.size);
-            let mapped = match size >= layout.arena_bytes() as u64 {
-                true => syscalls::map_read_only(bytes, fd),
-                false => Err(libc::EINVAL),
+            let mapped = if size >= layout.arena_bytes() as u64 {
+                syscalls::map_read_only(bytes, fd)
+            } else {
+                Err(libc::EINVAL)
             };
             syscalls::close(fd);
             let arena_at = mapped.ok()?;
@@ -356,9 +357,10 @@ impl View {
         // SAFETY: as the caller says.
         let copied =
             unsafe { syscalls::copy_to(process, pieces.get(..found.blocks).unwrap_or(&[]), to) };
-        match copied == found.count && self.are_unchanged(&found) {
-            true => Ok(copied),
-            false => Err(copied),
+        if copied == found.count && self.are_unchanged(&found) {
+            Ok(copied)
+        } else {
+            Err(copied)
         }
     }
 

@@ -74,9 +74,10 @@ impl Column {
 
     /// The column in Parquet's terms.
     fn to_parquet(self) -> TypePtr {
-        let repetition = match self.nullable {
-            true => Repetition::OPTIONAL,
-            false => Repetition::REQUIRED,
+        let repetition = if self.nullable {
+            Repetition::OPTIONAL
+        } else {
+            Repetition::REQUIRED
         };
         let (physical, logical) = match self.column_type {
             ColumnType::Boolean => (PhysicalType::BOOLEAN, None),

@@ -242,9 +242,10 @@ impl<'a> RowBatch<'a> {
 
     fn without_nulls(&self, name: &str) -> Result<&'a Leaf> {
         let leaf = self.leaf(name)?;
-        match leaf.values.len() == self.rows {
-            true => Ok(leaf),
-            false => Err(self.error(name, "holds nulls")),
+        if leaf.values.len() == self.rows {
+            Ok(leaf)
+        } else {
+            Err(self.error(name, "holds nulls"))
         }
     }
 }
@@ -469,9 +470,10 @@ fn element_path(root: &Type) -> Result<Vec<&str>, String> {
         // An older layout without a separate level for the list.
         Some(_) => return Ok(vec![root.name(), list.name()]),
     };
-    match element.is_group() {
-        true => Ok(vec![root.name(), list.name(), element.name()]),
-        false => Err(format!("is a list of {}", type_name(element))),
+    if element.is_group() {
+        Ok(vec![root.name(), list.name(), element.name()])
+    } else {
+        Err(format!("is a list of {}", type_name(element)))
     }
 }
 
@@ -487,9 +489,10 @@ fn leaf(
     let Some(index) = schema.columns().iter().position(here) else {
         let below =
             |leaf: &ColumnDescPtr| leaf.path().parts().iter().zip(path).all(|(a, b)| a == b);
-        return Err(problem(match schema.columns().iter().any(below) {
-            true => format!("is nested, not {}", column_type.name()),
-            false => "is missing".to_owned(),
+        return Err(problem(if schema.columns().iter().any(below) {
+            format!("is nested, not {}", column_type.name())
+        } else {
+            "is missing".to_owned()
         }));
     };
     let descriptor = schema.column(index);
@@ -517,9 +520,12 @@ fn type_name(node: &Type) -> String {
     let info = node.get_basic_info();
     let (logical, converted) = (info.logical_type_ref(), info.converted_type());
     let physical = node.get_physical_type();
-    let integer = |bits: i8, is_signed: bool| match is_signed {
-        true => format!("Int{bits}"),
-        false => format!("UInt{bits}"),
+    let integer = |bits: i8, is_signed: bool| {
+        if is_signed {
+            format!("Int{bits}")
+        } else {
+            format!("UInt{bits}")
+        }
     };
     match (physical, logical, converted) {
         (PhysicalType::BOOLEAN, ..) => "Boolean".to_owned(),

@@ -146,13 +146,10 @@ impl Advise {
             self.save(placed.plan(), placed.sentences().cloned(), ui)?;
             return self.advise_on_memory(&trace, &placed);
         }
-        let policies = match self.caches.names_policies() {
-            true => self.caches.policies(compared_in_advice),
-            false => cache_analysis::supported_policies(
-                self.caches.policies(compared_in_advice),
-                &trace,
-                ui,
-            ),
+        let policies = if self.caches.names_policies() {
+            self.caches.policies(compared_in_advice)
+        } else {
+            cache_analysis::supported_policies(self.caches.policies(compared_in_advice), &trace, ui)
         };
         let sizes = sizes_to_advise_on(self.caches.sizes_as_written(), &trace)?;
         let asked = self.caches.names_sizes();

@@ -53,9 +53,10 @@ impl Subcommand for Evict {
         if report.pinned_files > 0 {
             line += &format!("; {} are pinned and stay", count(report.pinned_files));
         }
-        Ok(match work::print(&report, &line, self.json)? {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::FAILURE,
+        Ok(if work::print(&report, &line, self.json)? {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
         })
     }
 }

@@ -311,8 +311,9 @@ fn start_in_background() -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let status = child.wait()?;
-    match status.success() {
-        true => bail!("the process in the background ended before it served"),
-        false => Ok(crate::exit::code_of(status)),
+    if status.success() {
+        bail!("the process in the background ended before it served")
+    } else {
+        Ok(crate::exit::code_of(status))
     }
 }

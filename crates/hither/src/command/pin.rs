@@ -63,9 +63,10 @@ impl Subcommand for Pin {
             );
             (report, line)
         };
-        Ok(match work::print(&report, &line, self.json)? {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::FAILURE,
+        Ok(if work::print(&report, &line, self.json)? {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
         })
     }
 }

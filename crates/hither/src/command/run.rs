@@ -174,12 +174,11 @@ impl Subcommand for Run {
             }
             ran => ran.map_err(exit::not_started)?,
         };
-        match self.output.json {
-            true => {
-                let document = self.document(&ran).to_string();
-                write_to_stderr(&format!("{}\n", printable_json(&document)));
-            }
-            false => self.report(&ran, ui),
+        if self.output.json {
+            let document = self.document(&ran).to_string();
+            write_to_stderr(&format!("{}\n", printable_json(&document)));
+        } else {
+            self.report(&ran, ui)
         }
         if let Some(page_cache) = &ran.page_cache {
             page_cache::learn(&self.knowledge, page_cache, ui);
@@ -410,11 +409,10 @@ impl Run {
             && let Some(why) = unseen(program)
         {
             let program = program.display();
-            ui.note(match self.page_cache.is_limited() {
-                true => format!("of {program} only the files are seen that it has open: {why}"),
-                false => {
-                    format!("{program} is left as it is, but for programs that it starts: {why}")
-                }
+            ui.note(if self.page_cache.is_limited() {
+                format!("of {program} only the files are seen that it has open: {why}")
+            } else {
+                format!("{program} is left as it is, but for programs that it starts: {why}")
             });
         }
     }

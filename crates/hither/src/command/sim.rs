@@ -142,9 +142,10 @@ impl Sim {
                 let problem = format!("{path} has no references: there is nothing to draw");
                 return Err(Usage(problem).into());
             }
-            match self.json {
-                true => ui::print_json(&json!({ "trace": trace_summary(&trace), "results": [] }))?,
-                false => ui::print(&format!("{} has no references\n", self.trace.display()))?,
+            if self.json {
+                ui::print_json(&json!({ "trace": trace_summary(&trace), "results": [] }))?
+            } else {
+                ui::print(&format!("{} has no references\n", self.trace.display()))?
             }
             return Ok(ExitCode::SUCCESS);
         }

@@ -174,9 +174,10 @@ fn describe(out: &mut String, trace: &Trace, stats: &Stats, top: usize) -> std::
 /// The word for a block: `page` if all blocks are memory.
 fn unit(trace: &Trace) -> &'static str {
     let mut objects = trace.objects().iter();
-    match trace.has_objects() && objects.all(|object| object.kind == ObjectKind::Memory) {
-        true => "page",
-        false => "block",
+    if trace.has_objects() && objects.all(|object| object.kind == ObjectKind::Memory) {
+        "page"
+    } else {
+        "block"
     }
 }
 

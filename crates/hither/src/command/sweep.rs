@@ -311,9 +311,12 @@ impl SweepCommand {
             self.placing.apply(&mut job.placing)?;
             if self.caches.names_policies() || job.policies.is_empty() {
                 let placed = !job.placing.nodes.is_empty();
-                job.policies = self.caches.policies(|| match placed {
-                    true => vec![registry::baseline()],
-                    false => registry::compared_everywhere(),
+                job.policies = self.caches.policies(|| {
+                    if placed {
+                        vec![registry::baseline()]
+                    } else {
+                        registry::compared_everywhere()
+                    }
                 });
             }
             if self.caches.names_sizes() {

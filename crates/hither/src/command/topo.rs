@@ -153,9 +153,10 @@ impl Topo {
             Capabilities::of(&ThisMachine).context("cannot read the memory nodes in sysfs")?;
         let calibration = self.calibration(&survey.nodes, ui);
         let costs = Costs::of(&survey.nodes, calibration.as_ref());
-        match self.json {
-            true => ui::print_json(&live::document(&survey, &costs)),
-            false => ui::print(&live::text(&survey, &costs)?),
+        if self.json {
+            ui::print_json(&live::document(&survey, &costs))
+        } else {
+            ui::print(&live::text(&survey, &costs)?)
         }
     }
 
@@ -193,9 +194,10 @@ impl Topo {
         };
         check_folder(path)?;
         let network = Network::new(topology, subtitle)?;
-        let bytes = match png {
-            true => network.png()?,
-            false => network.svg().into_bytes(),
+        let bytes = if png {
+            network.png()?
+        } else {
+            network.svg().into_bytes()
         };
         write_whole(path, &bytes)?;
         ui.note(format_args!("drawn in {}", path.display()));

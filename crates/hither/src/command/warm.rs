@@ -43,9 +43,10 @@ impl Subcommand for Warm {
         let report = paths.ask(&format!("/warm?jobs={}", self.jobs), "warming", ui)?;
         let files = work::files(report.files, report.bytes);
         let line = format!("{files}: {}", work::loaded(&report));
-        Ok(match work::print(&report, &line, self.json)? {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::FAILURE,
+        Ok(if work::print(&report, &line, self.json)? {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
         })
     }
 }

@@ -82,9 +82,10 @@ fn serve_one(stream: &TcpStream, metrics: &impl Fn() -> String) -> io::Result<()
         return Ok(());
     }
     // hyper sends no answer to a client whose request is incomplete.
-    let refusal = match client.is_late.get() {
-        true => "408 Request Timeout",
-        false => "400 Bad Request",
+    let refusal = if client.is_late.get() {
+        "408 Request Timeout"
+    } else {
+        "400 Bad Request"
     };
     let refusal = format!("HTTP/1.1 {refusal}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     client.stream.set_write_timeout(Some(CONNECTION_PAUSE))?;
@@ -102,9 +103,10 @@ fn complete(connection: impl Future, until: Instant) {
 /// The time until `until`, more than zero.
 fn remaining(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
-    match left.is_zero() {
-        true => Err(ErrorKind::TimedOut.into()),
-        false => Ok(left),
+    if left.is_zero() {
+        Err(ErrorKind::TimedOut.into())
+    } else {
+        Ok(left)
     }
 }
 

@@ -63,9 +63,10 @@ impl Image {
     }
 
     fn address(&mut self, value: u64) {
-        match self.is_64_bit {
-            true => self.bytes.extend(value.to_le_bytes()),
-            false => self.word(value as u32),
+        if self.is_64_bit {
+            self.bytes.extend(value.to_le_bytes())
+        } else {
+            self.word(value as u32)
         }
     }
 

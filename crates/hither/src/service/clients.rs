@@ -337,9 +337,10 @@ fn look_up(
     };
     let refusal = |number, what: &str| Err(Refusal(number, format!("{path}: {what}")));
     if let Some((file, settled)) = entry.file(path) {
-        return match volume.volume.can_number(&file) {
-            true => Ok((file, settled)),
-            false => refusal(Errno::FBIG, "too many blocks"),
+        return if volume.volume.can_number(&file) {
+            Ok((file, settled))
+        } else {
+            refusal(Errno::FBIG, "too many blocks")
         };
     }
     match entry.kind {
@@ -366,8 +367,9 @@ fn greet(stream: &UnixStream, buffer: BorrowedFd<'_>) -> io::Result<()> {
         SendFlags::NOSIGNAL,
     )?;
     // So few bytes find room in a new socket.
-    match sent == hello.len() {
-        true => Ok(()),
-        false => Err(io::ErrorKind::WriteZero.into()),
+    if sent == hello.len() {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::WriteZero.into())
     }
 }

@@ -45,13 +45,14 @@ pub(super) async fn tell(served: Arc<Served>, sender: Sender<String>) {
 }
 
 async fn ask(served: &Served, member: MemberStatus) -> MemberReport {
-    let answer = match member.this_node {
-        true => Ok(served.brief()),
-        false => match served.node.ask(MemberId::of(&member.name)).await {
+    let answer = if member.this_node {
+        Ok(served.brief())
+    } else {
+        match served.node.ask(MemberId::of(&member.name)).await {
             Ok(body) => serde_json::from_slice(&body)
                 .map_err(|_| "an answer that is not understood".to_owned()),
             Err(error) => Err(error.to_string()),
-        },
+        }
     };
     let (report, error) = match answer {
         Ok(report) => (Some(report), None),

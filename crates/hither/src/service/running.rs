@@ -224,9 +224,10 @@ enum Opened {
 impl Opened {
     async fn new(served: &ServedSettings, settings: &SourceSettings) -> Result<Opened, OpenError> {
         let write = served.mount.as_ref().is_some_and(|mount| mount.write);
-        Ok(match write {
-            true => Opened::ReadWrite(registry::open_writable(&served.source, settings).await?),
-            false => Opened::ReadOnly(registry::open(&served.source, settings).await?),
+        Ok(if write {
+            Opened::ReadWrite(registry::open_writable(&served.source, settings).await?)
+        } else {
+            Opened::ReadOnly(registry::open(&served.source, settings).await?)
         })
     }
 

@@ -59,9 +59,10 @@ impl Served {
             generation: state.generation,
             hops: nodes(Topology::hops),
             latency_ns: has_latencies.then(|| nodes(Topology::latency_ns)),
-            positions: match distances.is_shape() {
-                true => distances.names().to_vec(),
-                false => Vec::new(),
+            positions: if distances.is_shape() {
+                distances.names().to_vec()
+            } else {
+                Vec::new()
             },
             members: order.into_iter().map(|(name, _)| name).collect(),
         })

@@ -233,12 +233,13 @@ async fn find(
     let mut directories = Vec::new();
     for target in targets {
         let path = &target.path;
-        let entry = match path.is_root() {
-            true => None,
-            false => match target.volume.source().stat(path).await {
+        let entry = if path.is_root() {
+            None
+        } else {
+            match target.volume.source().stat(path).await {
                 Ok(entry) => Some(entry),
                 Err(error) => return Err(End::Refused(error.to_string())),
-            },
+            }
         };
         match entry {
             Some(entry) if entry.kind != Kind::Directory => match target.found(path, &entry) {

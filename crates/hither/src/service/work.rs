@@ -101,9 +101,10 @@ impl Paths {
 
 /// Prints what was done: one line, or a JSON document. Whether all of it was.
 pub(crate) fn print(report: &Report, line: &str, json: bool) -> anyhow::Result<bool> {
-    match json {
-        true => ui::print_json(report)?,
-        false => ui::print(&format!("{}\n", printable(line)))?,
+    if json {
+        ui::print_json(report)?
+    } else {
+        ui::print(&format!("{}\n", printable(line)))?
     }
     for error in &report.errors {
         ui::print_message(error);

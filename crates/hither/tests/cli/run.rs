@@ -649,9 +649,10 @@ fn without_a_switch_the_run_is_automatic() {
 fn memory_group() -> std::io::Result<PathBuf> {
     let name = format!("hither-automatic-{}", std::process::id());
     let groups = Path::new("/sys/fs/cgroup");
-    let (group, limit) = match groups.join("memory").is_dir() {
-        true => (groups.join("memory").join(name), "memory.limit_in_bytes"),
-        false => (groups.join(name), "memory.max"),
+    let (group, limit) = if groups.join("memory").is_dir() {
+        (groups.join("memory").join(name), "memory.limit_in_bytes")
+    } else {
+        (groups.join(name), "memory.max")
     };
     fs::create_dir(&group)?;
     if let Err(error) = fs::write(group.join(limit), (256 << 20).to_string()) {

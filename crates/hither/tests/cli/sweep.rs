@@ -705,9 +705,10 @@ fn copies_are_read_and_results_name_the_traces() {
         let copies = |named: &str| {
             let copy = |(trace, bytes): (usize, &u64)| {
                 let url = format!("s3://b/{trace}.trace");
-                let path = match named.contains(&url) {
-                    true => format!("path = \"{trace}.trace\"\n"),
-                    false => String::new(),
+                let path = if named.contains(&url) {
+                    format!("path = \"{trace}.trace\"\n")
+                } else {
+                    String::new()
                 };
                 format!("[[copies]]\ntrace = \"{url}\"\n{path}bytes = {bytes}\n")
             };

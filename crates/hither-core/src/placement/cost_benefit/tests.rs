@@ -367,9 +367,12 @@ impl Twin {
                 pays(&mut self.old_hits);
             }
         }
-        let far = |one: u16, other: u16| match one == other {
-            true => 0.0,
-            false => 2.0 + f64::from(nodes.topology().hops(Node(one), Node(other))),
+        let far = |one: u16, other: u16| {
+            if one == other {
+                0.0
+            } else {
+                2.0 + f64::from(nodes.topology().hops(Node(one), Node(other)))
+            }
         };
         let counts = self.counts[&block].clone();
         let (total, writes) = (self.total[&block], self.writes.get(&block).copied());
@@ -576,9 +579,10 @@ fn carry_out(bench: &mut Bench, twin: &mut Twin, actions: &[Action], random: &mu
                 if bench.nodes.free(to) == 0 {
                     continue;
                 }
-                match moves {
-                    true => bench.nodes.migrate(block, to, Slot(0)),
-                    false => bench.nodes.insert(block, to, Slot(0)),
+                if moves {
+                    bench.nodes.migrate(block, to, Slot(0))
+                } else {
+                    bench.nodes.insert(block, to, Slot(0))
                 }
             }
             Action::Promote { .. } => panic!("{action:?}"),

@@ -215,9 +215,10 @@ impl Upm {
 
     /// The index of a program's table in the tables of last iterations.
     fn last_of(&self, process: Process) -> usize {
-        match self.config.sampled {
-            true => 0,
-            false => process.index(),
+        if self.config.sampled {
+            0
+        } else {
+            process.index()
         }
     }
 
@@ -246,9 +247,10 @@ impl Upm {
             let table = self.last_of(process);
             let last = &mut self.last[table];
             // Estimates that have not changed are not reported again.
-            match sampled {
-                true => counts.touched().iter().for_each(|&block| last.reset(block)),
-                false => last.clear(),
+            if sampled {
+                counts.touched().iter().for_each(|&block| last.reset(block))
+            } else {
+                last.clear()
             }
             last.add_all(counts);
         }

@@ -101,9 +101,10 @@ impl AllocationSites {
             known if known != Some(tier) => site.tier = None,
             _ => {}
         }
-        let bound = match first {
-            true => nodes,
-            false => site.bound.filter(|_| site.bound == nodes),
+        let bound = if first {
+            nodes
+        } else {
+            site.bound.filter(|_| site.bound == nodes)
         };
         // A site whose regions differed once is never bound again: that would be right by chance.
         site.differs |= !first && site.bound != nodes;

@@ -171,11 +171,12 @@ impl PlacementController {
         let Some(migration) = &mut self.migration else {
             return;
         };
-        match for_good {
-            true => migration.stop(pid, out),
-            false => found
+        if for_good {
+            migration.stop(pid, out)
+        } else {
+            found
                 .into_iter()
-                .for_each(|found| migration.unarmed(now_ns, found, pages)),
+                .for_each(|found| migration.unarmed(now_ns, found, pages))
         }
     }
 
@@ -230,13 +231,12 @@ impl PlacementController {
             }
             let migration = self.migration.as_mut().filter(|_| region.counted);
             if let Some(migration) = migration {
-                match all {
-                    false => migration.cut(cut.object, cut.first..cut.first + cut.pages),
-                    true => {
-                        let gain = migration.end(cut.object, out);
-                        gain.into_iter()
-                            .for_each(|gain| self.summary.add_gain(gain));
-                    }
+                if all {
+                    let gain = migration.end(cut.object, out);
+                    gain.into_iter()
+                        .for_each(|gain| self.summary.add_gain(gain));
+                } else {
+                    migration.cut(cut.object, cut.first..cut.first + cut.pages)
                 }
             }
             if all {

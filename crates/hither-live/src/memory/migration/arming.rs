@@ -164,9 +164,10 @@ impl Arming {
 
     /// A look at the samples has led to something, or not.
     pub(super) fn looked(&mut self, useful: bool) {
-        match useful {
-            true => self.wake(),
-            false => self.halvings = (self.halvings + 1).min(HALVINGS_MAX),
+        if useful {
+            self.wake()
+        } else {
+            self.halvings = (self.halvings + 1).min(HALVINGS_MAX)
         }
     }
 
@@ -196,9 +197,10 @@ impl Arming {
         self.credit_ns = self.credit_ns.min(self.saved_ns / SAVED_DIVISOR).max(0.0);
         let blocks = (self.credit_ns / self.block_ns()) as u64;
         let all = self.pages.div_ceil(u64::from(self.block_pages()));
-        let most = match self.measured {
-            true => BATCH_BLOCKS_MAX,
-            false => TRIAL_BLOCKS,
+        let most = if self.measured {
+            BATCH_BLOCKS_MAX
+        } else {
+            TRIAL_BLOCKS
         };
         let blocks = blocks.min(most).min(all);
         self.number_pages();
@@ -223,9 +225,10 @@ impl Arming {
     /// since the last ones took `agent_ns`. The CPUs that arming interrupts lose about as much as
     /// it takes, together.
     pub(super) fn took(&mut self, blocks: u32, took_ns: u64, agent_ns: u64) {
-        let weight = match std::mem::replace(&mut self.measured, true) {
-            true => u64::from(blocks).min(ARM_COST_BLOCKS),
-            false => ARM_COST_BLOCKS,
+        let weight = if std::mem::replace(&mut self.measured, true) {
+            u64::from(blocks).min(ARM_COST_BLOCKS)
+        } else {
+            ARM_COST_BLOCKS
         };
         let block_ns = took_ns / u64::from(blocks.max(1));
         let before_ns = self.arm_ns * (ARM_COST_BLOCKS - weight);

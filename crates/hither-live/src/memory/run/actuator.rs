@@ -214,10 +214,7 @@ impl PlacementActuator {
         mut counter_source: CounterSource,
     ) -> PlacementActuator {
         let (counters, arm) = (counter_source.name(), counter_source.take_arm());
-        let usage_ns = match by_use {
-            true => LONG_PERIOD_NS,
-            false => PERIOD_NS,
-        };
+        let usage_ns = if by_use { LONG_PERIOD_NS } else { PERIOD_NS };
         let share = share(options.cpu_permille);
         PlacementActuator {
             policy: options.policy(),
@@ -321,14 +318,16 @@ impl PlacementActuator {
             Input::Started { pid } | Input::Ended { pid } => {
                 let started = matches!(input, Input::Started { .. });
                 if let Some(mappings) = &mut self.mappings {
-                    match started {
-                        true => mappings.started(pid, now_ns),
-                        false => mappings.ended(pid),
+                    if started {
+                        mappings.started(pid, now_ns)
+                    } else {
+                        mappings.ended(pid)
                     }
                 }
-                match started {
-                    true => self.alive.insert(pid),
-                    false => self.alive.remove(&pid),
+                if started {
+                    self.alive.insert(pid)
+                } else {
+                    self.alive.remove(&pid)
                 };
                 self.uneven.retain(|&(of, _), _| of != pid);
                 self.end_offer(pid, time_ns);

@@ -105,9 +105,12 @@ impl PlacementActuator {
             |&(start, length): &(u64, u64)| (start + length) / page_bytes * page_bytes == end;
         let whole = whole.filter(is_whole).unwrap_or((start, length));
         let arm = self.arm.as_mut();
-        let done = arm.map_or(Err(SamplingError::NoCall), |arm| match on {
-            true => arm.begin(pid, whole.0, whole.1),
-            false => arm.end(pid, start, length),
+        let done = arm.map_or(Err(SamplingError::NoCall), |arm| {
+            if on {
+                arm.begin(pid, whole.0, whole.1)
+            } else {
+                arm.end(pid, start, length)
+            }
         });
         if let Some(reason) = done.err().filter(|_| on) {
             self.unarmed(context, pid, (start, length), reason);

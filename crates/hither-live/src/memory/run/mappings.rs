@@ -115,16 +115,18 @@ impl Mappings {
                 continue;
             };
             let own = process.ranges.is_empty() && self.machine.asks_for_nodes(pid);
-            let mut ranges = match own {
-                true => Vec::new(),
-                false => self.machine.writable_memory(pid),
+            let mut ranges = if own {
+                Vec::new()
+            } else {
+                self.machine.writable_memory(pid)
             };
             let others = self.shared.leave_out(pid, &mut ranges);
             let changed = ranges != process.ranges;
             let read_ns = began.elapsed().as_nanos() as u64;
-            process.interval_ns = match changed {
-                true => FIRST_NS,
-                false => (2 * process.interval_ns).min(INTERVAL_NS_MAX),
+            process.interval_ns = if changed {
+                FIRST_NS
+            } else {
+                (2 * process.interval_ns).min(INTERVAL_NS_MAX)
             };
             process.interval_ns = process.interval_ns.max(INTERVAL_PER_READ * read_ns);
             process.due_ns = now_ns + process.interval_ns;

@@ -29,10 +29,7 @@ pub(super) struct Polls {
 
 impl Polls {
     pub(super) fn new(by_use: bool, arms: bool) -> Polls {
-        let [shortest, mut longest] = match by_use {
-            true => INTERVALS_BY_USE,
-            false => INTERVALS,
-        };
+        let [shortest, mut longest] = if by_use { INTERVALS_BY_USE } else { INTERVALS };
         if arms {
             longest = longest.min(INTERVAL_MAX_ARMED);
         }

@@ -89,9 +89,12 @@ fn row(
         }
         (ns.min(most).max(least), LatencySource::Distances)
     };
-    let one = |to| match to == from {
-        true => local,
-        false => farther(to).unwrap_or_else(|| by_distance(to)),
+    let one = |to| {
+        if to == from {
+            local
+        } else {
+            farther(to).unwrap_or_else(|| by_distance(to))
+        }
     };
     (0..nodes.len()).map(one).collect()
 }

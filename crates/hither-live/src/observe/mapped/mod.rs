@@ -173,12 +173,11 @@ impl MappedTouches {
                     writable.insert(hit.file);
                     return;
                 }
-                let around = match was_armed {
-                    true => offset..offset + 1,
-                    false => {
-                        let start = offset - offset % FOLIO_BYTES_MAX;
-                        start..start + FOLIO_BYTES_MAX
-                    }
+                let around = if was_armed {
+                    offset..offset + 1
+                } else {
+                    let start = offset - offset % FOLIO_BYTES_MAX;
+                    start..start + FOLIO_BYTES_MAX
                 };
                 for offset in file.watched.watched_pages(around) {
                     if let Some(address) = hit.address_of(offset) {

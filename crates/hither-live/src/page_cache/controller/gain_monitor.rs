@@ -184,9 +184,10 @@ impl GainMonitor {
         } else {
             self.windows_without_gain + 1
         };
-        self.now.steering = match self.now.steering {
-            true => !loses && self.windows_without_gain < WINDOWS_WITHOUT_GAIN_MAX,
-            false => begins,
+        self.now.steering = if self.now.steering {
+            !loses && self.windows_without_gain < WINDOWS_WITHOUT_GAIN_MAX
+        } else {
+            begins
         };
         self.now
     }

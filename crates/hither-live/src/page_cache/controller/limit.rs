@@ -266,12 +266,11 @@ impl CacheLimit {
     }
 
     fn most(&self, steering: bool) -> u64 {
-        match steering && !self.has_ended {
-            true => {
-                let excess = self.bytes / STEERED_EXCESS_DIVISOR;
-                self.bytes + excess.max(STEERED_EXCESS_MIN_BYTES)
-            }
-            false => self.bytes,
+        if steering && !self.has_ended {
+            let excess = self.bytes / STEERED_EXCESS_DIVISOR;
+            self.bytes + excess.max(STEERED_EXCESS_MIN_BYTES)
+        } else {
+            self.bytes
         }
     }
 

@@ -477,9 +477,10 @@ impl PageCacheController {
         };
         self.tick += 1;
         let new = block.index() == self.latest.len();
-        match new {
-            true => self.latest.push(access),
-            false => self.latest[block.index()] = access,
+        if new {
+            self.latest.push(access)
+        } else {
+            self.latest[block.index()] = access
         }
         let served = self.model.access(&access);
         let evicted = match served {

@@ -76,9 +76,10 @@ impl StorageAccount {
 
     /// LRU has missed this much, which was accessed for the first time or not.
     pub(super) fn missed(&mut self, bytes: u64, new: bool) {
-        match new {
-            true => self.missed.new += bytes,
-            false => self.missed.again += bytes,
+        if new {
+            self.missed.new += bytes
+        } else {
+            self.missed.again += bytes
         }
     }
 

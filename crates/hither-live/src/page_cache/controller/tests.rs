@@ -353,9 +353,10 @@ fn nothing_is_dropped_before_there_is_a_gain_and_what_the_kernel_has_is_taken_ov
     let mut lab = Lab::judged(&config, alone as usize);
     for first in 0..file {
         // Once, when the kernel has to reclaim something.
-        let expected: &[Decision] = match first == alone {
-            true => &[Decision::Full],
-            false => &[],
+        let expected: &[Decision] = if first == alone {
+            &[Decision::Full]
+        } else {
+            &[]
         };
         assert_eq!(lab.input(read(1, first, 1)), expected);
     }

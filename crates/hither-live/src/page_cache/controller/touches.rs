@@ -128,14 +128,15 @@ impl Touches {
         self.streams.push(stream);
         let in_tail = tail.map_or(0, |(first, last)| last - first + 1);
         self.in_order += u64::from(extent - first + 1 + in_tail);
-        match self.jumps > JUMPS_MAX + self.in_order / EXTENTS_PER_JUMP {
-            true => Touched::Jumps,
-            false => Touched::Through {
+        if self.jumps > JUMPS_MAX + self.in_order / EXTENTS_PER_JUMP {
+            Touched::Jumps
+        } else {
+            Touched::Through {
                 reader: stream.reader,
                 tail,
                 first,
                 last: extent,
-            },
+            }
         }
     }
 

@@ -210,13 +210,12 @@ impl Actuator for PageCacheActuator {
     }
 
     fn poll_interval(&mut self, records: usize) -> Duration {
-        match self.paused {
-            true => {
-                let rest = Duration::from_nanos(COUNTING_DIVISOR * self.counting_ns);
-                let rest = rest.min(PAUSED_POLL_INTERVAL_LONGEST);
-                self.paused_poll_backoff.after(!self.reads_now).max(rest)
-            }
-            false => self.poll_backoff.after(records + self.faults == 0),
+        if self.paused {
+            let rest = Duration::from_nanos(COUNTING_DIVISOR * self.counting_ns);
+            let rest = rest.min(PAUSED_POLL_INTERVAL_LONGEST);
+            self.paused_poll_backoff.after(!self.reads_now).max(rest)
+        } else {
+            self.poll_backoff.after(records + self.faults == 0)
         }
     }
 
@@ -333,9 +332,10 @@ impl PageCacheActuator {
         if context.controller.due(now_ns) {
             context.input(now_ns, Input::Tick);
         }
-        match self.dry_run {
-            true => context.decisions.clear(),
-            false => self.carry_out(context),
+        if self.dry_run {
+            context.decisions.clear()
+        } else {
+            self.carry_out(context)
         }
     }
 
@@ -437,18 +437,15 @@ impl PageCacheActuator {
     fn pause(&mut self, run: &RunState, paused: bool) {
         self.paused = paused;
         run.pause(paused);
-        match paused {
-            true => {
-                self.refaulted_bytes = 0;
-                self.mapped_files.pause();
-            }
-            false => {
-                let processes = self.processes.as_mut();
-                self.mapped = processes.map_or_else(BTreeSet::new, ProcessTree::mapped_files);
-                let processes = self.processes.iter().flat_map(ProcessTree::processes);
-                for &pid in processes {
-                    self.mapped_files.watch(pid, self.sizes.bytes);
-                }
+        if paused {
+            self.refaulted_bytes = 0;
+            self.mapped_files.pause();
+        } else {
+            let processes = self.processes.as_mut();
+            self.mapped = processes.map_or_else(BTreeSet::new, ProcessTree::mapped_files);
+            let processes = self.processes.iter().flat_map(ProcessTree::processes);
+            for &pid in processes {
+                self.mapped_files.watch(pid, self.sizes.bytes);
             }
         }
     }
@@ -547,10 +544,10 @@ impl PageCacheActuator {
                 Ok(opened) => opened,
                 Err(reason) => {
                     self.report.why_unreachable = Some(reason);
-                    match reason.may_pass() {
-                        false => self.later.push(Input::Gone { file }),
-                        true if self.limiter.is_some() => self.try_again(of_file),
-                        true => {}
+                    if !reason.may_pass() {
+                        self.later.push(Input::Gone { file });
+                    } else if self.limiter.is_some() {
+                        self.try_again(of_file);
                     }
                     continue;
                 }

@@ -308,9 +308,10 @@ impl ReplicationActuator {
 
     /// Takes a lease, and enters the file into the table of files with replicas.
     fn hold(&mut self, context: &mut Context<'_, ReplicationController>, now_ns: u64, file: u64) {
-        let answer = match self.dry_run {
-            true => Ok(()),
-            false => self.take(file),
+        let answer = if self.dry_run {
+            Ok(())
+        } else {
+            self.take(file)
         };
         let input = match answer {
             Ok(()) => Input::Held { file },
@@ -392,9 +393,10 @@ impl ReplicationActuator {
 
     /// Checks free memory, and whether leased files have changed.
     fn check(&mut self, context: &mut Context<'_, ReplicationController>, now_ns: u64) {
-        let free_ppm = match self.stalls.is_stalled() {
-            true => 0,
-            false => self.memory.free_ppm(),
+        let free_ppm = if self.stalls.is_stalled() {
+            0
+        } else {
+            self.memory.free_ppm()
         };
         context.input(now_ns, Input::Memory { free_ppm });
         for held in self.held.values() {

@@ -194,9 +194,10 @@ impl Api {
         let changes = events.iter().filter_map(|event| {
             Some(Change {
                 name: self.name_of(&event["kv"])?,
-                content: match event["type"] == "DELETE" {
-                    true => Content::Deleted,
-                    false => Content::Put(entry_of(&event["kv"])),
+                content: if event["type"] == "DELETE" {
+                    Content::Deleted
+                } else {
+                    Content::Put(entry_of(&event["kv"]))
                 },
                 revision: int(&event["kv"]["mod_revision"]),
             })

@@ -12,9 +12,10 @@ fn named(names: &[&str], lists: &[&str], placement: &str) -> Cluster {
     let lists: Vec<MemberId> = lists.iter().map(|name| MemberId::of(name)).collect();
     let members = names.iter().map(|name| MemberId::of(name)).collect();
     Cluster::of(members, |member| Settings {
-        readers: match lists.contains(&member) {
-            true => readers.clone(),
-            false => Readers::default(),
+        readers: if lists.contains(&member) {
+            readers.clone()
+        } else {
+            Readers::default()
         },
         placement: placement.parse().unwrap(),
         secret: u128::from(member.0),

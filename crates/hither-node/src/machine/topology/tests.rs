@@ -192,9 +192,12 @@ fn jitter_changes_nothing() {
 fn a_real_change_shows_after_some_windows() {
     let mut cluster = Cluster::new(&[1, 2, 3, 4]);
     cluster.rounds(30, exact);
-    let moved = |one: u64, other: u64| match one == 2 || other == 2 {
-        true => Some(2 * MS),
-        false => exact(one, other),
+    let moved = |one: u64, other: u64| {
+        if one == 2 || other == 2 {
+            Some(2 * MS)
+        } else {
+            exact(one, other)
+        }
     };
     cluster.rounds(40, moved);
     assert_eq!(hops(&cluster.topology()), RACKS);

@@ -36,9 +36,10 @@ pub(super) async fn hold(caller: &Caller, file: &FileVersion) -> Result<HeldFile
         let opened = tree.root.open_beneath(asked.path.as_bytes(), flags);
         let opened = opened.map_err(failed)?;
         let stat = ask(&opened, c"").map_err(failed)?;
-        match tree.attributes.version(&stat) == asked.version {
-            true => Ok(opened),
-            false => Err(SourceError::Changed(asked.path.clone())),
+        if tree.attributes.version(&stat) == asked.version {
+            Ok(opened)
+        } else {
+            Err(SourceError::Changed(asked.path.clone()))
         }
     };
     let opened = caller.call(&file.path, open).await?;

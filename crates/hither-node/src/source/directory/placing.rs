@@ -441,9 +441,10 @@ pub(super) fn move_to(
     to: (impl AsFd, &[u8]),
     only_new: bool,
 ) -> Result<(), Errno> {
-    let flags = match only_new {
-        true => RenameFlags::NOREPLACE,
-        false => RenameFlags::empty(),
+    let flags = if only_new {
+        RenameFlags::NOREPLACE
+    } else {
+        RenameFlags::empty()
     };
     match renameat_with(&from.0, from.1, &to.0, to.1, flags) {
         // NFS knows no such rename, but links: of files only.

@@ -98,9 +98,10 @@ impl Tree {
         let check = || {
             let file = self.root.open_beneath(path.as_bytes(), OFlags::PATH)?;
             accessat(CWD, &*by_descriptor(&file), access, AtFlags::EACCESS)?;
-            match self.file_version(&file)?.as_ref() == version {
-                true => Ok(()),
-                false => Err(Errno::STALE),
+            if self.file_version(&file)?.as_ref() == version {
+                Ok(())
+            } else {
+                Err(Errno::STALE)
             }
         };
         check().map_err(|error| failure(path, error))
@@ -116,9 +117,10 @@ impl Tree {
         let get = || {
             let file = self.root.open_beneath(path.as_bytes(), OFlags::PATH)?;
             let value = access_list(&file, list)?;
-            match self.file_version(&file)?.as_ref() == version {
-                true => Ok(value),
-                false => Err(Errno::STALE),
+            if self.file_version(&file)?.as_ref() == version {
+                Ok(value)
+            } else {
+                Err(Errno::STALE)
             }
         };
         get().map_err(|error| failure(path, error))

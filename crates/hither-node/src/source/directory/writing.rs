@@ -339,9 +339,10 @@ impl Tree {
             ask(&from, c"")
         };
         let stat = copied().map_err(|error| failure(&file.path, error))?;
-        match is_file(&stat) && self.attributes.version(&stat) == file.version {
-            true => Ok(()),
-            false => Err(SourceError::Changed(file.path.clone())),
+        if is_file(&stat) && self.attributes.version(&stat) == file.version {
+            Ok(())
+        } else {
+            Err(SourceError::Changed(file.path.clone()))
         }
     }
 

@@ -107,9 +107,10 @@ impl Conditions {
     /// The condition that what is there does not change.
     pub(super) fn unchanged(&self, there: Option<&Head>) -> Condition {
         let Some(there) = there else {
-            return match self.are_known() {
-                true => Condition::Nothing,
-                false => Condition::None,
+            return if self.are_known() {
+                Condition::Nothing
+            } else {
+                Condition::None
             };
         };
         let version = version(&there.meta);
@@ -119,12 +120,13 @@ impl Conditions {
             Puts::Etag => etag.is_some(),
             Puts::Generation => generation.is_some(),
         };
-        match self.are_known() && is_enough {
-            true => Condition::Same(UpdateVersion {
+        if self.are_known() && is_enough {
+            Condition::Same(UpdateVersion {
                 e_tag: etag.map(str::to_owned),
                 version: generation,
-            }),
-            false => Condition::None,
+            })
+        } else {
+            Condition::None
         }
     }
 

@@ -117,9 +117,10 @@ impl Moving<'_> {
         loop {
             let there = store.head_if_there(to, new).await?;
             if let (false, Some(there)) = (self.replace, &there) {
-                return match was_sent && self.is_copy(there) {
-                    true => Ok(()),
-                    false => Err(in_the_way(to, "it exists")),
+                return if was_sent && self.is_copy(there) {
+                    Ok(())
+                } else {
+                    Err(in_the_way(to, "it exists"))
                 };
             }
             let target = store.conditions.unchanged(there.as_ref());

@@ -27,9 +27,10 @@ impl Store {
 
     /// An object at a key that others begin with would hide them.
     async fn refuse_directory(&self, path: &SourcePath, key: &Path) -> Result<(), SourceError> {
-        match self.has_below(path, key).await? {
-            true => Err(in_the_way(path, "it is a directory")),
-            false => Ok(()),
+        if self.has_below(path, key).await? {
+            Err(in_the_way(path, "it is a directory"))
+        } else {
+            Ok(())
         }
     }
 
@@ -109,9 +110,10 @@ impl WritableSource for ObjectSource {
 
     async fn remove_dir(&self, path: &SourcePath) -> Result<(), SourceError> {
         let key = self.0.writable_key(path)?;
-        match self.0.has_below(path, &key).await? {
-            true => Err(in_the_way(path, "it is not empty")),
-            false => Err(SourceError::NotFound(path.clone())),
+        if self.0.has_below(path, &key).await? {
+            Err(in_the_way(path, "it is not empty"))
+        } else {
+            Err(SourceError::NotFound(path.clone()))
         }
     }
 

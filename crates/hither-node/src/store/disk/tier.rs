@@ -255,9 +255,10 @@ impl DiskTier {
         let pairs = blocks.iter().zip(buffers);
         let verify = |(block, buffer): (&Located, &mut &mut [u8])| {
             let is_right = XxHash3_64::oneshot(buffer) == block.checksum;
-            match is_right {
-                true => self.shared.counters.read_blocks.add(1),
-                false => self.discard(block, error.as_ref()),
+            if is_right {
+                self.shared.counters.read_blocks.add(1)
+            } else {
+                self.discard(block, error.as_ref())
             }
             is_right
         };

@@ -250,12 +250,11 @@ impl Writer {
     fn give_back(&mut self, blocks: Blocks) {
         let file = blocks.chunk.file;
         let is_last = self.shared.index.lock().file_bytes(file).is_none();
-        let result = match is_last {
-            true => {
-                self.open = None;
-                self.shared.folder.remove(file)
-            }
-            false => self.punch(blocks),
+        let result = if is_last {
+            self.open = None;
+            self.shared.folder.remove(file)
+        } else {
+            self.punch(blocks)
         };
         match result {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -271,9 +270,10 @@ impl Writer {
     /// somebody may read the file as it lies there, and a hole reads as zeros.
     fn give_back_bad(&mut self, blocks: Blocks) {
         let is_held = self.shared.index.lock().is_held(blocks.chunk.file);
-        match is_held {
-            true => self.append(&Record::Removed(blocks)),
-            false => self.give_back(blocks),
+        if is_held {
+            self.append(&Record::Removed(blocks))
+        } else {
+            self.give_back(blocks)
         }
     }
 

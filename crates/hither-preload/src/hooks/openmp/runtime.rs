@@ -322,9 +322,12 @@ fn find(address: u64) -> Visible {
         };
         // Where all see one, that one is for modules to begin regions with; a barrier may be of
         // another's. The program itself cannot be opened by its name: it sees what all see.
-        let seen = || match GLOBAL.is_found() {
-            true => None,
-            false => from(path).filter(|sight| !matches!(sight, Visible::Nothing)),
+        let seen = || {
+            if GLOBAL.is_found() {
+                None
+            } else {
+                from(path).filter(|sight| !matches!(sight, Visible::Nothing))
+            }
         };
         let bound = || {
             let to = bound(address, is_unhooked)? as *const c_void;

@@ -123,9 +123,10 @@ impl FileEngine {
         let in_blocks = |bytes: &u64| bytes.div_ceil(u64::from(block_bytes)) as u32;
         let object_blocks: Vec<u32> = object_bytes.iter().map(in_blocks).collect();
         let places = (0..blocks).map(|block| references.place_of(Block(block)));
-        let remembered = match replacement.entry().needs.nothing() {
-            true => 0,
-            false => blocks,
+        let remembered = if replacement.entry().needs.nothing() {
+            0
+        } else {
+            blocks
         };
         let by_marks = !references.marks().is_empty();
         let period_ns = match configuration.spec.period_ns() {
@@ -287,9 +288,10 @@ impl FileEngine {
         if access.op == Op::Write {
             let coherent_ns = self.write(access, held_at, end_ns);
             let totals = &mut self.timeline.totals;
-            match missed {
-                true => totals.miss_ns += coherent_ns - end_ns,
-                false => totals.hit_ns += coherent_ns - end_ns,
+            if missed {
+                totals.miss_ns += coherent_ns - end_ns
+            } else {
+                totals.hit_ns += coherent_ns - end_ns
             }
             end_ns = coherent_ns;
         }

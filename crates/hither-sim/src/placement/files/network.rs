@@ -206,10 +206,11 @@ impl Network {
         let end = route.iter().fold(start, |slot, &link| {
             self.calendars.take_one(link as usize, slot)
         });
-        match end - start == route.len() as u64 {
-            true => unhindered_ns,
+        if end - start == route.len() as u64 {
+            unhindered_ns
+        } else {
             // A request that waited continues at the beginning of a slot.
-            false => end * block_ns,
+            end * block_ns
         }
     }
 }

@@ -236,9 +236,10 @@ fn random_rows(seed: u64, nodes: u16, blocks: u32, count: usize) -> Vec<Row> {
         let common = random.below(2) == 0;
         let bound = random.below(u64::from(blocks / 2)) + 1;
         let within = random.below(bound) as u32;
-        let block = match common {
-            true => within,
-            false => blocks / 2 + (within + u32::from(node) * 7) % (blocks / 2),
+        let block = if common {
+            within
+        } else {
+            blocks / 2 + (within + u32::from(node) * 7) % (blocks / 2)
         };
         (node, block, random.below(5) == 0)
     };

@@ -22,9 +22,10 @@ impl Engine {
             let (mut ns, mut flushes) = (u64::from(self.costs.call_ns), 0);
             for at in 0..self.running_actions.len() {
                 let action = self.running_actions[at];
-                let cost_ns = match rounds > ACTION_ROUNDS_MAX {
-                    true => None,
-                    false => self.apply(action),
+                let cost_ns = if rounds > ACTION_ROUNDS_MAX {
+                    None
+                } else {
+                    self.apply(action)
                 };
                 if let Some(cost_ns) = cost_ns {
                     ns += cost_ns;

@@ -274,9 +274,10 @@ fn mean_wait_ns(accesses: f64, took_ns: f64, threads: f64, service_ns: f64) -> f
     // 2^-24 of the longest wait is less than a thousandth of a nanosecond.
     for _ in 0..24 {
         let middle = (low + high) / 2.0;
-        match longer(middle) {
-            true => low = middle,
-            false => high = middle,
+        if longer(middle) {
+            low = middle
+        } else {
+            high = middle
         }
     }
     low

@@ -222,9 +222,10 @@ impl Engine {
             touched.push(access.block);
         }
         let again = std::mem::replace(&mut self.seen[access.block.index()], true);
-        let fault_ns = u64::from(match again {
-            true => self.costs.refault_ns,
-            false => self.costs.fault_ns,
+        let fault_ns = u64::from(if again {
+            self.costs.refault_ns
+        } else {
+            self.costs.fault_ns
         });
         self.timeline.totals.misses += 1;
         self.timeline.totals.miss_ns += fault_ns;

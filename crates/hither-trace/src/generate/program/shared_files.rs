@@ -249,9 +249,10 @@ impl Plan {
             parts(shared * (1.0 - style.table_share), 1),
         ];
         let accesses = 1.0 - style.private_accesses - style.border_accesses;
-        let slab_blocks = match style.sweeps {
-            true => request_blocks(blocks[0].div_ceil(TILES_PER_SLAB)),
-            false => 1.0,
+        let slab_blocks = if style.sweeps {
+            request_blocks(blocks[0].div_ceil(TILES_PER_SLAB))
+        } else {
+            1.0
         };
         let requests = [
             style.private_accesses / slab_blocks,

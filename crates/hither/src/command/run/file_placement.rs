@@ -115,16 +115,17 @@ pub(super) fn report_migration(followed: &FileMigrationReport, notes: &Notes<'_>
         _ => format!("{} of what was read again was local", percent(local)),
     };
     ui.note(format_args!("{}: {local}", counted(summary.files, "file")));
-    match notes.dry_run {
-        true => ui.note(format_args!(
+    if notes.dry_run {
+        ui.note(format_args!(
             "a dry run: {} would have been moved",
             counted(summary.wanted, "block")
-        )),
-        false => ui.note(format_args!(
+        ))
+    } else {
+        ui.note(format_args!(
             "{} moved to where they are read, in {}",
             counted(summary.moved, "page"),
             duration_ns(summary.took_ns as f64)
-        )),
+        ))
     }
     for (why, pages) in &followed.refused {
         ui.note(format_args!("{} not moved: {why}", counted(*pages, "page")));

@@ -93,9 +93,10 @@ fn region_min(text: &str) -> Result<u64, String> {
 fn permille(text: &str) -> Result<u32, String> {
     let percent = text.strip_suffix('%').unwrap_or(text).parse::<f64>();
     let permille = percent.map_or(f64::NAN, |percent| percent * 10.0);
-    match (1.0..=1000.0).contains(&permille) {
-        true => Ok(permille.round() as u32),
-        false => Err("give a percentage from 0.1% to 100%".to_owned()),
+    if (1.0..=1000.0).contains(&permille) {
+        Ok(permille.round() as u32)
+    } else {
+        Err("give a percentage from 0.1% to 100%".to_owned())
     }
 }
 
@@ -322,9 +323,10 @@ pub(super) fn report(pages: &MemoryReport, notes: &Notes<'_>) {
         );
     }
     // If files are recorded too, lost records were most likely accesses, which are reported there.
-    let events = match notes.is_combined {
-        true => 0,
-        false => pages.lost.events + pages.lost.no_ring,
+    let events = if notes.is_combined {
+        0
+    } else {
+        pages.lost.events + pages.lost.no_ring
     };
     let lost = pages.faults_lost + events + pages.lost.regions;
     if lost + pages.bind_requests_refused > 0 {
@@ -382,9 +384,10 @@ fn report_iterations(found: FoundIterations, ui: &Ui) {
                 0 => String::new(),
                 mean_ns => format!(" of {} each", duration_ns(mean_ns as f64)),
             },
-            match found.told {
-                true => "which the program marks".to_owned(),
-                false => format!("found in {constructs}"),
+            if found.told {
+                "which the program marks".to_owned()
+            } else {
+                format!("found in {constructs}")
             }
         ));
     } else if found.constructs > 0 {
@@ -418,10 +421,7 @@ fn report_counts(pages: &MemoryReport, dry_run: bool, ui: &Ui) {
     let share = |tally: Locality| tally.share().map_or("unknown".to_owned(), percent);
     // What is said of writes must not be taken for all accesses.
     let writes_alone = samplers::sees_writes_alone(counters);
-    let what = match writes_alone {
-        true => " of writes",
-        false => "",
-    };
+    let what = if writes_alone { " of writes" } else { "" };
     let local = summary.sampled.share().map(percent);
     let local = match (local, writes_alone) {
         (None, false) => String::new(),
@@ -459,9 +459,10 @@ fn report_counts(pages: &MemoryReport, dry_run: bool, ui: &Ui) {
         ui.note(format_args!(
             "samples were not listened to for {}: there was nothing to move{}",
             duration_ns(summary.paused_ns as f64),
-            match samplers::is_of_balancing(counters) {
-                true => " that the kernel's balancing had not moved",
-                false => "",
+            if samplers::is_of_balancing(counters) {
+                " that the kernel's balancing had not moved"
+            } else {
+                ""
             }
         ));
     }

@@ -18,9 +18,10 @@ pub(super) fn lines(trace: &Trace, stats: &Stats, top: usize) -> String {
             printable(&row.name)
         );
         for (number, frame) in site.frames.iter().enumerate() {
-            let module = match frame.function.is_some() && frame.file.is_some() {
-                true => format!(" in {}", frame.module),
-                false => String::new(),
+            let module = if frame.function.is_some() && frame.file.is_some() {
+                format!(" in {}", frame.module)
+            } else {
+                String::new()
             };
             let place = frame.label() + &module;
             let _ = writeln!(text, "  {number:>2}  {}", printable(&place));

@@ -145,9 +145,10 @@ fn draw(frame: &mut Frame<'_>, text: &str, first_line: usize) -> usize {
     let mut opens_paragraph = true;
     let lines = text.lines().map(|line| {
         let heads = std::mem::replace(&mut opens_paragraph, line.is_empty());
-        match heads {
-            true => Line::from(line).bold(),
-            false => Line::from(line),
+        if heads {
+            Line::from(line).bold()
+        } else {
+            Line::from(line)
         }
     });
     let lines: Vec<Line<'_>> = lines.collect();

@@ -209,14 +209,15 @@ fn memory(status: &MechanismStatus, dry_run: bool) -> String {
     let number = |name: &str| number(&status.figures, name);
     // Pages that the kernel moved before hither did are migrated, and not among those moved.
     let migrated = count(number("pages_migrated"));
-    text += &match dry_run {
-        true => format!("  pages that would have moved after iterations: {migrated}\n"),
-        false => format!(
+    text += &if dry_run {
+        format!("  pages that would have moved after iterations: {migrated}\n")
+    } else {
+        format!(
             "  pages moved: {}, {} refused; of those asked for after iterations \
              {migrated} are there\n",
             count(number("pages_moved")),
             count(number("pages_refused")),
-        ),
+        )
     };
     text += &format!(
         "  regions: {} now, {} in all: {} far, {} near\n",
@@ -241,9 +242,10 @@ fn local_share(status: &MechanismStatus, dry_run: bool) -> String {
         None => format!("  {counters} has sampled nothing yet\n"),
         Some(local) => {
             let samples = count(number(&status.figures["sampled"], "samples"));
-            let what = match samplers::sees_writes_alone(counters) {
-                true => "samples of writes",
-                false => "samples",
+            let what = if samplers::sees_writes_alone(counters) {
+                "samples of writes"
+            } else {
+                "samples"
             };
             format!("  {local} local of {samples} {what} by {counters}\n")
         }
@@ -286,9 +288,10 @@ fn busiest(rows: &Value, head: &str, name: &str) -> String {
         }
         table.row(cells);
     }
-    match rows.is_empty() {
-        true => String::new(),
-        false => format!("\n{}", table.render()),
+    if rows.is_empty() {
+        String::new()
+    } else {
+        format!("\n{}", table.render())
     }
 }
 

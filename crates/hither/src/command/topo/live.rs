@@ -19,13 +19,15 @@ pub(super) fn text(survey: &Capabilities, costs: &Costs) -> Result<String, std::
     writeln!(text, "huge pages: {huge}")?;
     let faults = match &survey.faults {
         Ok(faults) => {
-            let kernels = match faults.in_system_calls {
-                true => "",
-                false => ", but none inside system calls (kernel.perf_event_paranoid is above 1)",
+            let kernels = if faults.in_system_calls {
+                ""
+            } else {
+                ", but none inside system calls (kernel.perf_event_paranoid is above 1)"
             };
-            let switches = match faults.of_all_programs {
-                true => "",
-                false => ";\neach switch of threads costs 0.3 us more, which CAP_PERFMON avoids",
+            let switches = if faults.of_all_programs {
+                ""
+            } else {
+                ";\neach switch of threads costs 0.3 us more, which CAP_PERFMON avoids"
             };
             format!("watched{kernels}{switches}")
         }
@@ -76,9 +78,10 @@ fn availability(survey: &Capabilities, counter: &CounterProbe) -> String {
         Ok(counting) => counting,
         Err(_) => return yes_or_why(&counter.answer),
     };
-    let sees = match counting.sees_reads {
-        true => "yes, reads and writes",
-        false => "yes, writes only, and not on huge pages",
+    let sees = if counting.sees_reads {
+        "yes, reads and writes"
+    } else {
+        "yes, writes only, and not on huge pages"
     };
     match counting.cost {
         Some(cost) => format!(

@@ -149,10 +149,7 @@ proptest! {
         let others = lab.foreign.clone();
         for (file, first, pages, write) in accesses {
             lab.access(file, first, pages, write);
-            let most = bytes + match lab.controller.summary().steering {
-                true => (bytes / STEERED_EXCESS_DIVISOR).max(STEERED_EXCESS_MIN_BYTES),
-                false => 0,
-            };
+            let most = bytes + if lab.controller.summary().steering { (bytes / STEERED_EXCESS_DIVISOR).max(STEERED_EXCESS_MIN_BYTES) } else { 0 };
             prop_assert!(lab.cached_bytes() <= most, "{} of {most}", lab.cached_bytes());
         }
         // The write-back takes one try.

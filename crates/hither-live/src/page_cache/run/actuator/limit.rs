@@ -91,15 +91,14 @@ impl PageCacheActuator {
         let start_ns = thread_cpu_ns();
         self.count_storage(context, now_ns);
         self.look_up_open_files();
-        match last {
-            false => self.ask(context, now_ns, EXTENTS_MAX),
-            true => {
-                self.limiter
-                    .iter_mut()
-                    .for_each(|limiter| limiter.next = (0, 0));
-                self.ask(context, now_ns, usize::MAX);
-                self.end(context);
-            }
+        if last {
+            self.limiter
+                .iter_mut()
+                .for_each(|limiter| limiter.next = (0, 0));
+            self.ask(context, now_ns, usize::MAX);
+            self.end(context);
+        } else {
+            self.ask(context, now_ns, EXTENTS_MAX)
         }
         let took_ns = thread_cpu_ns() - start_ns;
         if let Some(limiter) = &mut self.limiter {

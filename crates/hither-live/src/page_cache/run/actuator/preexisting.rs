@@ -185,12 +185,13 @@ fn foreign_parts(
     reached: &Range<u64>,
 ) -> Vec<Range<u64>> {
     let Range { start, end } = range;
-    let parts = match is_asked {
-        true => [
+    let parts = if is_asked {
+        [
             start..reached.start.clamp(start, end),
             reached.end.clamp(start, end)..end,
-        ],
-        false => [start..end, end..end],
+        ]
+    } else {
+        [start..end, end..end]
     };
     let mut found = Vec::new();
     for part in parts {

@@ -186,9 +186,10 @@ impl State {
         match self.random.below(4) {
             0 => self.change(&key, None, None),
             _ => {
-                let bytes = match self.manner.empty {
-                    true => Bytes::new(),
-                    false => format!("another client's {}", self.numbers).into(),
+                let bytes = if self.manner.empty {
+                    Bytes::new()
+                } else {
+                    format!("another client's {}", self.numbers).into()
                 };
                 self.change(&key, None, Some((bytes, None)));
             }
@@ -251,9 +252,10 @@ impl State {
             (&Method::HEAD, None) => match self.objects.get(&asked.key) {
                 None => refuse(StatusCode::NOT_FOUND, "NoSuchKey"),
                 Some(there) => {
-                    let mark = match self.manner.claims_marks {
-                        true => self.last_mark.clone(),
-                        false => there.mark.clone(),
+                    let mark = if self.manner.claims_marks {
+                        self.last_mark.clone()
+                    } else {
+                        there.mark.clone()
                     };
                     let mut headers = vec![
                         (ETAG.as_str(), there.etag.clone()),

@@ -163,13 +163,12 @@ async fn draw(
                 },
             };
             let length = [20, PART_BYTES, 130][random.below(3) as usize];
-            let bytes = match manner.empty {
-                true => Bytes::new(),
-                false => {
-                    let mut bytes = format!("operation {number} ").into_bytes();
-                    bytes.resize(length, b'.');
-                    bytes.into()
-                }
+            let bytes = if manner.empty {
+                Bytes::new()
+            } else {
+                let mut bytes = format!("operation {number} ").into_bytes();
+                bytes.resize(length, b'.');
+                bytes.into()
             };
             Operation::Write {
                 key,

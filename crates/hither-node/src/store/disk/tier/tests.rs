@@ -67,9 +67,10 @@ fn taken(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).unwrap().map(|entry| {
         let entry = entry.unwrap();
         let metadata = entry.metadata().unwrap();
-        match metadata.is_dir() {
-            true => taken(&entry.path()),
-            false => metadata.blocks() * 512,
+        if metadata.is_dir() {
+            taken(&entry.path())
+        } else {
+            metadata.blocks() * 512
         }
     });
     entries.sum()

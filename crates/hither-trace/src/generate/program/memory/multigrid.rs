@@ -153,9 +153,10 @@ impl Multigrid {
             around(team, &self.u, at, k, j, &mut sums);
             let line = at.line(k, j);
             for i in 1..=at.inner {
-                let value = match finest {
-                    true => self.v.load(team, line + i - at.first),
-                    false => self.r.load(team, line + i),
+                let value = if finest {
+                    self.v.load(team, line + i - at.first)
+                } else {
+                    self.r.load(team, line + i)
                 };
                 let edges = sums[i][1] + sums[i - 1][0] + sums[i + 1][0];
                 let corners = sums[i - 1][1] + sums[i + 1][1];
