@@ -6,15 +6,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// What the files of a folder are the policies of, but for those that are `shared`. A policy of
-/// several files is a folder.
+/// several files has a folder beside its file.
 fn policies_in(folder: &str, shared: &[&str]) -> BTreeSet<String> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     std::fs::read_dir(sources.join(folder))
         .expect("the folder of policies")
         .map(|file| file.expect("a readable entry").path())
-        .filter(|path| {
-            path.extension().is_some_and(|ext| ext == "rs") || path.join("mod.rs").exists()
-        })
+        .filter(|path| path.extension().is_some_and(|ext| ext == "rs"))
         .map(|path| {
             path.file_stem()
                 .expect("a name")
@@ -31,7 +29,7 @@ fn every_policy_file_has_an_entry_and_every_entry_its_file() {
     let policies = registry::replacement_policies()
         .iter()
         .map(|entry| entry.name.to_owned());
-    let files = policies_in("replacement", &["mod", "partition"]);
+    let files = policies_in("replacement", &["partition"]);
     assert_eq!(files, policies.collect());
     let placements = placement::placement_policies()
         .iter()
@@ -39,7 +37,6 @@ fn every_policy_file_has_an_entry_and_every_entry_its_file() {
     let files = policies_in(
         "placement",
         &[
-            "mod",
             "counters",
             "entry",
             "events",

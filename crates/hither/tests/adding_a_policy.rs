@@ -65,17 +65,19 @@ fn what_the_page_says_compiles_and_passes() {
     let page = fs::read_to_string(root().join("docs/adding-a-policy.md")).unwrap();
     let copied = tempfile::tempdir().unwrap();
     fs::copy(root().join("Cargo.lock"), copied.path().join("Cargo.lock")).unwrap();
-    // A member that is named must be there; the core is enough.
+    // A member that is named must be there; the core and what it uses are enough.
     let workspace = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let (before, members) = workspace.split_once("members = [").unwrap();
     let (_, after) = members.split_once(']').unwrap();
-    let core_alone = format!("{before}members = [\"crates/hither-core\"]{after}");
+    let members = ["crates/hither-core", "crates/hither-references"];
+    let core_alone = format!("{before}members = {members:?}{after}");
     let lines = core_alone.lines();
     let lines = lines.filter(|line| !line.starts_with("default-members"));
     let core_alone: String = lines.map(|line| format!("{line}\n")).collect();
     fs::write(copied.path().join("Cargo.toml"), core_alone).unwrap();
-    let core = "crates/hither-core";
-    copy(&root().join(core), &copied.path().join(core));
+    for member in members {
+        copy(&root().join(member), &copied.path().join(member));
+    }
 
     let mut steps = Vec::new();
     for (file, code) in blocks(&page) {

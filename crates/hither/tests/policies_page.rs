@@ -56,12 +56,8 @@ fn module_text(folder: &str, name: &str) -> String {
     // No name in Rust begins with a digit.
     let stem = name.replace('-', "_").replace("2q", "two_q");
     let sources = root().join("crates/hither-core/src").join(folder);
-    // A policy of several files is a folder.
-    let file = [format!("{stem}.rs"), format!("{stem}/mod.rs")]
-        .map(|file| sources.join(file))
-        .into_iter()
-        .find(|file| file.exists());
-    let source = fs::read_to_string(file.expect("a policy has its file")).unwrap();
+    let file = sources.join(format!("{stem}.rs"));
+    let source = fs::read_to_string(file).expect("a policy has its file");
     let lines = source.lines().map_while(|line| line.strip_prefix("//!"));
     let mut text = String::new();
     for line in lines {
