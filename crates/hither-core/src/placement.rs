@@ -58,6 +58,6 @@ pub use events::{
 pub use file_host::{FileHost, FileHostSettings};
 pub use host::{HostNode, PageTouch, PlacementHost, PlacementHostSettings};
 pub use host_log::{HostAnswer, HostCall, ReplayError, Replayed, log_line, replay, start_line};
-pub use interface::{FilePlacement, Hears, MemoryPlacement, Placement};
+pub use interface::{AccessesWanted, FilePlacement, MemoryPlacement, Placement};
 pub use nodes::{Nodes, rendezvous_node};
 pub use registry::{compared, placement_policies};

@@ -24,7 +24,7 @@ pub(crate) enum Told {
         /// The number of its inode.
         number: u64,
         from: u64,
-        /// Hears of it when the kernel has done so.
+        /// AccessesWanted of it when the kernel has done so.
         told: oneshot::Sender<()>,
     },
 }

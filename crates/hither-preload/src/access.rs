@@ -9,7 +9,7 @@ use hither_sys::program_session::{ProgramSession, Pushed};
 use hither_sys::record::{Op, Record};
 use hither_sys::syscalls;
 
-use crate::files;
+use crate::files::{self, Known};
 use crate::request::Position;
 use crate::signature::Caller;
 use crate::thread::{self, Thread, with_thread};
@@ -31,7 +31,7 @@ pub(crate) fn already_reported(fd: i32, offset: u64, length: u64) -> Option<u64>
         length,
     };
     let object = reported.leaves_out(request)?;
-    let is_it = files::known(fd) == Some(Some(object));
+    let is_it = files::known(fd) == Known::File(object);
     is_it.then(|| {
         REPORTED.set(reported.left_out(request));
         object

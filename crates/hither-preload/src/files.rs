@@ -225,17 +225,38 @@ pub(crate) fn remember_directory(fd: i32) -> u64 {
     word
 }
 
-/// What is known of `fd`: the key of its file, or that its accesses are not recorded; `None` if
-/// nothing is known yet, or the agent does not have its path.
+/// What is known of what a descriptor stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// The file with this key, whose path the agent has.
+    File(u64),
+    /// Something whose accesses are not recorded.
+    Ignored,
+    /// Nothing, or the agent does not have its path.
+    Nothing,
+}
+
+impl Known {
+    /// The key of the file.
+    #[inline]
+    pub(crate) fn file(self) -> Option<u64> {
+        match self {
+            Known::File(key) => Some(key),
+            Known::Ignored | Known::Nothing => None,
+        }
+    }
+}
+
+/// What is known of `fd`.
 #[inline]
-pub(crate) fn known(fd: i32) -> Option<Option<u64>> {
+pub(crate) fn known(fd: i32) -> Known {
     let known = TABLE
         .row(fd)
         .map_or(UNKNOWN, |entry| entry.file.load(Ordering::Relaxed));
     match known {
-        _ if known & !KEY == IGNORED => Some(None),
-        _ if known & (FILE | DEFINED) == FILE | DEFINED => Some(Some(known & KEY)),
-        _ => None,
+        _ if known & !KEY == IGNORED => Known::Ignored,
+        _ if known & (FILE | DEFINED) == FILE | DEFINED => Known::File(known & KEY),
+        _ => Known::Nothing,
     }
 }
 
@@ -248,8 +269,9 @@ pub(crate) fn look_up(
     ours: bool,
     define: &mut dyn FnMut(&Record<'_>) -> bool,
 ) -> Option<u64> {
-    if let (true, Some(known)) = (ours, known(fd)) {
-        return known;
+    let known = if ours { known(fd) } else { Known::Nothing };
+    if known != Known::Nothing {
+        return known.file();
     }
     let found = describe(fd, define, |_, _| None);
     if let (true, Some(entry)) = (ours, TABLE.row(fd)) {

@@ -11,6 +11,7 @@ use hither_sys::program_session::ProgramSession;
 use hither_sys::record::Record;
 use hither_sys::syscalls;
 
+use crate::files::Known;
 use crate::{
     access, exec_environment, files, opened, process, read_placement, readahead, real, replicas,
     resident_filter, session, signature, thread,
@@ -182,7 +183,7 @@ pub(crate) fn opened(fd: i32, at: i32, path: &CStr, flags: i32) {
     {
         opened::define(session, fd, at, path);
         if flags & libc::O_DIRECT != 0
-            && let Some(Some(object)) = files::known(fd)
+            && let Known::File(object) = files::known(fd)
         {
             thread::push_apart(session, &Record::Direct { object });
         }
@@ -231,7 +232,7 @@ pub(crate) fn position_unfollowed(fd: i32) {
 /// about anew at its next use: it may bypass the page cache from then on.
 pub(crate) fn flags_changed(fd: i32) {
     files::forget_position(fd);
-    if let Some(Some(_)) = files::known(fd) {
+    if let Known::File(_) = files::known(fd) {
         files::TABLE.forget(fd);
     }
     replicas::TABLE.forget(fd);

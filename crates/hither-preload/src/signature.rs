@@ -17,10 +17,10 @@
 //! cannot leave it half-changed for another one.
 
 mod caller;
+mod epilogue;
 mod memo;
 mod module;
 mod stack;
-mod trampoline;
 
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,10 +35,10 @@ pub use module::modules_changed;
 #[cfg(feature = "pages")]
 pub(crate) use module::{epoch, is_readable};
 
+use epilogue::Epilogue;
 use memo::Check;
 use module::{Module, Modules};
 use stack::{Stack, Window};
-use trampoline::Epilogue;
 
 /// Looks up what the dynamic linker and libc offer. To be called once, early: symbol lookup may
 /// allocate.

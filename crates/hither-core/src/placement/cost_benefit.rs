@@ -44,7 +44,7 @@
 
 use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings, ReplicaLayer};
 use super::events::{Action, Epoch, EpochKind, IncomingBlock};
-use super::interface::{FilePlacement, Hears, Placement};
+use super::interface::{AccessesWanted, FilePlacement, Placement};
 use super::nodes::Nodes;
 use crate::access::Access;
 use crate::entry::{Compared, Needs, Param, ParamKind, Values};
@@ -563,8 +563,8 @@ impl FilePlacement for CostBenefit {
         self.forward || self.exchange
     }
 
-    fn hears(&self) -> Hears {
-        Hears::All
+    fn accesses_wanted(&self) -> AccessesWanted {
+        AccessesWanted::All
     }
 
     #[inline]

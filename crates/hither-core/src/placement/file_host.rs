@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::counters::Counters;
 use super::entry::{PlacementEntry, PlacementSettings};
 use super::events::{Action, ActionOutcome, Epoch, EpochKind, IncomingBlock};
-use super::interface::{FilePlacement, Hears};
+use super::interface::{AccessesWanted, FilePlacement};
 use super::nodes::Nodes;
 use crate::access::Access;
 use crate::ids::{Block, Node, Slot};
@@ -113,8 +113,8 @@ impl FileHost {
     }
 
     /// Which accesses are to be reported.
-    pub fn hears(&self) -> Hears {
-        self.placement.hears()
+    pub fn accesses_wanted(&self) -> AccessesWanted {
+        self.placement.accesses_wanted()
     }
 
     /// Whether victims are to be asked for.

@@ -2,7 +2,7 @@
 //! the room. Most cooperative caches do this, and post-office is compared with it.
 
 use super::entry::{Build, EpochNeeds, PlacementEntry, ReplicaLayer};
-use super::interface::{FilePlacement, Hears, Placement};
+use super::interface::{AccessesWanted, FilePlacement, Placement};
 use super::nodes::Nodes;
 use crate::access::Access;
 use crate::entry::{Compared, Needs};
@@ -29,7 +29,7 @@ impl Placement for FirstAndForever {
 }
 
 impl FilePlacement for FirstAndForever {
-    fn hears(&self) -> Hears {
-        Hears::None
+    fn accesses_wanted(&self) -> AccessesWanted {
+        AccessesWanted::None
     }
 }

@@ -93,9 +93,9 @@ pub trait MemoryPlacement: Placement {
     }
 }
 
-/// Of which accesses a placement of file blocks hears in a cluster.
+/// Which accesses a placement of file blocks is told of in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hears {
+pub enum AccessesWanted {
     /// Of none: `on_access` never does anything.
     None,
     /// Of those that another node's copy serves, before it does: `on_access` may act on each.
@@ -144,8 +144,8 @@ pub trait FilePlacement: Placement {
     }
 
     /// Of which accesses a cluster has to tell the placement.
-    fn hears(&self) -> Hears {
-        Hears::Remote
+    fn accesses_wanted(&self) -> AccessesWanted {
+        AccessesWanted::Remote
     }
 
     /// Prefetches into the processor's cache what the next accesses will look up; changes nothing.

@@ -37,7 +37,7 @@
 
 use super::entry::{Build, EpochNeeds, PlacementEntry, PlacementSettings, ReplicaLayer};
 use super::events::{Action, IncomingBlock};
-use super::interface::{FilePlacement, Hears, Placement};
+use super::interface::{AccessesWanted, FilePlacement, Placement};
 use super::nodes::Nodes;
 use crate::access::Access;
 use crate::entry::{Compared, Needs, Param, ParamKind, Values};
@@ -267,8 +267,8 @@ impl FilePlacement for PostOffice {
         true
     }
 
-    fn hears(&self) -> Hears {
-        Hears::All
+    fn accesses_wanted(&self) -> AccessesWanted {
+        AccessesWanted::All
     }
 
     #[inline]

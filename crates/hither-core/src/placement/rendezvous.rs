@@ -8,7 +8,7 @@
 //! room differs.
 
 use super::entry::{Build, EpochNeeds, PlacementEntry, ReplicaLayer};
-use super::interface::{FilePlacement, Hears, Placement};
+use super::interface::{AccessesWanted, FilePlacement, Placement};
 use super::nodes::Nodes;
 use crate::access::Access;
 use crate::entry::{Compared, Needs};
@@ -35,8 +35,8 @@ impl Placement for Rendezvous {
 }
 
 impl FilePlacement for Rendezvous {
-    fn hears(&self) -> Hears {
-        Hears::None
+    fn accesses_wanted(&self) -> AccessesWanted {
+        AccessesWanted::None
     }
 }
 

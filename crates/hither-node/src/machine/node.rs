@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use hither_core::Topology;
-use hither_core::placement::Hears;
+use hither_core::placement::AccessesWanted;
 
 use super::clock::Clock;
 use super::effects::Effects;
@@ -521,7 +521,7 @@ impl Machine {
     /// Whether this node is to say what its readers read from its own copies.
     pub fn counts_reads(&self) -> bool {
         let placer = self.home.placer.as_ref();
-        placer.is_some_and(|placer| placer.hears() == Hears::All)
+        placer.is_some_and(|placer| placer.accesses_wanted() == AccessesWanted::All)
     }
 
     /// Whether blocks that are evicted are to be given as [`Input::Victims`].

@@ -17,8 +17,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hither_core::placement::{
-    Action, FileHost, FileHostSettings, Hears, HostAnswer, HostCall, IncomingBlock, PlacementEntry,
-    log_line, start_line,
+    AccessesWanted, Action, FileHost, FileHostSettings, HostAnswer, HostCall, IncomingBlock,
+    PlacementEntry, log_line, start_line,
 };
 use hither_core::{Block, Node, Spec, Topology};
 use rustc_hash::FxHashMap;
@@ -160,8 +160,8 @@ impl Placer {
     }
 
     /// Which reads are to be reported.
-    pub(super) fn hears(&self) -> Hears {
-        self.host.hears()
+    pub(super) fn accesses_wanted(&self) -> AccessesWanted {
+        self.host.accesses_wanted()
     }
 
     /// Whether victims are to be asked for.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hither_core::placement::Hears;
+use hither_core::placement::AccessesWanted;
 
 use super::directory::{Entry, Fetcher, Waiter};
 use super::effects::Effects;
@@ -93,7 +93,10 @@ fn copies_for(
     entry: &Entry,
     request: Request,
 ) -> Vec<Copies> {
-    let Some(placer) = placer.as_ref().filter(|it| it.hears() != Hears::Remote) else {
+    let Some(placer) = placer
+        .as_ref()
+        .filter(|it| it.accesses_wanted() != AccessesWanted::Remote)
+    else {
         return Vec::new();
     };
     let others = [effects.me, request.member];

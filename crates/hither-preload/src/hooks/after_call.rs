@@ -24,6 +24,7 @@ use hither_sys::program_session::ProgramSession;
 use hither_sys::record::{IN_KERNEL, Op, Record};
 
 use crate::access::{self, Call};
+use crate::files::Known;
 use crate::request::Position;
 use crate::signature::Caller;
 use crate::thread::with_thread;
@@ -111,16 +112,14 @@ fn report(
     caller: Caller,
 ) -> Option<u64> {
     let known = files::known(fd);
-    if let Some(Some(object)) = known
-        && session.is_unrecorded(object)
-    {
-        return Some(object);
-    }
-    if let (Op::Read, Position::At(offset), Some(Some(object))) = (op, position, known)
-        && files::was_cached(fd, offset, length)
-        && session.skips_cached()
-    {
-        return Some(object);
+    if let Known::File(object) = known {
+        let was_cached = || match (op, position) {
+            (Op::Read, Position::At(offset)) => files::was_cached(fd, offset, length),
+            _ => false,
+        };
+        if session.is_unrecorded(object) || session.skips_cached() && was_cached() {
+            return Some(object);
+        }
     }
     let call = Call {
         op,
@@ -133,16 +132,17 @@ fn report(
     with_thread(
         session,
         |thread| {
-            let Some(known) = known else {
+            if known == Known::Nothing {
                 return false;
-            };
+            }
+            let object = known.file();
             // A file that is not recorded is done with here; so is one whose descriptor has come to
             // mean something else.
-            let Some(access) = known.and_then(|object| describe(session, call, object)) else {
-                count_other(session, call, known);
+            let Some(access) = object.and_then(|object| describe(session, call, object)) else {
+                count_other(session, call, object);
                 return true;
             };
-            key.set(known);
+            key.set(object);
             update_readahead(session, fd, &access);
             access::push_remembered(thread, session, access, caller)
         },

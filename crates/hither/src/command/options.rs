@@ -125,13 +125,18 @@ impl LoadArgs {
 
     /// Loads the trace at `path`.
     pub(super) fn load(&self, path: &Path, ui: &Ui) -> anyhow::Result<Trace> {
-        self.sample(path, Sample::All, ui)
+        self.load_sample(path, Sample::All, ui)
     }
 
     /// Loads a sample of the trace at `path`.
-    pub(super) fn sample(&self, path: &Path, sample: Sample, ui: &Ui) -> anyhow::Result<Trace> {
+    pub(super) fn load_sample(
+        &self,
+        path: &Path,
+        sample: Sample,
+        ui: &Ui,
+    ) -> anyhow::Result<Trace> {
         self.expanding
-            .sample(path, self.format.as_deref(), sample, ui)
+            .load_sample(path, self.format.as_deref(), sample, ui)
     }
 }
 
@@ -149,10 +154,10 @@ impl ExpandArgs {
 
     /// Loads the trace at `path`. Without a format, it is detected from the content.
     pub(super) fn load(&self, path: &Path, format: Option<&str>, ui: &Ui) -> anyhow::Result<Trace> {
-        self.sample(path, format, Sample::All, ui)
+        self.load_sample(path, format, Sample::All, ui)
     }
 
-    fn sample(
+    fn load_sample(
         &self,
         path: &Path,
         format: Option<&str>,

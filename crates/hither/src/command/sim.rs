@@ -125,7 +125,7 @@ impl Sim {
         let nodes = self.placing.topologies()?;
         let trace = self
             .loading
-            .sample(&self.trace, self.sampling.sample(), ui)?;
+            .load_sample(&self.trace, self.sampling.sample(), ui)?;
         let defaults = placement::default_placements(placement::data_kind(&trace));
         let placements = placement::placements_or_default(&self.placing.placements(), &defaults)?;
         placement::check_kind(&trace, &placements)?;
@@ -208,7 +208,7 @@ impl Subcommand for Sim {
         }
         let trace = self
             .loading
-            .sample(&self.trace, self.sampling.sample(), ui)?;
+            .load_sample(&self.trace, self.sampling.sample(), ui)?;
         if self.curves.wanted() {
             self.curves.write(&trace, &policies, ui)?;
             return Ok(ExitCode::SUCCESS);

@@ -103,7 +103,7 @@ impl PlacementController {
             tier: None,
             from: Node(0),
             known: false,
-            called_back: false,
+            brought_back: false,
             requested: Vec::new(),
             site_bound: false,
             kept: Vec::new(),

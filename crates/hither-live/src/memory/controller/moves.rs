@@ -47,24 +47,24 @@ impl PlacementController {
             && moved.moved > 0
             && !self.making_room.values().any(|&of| of == pid)
         {
-            self.call_back(pid, out);
+            self.bring_back(pid, out);
         }
     }
 
     /// The last of a program's far pages have left a near node. While they filled it, pages of near
     /// regions may have found no room there: those of regions that an earlier run has shown come
     /// back, once: to look for their pages costs time.
-    fn call_back(&mut self, pid: u32, out: &mut Vec<Decision>) {
+    fn bring_back(&mut self, pid: u32, out: &mut Vec<Decision>) {
         let near = |region: &&mut TrackedRegion| {
             region.pid == pid
                 && region.known
                 && region.tier == Some(RegionTier::Local)
                 && region.left == region.pages
                 && !region.own
-                && !region.called_back
+                && !region.brought_back
         };
         for region in self.tracked.iter_mut().flatten().filter(near) {
-            region.called_back = true;
+            region.brought_back = true;
             let (all, nodes) = (0..region.pages, self.host.node_mask(region.from));
             out.push(region.move_request(self.job_count, &all, nodes, self.page_bytes));
             self.job_count += 1;

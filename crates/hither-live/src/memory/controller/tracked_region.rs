@@ -41,7 +41,7 @@ pub(super) struct TrackedRegion {
     /// An earlier run has shown where it belongs, so that moving its pages pays.
     pub(super) known: bool,
     /// Its pages were asked to come back to a near node.
-    pub(super) called_back: bool,
+    pub(super) brought_back: bool,
     /// The runs that the program was asked to bind.
     pub(super) requested: Vec<PageRun>,
     /// The program has bound it by its site, before any touch.
