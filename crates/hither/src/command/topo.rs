@@ -194,7 +194,7 @@ impl Topo {
         };
         check_folder(path)?;
         let network = Network::new(topology, subtitle)?;
-        let bytes = if png {
+        let bytes = if *png {
             network.png()?
         } else {
             network.svg().into_bytes()
