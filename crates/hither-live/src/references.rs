@@ -1,5 +1,5 @@
-//! References to blocks, by the rule of [`hither_core::references`], with dense numbers for files and
-//! blocks, as policies need them.
+//! References to blocks, by the rule of [`hither_core::references`], with dense numbers for files
+//! and blocks, as policies need them.
 
 use std::ops::RangeInclusive;
 

@@ -103,12 +103,18 @@ fn who_counts_blocks_is_not_told_twice_of_one() {
         run.recording.reads(one.path()),
         [
             (0, 512),
+            (0, 512),
             (100, 512),
             (16200, 512),
+            (16384, 7),
             (16384, 9),
             (16384, 512),
             (16384, 512),
+            (16384, 512),
             (16391, 7),
+            (17000, 512),
+            (20000, 512),
+            (32768, 0),
         ]
     );
     assert_eq!(
@@ -130,7 +136,7 @@ fn who_counts_blocks_is_told_of_the_cpu() {
     command.args([one.path(), other.path()]);
     let run = follow(session, command);
     let read = run.recording.of(Op::Read, one.path());
-    assert_eq!(read.len(), 7);
+    assert_eq!(read.len(), 13);
     assert!(read.iter().all(|access| usize::from(access.cpu) == last));
 }
 
@@ -364,9 +370,10 @@ fn calls_are_where_the_kernel_says_also_after_pauses() {
             let numbers: Vec<u64> = numbers.map(|word| word.parse().expect("one")).collect();
             expected.push((numbers[0], numbers[1]));
         }
-        let found = run.recording.reads(file.path());
-        all += found.len();
-        for read in found {
+        let found = run.recording.reads(file.path()).into_iter();
+        // One of no bytes says where the program has come to.
+        for read in found.filter(|&(_, length)| length > 0) {
+            all += 1;
             let at = expected.iter().position(|&other| other == read);
             let at = at.unwrap_or_else(|| panic!("seed {seed}: {read:?} is none of {expected:?}"));
             expected.swap_remove(at);

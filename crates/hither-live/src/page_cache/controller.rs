@@ -789,4 +789,6 @@ fn blocks(bytes: u64) -> u32 {
 }
 
 #[cfg(test)]
+mod reference_tests;
+#[cfg(test)]
 mod tests;

@@ -97,6 +97,9 @@ mod tests {
         #[test]
         fn no_password_is_left(password in "[A-Z0-9:@/?#%&=+.-]{1,12}") {
             let url = format!("http://user:~{password}~@host.example/d");
+            // With `@` and `/` in it, it may be the URL of another host, and no password.
+            let host = Url::parse(&url).ok().and_then(|url| Some(url.host_str()?.to_owned()));
+            proptest::prop_assume!(host.is_none_or(|host| host == "host.example"));
             proptest::prop_assert!(!public_name(&url).contains('~'), "{}", public_name(&url));
         }
     }

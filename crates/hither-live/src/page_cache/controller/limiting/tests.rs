@@ -149,7 +149,8 @@ proptest! {
         let others = lab.foreign.clone();
         for (file, first, pages, write) in accesses {
             lab.access(file, first, pages, write);
-            let most = bytes + if lab.controller.summary().steering { (bytes / STEERED_EXCESS_DIVISOR).max(STEERED_EXCESS_MIN_BYTES) } else { 0 };
+            let borne = (bytes / STEERED_EXCESS_DIVISOR).max(STEERED_EXCESS_MIN_BYTES);
+            let most = bytes + if lab.controller.summary().steering { borne } else { 0 };
             prop_assert!(lab.cached_bytes() <= most, "{} of {most}", lab.cached_bytes());
         }
         // The write-back takes one try.
