@@ -13,8 +13,6 @@
 //! crate of their own, as the library cannot afford hither-core.
 #![forbid(unsafe_code)]
 
-use std::ops::RangeInclusive;
-
 use rustc_hash::FxHashMap;
 
 /// The size of a block.
@@ -194,10 +192,11 @@ impl<O: Copy + PartialEq> LastRequests<O> {
         size: BlockSize,
     ) -> impl Iterator<Item = u64> + use<O> {
         let last = self.replace(file, thread, LastRequest::of(request));
-        if request.length == 0 {
-            return RangeInclusive::new(1, 0).skip(0);
-        }
-        let (first, end) = request.blocks(size);
+        let (first, end) = if request.length == 0 {
+            (1, 0)
+        } else {
+            request.blocks(size)
+        };
         let goes_on = last.is_some_and(|last| last.goes_on(request, size));
         (first..=end).skip(usize::from(goes_on))
     }
