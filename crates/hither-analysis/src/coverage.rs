@@ -83,10 +83,12 @@ impl Coverage {
         let lost = lost.unwrap_or(0) as f64;
         // The recorded bytes are this share of all but what the cut took away.
         let recorded = self.recorded_bytes as f64;
-        let share = match lost > 0.0 {
-            true if recorded > 0.0 => recorded / (recorded / self.share + lost),
-            true => 0.0,
-            false => self.share,
+        let share = if lost <= 0.0 {
+            self.share
+        } else if recorded > 0.0 {
+            recorded / (recorded / self.share + lost)
+        } else {
+            0.0
         };
         Coverage { share, cut, ..self }
     }

@@ -77,16 +77,15 @@ fn searched(topology: &Topology, from: Node) -> Vec<u32> {
         }
     }
     let routers = topology.kind() == "hypercube" && topology.axes().is_empty();
-    let start = match routers {
+    let start = if routers {
         // The router is the one that has a link to the node.
-        true => {
-            *next
-                .iter()
-                .find(|(_, to)| to.contains(&LinkEnd::Node(from)))
-                .unwrap()
-                .0
-        }
-        false => LinkEnd::Node(from),
+        *next
+            .iter()
+            .find(|(_, to)| to.contains(&LinkEnd::Node(from)))
+            .unwrap()
+            .0
+    } else {
+        LinkEnd::Node(from)
     };
     let mut hops = BTreeMap::from([(start, 0)]);
     let mut queue = VecDeque::from([start]);

@@ -486,10 +486,11 @@ impl State {
         self.path = None;
         let writes_anywhere = writes(volume).is_ok_and(|writes| writes.writes_anywhere());
         if let Content::Upload(upload, _) = &mut self.content {
-            match writes_anywhere {
+            if writes_anywhere {
                 // Should it fail, the name goes with the upload.
-                true => drop(upload.hide().await),
-                false => self.give_up().await,
+                drop(upload.hide().await);
+            } else {
+                self.give_up().await;
             }
         }
     }

@@ -109,10 +109,11 @@ pub(crate) fn memory_was_limited() {
     if !memory_limits::leave_room() {
         give_up();
     } else if MemoryLimit::AddressSpace.is_set() && replicas::may_serve() {
-        match is_alone() {
+        if is_alone() {
             // SAFETY: there is one thread, which is here and not at a read.
-            true => unsafe { replicas::unmap() },
-            false => replicas::give_up(),
+            unsafe { replicas::unmap() };
+        } else {
+            replicas::give_up();
         }
     }
 }

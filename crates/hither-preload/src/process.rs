@@ -170,11 +170,12 @@ pub(crate) unsafe fn given_arguments(arguments: *const *const c_char) {
 
 fn read_arguments() {
     let given = GIVEN_ARGUMENTS.load(Ordering::Acquire);
-    let length = match given.is_null() {
+    let length = if given.is_null() {
         // A constructor of another library made the first call.
-        true => read_arguments_from_proc(),
+        read_arguments_from_proc()
+    } else {
         // SAFETY: the dynamic linker gave it, and no program code has run that could change it.
-        false => unsafe { copy_arguments(given) },
+        unsafe { copy_arguments(given) }
     };
     ARGUMENTS_BYTES.store(length, Ordering::Release);
 }

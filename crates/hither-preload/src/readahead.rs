@@ -177,12 +177,13 @@ impl Descriptor {
     fn is_random_with(&self, fd: i32, read: Read) -> bool {
         let before = self.random_reads.load(Ordering::Relaxed);
         // Most reads continue the thread's last one: no end is looked up for them.
-        let random_reads = match read.continues_thread
+        let continues = read.continues_thread
             || self.continues_an_end(read)
-            || STREAMS.continues(fd, read.first, read.last)
-        {
-            true => 0,
-            false => (before + 1).min(RANDOM_READS_MIN),
+            || STREAMS.continues(fd, read.first, read.last);
+        let random_reads = if continues {
+            0
+        } else {
+            (before + 1).min(RANDOM_READS_MIN)
         };
         if random_reads != before {
             self.random_reads.store(random_reads, Ordering::Relaxed);

@@ -287,14 +287,16 @@ fn sentences(
     caches: &CacheAnalysis,
     placed: &PlacementAnalysis,
 ) -> Vec<String> {
-    let mut sentences = match memory {
-        true if placed.cases.is_empty() => vec![
+    let mut sentences = if !memory {
+        caches.sentences(trace)
+    } else if placed.cases.is_empty() {
+        vec![
             "Nothing says on how many nodes this ran: \
              --nodes simulates where the pages should be."
                 .to_owned(),
-        ],
-        true => Vec::new(),
-        false => caches.sentences(trace),
+        ]
+    } else {
+        Vec::new()
     };
     sentences.extend(placed.sentences().cloned());
     sentences

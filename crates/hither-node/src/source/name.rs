@@ -15,10 +15,11 @@ pub fn public_name(source: &str) -> String {
         return source.to_owned();
     }
     let is_web = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
-    let end = match is_web && Url::parse(source).is_err() {
+    let end = if is_web && Url::parse(source).is_err() {
         // Such as a password with a slash in it.
-        true => rest.len(),
-        false => rest.find(['/', '?', '#']).unwrap_or(rest.len()),
+        rest.len()
+    } else {
+        rest.find(['/', '?', '#']).unwrap_or(rest.len())
     };
     let rest = rest[..end].rfind('@').map_or(rest, |at| &rest[at + 1..]);
     let cut = if is_web { &['?', '#'][..] } else { &['?'] };

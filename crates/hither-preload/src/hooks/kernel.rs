@@ -69,16 +69,17 @@ macro_rules! sending {
                 rbp: u64,
             ) -> ssize_t {
                 let caller = Caller { sp, rbp };
-                let served = match replicas::may_serve() {
+                let served = if replicas::may_serve() {
                     // SAFETY: the program's own call.
-                    true => unsafe {
+                    unsafe {
                         replicas::send(to, from, offset, count, |at, sent| {
                             let flags = SERVED | IN_KERNEL | SERVABLE;
                             let at = Position::At(at);
                             after_call::record(Op::Read, flags, from, at, sent, caller);
                         })
-                    },
-                    false => None,
+                    }
+                } else {
+                    None
                 };
                 let (sent, left) = match served {
                     None => (0, count),

@@ -203,10 +203,11 @@ unsafe extern "C-unwind" fn mremap_hook(
         pages::ending(at as u64, to);
     }
     let may_be_split = moved.as_ref().is_some_and(|&(_, split)| split);
-    let in_pieces = match may_be_split {
+    let in_pieces = if may_be_split {
         // SAFETY: the program's own call.
-        true => unsafe { pages::pieces::remap(address as u64, length, to, flags, at as u64) },
-        false => None,
+        unsafe { pages::pieces::remap(address as u64, length, to, flags, at as u64) }
+    } else {
+        None
     };
     let result = match in_pieces {
         Some(Ok(result)) => result as *mut c_void,
