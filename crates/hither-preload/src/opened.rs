@@ -21,13 +21,15 @@ use crate::open_buffers::{Buffers, Directory, PATH_BYTES_MAX};
 use crate::thread::{self, Thread};
 use crate::{files, process};
 
-/// Files that this process has defined, each at one of the places that follow from its key. There
-/// stands the key and the process, since the agent is to learn of each process what it uses, also
-/// after a fork; and at another one, of a file that was all cached when it was defined, the same
-/// with its size, since what it has grown by was not.
-static DEFINED: [Places; 4096] = [const { Places([const { AtomicU64::new(0) }; PLACES]) }; 4096];
+/// Files that this process has defined, each in one of the places that follow from its key, by its
+/// key and the process, since the agent is to learn of each process what it uses, also after a fork.
+/// The low bits ([`SIZE_TAG`]) say whether all of it was cached then, and tell sizes apart: what it
+/// has grown by since was not. 32 KiB, as a program may have to lock all of its memory.
+static DEFINED: [Places; 512] = [const { Places([const { AtomicU64::new(0) }; PLACES]) }; 512];
 
 const PLACES: usize = 8;
+
+const SIZE_TAG: u64 = (1 << 12) - 1;
 
 /// A cache line.
 #[repr(align(64))]
@@ -36,55 +38,44 @@ struct Places([AtomicU64; PLACES]);
 /// The length of a [`Record::Cached`].
 const CACHED_WORDS: usize = 4;
 
-/// Where a file is remembered, and by what.
+/// Where a file of a size is remembered, and by what.
 struct Remembered {
-    places: Option<&'static Places>,
-    mark: u64,
-    cached_mark: u64,
+    places: &'static [AtomicU64],
+    id: u64,
+    /// What the low bits are if all of it was cached.
+    cached_tag: u64,
     bytes: u64,
 }
 
 impl Remembered {
     fn of(key: u64, bytes: u64) -> Remembered {
-        let mark = key.wrapping_add(u64::from(process::last_id()));
+        let id = mix(key.wrapping_add(u64::from(process::last_id())));
+        let places = DEFINED.get((key >> 2) as usize % DEFINED.len());
         Remembered {
-            places: DEFINED.get((key >> 2) as usize % DEFINED.len()),
-            mark,
-            cached_mark: mark.wrapping_add(mix(bytes)),
+            places: places.map_or(&[], |places| &places.0),
+            id: id & !SIZE_TAG,
+            cached_tag: (mix(bytes) | 1) & SIZE_TAG,
             bytes,
         }
     }
 
     /// How many bytes of it were cached when it was defined: all or 0. `None` if it is not defined.
     fn cached_bytes(&self) -> Option<u64> {
-        let is_there = |mark| {
-            let places = self.places.map_or(&[][..], |places| &places.0);
-            places
-                .iter()
-                .any(|place| place.load(Ordering::Relaxed) == mark)
-        };
-        if is_there(self.cached_mark) {
-            return Some(self.bytes);
-        }
-        is_there(self.mark).then_some(0)
+        self.places.iter().find_map(|place| {
+            let tag = place.load(Ordering::Relaxed) ^ self.id;
+            let was_cached = tag == self.cached_tag;
+            (tag <= SIZE_TAG).then_some(if was_cached { self.bytes } else { 0 })
+        })
     }
 
-    /// It is defined. Where all places are taken, what stands in one of them goes.
+    /// It is defined. Where all places are taken, the file in one of them goes.
     fn remember(&self, is_cached: bool) {
-        let Some(Places(places)) = self.places else {
-            return;
-        };
-        for mark in [self.mark, self.cached_mark]
-            .iter()
-            .take(1 + usize::from(is_cached))
-        {
-            let free = places
-                .iter()
-                .find(|place| place.load(Ordering::Relaxed) == 0);
-            let any = places.get((mark >> 16) as usize % PLACES);
-            if let Some(place) = free.or(any) {
-                place.store(*mark, Ordering::Relaxed);
-            }
+        let is_free = |place: &&AtomicU64| place.load(Ordering::Relaxed) == 0;
+        let free = self.places.iter().find(is_free);
+        let any = self.places.get((self.id >> 16) as usize % PLACES);
+        if let Some(place) = free.or(any) {
+            let tag = if is_cached { self.cached_tag } else { 0 };
+            place.store(self.id | tag, Ordering::Relaxed);
         }
     }
 }

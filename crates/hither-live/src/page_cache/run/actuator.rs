@@ -472,9 +472,10 @@ impl PageCacheActuator {
                         context.input(now_ns, absent);
                     }
                     Ok(_) => {}
+                    // Of other files it may say so.
                     Err(refused) => {
                         self.report.unseen = Some(refused);
-                        return;
+                        break;
                     }
                 }
             }
