@@ -22,9 +22,9 @@ use crate::thread::{self, Thread};
 use crate::{files, process};
 
 /// Files that this process has defined, each in one of the places that follow from its key, by its
-/// key and the process, since the agent is to learn of each process what it uses, also after a fork.
-/// The low bits ([`SIZE_TAG`]) say whether all of it was cached then, and tell sizes apart: what it
-/// has grown by since was not. 32 KiB, as a program may have to lock all of its memory.
+/// key and the process, since the agent is to learn of each process what it uses, also after a
+/// fork. The low bits ([`SIZE_TAG`]) say whether all of it was cached then, and tell sizes apart:
+/// what it has grown by since was not. 32 KiB, as a program may have to lock all of its memory.
 static DEFINED: [Places; 512] = [const { Places([const { AtomicU64::new(0) }; PLACES]) }; 512];
 
 const PLACES: usize = 8;
