@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use hither_references::{BlockSize, Reported, Request};
+use hither_references::{BlockOfFile, BlockSize, Reported, Request};
 use hither_sys::process::{monotonic_ns, tick_ns};
 use hither_sys::program_session::{ProgramSession, Pushed};
 use hither_sys::record::{Op, Record};
@@ -38,9 +38,9 @@ pub(crate) fn already_reported(fd: i32, offset: u64, length: u64) -> Option<u64>
     })
 }
 
-/// The file of the thread's last request, and the block in which that ended.
+/// Where the thread's last request ended.
 #[inline]
-pub(crate) fn last_block() -> Option<(u64, u64)> {
+pub(crate) fn last_block() -> Option<BlockOfFile> {
     REPORTED.get().last_block()
 }
 

@@ -13,6 +13,8 @@
 //! crate of their own, as the library cannot afford hither-core.
 #![forbid(unsafe_code)]
 
+use std::ops::RangeInclusive;
+
 use rustc_hash::FxHashMap;
 
 /// The size of a block.
@@ -82,10 +84,13 @@ impl<O: Copy> Request<O> {
         self.offset.saturating_add(self.length)
     }
 
-    /// The blocks that it touches; it has a byte.
+    /// The blocks that it touches; none, if it has no byte.
     #[inline]
-    fn blocks(self, size: BlockSize) -> (u64, u64) {
-        (size.block_of(self.offset), size.block_of(self.end() - 1))
+    fn blocks(self, size: BlockSize) -> RangeInclusive<u64> {
+        match self.length {
+            0 => RangeInclusive::new(1, 0),
+            _ => size.block_of(self.offset)..=size.block_of(self.end() - 1),
+        }
     }
 }
 
@@ -123,12 +128,19 @@ impl<O: Copy + PartialEq> LastRequest<O> {
     }
 }
 
+/// A thread of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Reader {
+    file: u32,
+    thread: u32,
+}
+
 /// The last request of each thread on each file, by their numbers. Many files are used by one
 /// thread only, so nothing is hashed for the first thread of a file.
 #[derive(Clone, Debug)]
 pub struct LastRequests<O> {
     of_first_threads: Vec<Option<(u32, LastRequest<O>)>>,
-    of_others: FxHashMap<(u32, u32), LastRequest<O>>,
+    of_others: FxHashMap<Reader, LastRequest<O>>,
     others_max: usize,
 }
 
@@ -170,11 +182,12 @@ impl<O: Copy + PartialEq> LastRequests<O> {
                 Some(LastRequest { end, op })
             }
             Some(_) => {
-                let is_new = || !self.of_others.contains_key(&(file, thread));
+                let reader = Reader { file, thread };
+                let is_new = || !self.of_others.contains_key(&reader);
                 if self.of_others.len() >= self.others_max && is_new() {
                     self.of_others.clear();
                 }
-                self.of_others.insert((file, thread), request)
+                self.of_others.insert(reader, request)
             }
             none => {
                 *none = Some((thread, request));
@@ -192,14 +205,18 @@ impl<O: Copy + PartialEq> LastRequests<O> {
         size: BlockSize,
     ) -> impl Iterator<Item = u64> + use<O> {
         let last = self.replace(file, thread, LastRequest::of(request));
-        let (first, end) = if request.length == 0 {
-            (1, 0)
-        } else {
-            request.blocks(size)
-        };
         let goes_on = last.is_some_and(|last| last.goes_on(request, size));
-        (first..=end).skip(usize::from(goes_on))
+        request.blocks(size).skip(usize::from(goes_on))
     }
+}
+
+/// A block of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockOfFile {
+    /// The file's key.
+    pub file: u64,
+    /// The number of the block in it.
+    pub block: u64,
 }
 
 /// What a thread has reported to somebody who makes references of it, in blocks of a size or of a
@@ -237,19 +254,19 @@ impl<O: Copy + PartialEq> Reported<O> {
         }
     }
 
-    /// The file of the last request, and the block in which that ended.
+    /// Where the last request ended.
     #[inline]
-    pub fn last_block(&self) -> Option<(u64, u64)> {
+    pub fn last_block(&self) -> Option<BlockOfFile> {
         let block = self.size.block_of(self.last.end.saturating_sub(1));
-        self.file.map(|file| (file, block))
+        self.file.map(|file| BlockOfFile { file, block })
     }
 
     /// The file of which the next request may be left out, since it would refer to no block. If it
     /// is of that file, [`Reported::left_out`] has to follow.
     #[inline]
     pub fn leaves_out(&self, next: Request<O>) -> Option<u64> {
-        let (first, last) = next.blocks(self.size);
-        let leaves_out = first == last && self.last.goes_on(next, self.size);
+        let blocks = next.blocks(self.size);
+        let leaves_out = blocks.start() == blocks.end() && self.last.goes_on(next, self.size);
         self.file.filter(|_| leaves_out)
     }
 

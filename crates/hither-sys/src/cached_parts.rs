@@ -5,7 +5,8 @@
 
 use std::ops::Range;
 
-const PAGE_BYTES: u64 = 4096;
+/// What `cachestat` counts.
+pub const PAGE_BYTES: u64 = 4096;
 
 /// It is asked about so much at once, and about twice as much, up to the second, each time that
 /// nothing of it is cached.

@@ -20,6 +20,7 @@
 
 use std::cell::Cell;
 
+use hither_references::BlockOfFile;
 use hither_sys::program_session::ProgramSession;
 use hither_sys::record::{IN_KERNEL, Op, Record};
 
@@ -195,7 +196,9 @@ fn update_readahead(session: &ProgramSession, fd: i32, access: &Record<'_>) {
                 let bits = session.block_bits();
                 let block = |byte: u64| (byte >> bits) as u32;
                 let (first, last) = (block(offset), access::last_block());
-                let goes_on = |(file, end)| file == object && readahead::is_near(end as u32, first);
+                let goes_on = |last: BlockOfFile| {
+                    last.file == object && readahead::is_near(last.block as u32, first)
+                };
                 readahead::Read {
                     first,
                     last: block(offset.saturating_add(length.saturating_sub(1))),

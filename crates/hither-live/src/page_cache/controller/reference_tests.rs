@@ -57,7 +57,7 @@ fn requests(block_bytes: u64) -> impl Strategy<Value = Vec<Made>> {
 }
 
 /// The blocks that a trace of these requests refers to: file and index, in order.
-fn of_trace(made: &[Made], block_bytes: u32) -> Vec<(u32, u32)> {
+fn of_trace(made: &[Made], block_bytes: u32) -> Vec<BlockPosition> {
     let options = LoadOptions {
         block_bytes,
         ..LoadOptions::default()
@@ -99,6 +99,10 @@ fn of_trace(made: &[Made], block_bytes: u32) -> Vec<(u32, u32)> {
         builder.request(&row).unwrap();
     }
     let trace = builder.finish().unwrap();
+    let position = |access: &Access| BlockPosition {
+        file: access.object.0,
+        index: access.index,
+    };
     let mut referenced = Vec::new();
     let needs = Needs {
         objects: true,
@@ -106,7 +110,7 @@ fn of_trace(made: &[Made], block_bytes: u32) -> Vec<(u32, u32)> {
     };
     trace
         .for_each_batch(64, needs, |batch| {
-            referenced.extend(batch.iter().map(|access| (access.object.0, access.index)));
+            referenced.extend(batch.iter().map(position));
         })
         .unwrap();
     referenced
@@ -168,7 +172,7 @@ proptest! {
                 let latest = controller.latest.iter().max_by_key(|access| access.tick);
                 prop_assert_eq!(latest.map(|access| access.index), Some(last));
             }
-            counted.extend(indices.into_iter().map(|index| (file as u32, index)));
+            counted.extend(indices.into_iter().map(|index| BlockPosition { file: file as u32, index }));
         }
         prop_assert_eq!(counted, expected);
     }
@@ -182,7 +186,7 @@ proptest! {
         let mut counted = Vec::new();
         for Made { file, thread, request } in reported(&made, BLOCK_BYTES.ilog2()) {
             let indices = references.of_request(files[file as usize], thread, request);
-            counted.extend(indices.map(|index| (file as u32, index)));
+            counted.extend(indices.map(|index| BlockPosition { file: file as u32, index }));
         }
         prop_assert_eq!(counted, of_trace(&made, block_bytes));
     }
