@@ -172,7 +172,8 @@ proptest! {
                 let latest = controller.latest.iter().max_by_key(|access| access.tick);
                 prop_assert_eq!(latest.map(|access| access.index), Some(last));
             }
-            counted.extend(indices.into_iter().map(|index| BlockPosition { file: file as u32, index }));
+            let file = file as u32;
+            counted.extend(indices.into_iter().map(|index| BlockPosition { file, index }));
         }
         prop_assert_eq!(counted, expected);
     }
