@@ -20,7 +20,8 @@ PACKAGES = (
     "hither-mount",
     "hither-node",
     "hither-preload",
-    "hither-sys",
+    "hither-kernel",
+    "hither-session",
 )
 # They run cargo, which may lie where this user does not reach it, and are about sources alone.
 NOT_RUN = {"adding_a_policy", "tidy"}

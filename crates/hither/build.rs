@@ -20,8 +20,10 @@ fn main() {
     for sources in [
         "hither-preload/src",
         "hither-preload/libraries",
-        "hither-sys/src",
-        "hither-sys/Cargo.toml",
+        "hither-kernel/src",
+        "hither-kernel/Cargo.toml",
+        "hither-session/src",
+        "hither-session/Cargo.toml",
     ] {
         println!("cargo:rerun-if-changed={}", crates.join(sources).display());
     }

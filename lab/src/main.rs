@@ -9,18 +9,12 @@ mod guest;
 mod hash;
 mod interrupt;
 mod machine;
-#[cfg(test)]
-#[path = "../../testing/needs.rs"]
-mod needs;
 mod policy;
 mod price;
 mod programs;
 mod report;
 mod run;
 mod scenario;
-#[cfg(test)]
-#[path = "../../testing/skip.rs"]
-mod skip;
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};

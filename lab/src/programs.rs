@@ -174,8 +174,7 @@ fn compile(compiler: &OsString, arguments: &[OsString]) -> Result<Output> {
 
 #[cfg(test)]
 mod tests {
-    use crate::needs;
-    use crate::skip::skip;
+    use hither_testing::skip::skip;
     use std::process::Stdio;
     use std::sync::OnceLock;
 
@@ -277,7 +276,7 @@ mod tests {
     #[test]
     fn with_llvm_the_result_is_the_same() {
         let scratch = std::env::current_exe().unwrap();
-        if let Some(missing) = needs::openmp("clang", scratch.parent().unwrap()) {
+        if let Some(missing) = hither_testing::needs::openmp("clang", scratch.parent().unwrap()) {
             return skip(missing);
         }
         let clang = Programs::build(&test_cache(), Compiler::Clang).unwrap();

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use hither_sys::shared_buffer::SharedBuffer;
+use hither_kernel::shared_buffer::SharedBuffer;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use crate::protocol::{Answer, HEAD_BYTES, Hello, Request};

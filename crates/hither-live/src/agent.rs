@@ -9,9 +9,9 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use hither_sys::process::{cpu_ns, monotonic_ns};
-use hither_sys::record::Record;
-use hither_sys::session::{RingInfo, Session, SessionOptions};
+use hither_kernel::process::{cpu_ns, monotonic_ns};
+use hither_session::record::Record;
+use hither_session::session::{RingInfo, Session, SessionOptions};
 use serde::Serialize;
 
 use crate::controller::{Controller, TimedInput};

@@ -6,10 +6,10 @@
 
 use std::thread;
 
-use hither_sys::machine::{Machine, ThisMachine};
-use hither_sys::record::{Bind, BindMode};
-use hither_sys::session::FileReads;
-use hither_sys::syscalls;
+use hither_kernel::machine::{Machine, ThisMachine};
+use hither_kernel::memory_policy::{Bind, BindMode};
+use hither_kernel::syscalls;
+use hither_session::session::FileReads;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -129,7 +129,7 @@ fn allowed_nodes() -> std::result::Result<Vec<u32>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::skip::skip_on_this_machine;
+    use hither_testing::skip::skip_on_this_machine;
 
     #[test]
     fn a_node_that_is_not_there_is_refused() {

@@ -54,7 +54,7 @@ mod passes;
 mod tests;
 
 use hither_core::placement::EpochKind;
-use hither_sys::record::ConstructKind;
+use hither_session::record::ConstructKind;
 use passes::Passes;
 use rustc_hash::FxHashMap;
 use serde::Serialize;

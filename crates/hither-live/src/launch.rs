@@ -10,10 +10,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
-use hither_sys::preload;
-use hither_sys::process::{Reaction, wait_until_ended};
-use hither_sys::process_tree::Transferred;
+use hither_kernel::machine::{Machine, NodeMemory, ThisMachine};
+use hither_kernel::process::{Reaction, wait_until_ended};
+use hither_kernel::process_tree::Transferred;
+use hither_session::preload;
 
 use crate::error::{Error, Result};
 

@@ -25,9 +25,6 @@ pub mod file_placement;
 pub mod iterations;
 mod launch;
 pub mod memory;
-#[cfg(test)]
-#[path = "../../../testing/needs.rs"]
-mod needs;
 pub mod numa;
 pub mod observe;
 pub mod page_cache;
@@ -36,15 +33,12 @@ mod program_files;
 mod references;
 pub mod replication;
 mod run;
-#[cfg(test)]
-#[path = "../../../testing/skip.rs"]
-mod skip;
 pub mod status;
 pub mod symbolise;
 
 pub use decision_log::Mismatch;
 pub use error::{Conflict, Error, Result};
-pub use hither_sys::process::outlive_file_size_limit;
-pub use hither_sys::session::{Lost, SessionOptions};
+pub use hither_kernel::process::outlive_file_size_limit;
+pub use hither_session::session::{Lost, SessionOptions};
 pub use launch::{has_one_node, run_uninstrumented};
 pub use run::{Mechanisms, RunOptions, RunReport, System, run, run_on};

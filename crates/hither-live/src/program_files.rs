@@ -9,10 +9,10 @@ use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hither_sys::page_cache::{CachedFile, FileId, OpenError, PageCache};
-use hither_sys::process::monotonic_ns;
-use hither_sys::record::Record;
-use hither_sys::session::RingInfo;
+use hither_kernel::page_cache::{CachedFile, FileId, OpenError, PageCache};
+use hither_kernel::process::monotonic_ns;
+use hither_session::record::Record;
+use hither_session::session::RingInfo;
 use rustc_hash::FxHashMap;
 
 /// The most descriptors of a program that are tried.

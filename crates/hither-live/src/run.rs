@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
-use hither_sys::page_cache::{PageCache, ThisPageCache};
-use hither_sys::record::Record;
-use hither_sys::session::{RingInfo, Session, SessionOptions};
+use hither_kernel::machine::{Machine, NodeMemory, ThisMachine};
+use hither_kernel::page_cache::{PageCache, ThisPageCache};
+use hither_session::record::Record;
+use hither_session::session::{RingInfo, Session, SessionOptions};
 
 use crate::agent::{Agent, AnyAgent, Poll, RecordSource, RunState, SessionNeeds};
 use crate::decision_log::LogFile;

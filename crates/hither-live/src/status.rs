@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hither_sys::private_folder;
+use hither_kernel::private_folder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

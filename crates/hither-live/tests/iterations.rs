@@ -1,8 +1,6 @@
 //! Real programs under the preload library: as many iterations are found as they make.
 #![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
 mod support;
 
 use std::collections::HashMap;
@@ -13,9 +11,9 @@ use std::time::Duration;
 use hither_core::placement::EpochKind;
 use hither_live::SessionOptions;
 use hither_live::iterations::{Iterations, State};
-use hither_sys::record::{ConstructKind, Record};
-use hither_sys::session::Session;
-use skip::skip;
+use hither_session::record::{ConstructKind, Record};
+use hither_session::session::Session;
+use hither_testing::skip::skip;
 
 /// `programs/parallel.c`, compiled; `None` where that compiler is not there.
 fn compile(compiler: &str) -> Option<PathBuf> {

@@ -1,18 +1,16 @@
 //! Touches of mapped files (`record --mapped`), against what the same program reads by calls.
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
 mod support;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use hither_kernel::address_spaces::AddressSpaces;
+use hither_kernel::page_unmapping::UnmappableProcess;
 use hither_live::observe::{Recorded, Recorder};
-use hither_sys::address_spaces::AddressSpaces;
-use hither_sys::page_unmapping::UnmappableProcess;
+use hither_testing::skip::skip_on_this_machine;
 use hither_trace::{LoadOptions, Trace};
-use skip::skip_on_this_machine;
 use support::{compile, options, uncached};
 
 /// Touches the pages of a file in order, or mostly those of a hot set, through a mapping or by

@@ -1,8 +1,6 @@
 //! Real programs with their memory placed: on this machine, as far as it has nodes, and on one that
 //! is made up around its real page faults.
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
 mod support;
 
 use std::collections::BTreeMap;
@@ -12,15 +10,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use hither_core::placement::{RegionTier, SiteTier};
+use hither_kernel::machine::{Machine, MoveError, NodeMemory, PageState, ThisMachine};
+use hither_kernel::page_faults::{PageFaults, WatchError};
+use hither_kernel::samplers::SamplerCandidate;
+use hither_kernel::writable_memory::WritableRange;
 use hither_live::memory::{MemoryOptions, MemoryReport, replay};
 use hither_live::page_cache::{self, Budget, PageCacheOptions};
 use hither_live::{Mechanisms, RunOptions, RunReport, SessionOptions, System, run, run_on};
-use hither_sys::machine::{Machine, MoveError, NodeMemory, PageState, ThisMachine};
-use hither_sys::page_faults::{PageFaults, WatchError};
-use hither_sys::samplers::SamplerCandidate;
-use hither_sys::writable_memory::WritableRange;
+use hither_testing::skip::skip_on_this_machine;
 use serde_json::Value;
-use skip::skip_on_this_machine;
 
 /// Writes a region from its start to its end, and another one here and there; prints what it finds
 /// in them, and waits for a moment after each, as a program that computes does.

@@ -1,8 +1,6 @@
 //! Real programs with their file cache steered: what stays in the page cache, and that the programs
 //! do not notice.
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
 mod support;
 
 use std::fs::{self, File};
@@ -12,14 +10,14 @@ use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 
 use hither_core::site_profile::SiteProfile;
-use hither_live::page_cache::{Budget, PageCacheOptions, PageCacheReport, replay};
-use hither_live::{Mechanisms, RunOptions, SessionOptions, System, run_on};
-use hither_sys::file_map::FileMap;
-use hither_sys::page_cache::{
+use hither_kernel::file_map::FileMap;
+use hither_kernel::page_cache::{
     Cached, CachedFile, FileId, OpenError, PageCache, PageCacheError, ThisPageCache,
     WithoutCachestat,
 };
-use skip::skip_on_this_machine;
+use hither_live::page_cache::{Budget, PageCacheOptions, PageCacheReport, replay};
+use hither_live::{Mechanisms, RunOptions, SessionOptions, System, run_on};
+use hither_testing::skip::skip_on_this_machine;
 
 const MIB: u64 = 1 << 20;
 

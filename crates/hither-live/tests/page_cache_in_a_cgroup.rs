@@ -2,18 +2,16 @@
 //! mapping. One test in a binary of its own: what is read is counted of all that this process
 //! starts.
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
 mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use hither_kernel::process::children_read_bytes;
 use hither_live::page_cache::{Budget, PageCacheOptions, PageCacheReport};
 use hither_live::{Mechanisms, RunOptions, SessionOptions};
-use hither_sys::process::children_read_bytes;
-use skip::skip_on_this_machine;
+use hither_testing::skip::skip_on_this_machine;
 
 const MIB: u64 = 1 << 20;
 

@@ -1,8 +1,6 @@
 //! Real programs whose files get no more of the page cache than they may: readers and writers,
 //! programs of which nothing is seen, files that others have cached, that are renamed or removed.
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
 mod support;
 
 use std::fs::{self, File};
@@ -14,13 +12,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use hither_live::page_cache::{Budget, FileStats, PageCacheOptions, PageCacheReport, replay};
-use hither_live::{Mechanisms, RunOptions, SessionOptions, System, run_on};
-use hither_sys::file_map::FileMap;
-use hither_sys::page_cache::{
+use hither_kernel::file_map::FileMap;
+use hither_kernel::page_cache::{
     Cached, CachedFile, FileId, OpenError, PageCache, PageCacheError, ThisPageCache,
 };
-use skip::skip_on_this_machine;
+use hither_live::page_cache::{Budget, FileStats, PageCacheOptions, PageCacheReport, replay};
+use hither_live::{Mechanisms, RunOptions, SessionOptions, System, run_on};
+use hither_testing::skip::skip_on_this_machine;
 
 const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;

@@ -1,7 +1,5 @@
 //! Real programs under the real recorder, from their start to the trace.
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
 mod support;
 
 use std::fs;
@@ -12,9 +10,9 @@ use std::process::Command;
 
 use hither_live::Error;
 use hither_live::observe::{Recorded, Recorder};
+use hither_testing::skip::skip_on_this_machine;
 use hither_trace::schema::SiteRow;
 use hither_trace::{LoadOptions, Trace};
-use skip::skip_on_this_machine;
 use support::{compile, leftovers, options, recorder};
 
 const READER: &str = "\

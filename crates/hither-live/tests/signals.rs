@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::thread;
 use std::time::Duration;
 
-use hither_sys::process::kill;
+use hither_kernel::process::kill;
 
 #[test]
 fn a_signal_to_the_agent_ends_the_program_and_the_trace_is_written() {

@@ -18,10 +18,6 @@ use hither_node::source::settings::SourceSettings;
 use hither_node::volume::{Volume, VolumeSettings};
 use tokio::runtime::Runtime;
 
-#[path = "../../../testing/needs.rs"]
-mod needs;
-#[path = "../../../testing/skip.rs"]
-mod skip;
 mod support;
 
 use support::mount_or_skip;

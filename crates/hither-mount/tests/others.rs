@@ -9,10 +9,6 @@ use std::process::Command;
 use hither_mount::Consistency;
 use rustix::fs::XattrFlags;
 
-#[path = "../../../testing/needs.rs"]
-mod needs;
-#[path = "../../../testing/skip.rs"]
-mod skip;
 mod support;
 
 use support::{Bench, TTL};
@@ -39,7 +35,9 @@ fn set_list(path: &Path, name: &str, entries: &[(u16, u16, u32)]) -> bool {
     }
     match rustix::fs::setxattr(path, name, &value, XattrFlags::empty()) {
         Err(rustix::io::Errno::OPNOTSUPP) => {
-            skip::skip_on_this_machine("the file system of temporary files has no access lists");
+            hither_testing::skip::skip_on_this_machine(
+                "the file system of temporary files has no access lists",
+            );
             false
         }
         set => {
@@ -60,7 +58,9 @@ fn as_bob(folder: &Path, script: &str) -> String {
 /// A folder where all may write, `None` where this user is not root.
 fn shared_folder() -> Option<tempfile::TempDir> {
     if !rustix::process::getuid().is_root() {
-        skip::skip_on_this_machine("only root mounts for all users and acts as them");
+        hither_testing::skip::skip_on_this_machine(
+            "only root mounts for all users and acts as them",
+        );
         return None;
     }
     let source = tempfile::tempdir().unwrap();

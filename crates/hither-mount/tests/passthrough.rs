@@ -19,9 +19,6 @@ use hither_node::store::disk::settings::{DiskError, DiskSettings};
 use hither_node::volume::{Place, Volume, VolumeSettings};
 use tokio::runtime::Runtime;
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
-
 const BLOCK: usize = 64 << 10;
 
 /// The folders of a mount, which outlive it.
@@ -38,7 +35,7 @@ impl Site {
         let mut numbers = release.split('.').map(|it| it.parse().unwrap_or(0_u32));
         let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
         if version < (6, 9) || !rustix::process::geteuid().is_root() {
-            skip::skip_on_this_machine("passthrough needs root and Linux 6.9");
+            hither_testing::skip::skip_on_this_machine("passthrough needs root and Linux 6.9");
             return None;
         }
         Some(Site {

@@ -9,10 +9,6 @@ use std::thread;
 
 use hither_mount::Consistency;
 
-#[path = "../../../testing/needs.rs"]
-mod needs;
-#[path = "../../../testing/skip.rs"]
-mod skip;
 mod support;
 
 use support::{Bench, append};

@@ -10,15 +10,9 @@ use std::time::{Duration, SystemTime};
 use hither_mount::Consistency;
 use rustix::io::Errno;
 
-#[path = "../../../testing/needs.rs"]
-mod needs;
-#[path = "../../../testing/s3_emulator/mod.rs"]
-mod s3_emulator;
-#[path = "../../../testing/skip.rs"]
-mod skip;
 mod support;
 
-use s3_emulator::S3Emulator;
+use hither_testing::s3_emulator::S3Emulator;
 use support::{Bench, TTL, append, code, names, noise, replace};
 
 #[test]

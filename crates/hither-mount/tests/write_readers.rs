@@ -9,10 +9,6 @@ use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
 
-#[path = "../../../testing/needs.rs"]
-mod needs;
-#[path = "../../../testing/skip.rs"]
-mod skip;
 mod support;
 
 use support::{Bench, TTL, append, code, names, noise, replace};

@@ -2,8 +2,6 @@
 
 #[path = "etcd/server.rs"]
 mod server;
-#[path = "../../../testing/skip.rs"]
-mod skip;
 
 use std::time::Duration;
 

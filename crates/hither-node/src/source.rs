@@ -25,7 +25,7 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 
 use self::counters::SourceCounters;
 pub use self::open_error::OpenError;
-use hither_sys::acting::Acting;
+use hither_kernel::acting::Acting;
 
 /// A path below the root of a source: components of any bytes but `/` and NUL, separated by `/`.
 /// Neither `.` nor `..` nor an empty component occurs. The root is the empty path. Copies share the

@@ -1,7 +1,5 @@
 //! Writes to a directory: whole versions, and nothing outside its root.
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
 mod support;
 
 use std::fs;
@@ -208,7 +206,7 @@ async fn a_new_version_keeps_holes_attributes_and_access_lists() {
     for (name, value) in attributes {
         let set = rustix::fs::setxattr(&at, name, value, rustix::fs::XattrFlags::empty());
         if let Err(error) = set {
-            return skip::skip_on_this_machine(format!("{name}: {error}"));
+            return hither_testing::skip::skip_on_this_machine(format!("{name}: {error}"));
         }
     }
     let source = writable(folder.path()).await;
@@ -360,7 +358,7 @@ async fn what_changes_in_the_last_moment_is_not_replaced() {
 #[tokio::test]
 async fn as_another_user_the_source_does_what_that_user_may() {
     if !may_act() {
-        return skip::skip_on_this_machine("only root may act as another user");
+        return hither_testing::skip::skip_on_this_machine("only root may act as another user");
     }
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);

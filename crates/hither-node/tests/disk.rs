@@ -1,7 +1,5 @@
 //! Nodes with a disk: what they read is right, and what was read once is not asked for again.
 
-#[path = "../../../testing/s3_emulator/mod.rs"]
-mod s3_emulator;
 mod support;
 
 use std::fs;
@@ -20,7 +18,7 @@ use hither_node::store::disk::settings::DiskSettings;
 use hither_node::volume::{OpenFile, Volume, VolumeSettings};
 use tokio::runtime::Runtime;
 
-use s3_emulator::S3Emulator;
+use hither_testing::s3_emulator::S3Emulator;
 use support::{Random, contents, path, version};
 
 const BLOCK_BYTES: u64 = 16 << 10;
@@ -119,7 +117,7 @@ fn source(server: &S3Emulator, runtime: &Runtime) -> Arc<dyn Source> {
 
 fn gets(server: &S3Emulator) -> usize {
     let seen = server.take_seen();
-    let is_get = |it: &&s3_emulator::Seen| it.method == "GET" && !it.key.is_empty();
+    let is_get = |it: &&hither_testing::s3_emulator::Seen| it.method == "GET" && !it.key.is_empty();
     seen.iter().filter(is_get).count()
 }
 

@@ -1,7 +1,5 @@
 //! Objects as files, from a server that fails in every way: each byte is compared.
 
-#[path = "../../../testing/s3_emulator/mod.rs"]
-mod s3_emulator;
 mod support;
 
 use std::sync::Arc;
@@ -13,7 +11,7 @@ use hither_node::source::registry::open;
 use hither_node::source::settings::SourceSettings;
 use hither_node::source::{Kind, ListCursor, OpenError, Source, SourceError, SourcePath};
 
-use s3_emulator::{Fault, Faults, S3Emulator, Seen};
+use hither_testing::s3_emulator::{Fault, Faults, S3Emulator, Seen};
 use support::{Random, contents, list_all, path, read, version};
 
 /// Short enough for tests, long enough for a busy machine.

@@ -1,7 +1,5 @@
 //! Writes to a bucket that fails in every way: each byte is compared.
 
-#[path = "../../../testing/s3_emulator/mod.rs"]
-mod s3_emulator;
 mod support;
 
 use std::sync::Arc;
@@ -12,7 +10,7 @@ use hither_node::source::settings::{SourceSettings, WriteSettings};
 use hither_node::source::write::{Changes, Replace, WritableSource};
 use hither_node::source::{OpenError, SourceError, SourcePath};
 
-use s3_emulator::{Fault, Faults, S3Emulator};
+use hither_testing::s3_emulator::{Fault, Faults, S3Emulator};
 use support::{contents, path, version};
 
 fn settings(server: &S3Emulator) -> SourceSettings {

@@ -5,12 +5,12 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use hither_kernel::pid_namespace::PidNamespace;
+use hither_kernel::process::monotonic_ns;
 use hither_preload::signature::{Caller, Walker, modules_changed, prepare};
-use hither_sys::pid_namespace::PidNamespace;
-use hither_sys::process::monotonic_ns;
-use hither_sys::program_session::ProgramSession;
-use hither_sys::record::{ConstructKind, Op, Record};
-use hither_sys::session::{Session, SessionOptions};
+use hither_session::program_session::ProgramSession;
+use hither_session::record::{ConstructKind, Op, Record};
+use hither_session::session::{Session, SessionOptions};
 
 type Work<'a> = &'a mut dyn FnMut(Caller);
 
@@ -135,9 +135,9 @@ fn pushing(criterion: &mut Criterion) {
     });
     criterion.bench_function("clock", |bencher| bencher.iter(monotonic_ns));
     criterion.bench_function("position (lseek)", |bencher| {
-        let file = hither_sys::syscalls::open(c"/proc/self/exe", 0).expect("open");
-        bencher.iter(|| hither_sys::syscalls::seek(file, 0, libc::SEEK_CUR));
-        hither_sys::syscalls::close(file);
+        let file = hither_kernel::syscalls::open(c"/proc/self/exe", 0).expect("open");
+        bencher.iter(|| hither_kernel::syscalls::seek(file, 0, libc::SEEK_CUR));
+        hither_kernel::syscalls::close(file);
     });
 }
 

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use hither_sys::session::{Session, SessionOptions};
+use hither_session::session::{Session, SessionOptions};
 
 #[path = "../libraries.rs"]
 mod libraries;

@@ -3,11 +3,11 @@
 
 use std::cell::Cell;
 
+use hither_kernel::process::{monotonic_ns, tick_ns};
+use hither_kernel::syscalls;
 use hither_references::{BlockOfFile, BlockSize, Reported, Request};
-use hither_sys::process::{monotonic_ns, tick_ns};
-use hither_sys::program_session::{ProgramSession, Pushed};
-use hither_sys::record::{Op, Record};
-use hither_sys::syscalls;
+use hither_session::program_session::{ProgramSession, Pushed};
+use hither_session::record::{Op, Record};
 
 use crate::files::{self, Known};
 use crate::request::Position;

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use hither_sys::syscalls;
+use hither_kernel::syscalls;
 
 /// Virtual size of a thread's region; only what is touched takes memory.
 const REGION_BYTES: usize = 2 << 20;

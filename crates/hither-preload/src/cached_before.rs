@@ -5,9 +5,9 @@
 //! 0.3 us, and 1.3 us more for each MiB that is cached (2026-11): of most files once, since all or
 //! nothing of them is cached.
 
-use hither_sys::cached_parts::{self, Effort, PAGE_BYTES};
-use hither_sys::record::Record;
-use hither_sys::syscalls;
+use hither_kernel::cached_parts::{self, Effort, PAGE_BYTES};
+use hither_kernel::syscalls;
+use hither_session::record::Record;
 
 /// Half a millisecond, and for what is cached in pieces a few more.
 const EFFORT: Effort = Effort {

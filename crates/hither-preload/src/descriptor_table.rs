@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use hither_sys::syscalls;
+use hither_kernel::syscalls;
 
 /// Descriptors beyond this have no rows.
 const DESCRIPTORS_MAX: usize = 1 << 16;

@@ -1,12 +1,13 @@
 //! The environment that a program needs to record, kept for the programs that this one starts.
 //!
-//! [`hither_sys::preload`] has the rules for what a variable is to be.
+//! [`hither_session::preload`] has the rules for what a variable is to be.
 
 use std::ffi::{CStr, c_char};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use hither_sys::{preload, syscalls};
+use hither_kernel::syscalls;
+use hither_session::preload;
 
 /// The longest path of the library that is looked for.
 const PATH_BYTES_MAX: usize = 1024;

@@ -16,10 +16,10 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hither_sys::record::Record;
 #[cfg(feature = "interpose")]
-use hither_sys::syscalls::StatusBuffer;
-use hither_sys::syscalls::{self, FileStatus};
+use hither_kernel::syscalls::StatusBuffer;
+use hither_kernel::syscalls::{self, FileStatus};
+use hither_session::record::Record;
 
 #[cfg(feature = "interpose")]
 use crate::cached_before;

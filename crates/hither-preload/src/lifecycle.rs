@@ -6,10 +6,10 @@
 
 use std::ffi::CStr;
 
-use hither_sys::memory_limits::{self, MemoryLimit};
-use hither_sys::program_session::ProgramSession;
-use hither_sys::record::Record;
-use hither_sys::syscalls;
+use hither_kernel::syscalls;
+use hither_session::memory_limits::{self, MemoryLimit};
+use hither_session::program_session::ProgramSession;
+use hither_session::record::Record;
 
 use crate::files::Known;
 use crate::{

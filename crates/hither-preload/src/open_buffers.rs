@@ -1,8 +1,8 @@
 //! What a thread needs to define the files that it opens (`opened`): too much for the stack of a
 //! signal handler.
 
-use hither_sys::record::Words;
-use hither_sys::syscalls::StatusBuffer;
+use hither_kernel::syscalls::StatusBuffer;
+use hither_session::record::Words;
 
 /// The longest path that is defined here.
 pub(crate) const PATH_BYTES_MAX: usize = 2048;

@@ -12,9 +12,10 @@
 use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hither_sys::program_session::{ProgramSession, Pushed};
-use hither_sys::record::{Record, mix};
-use hither_sys::syscalls;
+use hither_kernel::file_key::mix;
+use hither_kernel::syscalls;
+use hither_session::program_session::{ProgramSession, Pushed};
+use hither_session::record::Record;
 
 use crate::cached_before::{self, Said};
 use crate::open_buffers::{Buffers, Directory, PATH_BYTES_MAX};

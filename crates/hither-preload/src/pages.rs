@@ -48,10 +48,11 @@ mod live {
     use std::ops::Range;
     use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-    use hither_sys::process::monotonic_ns;
-    use hither_sys::program_session::ProgramSession;
-    use hither_sys::record::{Bind, BindMode, OWN_POLICY, Record, RegionKind};
-    use hither_sys::syscalls;
+    use hither_kernel::memory_policy::{Bind, BindMode};
+    use hither_kernel::process::monotonic_ns;
+    use hither_kernel::syscalls;
+    use hither_session::program_session::ProgramSession;
+    use hither_session::record::{OWN_POLICY, Record, RegionKind};
 
     use super::table::{Bound, Region, Table};
     use super::{maps, offer};

@@ -11,9 +11,9 @@ use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
-use hither_sys::pid_namespace::PidNamespace;
-use hither_sys::program_session::ProgramSession;
-use hither_sys::syscalls;
+use hither_kernel::pid_namespace::PidNamespace;
+use hither_kernel::syscalls;
+use hither_session::program_session::ProgramSession;
 
 /// Holds [`NOT_FORKED`] until a fork wipes it.
 static FORK_PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());

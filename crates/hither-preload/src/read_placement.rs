@@ -22,9 +22,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hither_sys::program_session::ProgramSession;
-use hither_sys::record::{Bind, BindMode, mix};
-use hither_sys::syscalls;
+use hither_kernel::file_key::mix;
+use hither_kernel::memory_policy::{Bind, BindMode};
+use hither_kernel::syscalls;
+use hither_session::program_session::ProgramSession;
 
 use crate::real;
 use crate::request::{Destination, Position};

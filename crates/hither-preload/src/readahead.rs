@@ -26,9 +26,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hither_sys::program_session::ProgramSession;
-use hither_sys::record::mix;
-use hither_sys::syscalls;
+use hither_kernel::file_key::mix;
+use hither_kernel::syscalls;
+use hither_session::program_session::ProgramSession;
 
 use crate::descriptor_table::{Row, Table};
 use crate::files;

@@ -4,7 +4,7 @@
 //! agent's replicas, and [`table`] which descriptor stands for a file that has some.
 //!
 //! A read is served if the file behind its descriptor has replicas of all that it asks for, and the
-//! checks of [`hither_sys::replica`] hold; otherwise the real call is made. The kernel is asked
+//! checks of [`hither_session::replica`] hold; otherwise the real call is made. The kernel is asked
 //! about all else in the call itself, since whatever this library knows of descriptors and memory a
 //! program can change unseen, by a system call of its own:
 //!
@@ -22,8 +22,8 @@
 //! as vectored reads are. A served call is a cancellation point, as the real one is. One in
 //! [`SERVED_EACH`] is recorded.
 //!
-//! [`READ_BYTES_MIN`]: hither_sys::replica::READ_BYTES_MIN
-//! [`SERVED_EACH`]: hither_sys::replica::SERVED_EACH
+//! [`READ_BYTES_MIN`]: hither_session::replica::READ_BYTES_MIN
+//! [`SERVED_EACH`]: hither_session::replica::SERVED_EACH
 //!
 //! Differences that remain: the counters in /proc and tracers see one byte read; protection keys
 //! (pkeys) of the calling thread are checked at the first byte of the buffer alone.

@@ -8,9 +8,9 @@
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use hither_sys::process::tick_ns;
-use hither_sys::record::mix;
-use hither_sys::syscalls;
+use hither_kernel::file_key::mix;
+use hither_kernel::process::tick_ns;
+use hither_kernel::syscalls;
 
 use crate::descriptor_table::{Row, Table};
 

@@ -8,8 +8,9 @@ use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use hither_sys::program_session::ProgramSession;
-use hither_sys::{preload, syscalls};
+use hither_kernel::syscalls;
+use hither_session::preload;
+use hither_session::program_session::ProgramSession;
 
 use crate::process;
 

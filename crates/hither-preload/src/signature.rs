@@ -27,7 +27,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
-use hither_sys::record::{self, FRAMES_MAX, Record};
+use hither_session::record::{self, FRAMES_MAX, Record};
 
 pub use caller::Caller;
 pub use memo::Memo;

@@ -10,7 +10,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hither_sys::record::mix;
+use hither_kernel::file_key::mix;
 
 const PLACES: usize = 256;
 

@@ -8,10 +8,11 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
-use hither_sys::process::monotonic_ns;
-use hither_sys::program_session::{Producer, ProgramSession, Pushed, moved};
-use hither_sys::record::Record;
-use hither_sys::{syscalls, this_process};
+use hither_kernel::process::monotonic_ns;
+use hither_kernel::syscalls;
+use hither_kernel::this_process;
+use hither_session::program_session::{Producer, ProgramSession, Pushed, moved};
+use hither_session::record::Record;
 
 use crate::open_buffers::Buffers;
 use crate::signature::{Caller, Walker};

@@ -2,12 +2,8 @@
 //! that checks what was recorded, and that nothing else about them changed.
 #![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 
-#[path = "../../../testing/needs.rs"]
-mod needs;
 mod openmp;
 mod pages;
-#[path = "../../../testing/skip.rs"]
-mod skip;
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use hither_sys::record::{IN_KERNEL, Op, RUN_TIME_CODE};
-use hither_sys::session::{Lost, Session, SessionOptions};
+use hither_session::record::{IN_KERNEL, Op, RUN_TIME_CODE};
+use hither_session::session::{Lost, Session, SessionOptions};
 use support::{
     Recording, Run, blocks_session, check_same, compile, data, finish, follow, follow_with, record,
     record_alone, scratch, session, under,

@@ -9,12 +9,9 @@
 //! The traces are not in this repository. The environment variable `HITHER_TRACES` names their
 //! folder; without it the test is skipped with a message.
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
-
 use hither_sim::{CacheConfiguration, CacheOptions, Size, run};
+use hither_testing::skip::skip;
 use hither_trace::{LoadOptions, Trace};
-use skip::skip;
 use std::path::PathBuf;
 
 /// trace, references, distinct, percent, cache_blocks, policy, misses

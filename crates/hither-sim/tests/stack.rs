@@ -1,15 +1,12 @@
 //! Stack algorithms against the caches that they replace, at every size.
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
-
 use hither_core::registry::{Needs, ReplacementSettings};
 use hither_core::{Access, Block, Residency, Spec};
 use hither_sim::references::InMemory;
 use hither_sim::{CacheConfiguration, CacheOptions, CacheOutcome, References, Size, Stack, run};
+use hither_testing::skip::skip;
 use hither_trace::{LoadOptions, Trace};
 use proptest::prelude::*;
-use skip::skip;
 use std::path::PathBuf;
 
 /// Hits of the policy itself, since `run` would use its stack.

@@ -3,17 +3,15 @@
 //! blocks.
 
 mod common;
-#[path = "../../../testing/skip.rs"]
-mod skip;
 
 use std::path::Path;
 
 use common::samples::{gzipped, oracle_general, samples, vscsi_1, vscsi_2, xz, zstd};
 use hither_core::registry::Needs;
 use hither_core::{Access, Op};
+use hither_testing::skip::skip;
 use hither_trace::format::{FORMATS, find, recognise};
 use hither_trace::{Input, LoadOptions, Result, Trace};
-use skip::skip;
 
 fn read(bytes: &[u8], format: Option<&str>) -> Result<Trace> {
     Trace::read(Input::new("input", bytes)?, format, &LoadOptions::default())

@@ -2,14 +2,12 @@
 //! that can be filled without harm: a small tmpfs, which only root may mount.
 
 mod common;
-#[path = "../../../testing/skip.rs"]
-mod skip;
 
 use std::path::Path;
 use std::process::Command;
 
 use common::{Sample, names_in};
-use skip::skip_on_this_machine;
+use hither_testing::skip::skip_on_this_machine;
 
 /// A small tmpfs, unmounted at the end.
 struct Tmpfs(tempfile::TempDir);

@@ -1,9 +1,6 @@
 //! LIRS text traces: every line is a reference, invalid lines are errors with file and line, and no
 //! bytes crash the reader.
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
-
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
@@ -11,9 +8,9 @@ use std::path::Path;
 use hither_core::registry::Needs;
 use hither_trace::{LoadOptions, Result, StackDistances, Trace};
 
+use hither_testing::skip::skip;
 /// Everything that a reader may need.
 use proptest::prelude::*;
-use skip::skip;
 
 fn load(path: &Path, format: Option<&str>) -> Result<Trace> {
     Trace::load(path, format, &LoadOptions::default())

@@ -3,15 +3,13 @@
 //! pyarrow.
 
 mod common;
-#[path = "../../../testing/skip.rs"]
-mod skip;
 
 use std::path::Path;
 use std::process::Command;
 
 use common::Sample;
+use hither_testing::skip::skip;
 use hither_trace::{LoadOptions, Stats, Trace};
-use skip::skip;
 
 const SCRIPT: &str = r#"
 import os, sys, json, duckdb, pandas

@@ -1,16 +1,14 @@
 //! Logs of strace: file, offset, call site and process of each request; and a real log of `cat`.
 
 mod common;
-#[path = "../../../testing/skip.rs"]
-mod skip;
 
 use std::path::Path;
 use std::process::Command;
 
 use common::samples::STRACE;
 use hither_core::registry::Needs;
+use hither_testing::skip::skip;
 use hither_trace::{Input, LoadOptions, Result, Trace};
-use skip::skip;
 
 fn read(log: &str) -> Result<Trace> {
     let options = LoadOptions {

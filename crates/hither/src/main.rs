@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use clap::Command;
 use clap::error::ContextValue;
 use hither_analysis::format::{printable, printable_lines};
-use hither_sys::huge_pages::HugePageAllocator;
+use hither_kernel::huge_pages::HugePageAllocator;
 
 const _: () = assert!(
     hither_analysis::advice::STEERABLE_MIN_BYTES == hither_live::page_cache::BUDGET_MIN_BYTES,

@@ -1,7 +1,7 @@
 //! The preload libraries are embedded in the command and written to where the programs' dynamic
 //! linker can load them.
 //!
-//! There is one file for each version, user and platform ([`hither_sys::preload`] says why),
+//! There is one file for each version, user and platform ([`hither_session::preload`] says why),
 //! named after a hash of the library's content. It lies in a folder that only this user can write
 //! but everyone can read: a recorded program may switch to another user, such as a database that
 //! drops root, and ld.so prints an error about a library that it cannot open. The file stays, so
@@ -23,8 +23,9 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, ensure};
 use empty_library::{MACHINES, empty_library};
-use hither_sys::preload::{self, PLATFORMS, TOKEN};
-use hither_sys::{private_folder, syscalls};
+use hither_kernel::private_folder;
+use hither_kernel::syscalls;
+use hither_session::preload::{self, PLATFORMS, TOKEN};
 
 /// A library that process N writes is called this and N.
 const PARTIAL: &str = ".partial-";

@@ -1,16 +1,13 @@
 //! Programs of every kind, started in every way: they print and end as they do alone, and those
 //! that can be recorded are.
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
-
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use hither_testing::skip::{skip, skip_on_this_machine};
 use serde_json::Value;
-use skip::{skip, skip_on_this_machine};
 
 /// A folder with a program in several kinds, all of one source (`exec/program.c`).
 struct Programs {

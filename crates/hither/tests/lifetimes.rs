@@ -2,15 +2,13 @@
 //! all ways, the first one too, and that read in handlers and destructors meanwhile, do what they
 //! do alone.
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
 #[allow(dead_code, reason = "not all who include this file use all of it")]
 mod support;
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-use skip::skip_on_this_machine;
+use hither_testing::skip::skip_on_this_machine;
 
 /// What each is to end with: a status of its own, after the reads that the kind is about.
 const KINDS: [(&str, i32); 8] = [

@@ -1,13 +1,6 @@
 //! `hither mount` as a user runs it: over a bucket and a directory, in the foreground and the
 //! background, ended in every way, and what it says to bad usage.
 
-#[path = "../../../testing/needs.rs"]
-mod needs;
-#[path = "../../../testing/s3_emulator/mod.rs"]
-mod s3_emulator;
-#[path = "../../../testing/skip.rs"]
-mod skip;
-
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpListener;
@@ -19,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hither_net::tls::Authority;
-use s3_emulator::S3Emulator;
+use hither_testing::s3_emulator::S3Emulator;
 use tempfile::TempDir;
 
 fn hither(arguments: &[&str]) -> Command {
@@ -56,7 +49,7 @@ struct Mounted {
 impl Mounted {
     /// `None` where this user cannot mount.
     fn new(arguments: &[&str]) -> Option<Mounted> {
-        if needs::cannot_mount() {
+        if hither_testing::needs::cannot_mount() {
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
@@ -183,7 +176,8 @@ fn a_disk_keeps_what_was_read_for_the_next_mount() {
     arguments.extend(["--disk", disk.to_str().unwrap(), "s3://bucket/data"]);
     let gets = || {
         let seen = server.take_seen();
-        let is_get = |it: &&s3_emulator::Seen| it.method == "GET" && !it.key.is_empty();
+        let is_get =
+            |it: &&hither_testing::s3_emulator::Seen| it.method == "GET" && !it.key.is_empty();
         seen.iter().filter(is_get).count()
     };
     let on_disk = |mounted: &Mounted| blocks_on_disk(&mounted.path().join("a/first"));
@@ -217,7 +211,7 @@ fn a_disk_keeps_what_was_read_for_the_next_mount() {
 
 #[test]
 fn unmount_ends_a_mount_in_the_background() {
-    if needs::cannot_mount() {
+    if hither_testing::needs::cannot_mount() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -246,7 +240,7 @@ fn unmount_ends_a_mount_in_the_background() {
 fn a_user_without_rights_mounts_by_fusermount3() {
     let user = 65534;
     // As an ordinary user, all other tests are of that case.
-    if !rustix::process::getuid().is_root() || needs::cannot_mount_as(user) {
+    if !rustix::process::getuid().is_root() || hither_testing::needs::cannot_mount_as(user) {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -270,7 +264,7 @@ fn a_user_without_rights_mounts_by_fusermount3() {
     let output = match as_user(arguments(&[])) {
         Ok(output) => output,
         // That user may not even run this program where it is.
-        Err(error) => return skip::skip_on_this_machine(error),
+        Err(error) => return hither_testing::skip::skip_on_this_machine(error),
     };
     assert!(output.status.success(), "{}", text(&output.stderr));
     let read = |name: &str| {
@@ -752,7 +746,7 @@ fn other_users_have_their_own_rights() {
     let url = source.path().to_str().unwrap();
     let arguments = ["--write", "--allow-other", "--consistency", "ttl=600", url];
     if !rustix::process::getuid().is_root() {
-        return skip::skip_on_this_machine("only root gives rights away");
+        return hither_testing::skip::skip_on_this_machine("only root gives rights away");
     }
     let group = 4242;
     chown(source.path(), None, Some(group)).unwrap();

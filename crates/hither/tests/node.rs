@@ -1,11 +1,6 @@
 //! `hither node` and `hither cluster` as an operator uses them: nodes from files, with certificates
 //! that the command made; what status and metrics say against what was read; and what goes wrong.
 
-#[path = "../../../testing/needs.rs"]
-mod needs;
-#[path = "../../../testing/skip.rs"]
-mod skip;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -141,7 +136,7 @@ impl Site {
 
     /// The same, with more options.
     fn start_with(&self, name: &str, options: &[&str]) -> Option<Running<'_>> {
-        if needs::cannot_mount() {
+        if hither_testing::needs::cannot_mount() {
             return None;
         }
         let log = fs::File::create(self.path(&format!("{name}.log"))).unwrap();
@@ -617,7 +612,7 @@ fn a_socket_of_a_killed_node_is_removed() {
 
 #[test]
 fn systemd_is_told_and_the_log_goes_where_it_should() {
-    if needs::cannot_mount() {
+    if hither_testing::needs::cannot_mount() {
         return;
     }
     let site = Site::new();

@@ -8,11 +8,9 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
 mod support;
 
-use skip::skip_on_this_machine;
+use hither_testing::skip::skip_on_this_machine;
 use support::{figures, folder};
 
 const NODE_0: &[&str] = &["--file-placement=single-node{node=0}"];

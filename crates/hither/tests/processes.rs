@@ -1,15 +1,12 @@
 //! Which processes a recording has, and what is said of those that it has not: daemons, programs in
 //! other namespaces and other roots.
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use hither_testing::skip::skip_on_this_machine;
 use serde_json::Value;
-use skip::skip_on_this_machine;
 
 const DATA_BYTES: u64 = 100_000;
 

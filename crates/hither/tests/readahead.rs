@@ -1,14 +1,12 @@
 //! `hither run --page-cache` and readahead: off where a program reads at random, on where it reads
 //! on or says anything itself.
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
 mod support;
 
 use std::fs::File;
 use std::path::Path;
 
-use skip::skip_on_this_machine;
+use hither_testing::skip::skip_on_this_machine;
 use support::{figures, hither};
 
 /// What the program says of its ways to read, and how often readahead was switched off.

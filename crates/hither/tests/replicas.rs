@@ -13,13 +13,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
 #[path = "replicas/strict.rs"]
 mod strict;
 mod support;
 
-use skip::{skip, skip_on_this_machine};
+use hither_testing::skip::{skip, skip_on_this_machine};
 use strict::{found, hither, make, start_writer, stop_writer};
 use support::{figures, folder};
 

@@ -8,11 +8,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
 mod support;
 
-use skip::{skip, skip_on_this_machine};
+use hither_testing::skip::{skip, skip_on_this_machine};
 use support::{figures, folder};
 
 const REPLICAS: &[&str] = &["--replicas", "--replicate", "all"];

@@ -7,11 +7,9 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
 mod support;
 
-use skip::skip_on_this_machine;
+use hither_testing::skip::skip_on_this_machine;
 use support::{figures, folder};
 
 /// The exit status of a program that cannot do here what it is to do.

@@ -15,16 +15,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use hither_sys::lease::{self, LeaseError};
+use hither_kernel::lease::{self, LeaseError};
 use tempfile::TempDir;
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
 #[path = "replicas/strict.rs"]
 mod strict;
 mod support;
 
-use skip::skip_on_this_machine;
+use hither_testing::skip::skip_on_this_machine;
 use strict::{found, hither, make, start_writer, stop_writer};
 use support::{figures, folder};
 

@@ -1,15 +1,12 @@
 //! The memory that a recorded program shares with its agent: what a program can do to it, and who
 //! can reach it.
 
-#[path = "../../../testing/skip.rs"]
-mod skip;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use hither_testing::skip::skip_on_this_machine;
 use serde_json::Value;
-use skip::skip_on_this_machine;
 
 /// A folder with a file `data`, 100 KB long.
 fn folder() -> tempfile::TempDir {

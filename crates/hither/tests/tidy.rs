@@ -20,15 +20,17 @@ const EDGES: &[(&str, &str)] = &[
     ("hither", "hither-net"),
     ("hither", "hither-node"),
     ("hither", "hither-sim"),
-    ("hither", "hither-sys"),
+    ("hither", "hither-kernel"),
+    ("hither", "hither-session"),
     ("hither", "hither-trace"),
     ("hither-analysis", "hither-core"),
     ("hither-analysis", "hither-sim"),
     ("hither-analysis", "hither-trace"),
-    ("hither-client", "hither-sys"),
+    ("hither-client", "hither-kernel"),
     ("hither-core", "hither-references"),
     ("hither-live", "hither-core"),
-    ("hither-live", "hither-sys"),
+    ("hither-live", "hither-kernel"),
+    ("hither-live", "hither-session"),
     ("hither-live", "hither-trace"),
     ("hither-mount", "hither-core"),
     ("hither-mount", "hither-net"),
@@ -36,19 +38,23 @@ const EDGES: &[(&str, &str)] = &[
     ("hither-net", "hither-core"),
     ("hither-node", "hither-core"),
     ("hither-node", "hither-net"),
-    ("hither-node", "hither-sys"),
+    ("hither-node", "hither-kernel"),
     ("hither-preload", "hither-references"),
-    ("hither-preload", "hither-sys"),
+    ("hither-preload", "hither-kernel"),
+    ("hither-preload", "hither-session"),
     ("hither-preload-pages", "hither-references"),
-    ("hither-preload-pages", "hither-sys"),
+    ("hither-preload-pages", "hither-kernel"),
+    ("hither-preload-pages", "hither-session"),
     ("hither-preload-record", "hither-references"),
-    ("hither-preload-record", "hither-sys"),
+    ("hither-preload-record", "hither-kernel"),
+    ("hither-preload-record", "hither-session"),
     ("hither-py", "hither-analysis"),
     ("hither-py", "hither-client"),
     ("hither-py", "hither-core"),
     ("hither-py", "hither-live"),
     ("hither-py", "hither-sim"),
     ("hither-py", "hither-trace"),
+    ("hither-session", "hither-kernel"),
     ("hither-sim", "hither-core"),
     ("hither-sim", "hither-trace"),
     ("hither-trace", "hither-core"),
@@ -57,7 +63,12 @@ const EDGES: &[(&str, &str)] = &[
 ];
 
 /// The crates that may hold unsafe code.
-const UNSAFE: &[&str] = &["hither-preload", "hither-py", "hither-sys"];
+const UNSAFE: &[&str] = &[
+    "hither-kernel",
+    "hither-preload",
+    "hither-py",
+    "hither-session",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -107,7 +118,9 @@ fn crates_use_only_the_crates_that_they_may() {
         let name = package["name"].as_str().unwrap();
         for dependency in package["dependencies"].as_array().unwrap() {
             let to = dependency["name"].as_str().unwrap();
-            if to.starts_with("hither") {
+            if to == "hither-testing" {
+                assert_eq!(dependency["kind"], "dev", "{name}: tests only");
+            } else if to.starts_with("hither") {
                 seen += 1;
                 assert!(
                     EDGES.contains(&(name, to)),

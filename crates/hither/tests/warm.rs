@@ -1,11 +1,6 @@
 //! `hither warm`, `pin` and `evict` as a user runs them: what is read after them, what the source
 //! was asked for, and what goes wrong.
 
-#[path = "../../../testing/needs.rs"]
-mod needs;
-#[path = "../../../testing/skip.rs"]
-mod skip;
-
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -66,7 +61,7 @@ impl Site {
 
     /// Mounts the source. `None` where this user cannot.
     fn mount(&self, name: &str, arguments: &[&str]) -> Option<Mounted<'_>> {
-        if needs::cannot_mount() {
+        if hither_testing::needs::cannot_mount() {
             return None;
         }
         let directory = self.folder.path().join(name);

@@ -1,7 +1,7 @@
 //! What the controller starts from: the first line of a log.
 
 use hither_core::placement::PlacementHost;
-use hither_sys::machine::NodeMemory;
+use hither_kernel::machine::NodeMemory;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;

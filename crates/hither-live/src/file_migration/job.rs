@@ -5,9 +5,9 @@
 //! leaves the cache between the check and the mapping is read in all the same: this is harmless,
 //! and rare.
 
-use hither_sys::file_map::FileMap;
-use hither_sys::page_cache::{CachedFile, PageCacheError};
-use hither_sys::process::thread_cpu_ns;
+use hither_kernel::file_map::FileMap;
+use hither_kernel::page_cache::{CachedFile, PageCacheError};
+use hither_kernel::process::thread_cpu_ns;
 
 use super::controller::BLOCK_PAGES;
 use crate::numa::mover::{self, JobResult, Task, Worker, push_refused};

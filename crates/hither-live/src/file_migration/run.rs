@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use hither_core::Spec;
 use hither_core::placement::PlacementEntry;
-use hither_sys::machine::{Machine, NodeMemory};
+use hither_kernel::machine::{Machine, NodeMemory};
 
 pub(crate) use self::actuator::FileMigrationActuator;
 pub use self::report::FileMigrationReport;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use hither_core::placement::EpochKind;
-use hither_sys::record::ConstructKind;
+use hither_session::record::ConstructKind;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

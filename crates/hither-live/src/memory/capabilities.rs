@@ -3,10 +3,10 @@
 
 use std::io;
 
-pub use hither_sys::machine::MoveError;
-use hither_sys::machine::{Machine, NodeMemory, PageState};
-pub use hither_sys::page_faults::WatchError;
-pub use hither_sys::page_sampling::{SamplingCost, SamplingError};
+pub use hither_kernel::machine::MoveError;
+use hither_kernel::machine::{Machine, NodeMemory, PageState};
+pub use hither_kernel::page_faults::WatchError;
+pub use hither_kernel::page_sampling::{SamplingCost, SamplingError};
 
 use super::budget::{PERMILLE, share};
 
@@ -57,7 +57,7 @@ pub struct CountingCapability {
 impl Capabilities {
     /// Tries what this machine permits.
     pub fn of(machine: &dyn Machine) -> io::Result<Capabilities> {
-        let counter = |candidate: hither_sys::samplers::SamplerCandidate| CounterProbe {
+        let counter = |candidate: hither_kernel::samplers::SamplerCandidate| CounterProbe {
             name: candidate.name,
             answer: candidate.sampler.map(|mut arm| CountingCapability {
                 sees_reads: arm.sees_reads(),
@@ -106,8 +106,8 @@ fn moving(machine: &dyn Machine) -> Result<(), MoveError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::skip::skip_on_this_machine;
-    use hither_sys::machine::ThisMachine;
+    use hither_kernel::machine::ThisMachine;
+    use hither_testing::skip::skip_on_this_machine;
 
     #[test]
     fn this_machine_answers() {
@@ -117,7 +117,7 @@ mod tests {
         };
         assert!(!survey.nodes.is_empty());
         let names: Vec<&str> = survey.counters.iter().map(|counter| counter.name).collect();
-        assert_eq!(names, hither_sys::samplers::NAMES);
+        assert_eq!(names, hither_kernel::samplers::NAMES);
         let counting = survey
             .counters
             .iter()

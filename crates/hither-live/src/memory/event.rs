@@ -1,8 +1,8 @@
 //! The inputs and decisions of the controller, as they are logged.
 
 use hither_core::placement::RegionTier;
-use hither_sys::record::ConstructKind;
-use hither_sys::writable_memory::MemoryKind;
+use hither_kernel::writable_memory::MemoryKind;
+use hither_session::record::ConstructKind;
 use serde::{Deserialize, Serialize};
 
 use crate::controller;

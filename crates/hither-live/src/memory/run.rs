@@ -20,7 +20,7 @@ mod samples;
 
 use std::sync::Arc;
 
-use hither_sys::machine::{Machine, NodeMemory};
+use hither_kernel::machine::{Machine, NodeMemory};
 
 pub(crate) use self::actuator::PlacementActuator;
 use self::counter_source::CounterSource;

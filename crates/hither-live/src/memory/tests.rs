@@ -11,10 +11,10 @@ use crate::controller::Controller;
 use crate::decision_log::{DecisionLog, LogFile};
 use crate::numa::host::{MeasuredCosts, NodeConfig};
 use crate::numa::ranges::{MoveResult, RefusalReason, RefusedRun};
-use crate::skip::skip;
 use hither_core::placement::{RegionTier, SiteTier};
-use hither_sys::record::ConstructKind;
-use hither_sys::writable_memory::MemoryKind;
+use hither_kernel::writable_memory::MemoryKind;
+use hither_session::record::ConstructKind;
+use hither_testing::skip::skip;
 
 const PAGE: u64 = 4096;
 

@@ -2,7 +2,7 @@
 //! moving a page costs.
 //!
 //! The firmware reports distances. They are relative, coarse, and at times made up. So loads and
-//! moves are measured ([`hither_sys::memory_probe`]) and kept in a file for this machine (`cache`).
+//! moves are measured ([`hither_kernel::memory_probe`]) and kept in a file for this machine (`cache`).
 //! For a pair that could not be measured, or whose measurement is implausible, the firmware's
 //! latency is used (HMAT, which has the nearest memory only), or else its distance, scaled to a
 //! measured load.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hither_core::placement::{HostNode, PlacementEntry, PlacementHost, PlacementHostSettings};
 use hither_core::{Spec, Topology};
-use hither_sys::machine::NodeMemory;
+use hither_kernel::machine::NodeMemory;
 use serde::{Deserialize, Serialize};
 
 use super::calibration::{Calibration, Costs};

@@ -22,8 +22,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use hither_sys::machine::{Machine, MoveError, PageState};
-use hither_sys::process::thread_cpu_ns;
+use hither_kernel::machine::{Machine, MoveError, PageState};
+use hither_kernel::process::thread_cpu_ns;
 
 use crate::numa::ranges::{
     LocatedRun, MoveResult, PageRange, RefusalReason, RefusedRun, addresses,

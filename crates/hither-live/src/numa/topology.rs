@@ -2,7 +2,7 @@
 
 use hither_core::Topology;
 use hither_core::topology::TopologyError;
-pub use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
+pub use hither_kernel::machine::{Machine, NodeMemory, ThisMachine};
 
 /// The firmware's distance of a node to itself, and the one that Linux assumes between nodes where
 /// the firmware has no table. The names are the kernel's.

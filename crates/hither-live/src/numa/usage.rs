@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hither_sys::machine::Machine;
+use hither_kernel::machine::Machine;
 
 /// The time between two readings on up to [`NODES_PER_PERIOD`] nodes; twice as long on up to twice
 /// as many, and so on. Reading takes 50 us for each node, since sysfs formats a page of text, so

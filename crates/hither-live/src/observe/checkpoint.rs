@@ -1,7 +1,7 @@
 //! What a recording notes in the journal of its trace while the program runs, so that it can be
 //! recovered if the agent is killed.
 
-use hither_sys::session::{Lost, Session};
+use hither_session::session::{Lost, Session};
 use hither_trace::schema::Losses;
 use hither_trace::{Result, TableRows, Writer};
 

@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use hither_sys::page_cache::{FileId, PageCache as _, PageCacheError, ThisPageCache};
-use hither_sys::process::{self, ancestors, monotonic_ns};
-use hither_sys::process_tree::Transferred;
-use hither_sys::record::{IN_KERNEL, Op, Record};
-use hither_sys::session::{Lost, RingInfo, Session};
+use hither_kernel::page_cache::{FileId, PageCache as _, PageCacheError, ThisPageCache};
+use hither_kernel::process::{self, ancestors, monotonic_ns};
+use hither_kernel::process_tree::Transferred;
+use hither_session::record::{IN_KERNEL, Op, Record};
+use hither_session::session::{Lost, RingInfo, Session};
 use hither_trace::schema::{AccessRow, Cut, Losses, MemoryNode, Meta, RowOp, Seen, Touches};
 use hither_trace::{Error, Kept, Writer};
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -8,9 +8,10 @@ use std::ffi::OsStr;
 use std::hash::Hash;
 use std::os::unix::ffi::OsStrExt;
 
-use hither_sys::pid_namespace::PidNamespace;
-use hither_sys::record::{self, RUN_TIME_CODE, Record, mix};
-use hither_sys::session::RingInfo;
+use hither_kernel::file_key::mix;
+use hither_kernel::pid_namespace::PidNamespace;
+use hither_session::record::{self, RUN_TIME_CODE, Record};
+use hither_session::session::RingInfo;
 use rustc_hash::FxHashMap;
 
 use super::perf_maps::PerfMaps;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use hither_sys::machine::{Machine as _, ThisMachine, kib_field, parse_list};
+use hither_kernel::machine::{Machine as _, ThisMachine, kib_field, parse_list};
 use hither_trace::schema::{Machine, MemoryNode};
 
 /// Type of the entry with the page size in the auxiliary vector.

@@ -3,7 +3,7 @@
 //! A touch of a mapped page is no call. What can be seen is a page fault, by perf's software event.
 //! The kernel maps up to 16 pages for each ("fault-around"), and no fault comes once a page is
 //! mapped. So one page in each part of a file is watched: the agent takes it out of the page table
-//! again and again, and leaves it cached (`hither_sys::page_unmapping`). Its touches stand for
+//! again and again, and leaves it cached (`hither_kernel::page_unmapping`). Its touches stand for
 //! those of the whole part, as in SHARDS (Waldspurger et al., FAST 2015).
 //!
 //! [`spaces`] knows what is mapped where, [`pattern`] makes touched ranges of faults, and
@@ -16,10 +16,10 @@ mod spaces;
 use std::ops::Range;
 use std::path::Path;
 
-use hither_sys::address_spaces::{AddressSpaces, SpaceEvent};
-use hither_sys::mapped_files::mapped_id;
-use hither_sys::page_cache::PageCacheError;
-use hither_sys::page_faults::Fault;
+use hither_kernel::address_spaces::{AddressSpaces, SpaceEvent};
+use hither_kernel::mapped_files::mapped_id;
+use hither_kernel::page_cache::PageCacheError;
+use hither_kernel::page_faults::Fault;
 use hither_trace::schema::Touches;
 use rustc_hash::{FxHashMap, FxHashSet};
 

@@ -1,6 +1,6 @@
 //! How much memory a program's cgroup leaves for pages of files while the program is recorded.
 
-use hither_sys::cgroup::MemoryGroup;
+use hither_kernel::cgroup::MemoryGroup;
 
 use crate::polling::Periodic;
 

@@ -48,7 +48,7 @@ const SCRIPTS_MAX: usize = 4;
 struct Pending {
     time_ns: u64,
     path: PathBuf,
-    /// See [`Record::Exec`](hither_sys::record::Record::Exec).
+    /// See [`Record::Exec`](hither_session::record::Record::Exec).
     hidden: bool,
 }
 
@@ -283,7 +283,7 @@ fn elf(cache: &ReadCache<File>) -> object::Result<ProgramKind> {
 mod tests {
     use std::process::Command;
 
-    use hither_sys::pid_namespace::PidNamespace;
+    use hither_kernel::pid_namespace::PidNamespace;
 
     use super::*;
 

@@ -8,9 +8,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
-use hither_sys::address_spaces::AddressSpaces;
-use hither_sys::page_cache::PageCacheError;
-use hither_sys::session::{Session, SessionOptions};
+use hither_kernel::address_spaces::AddressSpaces;
+use hither_kernel::page_cache::PageCacheError;
+use hither_session::session::{Session, SessionOptions};
 use hither_trace::Writer;
 use hither_trace::schema::{Cut, Losses, Seen};
 

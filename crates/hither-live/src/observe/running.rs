@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hither_sys::pid_namespace::ForeignProcesses;
-use hither_sys::process::was_started_by;
+use hither_kernel::pid_namespace::ForeignProcesses;
+use hither_kernel::process::was_started_by;
 
 use super::intern::{Image, Pid};
 
@@ -35,7 +35,7 @@ pub(crate) fn running(images: &[Image], attached: &[u32]) -> BTreeSet<u32> {
 mod tests {
     use std::process::Command;
 
-    use hither_sys::process::monotonic_ns;
+    use hither_kernel::process::monotonic_ns;
 
     use super::*;
 

@@ -140,7 +140,7 @@ fn name_after_frame(row: &mut SiteRow) {
 mod tests {
     use std::time::SystemTime;
 
-    use hither_sys::record::Record;
+    use hither_session::record::Record;
 
     use super::*;
 

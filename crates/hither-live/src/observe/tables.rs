@@ -1,6 +1,6 @@
 //! The numbers that the rows of a trace use, and the rows that follow from them.
 
-use hither_sys::pid_namespace::PidNamespace;
+use hither_kernel::pid_namespace::PidNamespace;
 use hither_trace::schema::{AccessRow, ObjectRow, ProcessRow, RowOp, ThreadRow};
 
 use super::intern::{Definitions, Numbers, Stream, Streams};

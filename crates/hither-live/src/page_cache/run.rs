@@ -11,7 +11,7 @@ mod report;
 
 use std::sync::Arc;
 
-use hither_sys::page_cache::PageCache;
+use hither_kernel::page_cache::PageCache;
 
 pub(crate) use self::actuator::PageCacheActuator;
 pub use self::mapped::MappedError;

@@ -26,7 +26,7 @@ use hither_core::references::Request;
 use hither_core::registry::Mechanism;
 use hither_core::topology::Topology;
 use hither_core::{Access, Block, NEVER, Node, Object, Op, Process, Site, Slot, Spec, Thread};
-use hither_sys::replica::BLOCK_BYTES;
+use hither_session::replica::BLOCK_BYTES;
 use serde::{Deserialize, Serialize};
 
 use super::event::{Decision, Input, TimedInput};

@@ -1,6 +1,6 @@
 //! The leases of a run: the process that holds them, and the next one where it was killed.
 //!
-//! The kernel kills a lease process that is stopped (see [`hither_sys::lease_process`]), and so may
+//! The kernel kills a lease process that is stopped (see [`hither_session::lease_process`]), and so may
 //! anybody. All replicas are over then. Another process takes over after a pause, which doubles: a
 //! machine that keeps lease processes waiting for longer than a second cannot have replicas.
 
@@ -8,9 +8,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hither_sys::lease::{LeaseError, LeasedFile};
-use hither_sys::lease_process::{InjectedFaults, LeaseProcess};
-use hither_sys::replica::agent::Shared;
+use hither_kernel::lease::{LeaseError, LeasedFile};
+use hither_session::lease_process::{InjectedFaults, LeaseProcess};
+use hither_session::replica::agent::Shared;
 
 /// The pause before the next lease process is started, after the first one.
 const PAUSE_NS: u64 = 1_000_000_000;

@@ -10,13 +10,13 @@ mod memory_pressure;
 mod nodes;
 mod report;
 
-use hither_sys::cgroup::MemoryGroup;
-use hither_sys::lease;
-use hither_sys::lease_process::BREAK_TIME_MIN;
-use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
-use hither_sys::replica::agent::Replicas as Shared;
-use hither_sys::replica::{BLOCK_BYTES, NODES_MAX};
-use hither_sys::syscalls;
+use hither_kernel::cgroup::MemoryGroup;
+use hither_kernel::lease;
+use hither_kernel::machine::{Machine, NodeMemory, ThisMachine};
+use hither_kernel::syscalls;
+use hither_session::lease_process::BREAK_TIME_MIN;
+use hither_session::replica::agent::Replicas as Shared;
+use hither_session::replica::{BLOCK_BYTES, NODES_MAX};
 
 pub(crate) use self::actuator::ReplicationActuator;
 use self::nodes::shape;

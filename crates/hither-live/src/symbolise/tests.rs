@@ -9,7 +9,7 @@ use object::{Object, ObjectSymbol};
 use tempfile::TempDir;
 
 use super::*;
-use crate::skip::skip;
+use hither_testing::skip::skip;
 
 const C: &str = "\
 #include <stdlib.h>

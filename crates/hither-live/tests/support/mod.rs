@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use hither_kernel::page_cache::{CachedFile, FileId, PageCache, ThisPageCache};
+use hither_kernel::syscalls;
 use hither_live::SessionOptions;
 use hither_live::observe::{RecordOptions, Recorder};
-use hither_sys::page_cache::{CachedFile, FileId, PageCache, ThisPageCache};
-use hither_sys::syscalls;
 
 use libraries::Libraries;
 

@@ -14,8 +14,6 @@ use hither_node::volume::{Volume, VolumeSettings};
 use rustix::io::Errno;
 use tokio::runtime::Runtime;
 
-use crate::needs;
-
 /// A mount that can be written, with what it needs.
 pub(crate) struct Bench {
     pub(crate) mounted: Option<Mounted>,
@@ -140,7 +138,7 @@ pub(crate) fn mount_or_skip(
     target: &Path,
     settings: &MountSettings,
 ) -> Option<Mounted> {
-    if needs::cannot_mount() {
+    if hither_testing::needs::cannot_mount() {
         return None;
     }
     let mounted = Mounted::new(Arc::clone(volume), target, settings);

@@ -8,7 +8,7 @@ use hither_net::tls::IdentityFiles;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::skip::skip;
+use hither_testing::skip::skip;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -14,7 +14,7 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-pub use hither_sys::acting::{Acting, User, may_act};
+pub use hither_kernel::acting::{Acting, User, may_act};
 
 use super::{AccessList, Entry, FileVersion, Source, SourceError, SourcePath, Version};
 

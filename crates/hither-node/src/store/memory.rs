@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use hither_core::registry::ReplacementSettings;
 use hither_core::{Access, Block, NEVER, Object, Op, ReplacementPolicy, Slot, Spec};
-use hither_sys::arena::{Arena, Frame};
+use hither_kernel::arena::{Arena, Frame};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 

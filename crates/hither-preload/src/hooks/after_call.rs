@@ -21,8 +21,8 @@
 use std::cell::Cell;
 
 use hither_references::BlockOfFile;
-use hither_sys::program_session::ProgramSession;
-use hither_sys::record::{IN_KERNEL, Op, Record};
+use hither_session::program_session::ProgramSession;
+use hither_session::record::{IN_KERNEL, Op, Record};
 
 use crate::access::{self, Call};
 use crate::files::Known;

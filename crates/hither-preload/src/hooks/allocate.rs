@@ -19,7 +19,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use hither_sys::record::RegionKind;
+use hither_session::record::RegionKind;
 use libc::size_t;
 
 use crate::pages::table::{FILTER_SHIFT, Table};

@@ -6,10 +6,11 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use hither_sys::memory_limits;
-use hither_sys::process::monotonic_ns;
-use hither_sys::record::Record;
-use hither_sys::{syscalls, this_process};
+use hither_kernel::process::monotonic_ns;
+use hither_kernel::syscalls;
+use hither_kernel::this_process;
+use hither_session::memory_limits;
+use hither_session::record::Record;
 use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 use crate::exec_environment::{self, Strings, with_room};

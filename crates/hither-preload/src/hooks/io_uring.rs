@@ -7,7 +7,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use hither_sys::record::Record;
+use hither_session::record::Record;
 
 use super::trampoline;
 use crate::real::{self, Real};

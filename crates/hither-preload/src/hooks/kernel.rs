@@ -2,8 +2,8 @@
 
 use std::ffi::{c_int, c_uint};
 
-use hither_sys::record::{IN_KERNEL, Op};
-use hither_sys::replica::{LENT_BYTES_MIN, SERVABLE, SERVED};
+use hither_session::record::{IN_KERNEL, Op};
+use hither_session::replica::{LENT_BYTES_MIN, SERVABLE, SERVED};
 use libc::{off_t, size_t, ssize_t};
 
 use super::{after_call, trampoline};

@@ -13,7 +13,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use hither_sys::record::Op;
+use hither_session::record::Op;
 use libc::{off_t, size_t};
 
 use super::{after_call, explicit, trampoline};
@@ -21,7 +21,7 @@ use crate::signature::Caller;
 use crate::{access, lifecycle, real};
 
 #[cfg(feature = "pages")]
-use {crate::pages, hither_sys::record::RegionKind};
+use {crate::pages, hither_session::record::RegionKind};
 
 trampoline! {
     munmap => munmap_hook, 2;

@@ -19,7 +19,7 @@ mod libraries;
 mod ompt;
 mod runtime;
 
-use hither_sys::record::ConstructKind;
+use hither_session::record::ConstructKind;
 
 use self::construct::{located, record};
 use super::trampoline;

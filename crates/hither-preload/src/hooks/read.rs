@@ -3,8 +3,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use hither_sys::record::Op;
-use hither_sys::replica::SERVED;
+use hither_session::record::Op;
+use hither_session::replica::SERVED;
 use libc::{iovec, off_t, size_t, ssize_t};
 
 use super::{after_call, explicit, trampoline};

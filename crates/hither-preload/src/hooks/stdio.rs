@@ -6,8 +6,8 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use hither_sys::record::Op;
-use hither_sys::syscalls;
+use hither_kernel::syscalls;
+use hither_session::record::Op;
 use libc::FILE;
 
 use super::after_call::{transferred, transferred_with};

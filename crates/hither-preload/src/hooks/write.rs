@@ -2,8 +2,8 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use hither_sys::record::Op;
-use hither_sys::syscalls;
+use hither_kernel::syscalls;
+use hither_session::record::Op;
 use libc::{iovec, off_t, size_t};
 
 use super::{after_call, explicit, trampoline, transferring};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hither_sys::syscalls;
+use hither_kernel::syscalls;
 
 /// The properties of a mapping that are needed here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

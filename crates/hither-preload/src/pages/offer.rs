@@ -10,11 +10,11 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use hither_sys::page_sampling::UserfaultfdOffer;
-use hither_sys::process::monotonic_ns;
-use hither_sys::program_session::ProgramSession;
-use hither_sys::syscalls;
-use hither_sys::userfaultfd_offers::PendingOffer;
+use hither_kernel::page_sampling::UserfaultfdOffer;
+use hither_kernel::process::monotonic_ns;
+use hither_kernel::syscalls;
+use hither_session::program_session::ProgramSession;
+use hither_session::userfaultfd_offers::PendingOffer;
 
 use crate::{process, session, thread};
 

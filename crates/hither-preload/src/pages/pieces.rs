@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use hither_sys::syscalls;
+use hither_kernel::syscalls;
 use libc::c_int;
 
 use super::maps::{self, Mapping};

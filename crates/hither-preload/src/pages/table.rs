@@ -14,7 +14,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use hither_sys::record::{Bind, BindMode, RegionKind};
+use hither_kernel::memory_policy::{Bind, BindMode};
+use hither_session::record::RegionKind;
 
 /// The most live regions of a process.
 pub(crate) const REGIONS_MAX: usize = 4096;

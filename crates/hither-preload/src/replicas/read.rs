@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 
-use hither_sys::replica::view::{Match, View};
-use hither_sys::replica::{READ_BYTES_MIN, SERVABLE};
-use hither_sys::syscalls;
+use hither_kernel::syscalls;
+use hither_session::replica::view::{Match, View};
+use hither_session::replica::{READ_BYTES_MIN, SERVABLE};
 
 use super::table;
 use super::view::{is_recorded, may_serve, single_threaded, stop, view};
@@ -32,7 +32,7 @@ struct Buffer {
     bytes: usize,
 }
 
-/// Serves a read. One in [`SERVED_EACH`](hither_sys::replica::SERVED_EACH) is passed to `record`,
+/// Serves a read. One in [`SERVED_EACH`](hither_session::replica::SERVED_EACH) is passed to `record`,
 /// with its offset and the bytes read. `None` if the real call is to be made.
 ///
 /// # Safety

@@ -3,7 +3,7 @@
 //!
 //! The slots of a piece are found and checked as for a read. Then the kernel is made to refer to
 //! their pages (`vmsplice` to a pipe), and they are checked once more; only then does anything go
-//! to the socket. A page that is referred to does not change ([`hither_sys::replica`]), so peers
+//! to the socket. A page that is referred to does not change ([`hither_session::replica`]), so peers
 //! may take their time. The pipe exists for one call: the program's descriptors are the same before
 //! and after.
 //!
@@ -20,8 +20,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hither_sys::replica::LENT_BYTES_MIN;
-use hither_sys::syscalls;
+use hither_kernel::syscalls;
+use hither_session::replica::LENT_BYTES_MIN;
 use libc::{c_int, iovec, off_t};
 
 use super::table;
@@ -77,7 +77,7 @@ pub(super) fn forked() {
     SENDS.store(0, Ordering::Relaxed);
 }
 
-/// Serves a send as far as it can be. One in [`SERVED_EACH`](hither_sys::replica::SERVED_EACH) is
+/// Serves a send as far as it can be. One in [`SERVED_EACH`](hither_session::replica::SERVED_EACH) is
 /// passed to `record`, with its offset and the bytes sent. `None` if the real call is to be made as
 /// if nothing had been tried.
 ///

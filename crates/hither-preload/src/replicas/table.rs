@@ -6,9 +6,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hither_sys::replica::FileId;
-use hither_sys::replica::view::{Match, View};
-use hither_sys::syscalls;
+use hither_kernel::syscalls;
+use hither_session::replica::FileId;
+use hither_session::replica::view::{Match, View};
 
 use crate::descriptor_table::{Row, Table};
 use crate::session;

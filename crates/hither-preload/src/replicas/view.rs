@@ -5,11 +5,11 @@ use std::ffi::c_char;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::thread::LocalKey;
 
-use hither_sys::memory_limits::MemoryLimit;
-use hither_sys::program_session::ProgramSession;
-use hither_sys::replica::SERVED_EACH;
-use hither_sys::replica::view::View;
-use hither_sys::syscalls;
+use hither_kernel::syscalls;
+use hither_session::memory_limits::MemoryLimit;
+use hither_session::program_session::ProgramSession;
+use hither_session::replica::SERVED_EACH;
+use hither_session::replica::view::View;
 
 use super::table::TABLE;
 use crate::arena;

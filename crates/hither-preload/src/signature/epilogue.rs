@@ -4,7 +4,7 @@
 //! They lie in no module and have no unwind information. But what follows the call is short: the
 //! walk does what these instructions will do, and where it finds any others, it ends.
 
-use hither_sys::this_process;
+use hither_kernel::this_process;
 
 /// How a trampoline returns to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

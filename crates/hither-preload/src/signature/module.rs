@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use framehop::x86_64::UnwinderX86_64;
 use framehop::{ExplicitModuleSectionInfo, MustNotAllocateDuringUnwind, Unwinder};
-use hither_sys::record::{RUN_TIME_CODE, Record, mix};
-use hither_sys::{syscalls, this_process};
+use hither_kernel::file_key::mix;
+use hither_kernel::syscalls;
+use hither_kernel::this_process;
+use hither_session::record::{RUN_TIME_CODE, Record};
 
 /// Counts unloaded libraries: addresses seen before may belong to another module since.
 static EPOCH: AtomicU64 = AtomicU64::new(1);

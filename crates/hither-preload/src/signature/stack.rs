@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hither_sys::this_process;
+use hither_kernel::this_process;
 
 /// The end of the main thread's stack; 0 where libc does not say.
 static MAIN_TOP: AtomicU64 = AtomicU64::new(0);

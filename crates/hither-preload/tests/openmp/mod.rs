@@ -5,27 +5,28 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use hither_sys::record::ConstructKind::{
+use hither_session::record::ConstructKind::{
     self, Barrier, Hidden, Iteration, ParallelBegin, ParallelEnd,
 };
 
-use crate::needs;
-use crate::skip::skip;
 use crate::support::{
     Construct, Recording, Run, check_same, compile, compile_by, follow, pages_library, placed,
     regions_session, scratch,
 };
+use hither_testing::skip::skip;
 
 /// The compilers that can build programs for OpenMP.
 fn compilers() -> &'static [&'static str] {
     static FOUND: OnceLock<&[&str]> = OnceLock::new();
-    FOUND.get_or_init(|| match needs::openmp("clang", &scratch()) {
-        None => &["gcc", "clang"],
-        Some(missing) => {
-            skip(missing);
-            &["gcc"]
-        }
-    })
+    FOUND.get_or_init(
+        || match hither_testing::needs::openmp("clang", &scratch()) {
+            None => &["gcc", "clang"],
+            Some(missing) => {
+                skip(missing);
+                &["gcc"]
+            }
+        },
+    )
 }
 
 fn has_clang() -> bool {

@@ -7,15 +7,16 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hither_sys::record::{Bind, BindMode, OWN_POLICY, Record, RegionKind};
-use hither_sys::session::Session;
+use hither_kernel::memory_policy::{Bind, BindMode};
+use hither_session::record::{OWN_POLICY, Record, RegionKind};
+use hither_session::session::Session;
 
 use super::MIB;
-use crate::skip::skip_on_this_machine;
 use crate::support::{
     compile, detached, name_of_filtered_agent, pages_library, placed, regions_session,
     sampled_session,
 };
+use hither_testing::skip::skip_on_this_machine;
 
 /// A program that does as it is told, and the session that it is in.
 struct Puppet {

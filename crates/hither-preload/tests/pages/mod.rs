@@ -8,7 +8,7 @@ mod sampling;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use hither_sys::record::{Record, RegionKind};
+use hither_session::record::{Record, RegionKind};
 
 use crate::support::{
     Recording, Run, check_same, compile, follow, pages_library, placed, regions_session,

@@ -3,10 +3,10 @@
 
 use std::process::{Command, Stdio};
 
-use hither_sys::record::Record;
+use hither_session::record::Record;
 
-use crate::skip::{skip, skip_on_this_machine};
 use crate::support::{check_same, compile, data, follow, placed, regions_session};
+use hither_testing::skip::{skip, skip_on_this_machine};
 
 /// Runs a program with and without; skipped where it is not installed. The number of its regions.
 fn check(program: &str, arguments: &[&str]) -> usize {

@@ -4,14 +4,14 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-use hither_sys::page_faults::{Fault, PageFaults, PerfRings};
-use hither_sys::page_sampling::{PageSampler, SamplingError};
-use hither_sys::session::Session;
-use hither_sys::userfaultfd::WriteProtectSampler;
+use hither_kernel::page_faults::{Fault, PageFaults, PerfRings};
+use hither_kernel::page_sampling::{PageSampler, SamplingError};
+use hither_kernel::userfaultfd::WriteProtectSampler;
+use hither_session::session::Session;
 
 use super::MIB;
-use crate::skip::skip_on_this_machine;
 use crate::support::{compile, placed, sampled_session};
+use hither_testing::skip::skip_on_this_machine;
 
 const PAGE: u64 = 4096;
 

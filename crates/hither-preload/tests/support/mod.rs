@@ -7,8 +7,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use hither_sys::record::{ConstructKind, Op, Record};
-use hither_sys::session::{Lost, Session, SessionOptions};
+use hither_session::record::{ConstructKind, Op, Record};
+use hither_session::session::{Lost, Session, SessionOptions};
 
 use libraries::Libraries;
 

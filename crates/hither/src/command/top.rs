@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use hither_kernel::machine::{Machine, ThisMachine};
 use hither_live::status::{self, Status};
-use hither_sys::machine::{Machine, ThisMachine};
 use signal_hook::low_level::emulate_default_handler;
 
 use self::screen::{Next, Screen};

@@ -22,10 +22,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hither_client::protocol::{self, Answer, HEAD_BYTES, Hello, Request};
+use hither_kernel::shared_buffer::SharedBuffer;
 use hither_node::announcements::ChangeListener;
 use hither_node::source::{Entry, FileVersion, Kind, SourceError, SourcePath};
 use hither_node::volume::{Data, OpenFile};
-use hither_sys::shared_buffer::SharedBuffer;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use rustix::io::Errno;

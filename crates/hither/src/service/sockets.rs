@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use hither_sys::private_folder;
+use hither_kernel::private_folder;
 
 /// The variable that names the folder, for users and tests that want another one.
 const VARIABLE: &str = "HITHER_RUNTIME_DIR";

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::skip::skip;
 use crate::{Lab, text};
+use hither_testing::skip::skip;
 
 /// Prints every column of the tables with its type.
 const COLUMNS: &str = r#"

@@ -5,8 +5,8 @@ use std::fs;
 
 use insta::assert_snapshot;
 
-use crate::skip::skip_on_this_machine;
 use crate::{Lab, rounds, text};
+use hither_testing::skip::skip_on_this_machine;
 
 #[test]
 fn no_command() {

@@ -22,8 +22,6 @@ mod recover;
 mod report;
 mod run;
 mod sim;
-#[path = "../../../../testing/skip.rs"]
-mod skip;
 mod stat;
 mod sweep;
 mod top;

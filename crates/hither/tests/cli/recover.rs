@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use insta::assert_snapshot;
 use serde_json::Value;
 
-use crate::skip::skip_on_this_machine;
 use crate::{Lab, text};
+use hither_testing::skip::skip_on_this_machine;
 
 /// Reads a file in pieces of one byte, 300,000 times, and exits with code 5.
 const MANY_READS: &str = "#include <fcntl.h>\n#include <stdlib.h>\n#include <unistd.h>\n\

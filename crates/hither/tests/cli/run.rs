@@ -9,8 +9,8 @@ use std::time::Duration;
 use insta::assert_snapshot;
 use serde_json::Value;
 
-use crate::skip::skip_on_this_machine;
 use crate::{Lab, text};
+use hither_testing::skip::skip_on_this_machine;
 
 #[test]
 fn exit_code_and_output_pass_through() {

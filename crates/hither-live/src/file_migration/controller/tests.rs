@@ -1,6 +1,6 @@
 //! Tests decisions in small runs.
 
-use hither_sys::machine::NodeMemory;
+use hither_kernel::machine::NodeMemory;
 use serde_json::{Value, json};
 
 use super::*;

@@ -5,14 +5,14 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use hither_sys::machine::{Machine, MoveError, NodeMemory, PageState, page_bytes};
-use hither_sys::page_cache::{FileId, PageCache, ThisPageCache};
-use hither_sys::page_faults::{PageFaults, WatchError};
-use hither_sys::syscalls;
+use hither_kernel::machine::{Machine, MoveError, NodeMemory, PageState, page_bytes};
+use hither_kernel::page_cache::{FileId, PageCache, ThisPageCache};
+use hither_kernel::page_faults::{PageFaults, WatchError};
+use hither_kernel::syscalls;
 
 use super::*;
-use crate::needs::ON_A_DISK;
-use crate::skip::skip_on_this_machine;
+use hither_testing::needs::ON_A_DISK;
+use hither_testing::skip::skip_on_this_machine;
 
 /// All pages are on node 0 until they are moved. Pages with an index in `shared` are mapped by
 /// other processes.

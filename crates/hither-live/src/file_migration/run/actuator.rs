@@ -5,9 +5,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hither_sys::machine::Machine;
-use hither_sys::page_cache::{PageCacheError, ThisPageCache};
-use hither_sys::record::{Op, Record};
+use hither_kernel::machine::Machine;
+use hither_kernel::page_cache::{PageCacheError, ThisPageCache};
+use hither_session::record::{Op, Record};
 
 use super::super::controller::{BLOCK_PAGES, FileMigrationController};
 use super::super::event::{Decision, Input};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hither_sys::session::Lost;
+use hither_session::session::Lost;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use hither_core::{Block, Object};
-use hither_sys::record::OWN_POLICY;
+use hither_session::record::OWN_POLICY;
 
 use super::super::event::Decision;
 use super::page_runs::PageRun;

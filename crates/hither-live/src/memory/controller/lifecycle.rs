@@ -2,7 +2,7 @@
 
 use hither_core::placement::{Region, RegionTier};
 use hither_core::{Block, Node, Object, Process, Thread};
-use hither_sys::writable_memory::MemoryKind;
+use hither_kernel::writable_memory::MemoryKind;
 
 use super::super::event::Decision;
 use super::super::migration::RegionStart;

@@ -522,7 +522,7 @@ fn a_refused_request_leaves_the_pages_near() {
 
 #[test]
 fn what_the_program_has_bound_itself_is_not_moved() {
-    let own = hither_sys::record::OWN_POLICY as i32;
+    let own = hither_session::record::OWN_POLICY as i32;
     let mut world = World::two_nodes();
     world.region(7, 1000, 100, 0);
     world.region(7, 2000, 100, 0);

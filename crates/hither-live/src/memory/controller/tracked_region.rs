@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use hither_core::placement::{PageTouch, RegionTier};
 use hither_core::{Block, Node, Object, Process, Thread};
-use hither_sys::writable_memory::MemoryKind;
+use hither_kernel::writable_memory::MemoryKind;
 
 use super::super::event::Decision;
 use super::super::region_map::CutPages;

@@ -2,7 +2,7 @@
 
 use hither_core::placement::{Epoch, EpochKind, PageTouch};
 use hither_core::{Block, Thread};
-use hither_sys::record::ConstructKind;
+use hither_session::record::ConstructKind;
 
 use super::super::config::SampleSource;
 use super::super::event::{Decision, Ended, Judged};

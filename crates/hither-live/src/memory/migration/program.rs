@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use hither_core::placement::{EpochKind, ThreadMigration};
 use hither_core::{Node, Process, Thread};
-use hither_sys::record::ConstructKind;
+use hither_session::record::ConstructKind;
 
 use super::counts::RANGE_SAMPLES;
 use crate::iterations::{FoundIterations, Iterations, State};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use hither_core::{Node, Process};
-use hither_sys::writable_memory::MemoryKind;
+use hither_kernel::writable_memory::MemoryKind;
 
 use super::super::event::Decision;
 use super::super::locality::{Locality, MigrationGain};

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use hither_core::placement::{Action, Counters, PlacementHost};
 use hither_core::{Block, Object};
-use hither_sys::writable_memory::MemoryKind;
+use hither_kernel::writable_memory::MemoryKind;
 
 use super::super::budget::share;
 use super::super::config::{MemoryConfig, SampleSource};

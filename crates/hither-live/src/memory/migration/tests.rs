@@ -2,8 +2,8 @@
 //! left alone. There are four nodes, each with the CPU of its own number.
 
 use hither_core::Random;
-use hither_sys::record::{ConstructKind, OWN_POLICY};
-use hither_sys::writable_memory::MemoryKind;
+use hither_kernel::writable_memory::MemoryKind;
+use hither_session::record::{ConstructKind, OWN_POLICY};
 
 use super::super::config::{MemoryConfig, SampleSource};
 use super::super::controller::{MemorySummary, PlacementController};

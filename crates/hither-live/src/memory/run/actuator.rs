@@ -5,10 +5,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hither_sys::machine::{Machine, NodeMemory, PageMoves};
-use hither_sys::page_sampling::{PageSampler, SamplingError};
-use hither_sys::process::{monotonic_ns, short_slices, thread_cpu_ns};
-use hither_sys::record::Record;
+use hither_kernel::machine::{Machine, NodeMemory, PageMoves};
+use hither_kernel::page_sampling::{PageSampler, SamplingError};
+use hither_kernel::process::{monotonic_ns, short_slices, thread_cpu_ns};
+use hither_session::record::Record;
 
 use super::super::budget::{READ_NS, share};
 use super::super::controller::PlacementController;

@@ -1,7 +1,7 @@
 //! Carries decisions of the controller out.
 
-use hither_sys::page_sampling::SamplingError;
-use hither_sys::record::{Bind, BindMode};
+use hither_kernel::memory_policy::{Bind, BindMode};
+use hither_kernel::page_sampling::SamplingError;
 
 use super::super::controller::PlacementController;
 use super::super::event::{Decision, Input, Migrate, TimedInput};

@@ -1,8 +1,8 @@
 //! Finds a way to count accesses, by trying.
 
-use hither_sys::machine::{Machine, NodeMemory};
-use hither_sys::page_faults::PageFaults;
-use hither_sys::page_sampling::{ArmedBy, PageSampler, SamplingError};
+use hither_kernel::machine::{Machine, NodeMemory};
+use hither_kernel::page_faults::PageFaults;
+use hither_kernel::page_sampling::{ArmedBy, PageSampler, SamplingError};
 
 use super::super::config::SampleSource;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use hither_sys::machine::Machine;
-use hither_sys::page_faults::{PageFaults, WatchError};
-use hither_sys::process::monotonic_ns;
+use hither_kernel::machine::Machine;
+use hither_kernel::page_faults::{PageFaults, WatchError};
+use hither_kernel::process::monotonic_ns;
 
 use super::super::event::{Input, TimedInput};
 
@@ -97,7 +97,7 @@ mod tests {
     struct OfAll;
 
     impl PageFaults for OfAll {
-        fn drain(&mut self, _: &mut dyn FnMut(hither_sys::page_faults::Fault)) -> usize {
+        fn drain(&mut self, _: &mut dyn FnMut(hither_kernel::page_faults::Fault)) -> usize {
             0
         }
         fn lost(&self) -> u64 {

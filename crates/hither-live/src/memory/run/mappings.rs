@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use hither_sys::machine::Machine;
-use hither_sys::writable_memory::WritableRange;
+use hither_kernel::machine::Machine;
+use hither_kernel::writable_memory::WritableRange;
 
 use super::super::event::{Input, MappedRange, TimedInput};
 
@@ -163,7 +163,7 @@ fn mapped(range: &WritableRange) -> MappedRange {
 
 #[cfg(test)]
 mod tests {
-    use hither_sys::writable_memory::MemoryKind;
+    use hither_kernel::writable_memory::MemoryKind;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! Makes inputs of the controller from records of programs.
 
-use hither_sys::record::Record;
-use hither_sys::session::RingInfo;
+use hither_session::record::Record;
+use hither_session::session::RingInfo;
 
 use super::super::event::Input;
 use crate::agent::RecordSource;
@@ -111,8 +111,9 @@ fn activity(ring: &RingInfo, record: &Record<'_>) -> Option<(u64, Input)> {
 
 #[cfg(test)]
 mod tests {
-    use hither_sys::pid_namespace::PidNamespace;
-    use hither_sys::record::{Bind, BindMode, OWN_POLICY, RegionKind};
+    use hither_kernel::memory_policy::{Bind, BindMode};
+    use hither_kernel::pid_namespace::PidNamespace;
+    use hither_session::record::{OWN_POLICY, RegionKind};
 
     use super::*;
     use crate::observe::Streams;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use hither_core::placement::SiteTier;
-use hither_sys::machine::PageMoves;
-use hither_sys::page_faults::WatchError;
-use hither_sys::page_sampling::SamplingError;
-use hither_sys::session::Lost;
+use hither_kernel::machine::PageMoves;
+use hither_kernel::page_faults::WatchError;
+use hither_kernel::page_sampling::SamplingError;
+use hither_session::session::Lost;
 use serde::Serialize;
 use serde_json::Value;
 

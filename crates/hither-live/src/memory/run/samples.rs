@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hither_core::Object;
-use hither_sys::machine::{Machine, PageState};
-use hither_sys::page_faults::{Fault, PageFaults};
+use hither_kernel::machine::{Machine, PageState};
+use hither_kernel::page_faults::{Fault, PageFaults};
 
 use rustc_hash::FxHashMap;
 
@@ -242,7 +242,7 @@ mod tests {
         };
         let faults = [(7, 17), (8, 18), (7, 31), (7, 40), (7, 99)];
         let faults = faults.map(|(tid, page)| fault(tid, page)).into();
-        let mut samples = Samples::new(Arc::new(hither_sys::machine::ThisMachine), 0.01);
+        let mut samples = Samples::new(Arc::new(hither_kernel::machine::ThisMachine), 0.01);
         let armed_page = |_, address| {
             let page = (address / 4096) as u32;
             (page < 64).then_some((Object(3), page))

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use hither_sys::machine::{Machine, NodeMemory};
+use hither_kernel::machine::{Machine, NodeMemory};
 use rustc_hash::FxHasher;
 
 use super::measurement::{Calibration, FORMAT_VERSION, MachineKey};

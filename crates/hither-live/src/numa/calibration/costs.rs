@@ -1,6 +1,6 @@
 //! What accesses and moves are taken to cost: the best source for each pair of nodes.
 
-use hither_sys::machine::NodeMemory;
+use hither_kernel::machine::NodeMemory;
 
 use super::measurement::{Calibration, is_farther, median};
 use crate::numa::topology;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hither_sys::machine::{Machine, NodeMemory};
+use hither_kernel::machine::{Machine, NodeMemory};
 use serde::{Deserialize, Serialize};
 
 /// Version of the file.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hither_sys::machine::{Machine, NodeMemory};
+use hither_kernel::machine::{Machine, NodeMemory};
 
 use super::cache::CalibrationCache;
 use super::measurement::Calibration;

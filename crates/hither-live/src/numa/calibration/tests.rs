@@ -4,9 +4,9 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
-use hither_sys::machine::{Identity, Machine, MoveError, Nearest, NodeMemory, PageState};
-use hither_sys::memory_probe::{MemoryProbe, ProbeError};
-use hither_sys::page_faults::{PageFaults, WatchError};
+use hither_kernel::machine::{Identity, Machine, MoveError, Nearest, NodeMemory, PageState};
+use hither_kernel::memory_probe::{MemoryProbe, ProbeError};
+use hither_kernel::page_faults::{PageFaults, WatchError};
 
 use super::*;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use hither_sys::machine::NodeMemory;
-use hither_sys::page_faults::{PageFaults, WatchError};
+use hither_kernel::machine::NodeMemory;
+use hither_kernel::page_faults::{PageFaults, WatchError};
 
 use super::*;
 

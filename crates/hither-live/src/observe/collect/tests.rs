@@ -5,9 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
-use hither_sys::pid_namespace::PidNamespace;
-use hither_sys::program_session::{Producer, ProgramSession, Pushed};
-use hither_sys::session::SessionOptions;
+use hither_kernel::pid_namespace::PidNamespace;
+use hither_session::program_session::{Producer, ProgramSession, Pushed};
+use hither_session::session::SessionOptions;
 use hither_trace::{LoadOptions, Trace};
 
 use super::*;

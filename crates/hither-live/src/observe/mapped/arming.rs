@@ -8,12 +8,12 @@ use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::sync::OnceLock;
 
-use hither_sys::machine::{Machine, ThisMachine};
-use hither_sys::page_cache::PageCacheError;
-use hither_sys::page_unmapping::{
+use hither_kernel::machine::{Machine, ThisMachine};
+use hither_kernel::page_cache::PageCacheError;
+use hither_kernel::page_unmapping::{
     BATCH_PAGES, MappedPage, PageUnmapper, UnmappableProcess, Unmapped, open_mapped,
 };
-use hither_sys::process::thread_cpu_ns;
+use hither_kernel::process::thread_cpu_ns;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The shortest time between two rounds: a page's touches within it count once.

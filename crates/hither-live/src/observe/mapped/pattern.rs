@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use hither_sys::record::mix;
+use hither_kernel::file_key::mix;
 use rustc_hash::FxHashMap;
 
 use super::arming::page_bytes;

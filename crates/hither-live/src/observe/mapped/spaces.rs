@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hither_sys::address_spaces::{MappedRange, SpaceEvent};
+use hither_kernel::address_spaces::{MappedRange, SpaceEvent};
 use rustc_hash::FxHashMap;
 
 /// How far back the processes are followed that a process descends from.

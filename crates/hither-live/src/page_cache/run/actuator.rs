@@ -10,13 +10,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hither_sys::cgroup::refaulted_file_bytes;
-use hither_sys::mapped_files::keep_program_pages;
-use hither_sys::page_cache::PageCache;
-use hither_sys::process::{children_read_bytes, monotonic_ns, thread_cpu_ns};
-use hither_sys::process_tree::{ProcessTree, Transferred};
-use hither_sys::record::{Op, Record};
-use hither_sys::session::RingInfo;
+use hither_kernel::cgroup::refaulted_file_bytes;
+use hither_kernel::mapped_files::keep_program_pages;
+use hither_kernel::page_cache::PageCache;
+use hither_kernel::process::{children_read_bytes, monotonic_ns, thread_cpu_ns};
+use hither_kernel::process_tree::{ProcessTree, Transferred};
+use hither_session::record::{Op, Record};
+use hither_session::session::RingInfo;
 
 use self::limiter::Limiter;
 use super::super::controller::{EXTENT_BYTES, PageCacheController};

@@ -12,10 +12,10 @@ use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use hither_sys::mapped_files::{MappedProcess, Mapping, identify, mappings};
-use hither_sys::page_cache::{FileId, PageCacheError};
-use hither_sys::page_faults::{PageFaults, PerfRings, WatchError};
-use hither_sys::record::file_key;
+use hither_kernel::file_key::file_key;
+use hither_kernel::mapped_files::{MappedProcess, Mapping, identify, mappings};
+use hither_kernel::page_cache::{FileId, PageCacheError};
+use hither_kernel::page_faults::{PageFaults, PerfRings, WatchError};
 
 use crate::polling::Periodic;
 

@@ -2,8 +2,8 @@
 
 use hither_core::Spec;
 use hither_core::site_profile::SiteProfile;
-use hither_sys::cgroup::MemoryGroup;
-use hither_sys::page_cache::program_cached_bytes;
+use hither_kernel::cgroup::MemoryGroup;
+use hither_kernel::page_cache::program_cached_bytes;
 
 use super::super::controller::{EXTENT_BYTES, LimitConfig};
 

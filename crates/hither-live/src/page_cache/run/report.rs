@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hither_core::site_profile::SiteProfile;
-use hither_sys::page_cache::{OpenError, PageCacheError};
-use hither_sys::session::Lost;
+use hither_kernel::page_cache::{OpenError, PageCacheError};
+use hither_session::session::Lost;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 

@@ -5,12 +5,12 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hither_sys::lease::{self, LeaseError, LeasedFile};
-use hither_sys::machine::NodeMemory;
-use hither_sys::page_cache::{self, OpenError, ThisPageCache};
-use hither_sys::record::{IN_KERNEL, Op, Record};
-use hither_sys::replica::agent::{FillError, Replicas as Shared};
-use hither_sys::replica::{BLOCK_BYTES, SERVABLE, SERVED, SERVED_EACH};
+use hither_kernel::lease::{self, LeaseError, LeasedFile};
+use hither_kernel::machine::NodeMemory;
+use hither_kernel::page_cache::{self, OpenError, ThisPageCache};
+use hither_session::record::{IN_KERNEL, Op, Record};
+use hither_session::replica::agent::{FillError, Replicas as Shared};
+use hither_session::replica::{BLOCK_BYTES, SERVABLE, SERVED, SERVED_EACH};
 
 use super::super::controller::ReplicationController;
 use super::super::event::{Decision, Input};

@@ -3,8 +3,8 @@
 
 use std::fs;
 
-use hither_sys::cgroup::MemoryGroup;
-use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
+use hither_kernel::cgroup::MemoryGroup;
+use hither_kernel::machine::{Machine, NodeMemory, ThisMachine};
 
 /// Programs wait for memory if some of them did for this share of the last ten seconds (PSI,
 /// `some`, `avg10`).

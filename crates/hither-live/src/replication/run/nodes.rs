@@ -1,7 +1,7 @@
 //! The nodes of the machine, as the table of replicas has them.
 
-use hither_sys::machine::NodeMemory;
-use hither_sys::replica::agent::ReplicaOptions;
+use hither_kernel::machine::NodeMemory;
+use hither_session::replica::agent::ReplicaOptions;
 
 /// A table for replicas of so many bytes on each node.
 pub(super) fn shape(nodes: &[NodeMemory], node_bytes: u64) -> ReplicaOptions {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hither_sys::replica::BLOCK_BYTES;
-use hither_sys::session::Lost;
+use hither_session::replica::BLOCK_BYTES;
+use hither_session::session::Lost;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 
-use hither_sys::process::monotonic_ns;
-use hither_sys::record::{ConstructKind, Record};
-use hither_sys::syscalls;
+use hither_kernel::process::monotonic_ns;
+use hither_kernel::syscalls;
+use hither_session::record::{ConstructKind, Record};
 
 use crate::signature::Caller;
 use crate::{lifecycle, pages, thread};

@@ -15,7 +15,7 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 
-use hither_sys::record::ConstructKind;
+use hither_session::record::ConstructKind;
 
 use super::construct::{MASTER, located, record, record_place};
 use super::runtime::{self, Name, Runtime};

@@ -13,7 +13,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use hither_sys::record::ConstructKind;
+use hither_session::record::ConstructKind;
 
 use super::construct::{MASTER, located, record, record_place};
 use crate::lifecycle;

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use hither_sys::private_folder;
+use hither_kernel::private_folder;
 use tempfile::TempDir;
 
 use crate::command::options::recording::left;

@@ -8,10 +8,10 @@ use anyhow::bail;
 use clap::Args;
 use hither_analysis::coverage::{self, Coverage};
 use hither_analysis::format::{bytes, counted};
+use hither_kernel::page_cache::PageCacheError;
 use hither_live::observe::{RecordOptions, Recorded, Recorder, RecordingSummary};
 use hither_live::{Error, SessionOptions};
 use hither_sim::Size;
-use hither_sys::page_cache::PageCacheError;
 
 use super::trace_output::hint;
 use crate::exit;

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::fs;
 
-use hither_sys::cgroup::MemoryGroup;
-use hither_sys::machine::{Machine as _, NodeMemory, ThisMachine};
+use hither_kernel::cgroup::MemoryGroup;
+use hither_kernel::machine::{Machine as _, NodeMemory, ThisMachine};
 
 /// What is known of the machine and the program before it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

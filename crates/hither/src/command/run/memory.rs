@@ -7,11 +7,11 @@ use hither_core::placement::{self, Target};
 use hither_core::registry::Mechanism;
 use hither_core::spec::{RegistryEntry, SpecError, Value};
 use hither_core::{Spec, placement::PlacementEntry};
+use hither_kernel::samplers;
 use hither_live::iterations::FoundIterations;
 use hither_live::memory::{Locality, MemoryOptions, MemoryReport};
 use hither_live::numa::calibration;
 use hither_sim::Size;
-use hither_sys::samplers;
 
 use super::arguments::KnowledgeArgs;
 use super::notes::Notes;

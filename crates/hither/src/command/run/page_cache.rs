@@ -5,9 +5,9 @@ use hither_analysis::format::{bytes, counted, duration_ns, less_or_more};
 use hither_analysis::profile;
 use hither_core::Spec;
 use hither_core::registry::{Mechanism, baseline, replacement_policies};
+use hither_kernel::cgroup::MemoryGroup;
 use hither_live::page_cache::{BUDGET_MIN_BYTES, Budget, PageCacheOptions, PageCacheReport};
 use hither_sim::Size;
-use hither_sys::cgroup::MemoryGroup;
 
 use super::arguments::KnowledgeArgs;
 use super::machine::MachineState;

@@ -2,9 +2,9 @@
 
 use hither_analysis::format::{self, bytes, count, counted, percent};
 use hither_analysis::table::{Align, Table};
+use hither_kernel::machine::NodeMemory;
+use hither_kernel::samplers;
 use hither_live::status::{MechanismStatus, MechanismTag, Status};
-use hither_sys::machine::NodeMemory;
-use hither_sys::samplers;
 use serde_json::Value;
 
 use crate::service::status::NodeStatus;

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use hither_sys::mapped_files::identify;
-use hither_sys::page_cache::CachedFile;
-use hither_sys::process::{monotonic_ns, thread_cpu_ns};
-use hither_sys::process_tree::ProcessTree;
-use hither_sys::record::file_key;
+use hither_kernel::file_key::file_key;
+use hither_kernel::mapped_files::identify;
+use hither_kernel::page_cache::CachedFile;
+use hither_kernel::process::{monotonic_ns, thread_cpu_ns};
+use hither_kernel::process_tree::ProcessTree;
 
 use super::super::super::controller::{EXTENT_BYTES, PageCacheController};
 use super::super::super::event::Input;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use hither_sys::record::Op;
+use hither_session::record::Op;
 use rustc_hash::FxHashMap;
 
 use super::super::super::controller::EXTENT_BYTES;

@@ -5,12 +5,12 @@
 //! what programs can have brought in: no more than they have read and written so far, or, where
 //! there is a limit, since the file cannot have been open yet.
 //!
-//! [`Record::Cached`]: hither_sys::record::Record::Cached
+//! [`Record::Cached`]: hither_session::record::Record::Cached
 
 use std::ops::Range;
 
-use hither_sys::cached_parts::{self, Effort};
-use hither_sys::page_cache::CachedFile;
+use hither_kernel::cached_parts::{self, Effort};
+use hither_kernel::page_cache::CachedFile;
 
 use super::super::super::controller::{EXTENT_BYTES, PageCacheController};
 use super::super::super::event::{Input, TimedInput};
