@@ -82,7 +82,7 @@ fn arming(criterion: &mut Criterion) {
     };
     let (pid, start) = (std::process::id(), memory.start as u64);
     let fd = syscalls::userfaultfd().expect("it could be opened before");
-    let inode = syscalls::status(fd).expect("it is open").inode;
+    let inode = syscalls::status(fd).expect("it is open").id.inode;
     arm.offered(&UserfaultfdOffer { pid, fd, inode })
         .expect("taken");
     syscalls::close(fd);

@@ -8,6 +8,7 @@
 
 use std::ops::Range;
 
+use crate::file_id::Inode;
 use crate::page_faults::{Event, Fault, PageFaults, PerfRings, RingRecord, WatchError};
 use crate::process::monotonic_ns;
 
@@ -55,8 +56,8 @@ pub struct MappedRange {
     pub addresses: Range<u64>,
     /// Where in the file it begins, in bytes.
     pub offset: u64,
-    /// The file's device and inode; `None` for memory without a file.
-    pub file: Option<(u64, u64)>,
+    /// The file; `None` for memory without a file.
+    pub file: Option<Inode>,
     /// It can be written to.
     pub is_writable: bool,
     /// It holds code.
@@ -136,7 +137,7 @@ fn mapped(pid: u32, record: &RingRecord<'_>) -> MappedRange {
         pid,
         addresses: start..start.saturating_add(record.word(3)),
         offset: record.word(4),
-        file: (inode != 0).then_some((u64::from(major) << 32 | u64::from(minor), inode)),
+        file: (inode != 0).then(|| Inode::on(major, minor, inode)),
         is_writable: protection & libc::PROT_WRITE as u32 != 0,
         is_executable: protection & libc::PROT_EXEC as u32 != 0,
     }

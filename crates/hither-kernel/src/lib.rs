@@ -10,7 +10,7 @@
 //! - [`page_cache`]: pages of files; [`file_map`]: the same pages by address; [`mapped_files`]: the
 //!   same in programs that have mapped a file; [`address_spaces`]: what programs map, and their
 //!   page faults; [`page_unmapping`]: has mapped pages fault again;
-//! - [`file_key`]: what names a file in every process; [`lease`]: being told before a file changes;
+//! - [`file_id`]: what names a file, whatever its path is; [`lease`]: being told before a file changes;
 //! - [`private_folder`]: folders that only this user may write; [`acting`]: making and changing
 //!   files as another user;
 //! - [`shared_memory`] without a file, and a [`shared_buffer`] with a descriptor;
@@ -25,7 +25,7 @@ pub mod address_spaces;
 pub mod arena;
 pub mod cached_parts;
 pub mod cgroup;
-pub mod file_key;
+pub mod file_id;
 pub mod file_map;
 pub mod hint_faults;
 pub mod huge_pages;

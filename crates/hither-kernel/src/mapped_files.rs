@@ -14,9 +14,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use crate::file_id::{FileId, Inode};
 use crate::file_map::FileMap;
-use crate::page_cache::{FileId, PageCacheError};
-use crate::process_tree::mapped_file;
+use crate::page_cache::PageCacheError;
 use crate::sysfs::page_bytes;
 use crate::{seccomp, syscalls};
 
@@ -27,8 +27,8 @@ pub struct Mapping {
     pub addresses: Range<u64>,
     /// Where in the file it begins, in bytes.
     pub offset: u64,
-    /// The file's device and inode.
-    pub file: (u64, u64),
+    /// The file.
+    pub file: Inode,
     /// The program can only read it, and it shares the page cache's pages (`r--s`).
     pub is_read_only: bool,
     /// The program may write to it.
@@ -46,7 +46,7 @@ pub fn mappings(pid: u32) -> Vec<Mapping> {
 
 /// The mapping of a line of /proc/PID/maps, if it is one of a file (proc_pid_maps(5)).
 fn mapping(line: &str) -> Option<Mapping> {
-    let file = mapped_file(line)?;
+    let file = Inode::of_mapped_file(line)?;
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let permissions = words.next()?;
@@ -87,33 +87,28 @@ pub fn keep_program_pages() {
 
 /// The identity and size of the file at a path, if it is that one. Its birth time is what a mapping
 /// does not say.
-pub fn identify(path: &Path, file: (u64, u64)) -> Option<(FileId, u64)> {
+pub fn identify(path: &Path, file: Inode) -> Option<(FileId, u64)> {
     let mut options = fs::OpenOptions::new();
     // The file does not notice.
     options.read(true).custom_flags(libc::O_PATH);
     let place = options.open(path).ok()?;
     let status = syscalls::status(place.as_raw_fd()).ok()?;
-    let id = FileId {
-        device: status.device,
-        inode: status.inode,
-        birth_ns: status.birth_ns,
-    };
     let is_file = place.metadata().is_ok_and(|about| about.is_file());
-    ((id.device, id.inode) == file && is_file).then_some((id, status.size))
+    (status.id.inode() == file && is_file).then_some((status.id, status.size))
 }
 
-/// The device and inode of a file where it is mapped, in /proc/PID/maps and in perf's records, by
+/// The inode of a file where it is mapped, in /proc/PID/maps and in perf's records, by
 /// its path and those that `stat` gives. btrfs has `stat` give another device for each subvolume.
-pub fn mapped_id(path: &Path, file: (u64, u64)) -> Option<(u64, u64)> {
+pub fn mapped_inode(path: &Path, file: Inode) -> Option<Inode> {
     identify(path, file)?;
     // Another file may have come to be there, such as a pipe, which would block.
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let opened = File::options().read(true).custom_flags(flags).open(path);
-    mapped_id_of(&opened.ok()?)
+    mapped_inode_of(&opened.ok()?)
 }
 
 /// The same of an open file.
-pub(crate) fn mapped_id_of(file: &File) -> Option<(u64, u64)> {
+pub(crate) fn mapped_inode_of(file: &File) -> Option<Inode> {
     // Nothing of it is touched, so that the file may be empty.
     let map = FileMap::new(file, 0, page_bytes()).ok()?;
     let address = map.address(0);
@@ -217,7 +212,7 @@ mod tests {
             Some(Mapping {
                 addresses: 0x7f00..0x7f_0000,
                 offset: 2 << 20,
-                file: (0xfe << 32, 815),
+                file: Inode::on(0xfe, 0, 815),
                 is_read_only: true,
                 is_writable: false,
                 path: PathBuf::from("/a folder/data (1)"),
@@ -235,16 +230,18 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_an_id_where_it_is_mapped() {
+    fn a_file_has_an_inode_where_it_is_mapped() {
         let folder = tempfile::tempdir_in(ON_A_DISK).expect("a folder");
         let path = folder.path().join("empty");
         let file = File::create(&path).expect("created");
         let status = syscalls::status(file.as_raw_fd()).expect("asked");
-        let id = (status.device, status.inode);
-        let (_, inode) = mapped_id(&path, id).expect("mapped");
-        assert_eq!(inode, status.inode);
-        assert_eq!(mapped_id(&path, (id.0, id.1 + 1)), None, "another file");
-        assert_eq!(mapped_id(folder.path(), id), None);
+        let inode = status.id.inode();
+        let mapped = mapped_inode(&path, inode).expect("mapped");
+        assert_eq!(mapped.number, inode.number);
+        let number = inode.number + 1;
+        let another = Inode { number, ..inode };
+        assert_eq!(mapped_inode(&path, another), None);
+        assert_eq!(mapped_inode(folder.path(), inode), None);
     }
 
     /// Another process maps a file and touches it: its faults are seen, and its pages are dropped.
@@ -282,7 +279,7 @@ mod tests {
         assert!(mapped.is_read_only, "{mapped:?}");
         let (id, size) = identify(&path, mapped.file).expect("the file");
         assert_eq!((size, mapped.offset), (4 << 20, 0));
-        assert_eq!(identify(&path, (0, 1)), None);
+        assert_eq!(identify(&path, Inode::on(0, 0, 1)), None);
         let mut faults = PerfRings::of_thread(child.id());
         let mut seen = |mapped: &Mapping, faults: &mut PerfRings| {
             let mut addresses = Vec::new();

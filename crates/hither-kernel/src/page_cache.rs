@@ -26,19 +26,9 @@ use std::sync::OnceLock;
 pub(crate) mod error;
 
 pub use self::error::PageCacheError;
+use crate::file_id::{FileId, Inode};
 use crate::file_map::FileMap;
 use crate::{seccomp, syscalls};
-
-/// The identity of a file, whatever its path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct FileId {
-    /// Device number, major in the upper half.
-    pub device: u64,
-    /// Inode number.
-    pub inode: u64,
-    /// Birth time in nanoseconds since the epoch, 0 where the file system has none.
-    pub birth_ns: u64,
-}
 
 /// Pages of a range of a file; see cachestat(2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -166,15 +156,10 @@ pub fn open(path: &Path, id: FileId) -> Result<File, OpenError> {
     };
     let place = opened(path, libc::O_PATH)?;
     let status = syscalls::status(place.as_raw_fd()).map_err(OpenError::from_errno)?;
-    let found = FileId {
-        device: status.device,
-        inode: status.inode,
-        birth_ns: status.birth_ns,
-    };
-    if found != id || status.mode & libc::S_IFMT != libc::S_IFREG {
+    if status.id != id || status.mode & libc::S_IFMT != libc::S_IFREG {
         return Err(OpenError::Another);
     }
-    if has_write_lease(id.device, id.inode) {
+    if has_write_lease(id.inode()) {
         return Err(OpenError::Busy);
     }
     let itself = format!("/proc/self/fd/{}", place.as_raw_fd());
@@ -183,9 +168,10 @@ pub fn open(path: &Path, id: FileId) -> Result<File, OpenError> {
 
 /// Whether somebody holds a write lease on a file, which opening it would break: its holder gets a
 /// signal that ends a program by default.
-fn has_write_lease(device: u64, inode: u64) -> bool {
+fn has_write_lease(file: Inode) -> bool {
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    let file = format!("{:02x}:{:02x}:{inode}", device >> 32, device & 0xffff_ffff);
+    let (major, minor) = (file.device >> 32, file.device & 0xffff_ffff);
+    let file = format!("{major:02x}:{minor:02x}:{}", file.number);
     locks.lines().any(|line| {
         // Such as "1: LEASE  ACTIVE    WRITE 4711 fe:00:815 0 EOF".
         let mut words = line.split_ascii_whitespace().skip(1);
@@ -392,12 +378,7 @@ mod tests {
     use super::*;
 
     fn id_of(file: &File) -> FileId {
-        let status = syscalls::status(file.as_raw_fd()).expect("a status");
-        FileId {
-            device: status.device,
-            inode: status.inode,
-            birth_ns: status.birth_ns,
-        }
+        syscalls::status(file.as_raw_fd()).expect("a status").id
     }
 
     #[test]

@@ -18,10 +18,11 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::mapped_files::{MappedProcess, mapped_id_of, mappings};
+use crate::file_id::Inode;
+use crate::mapped_files::{MappedProcess, mapped_inode_of, mappings};
 use crate::page_cache::PageCacheError;
 use crate::sysfs::page_bytes;
 
@@ -197,9 +198,9 @@ impl PageUnmapper {
     }
 }
 
-/// Opens the file of this device and inode that a process has mapped, to hold its pages: nothing is
+/// Opens the file of this inode that a process has mapped, to hold its pages: nothing is
 /// read ahead through it, and where allowed its access time is left alone.
-pub fn open_mapped(pid: u32, file: (u64, u64)) -> Option<File> {
+pub fn open_mapped(pid: u32, file: Inode) -> Option<File> {
     let mapping = mappings(pid).into_iter().find(|of| of.file == file)?;
     let within = mapping.path.strip_prefix("/").ok()?;
     let paths = [
@@ -212,8 +213,8 @@ pub fn open_mapped(pid: u32, file: (u64, u64)) -> Option<File> {
     Some(opened)
 }
 
-/// Opens a regular file if it has this device and inode where it is mapped.
-fn open_this(path: &Path, id: (u64, u64)) -> Option<File> {
+/// Opens a regular file if it has this inode where it is mapped.
+fn open_this(path: &Path, wanted: Inode) -> Option<File> {
     let open = |flags| {
         // A pipe of that name would block otherwise.
         let flags = flags | libc::O_NONBLOCK | libc::O_NOCTTY;
@@ -221,8 +222,7 @@ fn open_this(path: &Path, id: (u64, u64)) -> Option<File> {
     };
     let file = open(libc::O_NOATIME).or_else(|_| open(0)).ok()?;
     let about = file.metadata().ok()?;
-    let number = u64::from(libc::major(about.dev())) << 32 | u64::from(libc::minor(about.dev()));
-    let is_it = || (number, about.ino()) == id || mapped_id_of(&file) == Some(id);
+    let is_it = || Inode::of(&about) == wanted || mapped_inode_of(&file) == Some(wanted);
     (about.is_file() && is_it()).then_some(file)
 }
 
@@ -289,7 +289,7 @@ mod tests {
     }
 
     /// The pages of a process's mapping of the file, every `step`-th.
-    fn pages(pid: u32, path: &Path, step: usize) -> ((u64, u64), Vec<MappedPage>) {
+    fn pages(pid: u32, path: &Path, step: usize) -> (Inode, Vec<MappedPage>) {
         let found = mappings(pid);
         let mapping = found.iter().find(|of| of.path == path).expect("mapped");
         let numbers = (0..PAGES).step_by(step);
@@ -337,7 +337,8 @@ mod tests {
         };
         let (file, all) = pages(pid, &path, 1);
         let sampled: Vec<MappedPage> = all.iter().copied().step_by(16).collect();
-        assert!(open_mapped(pid, (file.0, file.1 + 1)).is_none());
+        let number = file.number + 1;
+        assert!(open_mapped(pid, Inode { number, ..file }).is_none());
         let opened = open_mapped(pid, file).expect("the file");
         // Once for the folios that are split by it, which unmaps their other pages, too.
         assert_eq!(unmap_all(&process, &opened, &sampled), 0);

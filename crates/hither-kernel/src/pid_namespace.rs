@@ -63,7 +63,7 @@ impl PidNamespace {
 
 /// Inode number of this process's pid namespace, 0 if /proc does not say.
 pub fn own_inode() -> u64 {
-    syscalls::status_of(c"/proc/self/ns/pid").map_or(0, |status| status.inode)
+    syscalls::status_of(c"/proc/self/ns/pid").map_or(0, |status| status.id.inode)
 }
 
 /// The processes of this machine that are in other pid namespaces below this process's own, by

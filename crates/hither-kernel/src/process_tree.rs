@@ -12,6 +12,7 @@
 //! A child that ends while the tree is asked is in its parent's account or in its own, in none or
 //! in both. So a count is repeated until it has met the processes of the one before.
 
+use crate::file_id::Inode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
@@ -160,13 +161,13 @@ impl ProcessTree {
         &self.processes
     }
 
-    /// Device and inode of the files that processes have mapped, their own programs and libraries
+    /// The files that processes have mapped, their own programs and libraries
     /// included. The processes are those of the last count.
-    pub fn mapped_files(&mut self) -> BTreeSet<(u64, u64)> {
+    pub fn mapped_files(&mut self) -> BTreeSet<Inode> {
         let mut files = BTreeSet::new();
         for pid in self.processes.clone() {
             let maps = self.read(&format!("/proc/{pid}/maps")).unwrap_or("");
-            files.extend(maps.lines().filter_map(mapped_file));
+            files.extend(maps.lines().filter_map(Inode::of_mapped_file));
         }
         files
     }
@@ -195,17 +196,6 @@ impl ProcessTree {
         file.read_to_end(&mut self.text).ok()?;
         std::str::from_utf8(&self.text).ok()
     }
-}
-
-/// The file of a line of /proc/PID/maps, if there is one (proc_pid_maps(5)). The device is as in
-/// [`FileStatus`](crate::syscalls::FileStatus).
-pub(crate) fn mapped_file(line: &str) -> Option<(u64, u64)> {
-    let mut words = line.split_ascii_whitespace().skip(3);
-    let (major, minor) = words.next()?.split_once(':')?;
-    let number = |text| u64::from_str_radix(text, 16).ok();
-    let device = number(major)? << 32 | number(minor)?;
-    let inode = words.next()?.parse().ok()?;
-    (inode != 0).then_some((device, inode))
 }
 
 #[cfg(test)]
@@ -239,12 +229,9 @@ mod tests {
         let program = fs::File::open("/proc/self/exe").expect("opened");
         let status = crate::syscalls::status(program.as_raw_fd()).expect("a status");
         let mapped = tree.mapped_files();
-        assert!(
-            mapped.contains(&(status.device, status.inode)),
-            "{mapped:?}"
-        );
+        assert!(mapped.contains(&status.id.inode()), "{mapped:?}");
         let anonymous = "7ffc6d5d5000-7ffc6d5f6000 rw-p 00000000 00:00 0      [stack]";
-        assert_eq!(mapped_file(anonymous), None);
+        assert_eq!(Inode::of_mapped_file(anonymous), None);
     }
 
     #[test]

@@ -313,7 +313,7 @@ fn offer_own(arm: &mut WriteProtectSampler) -> Result<(), SamplingError> {
         Ok(status) => arm.offered(&UserfaultfdOffer {
             pid: std::process::id(),
             fd,
-            inode: status.inode,
+            inode: status.id.inode,
         }),
         Err(error) => Err(SamplingError::from_errno(error)),
     };
@@ -341,7 +341,7 @@ impl Kernel for Linux {
         // SAFETY: pidfd_getfd takes no memory.
         let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), offer.fd, 0) };
         let copy = descriptor(copy)?;
-        if syscalls::status(copy.as_raw_fd())?.inode == offer.inode {
+        if syscalls::status(copy.as_raw_fd())?.id.inode == offer.inode {
             Ok(copy)
         } else {
             Err(libc::EBADF)

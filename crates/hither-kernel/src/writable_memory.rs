@@ -1,6 +1,7 @@
 //! The memory that a process writes to, by /proc/PID/maps: static data, heap, stacks, anonymous and
 //! shared mappings. Pages of mapped files are not among it.
 
+use crate::file_id::Inode;
 use std::fs::{self, File};
 use std::io::Read;
 
@@ -50,8 +51,8 @@ pub struct WritableRange {
     pub end: u64,
     /// What it is.
     pub kind: MemoryKind,
-    /// Of shared memory: its device and inode, which are the same for all who map it.
-    pub file: Option<(u64, u64)>,
+    /// Of shared memory: its inode, which is the same for all who map it.
+    pub file: Option<Inode>,
 }
 
 /// The writable memory of another process, in order, without what it shares with this one; none
@@ -64,18 +65,9 @@ pub fn writable_memory(pid: u32) -> Vec<WritableRange> {
     let shared: Vec<_> = own
         .lines()
         .filter(is_shared)
-        .filter_map(identity_of)
+        .filter_map(Inode::of_mapping)
         .collect();
     ranges_in(&String::from_utf8_lossy(&text(&pid.to_string())), &shared)
-}
-
-/// Device and inode of a mapping.
-fn identity_of(line: &str) -> Option<(u64, u64)> {
-    let mut words = line.split_ascii_whitespace().skip(3);
-    let (major, minor) = words.next()?.split_once(':')?;
-    let number = |text| u64::from_str_radix(text, 16).ok();
-    let device = number(major)? << 32 | number(minor)?;
-    Some((device, words.next()?.parse().ok()?))
 }
 
 /// Whether the first thread of a process asks for certain nodes by a policy of its own (`numactl
@@ -98,7 +90,7 @@ fn asks_in(numa_maps: &str) -> bool {
 
 /// The writable ranges of a text like /proc/PID/maps (proc_pid_maps(5)). A piece of `.bss` has no
 /// name, and follows the `.data` that it belongs to. Mappings of the files `but` are left out.
-fn ranges_in(maps: &str, but: &[(u64, u64)]) -> Vec<WritableRange> {
+fn ranges_in(maps: &str, but: &[Inode]) -> Vec<WritableRange> {
     let mut ranges = Vec::new();
     // The end of the last mapping of a file.
     let mut data_end = 0;
@@ -111,7 +103,7 @@ fn ranges_in(maps: &str, but: &[(u64, u64)]) -> Vec<WritableRange> {
         // Huge pages of the pool stay where they are.
         let is_pool = name.starts_with("/anon_hugepage") || name.starts_with("/dev/hugepages");
         let is_private_file = name.starts_with('/') && !is_shared_memory(name) && !is_pool;
-        let file = identity_of(line);
+        let file = Inode::of_mapping(line);
         let kind = match name {
             _ if !permissions.starts_with("rw") => None,
             _ if file.is_some_and(|file| but.contains(&file)) => None,
@@ -180,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_process_has_these_kinds_of_memory() {
-        let ours = (0x01, 33);
+        let ours = Inode::on(0, 1, 33);
         let ranges = ranges_in(MAPS, &[ours]);
         let short: Vec<(u64, MemoryKind)> = ranges
             .iter()
@@ -201,7 +193,7 @@ mod tests {
         );
         assert_eq!(ranges[1].end, 0x70_0000);
         let files: Vec<_> = ranges.iter().filter_map(|range| range.file).collect();
-        assert_eq!(files, [(0x05, 32), (0x1a, 34)]);
+        assert_eq!(files, [Inode::on(0, 5, 32), Inode::on(0, 0x1a, 34)]);
         assert_eq!(ranges_in(MAPS, &[]).len(), ranges.len() + 1);
     }
 

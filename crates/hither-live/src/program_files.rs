@@ -9,7 +9,8 @@ use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hither_kernel::page_cache::{CachedFile, FileId, OpenError, PageCache};
+use hither_kernel::file_id::FileId;
+use hither_kernel::page_cache::{CachedFile, OpenError, PageCache};
 use hither_kernel::process::monotonic_ns;
 use hither_session::record::Record;
 use hither_session::session::RingInfo;
@@ -145,9 +146,7 @@ impl ProgramFiles {
     ) -> Option<(u64, OpenedFile)> {
         let &Record::Object {
             object: file,
-            device,
-            inode,
-            birth_ns,
+            id,
             size: bytes,
             asked_pages,
             path,
@@ -157,11 +156,7 @@ impl ProgramFiles {
             return None;
         };
         let known = KnownFile {
-            id: FileId {
-                device,
-                inode,
-                birth_ns,
-            },
+            id,
             path: PathBuf::from(OsStr::from_bytes(path)),
             name: PathBuf::from(OsStr::from_bytes(path)),
             thread: ring.namespace.is_own().then_some((ring.pid, ring.tid)),

@@ -10,10 +10,10 @@ use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 
 use hither_core::site_profile::SiteProfile;
+use hither_kernel::file_id::FileId;
 use hither_kernel::file_map::FileMap;
 use hither_kernel::page_cache::{
-    Cached, CachedFile, FileId, OpenError, PageCache, PageCacheError, ThisPageCache,
-    WithoutCachestat,
+    Cached, CachedFile, OpenError, PageCache, PageCacheError, ThisPageCache, WithoutCachestat,
 };
 use hither_live::page_cache::{Budget, PageCacheOptions, PageCacheReport, replay};
 use hither_live::{Mechanisms, RunOptions, SessionOptions, System, run_on};

@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use hither_kernel::file_id::FileId;
 use hither_kernel::file_map::FileMap;
 use hither_kernel::page_cache::{
-    Cached, CachedFile, FileId, OpenError, PageCache, PageCacheError, ThisPageCache,
+    Cached, CachedFile, OpenError, PageCache, PageCacheError, ThisPageCache,
 };
 use hither_live::page_cache::{Budget, FileStats, PageCacheOptions, PageCacheReport, replay};
 use hither_live::{Mechanisms, RunOptions, SessionOptions, System, run_on};

@@ -286,7 +286,7 @@ pub(crate) fn look_up(
 pub(crate) fn look_up_opened(fd: i32, define: &mut dyn FnMut(&Record<'_>) -> bool) {
     let mut cached_bytes = 0;
     let found = describe(fd, define, |status, push| {
-        let said = cached_before::push(fd, status.key(), status.size, push);
+        let said = cached_before::push(fd, status.id.key(), status.size, push);
         cached_bytes = if said.is_whole { status.size } else { 0 };
         said.asked_pages
     });
@@ -312,10 +312,10 @@ fn kind_of(status: &FileStatus) -> Kind {
         return Kind::Ignored;
     }
     // The kernel's own file systems have no birth times.
-    if status.birth_ns != 0 || !status.is_without_hardware() {
+    if status.id.birth_ns != 0 || !status.is_without_hardware() {
         return Kind::File;
     }
-    match status.device {
+    match status.id.device {
         device if device == MADE_UP_DEVICE.load(Ordering::Relaxed) => Kind::Ignored,
         device if device == REAL_DEVICE.load(Ordering::Relaxed) => Kind::File,
         _ => Kind::Unknown,
@@ -366,10 +366,8 @@ pub(crate) fn object<'a>(
     path: &'a [u8],
 ) -> Record<'a> {
     Record::Object {
-        object: status.key(),
-        device: status.device,
-        inode: status.inode,
-        birth_ns: status.birth_ns,
+        object: status.id.key(),
+        id: status.id,
         size: status.size,
         asked_pages,
         path,
@@ -379,7 +377,7 @@ pub(crate) fn object<'a>(
 /// The record that accesses to a file bypass the page cache.
 fn direct(status: &FileStatus) -> Record<'static> {
     Record::Direct {
-        object: status.key(),
+        object: status.id.key(),
     }
 }
 
@@ -412,7 +410,7 @@ fn describe(
         } else {
             &REAL_DEVICE
         };
-        devices.store(status.device, Ordering::Relaxed);
+        devices.store(status.id.device, Ordering::Relaxed);
     }
     if made_up {
         return IGNORED;
@@ -420,7 +418,7 @@ fn describe(
     let asked_pages = ask(&status, define);
     let defined =
         define(&object(&status, asked_pages, path)) && (!is_direct(fd) || define(&direct(&status)));
-    status.key() | FILE | if defined { DEFINED } else { 0 }
+    status.id.key() | FILE | if defined { DEFINED } else { 0 }
 }
 
 /// The path of the file behind `fd`, as /proc has it; empty if it does not say.

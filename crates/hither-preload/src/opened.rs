@@ -12,7 +12,7 @@
 use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hither_kernel::file_key::mix;
+use hither_kernel::file_id::mix;
 use hither_kernel::syscalls;
 use hither_session::program_session::{ProgramSession, Pushed};
 use hither_session::record::Record;
@@ -170,7 +170,7 @@ impl Opened<'_> {
         let Some(status) = files::opened_file(self.fd, &mut buffers.status) else {
             return Outcome::Done;
         };
-        let key = status.key();
+        let key = status.id.key();
         let remembered = Remembered::of(key, status.size);
         if let Some(cached_bytes) = remembered.cached_bytes() {
             files::defined(self.fd, key, cached_bytes);

@@ -22,7 +22,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hither_kernel::file_key::mix;
 use hither_kernel::memory_policy::{Bind, BindMode};
 use hither_kernel::syscalls;
 use hither_session::program_session::ProgramSession;
@@ -131,7 +130,7 @@ unsafe fn read_missing(
         resident_filter::ignore(fd);
         return None;
     }
-    let file = mix(status.device ^ mix(status.inode ^ mix(status.birth_ns)));
+    let file = status.id.key();
     let offset = match position.offset() {
         Some(offset) => offset,
         None => syscalls::seek(fd, 0, libc::SEEK_CUR).ok()?,

@@ -26,7 +26,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hither_kernel::file_key::mix;
+use hither_kernel::file_id::mix;
 use hither_kernel::syscalls;
 use hither_session::program_session::ProgramSession;
 

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use hither_kernel::file_key::mix;
+use hither_kernel::file_id::mix;
 use hither_kernel::process::tick_ns;
 use hither_kernel::syscalls;
 

@@ -10,7 +10,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hither_kernel::file_key::mix;
+use hither_kernel::file_id::mix;
 
 const PLACES: usize = 256;
 

@@ -69,6 +69,8 @@ fn ends_by(limit: u64, start: u64, length: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use hither_kernel::file_id::FileId;
+
     use super::*;
 
     fn access(op: Op, time_ns: u64, offset: u64, length: u64) -> Record<'static> {
@@ -95,9 +97,11 @@ mod tests {
             access(Op::Truncate, 1, end, 0),
             Record::Object {
                 object: 0,
-                device: u64::MAX,
-                inode: u64::MAX,
-                birth_ns: u64::MAX,
+                id: FileId {
+                    device: u64::MAX,
+                    inode: u64::MAX,
+                    birth_ns: u64::MAX,
+                },
                 size: end,
                 asked_pages: None,
                 path: b"",

@@ -9,7 +9,7 @@
 //! (16 bits), `a` is 8 and `b` 32 bits of payload; the rest is payload. Byte strings are
 //! zero-padded to whole words, with their length in a word before them.
 
-use hither_kernel::file_key::mix;
+use hither_kernel::file_id::{FileId, mix};
 use hither_kernel::memory_policy::{Bind, BindMode};
 
 /// The largest record, in words: a path of 4096 bytes and its header fit.
@@ -81,12 +81,8 @@ pub enum Record<'a> {
     Object {
         /// Its key.
         object: u64,
-        /// Device number.
-        device: u64,
-        /// Inode number.
-        inode: u64,
-        /// Birth time in nanoseconds since the epoch, 0 where the file system has none.
-        birth_ns: u64,
+        /// Which file it is.
+        id: FileId,
         /// Size when opened, in bytes.
         size: u64,
         /// Of how many pages of its front it is known what was cached when it was opened, before
@@ -461,14 +457,12 @@ impl<'a> Record<'a> {
         match *self {
             Record::Object {
                 object,
-                device,
-                inode,
-                birth_ns,
+                id,
                 size,
                 asked_pages,
                 path,
             } => {
-                for word in [object, device, inode, birth_ns, size] {
+                for word in [object, id.device, id.inode, id.birth_ns, size] {
                     writer.word(word);
                 }
                 writer.bytes(path, STRING_BYTES_MAX);
@@ -540,9 +534,11 @@ impl<'a> Record<'a> {
             },
             OBJECT => Record::Object {
                 object: reader.word()?,
-                device: reader.word()?,
-                inode: reader.word()?,
-                birth_ns: reader.word()?,
+                id: FileId {
+                    device: reader.word()?,
+                    inode: reader.word()?,
+                    birth_ns: reader.word()?,
+                },
                 size: reader.word()?,
                 asked_pages: b.checked_sub(1),
                 path: reader.bytes()?,

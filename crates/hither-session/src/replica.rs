@@ -53,7 +53,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use hither_kernel::syscalls;
 
-pub use hither_kernel::page_cache::FileId;
+use hither_kernel::file_id::FileId;
 
 /// The size of a block. The same as for steering the page cache: with blocks of a page there would
 /// be four times the checks.

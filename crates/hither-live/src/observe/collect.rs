@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use hither_kernel::page_cache::{FileId, PageCache as _, PageCacheError, ThisPageCache};
+use hither_kernel::page_cache::{PageCache as _, PageCacheError, ThisPageCache};
 use hither_kernel::process::{self, ancestors, monotonic_ns};
 use hither_kernel::process_tree::Transferred;
 use hither_session::record::{IN_KERNEL, Op, Record};
@@ -351,7 +351,7 @@ impl Collector {
                 Some(file) => {
                     let path = Path::new(OsStr::from_bytes(&file.path));
                     let names = (object, signature);
-                    touches.on_map(pid, names, (file.device, file.inode), (path, file.size));
+                    touches.on_map(pid, names, file.id.inode(), (path, file.size));
                     false
                 }
                 None => until_ns.saturating_sub(time_ns) < DEFINITION_WAIT_NS,
@@ -637,12 +637,7 @@ impl MappedBytes {
     fn of(object: u64, file: &ObjectDefinition, range: &Range<u64>) -> Option<MappedBytes> {
         const PAGE_BYTES: u64 = 4096;
         let bytes = cut::mapped_bytes(&file.path, file.size, range)?;
-        let id = FileId {
-            device: file.device,
-            inode: file.inode,
-            birth_ns: file.birth_ns,
-        };
-        let opened = ThisPageCache.open(Path::new(OsStr::from_bytes(&file.path)), id);
+        let opened = ThisPageCache.open(Path::new(OsStr::from_bytes(&file.path)), file.id);
         let cached = opened
             .ok()
             .and_then(|opened| opened.cached(range.start, bytes).ok());

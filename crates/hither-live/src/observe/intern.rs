@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::hash::Hash;
 use std::os::unix::ffi::OsStrExt;
 
-use hither_kernel::file_key::mix;
+use hither_kernel::file_id::{FileId, mix};
 use hither_kernel::pid_namespace::PidNamespace;
 use hither_session::record::{self, RUN_TIME_CODE, Record};
 use hither_session::session::RingInfo;
@@ -65,9 +65,7 @@ pub(crate) struct SiteDefinition {
 /// A file, as a program reported it.
 #[derive(Debug, Default)]
 pub(crate) struct ObjectDefinition {
-    pub(crate) device: u64,
-    pub(crate) inode: u64,
-    pub(crate) birth_ns: u64,
+    pub(crate) id: FileId,
     pub(crate) size: u64,
     pub(crate) path: Vec<u8>,
 }
@@ -97,7 +95,7 @@ impl Definitions {
 
     /// The devices of all files.
     pub(crate) fn devices(&self) -> BTreeSet<u64> {
-        self.objects.values().map(|file| file.device).collect()
+        self.objects.values().map(|file| file.id.device).collect()
     }
 
     /// The signature that is the same in each process.
@@ -218,17 +216,13 @@ impl Definitions {
             }
             Record::Object {
                 object,
-                device,
-                inode,
-                birth_ns,
+                id,
                 size,
                 path,
                 ..
             } => {
                 let definition = || ObjectDefinition {
-                    device,
-                    inode,
-                    birth_ns,
+                    id,
                     size,
                     path: path.to_owned(),
                 };

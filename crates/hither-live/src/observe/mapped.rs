@@ -17,7 +17,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use hither_kernel::address_spaces::{AddressSpaces, SpaceEvent};
-use hither_kernel::mapped_files::mapped_id;
+use hither_kernel::file_id::Inode;
+use hither_kernel::mapped_files::mapped_inode;
 use hither_kernel::page_cache::PageCacheError;
 use hither_kernel::page_faults::Fault;
 use hither_trace::schema::Touches;
@@ -55,11 +56,11 @@ pub(super) struct MappedTouches {
     pattern: Pattern,
     arming: Arming,
     /// By device and inode where they are mapped.
-    files: FxHashMap<(u64, u64), MappedFile>,
+    files: FxHashMap<Inode, MappedFile>,
     /// The call sites that mapped them last, by process.
-    sites: FxHashMap<u32, FxHashMap<(u64, u64), u64>>,
+    sites: FxHashMap<u32, FxHashMap<Inode, u64>>,
     /// Those of them that programs may write to where they are mapped.
-    writable: FxHashSet<(u64, u64)>,
+    writable: FxHashSet<Inode>,
     /// The keys of files that a report of the kernel's names: their touches are seen.
     reported: FxHashSet<u64>,
     /// The devices of files where they are mapped, by those that `stat` gives.
@@ -87,13 +88,13 @@ impl MappedTouches {
         &mut self,
         pid: u32,
         (object, signature): (u64, u64),
-        file: (u64, u64),
+        file: Inode,
         (path, bytes): (&Path, u64),
     ) {
         if path.starts_with("/dev/shm") {
             return;
         }
-        let file = self.id_where_mapped(file, path);
+        let file = self.where_mapped(file, path);
         let entry = self.files.entry(file).or_insert_with(|| {
             let now = std::fs::metadata(path).map_or(0, |about| about.len());
             MappedFile {
@@ -108,19 +109,18 @@ impl MappedTouches {
         }
     }
 
-    /// The device and inode of a file where it is mapped; those of `stat` if it cannot be asked.
-    fn id_where_mapped(&mut self, file: (u64, u64), path: &Path) -> (u64, u64) {
-        let (device, inode) = file;
-        if let Some(&device) = self.devices.get(&device) {
-            return (device, inode);
+    /// A file's inode where it is mapped; that of `stat` if it cannot be asked.
+    fn where_mapped(&mut self, file: Inode, path: &Path) -> Inode {
+        if let Some(&device) = self.devices.get(&file.device) {
+            return Inode { device, ..file };
         }
-        let Some(id) = mapped_id(path, file) else {
+        let Some(inode) = mapped_inode(path, file) else {
             return file;
         };
-        if id.1 == inode {
-            self.devices.insert(device, id.0);
+        if inode.number == file.number {
+            self.devices.insert(file.device, inode.device);
         }
-        id
+        inode
     }
 
     /// Passes on the touches up to `until_ns`. Returns the number of the kernel's events.

@@ -97,8 +97,8 @@ impl Tables {
         match definitions.object(self.objects.keys()[number as usize]) {
             Some(file) => ObjectRow {
                 path: file.path.clone(),
-                device: file.device,
-                inode: file.inode,
+                device: file.id.device,
+                inode: file.id.inode,
                 size: file.size,
                 ..row
             },

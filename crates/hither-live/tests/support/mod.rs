@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use hither_kernel::page_cache::{CachedFile, FileId, PageCache, ThisPageCache};
+use hither_kernel::file_id::FileId;
+use hither_kernel::page_cache::{CachedFile, PageCache, ThisPageCache};
 use hither_kernel::syscalls;
 use hither_live::SessionOptions;
 use hither_live::observe::{RecordOptions, Recorder};
@@ -156,11 +157,7 @@ int main(int count, char **words) {
 fn id_of(path: &Path) -> FileId {
     let file = File::open(path).expect("opened");
     let status = syscalls::status(file.as_raw_fd()).expect("a status");
-    FileId {
-        device: status.device,
-        inode: status.inode,
-        birth_ns: status.birth_ns,
-    }
+    status.id
 }
 
 /// A file, to ask what of it is cached.

@@ -84,7 +84,7 @@ fn make_first(session: &'static ProgramSession) {
 
 fn put(session: &ProgramSession, pid: u32, fd: i32) {
     let offered = syscalls::status(fd).and_then(|status| {
-        let inode = status.inode;
+        let inode = status.id.inode;
         INODE.store(inode, Ordering::Relaxed);
         // Too many are on offer: as if there were too many descriptors.
         session
@@ -132,7 +132,7 @@ pub(crate) fn take_back() {
     let fd = PendingOffer::from_words([0, offer]).fd();
     let is_ours = |fd| {
         let inode = INODE.load(Ordering::Relaxed);
-        syscalls::status(fd).is_ok_and(|status| status.inode == inode)
+        syscalls::status(fd).is_ok_and(|status| status.id.inode == inode)
     };
     if offer != 0 && is_ours(fd) {
         syscalls::close(fd);

@@ -6,8 +6,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hither_kernel::file_id::FileId;
 use hither_kernel::syscalls;
-use hither_session::replica::FileId;
 use hither_session::replica::view::{Match, View};
 
 use crate::descriptor_table::{Row, Table};
@@ -110,7 +110,7 @@ fn look_up(view: &View, fd: i32, descriptor: &Descriptor) -> Option<Match> {
 /// lease keeps its inode, so that no other file gets the number while the match holds.
 #[inline]
 pub(super) fn is_file(view: &View, of: Match, fd: i32) -> bool {
-    let same = view.identity(of) == syscalls::identity(fd).ok();
+    let same = view.inode(of) == syscalls::inode(fd).ok();
     if !same {
         TABLE.forget(fd);
     }
@@ -125,9 +125,5 @@ fn may_be_served(fd: i32) -> Option<FileId> {
         return None;
     }
     let status = syscalls::status(fd).ok()?;
-    (status.mode & libc::S_IFMT == libc::S_IFREG).then_some(FileId {
-        device: status.device,
-        inode: status.inode,
-        birth_ns: status.birth_ns,
-    })
+    (status.mode & libc::S_IFMT == libc::S_IFREG).then_some(status.id)
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use framehop::x86_64::UnwinderX86_64;
 use framehop::{ExplicitModuleSectionInfo, MustNotAllocateDuringUnwind, Unwinder};
-use hither_kernel::file_key::mix;
+use hither_kernel::file_id::mix;
 use hither_kernel::syscalls;
 use hither_kernel::this_process;
 use hither_session::record::{RUN_TIME_CODE, Record};

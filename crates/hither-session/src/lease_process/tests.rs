@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::replica::agent::{ReplicaOptions, Replicas};
+use hither_kernel::file_id::FileId;
 use hither_kernel::lease;
-use hither_kernel::page_cache::FileId;
 use hither_testing::needs::ON_A_DISK;
 use hither_testing::skip::skip_on_this_machine;
 

@@ -1,6 +1,7 @@
 //! Records come back as they were written, and what is none is refused.
 
 use super::*;
+use hither_kernel::file_id::FileId;
 
 fn samples() -> Vec<Record<'static>> {
     vec![
@@ -16,9 +17,11 @@ fn samples() -> Vec<Record<'static>> {
         },
         Record::Object {
             object: 1,
-            device: 2,
-            inode: 3,
-            birth_ns: 4,
+            id: FileId {
+                device: 2,
+                inode: 3,
+                birth_ns: 4,
+            },
             size: 5,
             asked_pages: Some(0),
             path: b"/a/path",
@@ -164,9 +167,11 @@ fn long_strings_are_cut_and_still_decode() {
     assert_eq!((exe.len(), args.len()), (3072, 1024));
     Record::Object {
         object: 1,
-        device: 1,
-        inode: 1,
-        birth_ns: 1,
+        id: FileId {
+            device: 1,
+            inode: 1,
+            birth_ns: 1,
+        },
         size: 1,
         asked_pages: None,
         path: &long,

@@ -36,11 +36,7 @@ fn both(content: &[u8], nodes: usize, blocks: u64) -> Both {
     Both {
         agent,
         view,
-        id: FileId {
-            device: status.device,
-            inode: status.inode,
-            birth_ns: status.birth_ns,
-        },
+        id: status.id,
         file,
         _folder: folder,
     }

@@ -13,6 +13,7 @@ use super::{
     Area, BLOCK_BYTES, BLOCK_SHIFT, Control, FUTEX_TID_MASK, FileId, Layout, MAGIC, NODES_MAX,
     places,
 };
+use hither_kernel::file_id::Inode;
 use hither_kernel::process::tick_ns;
 use hither_kernel::syscalls;
 
@@ -246,12 +247,14 @@ impl View {
         None
     }
 
-    /// Device and inode number of a file, as of a match that may be over by now.
+    /// Where a file lies, as of a match that may be over by now.
     #[inline]
-    pub fn identity(&self, of: Match) -> Option<(u64, u64)> {
+    pub fn inode(&self, of: Match) -> Option<Inode> {
         let file = self.control.file(of.file as usize)?;
-        let device = file.device.load(Ordering::Relaxed);
-        Some((device, file.inode.load(Ordering::Relaxed)))
+        Some(Inode {
+            device: file.device.load(Ordering::Relaxed),
+            number: file.inode.load(Ordering::Relaxed),
+        })
     }
 
     /// The size of a file as of a match that may be over by now, to see beforehand where a read

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use hither_kernel::machine::{Machine, MoveError, NodeMemory, PageState, page_bytes};
-use hither_kernel::page_cache::{FileId, PageCache, ThisPageCache};
+use hither_kernel::page_cache::{PageCache, ThisPageCache};
 use hither_kernel::page_faults::{PageFaults, WatchError};
 use hither_kernel::syscalls;
 
@@ -74,11 +74,7 @@ fn file(pages: u64, bytes: u64) -> tempfile::NamedTempFile {
 
 fn open(file: &tempfile::NamedTempFile) -> Box<dyn CachedFile> {
     let status = syscalls::status(file.as_file().as_raw_fd()).expect("a status");
-    let id = FileId {
-        device: status.device,
-        inode: status.inode,
-        birth_ns: status.birth_ns,
-    };
+    let id = status.id;
     ThisPageCache.open(file.path(), id).expect("the file")
 }
 

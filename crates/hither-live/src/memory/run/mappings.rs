@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use hither_kernel::file_id::Inode;
 use hither_kernel::machine::Machine;
 use hither_kernel::writable_memory::WritableRange;
 
@@ -38,9 +39,9 @@ struct MappedProcess {
 /// Who maps which shared memory, by device and inode.
 #[derive(Default)]
 struct SharedMemory {
-    users: BTreeMap<(u64, u64), BTreeSet<u32>>,
+    users: BTreeMap<Inode, BTreeSet<u32>>,
     /// What several processes were found to map.
-    left_out: BTreeSet<(u64, u64)>,
+    left_out: BTreeSet<Inode>,
 }
 
 impl SharedMemory {
@@ -174,12 +175,15 @@ mod tests {
             start: 0x1000,
             end: 0x9000,
             kind: MemoryKind::Shared,
-            file: file.map(|inode| (5, inode)),
+            file: file.map(|inode| Inode::on(0, 5, inode)),
         };
         let mut left = |pid, files: &[Option<u64>]| {
             let mut ranges: Vec<WritableRange> = files.iter().copied().map(range).collect();
             let others: Vec<u32> = shared.leave_out(pid, &mut ranges).into_iter().collect();
-            let files: Vec<_> = ranges.iter().map(|of| of.file.map(|file| file.1)).collect();
+            let files: Vec<_> = ranges
+                .iter()
+                .map(|of| of.file.map(|file| file.number))
+                .collect();
             (files, others)
         };
         // Mapped twice by one process.
@@ -191,7 +195,7 @@ mod tests {
         assert_eq!(left(7, &[Some(1)]), (vec![], vec![]));
         assert_eq!(left(9, &[Some(1), Some(2)]), (vec![], vec![8]));
         shared.ended(8);
-        assert_eq!(shared.users[&(5, 2)], BTreeSet::from([9]));
+        assert_eq!(shared.users[&Inode::on(0, 5, 2)], BTreeSet::from([9]));
         assert_eq!(shared.left_out.len(), 2);
     }
 }

@@ -1,6 +1,7 @@
 //! A producer in this process writes what a recorded program would, and the trace is read back.
 
 use hither_core::registry::Needs;
+use hither_kernel::file_id::FileId;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
@@ -184,9 +185,11 @@ fn definitions_may_come_late_or_never() {
         &mut one,
         &Record::Object {
             object: 1,
-            device: 3,
-            inode: 4,
-            birth_ns: 0,
+            id: FileId {
+                device: 3,
+                inode: 4,
+                birth_ns: 0,
+            },
             size: 5,
             asked_pages: None,
             path,
@@ -196,9 +199,11 @@ fn definitions_may_come_late_or_never() {
         &mut one,
         &Record::Object {
             object: 9,
-            device: 3,
-            inode: 9,
-            birth_ns: 0,
+            id: FileId {
+                device: 3,
+                inode: 9,
+                birth_ns: 0,
+            },
             size: 5,
             asked_pages: None,
             path: b"/unread",
@@ -328,9 +333,11 @@ fn what_the_kernel_counted_beyond_records_was_not_seen() {
     let mut one = fixture.thread(10, 10, 1000, "/bin/tool");
     let file = Record::Object {
         object: 1,
-        device: 1,
-        inode: 1,
-        birth_ns: 0,
+        id: FileId {
+            device: 1,
+            inode: 1,
+            birth_ns: 0,
+        },
         size: 100_000,
         asked_pages: None,
         path: b"/data",

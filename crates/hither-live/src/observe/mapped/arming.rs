@@ -8,6 +8,7 @@ use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::sync::OnceLock;
 
+use hither_kernel::file_id::Inode;
 use hither_kernel::machine::{Machine, ThisMachine};
 use hither_kernel::page_cache::PageCacheError;
 use hither_kernel::page_unmapping::{
@@ -29,7 +30,7 @@ const STEP_NS_MAX: u64 = 2_000_000;
 const OPEN_FILES_MAX: usize = 64;
 
 /// Process, file, and the page's offset and address.
-type Page = (u32, (u64, u64), u64, u64);
+type Page = (u32, Inode, u64, u64);
 
 /// Bytes of a page of memory.
 pub(super) fn page_bytes() -> u64 {
@@ -43,7 +44,7 @@ pub(super) struct Arming {
     unmapper: Option<PageUnmapper>,
     /// `None`: its pages cannot be unmapped.
     processes: FxHashMap<u32, Option<UnmappableProcess>>,
-    files: FxHashMap<(u32, (u64, u64)), Option<File>>,
+    files: FxHashMap<(u32, Inode), Option<File>>,
     /// Unmapped pages, by process and address.
     armed: FxHashSet<(u32, u64)>,
     /// Pages that may have been mapped since the last round.
@@ -56,7 +57,7 @@ pub(super) struct Arming {
     longest_ns: u64,
     refused: Option<PageCacheError>,
     /// How many pages of a file stayed mapped, and how many were unmapped.
-    outcomes: FxHashMap<(u64, u64), (usize, usize)>,
+    outcomes: FxHashMap<Inode, (usize, usize)>,
 }
 
 impl Arming {
@@ -71,7 +72,7 @@ impl Arming {
     }
 
     /// Files most of whose pages stayed mapped.
-    pub(super) fn never_armed(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub(super) fn never_armed(&self) -> impl Iterator<Item = Inode> + '_ {
         let outcomes = self.outcomes.iter();
         outcomes
             .filter(|(_, (stayed, unmapped))| stayed > unmapped)
@@ -84,7 +85,7 @@ impl Arming {
     }
 
     /// A watched page may be mapped.
-    pub(super) fn watch(&mut self, pid: u32, file: (u64, u64), address: u64, offset: u64) {
+    pub(super) fn watch(&mut self, pid: u32, file: Inode, address: u64, offset: u64) {
         if self.refused.is_none() {
             self.due.insert((pid, file, offset, address));
         }
@@ -101,11 +102,7 @@ impl Arming {
 
     /// Goes on with a round, or begins one when it is time. `is_mapped` says whether an address of
     /// a process is still that offset of that file.
-    pub(super) fn step(
-        &mut self,
-        now_ns: u64,
-        is_mapped: impl Fn(u32, u64, (u64, u64), u64) -> bool,
-    ) {
+    pub(super) fn step(&mut self, now_ns: u64, is_mapped: impl Fn(u32, u64, Inode, u64) -> bool) {
         if self.round.is_empty() {
             if self.due.is_empty() || now_ns < self.next_ns || self.refused.is_some() {
                 return;
@@ -125,7 +122,7 @@ impl Arming {
     }
 
     /// Unmaps pages of one file in one process.
-    fn batch(&mut self, is_mapped: impl Fn(u32, u64, (u64, u64), u64) -> bool) {
+    fn batch(&mut self, is_mapped: impl Fn(u32, u64, Inode, u64) -> bool) {
         let Some(&(pid, file, ..)) = self.round.first() else {
             return;
         };
@@ -171,7 +168,7 @@ impl Arming {
     fn unmap(
         &mut self,
         pid: u32,
-        file: (u64, u64),
+        file: Inode,
         pages: &[MappedPage],
     ) -> Result<Unmapped, PageCacheError> {
         let process = match self.processes.entry(pid) {

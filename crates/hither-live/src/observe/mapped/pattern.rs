@@ -16,7 +16,8 @@
 
 use std::ops::Range;
 
-use hither_kernel::file_key::mix;
+use hither_kernel::file_id::Inode;
+use hither_kernel::file_id::mix;
 use rustc_hash::FxHashMap;
 
 use super::arming::page_bytes;
@@ -130,14 +131,14 @@ struct Last {
 /// The last fault of each thread in each file.
 #[derive(Debug, Default)]
 pub(super) struct Pattern {
-    last: FxHashMap<u32, FxHashMap<(u64, u64), Last>>,
+    last: FxHashMap<u32, FxHashMap<Inode, Last>>,
 }
 
 impl Pattern {
     /// A thread faulted in a file. Returns what it touched.
     pub(super) fn on_fault(
         &mut self,
-        (thread, key): (u32, (u64, u64)),
+        (thread, key): (u32, Inode),
         file: &WatchedFile,
         fault: PageFault,
     ) -> Option<Range<u64>> {
@@ -195,7 +196,10 @@ mod tests {
     use super::*;
 
     const PAGE: u64 = 4096;
-    const FILE: (u64, u64) = (1, 7);
+    const FILE: Inode = Inode {
+        device: 1,
+        number: 7,
+    };
 
     /// A fault in a page of a file that is mapped at an address which is aligned like a folio.
     fn fault(page: u64, was_armed: bool) -> PageFault {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hither_kernel::address_spaces::{MappedRange, SpaceEvent};
+use hither_kernel::file_id::Inode;
 use rustc_hash::FxHashMap;
 
 /// How far back the processes are followed that a process descends from.
@@ -16,7 +17,7 @@ pub(super) struct FileRange {
     /// Where in the file it begins.
     offset: u64,
     /// Device and inode.
-    pub(super) file: (u64, u64),
+    pub(super) file: Inode,
     /// The process cannot write to it.
     pub(super) is_read_only: bool,
 }
@@ -113,7 +114,7 @@ impl Spaces {
     }
 
     /// Whether a process has a file mapped as data.
-    pub(super) fn has(&self, pid: u32, file: (u64, u64)) -> bool {
+    pub(super) fn has(&self, pid: u32, file: Inode) -> bool {
         let space = self.by_pid.get(&pid);
         space.is_some_and(|space| space.ranges.values().any(|range| range.file == file))
     }
@@ -214,7 +215,7 @@ mod tests {
             pid,
             addresses: start..end,
             offset,
-            file: (inode != 0).then_some((1, inode)),
+            file: (inode != 0).then(|| Inode::on(0, 1, inode)),
             is_writable: false,
             is_executable: inode == 9,
         })
@@ -222,7 +223,7 @@ mod tests {
 
     fn at(spaces: &Spaces, pid: u32, address: u64) -> Option<(u64, u64)> {
         let range = spaces.at(pid, address)?;
-        Some((range.file.1, range.offset_of(address)))
+        Some((range.file.number, range.offset_of(address)))
     }
 
     #[test]
@@ -235,7 +236,9 @@ mod tests {
         assert_eq!(at(&spaces, 1, 0x2fff), Some((5, 0x11fff)));
         assert_eq!(at(&spaces, 1, 0x3001), Some((6, 1)));
         assert_eq!(at(&spaces, 1, 0x4000), Some((5, 0x13000)));
-        assert!(spaces.has(1, (1, 6)) && !spaces.has(1, (2, 6)) && !spaces.has(2, (1, 6)));
+        let inode = Inode::on(0, 1, 6);
+        assert!(spaces.has(1, inode) && !spaces.has(2, inode));
+        assert!(!spaces.has(1, Inode::on(0, 2, 6)));
         let range = spaces.at(1, 0x4000).expect("mapped");
         assert_eq!(range.address_of(0x13000), Some(0x4000));
         assert_eq!(range.address_of(0x12fff), None);

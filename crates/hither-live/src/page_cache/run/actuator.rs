@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hither_kernel::cgroup::refaulted_file_bytes;
+use hither_kernel::file_id::Inode;
 use hither_kernel::mapped_files::keep_program_pages;
 use hither_kernel::page_cache::PageCache;
 use hither_kernel::process::{children_read_bytes, monotonic_ns, thread_cpu_ns};
@@ -94,7 +95,7 @@ pub(crate) struct PageCacheActuator {
     /// Programs report no accesses.
     paused: bool,
     /// Device and inode of the files that were mapped when the last pause ended.
-    mapped: BTreeSet<(u64, u64)>,
+    mapped: BTreeSet<Inode>,
     /// Those that are steered.
     mapped_files: MappedFiles,
     /// Files that were mapped since the last step, and by which process.
@@ -357,7 +358,7 @@ impl PageCacheActuator {
             match change {
                 Change::Watched(mapped) => {
                     let (file, id, bytes) = (mapped.key, mapped.id, mapped.bytes);
-                    self.mapped.remove(&(id.device, id.inode));
+                    self.mapped.remove(&id.inode());
                     let known = self.program_files.id(file).is_some();
                     self.program_files.add(file, id, mapped.path, mapped.pid);
                     self.opened.entry(file).or_insert(OpenedFile {
@@ -387,7 +388,7 @@ impl PageCacheActuator {
         let Some(id) = self.program_files.id(file) else {
             return;
         };
-        if self.mapped.contains(&(id.device, id.inode)) {
+        if self.mapped.contains(&id.inode()) {
             context.input(now_ns, Input::Mapped { file });
         }
         if !self.counts_reads.contains_key(&id.device)

@@ -12,9 +12,10 @@ use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use hither_kernel::file_key::file_key;
+use hither_kernel::file_id::FileId;
+use hither_kernel::file_id::Inode;
 use hither_kernel::mapped_files::{MappedProcess, Mapping, identify, mappings};
-use hither_kernel::page_cache::{FileId, PageCacheError};
+use hither_kernel::page_cache::PageCacheError;
 use hither_kernel::page_faults::{PageFaults, PerfRings, WatchError};
 
 use crate::polling::Periodic;
@@ -97,7 +98,7 @@ struct WatchedProcess {
 pub(super) struct MappedFiles {
     by_pid: BTreeMap<u32, WatchedProcess>,
     /// Files that are left alone for good.
-    left_alone: BTreeSet<(u64, u64)>,
+    left_alone: BTreeSet<Inode>,
     look: Periodic,
     refused: Option<MappedError>,
     /// For the next [`changes`](Self::changes).
@@ -153,7 +154,7 @@ impl MappedFiles {
         let Some((id, bytes)) = identify(&mapping.path, mapping.file) else {
             return;
         };
-        let key = file_key(id.device, id.inode, id.birth_ns);
+        let key = id.key();
         let holders = self.by_pid.iter();
         let mut holders = holders.filter(|(_, process)| process.files.contains_key(&key));
         match holders.next() {
@@ -258,7 +259,7 @@ impl MappedFiles {
         self.by_pid.clear();
     }
 
-    fn leave_alone(&mut self, key: u64, file: (u64, u64)) {
+    fn leave_alone(&mut self, key: u64, file: Inode) {
         self.unwatch(key);
         self.left_alone.insert(file);
         self.changes.push(Change::LeftAlone { file: key });
@@ -297,7 +298,7 @@ impl WatchedProcess {
 
     /// Looks up where the files are mapped now, and forgets those that are not. Those that are
     /// mapped in another way as well are added to `others`.
-    fn look_up(&mut self, pid: u32, others: &mut Vec<(u64, (u64, u64))>) {
+    fn look_up(&mut self, pid: u32, others: &mut Vec<(u64, Inode)>) {
         let found = mappings(pid);
         let steerable = steerable(&found);
         self.files.retain(|&key, mappings| {
@@ -317,7 +318,7 @@ impl WatchedProcess {
 /// The mappings of files that are mapped to be read, and in no other way.
 fn steerable(mappings: &[Mapping]) -> Vec<Mapping> {
     let others = mappings.iter().filter(|mapping| !mapping.is_read_only);
-    let others: BTreeSet<(u64, u64)> = others.map(|mapping| mapping.file).collect();
+    let others: BTreeSet<Inode> = others.map(|mapping| mapping.file).collect();
     let only_read = |mapping: &&Mapping| !others.contains(&mapping.file);
     mappings.iter().filter(only_read).cloned().collect()
 }
@@ -339,7 +340,7 @@ mod tests {
         Mapping {
             addresses: 0x10_0000..0x50_0000,
             offset: 0x2000,
-            file: (1, inode),
+            file: Inode::on(0, 1, inode),
             is_read_only,
             is_writable: false,
             path: PathBuf::from("/a"),

@@ -8,12 +8,11 @@
 //! open are looked up in /proc, for those of which nothing is seen.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use hither_kernel::file_key::file_key;
+use hither_kernel::file_id::Inode;
 use hither_kernel::mapped_files::identify;
 use hither_kernel::page_cache::CachedFile;
 use hither_kernel::process::{monotonic_ns, thread_cpu_ns};
@@ -52,7 +51,7 @@ const WRITE_BACK_PAUSE: Duration = Duration::from_millis(20);
 const LAST_TRIES: u32 = 8;
 
 /// The files that processes have open, with the path of one of their descriptors.
-fn open_files(processes: &ProcessTree) -> Vec<((u64, u64), PathBuf, u32)> {
+fn open_files(processes: &ProcessTree) -> Vec<(Inode, PathBuf, u32)> {
     let mut files = Vec::new();
     for &pid in processes.processes() {
         let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else {
@@ -64,9 +63,7 @@ fn open_files(processes: &ProcessTree) -> Vec<((u64, u64), PathBuf, u32)> {
                 continue;
             };
             if about.is_file() && about.len() > 0 {
-                let (major, minor) = (libc::major(about.dev()), libc::minor(about.dev()));
-                let device = u64::from(major) << 32 | u64::from(minor);
-                files.push(((device, about.ino()), path, pid));
+                files.push((Inode::of(&about), path, pid));
             }
         }
     }
@@ -133,7 +130,7 @@ impl PageCacheActuator {
             let Some((file_id, bytes)) = identify(&path, id).filter(|_| !is_made_up(&name)) else {
                 continue;
             };
-            let file = file_key(file_id.device, file_id.inode, file_id.birth_ns);
+            let file = file_id.key();
             if self.program_files.id(file).is_some() {
                 continue;
             }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+use hither_kernel::file_id::Inode;
 use hither_session::record::Op;
 use rustc_hash::FxHashMap;
 
@@ -29,7 +30,7 @@ pub(super) struct Limiter {
     pub(super) to_ask: VecDeque<Question>,
     pub(super) last_file: u64,
     /// By device and inode, the files that were looked up.
-    pub(super) looked_up: FxHashMap<(u64, u64), LookedUp>,
+    pub(super) looked_up: FxHashMap<Inode, LookedUp>,
     /// What programs had read and written at the last three looks, the latest first.
     pub(super) transferred_bytes: [u64; 3],
     pub(super) due_ns: u64,
