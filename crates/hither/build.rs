@@ -20,8 +20,12 @@ fn main() {
     for sources in [
         "hither-preload/src",
         "hither-preload/libraries",
+        "hither-ids/src",
+        "hither-ids/Cargo.toml",
         "hither-kernel/src",
         "hither-kernel/Cargo.toml",
+        "hither-references/src",
+        "hither-references/Cargo.toml",
         "hither-session/src",
         "hither-session/Cargo.toml",
     ] {

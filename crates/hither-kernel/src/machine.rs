@@ -10,6 +10,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use hither_ids::KernelNode;
+
 use crate::memory_probe::{MemoryProbe, ThisMachineProbe};
 use crate::page_faults::{self, PageFaults, WatchError};
 use crate::page_map;
@@ -24,7 +26,7 @@ pub use crate::sysfs::{kib_field, page_bytes, parse_list};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeMemory {
     /// The kernel's number for it; there may be gaps.
-    pub node: u32,
+    pub node: KernelNode,
     /// The online CPUs next to it; none for a node with memory only.
     pub cpus: Vec<u32>,
     /// Memory in bytes.
@@ -44,7 +46,7 @@ pub struct NodeMemory {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nearest {
     /// The nodes of the CPUs, by the kernel's numbers.
-    pub nodes: Vec<u32>,
+    pub nodes: Vec<KernelNode>,
     /// Time of a read.
     pub read_ns: u32,
 }
@@ -76,9 +78,9 @@ pub trait Machine: Send + Sync {
     fn nodes(&self) -> io::Result<Vec<NodeMemory>>;
 
     /// Bytes in use on some nodes: less to read, so it can be called often.
-    fn used_bytes(&self, nodes: &[u32]) -> io::Result<Vec<u64>> {
+    fn used_bytes(&self, nodes: &[KernelNode]) -> io::Result<Vec<u64>> {
         let all = self.nodes()?;
-        let used = |&number: &u32| {
+        let used = |&number: &KernelNode| {
             let node = all.iter().find(|node| node.node == number);
             node.map_or(0, NodeMemory::used_bytes)
         };
@@ -98,7 +100,7 @@ pub trait Machine: Send + Sync {
         &self,
         pid: u32,
         addresses: &[u64],
-        to: Option<u32>,
+        to: Option<KernelNode>,
         states: &mut Vec<PageState>,
     ) -> Result<(), MoveError>;
 
@@ -193,7 +195,7 @@ impl Machine for ThisMachine {
         nodes_in(Path::new(NODES))
     }
 
-    fn used_bytes(&self, nodes: &[u32]) -> io::Result<Vec<u64>> {
+    fn used_bytes(&self, nodes: &[KernelNode]) -> io::Result<Vec<u64>> {
         Ok(used_bytes_in(Path::new(NODES), nodes))
     }
 
@@ -217,7 +219,7 @@ impl Machine for ThisMachine {
         &self,
         pid: u32,
         addresses: &[u64],
-        to: Option<u32>,
+        to: Option<KernelNode>,
         states: &mut Vec<PageState>,
     ) -> Result<(), MoveError> {
         let statuses = move_pages(pid, addresses, to).map_err(MoveError::from_errno)?;
@@ -282,12 +284,16 @@ fn nearest_in(folder: &Path) -> Option<Nearest> {
 }
 
 /// The numbers of the nodes that a folder has entries of, in order.
-fn numbers_in(folder: &Path) -> io::Result<Vec<u32>> {
+fn numbers_in(folder: &Path) -> io::Result<Vec<KernelNode>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(folder)? {
         let name = entry?.file_name();
         let number = name.to_str().and_then(|name| name.strip_prefix("node"));
-        numbers.extend(number.and_then(|number| number.parse::<u32>().ok()));
+        numbers.extend(
+            number
+                .and_then(|number| number.parse().ok())
+                .map(KernelNode),
+        );
     }
     numbers.sort_unstable();
     Ok(numbers)
@@ -296,7 +302,7 @@ fn numbers_in(folder: &Path) -> io::Result<Vec<u32>> {
 /// Reads the folder of nodes; what a file does not say is 0 or empty.
 fn nodes_in(folder: &Path) -> io::Result<Vec<NodeMemory>> {
     let numbers = numbers_in(folder)?;
-    let node = |node: u32| {
+    let node = |node: KernelNode| {
         let folder = folder.join(format!("node{node}"));
         let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
         NodeMemory {
@@ -313,7 +319,7 @@ fn nodes_in(folder: &Path) -> io::Result<Vec<NodeMemory>> {
 }
 
 /// What a node's `meminfo` says of it.
-fn memory(node: u32, meminfo: &str) -> NodeMemory {
+fn memory(node: KernelNode, meminfo: &str) -> NodeMemory {
     NodeMemory {
         node,
         bytes: kib_field(meminfo, "MemTotal:"),
@@ -325,8 +331,8 @@ fn memory(node: u32, meminfo: &str) -> NodeMemory {
     }
 }
 
-fn used_bytes_in(folder: &Path, nodes: &[u32]) -> Vec<u64> {
-    let used = |&node: &u32| {
+fn used_bytes_in(folder: &Path, nodes: &[KernelNode]) -> Vec<u64> {
+    let used = |&node: &KernelNode| {
         let meminfo = fs::read_to_string(folder.join(format!("node{node}/meminfo")));
         memory(node, &meminfo.unwrap_or_default()).used_bytes()
     };
@@ -372,14 +378,14 @@ mod tests {
         assert_eq!(
             nodes[0],
             NodeMemory {
-                node: 0,
+                node: KernelNode(0),
                 cpus: vec![],
                 bytes: 1 << 20,
                 free_bytes: 512 << 10,
                 idle_cache_bytes: 256 << 10,
                 distances: vec![10, 21],
                 nearest: Some(Nearest {
-                    nodes: vec![2],
+                    nodes: vec![KernelNode(2)],
                     read_ns: 130
                 }),
             }
@@ -387,13 +393,17 @@ mod tests {
         assert_eq!(nodes[1].nearest, None);
         assert_eq!(
             (nodes[1].node, nodes[1].cpus.as_slice()),
-            (2, &[4, 5, 1][..])
+            (KernelNode(2), &[4, 5, 1][..])
         );
         assert_eq!(nodes[0].available_bytes(), 768 << 10);
         let used: Vec<u64> = nodes.iter().map(NodeMemory::used_bytes).collect();
-        let numbers: Vec<u32> = nodes.iter().map(|node| node.node).collect();
+        let numbers: Vec<KernelNode> = nodes.iter().map(|node| node.node).collect();
         assert_eq!(used_bytes_in(folder.path(), &numbers), used);
-        assert_eq!(used_bytes_in(folder.path(), &[77]), [0], "no such node");
+        assert_eq!(
+            used_bytes_in(folder.path(), &[KernelNode(77)]),
+            [0],
+            "no such node"
+        );
         assert!(nodes_in(&folder.path().join("missing")).is_err());
     }
 
@@ -414,7 +424,7 @@ mod tests {
     #[test]
     fn every_error_number_has_its_name() {
         for (status, state) in [
-            (3, PageState::On(3)),
+            (3, PageState::On(KernelNode(3))),
             (-libc::ENOENT, PageState::Absent),
             (-libc::EFAULT, PageState::Unmapped),
             (-libc::EBUSY, PageState::Busy),
@@ -472,8 +482,12 @@ mod tests {
                 &mut states,
             );
             assert_eq!((moved, states[0]), (Ok(()), PageState::On(node)));
-            let nowhere =
-                ThisMachine.move_pages(std::process::id(), &addresses, Some(1023), &mut states);
+            let nowhere = ThisMachine.move_pages(
+                std::process::id(),
+                &addresses,
+                Some(KernelNode(1023)),
+                &mut states,
+            );
             assert_eq!(nowhere, Err(MoveError::NoNode));
         }
         assert_eq!(

@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hither_ids::KernelNode;
+
 use crate::memory_policy::{Bind, BindMode};
 use crate::page_moves::move_pages;
 use crate::process::thread_cpu_ns;
@@ -53,21 +55,35 @@ pub enum ProbeError {
 /// Measures costs, one node's memory at a time.
 pub trait MemoryProbe {
     /// Picoseconds of a load from one of these CPUs to memory on a node, chunk by chunk.
-    fn loads(&mut self, cpus: &[u32], node: u32, chunks: usize) -> Result<Vec<u64>, ProbeError>;
+    fn loads(
+        &mut self,
+        cpus: &[u32],
+        node: KernelNode,
+        chunks: usize,
+    ) -> Result<Vec<u64>, ProbeError>;
 
     /// Nanoseconds of CPU time to move a page between two nodes, batch by batch.
-    fn moves(&mut self, between: (u32, u32), batches: usize) -> Result<Vec<u64>, ProbeError>;
+    fn moves(
+        &mut self,
+        between: (KernelNode, KernelNode),
+        batches: usize,
+    ) -> Result<Vec<u64>, ProbeError>;
 }
 
 /// Measures this machine.
 #[derive(Debug, Default)]
 pub(crate) struct ThisMachineProbe {
     /// The memory that was used last, and its node: it serves the other CPUs as well.
-    chain: Option<(u32, Memory)>,
+    chain: Option<(KernelNode, Memory)>,
 }
 
 impl MemoryProbe for ThisMachineProbe {
-    fn loads(&mut self, cpus: &[u32], node: u32, chunks: usize) -> Result<Vec<u64>, ProbeError> {
+    fn loads(
+        &mut self,
+        cpus: &[u32],
+        node: KernelNode,
+        chunks: usize,
+    ) -> Result<Vec<u64>, ProbeError> {
         if !cfg!(target_arch = "x86_64") {
             return Err(ProbeError::NoFlush);
         }
@@ -98,7 +114,11 @@ impl MemoryProbe for ThisMachineProbe {
         })
     }
 
-    fn moves(&mut self, (from, to): (u32, u32), batches: usize) -> Result<Vec<u64>, ProbeError> {
+    fn moves(
+        &mut self,
+        (from, to): (KernelNode, KernelNode),
+        batches: usize,
+    ) -> Result<Vec<u64>, ProbeError> {
         let memory = Memory::on(from, MOVE_BATCH_PAGES * page_bytes() as usize)?;
         let pages = memory.pages();
         let mut took = Vec::with_capacity(batches);
@@ -107,7 +127,7 @@ impl MemoryProbe for ThisMachineProbe {
             let states = move_pages(std::process::id(), &pages, Some(there));
             let took_ns = thread_cpu_ns() - before_ns;
             let states = states.map_err(ProbeError::Refused)?;
-            if states.iter().any(|&state| state != there as i32) {
+            if states.iter().any(|&state| state != there.0 as i32) {
                 return Err(ProbeError::NoMemory);
             }
             took.push(took_ns / MOVE_BATCH_PAGES as u64);
@@ -117,7 +137,7 @@ impl MemoryProbe for ThisMachineProbe {
 }
 
 /// The chain in the memory of a node: the word of each stop holds the index of the next.
-fn chain(node: u32) -> Result<Memory, ProbeError> {
+fn chain(node: KernelNode) -> Result<Memory, ProbeError> {
     let mut memory = Memory::on(node, CHASE_LOADS * STRIDE_WORDS * 8)?;
     let words = memory.words_mut();
     for stop in 0..CHASE_LOADS {
@@ -182,7 +202,7 @@ struct Memory {
 
 impl Memory {
     /// Whether all of it is present, on small pages.
-    fn on(node: u32, length: usize) -> Result<Memory, ProbeError> {
+    fn on(node: KernelNode, length: usize) -> Result<Memory, ProbeError> {
         let start = syscalls::map(length, None).map_err(ProbeError::Refused)?;
         let memory = Memory { start, length };
         // SAFETY: the mapping is this value's alone, and the advice discards nothing. A refusal
@@ -190,7 +210,7 @@ impl Memory {
         let _ = unsafe { syscalls::advise(start, length, libc::MADV_NOHUGEPAGE) };
         let bind = Bind {
             mode: BindMode::Preferred,
-            nodes: 1_u64.checked_shl(node).ok_or(ProbeError::NoMemory)?,
+            nodes: node.mask().ok_or(ProbeError::NoMemory)?,
         };
         match syscalls::bind(start as u64, length as u64, bind) {
             Ok(()) => {}
@@ -204,7 +224,7 @@ impl Memory {
         }
         let found = move_pages(std::process::id(), &pages, None);
         let found = found.map_err(ProbeError::Refused)?;
-        if found.iter().all(|&at| at == node as i32) {
+        if found.iter().all(|&at| at == node.0 as i32) {
             Ok(memory)
         } else {
             Err(ProbeError::NoMemory)
@@ -271,12 +291,21 @@ mod tests {
             probe.loads(&[65_000], node.node, 1).err(),
             Some(ProbeError::NoCpu)
         );
-        assert!(probe.loads(&node.cpus, 63, 1).is_err(), "no such node");
-        assert!(probe.loads(&node.cpus, 64, 1).is_err(), "past the mask");
+        assert!(
+            probe.loads(&node.cpus, KernelNode(63), 1).is_err(),
+            "no such node"
+        );
+        assert!(
+            probe.loads(&node.cpus, KernelNode(64), 1).is_err(),
+            "past the mask"
+        );
         // Pages that are where they are to go take no move, but every call is answered.
         if let Ok(took) = probe.moves((node.node, node.node), 2) {
             assert_eq!(took.len(), 2);
         }
-        assert!(probe.moves((node.node, 63), 2).is_err(), "no such node");
+        assert!(
+            probe.moves((node.node, KernelNode(63)), 2).is_err(),
+            "no such node"
+        );
     }
 }

@@ -1,12 +1,14 @@
 //! move_pages(2): where pages of a process are, and moving them to another node.
 
+use hither_ids::KernelNode;
+
 use std::io;
 
 /// Where a page is, or why it is not where it was asked to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageState {
     /// On this node.
-    On(u32),
+    On(KernelNode),
     /// Not touched yet, or swapped out (ENOENT).
     Absent,
     /// No memory of the process, or the zero page that untouched memory is read from (EFAULT).
@@ -30,7 +32,7 @@ impl PageState {
     pub(crate) fn from_kernel(status: i32) -> PageState {
         match status {
             UNTRIED => PageState::Untried,
-            node if node >= 0 => PageState::On(node as u32),
+            node if node >= 0 => PageState::On(KernelNode(node as u32)),
             error => match -error {
                 libc::ENOENT => PageState::Absent,
                 libc::EFAULT => PageState::Unmapped,
@@ -102,10 +104,14 @@ impl std::fmt::Display for MoveError {
 
 /// `move_pages` with the statuses that it leaves, or its error number. A positive result, the
 /// number of pages that were not moved, is no error: their statuses say so.
-pub(crate) fn move_pages(pid: u32, addresses: &[u64], to: Option<u32>) -> Result<Vec<i32>, i32> {
+pub(crate) fn move_pages(
+    pid: u32,
+    addresses: &[u64],
+    to: Option<KernelNode>,
+) -> Result<Vec<i32>, i32> {
     let count = addresses.len();
     let mut statuses = vec![UNTRIED; count];
-    let nodes = to.map(|node| vec![node as i32; count]);
+    let nodes = to.map(|node| vec![node.0 as i32; count]);
     // SAFETY: the kernel reads `count` addresses (as numbers, of the other process) and as many
     // nodes, where there are any, and writes as many statuses; all three are as long and outlive
     // the call.

@@ -167,8 +167,12 @@ pub unsafe fn clear(at: *mut u8, bytes: usize) {
 
 /// Asks for memory behind a range of whole pages of the segment, without the signal that a store
 /// would end in when there is none.
-pub fn populate(start: *mut u8, length: usize) -> bool {
-    // SAFETY: the range is part of the segment; populating keeps its contents.
+///
+/// # Safety
+/// The range is part of a segment that is attached, and nobody needs the first 16 bytes of any of
+/// its pages: an old kernel writes to them.
+pub unsafe fn populate(start: *mut u8, length: usize) -> bool {
+    // SAFETY: populating keeps what the range contains.
     match unsafe { syscalls::advise(start, length, libc::MADV_POPULATE_WRITE) } {
         Ok(()) => true,
         // Before Linux 5.14. A system call that writes to each page asks too, and fails with
@@ -182,7 +186,7 @@ pub fn populate(start: *mut u8, length: usize) -> bool {
                 0,
                 0,
             ];
-            // SAFETY: the kernel writes 16 bytes to the start of a page that holds nothing yet.
+            // SAFETY: the kernel writes 16 bytes to the start of a page, which nobody needs.
             let result = unsafe { syscalls::syscall(libc::SYS_clock_gettime, arguments) };
             result == 0
         }),

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
+use hither_ids::KernelNode;
 use hither_kernel::page_faults::WatchError;
 
 /// The result of everything in this crate that can fail.
@@ -73,7 +74,7 @@ pub enum Error {
     #[error("node {node} has no memory that can be had here; nodes with memory: {nodes}")]
     NoNode {
         /// The kernel's number.
-        node: u32,
+        node: KernelNode,
         /// The nodes that have memory.
         nodes: String,
     },

@@ -6,6 +6,7 @@
 
 use std::thread;
 
+use hither_ids::KernelNode;
 use hither_kernel::machine::{Machine, ThisMachine};
 use hither_kernel::memory_policy::{Bind, BindMode};
 use hither_kernel::syscalls;
@@ -20,14 +21,14 @@ use crate::error::{Error, Result};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FilePlacementOptions {
     /// The kernel's number of the node; `None`: all nodes in turn.
-    pub node: Option<u32>,
+    pub node: Option<KernelNode>,
 }
 
 /// The result of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FilePlacementReport {
     /// The kernel's numbers of the nodes that pages went to.
-    pub nodes: Vec<u32>,
+    pub nodes: Vec<KernelNode>,
     /// Nothing was placed, since there is only one node.
     #[serde(skip)]
     pub one_node: bool,
@@ -47,7 +48,7 @@ impl FilePlacementReport {
 /// The mechanism in a run.
 #[derive(Debug)]
 pub(crate) struct FilePlacement {
-    nodes: Vec<u32>,
+    nodes: Vec<KernelNode>,
     /// There are several nodes, or one was chosen by name. Otherwise there is nothing to do.
     is_choice: bool,
 }
@@ -63,7 +64,7 @@ impl FilePlacement {
             None => nodes,
             Some(node) if nodes.contains(&node) => vec![node],
             Some(node) => {
-                let nodes: Vec<String> = nodes.iter().map(u32::to_string).collect();
+                let nodes: Vec<String> = nodes.iter().map(KernelNode::to_string).collect();
                 return Err(Error::NoNode {
                     node,
                     nodes: nodes.join(", "),
@@ -75,7 +76,7 @@ impl FilePlacement {
     }
 
     pub(crate) fn session(&self) -> SessionNeeds {
-        let file_nodes = self.nodes.iter().map(|node| 1 << node).sum();
+        let file_nodes = self.nodes.iter().filter_map(|node| node.mask()).sum();
         SessionNeeds {
             file_nodes: if self.is_choice { file_nodes } else { 0 },
             ..SessionNeeds::default()
@@ -96,23 +97,23 @@ impl FilePlacement {
 
 /// The nodes from which a thread of this process may allocate memory, of those that a memory policy
 /// can name.
-fn allowed_nodes() -> std::result::Result<Vec<u32>, String> {
+fn allowed_nodes() -> std::result::Result<Vec<KernelNode>, String> {
     let nodes = ThisMachine.nodes().map_err(|error| error.to_string())?;
-    let with_memory = nodes.iter().filter(|node| node.bytes > 0 && node.node < 64);
-    let numbers: Vec<u32> = with_memory.map(|node| node.node).collect();
+    let with_memory = nodes.iter().filter(|node| node.bytes > 0);
+    let numbers: Vec<KernelNode> = with_memory.map(|node| node.node).collect();
     // In a thread of its own, since the policy that is tried stays with the thread.
     let tried = thread::spawn(move || {
-        let allows = |node: u32| {
-            syscalls::set_policy(Bind {
+        let tried = numbers.into_iter().filter_map(|node| {
+            let policy = Bind {
                 mode: BindMode::Preferred,
-                nodes: 1 << node,
-            })
-        };
-        let tried = numbers.into_iter().map(|node| (node, allows(node)));
-        tried.collect::<Vec<(u32, std::result::Result<(), i32>)>>()
+                nodes: node.mask()?,
+            };
+            Some((node, syscalls::set_policy(policy)))
+        });
+        tried.collect::<Vec<(KernelNode, std::result::Result<(), i32>)>>()
     });
     let tried = tried.join().unwrap_or_default();
-    let allowed: Vec<u32> = tried
+    let allowed: Vec<KernelNode> = tried
         .iter()
         .filter(|(_, allowed)| allowed.is_ok())
         .map(|(node, _)| *node)
@@ -137,8 +138,13 @@ mod tests {
             Ok(nodes) => nodes,
             Err(why) => return skip_on_this_machine(why),
         };
-        assert!(!nodes.is_empty() && !nodes.contains(&63), "{nodes:?}");
-        let options = FilePlacementOptions { node: Some(63) };
+        assert!(
+            !nodes.is_empty() && !nodes.contains(&KernelNode(63)),
+            "{nodes:?}"
+        );
+        let options = FilePlacementOptions {
+            node: Some(KernelNode(63)),
+        };
         let error = FilePlacement::set_up(&options).expect_err("there is no such node");
         assert!(
             error.to_string().starts_with("node 63 has no memory"),

@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use hither_ids::KernelNode;
 use hither_kernel::private_folder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -61,7 +62,7 @@ pub struct MechanismStatus {
     /// Its policy, with parameters.
     pub policy: String,
     /// The kernel's numbers of the nodes, in the order of [`RegionStatus::pages`].
-    pub nodes: Vec<u32>,
+    pub nodes: Vec<KernelNode>,
     /// How many regions of memory there are.
     pub regions: u64,
     /// The largest regions.

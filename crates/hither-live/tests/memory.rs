@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use hither_core::placement::{RegionTier, SiteTier};
+use hither_ids::KernelNode;
 use hither_kernel::machine::{Machine, MoveError, NodeMemory, PageState, ThisMachine};
 use hither_kernel::page_faults::{PageFaults, WatchError};
 use hither_kernel::samplers::SamplerCandidate;
@@ -240,7 +241,7 @@ fn the_log_of_a_dry_run_says_what_streams() {
 }
 
 /// Where pages are that were said to be moved.
-type Moved = Mutex<BTreeMap<u64, u32>>;
+type Moved = Mutex<BTreeMap<u64, KernelNode>>;
 
 /// This machine with a second node made up, which is memory alone. The kernel refuses to bind to
 /// it.
@@ -275,7 +276,7 @@ impl Machine for Pretended {
         };
         let near = |cpu: &u32| self.near.contains(cpu);
         let (near, far) = (0..1024).partition(near);
-        Ok(vec![node(0, near), node(1, far)])
+        Ok(vec![node(KernelNode(0), near), node(KernelNode(1), far)])
     }
 
     fn page_bytes(&self) -> u64 {
@@ -290,7 +291,7 @@ impl Machine for Pretended {
         &self,
         _: u32,
         addresses: &[u64],
-        to: Option<u32>,
+        to: Option<KernelNode>,
         states: &mut Vec<PageState>,
     ) -> Result<(), MoveError> {
         if let Some(refusal) = self.refusal.filter(|_| to.is_some()) {
@@ -303,7 +304,8 @@ impl Machine for Pretended {
             if let Some(node) = to {
                 moved.insert(address, node);
             }
-            states.push(PageState::On(moved.get(&address).copied().unwrap_or(0)));
+            let node = moved.get(&address).copied().unwrap_or_default();
+            states.push(PageState::On(node));
         }
         Ok(())
     }

@@ -185,7 +185,8 @@ impl Chunks<'_> {
         let Some(slots) = slots else {
             return false;
         };
-        if !populate(slots.as_ptr().cast_mut().cast(), to - from) {
+        // SAFETY: the slots are part of the segment, and behind what the chunk has memory for.
+        if !unsafe { populate(slots.as_ptr().cast_mut().cast(), to - from) } {
             return false;
         }
         if let Some(backed) = self.header(chunk, BACKED) {

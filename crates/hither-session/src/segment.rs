@@ -328,8 +328,9 @@ impl Segment {
     pub(crate) fn back_control(&self, index: usize) -> bool {
         let offset = self.layout.controls_at() + index * size_of::<Control>();
         let page = offset - offset % PAGE;
-        // The first words of each control are there to be written over.
-        index < self.layout.rings && populate(self.at(page), PAGE)
+        // SAFETY: the page is in the segment, and the first words of each control are there to be
+        // written over.
+        index < self.layout.rings && unsafe { populate(self.at(page), PAGE) }
     }
 
     /// Ring `index`, if there is one.

@@ -206,7 +206,7 @@ fn exposition(run: Option<&Status>) -> String {
     });
     let mut families = vec![info.family(infos.collect())];
     let mechanisms = run.mechanisms.iter().map(|status| {
-        let nodes = status.nodes.iter().map(u32::to_string).collect();
+        let nodes = status.nodes.iter().map(ToString::to_string).collect();
         (serde_json::to_value(status).unwrap_or_default(), nodes)
     });
     let of_run = (serde_json::to_value(run).unwrap_or_default(), Vec::new());
@@ -289,6 +289,7 @@ impl Metric {
 
 #[cfg(test)]
 mod tests {
+    use hither_ids::KernelNode;
     use insta::assert_snapshot;
     use serde_json::json;
 
@@ -356,7 +357,7 @@ mod tests {
             ran_ns: 2_500_000_000,
             mechanisms: vec![MechanismStatus {
                 policy: "pcc{other=\"a\\b\"}\n".to_owned(),
-                nodes: vec![0, 2],
+                nodes: vec![KernelNode(0), KernelNode(2)],
                 figures,
                 ..MechanismStatus::default()
             }],

@@ -69,7 +69,11 @@ fn what_the_page_says_compiles_and_passes() {
     let workspace = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let (before, members) = workspace.split_once("members = [").unwrap();
     let (_, after) = members.split_once(']').unwrap();
-    let members = ["crates/hither-core", "crates/hither-references"];
+    let members = [
+        "crates/hither-core",
+        "crates/hither-ids",
+        "crates/hither-references",
+    ];
     let core_alone = format!("{before}members = {members:?}{after}");
     let lines = core_alone.lines();
     let lines = lines.filter(|line| !line.starts_with("default-members"));

@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use hither_ids::KernelNode;
+
 use super::entry::{PlacementEntry, PlacementSettings};
 use super::events::{Action, ActionOutcome, Epoch, Region, RegionTier};
 use super::interface::MemoryPlacement;
@@ -20,7 +22,7 @@ use crate::topology::Topology;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostNode {
     /// The kernel's number of the node.
-    pub kernel_number: u32,
+    pub kernel_number: KernelNode,
     /// The kernel's numbers of its CPUs.
     pub cpus: Vec<u32>,
     /// How many pages it holds.
@@ -66,7 +68,7 @@ pub struct PlacementHost {
     /// Of the frames in use on each node, those that hold pages of the program.
     held: Vec<u32>,
     /// The kernel's number of each node.
-    kernel_numbers: Vec<u32>,
+    kernel_numbers: Vec<KernelNode>,
     node_of_cpu: Vec<Node>,
     /// Accesses shown to the placement so far.
     accesses: u64,
@@ -134,12 +136,12 @@ impl PlacementHost {
     }
 
     /// The kernel's number of a node.
-    pub fn kernel_number(&self, node: Node) -> u32 {
+    pub fn kernel_number(&self, node: Node) -> KernelNode {
         self.kernel_numbers[node.index()]
     }
 
     /// The node that has this number in the kernel.
-    pub fn node_of_kernel(&self, kernel_number: u32) -> Option<Node> {
+    pub fn node_of_kernel(&self, kernel_number: KernelNode) -> Option<Node> {
         let mut numbers = self.kernel_numbers.iter();
         let at = numbers.position(|&number| number == kernel_number)?;
         Some(Node(at as u16))
@@ -148,8 +150,7 @@ impl PlacementHost {
     /// A node's bit in a mask of kernel numbers. 0 for a number from 64 on: masks have 64 bits, so
     /// no memory policy can name such a node.
     pub fn node_mask(&self, node: Node) -> u64 {
-        let bit = 1_u64.checked_shl(self.kernel_number(node));
-        bit.unwrap_or(0)
+        self.kernel_number(node).mask().unwrap_or(0)
     }
 
     /// Latency of an access from one node to the memory of another.
@@ -402,8 +403,8 @@ mod tests {
             [0, 1, 2, 9].map(|cpu| host.node_of_cpu(cpu).0),
             [0, 1, 0, 0]
         );
-        assert_eq!(host.node_of_kernel(70), Some(Node(1)));
-        assert_eq!(host.node_of_kernel(1), None);
+        assert_eq!(host.node_of_kernel(KernelNode(70)), Some(Node(1)));
+        assert_eq!(host.node_of_kernel(KernelNode(1)), None);
         assert_eq!([0, 1].map(|node| host.node_mask(Node(node))), [1, 0]);
         assert_eq!(host.node_count(), 2);
         assert!(host.counts_accesses());

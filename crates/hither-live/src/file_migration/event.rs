@@ -1,5 +1,6 @@
 //! The inputs and decisions of the controller, as they are logged.
 
+use hither_ids::KernelNode;
 use serde::{Deserialize, Serialize};
 
 use crate::controller;
@@ -52,7 +53,7 @@ pub(crate) enum Decision {
         #[serde(with = "hex")]
         file: u64,
         /// The kernel's number of the node.
-        to: u32,
+        to: KernelNode,
         ranges: Vec<PageRange>,
         /// Counted accesses to these pages: from the nodes that hold them, and from the node that
         /// they move to.

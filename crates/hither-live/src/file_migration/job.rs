@@ -5,6 +5,7 @@
 //! leaves the cache between the check and the mapping is read in all the same: this is harmless,
 //! and rare.
 
+use hither_ids::KernelNode;
 use hither_kernel::file_map::FileMap;
 use hither_kernel::page_cache::{CachedFile, PageCacheError};
 use hither_kernel::process::thread_cpu_ns;
@@ -20,7 +21,7 @@ pub(super) struct FileJob {
     /// Ranges of whole blocks, in order. Each begins at an offset in the file.
     pub(super) ranges: Vec<PageRange>,
     /// The node to move them to; `None`: look them up.
-    pub(super) to: Option<u32>,
+    pub(super) to: Option<KernelNode>,
     pub(super) page_bytes: u64,
 }
 
@@ -139,7 +140,7 @@ fn by_job_index(entered: &[EnteredRun], all: u32, moved: MoveResult) -> MoveResu
         let found = LocatedRun {
             first: run.first,
             pages: run.pages,
-            node: 0,
+            node: KernelNode(0),
         };
         for part in translated(entered, &found) {
             push_refused(&mut refused, part.first, part.pages, run.why);

@@ -1,6 +1,7 @@
 //! The inputs and decisions of the controller, as they are logged.
 
 use hither_core::placement::RegionTier;
+use hither_ids::KernelNode;
 use hither_kernel::writable_memory::MemoryKind;
 use hither_session::record::ConstructKind;
 use serde::{Deserialize, Serialize};
@@ -55,7 +56,7 @@ pub(crate) enum Input {
         cpu: u32,
         #[serde(with = "hex")]
         address: u64,
-        home: Option<u32>,
+        home: Option<KernelNode>,
         /// Where pages are armed: which of 16 the thread has touched, a bit each; they begin at a
         /// multiple of 16 pages in the region.
         armed: u16,
@@ -198,7 +199,7 @@ pub(crate) struct Settled {
     #[serde(rename = "class", with = "TierName")]
     pub(crate) tier: RegionTier,
     /// The kernel's number of the node that touched it, or that allocated it if its site was known.
-    pub(crate) from: u32,
+    pub(crate) from: KernelNode,
     /// The nodes that its pages are wanted on, a bit each.
     #[serde(with = "hex")]
     pub(crate) nodes: u64,
@@ -238,7 +239,7 @@ pub(crate) struct Migrate {
     #[serde(with = "hex")]
     pub(crate) signature: u64,
     /// The kernel's number of the node.
-    pub(crate) to: u32,
+    pub(crate) to: KernelNode,
     pub(crate) pages: u32,
     pub(crate) ranges: Vec<PageRange>,
     /// Samples of the region since pages were moved last, and how many of them are from that node.

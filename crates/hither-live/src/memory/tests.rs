@@ -1,5 +1,6 @@
 //! Logs of simulated programs replay to the same decisions, and a changed log does not.
 
+use hither_ids::KernelNode;
 use hither_trace::schema::SiteRow;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -32,7 +33,11 @@ fn config(dry_run: bool) -> MemoryConfig {
         dry_run,
         source: SampleSource::Armed,
         cpu_permille: 10,
-        nodes: vec![node(0, &[0, 1]), node(2, &[2]), node(3, &[])],
+        nodes: vec![
+            node(KernelNode(0), &[0, 1]),
+            node(KernelNode(2), &[2]),
+            node(KernelNode(3), &[]),
+        ],
         measured: MeasuredCosts {
             latency_ns: vec![80, 140, 300, 141, 82, 310, 160, 160, 80],
             migration_ns: Some(700),
@@ -83,7 +88,7 @@ fn input() -> impl Strategy<Value = Input> {
             Input::Fault { pid, tid, cpu, address: page * PAGE + 1 }
         }),
         8 => (pid(), 1..3_u32, 0..4_u32, 0..3000_u64).prop_map(|(pid, tid, cpu, page)| {
-            let home = (page % 5 < 4).then_some(page as u32 % 4);
+            let home = (page % 5 < 4).then_some(KernelNode(page as u32 % 4));
             let armed = 1 << (page % 16) | 1 << (page / 16 % 16);
             Input::Sample { pid, tid, cpu, address: page * PAGE + 8, home, armed }
         }),

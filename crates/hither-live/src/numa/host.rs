@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hither_core::placement::{HostNode, PlacementEntry, PlacementHost, PlacementHostSettings};
 use hither_core::{Spec, Topology};
+use hither_ids::KernelNode;
 use hither_kernel::machine::NodeMemory;
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +29,7 @@ const FIRST_TOUCH: &str = "first-touch";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeConfig {
     /// The kernel's number.
-    pub(crate) node: u32,
+    pub(crate) node: KernelNode,
     pub(crate) cpus: Vec<u32>,
     /// How many pages it holds.
     pub(crate) frames: u32,

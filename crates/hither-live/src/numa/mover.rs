@@ -22,6 +22,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use hither_ids::KernelNode;
 use hither_kernel::machine::{Machine, MoveError, PageState};
 use hither_kernel::process::thread_cpu_ns;
 
@@ -54,7 +55,7 @@ pub(crate) enum Task {
     /// will be allocated there later.
     Move(u64),
     /// Move the pages to this node. Pages that do not exist are refused.
-    Migrate(u32),
+    Migrate(KernelNode),
     /// Look up the nodes of the pages.
     Locate,
 }
@@ -205,8 +206,8 @@ impl Worker {
     }
 
     fn attempt(&mut self, job: &PageJob) -> JobResult {
-        let nodes: Vec<u32> = match job.task {
-            Task::Move(nodes) => (0..64).filter(|node| nodes >> node & 1 == 1).collect(),
+        let nodes: Vec<KernelNode> = match job.task {
+            Task::Move(nodes) => KernelNode::in_mask(nodes).collect(),
             Task::Migrate(node) => vec![node],
             Task::Locate => {
                 return JobResult::Located {
@@ -286,7 +287,7 @@ impl Worker {
     fn batch(
         &mut self,
         job: &PageJob,
-        nodes: &[u32],
+        nodes: &[KernelNode],
         (first, addresses): (u32, &[u64]),
         huge: &mut HugePages,
         moved: &mut MoveResult,
@@ -340,7 +341,7 @@ impl Worker {
     fn elsewhere(
         &self,
         task: Task,
-        nodes: &[u32],
+        nodes: &[KernelNode],
         pages: impl Iterator<Item = (u32, u64, PageState)>,
         huge: &HugePages,
         moved: &mut MoveResult,
@@ -379,7 +380,7 @@ impl Worker {
         &mut self,
         pid: u32,
         addresses: &[u64],
-        node: u32,
+        node: KernelNode,
         states: &mut Vec<PageState>,
     ) -> Result<(), RefusalReason> {
         self.call(pid, addresses, Some(node), states)?;
@@ -405,7 +406,7 @@ impl Worker {
         &mut self,
         pid: u32,
         addresses: &[u64],
-        to: Option<u32>,
+        to: Option<KernelNode>,
         states: &mut Vec<PageState>,
     ) -> Result<(), RefusalReason> {
         let started = Instant::now();

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use hither_ids::KernelNode;
 use serde::{Deserialize, Serialize};
 
 use crate::decision_log::hex;
@@ -33,7 +34,7 @@ pub(crate) struct LocatedRun {
     pub(crate) first: u32,
     pub(crate) pages: u32,
     /// The kernel's number.
-    pub(crate) node: u32,
+    pub(crate) node: KernelNode,
 }
 
 /// A run of pages that were not moved.

@@ -57,6 +57,7 @@ pub(crate) fn with_latencies(
 mod tests {
     use super::*;
     use hither_core::Node;
+    use hither_ids::KernelNode;
 
     #[test]
     fn numbers_with_gaps_and_distances_that_lack() {
@@ -68,9 +69,9 @@ mod tests {
             ..NodeMemory::default()
         };
         let made = topology(&[
-            node(0, &[0, 1], &[10, 32, 10]),
-            node(2, &[2], &[32, 10]),
-            node(5, &[], &[28, 28, 10]),
+            node(KernelNode(0), &[0, 1], &[10, 32, 10]),
+            node(KernelNode(2), &[2], &[32, 10]),
+            node(KernelNode(5), &[], &[28, 28, 10]),
         ])
         .unwrap();
         let latencies = |from| {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hither_ids::KernelNode;
 use hither_kernel::machine::Machine;
 
 /// The time between two readings on up to [`NODES_PER_PERIOD`] nodes; twice as long on up to twice
@@ -18,7 +19,7 @@ pub(crate) struct Usage {
     frame_bytes: u64,
     period_ns: u64,
     /// The kernel's numbers of the nodes that there were at the start, in order.
-    nodes: Vec<u32>,
+    nodes: Vec<KernelNode>,
     read_ns: Option<u64>,
 }
 

@@ -34,7 +34,7 @@ pub fn nodes() -> Vec<MemoryNode> {
     nodes
         .into_iter()
         .map(|node| MemoryNode {
-            node: node.node,
+            node: node.node.0,
             cpus: node.cpus,
             memory_bytes: node.bytes,
             distances: node.distances,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::replica::agent::{ReplicaOptions, Replicas};
+use hither_ids::KernelNode;
 use hither_kernel::file_id::FileId;
 use hither_kernel::lease;
 use hither_testing::needs::ON_A_DISK;
@@ -30,7 +31,7 @@ fn setting(faults: InjectedFaults) -> Option<Setting> {
         return None;
     }
     let replicas = Replicas::create(&ReplicaOptions {
-        nodes: vec![0],
+        nodes: vec![KernelNode(0)],
         node_of_cpu: vec![0; 8],
         node_bytes: 1 << 20,
     })

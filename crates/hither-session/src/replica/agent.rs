@@ -14,6 +14,7 @@ use super::{
     Area, BLOCK_BYTES, BLOCK_SHIFT, CPUS_MAX, Control, FileId, Layout, MAGIC, NODES_MAX, places,
 };
 use crate::segment;
+use hither_ids::KernelNode;
 use hither_kernel::memory_policy::{Bind, BindMode};
 use hither_kernel::process::tick_ns;
 use hither_kernel::syscalls;
@@ -27,7 +28,7 @@ const FREED_KEPT: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub struct ReplicaOptions {
     /// The kernel's number of each node, where memory can be had of it.
-    pub nodes: Vec<u32>,
+    pub nodes: Vec<KernelNode>,
     /// By CPU, the index of its node in `nodes`.
     pub node_of_cpu: Vec<u8>,
     /// The most memory of each node.
@@ -187,7 +188,7 @@ impl Replicas {
             if options.nodes.len() > 1 {
                 let bind = Bind {
                     mode: BindMode::Preferred,
-                    nodes: 1_u64.checked_shl(node).unwrap_or(0),
+                    nodes: node.mask().unwrap_or(0),
                 };
                 syscalls::bind(area.base as u64, area.bytes as u64, bind)
                     .map_err(io::Error::from_raw_os_error)?;

@@ -9,6 +9,7 @@ use std::thread;
 use super::agent::{FillError, ReplicaOptions, Replicas};
 use super::view::{MAPPED_BYTES_MIN, Match, View};
 use super::*;
+use hither_ids::KernelNode;
 
 struct Both {
     agent: Replicas,
@@ -20,7 +21,7 @@ struct Both {
 
 fn both(content: &[u8], nodes: usize, blocks: u64) -> Both {
     let agent = Replicas::create(&ReplicaOptions {
-        nodes: vec![0; nodes],
+        nodes: vec![KernelNode(0); nodes],
         node_of_cpu: vec![0; 8],
         node_bytes: blocks * BLOCK_BYTES,
     })

@@ -18,6 +18,7 @@ use anyhow::Context;
 use clap::Args;
 use hither_analysis::format::printable_json;
 use hither_analysis::run_plan::RunPlan;
+use hither_ids::KernelNode;
 use hither_live::file_migration::FileMigrationReport;
 use hither_live::file_placement::{FilePlacementOptions, FilePlacementReport};
 use hither_live::memory::MemoryReport;
@@ -242,7 +243,9 @@ impl Run {
         }
         match file_placement {
             Some(FilePlacement::AtRead(node)) => {
-                mechanisms.file_placement = Some(FilePlacementOptions { node });
+                mechanisms.file_placement = Some(FilePlacementOptions {
+                    node: node.map(KernelNode),
+                });
             }
             Some(FilePlacement::Migration(policy)) => {
                 mechanisms.file_migration = Some(file_placement::migration(*policy));

@@ -1,5 +1,6 @@
 //! Tests decisions in small runs.
 
+use hither_ids::KernelNode;
 use hither_kernel::machine::NodeMemory;
 use serde_json::{Value, json};
 
@@ -19,12 +20,12 @@ fn config(dry_run: bool) -> FileMigrationConfig {
         bytes: 1 << 30,
         free_bytes: 1 << 30,
         distances: match node {
-            0 => vec![10, 20],
+            KernelNode(0) => vec![10, 20],
             _ => vec![20, 10],
         },
         ..NodeMemory::default()
     };
-    let nodes = [node(0, &[0, 1]), node(2, &[2])];
+    let nodes = [node(KernelNode(0), &[0, 1]), node(KernelNode(2), &[2])];
     FileMigrationConfig {
         dry_run,
         ..FileMigrationConfig::new("upm".to_owned(), BLOCK, &nodes, None)
@@ -74,7 +75,7 @@ impl Run {
     }
 
     /// Answers a look-up: all pages are on a node, by the kernel's number.
-    fn locate(&mut self, decided: &[Decision], node: u32) {
+    fn locate(&mut self, decided: &[Decision], node: KernelNode) {
         let [Decision::Locate { job, ranges, .. }] = decided else {
             panic!("{decided:?}");
         };
@@ -120,7 +121,7 @@ fn what_one_other_node_reads_follows_it() {
         }]
     );
     assert_eq!(run.tick(), [], "not twice");
-    run.locate(&asked, 0);
+    run.locate(&asked, KernelNode(0));
     run.read(2, 3, 4, 1);
     let decided = run.tick();
     let [
@@ -136,7 +137,7 @@ fn what_one_other_node_reads_follows_it() {
     else {
         panic!("{decided:?}");
     };
-    assert_eq!((*to, ranges), (2, &pages(3, 4)));
+    assert_eq!((*to, ranges), (KernelNode(2), &pages(3, 4)));
     assert_eq!((*here, *there), (0, 4 * 3 * BLOCK / ACCESS_BYTES));
     run.settle(*job, Vec::new());
     // The block is there now.
@@ -155,7 +156,7 @@ fn what_is_read_where_it_is_or_from_everywhere_stays() {
     run.read(0, 1, 1, 4);
     run.read(2, 1, 1, 4);
     let asked = run.tick();
-    run.locate(&asked, 0);
+    run.locate(&asked, KernelNode(0));
     for _ in 0..10 {
         run.read(0, 0, 2, 2);
         run.read(2, 1, 1, 2);
@@ -168,11 +169,18 @@ fn a_block_that_would_go_back_stays() {
     let mut run = Run::new(false);
     run.read(2, 0, 1, 4);
     let asked = run.tick();
-    run.locate(&asked, 0);
+    run.locate(&asked, KernelNode(0));
     run.read(2, 0, 1, 4);
     let decided = run.tick();
     assert!(
-        matches!(decided[..], [Decision::Move { job: 1, to: 2, .. }]),
+        matches!(
+            decided[..],
+            [Decision::Move {
+                job: 1,
+                to: KernelNode(2),
+                ..
+            }]
+        ),
         "{decided:?}"
     );
     run.settle(1, Vec::new());
@@ -187,7 +195,7 @@ fn what_was_refused_may_be_asked_for_again_and_what_has_left_is_looked_for() {
     let mut run = Run::new(false);
     run.read(2, 0, 2, 4);
     let asked = run.tick();
-    run.locate(&asked, 0);
+    run.locate(&asked, KernelNode(0));
     run.read(2, 0, 2, 4);
     let decided = run.tick();
     assert!(
@@ -225,7 +233,7 @@ fn the_last_block_of_a_file_need_not_be_whole() {
     let mut run = Run::new(false);
     run.read(2, 0, 1, 4);
     let asked = run.tick();
-    run.locate(&asked, 0);
+    run.locate(&asked, KernelNode(0));
     run.read(2, 0, 1, 4);
     assert_eq!(run.tick().len(), 1);
     let refused = crate::numa::ranges::RefusedRun {
@@ -260,17 +268,23 @@ fn after_a_while_it_is_looked_again_where_blocks_are() {
     let mut run = Run::new(false);
     run.read(0, 0, 1, 4);
     let asked = run.tick();
-    run.locate(&asked, 0);
+    run.locate(&asked, KernelNode(0));
     run.time_ns += HISTORY_NS;
     assert_eq!(run.tick(), []);
     run.read(0, 0, 1, 4);
     let asked = run.tick();
     // The kernel has moved it elsewhere meanwhile.
-    run.locate(&asked, 2);
+    run.locate(&asked, KernelNode(2));
     run.read(0, 0, 1, 4);
     let decided = run.tick();
     assert!(
-        matches!(decided[..], [Decision::Move { to: 0, .. }]),
+        matches!(
+            decided[..],
+            [Decision::Move {
+                to: KernelNode(0),
+                ..
+            }]
+        ),
         "{decided:?}"
     );
 }
@@ -280,7 +294,7 @@ fn a_dry_run_decides_as_if_it_were_done() {
     let mut run = Run::new(true);
     run.read(2, 0, 8, 4);
     let asked = run.tick();
-    run.locate(&asked, 0);
+    run.locate(&asked, KernelNode(0));
     run.read(2, 0, 8, 4);
     assert_eq!(run.tick().len(), 1);
     run.read(2, 0, 8, 1);

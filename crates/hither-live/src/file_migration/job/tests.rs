@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
+use hither_ids::KernelNode;
 use hither_kernel::machine::{Machine, MoveError, NodeMemory, PageState, page_bytes};
 use hither_kernel::page_cache::{PageCache, ThisPageCache};
 use hither_kernel::page_faults::{PageFaults, WatchError};
@@ -39,7 +40,7 @@ impl Machine for Two {
         &self,
         pid: u32,
         addresses: &[u64],
-        to: Option<u32>,
+        to: Option<KernelNode>,
         states: &mut Vec<PageState>,
     ) -> Result<(), MoveError> {
         assert_eq!(pid, 0, "its own pages");
@@ -52,7 +53,7 @@ impl Machine for Two {
                     moved.push(*address);
                     PageState::On(node)
                 }
-                None => PageState::On(u32::from(moved.contains(address))),
+                None => PageState::On(KernelNode(u32::from(moved.contains(address)))),
             });
         }
         Ok(())
@@ -78,7 +79,7 @@ fn open(file: &tempfile::NamedTempFile) -> Box<dyn CachedFile> {
     ThisPageCache.open(file.path(), id).expect("the file")
 }
 
-fn job(file: Box<dyn CachedFile>, ranges: &[(u64, u32)], to: Option<u32>) -> FileJob {
+fn job(file: Box<dyn CachedFile>, ranges: &[(u64, u32)], to: Option<KernelNode>) -> FileJob {
     let block = u64::from(BLOCK_PAGES) * page_bytes();
     let range = |&(block_at, blocks): &(u64, u32)| PageRange {
         start: block_at * block,
@@ -125,7 +126,7 @@ fn what_is_cached_is_found_and_moved_and_the_rest_is_absent() {
     let found = |first, pages| LocatedRun {
         first,
         pages,
-        node: 0,
+        node: KernelNode(0),
     };
     // Of the job's pages, blocks 1, 4, 9, and the one page of block 10 remain.
     let JobResult::Located {
@@ -147,7 +148,8 @@ fn what_is_cached_is_found_and_moved_and_the_rest_is_absent() {
             .all(|run| *run == found(run.first, run.pages))
     );
 
-    let Some(JobResult::Moved(moved)) = carried_out(&job(open(&file), &ranges, Some(1)), machine)
+    let Some(JobResult::Moved(moved)) =
+        carried_out(&job(open(&file), &ranges, Some(KernelNode(1))), machine)
     else {
         panic!("it was located");
     };
@@ -174,9 +176,10 @@ fn what_others_have_mapped_is_told_by_its_place() {
         shared: vec![6],
         ..Two::default()
     });
-    let Some(JobResult::Moved(moved)) =
-        carried_out(&job(opened, &[(0, 1), (2, 2)], Some(1)), machine)
-    else {
+    let Some(JobResult::Moved(moved)) = carried_out(
+        &job(opened, &[(0, 1), (2, 2)], Some(KernelNode(1))),
+        machine,
+    ) else {
         return;
     };
     let refused: Vec<(u32, u32, RefusalReason)> = moved
@@ -192,7 +195,7 @@ fn what_others_have_mapped_is_told_by_its_place() {
 fn a_file_that_is_shorter_now_is_an_error_and_nothing_worse() {
     let file = file(16, 0);
     file.as_file().set_len(page_bytes()).expect("cut");
-    let job = job(open(&file), &[(2, 1)], Some(1));
+    let job = job(open(&file), &[(2, 1)], Some(KernelNode(1)));
     let stop = Arc::new(AtomicBool::new(false));
     let mut worker = Worker::new(Arc::new(Two::default()), page_bytes(), stop);
     assert_eq!(

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hither_ids::KernelNode;
 use hither_kernel::machine::Machine;
 use hither_kernel::page_cache::{PageCacheError, ThisPageCache};
 use hither_session::record::{Op, Record};
@@ -34,7 +35,7 @@ type FileJobResult = Result<JobResult, (u64, PageCacheError)>;
 pub(crate) struct FileMigrationActuator {
     policy: String,
     /// The kernel's numbers of the nodes.
-    nodes: Vec<u32>,
+    nodes: Vec<KernelNode>,
     /// `None` once it was stopped.
     mover: Option<Mover<FileJob, FileJobResult>>,
     page_bytes: u64,
@@ -144,7 +145,7 @@ impl FileMigrationActuator {
     pub(super) fn new(
         machine: Arc<dyn Machine>,
         policy: String,
-        nodes: Vec<u32>,
+        nodes: Vec<KernelNode>,
         dry_run: bool,
     ) -> io::Result<FileMigrationActuator> {
         let page_bytes = machine.page_bytes();

@@ -2,6 +2,7 @@
 
 use hither_core::placement::{Region, RegionTier};
 use hither_core::{Block, Node, Object, Process, Thread};
+use hither_ids::KernelNode;
 use hither_kernel::writable_memory::MemoryKind;
 
 use super::super::event::Decision;
@@ -284,7 +285,7 @@ impl PlacementController {
         let mut runs = Vec::new();
         let mut first = 0;
         for &(pages, home) in &placed.runs {
-            let node = home.and_then(|home| self.host.node_of_kernel(home));
+            let node = home.and_then(|home| self.host.node_of_kernel(KernelNode(home)));
             let pages = pages.min(region.pages - first);
             if let Some(node) = node.filter(|_| pages > 0) {
                 let nodes = self.host.node_mask(node);

@@ -96,7 +96,7 @@ impl SavedPlacements {
         let in_pages = of_cells.map(|(cells, home)| {
             let pages = left.min(cells * cell_pages);
             left -= pages;
-            (pages, home)
+            (pages, home.map(|home| home.0))
         });
         let placed = SavedPlacement {
             signature: region.signature,

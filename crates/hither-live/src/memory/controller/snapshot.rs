@@ -2,6 +2,7 @@
 
 use hither_core::placement::RegionTier;
 use hither_core::{Node, Object};
+use hither_ids::KernelNode;
 
 use super::placement_controller::PlacementController;
 use super::tracked_region::TrackedRegion;
@@ -13,7 +14,7 @@ const INSPECTED_PAGES_MAX: u32 = 1024;
 
 impl PlacementController {
     /// The kernel's numbers of the nodes.
-    pub(crate) fn nodes(&self) -> Vec<u32> {
+    pub(crate) fn nodes(&self) -> Vec<KernelNode> {
         let nodes = (0..self.host.node_count()).map(|node| Node(node as u16));
         nodes.map(|node| self.host.kernel_number(node)).collect()
     }

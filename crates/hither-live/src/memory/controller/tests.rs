@@ -3,6 +3,7 @@
 
 use hither_core::Node;
 use hither_core::placement::{RegionTier, SiteTier};
+use hither_ids::KernelNode;
 
 use super::super::config::{KnownSiteTier, MemoryConfig, SampleSource};
 use super::super::event::{Decision, Input, TimedInput};
@@ -23,7 +24,7 @@ struct World {
     decisions: Vec<Decision>,
 }
 
-fn node(node: u32, cpus: &[u32], frames: u32) -> NodeConfig {
+fn node(node: KernelNode, cpus: &[u32], frames: u32) -> NodeConfig {
     NodeConfig {
         node,
         cpus: cpus.to_vec(),
@@ -49,7 +50,10 @@ fn config(nodes: Vec<NodeConfig>) -> MemoryConfig {
 }
 
 fn two_nodes() -> MemoryConfig {
-    config(vec![node(0, &[0, 1], 100_000), node(1, &[2], 100_000)])
+    config(vec![
+        node(KernelNode(0), &[0, 1], 100_000),
+        node(KernelNode(1), &[2], 100_000),
+    ])
 }
 
 impl World {
@@ -216,7 +220,10 @@ fn far_is_away_from_who_touches_it() {
 
 #[test]
 fn nodes_go_by_the_kernel_s_numbers() {
-    let mut world = World::new(&config(vec![node(3, &[4], 100_000), node(9, &[], 100_000)]));
+    let mut world = World::new(&config(vec![
+        node(KernelNode(3), &[4], 100_000),
+        node(KernelNode(9), &[], 100_000),
+    ]));
     world.region(7, 1000, 100, 11);
     world.touches(7, 4, 1000..1005);
     let far = 1_u64 << 9;
@@ -273,7 +280,10 @@ fn of_a_program_that_grows_more_may_be_far() {
 
 #[test]
 fn a_full_near_node_leaves_the_rest_to_the_other() {
-    let mut world = World::new(&config(vec![node(0, &[0], 1000), node(1, &[2], 1000)]));
+    let mut world = World::new(&config(vec![
+        node(KernelNode(0), &[0], 1000),
+        node(KernelNode(1), &[2], 1000),
+    ]));
     world.input(Input::Usage {
         used: vec![1000, 100],
     });
@@ -292,7 +302,10 @@ fn a_full_near_node_leaves_the_rest_to_the_other() {
 
 #[test]
 fn a_far_node_above_the_threshold_takes_no_more() {
-    let mut world = World::new(&config(vec![node(0, &[0], 10_000), node(1, &[2], 1000)]));
+    let mut world = World::new(&config(vec![
+        node(KernelNode(0), &[0], 10_000),
+        node(KernelNode(1), &[2], 1000),
+    ]));
     world.input(Input::Usage { used: vec![0, 600] });
     world.region(7, 1000, 900, 1);
     world.touches(7, 0, 1000..1005);
@@ -566,7 +579,11 @@ fn a_stream_of_huge_pages_is_one() {
 
 #[test]
 fn equal_far_nodes_take_pages_in_turn() {
-    let nodes = vec![node(0, &[0], 9000), node(1, &[], 9000), node(2, &[], 9000)];
+    let nodes = vec![
+        node(KernelNode(0), &[0], 9000),
+        node(KernelNode(1), &[], 9000),
+        node(KernelNode(2), &[], 9000),
+    ];
     let mut world = World::new(&config(nodes));
     world.region(7, 1000, 2000, 1);
     world.touches(7, 0, 1000..1005);

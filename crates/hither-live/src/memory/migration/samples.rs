@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hither_core::{Block, Object};
+use hither_ids::KernelNode;
 
 use super::super::config::SampleSource;
 use super::super::event::Decision;
@@ -41,7 +42,7 @@ impl Migration {
         (object, page): (Object, u32),
         (pid, tid): (u32, u32),
         cpu: u32,
-        home: Option<u32>,
+        home: Option<KernelNode>,
         armed: u16,
     ) -> bool {
         let mut weight = 1.0;

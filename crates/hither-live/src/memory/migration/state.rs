@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use hither_core::placement::{Action, Counters, PlacementHost};
 use hither_core::{Block, Object};
+use hither_ids::KernelNode;
 use hither_kernel::writable_memory::MemoryKind;
 
 use super::super::budget::share;
@@ -234,7 +235,7 @@ impl Migration {
 
     /// Pages of a cell of the region, and where its cells are, by the kernel's numbers, as far as
     /// that is known. `None` for a region that is not counted.
-    pub(crate) fn homes(&self, object: Object) -> Option<(u32, Vec<Option<u32>>)> {
+    pub(crate) fn homes(&self, object: Object) -> Option<(u32, Vec<Option<KernelNode>>)> {
         let region = self.regions.get(&object)?;
         let home = |cell| {
             let home = self.host.home(Block(region.base + cell))?;

@@ -2,6 +2,7 @@
 //! left alone. There are four nodes, each with the CPU of its own number.
 
 use hither_core::Random;
+use hither_ids::KernelNode;
 use hither_kernel::writable_memory::MemoryKind;
 use hither_session::record::{ConstructKind, OWN_POLICY};
 
@@ -20,7 +21,7 @@ const PID: u32 = 7;
 struct World {
     controller: PlacementController,
     now_ns: u64,
-    homes: Vec<u32>,
+    homes: Vec<KernelNode>,
     decisions: Vec<Decision>,
     /// Moves that no result was given of.
     moves: Vec<Migrate>,
@@ -29,7 +30,7 @@ struct World {
 impl World {
     fn new(policy: &str, source: SampleSource) -> World {
         let node = |node| NodeConfig {
-            node,
+            node: KernelNode(node),
             cpus: vec![node],
             frames: 100_000,
             distances: Vec::new(),
@@ -50,7 +51,7 @@ impl World {
         World {
             controller: PlacementController::new(&config).expect("a sound configuration"),
             now_ns: 0,
-            homes: vec![0; 1 << 16],
+            homes: vec![KernelNode(0); 1 << 16],
             decisions: Vec::new(),
             moves: Vec::new(),
         }
@@ -141,7 +142,7 @@ impl World {
     }
 
     /// The homes of so many pages, each run once.
-    fn homes(&self, start: usize, pages: usize) -> Vec<u32> {
+    fn homes(&self, start: usize, pages: usize) -> Vec<KernelNode> {
         let mut homes = self.homes[start..start + pages].to_vec();
         homes.dedup();
         homes
@@ -165,7 +166,8 @@ fn pages_go_to_their_users() {
         moved += world.carry_out();
     }
     // But for a few cells that had no samples of their own when those around them were judged.
-    let wrong = (0..4096).filter(|page| world.homes[1000 + page] != *page as u32 / 1024);
+    let wrong =
+        (0..4096).filter(|page| world.homes[1000 + page] != KernelNode(*page as u32 / 1024));
     assert!(wrong.count() <= 64);
     let summary = world.summary();
     assert!((3000..3584).contains(&moved), "{moved}");
@@ -192,7 +194,7 @@ fn what_all_use_is_spread_once() {
         for spread in [false, true] {
             let mut world = World::majority();
             if spread {
-                (0..4096).for_each(|page| world.homes[page] = page as u32 / 1024);
+                (0..4096).for_each(|page| world.homes[page] = KernelNode(page as u32 / 1024));
             }
             world.region(0, 4096, 5);
             let mut random = Random::new(1);
@@ -205,7 +207,7 @@ fn what_all_use_is_spread_once() {
                 world.after(100 * MS);
                 moved += world.carry_out();
             }
-            let most = (0..4).map(|node| on(&world, node)).max();
+            let most = (0..4).map(|node| on(&world, KernelNode(node))).max();
             let most = most.expect("four nodes");
             let moved_most = if spread { 1024 } else { 4096 };
             assert!(moved <= moved_most, "{samples_a_look}: {moved} moved");
@@ -231,7 +233,7 @@ fn samples_end_where_threads_move() {
         world.carry_out()
     };
     assert_eq!((0..4).map(|_| moved(&mut world)).sum::<u32>(), 64);
-    assert_eq!(world.homes(0, 64), [3]);
+    assert_eq!(world.homes(0, 64), [KernelNode(3)]);
 }
 
 /// A batch that could not move is reported to the policy. A process that forbids it is left alone.
@@ -400,7 +402,7 @@ fn all_memory_is_covered() {
     }
     assert_eq!(
         (world.homes[663], world.homes[1385], world.homes[1000]),
-        (1, 1, 0)
+        (KernelNode(1), KernelNode(1), KernelNode(0))
     );
     // What is no longer listed is gone, but for what hooks have reported.
     memory(&mut world, &[heap(200)]);

@@ -57,6 +57,7 @@ pub(super) fn far_nodes(
 #[cfg(test)]
 mod tests {
     use hither_core::placement::SiteTier;
+    use hither_ids::KernelNode;
 
     use super::super::super::config::KnownSiteTier;
     use super::*;
@@ -66,7 +67,7 @@ mod tests {
         let distances = [[10, 20, 30], [20, 10, 30], [30, 30, 10]];
         let nodes = (0..).zip(cpus).zip(distances);
         let nodes = nodes.map(|((node, cpus), distances)| NodeConfig {
-            node,
+            node: KernelNode(node),
             cpus: cpus.to_vec(),
             frames: 1000,
             distances: distances.to_vec(),

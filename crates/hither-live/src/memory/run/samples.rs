@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hither_core::Object;
+use hither_ids::KernelNode;
 use hither_kernel::machine::{Machine, PageState};
 use hither_kernel::page_faults::{Fault, PageFaults};
 
@@ -182,7 +183,7 @@ impl Samples {
     /// Asks the kernel where the pages of samples are whose node is not known: once for each
     /// process.
     fn find_homes(&mut self, inputs: &mut [TimedInput]) {
-        let mut by_process: BTreeMap<u32, Vec<(u64, &mut Option<u32>)>> = BTreeMap::new();
+        let mut by_process: BTreeMap<u32, Vec<(u64, &mut Option<KernelNode>)>> = BTreeMap::new();
         for at in inputs {
             if let Input::Sample {
                 pid, address, home, ..

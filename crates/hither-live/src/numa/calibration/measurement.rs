@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use hither_ids::KernelNode;
 use hither_kernel::machine::{Machine, NodeMemory};
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +26,7 @@ pub(super) struct MachineKey {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NodeKey {
-    node: u32,
+    node: KernelNode,
     cpus: Vec<u32>,
     /// Rounded up: what the kernel keeps for itself differs from boot to boot.
     gib: u64,

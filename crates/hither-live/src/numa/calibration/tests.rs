@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
+use hither_ids::KernelNode;
 use hither_kernel::machine::{Identity, Machine, MoveError, Nearest, NodeMemory, PageState};
 use hither_kernel::memory_probe::{MemoryProbe, ProbeError};
 use hither_kernel::page_faults::{PageFaults, WatchError};
@@ -23,14 +24,14 @@ struct Scripted {
 }
 
 impl MemoryProbe for Scripted {
-    fn loads(&mut self, cpus: &[u32], node: u32, _: usize) -> Result<Vec<u64>, ProbeError> {
+    fn loads(&mut self, cpus: &[u32], node: KernelNode, _: usize) -> Result<Vec<u64>, ProbeError> {
         let at = |wanted: &dyn Fn(&NodeMemory) -> bool| self.nodes.iter().position(wanted);
         let from = at(&|of| of.cpus == cpus).expect("one of the nodes");
         let to = at(&|of| of.node == node).expect("one of the nodes");
         self.loads[from][to].clone()
     }
 
-    fn moves(&mut self, _: (u32, u32), _: usize) -> Result<Vec<u64>, ProbeError> {
+    fn moves(&mut self, _: (KernelNode, KernelNode), _: usize) -> Result<Vec<u64>, ProbeError> {
         self.moves.clone()
     }
 }
@@ -52,7 +53,7 @@ impl Machine for Scripted {
         &self,
         _: u32,
         _: &[u64],
-        _: Option<u32>,
+        _: Option<KernelNode>,
         _: &mut Vec<PageState>,
     ) -> Result<(), MoveError> {
         Err(MoveError::NoCall)
@@ -74,7 +75,7 @@ impl Machine for Scripted {
     }
 }
 
-fn node(node: u32, cpus: &[u32], distances: &[u32]) -> NodeMemory {
+fn node(node: KernelNode, cpus: &[u32], distances: &[u32]) -> NodeMemory {
     NodeMemory {
         node,
         cpus: cpus.to_vec(),
@@ -92,9 +93,9 @@ fn machine(ns: [[u64; 3]; 2]) -> Scripted {
     loads.push(vec![Err(ProbeError::NoCpu); 3]);
     Scripted {
         nodes: vec![
-            node(0, &[0, 1], &[10, 21, 17]),
-            node(1, &[2, 3], &[21, 10, 28]),
-            node(4, &[], &[17, 28, 10]),
+            node(KernelNode(0), &[0, 1], &[10, 21, 17]),
+            node(KernelNode(1), &[2, 3], &[21, 10, 28]),
+            node(KernelNode(4), &[], &[17, 28, 10]),
         ],
         loads,
         moves: Ok(vec![700, 650, 5000]),
@@ -173,7 +174,7 @@ fn what_cannot_be_measured_falls_back_in_order() {
     // It is nearer than node 1 by distance, so that it takes at most as long as measured there.
     assert_eq!(costs(&machine).latency_ns()[..3], [80, 130, 130]);
     machine.nodes[2].nearest = Some(Nearest {
-        nodes: vec![0],
+        nodes: vec![KernelNode(0)],
         read_ns: 190,
     });
     let told = costs(&machine);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use hither_ids::KernelNode;
 use hither_kernel::machine::NodeMemory;
 use hither_kernel::page_faults::{PageFaults, WatchError};
 
@@ -21,7 +22,7 @@ struct Scripted {
     /// Calls from this number on are refused.
     refusal: Option<(usize, MoveError)>,
     /// Pages and target of each call.
-    calls: Mutex<Vec<(usize, Option<u32>)>>,
+    calls: Mutex<Vec<(usize, Option<KernelNode>)>>,
     /// Pages of a huge page, if there are any, and the numbers of the huge pages.
     huge: (u64, Vec<u64>),
     /// Returns fewer states than there are pages.
@@ -51,7 +52,7 @@ impl Machine for Scripted {
         &self,
         pid: u32,
         addresses: &[u64],
-        to: Option<u32>,
+        to: Option<KernelNode>,
         states: &mut Vec<PageState>,
     ) -> Result<(), MoveError> {
         assert_eq!(pid, 7);
@@ -91,7 +92,7 @@ impl Machine for Scripted {
 impl Scripted {
     /// Pages from address 0 on that are on node 0.
     fn with(pages: u64) -> Scripted {
-        let pages = (0..pages).map(|page| (page * PAGE, PageState::On(0)));
+        let pages = (0..pages).map(|page| (page * PAGE, PageState::On(KernelNode(0))));
         Scripted {
             pages: Mutex::new(pages.collect()),
             ..Scripted::default()
@@ -143,7 +144,7 @@ fn a_huge_page_moves_if_half_of_it_is_to() {
     };
     let migrate = PageJob {
         pages: vec![range(0, 16), range(20, 8), range(32, 4), range(48, 7)],
-        task: Task::Migrate(1),
+        task: Task::Migrate(KernelNode(1)),
         ..job(0, 0)
     };
     let (moved, machine) = carried_out(machine, &migrate);
@@ -154,8 +155,12 @@ fn a_huge_page_moves_if_half_of_it_is_to() {
         why: RefusalReason::PartOfHuge,
     };
     assert_eq!(moved.refused, [part]);
-    assert_eq!(machine.at(35), PageState::On(1), "small pages move alone");
-    assert_eq!(machine.at(48), PageState::On(0));
+    assert_eq!(
+        machine.at(35),
+        PageState::On(KernelNode(1)),
+        "small pages move alone"
+    );
+    assert_eq!(machine.at(48), PageState::On(KernelNode(0)));
 }
 
 /// Two huge pages and a small range, to two nodes in turn.
@@ -166,14 +171,14 @@ fn huge_pages_go_to_several_nodes_as_wholes() {
     let (moved, machine) = carried_out(machine, &job(48, 0b110));
     assert_eq!((moved.moved, moved.huge), (48, 2));
     let nodes: Vec<PageState> = [0, 1, 16, 31, 32, 47].map(|page| machine.at(page)).into();
-    let nodes: Vec<u32> = nodes
+    let nodes: Vec<KernelNode> = nodes
         .into_iter()
         .map(|state| match state {
             PageState::On(node) => node,
             state => panic!("{state:?}"),
         })
         .collect();
-    assert_eq!(nodes, [1, 2, 2, 2, 1, 1]);
+    assert_eq!(nodes, [1, 2, 2, 2, 1, 1].map(KernelNode));
 }
 
 #[test]
@@ -183,16 +188,16 @@ fn what_is_elsewhere_is_moved_in_large_batches() {
         .pages
         .lock()
         .unwrap()
-        .insert(5 * PAGE, PageState::On(1));
+        .insert(5 * PAGE, PageState::On(KernelNode(1)));
     let (moved, machine) = carried_out(machine, &job(2100, 0b10));
     assert_eq!((moved.moved, moved.there, moved.absent), (1999, 1, 100));
     assert_eq!(moved.refused, []);
-    assert_eq!(machine.at(1999), PageState::On(1));
+    assert_eq!(machine.at(1999), PageState::On(KernelNode(1)));
     let calls = machine.calls.lock().unwrap();
     assert_eq!(calls[0], (BATCH_PAGES_START, None));
     assert_eq!(
         calls[1],
-        (BATCH_PAGES_START - 1, Some(1)),
+        (BATCH_PAGES_START - 1, Some(KernelNode(1))),
         "what is there is not moved"
     );
     // Calls that take no time are followed by larger ones, up to the maximum.
@@ -205,7 +210,7 @@ fn pages_go_to_several_nodes_in_turn() {
     assert_eq!(moved.moved, 10);
     assert_eq!(
         [machine.at(0), machine.at(1)],
-        [PageState::On(1), PageState::On(3)]
+        [PageState::On(KernelNode(1)), PageState::On(KernelNode(3))]
     );
 }
 
@@ -216,7 +221,7 @@ fn each_answer_about_a_page_is_told() {
         (PageState::Shared, RefusalReason::Shared),
         (PageState::NotWrittenBack, RefusalReason::Busy),
         (PageState::Untried, RefusalReason::Untried),
-        (PageState::On(0), RefusalReason::Busy),
+        (PageState::On(KernelNode(0)), RefusalReason::Busy),
         (
             PageState::Other(libc::EINVAL),
             RefusalReason::Error(libc::EINVAL),
@@ -370,7 +375,7 @@ fn the_thread_reports_and_stops() {
 fn pages_are_found_where_they_are() {
     let machine = Scripted::with(2000);
     let mut pages = machine.pages.lock().unwrap();
-    pages.insert(1500 * PAGE, PageState::On(3));
+    pages.insert(1500 * PAGE, PageState::On(KernelNode(3)));
     pages.insert(10 * PAGE, PageState::Absent);
     drop(pages);
     let machine = Arc::new(machine);
@@ -390,7 +395,12 @@ fn pages_are_found_where_they_are() {
         worker.carry_out(&job),
         JobResult::Located {
             job: 3,
-            found: vec![run(0, 2, 0), run(3, 2, 0), run(5, 1, 3), run(6, 1, 0)]
+            found: vec![
+                run(0, 2, KernelNode(0)),
+                run(3, 2, KernelNode(0)),
+                run(5, 1, KernelNode(3)),
+                run(6, 1, KernelNode(0))
+            ]
         }
     );
     assert_eq!(*machine.calls.lock().unwrap(), [(7, None)]);
@@ -404,7 +414,7 @@ fn pages_that_migrate_come_from_many_ranges_and_the_absent_are_refused() {
     };
     let job = PageJob {
         pages: (0..1000).map(|page| range(page * 2)).collect(),
-        task: Task::Migrate(1),
+        task: Task::Migrate(KernelNode(1)),
         ..job(0, 0)
     };
     let machine = Scripted::with(1990);
@@ -418,7 +428,7 @@ fn pages_that_migrate_come_from_many_ranges_and_the_absent_are_refused() {
     assert_eq!(moved.refused, [absent]);
     assert_eq!(
         machine.calls.lock().unwrap()[1],
-        (BATCH_PAGES_START, Some(1))
+        (BATCH_PAGES_START, Some(KernelNode(1)))
     );
 }
 

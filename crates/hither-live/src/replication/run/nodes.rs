@@ -1,5 +1,6 @@
 //! The nodes of the machine, as the table of replicas has them.
 
+use hither_ids::KernelNode;
 use hither_kernel::machine::NodeMemory;
 use hither_session::replica::agent::ReplicaOptions;
 
@@ -12,9 +13,9 @@ pub(super) fn shape(nodes: &[NodeMemory], node_bytes: u64) -> ReplicaOptions {
             node_of_cpu[cpu as usize] = number as u8;
         }
     }
-    let mut numbers: Vec<u32> = nodes.iter().map(|node| node.node).collect();
+    let mut numbers: Vec<KernelNode> = nodes.iter().map(|node| node.node).collect();
     if numbers.is_empty() {
-        numbers.push(0);
+        numbers.push(KernelNode(0));
     }
     ReplicaOptions {
         nodes: numbers,

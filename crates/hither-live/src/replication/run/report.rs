@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use hither_ids::KernelNode;
 use hither_session::replica::BLOCK_BYTES;
 use hither_session::session::Lost;
 use serde::Serialize;
@@ -18,7 +19,7 @@ pub struct ReplicationReport {
     /// The controller's figures.
     pub summary: ReplicationSummary,
     /// The machine's nodes, by the kernel's numbers.
-    pub nodes: Vec<u32>,
+    pub nodes: Vec<KernelNode>,
     /// There is one node, and only remote blocks may have replicas, so there were none.
     pub nothing_is_far: bool,
     /// Reads that replicas served: sixteen times those that were reported.
@@ -48,7 +49,7 @@ pub struct ReplicationReport {
 /// The figures of a run that do not depend on its timing: the last line of its log.
 #[derive(Serialize)]
 pub(super) struct ReplicationFigures<'a> {
-    nodes: &'a [u32],
+    nodes: &'a [KernelNode],
     #[serde(flatten)]
     summary: &'a ReplicationSummary,
     refused_why: &'a BTreeMap<String, u64>,
@@ -109,7 +110,7 @@ mod tests {
                 replicas: vec![1, 0],
                 tight: true,
             },
-            nodes: vec![0, 2],
+            nodes: vec![KernelNode(0), KernelNode(2)],
             nothing_is_far: false,
             served: 9,
             served_bytes: 10,

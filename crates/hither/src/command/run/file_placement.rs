@@ -145,7 +145,7 @@ pub(super) fn report_placement(ran: &FilePlacementReport, ui: &Ui) {
     if ran.one_node {
         return ui.note("one memory node: pages of files have nowhere else to go");
     }
-    let nodes: Vec<String> = ran.nodes.iter().map(u32::to_string).collect();
+    let nodes: Vec<String> = ran.nodes.iter().map(ToString::to_string).collect();
     let nodes = match &nodes[..] {
         [one] => format!("node {one}"),
         _ => format!("nodes {} in turn", nodes.join(", ")),

@@ -342,6 +342,7 @@ fn regions(status: &MechanismStatus) -> String {
 
 #[cfg(test)]
 mod tests {
+    use hither_ids::KernelNode;
     use hither_live::status::RegionStatus;
     use insta::assert_snapshot;
     use serde_json::json;
@@ -371,7 +372,7 @@ mod tests {
         MechanismStatus {
             mechanism: MechanismTag::Memory,
             policy: "cache-aware{limit=0.5},upm{predictive=1}".to_owned(),
-            nodes: vec![0, 2],
+            nodes: vec![KernelNode(0), KernelNode(2)],
             regions: 41,
             largest: vec![
                 region(0xabc, "sampled", vec![12288, 4096]),
@@ -401,7 +402,10 @@ mod tests {
             free_bytes: 1 << 30,
             ..NodeMemory::default()
         };
-        let nodes = [node(0, vec![0, 1]), node(2, Vec::new())];
+        let nodes = [
+            node(KernelNode(0), vec![0, 1]),
+            node(KernelNode(2), Vec::new()),
+        ];
         let wet = with(of_memory(), false);
         let seen = Seen {
             machine: nodes.to_vec(),

@@ -210,6 +210,7 @@ pub(super) fn document(survey: &Capabilities, costs: &Costs) -> serde_json::Valu
 
 #[cfg(test)]
 mod tests {
+    use hither_ids::KernelNode;
     use hither_live::memory::capabilities::{
         CountingCapability, MoveError, SamplingCost, SamplingError, WatchError, WatchedFaults,
     };
@@ -220,7 +221,7 @@ mod tests {
 
     fn node(node: u32, cpus: &[u32], distances: &[u32]) -> NodeMemory {
         NodeMemory {
-            node,
+            node: KernelNode(node),
             cpus: cpus.to_vec(),
             bytes: 8 << 30,
             free_bytes: 5 << 30,
