@@ -102,8 +102,7 @@ impl References {
 
     /// The indices of the blocks that a range touches.
     pub(crate) fn indices(&self, offset: u64, length: u64) -> RangeInclusive<u32> {
-        let index = |byte: u64| index(self.block_size.block_of(byte));
-        index(offset)..=index(offset.saturating_add(length.max(1) - 1))
+        self.block_size.indices(offset, length)
     }
 
     /// The indices of the blocks that a thread's request refers to.
@@ -113,14 +112,8 @@ impl References {
         thread: u32,
         request: Request<Op>,
     ) -> impl Iterator<Item = u32> + use<> {
-        let blocks = self.last.blocks(file, thread, request, self.block_size);
-        blocks.map(index)
+        self.last.indices(file, thread, request, self.block_size)
     }
-}
-
-/// The index of a block. One that does not fit into 32 bits becomes the largest.
-fn index(block: u64) -> u32 {
-    u32::try_from(block).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -17,6 +17,21 @@ use std::ops::RangeInclusive;
 
 use rustc_hash::FxHashMap;
 
+/// The largest index of a block in its file, so that 32 bits also hold the number of blocks up to
+/// it. Of blocks of 4 KiB, it is 16 TiB into the file.
+pub const INDEX_MAX: u32 = u32::MAX - 1;
+
+/// The index of a block in its file. Blocks beyond [`INDEX_MAX`] count as that one; a trace with
+/// such blocks is refused.
+#[inline]
+const fn index(block: u64) -> u32 {
+    if block < INDEX_MAX as u64 {
+        block as u32
+    } else {
+        INDEX_MAX
+    }
+}
+
 /// The size of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSize {
@@ -50,6 +65,20 @@ impl BlockSize {
             bytes: 1 << bits,
             shift: Some(bits),
         }
+    }
+
+    /// The index of the block that holds the byte at this offset, [`INDEX_MAX`] at most.
+    #[inline]
+    pub const fn index_of(self, offset: u64) -> u32 {
+        index(self.block_of(offset))
+    }
+
+    /// The indices of the blocks that a range touches. One of no bytes touches where it begins.
+    #[inline]
+    pub const fn indices(self, offset: u64, length: u64) -> RangeInclusive<u32> {
+        let length = if length == 0 { 1 } else { length };
+        let last = offset.saturating_add(length - 1);
+        RangeInclusive::new(self.index_of(offset), self.index_of(last))
     }
 
     /// The number of the block that holds the byte at this offset.
@@ -196,17 +225,19 @@ impl<O: Copy + PartialEq> LastRequests<O> {
         }
     }
 
-    /// The blocks that a thread's request refers to.
-    pub fn blocks(
+    /// The indices of the blocks that a thread's request refers to.
+    pub fn indices(
         &mut self,
         file: u32,
         thread: u32,
         request: Request<O>,
         size: BlockSize,
-    ) -> impl Iterator<Item = u64> + use<O> {
+    ) -> impl Iterator<Item = u32> + use<O> {
         let last = self.replace(file, thread, LastRequest::of(request));
         let goes_on = last.is_some_and(|last| last.goes_on(request, size));
-        request.blocks(size).skip(usize::from(goes_on))
+        let blocks = request.blocks(size);
+        let indices = index(*blocks.start())..=index(*blocks.end());
+        indices.skip(usize::from(goes_on))
     }
 }
 
@@ -316,8 +347,8 @@ mod tests {
         let size = BlockSize::new(100);
         let mut last = LastRequests::default();
         let mut of = |file, thread, op, offset, length| {
-            let blocks = last.blocks(file, thread, request(op, offset, length), size);
-            blocks.collect::<Vec<u64>>()
+            let blocks = last.indices(file, thread, request(op, offset, length), size);
+            blocks.collect::<Vec<u32>>()
         };
         assert_eq!(of(0, 1, Read, 50, 200), [0, 1, 2]);
         assert_eq!(of(0, 1, Read, 250, 100), [3], "in the block where it ended");
@@ -333,11 +364,21 @@ mod tests {
     }
 
     #[test]
+    fn blocks_beyond_the_largest_index_count_as_one() {
+        let size = BlockSize::new(4096);
+        let last = u64::from(INDEX_MAX) * 4096;
+        assert_eq!(size.indices(last - 1, 0), INDEX_MAX - 1..=INDEX_MAX - 1);
+        assert_eq!(size.indices(last - 1, u64::MAX), INDEX_MAX - 1..=INDEX_MAX);
+        let blocks = LastRequests::default().indices(0, 0, request(Read, last - 1, 1 << 30), size);
+        assert_eq!(blocks.collect::<Vec<u32>>(), [INDEX_MAX - 1, INDEX_MAX]);
+    }
+
+    #[test]
     fn of_threads_that_are_not_the_first_so_many_are_remembered() {
         let size = BlockSize::new(100);
         let mut last = LastRequests::remembering(2);
         let mut of = |thread, offset| {
-            let blocks = last.blocks(7, thread, request(Read, offset, 10), size);
+            let blocks = last.indices(7, thread, request(Read, offset, 10), size);
             blocks.count()
         };
         assert_eq!([of(1, 0), of(2, 0), of(3, 0)], [1; 3]);
@@ -376,8 +417,8 @@ mod tests {
                 let request = request(op, *at, 1 + random(100));
                 *at += request.length;
                 let referenced = |to: &mut LastRequests<Op>, file: u64, request| {
-                    let blocks = to.blocks(file as u32, thread, request, larger);
-                    blocks.collect::<Vec<u64>>()
+                    let blocks = to.indices(file as u32, thread, request, larger);
+                    blocks.collect::<Vec<u32>>()
                 };
                 let expected = referenced(&mut told, file, request);
                 let reported = &mut threads[thread as usize];

@@ -1,6 +1,6 @@
 //! The check of a row's byte range: its blocks must have 32-bit numbers.
 
-use hither_core::references::BlockSize;
+use hither_core::references::{BlockSize, INDEX_MAX};
 
 use crate::schema::{AccessRow, RowOp};
 
@@ -32,13 +32,13 @@ pub(crate) fn checked_range(
     let free = !(transfer || row.op.is_memory() || referenced);
     match row.offset.checked_add(row.length) {
         Some(end)
-            if free || row.length == 0 || block_size.block_of(end - 1) <= u64::from(u32::MAX) =>
+            if free || row.length == 0 || block_size.block_of(end - 1) <= u64::from(INDEX_MAX) =>
         {
             Ok(end)
         }
         None if free => Ok(u64::MAX),
         _ => Err(format!(
-            "bytes {} + {} lie beyond 2^32 blocks",
+            "bytes {} + {} lie beyond 2^32 - 1 blocks",
             row.offset, row.length
         )),
     }

@@ -364,7 +364,7 @@ fn what_is_wrong_is_named_with_its_place() {
         (
             "msr",
             b"1,a,0,Read,0,1,1\n1,a,0,Read,18446744073709551615,2,1\n",
-            "input:2: bytes 18446744073709551615 + 2 lie beyond 2^32 blocks: \
+            "input:2: bytes 18446744073709551615 + 2 lie beyond 2^32 - 1 blocks: \
              \"1,a,0,Read,18446744073709551615,2,1\"",
         ),
         (

@@ -220,7 +220,7 @@ fn rows_that_make_no_sense_are_refused() {
         ),
         (
             access(RowOp::Store, 0, 0, 1 << 32, 1),
-            "lie beyond 2^32 blocks",
+            "lie beyond 2^32 - 1 blocks",
         ),
         (
             AccessRow {

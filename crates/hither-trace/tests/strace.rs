@@ -156,7 +156,7 @@ fn what_is_no_log_is_named_by_its_line() {
         ),
         (
             "1 open(\"/a\", 0) = 3\n1 pread64(3, \"x\", 1, 18446744073709551615) = 1\n",
-            "log:2: bytes 18446744073709551615 + 1 lie beyond 2^32 blocks: \"1 pread64(3, \
+            "log:2: bytes 18446744073709551615 + 1 lie beyond 2^32 - 1 blocks: \"1 pread64(3, \
              \\\"x\\\", 1, 1844674407370955161\"",
         ),
     ];

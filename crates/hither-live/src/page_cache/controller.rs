@@ -27,7 +27,7 @@ mod storage_account;
 mod summary;
 mod touches;
 
-use hither_core::references::{BlockSize, LastRequests, Request};
+use hither_core::references::{LastRequests, Request};
 use hither_core::registry::{Mechanism, ReplacementEntry, ReplacementSettings, baseline};
 use hither_core::replacement::SiteRecord;
 use hither_core::site_profile::{self, SiteProfile};
@@ -40,7 +40,7 @@ use rustc_hash::FxHashMap;
 pub(crate) use self::config::{LimitConfig, LoggedSiteProfile, PageCacheConfig};
 use self::extent_readers::{ExtentReaders, LeftExtent};
 pub(crate) use self::extents::{BLOCK_BYTES, EXTENT_BYTES};
-use self::extents::{BLOCKS_PER_EXTENT, BlockPosition, BlockRun, ExtentState, Extents};
+use self::extents::{BLOCK_SIZE, BLOCKS_PER_EXTENT, BlockPosition, BlockRun, ExtentState, Extents};
 use self::gain_monitor::{Counted, GainMonitor};
 use self::limit::CacheLimit;
 use self::reporting::Reporting;
@@ -54,8 +54,6 @@ use crate::controller::Controller;
 use crate::error::{Error, Result};
 use crate::observe::Numbers;
 use crate::references::last_requests;
-
-const BLOCK_SIZE: BlockSize = BlockSize::new(BLOCK_BYTES as u32);
 
 /// Stale blocks are dropped piecemeal once they are 1/8 of the budget.
 const STALE_BUDGET_DIVISOR: usize = 8;
@@ -331,8 +329,10 @@ impl PageCacheController {
             length,
         };
         let (file, thread) = (access.object.0, access.thread.0);
-        let blocks = self.last_requests.blocks(file, thread, request, BLOCK_SIZE);
-        for index in blocks.map(BlockRun::index) {
+        let indices = self
+            .last_requests
+            .indices(file, thread, request, BLOCK_SIZE);
+        for index in indices {
             let file = &mut self.files[access.object.index()];
             if let Some(left) = file.readers.touch(access.thread.0, index, self.now_ns) {
                 self.left(access.object.0, left);

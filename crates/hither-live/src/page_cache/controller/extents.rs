@@ -20,11 +20,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hither_core::Block;
+use hither_core::references::BlockSize;
 
 /// The size of a block. With 16 KiB rather than the kernel's 4, a program that reads 10 GB/s from
 /// the page cache costs the agent a twentieth of a CPU rather than a fifth (two policies at 20 to
 /// 60 ns a block). A source file of 20 KiB still does not count as 64.
 pub(crate) const BLOCK_BYTES: u64 = 16 << 10;
+
+pub(super) const BLOCK_SIZE: BlockSize = BlockSize::new(BLOCK_BYTES as u32);
 
 /// The size of an extent: that of the largest folio in the page cache of x86-64 and arm64 (with 4
 /// KiB pages).
@@ -114,19 +117,9 @@ pub(super) struct BlockRun {
 }
 
 impl BlockRun {
-    /// The index of a block of a file. Blocks beyond what it can hold (64 TiB) count as the last
-    /// one.
-    pub(super) fn index(block: u64) -> u32 {
-        block.min(u64::from(u32::MAX - 1)) as u32
-    }
-
     /// The blocks that a range of bytes touches.
     pub(super) fn from(file: u32, offset: u64, length: u64) -> BlockRun {
-        let block = |byte: u64| BlockRun::index(byte / BLOCK_BYTES);
-        let (first, last) = (
-            block(offset),
-            block(offset.saturating_add(length.max(1) - 1)),
-        );
+        let (first, last) = BLOCK_SIZE.indices(offset, length).into_inner();
         BlockRun {
             file,
             first,

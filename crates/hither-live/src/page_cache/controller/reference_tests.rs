@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hither_core::references::Reported;
+use hither_core::references::{BlockSize, Reported};
 use hither_core::registry::Needs;
 use hither_trace::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
 use hither_trace::{LoadOptions, TraceBuilder};
