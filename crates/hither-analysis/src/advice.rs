@@ -11,12 +11,12 @@
 
 mod confidence;
 
-use hither_core::Spec;
 use hither_core::registry::Needs;
+use hither_core::{ExpectedReads, Spec};
 use hither_sim::{CacheConfiguration, CacheOutcome};
 use serde::Serialize;
 
-use crate::expected::ExpectedReads;
+use crate::expected;
 use crate::format::{bytes, count, counted, percent, points, policy};
 use crate::run_plan::RunPlan;
 use confidence::{Claim, GAIN_MIN_HIT_RATIO};
@@ -494,7 +494,7 @@ impl<'a> AdviceInput<'a> {
                 points(gain_max)
             ),
             match &self.expected {
-                Some(expected) => expected.sentence(),
+                Some(expected) => expected::sentence(expected),
                 None => format!(
                     "That is {} fewer blocks ({}) from storage.",
                     count(saved),

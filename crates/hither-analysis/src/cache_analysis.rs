@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use hither_core::Spec;
 use hither_core::classify::{Class, pcc};
 use hither_core::placement::Target;
 use hither_core::registry::Needs;
 use hither_core::replacement::SiteRecord;
+use hither_core::{Spec, signature};
 use hither_sim::{
     CacheConfiguration, CacheOptions, CacheOutcome, References, Size, Spacing, curve,
 };
@@ -223,7 +223,7 @@ pub struct CallSite {
     /// The number of distinct blocks that it references.
     pub distinct_blocks: u64,
     /// The class that PCC gives it at the end. `None`: PCC was not simulated.
-    pub class: Option<&'static str>,
+    pub class: Option<Class>,
     /// The mean period of its loop in references, according to PCC.
     pub period: Option<u64>,
     /// The function, if there are symbols.
@@ -257,21 +257,17 @@ fn call_sites(
     rows.map(|row| {
         let site = &trace.sites()[row.number as usize];
         let record = learnt.iter().find(|record| record.site.0 == row.number);
+        let counters = record.map(|record| record.counters);
         CallSite {
             site: row.number,
-            signature: format!("{:016x}", site.signature),
+            signature: signature::text(site.signature),
             share: row.share,
             references: row.references,
             distinct_blocks: row.blocks,
-            class: record.map(|record| {
-                match pcc::class(record.sequential, record.looping, threshold) {
-                    Class::Sequential => "sequential",
-                    Class::Looping => "looping",
-                    Class::Other => "other",
-                }
-            }),
-            period: record
-                .map(|record| record.period)
+            class: counters
+                .map(|counters| pcc::class(counters.sequential, counters.looping, threshold)),
+            period: counters
+                .map(|counters| counters.period)
                 .filter(|&period| period > 0),
             function: site.function.clone(),
             file: site.file.clone(),
@@ -357,7 +353,11 @@ fn trace_limitations(trace: &Trace) -> Vec<Doubt> {
 
 /// A sentence about the loops, if they are a large share of the references.
 fn loops(sites: &[CallSite], block_bytes: u64) -> Option<String> {
-    let looping = || sites.iter().filter(|site| site.class == Some("looping"));
+    let looping = || {
+        sites
+            .iter()
+            .filter(|site| site.class == Some(Class::Looping))
+    };
     let largest = looping().max_by_key(|site| site.references)?;
     let share: f64 = looping().map(|site| site.share).sum();
     (share >= LOOPS_MIN_SHARE).then(|| {

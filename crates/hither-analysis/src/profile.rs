@@ -8,10 +8,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use hither_core::Site;
-use hither_core::placement::{RegionTier, SiteTier};
+use hither_core::classify::SiteCounters;
+use hither_core::placement::{RegionTier, SavedPlacement, SiteTier};
 use hither_core::replacement::SiteRecord;
 use hither_core::site_profile::{self, SiteProfile};
+use hither_core::{Site, signature};
 use hither_trace::Trace;
 use serde::{Deserialize, Serialize};
 
@@ -25,28 +26,13 @@ struct ProfileFile {
     format: u32,
     /// Call sites that read files, by signature in hexadecimal: JSON numbers have less than 64
     /// bits.
-    sites: BTreeMap<String, CallSiteEntry>,
+    sites: BTreeMap<String, SiteCounters>,
     /// The tier of the memory regions that a call site allocates, by its signature.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     regions: BTreeMap<String, TierEntry>,
     /// The nodes of each region's pages at the end of the last run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    placed: Vec<RegionPlacementEntry>,
-}
-
-/// A region of memory and the nodes of its pages.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RegionPlacementEntry {
-    /// The signature of the call site that allocated it.
-    site: String,
-    /// The allocating thread, numbered in the order in which threads first allocated a region.
-    thread: u32,
-    /// The number of regions that this thread had allocated at this call site before.
-    nth: u32,
-    pages: u32,
-    /// Runs of pages from the first page on: their number and their node. `null`: unknown.
-    runs: Vec<(u32, Option<u32>)>,
+    placed: Vec<SavedPlacement>,
 }
 
 /// The memory tier of the regions of a call site.
@@ -61,15 +47,6 @@ enum TierEntry {
 
 /// The version of the format.
 const FORMAT_VERSION: u32 = 1;
-
-/// What PCC learnt about a call site.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CallSiteEntry {
-    sequential: u64,
-    looping: u64,
-    period: u64,
-}
 
 fn read(path: &Path) -> Result<ProfileFile> {
     let text = match fs::read_to_string(path) {
@@ -107,9 +84,8 @@ fn unusable(path: &Path, problem: String) -> Error {
     }
 }
 
-fn parsed(signature: &str, path: &Path) -> Result<u64> {
-    u64::from_str_radix(signature, 16)
-        .map_err(|error| unusable(path, format!("{signature:?} is no signature: {error}")))
+fn parsed(text: &str, path: &Path) -> Result<u64> {
+    signature::parse(text).ok_or_else(|| unusable(path, format!("{text:?} is no signature")))
 }
 
 fn write(path: &Path, file: &ProfileFile) -> Result<()> {
@@ -118,28 +94,13 @@ fn write(path: &Path, file: &ProfileFile) -> Result<()> {
     write_whole(path, text.as_bytes())
 }
 
-/// The nodes of the pages of one memory region at the end of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RegionPlacement {
-    /// The signature of the call site that allocated it.
-    pub signature: u64,
-    /// The allocating thread, numbered in the order in which threads first allocated a region.
-    pub thread: u32,
-    /// The number of regions that this thread had allocated at this call site before.
-    pub nth: u32,
-    /// The number of pages of the region.
-    pub pages: u32,
-    /// Runs of pages from the first page on: their number and their node. `None`: unknown.
-    pub runs: Vec<(u32, Option<u32>)>,
-}
-
 /// The part of a profile about call sites that allocate memory.
 #[derive(Default)]
 pub struct RegionProfile {
     /// The memory tier of the regions of each call site.
     pub call_sites: Vec<SiteTier>,
     /// The pages' nodes of each region.
-    pub placements: Vec<RegionPlacement>,
+    pub placements: Vec<SavedPlacement>,
 }
 
 /// Reads what the file at `path` has about call sites that allocate memory. A missing file is
@@ -158,25 +119,9 @@ pub fn load_regions(path: &Path) -> Result<RegionProfile> {
             whole,
         })
     });
-    let placed = file.placed.into_iter().map(|region| {
-        let RegionPlacementEntry {
-            site,
-            thread,
-            nth,
-            pages,
-            runs,
-        } = region;
-        Ok(RegionPlacement {
-            signature: parsed(&site, path)?,
-            thread,
-            nth,
-            pages,
-            runs,
-        })
-    });
     Ok(RegionProfile {
         call_sites: sites.collect::<Result<_>>()?,
-        placements: placed.collect::<Result<_>>()?,
+        placements: file.placed,
     })
 }
 
@@ -190,33 +135,19 @@ pub fn save_regions(path: &Path, learnt: &RegionProfile) -> Result<()> {
             (RegionTier::Remote, false) => TierEntry::Remote,
             (RegionTier::Remote, true) => TierEntry::RemoteWhole,
         };
-        (format!("{:016x}", site.signature), known)
+        (signature::text(site.signature), known)
     });
     file.regions = known.collect();
-    let placed = learnt.placements.iter().map(|region| RegionPlacementEntry {
-        site: format!("{:016x}", region.signature),
-        thread: region.thread,
-        nth: region.nth,
-        pages: region.pages,
-        runs: region.runs.clone(),
-    });
-    file.placed = placed.collect();
+    file.placed.clone_from(&learnt.placements);
     write(path, &file)
 }
 
 /// Reads what the file at `path` has about call sites that read files. A missing file is empty.
 pub fn load_sites(path: &Path) -> Result<Vec<SiteProfile>> {
-    let known = |(signature, known): (String, CallSiteEntry)| {
-        let CallSiteEntry {
-            sequential,
-            looping,
-            period,
-        } = known;
+    let known = |(signature, counters): (String, SiteCounters)| {
         Ok(SiteProfile {
             signature: parsed(&signature, path)?,
-            sequential,
-            looping,
-            period,
+            counters,
         })
     };
     read(path)?.sites.into_iter().map(known).collect()
@@ -225,14 +156,9 @@ pub fn load_sites(path: &Path) -> Result<Vec<SiteProfile>> {
 /// Adds what was learnt to the file at `path` and replaces the entries of the same call sites.
 pub fn save_sites(path: &Path, learnt: &[SiteProfile]) -> Result<()> {
     let mut file = read(path)?;
-    let learnt = learnt.iter().map(|site| {
-        let known = CallSiteEntry {
-            sequential: site.sequential,
-            looping: site.looping,
-            period: site.period,
-        };
-        (format!("{:016x}", site.signature), known)
-    });
+    let learnt = learnt
+        .iter()
+        .map(|site| (signature::text(site.signature), site.counters));
     file.sites.extend(learnt);
     write(path, &file)
 }

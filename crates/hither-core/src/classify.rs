@@ -6,11 +6,14 @@ pub mod dear;
 pub mod pcc;
 pub mod ubm;
 
+use serde::{Deserialize, Serialize};
+
 use crate::access::Access;
 use crate::ids::Site;
 
 /// The access patterns of the PCC paper, section 4.1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Class {
     /// Distinct blocks that are not referenced again.
     Sequential,
@@ -18,6 +21,17 @@ pub enum Class {
     Looping,
     /// Neither.
     Other,
+}
+
+impl Class {
+    /// Its name in tables and documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Sequential => "sequential",
+            Class::Looping => "looping",
+            Class::Other => "other",
+        }
+    }
 }
 
 /// The result of classifying an access.
@@ -43,11 +57,10 @@ pub struct Stream {
     pub steady_period: u64,
 }
 
-/// What is known of a call site: the counters of the PCC paper, section 4.1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SiteRecord {
-    /// The call site.
-    pub site: Site,
+/// The counters of a call site of the PCC paper, section 4.1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SiteCounters {
     /// Accesses to blocks that did not return so far.
     pub sequential: u64,
     /// Accesses to blocks that returned.
@@ -55,6 +68,15 @@ pub struct SiteRecord {
     /// The average number of references between an access and the next one to the same block; 0
     /// where unknown.
     pub period: u64,
+}
+
+/// What is known of a call site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SiteRecord {
+    /// The call site.
+    pub site: Site,
+    /// Its counters.
+    pub counters: SiteCounters,
     /// See [`Stream::steady_period`].
     pub steady_period: u64,
 }

@@ -14,6 +14,7 @@ pub mod access;
 pub mod cache;
 pub mod classify;
 pub mod entry;
+mod expected_reads;
 mod ghost_list;
 mod ghost_pair;
 mod heap;
@@ -23,6 +24,7 @@ pub mod placement;
 pub mod random;
 pub mod registry;
 pub mod replacement;
+pub mod signature;
 pub mod site_profile;
 mod sketch;
 pub mod spec;
@@ -31,6 +33,7 @@ pub mod topology;
 
 pub use access::{Access, Op};
 pub use cache::{AccessResult, ReplacementPolicy, Residency};
+pub use expected_reads::ExpectedReads;
 #[doc(inline)]
 pub use hither_references as references;
 pub use ids::{Block, NEVER, Node, Object, Process, Site, Slot, Thread, Tick};

@@ -52,8 +52,8 @@ pub use entry::{
     Target,
 };
 pub use events::{
-    Action, ActionOutcome, Epoch, EpochKind, IncomingBlock, Mark, Region, RegionTier, SiteTier,
-    ThreadMigration,
+    Action, ActionOutcome, Epoch, EpochKind, IncomingBlock, Mark, Region, RegionTier,
+    SavedPlacement, SiteTier, ThreadMigration,
 };
 pub use file_host::{FileHost, FileHostSettings};
 pub use host::{HostNode, PageTouch, PlacementHost, PlacementHostSettings};

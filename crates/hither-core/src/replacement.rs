@@ -29,6 +29,8 @@ pub mod two_q;
 pub mod ubm;
 pub mod w_tinylfu;
 
+use serde::Serialize;
+
 use crate::access::Access;
 use crate::classify::Class;
 use crate::ids::Slot;
@@ -90,7 +92,7 @@ fn share(capacity: u32, part: f64) -> u32 {
 }
 
 /// How many accesses a classifying policy put into each class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClassCounts {
     /// Accesses classified as sequential.
     pub sequential: u64,

@@ -5,21 +5,20 @@
 //! ended (PCC paper, section 4.3, last paragraph). Within a trace sites are dense numbers; the
 //! caller knows the signature of each number, and stores the profile.
 
-use crate::classify::SiteRecord;
+use crate::classify::{SiteCounters, SiteRecord};
 use crate::ids::Site;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The counters of one call site, by its signature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteProfile {
     /// The signature: the same in every run of the same binaries.
+    #[serde(with = "crate::signature")]
     pub signature: u64,
-    /// See [`SiteRecord::sequential`].
-    pub sequential: u64,
-    /// See [`SiteRecord::looping`].
-    pub looping: u64,
-    /// See [`SiteRecord::period`].
-    pub period: u64,
+    /// Its counters.
+    #[serde(flatten)]
+    pub counters: SiteCounters,
 }
 
 /// What to keep of `records` for the next run, ordered by signature. Site 0, the unknown one, is
@@ -30,9 +29,7 @@ pub fn export(records: &[SiteRecord], signature: impl Fn(Site) -> u64) -> Vec<Si
         .filter(|record| record.site != Site(0))
         .map(|record| SiteProfile {
             signature: signature(record.site),
-            sequential: record.sequential,
-            looping: record.looping,
-            period: record.period,
+            counters: record.counters,
         })
         .collect();
     knowledge.sort_by_key(|site| site.signature);
@@ -55,9 +52,7 @@ pub fn import(
         .filter_map(|(site, signature)| {
             known.get(&signature).map(|known| SiteRecord {
                 site,
-                sequential: known.sequential,
-                looping: known.looping,
-                period: known.period,
+                counters: known.counters,
                 // A profile has no such times.
                 steady_period: 0,
             })
@@ -98,7 +93,7 @@ mod tests {
         let knowledge = export(&records, |site| u64::from(site.0) + 1000);
         assert_eq!(knowledge.len(), 1);
         assert_eq!(knowledge[0].signature, 1007);
-        assert_eq!(knowledge[0].period, 100);
+        assert_eq!(knowledge[0].counters.period, 100);
         // The other run numbers the same site differently, and has one that nobody knows.
         let records = import(&knowledge, [(Site(0), 1007), (Site(1), 5), (Site(3), 1007)]);
         assert_eq!(records.len(), 1);

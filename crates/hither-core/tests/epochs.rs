@@ -2,7 +2,7 @@
 //! has not read yet in this epoch comes before the rest, so the optimum keeps that. From the second
 //! epoch on, the optimum misses as many blocks as do not fit.
 
-use hither_core::classify::{Classifier, SiteRecord, pcc};
+use hither_core::classify::{Classifier, SiteCounters, SiteRecord, pcc};
 use hither_core::random::mix;
 use hither_core::registry::ReplacementSettings;
 use hither_core::{Access, Block, Residency, Site, Spec};
@@ -81,9 +81,11 @@ fn epochs_and_loops_are_steady_and_random_references_are_not() {
 fn a_classifier_that_starts_trained_knows_the_steady_period() {
     let record = SiteRecord {
         site: SITE,
-        sequential: 0,
-        looping: 1000,
-        period: 300,
+        counters: SiteCounters {
+            sequential: 0,
+            looping: 1000,
+            period: 300,
+        },
         steady_period: 1000,
     };
     let mut pcc = pcc(&[record]);

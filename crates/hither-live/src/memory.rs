@@ -31,7 +31,6 @@ use self::controller::PlacementController;
 use crate::decision_log::{self, Mismatch};
 use crate::error::Result;
 
-pub use config::SavedPlacement;
 pub use controller::MemorySummary;
 pub use locality::{Locality, MigrationGain};
 pub use run::{MemoryOptions, MemoryReport};

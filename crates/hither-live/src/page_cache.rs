@@ -20,7 +20,7 @@ use crate::decision_log::{self, Mismatch};
 use crate::error::Result;
 
 pub use controller::{PageCacheSummary, ReadStats, SiteStats};
-pub use expected::{ExpectedReads, expected_reads};
+pub use expected::expected_reads;
 pub use run::{
     BUDGET_MIN_BYTES, Budget, FileStats, MappedError, PageCacheOptions, PageCacheReport,
 };

@@ -3,13 +3,12 @@
 use hither_analysis::Progress;
 use hither_analysis::cache_analysis::{self, CacheAnalysis};
 use hither_analysis::coverage::Coverage;
-use hither_analysis::expected::ExpectedReads;
 use hither_analysis::placement::{self, PlacementAnalysis, PlacementSetup};
 use hither_analysis::simulate::{sizes_to_advise_on, trace_summary};
 use hither_core::Spec;
 use hither_core::placement::Target;
 use hither_core::registry::compared_in_advice;
-use hither_live::page_cache;
+use hither_live::page_cache::expected_reads;
 use hither_trace::Trace as Loaded;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
@@ -61,22 +60,16 @@ fn on_caches(
     };
     let sizes = sizes_to_advise_on(named, trace)?;
     let asked = !named.is_empty();
-    let verdict = CacheAnalysis::of(trace, policies, sizes, asked, None, run_model, progress)?;
+    let verdict = CacheAnalysis::of(
+        trace,
+        policies,
+        sizes,
+        asked,
+        None,
+        expected_reads,
+        progress,
+    )?;
     let seen = Coverage::of(trace).map(|coverage| coverage.sentence());
     let sentences = seen.into_iter().chain(verdict.sentences(trace));
     Ok((verdict.document(trace), sentences.collect()))
-}
-
-/// What a run with this policy would read: the code that steers the page cache says it.
-fn run_model(
-    trace: &Loaded,
-    policy: &Spec,
-    left_bytes: u64,
-) -> hither_trace::Result<Option<ExpectedReads>> {
-    let expected = page_cache::expected_reads(trace, policy, left_bytes)?;
-    Ok(expected.map(|expected| ExpectedReads {
-        budget_bytes: expected.budget_bytes,
-        read_bytes: expected.read_bytes,
-        alone_bytes: expected.alone_bytes,
-    }))
 }

@@ -17,6 +17,7 @@
 use std::borrow::Cow;
 
 use hither_core::placement::EpochKind;
+use hither_core::signature;
 use serde::{Deserialize, Serialize};
 
 pub use crate::meta::{
@@ -315,7 +316,7 @@ impl SiteRow {
             },
             (None, Some(function), None) => function.clone(),
             (None, None, _) if self.signature == 0 => "unknown".to_owned(),
-            (None, None, _) => format!("{:016x}", self.signature),
+            (None, None, _) => signature::text(self.signature),
         }
     }
 }

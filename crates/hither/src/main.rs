@@ -14,7 +14,6 @@ mod interrupt;
 mod metrics;
 mod output;
 mod preload;
-mod run_model;
 mod service;
 mod this_machine;
 mod ui;

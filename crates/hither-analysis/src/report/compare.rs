@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use hither_core::classify::Class;
 use hither_sim::CacheOutcome;
 use serde::Serialize;
 
@@ -68,7 +69,7 @@ struct ComparedRow {
 struct RunSide {
     references: u64,
     share: f64,
-    class: Option<&'static str>,
+    class: Option<Class>,
     blocks: u64,
 }
 

@@ -28,7 +28,7 @@
 //! rounds; a round ends when it is as long as its mean and has 16 samples. The current round and
 //! the last one count, as soon as they have 16 samples together.
 
-use super::{Class, Classification, Classifier, SiteRecord, Stream, at};
+use super::{Class, Classification, Classifier, SiteCounters, SiteRecord, Stream, at};
 use crate::access::Access;
 use crate::ids::{Site, Tick};
 use crate::list::{Links, List, NIL};
@@ -91,9 +91,7 @@ impl Intervals {
 #[derive(Clone, Copy, Debug, Default)]
 struct SiteState {
     known: bool,
-    sequential: u64,
-    looping: u64,
-    period: u64,
+    counters: SiteCounters,
     steady_period: u64,
     last_round: Intervals,
     round: Intervals,
@@ -108,7 +106,7 @@ struct SiteState {
 impl SiteState {
     /// A sampled block returned after this time.
     fn returned(&mut self, interval: u64, now: Tick) {
-        self.period = match self.period {
+        self.counters.period = match self.counters.period {
             0 => interval,
             period => (period + interval) / 2,
         };
@@ -126,7 +124,7 @@ impl SiteState {
     fn stream(&self, id: u32) -> Stream {
         Stream {
             id,
-            period: self.period,
+            period: self.counters.period,
             steady_period: self.steady_period,
         }
     }
@@ -171,9 +169,7 @@ impl Pcc {
         };
         for record in sites.iter().take(config.sites_max) {
             let state = pcc.enter_site(record.site.0);
-            state.sequential = record.sequential;
-            state.looping = record.looping;
-            state.period = record.period;
+            state.counters = record.counters;
             if record.steady_period > 0 {
                 state.steady_period = record.steady_period;
                 state.last_round = Intervals::repeated(record.steady_period, ROUND_SAMPLES_MIN);
@@ -248,8 +244,13 @@ impl Pcc {
         let HistoryEntry { site, time, .. } = self.entries[entry as usize];
         self.forget_entry(entry);
         let state = &mut self.sites[site as usize];
-        state.sequential = state.sequential.saturating_sub(self.config.sample);
-        state.looping += self.config.sample;
+        let SiteCounters {
+            sequential,
+            looping,
+            ..
+        } = &mut state.counters;
+        *sequential = sequential.saturating_sub(self.config.sample);
+        *looping += self.config.sample;
         state.returned(now - time, now);
         state.stream(site)
     }
@@ -275,14 +276,14 @@ impl Classifier for Pcc {
         };
         let class = if at(&mut self.sites, site).known {
             self.recency.touch(&mut self.site_links, site);
-            let state = &mut self.sites[site as usize];
-            state.sequential += 1;
-            class(state.sequential, state.looping, self.config.threshold)
+            let counters = &mut self.sites[site as usize].counters;
+            counters.sequential += 1;
+            class(counters.sequential, counters.looping, self.config.threshold)
         } else {
             if self.recency.len() >= self.config.sites_max {
                 self.evict_site();
             }
-            self.enter_site(site).sequential = 1;
+            self.enter_site(site).counters.sequential = 1;
             Class::Other
         };
         if self.sites[site as usize].until_sample == 0 {
@@ -308,9 +309,7 @@ impl Classifier for Pcc {
             known
                 .map(|(site, state)| SiteRecord {
                     site: Site(site as u32),
-                    sequential: state.sequential,
-                    looping: state.looping,
-                    period: state.period,
+                    counters: state.counters,
                     steady_period: state.steady_period,
                 })
                 .collect(),

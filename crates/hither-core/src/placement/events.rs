@@ -1,5 +1,7 @@
 //! What placements are told and what they decide: regions, epochs, actions and their outcomes.
 
+use serde::{Deserialize, Serialize};
+
 use super::counters::Counters;
 use crate::ids::{Block, Node, Object, Process, Thread};
 
@@ -20,18 +22,42 @@ pub struct Region {
 }
 
 /// What a run has found out about the regions of a call site.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteTier {
     /// The signature of the call site.
+    #[serde(with = "crate::signature")]
     pub signature: u64,
     /// The tier of all its regions.
+    #[serde(rename = "class")]
     pub tier: RegionTier,
     /// All pages of its regions were remote in the end.
+    #[serde(default)]
     pub whole: bool,
 }
 
+/// Where a region had its pages at the end of a run. A program that runs again allocates the region
+/// again: by the same thread, at the same call site, after as many allocations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedPlacement {
+    /// The signature of the call site that allocated it.
+    #[serde(rename = "site", alias = "signature", with = "crate::signature")]
+    pub signature: u64,
+    /// The thread of its process that allocated it. Threads are numbered in the order of their
+    /// first allocations of regions.
+    pub thread: u32,
+    /// How many regions that thread had allocated at the site before.
+    pub nth: u32,
+    /// Its size.
+    pub pages: u32,
+    /// Runs of pages from the first page on: how many there are, and the kernel's number of their
+    /// node. `None`: on the node that touched them.
+    pub runs: Vec<(u32, Option<u32>)>,
+}
+
 /// Where a region's pages should be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RegionTier {
     /// On the node that uses them, while it has room.
     Local,

@@ -472,7 +472,7 @@ fn pcc_figure_5() {
     // PC3 is new; the blocks that it takes over were PC1's, whose class remains.
     assert_eq!(letters(&mut pcc, read(3, 0..8)), "oossssss");
     assert_eq!(letters(&mut pcc, read(1, 300..302)), "ll");
-    let period = pcc.sites().expect("pcc knows sites")[0].period;
+    let period = pcc.sites().expect("pcc knows sites")[0].counters.period;
     assert!((8..=14).contains(&period), "{period}");
 }
 

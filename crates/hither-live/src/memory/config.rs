@@ -1,6 +1,6 @@
 //! What the controller starts from: the first line of a log.
 
-use hither_core::placement::{PlacementHost, RegionTier, SiteTier};
+use hither_core::placement::{PlacementHost, SavedPlacement, SiteTier};
 use hither_kernel::machine::NodeMemory;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ pub(crate) struct MemoryConfig {
     #[serde(default)]
     pub(crate) measured: MeasuredCosts,
     /// Tiers of allocation sites, from earlier runs.
-    pub(crate) sites: Vec<KnownSiteTier>,
+    pub(crate) sites: Vec<SiteTier>,
     /// The nodes that programs bind regions to from their first allocation on, where an earlier run
     /// has sent all of the site's pages away; 0: they bind none.
     #[serde(default)]
@@ -53,40 +53,6 @@ pub(crate) enum SampleSource {
     Hints,
     /// Samples by the processor. The agent arms nothing, and faults are first touches.
     Processor,
-}
-
-/// Where a region had its pages in the end. A program that runs again allocates the region again:
-/// by the same thread, at the same call site, after as many allocations.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SavedPlacement {
-    /// The allocation site.
-    #[serde(with = "crate::decision_log::hex")]
-    pub signature: u64,
-    /// The thread of its process that allocated it. Threads are numbered in the order of their
-    /// first allocations of regions.
-    pub thread: u32,
-    /// How many regions that thread had allocated at the site before.
-    pub nth: u32,
-    /// Its size.
-    pub pages: u32,
-    /// Runs of pages from the first page on: how many there are, and the kernel's number of their
-    /// node. `None`: on the node that touched them.
-    pub runs: Vec<(u32, Option<u32>)>,
-}
-
-/// What an earlier run has found out about the regions of a call site, as it is logged.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct KnownSiteTier(#[serde(with = "SiteTierFields")] pub(crate) SiteTier);
-
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "SiteTier")]
-struct SiteTierFields {
-    #[serde(with = "crate::decision_log::hex")]
-    signature: u64,
-    #[serde(rename = "class", with = "super::event::TierName")]
-    tier: RegionTier,
-    #[serde(default)]
-    whole: bool,
 }
 
 impl MemoryConfig {

@@ -196,7 +196,7 @@ pub(crate) struct Settled {
     pub(crate) faults: u32,
     /// The tier of its site was known, so that no fault was needed.
     pub(crate) known: bool,
-    #[serde(rename = "class", with = "TierName")]
+    #[serde(rename = "class")]
     pub(crate) tier: RegionTier,
     /// The kernel's number of the node that touched it, or that allocated it if its site was known.
     pub(crate) from: KernelNode,
@@ -277,12 +277,4 @@ enum ConstructName {
     Barrier,
     Iteration,
     Hidden,
-}
-
-/// Tiers by name.
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "RegionTier", rename_all = "snake_case")]
-pub(crate) enum TierName {
-    Local,
-    Remote,
 }

@@ -27,7 +27,7 @@ use self::counter_source::CounterSource;
 use self::known_sites::far_nodes;
 pub use self::options::MemoryOptions;
 pub use self::report::MemoryReport;
-use super::config::{KnownSiteTier, MemoryConfig};
+use super::config::MemoryConfig;
 use crate::agent::{SessionNeeds, Setup};
 use crate::error::Result;
 use crate::numa::calibration::StoredCalibration;
@@ -49,7 +49,7 @@ pub(crate) fn set_up(
         huge_page_bytes: machine.huge_page_bytes(),
         dry_run,
         cpu_permille: options.cpu_permille,
-        sites: options.sites.iter().copied().map(KnownSiteTier).collect(),
+        sites: options.sites.clone(),
         placed: options.saved_placements.clone(),
         ..MemoryConfig::new(
             options.policy(),
@@ -78,7 +78,7 @@ pub(crate) fn set_up(
     let by_use = config.goes_by_use()?;
     let mut actuator =
         PlacementActuator::new(options, by_use, dry_run, machine, nodes, counter_source);
-    let sites = config.sites.iter().map(|known| known.0);
+    let sites = config.sites.iter().copied();
     let whole = sites.filter(|site| site.whole);
     let bound = whole.map(|site| (site.signature, config.far_nodes));
     actuator.known_sites = bound.filter(|&(_, nodes)| nodes != 0 && !dry_run).collect();

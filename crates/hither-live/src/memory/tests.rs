@@ -5,14 +5,14 @@ use hither_trace::schema::SiteRow;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::config::{KnownSiteTier, MemoryConfig, SampleSource, SavedPlacement};
+use super::config::{MemoryConfig, SampleSource};
 use super::event::{Input, MappedRange, TimedInput};
 use super::*;
 use crate::controller::Controller;
 use crate::decision_log::{DecisionLog, LogFile};
 use crate::numa::host::{MeasuredCosts, NodeConfig};
 use crate::numa::ranges::{MoveResult, RefusalReason, RefusedRun};
-use hither_core::placement::{RegionTier, SiteTier};
+use hither_core::placement::{RegionTier, SavedPlacement, SiteTier};
 use hither_kernel::writable_memory::MemoryKind;
 use hither_session::record::ConstructKind;
 use hither_testing::skip::skip;
@@ -42,11 +42,11 @@ fn config(dry_run: bool) -> MemoryConfig {
             latency_ns: vec![80, 140, 300, 141, 82, 310, 160, 160, 80],
             migration_ns: Some(700),
         },
-        sites: vec![KnownSiteTier(SiteTier {
+        sites: vec![SiteTier {
             signature: 3,
             tier: RegionTier::Remote,
             whole: true,
-        })],
+        }],
         far_nodes: 1 << 3,
         placed: vec![SavedPlacement {
             signature: 4,

@@ -37,7 +37,7 @@ use hither_core::{
 };
 use rustc_hash::FxHashMap;
 
-pub(crate) use self::config::{LimitConfig, LoggedSiteProfile, PageCacheConfig};
+pub(crate) use self::config::{LimitConfig, PageCacheConfig};
 use self::extent_readers::{ExtentReaders, LeftExtent};
 pub(crate) use self::extents::{BLOCK_BYTES, EXTENT_BYTES};
 use self::extents::{BLOCK_SIZE, BLOCKS_PER_EXTENT, BlockPosition, BlockRun, ExtentState, Extents};
@@ -165,10 +165,9 @@ impl Controller for PageCacheController {
         let lru_spec = baseline();
         let mut sites = Numbers::default();
         sites.number(0);
-        let known: Vec<SiteProfile> = config.sites.iter().map(SiteProfile::from).collect();
         let numbered = config.sites.iter();
         let numbered = numbered.map(|site| (Site(sites.number(site.signature)), site.signature));
-        let records = site_profile::import(&known, numbered.collect::<Vec<_>>());
+        let records = site_profile::import(&config.sites, numbered.collect::<Vec<_>>());
         let capacity = blocks(config.budget_bytes);
         let alone = blocks(config.alone_bytes).max(capacity);
         let limit = config.limit.as_ref();

@@ -4,7 +4,7 @@
 //! read of a block after it was missed: fewer where they read here and there.
 
 use hither_core::registry::{Mechanism, Needs};
-use hither_core::{Access, Op, Spec};
+use hither_core::{Access, ExpectedReads, Op, Spec};
 use hither_trace::Trace;
 use hither_trace::schema::Seen;
 use rustc_hash::FxHashMap;
@@ -20,17 +20,6 @@ const PAGE_BYTES: u64 = 4096;
 
 /// Mapped files of less than this share of what was read matter little: 1/16.
 const MAPPED_DIVISOR: u64 = 16;
-
-/// What is read from storage, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExpectedReads {
-    /// The budget of the run.
-    pub budget_bytes: u64,
-    /// What the program would read in the run.
-    pub read_bytes: u64,
-    /// What LRU reads that has all that is available, which stands for the kernel alone.
-    pub alone_bytes: u64,
-}
 
 /// What a run with this policy would read where the kernel has `available_bytes` for files. `None`
 /// where nothing can say: the policy needs the future, the trace is a sample, its blocks are larger

@@ -18,7 +18,7 @@ pub use self::mapped::MappedError;
 pub(super) use self::options::steered_bytes;
 pub use self::options::{BUDGET_MIN_BYTES, Budget, PageCacheOptions};
 pub use self::report::{FileStats, PageCacheReport};
-use super::controller::{BLOCK_BYTES, LoggedSiteProfile, PageCacheConfig};
+use super::controller::{BLOCK_BYTES, PageCacheConfig};
 use crate::agent::{SessionNeeds, Setup};
 
 /// Sets the mechanism up for a run, over the given page cache.
@@ -37,7 +37,7 @@ pub(crate) fn set_up(
         given: options.budget.is_given(),
         limit: options.budget.limit(),
         spare_preexisting: !options.all_files,
-        sites: options.sites.iter().map(LoggedSiteProfile::from).collect(),
+        sites: options.sites.clone(),
     };
     let samples_cached = config.limit.is_some() && config.spare_preexisting;
     Setup {

@@ -1,11 +1,11 @@
 //! The log of a random program replays to the same decisions, and a changed log does not.
 
+use hither_core::classify::SiteCounters;
+use hither_core::site_profile::SiteProfile;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::controller::{
-    BLOCK_BYTES, EXTENT_BYTES, LimitConfig, LoggedSiteProfile, PageCacheConfig,
-};
+use super::controller::{BLOCK_BYTES, EXTENT_BYTES, LimitConfig, PageCacheConfig};
 use super::event::{Input, TimedInput};
 use super::*;
 use crate::controller::Controller;
@@ -21,11 +21,13 @@ fn config(policy: &str) -> PageCacheConfig {
         given: true,
         limit: None,
         spare_preexisting: true,
-        sites: vec![LoggedSiteProfile {
+        sites: vec![SiteProfile {
             signature: 2,
-            sequential: 0,
-            looping: 400,
-            period: 300,
+            counters: SiteCounters {
+                sequential: 0,
+                looping: 400,
+                period: 300,
+            },
         }],
     }
 }

@@ -16,8 +16,10 @@ use hither_analysis::placement::{self, PlacementAnalysis};
 use hither_analysis::run_plan::RunPlan;
 use hither_analysis::simulate::{hit_ratios, sizes_to_advise_on, trace_summary};
 use hither_analysis::table::{Align, Table};
+use hither_core::classify::Class;
 use hither_core::placement::Target;
 use hither_core::registry::compared_in_advice;
+use hither_live::page_cache::expected_reads;
 use hither_trace::Trace;
 use serde_json::json;
 
@@ -28,7 +30,6 @@ use super::options::{CacheArgs, LoadArgs, ProfileArgs};
 use super::subcommand::Subcommand;
 use crate::exit;
 use crate::output;
-use crate::run_model::run_model;
 use crate::ui::{self, Ui};
 
 const EXAMPLES: &str = "\
@@ -154,7 +155,8 @@ impl Advise {
         let sizes = sizes_to_advise_on(self.caches.sizes_as_written(), &trace)?;
         let asked = self.caches.names_sizes();
         let learnt = self.profile.path.as_deref();
-        let verdict = CacheAnalysis::of(&trace, policies, sizes, asked, learnt, run_model, ui)?;
+        let verdict =
+            CacheAnalysis::of(&trace, policies, sizes, asked, learnt, expected_reads, ui)?;
         let stats = &verdict.stats;
         let block_bytes = u64::from(trace.options().block_bytes);
         let said = verdict.advice.sentences.iter().chain(placed.sentences());
@@ -270,7 +272,7 @@ fn site_table(sites: &[CallSite], top: usize) -> String {
             percent(site.share),
             count(site.references),
             count(site.distinct_blocks),
-            site.class.unwrap_or("-").to_owned(),
+            site.class.map_or("-", Class::name).to_owned(),
             site.period.map_or("-".to_owned(), count),
             shortened(&site.label, 90),
         ]);

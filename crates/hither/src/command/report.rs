@@ -13,9 +13,9 @@ use super::options::{CacheArgs, LoadArgs};
 use super::subcommand::Subcommand;
 use crate::exit::Usage;
 use crate::output;
-use crate::run_model::run_model;
 use crate::ui::{self, Ui};
 use hither_core::registry::compared_in_advice;
+use hither_live::page_cache::expected_reads;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -95,7 +95,7 @@ impl Subcommand for ReportCommand {
             sizes: self.caches.sizes_as_written().to_vec(),
             points: self.points.map(usize::from),
             placing: self.placing.chosen()?,
-            run_model,
+            run_model: expected_reads,
         };
         let load = |path: &PathBuf| self.loading.load(path, ui);
         let report = Report::of_traces(&self.traces, load, &request, ui)?;

@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hither_core::placement::{PlacementHost, SiteTier};
+use hither_core::placement::{PlacementHost, SavedPlacement, SiteTier};
 use hither_core::{Object, Process};
 use rustc_hash::FxHashMap;
 
-use super::super::config::{MemoryConfig, SavedPlacement};
+use super::super::config::MemoryConfig;
 use super::super::event::{Decision, Input, TimedInput};
 use super::super::fault_recording::FaultRecording;
 use super::super::migration::Migration;
@@ -64,7 +64,7 @@ impl Controller for PlacementController {
     fn new(config: &MemoryConfig) -> Result<PlacementController> {
         config.check()?;
         let frames = config.nodes.iter().map(|node| u64::from(node.frames));
-        let known = config.sites.iter().map(|known| known.0);
+        let known = config.sites.iter().copied();
         let (host, counted) = config.hosts()?;
         Ok(PlacementController {
             migration: counted.map(|host| Migration::new(host, config)),

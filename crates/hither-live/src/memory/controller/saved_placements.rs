@@ -9,9 +9,9 @@
 use std::collections::BTreeMap;
 
 use hither_core::Object;
+use hither_core::placement::SavedPlacement;
 use rustc_hash::FxHashMap;
 
-use super::super::config::SavedPlacement;
 use super::super::migration::Migration;
 use super::tracked_region::TrackedRegion;
 

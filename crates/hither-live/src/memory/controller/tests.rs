@@ -5,7 +5,7 @@ use hither_core::Node;
 use hither_core::placement::{RegionTier, SiteTier};
 use hither_ids::KernelNode;
 
-use super::super::config::{KnownSiteTier, MemoryConfig, SampleSource};
+use super::super::config::{MemoryConfig, SampleSource};
 use super::super::event::{Decision, Input, TimedInput};
 use super::*;
 use crate::controller::Controller;
@@ -341,12 +341,12 @@ fn settings_that_no_machine_has_are_refused() {
 }
 
 /// What an earlier run has found out of a site.
-fn known(signature: u64, tier: RegionTier) -> KnownSiteTier {
-    KnownSiteTier(SiteTier {
+fn known(signature: u64, tier: RegionTier) -> SiteTier {
+    SiteTier {
         signature,
         tier,
         whole: false,
-    })
+    }
 }
 
 #[test]
@@ -355,9 +355,7 @@ fn a_site_that_was_far_as_a_whole_is_not_limited() {
     config.far_nodes = 1 << 1;
     let whole = true;
     let stream = known(5, RegionTier::Remote);
-    config
-        .sites
-        .push(KnownSiteTier(SiteTier { whole, ..stream.0 }));
+    config.sites.push(SiteTier { whole, ..stream });
     let mut world = World::new(&config);
     // All that the program has so far. It has bound it itself.
     world.region(7, 1000, 600, 5);

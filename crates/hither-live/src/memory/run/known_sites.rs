@@ -16,7 +16,7 @@ pub(super) fn far_nodes(
     config: &MemoryConfig,
     used: impl FnOnce() -> Option<Vec<u32>>,
 ) -> Result<u64> {
-    if !config.sites.iter().any(|known| known.0.whole) {
+    if !config.sites.iter().any(|known| known.whole) {
         return Ok(0);
     }
     let (mut host, _) = config.hosts()?;
@@ -59,7 +59,6 @@ mod tests {
     use hither_core::placement::SiteTier;
     use hither_ids::KernelNode;
 
-    use super::super::super::config::KnownSiteTier;
     use super::*;
 
     /// Nodes with these CPUs. The last one is as far from all as can be.
@@ -74,11 +73,11 @@ mod tests {
         });
         let mut config = MemoryConfig::new(policy.to_owned(), 4096, &[], None);
         config.nodes = nodes.collect();
-        config.sites.push(KnownSiteTier(SiteTier {
+        config.sites.push(SiteTier {
             signature: 5,
             tier: RegionTier::Remote,
             whole,
-        }));
+        });
         config
     }
 

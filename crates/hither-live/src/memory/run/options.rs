@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use hither_core::Spec;
-use hither_core::placement::{PlacementEntry, SiteTier};
+use hither_core::placement::{PlacementEntry, SavedPlacement, SiteTier};
 
 use super::super::budget::PERMILLE;
-use super::super::config::SavedPlacement;
 
 /// Which policy places memory, and how accesses are counted.
 #[derive(Clone, Debug)]

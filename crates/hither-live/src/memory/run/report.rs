@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hither_core::placement::SiteTier;
+use hither_core::placement::{SavedPlacement, SiteTier};
 use hither_kernel::machine::PageMoves;
 use hither_kernel::page_faults::WatchError;
 use hither_kernel::page_sampling::SamplingError;
@@ -10,7 +10,6 @@ use hither_session::session::Lost;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::super::config::SavedPlacement;
 use super::super::controller::MemorySummary;
 use crate::error::Error;
 use crate::status::to_report;

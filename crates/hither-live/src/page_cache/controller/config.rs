@@ -3,8 +3,6 @@
 use hither_core::site_profile::SiteProfile;
 use serde::{Deserialize, Serialize};
 
-use crate::decision_log::hex;
-
 /// The controller's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PageCacheConfig {
@@ -27,7 +25,7 @@ pub(crate) struct PageCacheConfig {
     /// Leave alone what was in the page cache before the program accessed it.
     pub(crate) spare_preexisting: bool,
     /// Profiles of call sites from earlier runs.
-    pub(crate) sites: Vec<LoggedSiteProfile>,
+    pub(crate) sites: Vec<SiteProfile>,
 }
 
 /// A limit for the page cache.
@@ -37,36 +35,4 @@ pub(crate) struct LimitConfig {
     pub(crate) bytes: u64,
     /// What is within the limit stays cached when the programs have ended.
     pub(crate) keeps: bool,
-}
-
-/// A [`SiteProfile`] as it is logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LoggedSiteProfile {
-    #[serde(with = "hex")]
-    pub(crate) signature: u64,
-    pub(crate) sequential: u64,
-    pub(crate) looping: u64,
-    pub(crate) period: u64,
-}
-
-impl From<&LoggedSiteProfile> for SiteProfile {
-    fn from(site: &LoggedSiteProfile) -> SiteProfile {
-        SiteProfile {
-            signature: site.signature,
-            sequential: site.sequential,
-            looping: site.looping,
-            period: site.period,
-        }
-    }
-}
-
-impl From<&SiteProfile> for LoggedSiteProfile {
-    fn from(site: &SiteProfile) -> LoggedSiteProfile {
-        LoggedSiteProfile {
-            signature: site.signature,
-            sequential: site.sequential,
-            looping: site.looping,
-            period: site.period,
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use hither_core::classify::Class;
 use hither_core::replacement::ClassCounts;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::extents::BLOCK_BYTES;
 use crate::decision_log::hex;
@@ -34,7 +34,6 @@ pub struct SiteStats {
     #[serde(rename = "site", with = "hex")]
     pub signature: u64,
     /// The class of its last access, by a policy that classifies.
-    #[serde(serialize_with = "class_name")]
     pub class: Option<Class>,
     /// How much it reads.
     #[serde(flatten)]
@@ -72,34 +71,6 @@ impl BlockClasses {
     pub(super) fn evicted_bytes(&self) -> ClassCounts {
         self.evicted
     }
-}
-
-fn class_name<S: Serializer>(class: &Option<Class>, serializer: S) -> Result<S::Ok, S::Error> {
-    let name = class.map(|class| match class {
-        Class::Sequential => "sequential",
-        Class::Looping => "looping",
-        Class::Other => "other",
-    });
-    name.serialize(serializer)
-}
-
-/// Serialises counts by class.
-pub(super) fn class_counts<S: Serializer>(
-    counts: &Option<ClassCounts>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct Counts {
-        sequential: u64,
-        looping: u64,
-        other: u64,
-    }
-    let counts = counts.map(|counts| Counts {
-        sequential: counts.sequential,
-        looping: counts.looping,
-        other: counts.other,
-    });
-    counts.serialize(serializer)
 }
 
 /// The `count` items with the most referenced bytes, in descending order; equal ones keep their

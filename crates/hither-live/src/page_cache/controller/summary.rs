@@ -3,8 +3,6 @@
 use hither_core::replacement::ClassCounts;
 use serde::Serialize;
 
-use super::stats::class_counts;
-
 /// The controller's figures of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PageCacheSummary {
@@ -57,9 +55,8 @@ pub struct PageCacheSummary {
     /// Whether evictions are carried out.
     pub steering: bool,
     /// How references were classified, by a policy that classifies.
-    #[serde(serialize_with = "class_counts")]
     pub classes: Option<ClassCounts>,
     /// `evicted_bytes`, by class.
-    #[serde(rename = "evicted_by_class_bytes", serialize_with = "class_counts")]
+    #[serde(rename = "evicted_by_class_bytes")]
     pub evicted_by_class: Option<ClassCounts>,
 }

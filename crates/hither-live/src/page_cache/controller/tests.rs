@@ -263,7 +263,7 @@ fn whatever_the_policy_no_more_is_cached_than_the_budget_and_what_is_read() {
 #[test]
 fn pcc_learns_the_loop_and_knows_it_the_next_time() {
     let (budget, file) = (2048, 4096);
-    let run = |sites: Vec<LoggedSiteProfile>| {
+    let run = |sites: Vec<SiteProfile>| {
         let config = PageCacheConfig {
             sites,
             ..config("pcc", budget)
@@ -277,20 +277,18 @@ fn pcc_learns_the_loop_and_knows_it_the_next_time() {
         }
         let summary = lab.controller.summary();
         assert!(summary.steering);
-        let learnt: Vec<LoggedSiteProfile> = lab
-            .controller
-            .sites()
-            .iter()
-            .map(LoggedSiteProfile::from)
-            .collect();
-        (summary.missed_bytes / BLOCK_BYTES, learnt)
+        (summary.missed_bytes / BLOCK_BYTES, lab.controller.sites())
     };
     let (first, learnt) = run(Vec::new());
     let optimum = file + 5 * (file - budget);
     assert!(first <= optimum * 105 / 100, "{first} against {optimum}");
     assert_eq!(learnt.len(), 1);
-    assert!(learnt[0].signature == 7 && learnt[0].looping > learnt[0].sequential);
-    assert!(learnt[0].period.abs_diff(file) < 8, "{learnt:?}");
+    let SiteProfile {
+        signature,
+        counters,
+    } = learnt[0];
+    assert!(signature == 7 && counters.looping > counters.sequential);
+    assert!(counters.period.abs_diff(file) < 8, "{learnt:?}");
     let (second, _) = run(learnt);
     assert!(second <= first, "{second} after {first}");
 }

@@ -188,7 +188,7 @@ pub(super) fn options(
         placement,
         initial,
         sites: call_sites,
-        saved_placements: placements.into_iter().map(to_live).collect(),
+        saved_placements: placements,
         cache: calibration::cache_folder(),
         counters: samplers::NAMES
             .into_iter()
@@ -200,35 +200,11 @@ pub(super) fn options(
 
 /// Adds what was learnt to the profile, if there is one.
 pub(super) fn learn(knowledge: &KnowledgeArgs, pages: &MemoryReport, ui: &Ui) {
-    let saved_placements = pages.saved_placements.iter().cloned();
     let learnt = RegionProfile {
         call_sites: pages.sites.clone(),
-        placements: saved_placements.map(from_live).collect(),
+        placements: pages.saved_placements.clone(),
     };
     knowledge.add_to_profile(|path| Ok(profile::save_regions(path, &learnt)?), ui);
-}
-
-/// A region of the profile as an input of the run. The profile and the live run have a type each,
-/// since neither crate uses the other.
-fn to_live(region: profile::RegionPlacement) -> hither_live::memory::SavedPlacement {
-    hither_live::memory::SavedPlacement {
-        signature: region.signature,
-        thread: region.thread,
-        nth: region.nth,
-        pages: region.pages,
-        runs: region.runs,
-    }
-}
-
-/// A region of the run in the form of the profile.
-fn from_live(region: hither_live::memory::SavedPlacement) -> profile::RegionPlacement {
-    profile::RegionPlacement {
-        signature: region.signature,
-        thread: region.thread,
-        nth: region.nth,
-        pages: region.pages,
-        runs: region.runs,
-    }
 }
 
 /// Notes if the policy's own smallest region is larger than --region-min.

@@ -2,6 +2,7 @@
 
 use hither_analysis::format::{self, bytes, count, counted, percent};
 use hither_analysis::table::{Align, Table};
+use hither_core::signature;
 use hither_kernel::machine::NodeMemory;
 use hither_kernel::samplers;
 use hither_live::status::{MechanismStatus, MechanismTag, Status};
@@ -328,7 +329,7 @@ fn regions(status: &MechanismStatus) -> String {
             region.pid.to_string(),
             format!("{:x}", region.start),
             bytes(region.bytes),
-            format!("{:016x}", region.signature),
+            signature::text(region.signature),
             region.state.clone(),
         ];
         let on = region.pages.iter().map(|&pages| match all {
@@ -342,6 +343,7 @@ fn regions(status: &MechanismStatus) -> String {
 
 #[cfg(test)]
 mod tests {
+    use hither_core::signature;
     use hither_ids::KernelNode;
     use hither_live::status::RegionStatus;
     use insta::assert_snapshot;
