@@ -21,6 +21,7 @@ PACKAGES = (
     "hither-node",
     "hither-preload",
     "hither-kernel",
+    "hither-service",
     "hither-session",
 )
 # They run cargo, which may lie where this user does not reach it, and are about sources alone.

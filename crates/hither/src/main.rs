@@ -11,12 +11,11 @@ mod command;
 mod exit;
 mod hints;
 mod interrupt;
-mod metrics;
 mod output;
 mod preload;
-mod service;
 mod this_machine;
 mod ui;
+mod work_report;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -377,7 +377,7 @@ mod tests {
             policy: "upm".parse().expect("a placement"),
             initial: None,
             topology: Arc::new(Topology::uniform(2)),
-            nodes: vec![node(0, &[0, 2]), node(70, &[1])],
+            nodes: vec![node(KernelNode(0), &[0, 2]), node(KernelNode(70), &[1])],
             page_bytes: 4096,
         };
         let mut host = PlacementHost::new(&settings).expect("it places memory");

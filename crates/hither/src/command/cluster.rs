@@ -13,11 +13,11 @@ use hither_core::placement::Replayed;
 use serde_json::json;
 
 use super::subcommand::Subcommand;
-use crate::service::client;
-use crate::service::members::MemberReport;
-use crate::service::status::{NodeStatus, ServedBytes};
-use crate::service::topology::TopologyStatus;
 use crate::ui::{self, Ui};
+use hither_service::client;
+use hither_service::members::MemberReport;
+use hither_service::status::{NodeStatus, ServedBytes};
+use hither_service::topology::TopologyStatus;
 
 /// Show the members of a cluster cache, or replay the decisions of one
 #[derive(Args, Debug)]

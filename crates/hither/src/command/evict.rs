@@ -11,8 +11,9 @@ use hither_analysis::format::{bytes, count};
 use rustix::fs::{Advice, fadvise};
 
 use super::subcommand::Subcommand;
-use crate::service::work::{self, Paths};
 use crate::ui::Ui;
+use crate::work_report;
+use hither_service::work::{self, Paths};
 
 /// Drop files of a mount from memory, disk and page cache, so that the next read is a cold one
 #[derive(Args, Debug)]
@@ -53,7 +54,7 @@ impl Subcommand for Evict {
         if report.pinned_files > 0 {
             line += &format!("; {} are pinned and stay", count(report.pinned_files));
         }
-        Ok(if work::print(&report, &line, self.json)? {
+        Ok(if work_report::print(&report, &line, self.json)? {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE

@@ -16,16 +16,15 @@ use hither_node::source::name::public_name;
 use hither_node::store::disk::settings::DiskSettings;
 use tracing_subscriber::filter::LevelFilter;
 
+use super::options::log::LogArgs;
 use super::subcommand::Subcommand;
-use crate::metrics;
-use crate::service::file;
-use crate::service::log::{self, LogArgs};
-use crate::service::running::{Ends, Service};
-use crate::service::settings::{
+use crate::ui::Ui;
+use hither_service::file;
+use hither_service::running::{Ends, Service};
+use hither_service::settings::{
     CacheSettings, MountedSettings, ServedSettings, ServiceSettings, default,
 };
-use crate::service::values::{block_bytes, key_and_value, size_bytes};
-use crate::ui::Ui;
+use hither_service::values::{address, block_bytes, key_and_value, size_bytes};
 
 /// Show a bucket or a directory of slow shared storage as a fast one
 #[derive(Args, Debug)]
@@ -171,7 +170,7 @@ pub(super) struct Mount {
     threads: Option<u16>,
 
     /// Serve Prometheus metrics at ADDR: a port on this machine, or an address and a port
-    #[arg(long, value_name = "ADDR", value_parser = metrics::address)]
+    #[arg(long, value_name = "ADDR", value_parser = address)]
     metrics: Option<SocketAddr>,
 
     /// Write what programs read as a trace, for `hither sim` and `hither advise`
@@ -204,7 +203,7 @@ impl Subcommand for Mount {
             // Fails only for a leader of a group, which a process that was just started is not.
             let _ = rustix::process::setsid();
         }
-        log::start(&self.log, LevelFilter::WARN)?;
+        self.log.start(LevelFilter::WARN)?;
         let source = public_name(&self.source);
         let mut service = Service::start(self.settings()?)?;
         if is_child {

@@ -11,12 +11,12 @@ use hither_core::placement::PlacementEntry;
 use hither_net::tls::{Authority, CertificateEnd};
 use tracing_subscriber::filter::LevelFilter;
 
+use super::options::log::LogArgs;
 use super::subcommand::Subcommand;
-use crate::service::file;
-use crate::service::log::{self, LogArgs};
-use crate::service::running::{Ends, Service};
-use crate::service::settings::ServiceSettings;
 use crate::ui::{self, Ui};
+use hither_service::file;
+use hither_service::running::{Ends, Service};
+use hither_service::settings::ServiceSettings;
 
 /// Run a member of a cluster cache from a file, or make the certificates of its members
 #[derive(Args, Debug)]
@@ -138,7 +138,7 @@ impl Subcommand for NodeCommand {
             if self.check {
                 check(path, &settings)?;
             } else {
-                log::start(&self.log, LevelFilter::INFO)?;
+                self.log.start(LevelFilter::INFO)?;
                 serve(settings)?;
             }
         }

@@ -1,6 +1,7 @@
 //! Arguments that several commands take.
 
 pub(super) mod curves;
+pub(super) mod log;
 pub(super) mod parameters;
 pub(super) mod placement;
 pub(super) mod recording;

@@ -7,8 +7,9 @@ use clap::Args;
 use hither_analysis::format::{bytes, count};
 
 use super::subcommand::Subcommand;
-use crate::service::work::{self, Paths};
 use crate::ui::Ui;
+use crate::work_report;
+use hither_service::work::{self, Paths};
 
 /// Keep files of a mount cached until they are unpinned, change, or the mount ends
 #[derive(Args, Debug)]
@@ -63,7 +64,7 @@ impl Subcommand for Pin {
             );
             (report, line)
         };
-        Ok(if work::print(&report, &line, self.json)? {
+        Ok(if work_report::print(&report, &line, self.json)? {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE

@@ -28,6 +28,7 @@ use hither_live::replication::ReplicationReport;
 use hither_live::{
     Conflict, Error, Mechanisms, RunOptions, RunReport, SessionOptions, has_one_node,
 };
+use hither_service::metrics;
 use serde_json::{Value, json};
 
 use self::arguments::{KnowledgeArgs, OutputArgs};
@@ -38,7 +39,6 @@ use self::page_cache::PageCacheArgs;
 use self::replicas::ReplicaArgs;
 use super::subcommand::Subcommand;
 use crate::exit::{self, Usage};
-use crate::metrics;
 use crate::preload;
 use crate::ui::{Ui, write_to_stderr};
 
@@ -155,7 +155,7 @@ impl Subcommand for Run {
             .file_placement
             .placement(&self.output, self.is_combined())?;
         if let Some(at) = self.output.metrics {
-            let at = metrics::serve(at).with_context(|| format!("--metrics {at}"))?;
+            let at = metrics::serve_run(at).with_context(|| format!("--metrics {at}"))?;
             ui.note(format_args!("metrics at http://{at}/metrics"));
         }
         if !self.output.json {

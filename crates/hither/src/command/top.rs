@@ -16,9 +16,9 @@ use signal_hook::low_level::emulate_default_handler;
 use self::screen::{Next, Screen};
 use self::text::{Seen, text};
 use super::subcommand::Subcommand;
-use crate::service::status::NodeStatus;
-use crate::service::{client, sockets};
 use crate::ui::{self, Ui};
+use hither_service::status::NodeStatus;
+use hither_service::{client, sockets};
 
 const EXAMPLES: &str = "\
 Shows your runs, mounts and nodes until they have ended. q and Ctrl-C quit

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::subcommand::Subcommand;
-use crate::service::work::{self, Paths};
 use crate::ui::Ui;
+use crate::work_report;
+use hither_service::work::{self, Paths};
 
 /// Bring files of a mount into the cache, so that later reads do not wait for the source
 #[derive(Args, Debug)]
@@ -43,7 +44,7 @@ impl Subcommand for Warm {
         let report = paths.ask(&format!("/warm?jobs={}", self.jobs), "warming", ui)?;
         let files = work::files(report.files, report.bytes);
         let line = format!("{files}: {}", work::loaded(&report));
-        Ok(if work::print(&report, &line, self.json)? {
+        Ok(if work_report::print(&report, &line, self.json)? {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE

@@ -8,7 +8,7 @@ use hither_kernel::samplers;
 use hither_live::status::{MechanismStatus, MechanismTag, Status};
 use serde_json::Value;
 
-use crate::service::status::NodeStatus;
+use hither_service::status::NodeStatus;
 
 /// What there is to show.
 pub(super) struct Seen {
@@ -343,7 +343,6 @@ fn regions(status: &MechanismStatus) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hither_core::signature;
     use hither_ids::KernelNode;
     use hither_live::status::RegionStatus;
     use insta::assert_snapshot;

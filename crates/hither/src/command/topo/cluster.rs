@@ -9,8 +9,8 @@ use hither_analysis::topology::drawing;
 use hither_core::Topology;
 use hither_core::topology::Latencies;
 
-use crate::service::client;
-use crate::service::topology::TopologyStatus;
+use hither_service::client;
+use hither_service::topology::TopologyStatus;
 
 /// What the node at `socket` says, or the only one of this user.
 pub(super) fn ask(socket: Option<&Path>) -> anyhow::Result<TopologyStatus> {

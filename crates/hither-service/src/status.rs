@@ -14,126 +14,126 @@ use hither_node::store::disk::settings::{DiskCounts, DiskUsage};
 use hither_node::volume::Counts;
 use serde::{Deserialize, Serialize};
 
-use super::served::{Served, ServedVolume};
+use crate::served::{Served, ServedVolume};
 
 /// A node.
 #[derive(Debug, Default, Deserialize, Serialize)]
-pub(crate) struct NodeStatus {
+pub struct NodeStatus {
     /// Its process.
-    pub(crate) pid: u32,
+    pub pid: u32,
     /// What it is called.
-    pub(crate) node: Option<String>,
+    pub node: Option<String>,
     /// The version of the program.
-    pub(crate) version: String,
+    pub version: String,
     /// Seconds since it started.
-    pub(crate) uptime_s: f64,
+    pub uptime_s: f64,
     /// Its cluster, if it is not alone.
-    pub(crate) cluster: Option<ClusterStatus>,
+    pub cluster: Option<ClusterStatus>,
     /// Its memory.
-    pub(crate) memory: MemoryStatus,
+    pub memory: MemoryStatus,
     /// Its disk, if it has one.
-    pub(crate) disk: Option<DiskStatus>,
+    pub disk: Option<DiskStatus>,
     /// Where all reads were served from.
-    pub(crate) served: ServedBytes,
+    pub served: ServedBytes,
     /// Its volumes.
-    pub(crate) volumes: Vec<VolumeStatus>,
+    pub volumes: Vec<VolumeStatus>,
     /// What its state machine has counted, by name.
-    pub(crate) machine: BTreeMap<String, u64>,
+    pub machine: BTreeMap<String, u64>,
 }
 
 /// A cluster, as a node sees it.
 #[derive(Debug, Default, Deserialize, Serialize)]
-pub(crate) struct ClusterStatus {
+pub struct ClusterStatus {
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// Whether the node takes part.
-    pub(crate) joined: bool,
+    pub joined: bool,
     /// Why it does not.
-    pub(crate) reason: Option<String>,
+    pub reason: Option<String>,
     /// Whether the list of members can be asked.
-    pub(crate) membership_reachable: bool,
+    pub membership_reachable: bool,
     /// The number of the list of members.
-    pub(crate) epoch: u64,
+    pub epoch: u64,
     /// All members, the node too, by name.
-    pub(crate) members: Vec<MemberStatus>,
+    pub members: Vec<MemberStatus>,
 }
 
 /// A member, as a node sees it.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(crate) struct MemberStatus {
+pub struct MemberStatus {
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// Where it listens.
-    pub(crate) address: String,
+    pub address: String,
     /// Whether it is the node itself.
-    pub(crate) this_node: bool,
+    pub this_node: bool,
     /// Whether both connections with it are up.
-    pub(crate) connected: bool,
+    pub connected: bool,
     /// Whether it is suspected: nothing is asked of it then.
-    pub(crate) suspected: bool,
+    pub suspected: bool,
     /// From the latest ping that it answered to the answer.
-    pub(crate) round_trip_ns: Option<u64>,
+    pub round_trip_ns: Option<u64>,
     /// Bytes that were sent to it.
-    pub(crate) sent_bytes: u64,
+    pub sent_bytes: u64,
     /// Bytes that came from it.
-    pub(crate) received_bytes: u64,
+    pub received_bytes: u64,
 }
 
 /// The memory of a node.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(crate) struct MemoryStatus {
+pub struct MemoryStatus {
     /// The limit.
-    pub(crate) limit_bytes: u64,
+    pub limit_bytes: u64,
     /// Length of a block.
-    pub(crate) block_bytes: u32,
+    pub block_bytes: u32,
     /// What is kept.
-    pub(crate) policy: String,
+    pub policy: String,
     /// Blocks that are kept.
-    pub(crate) blocks: u64,
+    pub blocks: u64,
     /// Their length in all.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// What is pinned.
     #[serde(default)]
-    pub(crate) pinned_bytes: u64,
+    pub pinned_bytes: u64,
     /// Frames, of a block's length each, that nobody has.
-    pub(crate) frames_free: u64,
+    pub frames_free: u64,
     /// Blocks that are on their way.
-    pub(crate) blocks_in_flight: u64,
+    pub blocks_in_flight: u64,
 }
 
 /// The disk of a node.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(crate) struct DiskStatus {
+pub struct DiskStatus {
     /// What is on it.
-    pub(crate) usage: DiskUsage,
+    pub usage: DiskUsage,
     /// What it has counted.
-    pub(crate) counts: DiskCounts,
+    pub counts: DiskCounts,
     /// What is pinned.
     #[serde(default)]
-    pub(crate) pinned_bytes: u64,
+    pub pinned_bytes: u64,
 }
 
 /// Where reads were served from, in bytes.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
-pub(crate) struct ServedBytes {
+pub struct ServedBytes {
     /// This node's memory, blocks included that were fetched ahead of the reader.
-    pub(crate) memory: u64,
+    pub memory: u64,
     /// This node's disk: the reader waited.
-    pub(crate) disk: u64,
+    pub disk: u64,
     /// Other members: the reader waited.
-    pub(crate) peer: u64,
+    pub peer: u64,
     /// The source: the reader waited.
-    pub(crate) source: u64,
+    pub source: u64,
 }
 
 impl ServedBytes {
     /// All of them.
-    pub(crate) fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.memory + self.disk + self.peer + self.source
     }
 
     /// The parts, by the word that names them in metrics.
-    pub(crate) fn parts(&self) -> [(&'static str, u64); 4] {
+    pub fn parts(&self) -> [(&'static str, u64); 4] {
         [
             ("memory", self.memory),
             ("disk", self.disk),
@@ -145,51 +145,51 @@ impl ServedBytes {
 
 /// A volume.
 #[derive(Debug, Default, Deserialize, Serialize)]
-pub(crate) struct VolumeStatus {
+pub struct VolumeStatus {
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// Where the data is.
-    pub(crate) source: String,
+    pub source: String,
     /// Where it is mounted.
-    pub(crate) directory: Option<PathBuf>,
+    pub directory: Option<PathBuf>,
     /// Where its reads were served from.
-    pub(crate) served: ServedBytes,
+    pub served: ServedBytes,
     /// Of `served.peer`, the bytes by member.
-    pub(crate) peers: BTreeMap<String, u64>,
+    pub peers: BTreeMap<String, u64>,
     /// Whether the source answered the last request.
-    pub(crate) source_answers: bool,
+    pub source_answers: bool,
     /// What the volume has counted.
-    pub(crate) counts: Counts,
+    pub counts: Counts,
     /// What the source was asked for, if it counts.
-    pub(crate) requests: Option<SourceStatus>,
+    pub requests: Option<SourceStatus>,
 }
 
 /// What a source was asked for.
 #[derive(Debug, Default, Deserialize, Serialize)]
-pub(crate) struct SourceStatus {
+pub struct SourceStatus {
     /// Requests, each attempt counted.
-    pub(crate) requests: u64,
+    pub requests: u64,
     /// Bytes of files received.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Attempts that were repeated.
-    pub(crate) retries: u64,
+    pub retries: u64,
     /// Requests that failed in the end.
-    pub(crate) errors: u64,
+    pub errors: u64,
     /// Attempts that the source turned away for its load.
-    pub(crate) throttled: u64,
+    pub throttled: u64,
 }
 
 /// What a node tells other members about itself.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-pub(crate) struct NodeBrief {
+pub struct NodeBrief {
     /// The version of the program.
-    pub(crate) version: String,
+    pub version: String,
     /// Seconds since it started.
-    pub(crate) uptime_s: f64,
+    pub uptime_s: f64,
     /// Its memory.
-    pub(crate) memory: MemoryStatus,
+    pub memory: MemoryStatus,
     /// Where its reads were served from.
-    pub(crate) served: ServedBytes,
+    pub served: ServedBytes,
 }
 
 impl Served {

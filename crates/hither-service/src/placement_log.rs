@@ -4,15 +4,16 @@
 //! does not replay: once the queue is full, the log ends there, with a warning.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
 use hither_node::node::Node;
+
+use crate::error::{Error, Place};
 
 /// Lines that wait to be written.
 const WAITING_MAX: usize = 1 << 16;
@@ -24,7 +25,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_millis(200);
 pub(crate) struct PlacementLog {
     path: PathBuf,
     lines: SyncSender<Option<String>>,
-    writer: JoinHandle<std::io::Result<()>>,
+    writer: JoinHandle<io::Result<()>>,
 }
 
 impl PlacementLog {
@@ -32,14 +33,13 @@ impl PlacementLog {
     ///
     /// # Errors
     /// The file is there already, or cannot be made.
-    pub(crate) fn start(path: &Path, node: &Node) -> anyhow::Result<PlacementLog> {
-        let place = || path.display().to_string();
-        let file = File::create_new(path).with_context(place)?;
+    pub(crate) fn start(path: &Path, node: &Node) -> Result<PlacementLog, Error> {
+        let file = File::create_new(path).at(path.display())?;
         let (lines, queue) = sync_channel(WAITING_MAX);
         let writer = std::thread::Builder::new()
             .name("placement-log".to_owned())
             .spawn(move || write(file, &queue))
-            .with_context(place)?;
+            .at(path.display())?;
         let (to, ended) = (lines.clone(), AtomicBool::new(false));
         node.log_placement(move |line| {
             if !ended.load(Ordering::Relaxed) && to.try_send(Some(line)).is_err() {
@@ -55,16 +55,16 @@ impl PlacementLog {
     }
 
     /// Writes what waits, and ends the log.
-    pub(crate) fn finish(self) -> anyhow::Result<()> {
+    pub(crate) fn finish(self) -> Result<(), Error> {
         // If the writer has failed, its error says so.
         let _ = self.lines.send(None);
         let written = self.writer.join();
-        let written = written.map_err(|_| anyhow!("its writer has panicked"))?;
-        written.with_context(|| self.path.display().to_string())
+        let written = written.unwrap_or_else(|_| Err(io::Error::other("its writer has panicked")));
+        written.at(self.path.display())
     }
 }
 
-fn write(file: File, lines: &Receiver<Option<String>>) -> std::io::Result<()> {
+fn write(file: File, lines: &Receiver<Option<String>>) -> io::Result<()> {
     let mut file = BufWriter::new(file);
     loop {
         match lines.recv_timeout(FLUSH_INTERVAL) {

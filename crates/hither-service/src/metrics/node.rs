@@ -1,12 +1,8 @@
 //! The metrics of a node: what is in its status, in Prometheus' text format.
 
-use crate::metrics::{
-    Metric,
-    MetricKind::{self, Counter, Gauge},
-    encode, metric,
-};
-
-use super::status::{DiskStatus, MemberStatus, NodeStatus, VolumeStatus};
+use crate::metrics::MetricKind::{self, Counter, Gauge};
+use crate::metrics::{Metric, encode, metric};
+use crate::status::{DiskStatus, MemberStatus, NodeStatus, SourceStatus, VolumeStatus};
 
 /// A value and its labels.
 type Sample = (Vec<(&'static str, String)>, f64);
@@ -24,7 +20,7 @@ const fn entry(
     samples: fn(&NodeStatus) -> Vec<Sample>,
 ) -> NodeMetric {
     NodeMetric {
-        metric: metric(name, kind, "", help),
+        metric: metric(name, kind, help),
         samples,
     }
 }
@@ -225,7 +221,7 @@ fn peer_bytes(node: &NodeStatus) -> Vec<Sample> {
     node.volumes.iter().flat_map(peers).collect()
 }
 
-fn requests(node: &NodeStatus, figure: fn(&super::status::SourceStatus) -> u64) -> Vec<Sample> {
+fn requests(node: &NodeStatus, figure: fn(&SourceStatus) -> u64) -> Vec<Sample> {
     let sample = |volume: &VolumeStatus| {
         let value = figure(volume.requests.as_ref()?);
         Some((vec![("volume", volume.name.clone())], value as f64))
@@ -234,7 +230,7 @@ fn requests(node: &NodeStatus, figure: fn(&super::status::SourceStatus) -> u64) 
 }
 
 /// The metrics of a node, in the text format.
-pub(super) fn exposition(node: &NodeStatus) -> String {
+pub(crate) fn exposition(node: &NodeStatus) -> String {
     let mut families = Vec::new();
     for NodeMetric { metric, samples } in METRICS {
         let samples: Vec<_> = samples(node)
@@ -257,7 +253,7 @@ pub(super) fn exposition(node: &NodeStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::status::{ClusterStatus, ServedBytes, SourceStatus};
+    use crate::status::{ClusterStatus, ServedBytes};
 
     #[test]
     fn the_list_is_in_order_and_named_as_prometheus_wants_it() {

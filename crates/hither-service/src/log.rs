@@ -6,11 +6,9 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context;
-use clap::Args;
 use hither_analysis::format::printable_message;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -18,26 +16,23 @@ use tracing_subscriber::fmt::layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::error::{Error, Place};
+
 /// The variable that stands in for `--log-level`.
 const VARIABLE: &str = "RUST_LOG";
 
-/// The options of the log.
-#[derive(Args, Debug)]
-pub(crate) struct LogArgs {
-    /// Append the log to FILE [default: stderr]
-    #[arg(long, value_name = "FILE")]
-    log: Option<PathBuf>,
-
-    /// What to log: error, warn, info, debug or trace, or by module, as in warn,hither_net=debug
-    #[arg(long, value_name = "LEVEL", hide_short_help = true)]
-    log_level: Option<Targets>,
-}
-
-/// Starts the log. Without `--log-level` and `RUST_LOG`, `level` holds.
-pub(crate) fn start(args: &LogArgs, level: LevelFilter) -> anyhow::Result<()> {
+/// Starts the log, in `file` or on stderr. Without `targets` and `RUST_LOG`, `level` holds.
+///
+/// # Errors
+/// The file cannot be opened.
+pub fn start(
+    file: Option<&Path>,
+    targets: Option<&Targets>,
+    level: LevelFilter,
+) -> Result<(), Error> {
     let asked = std::env::var(VARIABLE).unwrap_or_default();
     let by_default = || Targets::new().with_default(level);
-    let (filter, mistake) = match (&args.log_level, asked.parse::<Targets>()) {
+    let (filter, mistake) = match (targets, asked.parse::<Targets>()) {
         (Some(targets), _) => (targets.clone(), None),
         (None, _) if asked.is_empty() => (by_default(), None),
         (None, Ok(targets)) => (targets, None),
@@ -46,10 +41,10 @@ pub(crate) fn start(args: &LogArgs, level: LevelFilter) -> anyhow::Result<()> {
     };
     let lines = layer().with_ansi(false);
     let stderr = || Printable(io::stderr());
-    let lines = match &args.log {
+    let lines = match file {
         Some(path) => {
             let file = File::options().append(true).create(true).open(path);
-            let file = file.with_context(|| format!("--log {}", path.display()))?;
+            let file = file.at(format_args!("--log {}", path.display()))?;
             let file = Arc::new(file);
             let writer = move || Printable(Arc::clone(&file));
             lines.with_writer(writer).boxed()

@@ -1,40 +1,26 @@
-//! Metrics in Prometheus' text format (0.0.4), and those of a run, for `hither run --metrics`.
+//! The metrics of a run, for `hither run --metrics`.
 //!
 //! A metric is one entry of [`METRICS`]: a name, and a JSON pointer to a figure of the status that
 //! the agent posts (see [`hither_live::status`]). Figures that a run does not have are left out, so
 //! one list serves all mechanisms. The program is not named, only its policy, since everyone who
 //! can connect can read the metrics.
 
-mod server;
-
+use std::future;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
+use std::thread;
 
 use hither_live::status::{self, Status};
-use prometheus::{TextEncoder, proto};
+use prometheus::proto;
 use serde_json::Value;
+use tokio::runtime;
 
-/// The prefix of each name.
-const PREFIX: &str = "hither_";
+use crate::metrics::MetricKind::{self, Counter, Gauge};
+use crate::metrics::{Metric, encode, metric, serve};
 
-/// Prometheus' type of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MetricKind {
-    /// The value only grows.
-    Counter,
-    /// The value may also fall.
-    Gauge,
-}
-
-use MetricKind::{Counter, Gauge};
-
-/// A figure and its name.
-pub(crate) struct Metric {
-    /// The name without the prefix. That of a counter ends with `_total`, as is usual in
-    /// Prometheus.
-    pub(crate) name: &'static str,
-    pub(crate) kind: MetricKind,
-    pub(crate) help: &'static str,
+/// A metric and where its figure is.
+struct RunMetric {
+    metric: Metric,
     /// The JSON pointer to the figure, in a [`Status`] or in the first status of a mechanism that
     /// has it.
     at: &'static str,
@@ -44,30 +30,27 @@ pub(crate) struct Metric {
     divisor: f64,
 }
 
-/// A metric of the figure at `at`.
-pub(crate) const fn metric(
+const fn entry(
     name: &'static str,
     kind: MetricKind,
     at: &'static str,
     help: &'static str,
-) -> Metric {
-    Metric {
-        name,
-        kind,
-        help,
+) -> RunMetric {
+    RunMetric {
+        metric: metric(name, kind, help),
         at,
         label: None,
         divisor: 1.0,
     }
 }
 
-impl Metric {
-    const fn by(mut self, label: &'static str) -> Metric {
+impl RunMetric {
+    const fn by(mut self, label: &'static str) -> RunMetric {
         self.label = Some(label);
         self
     }
 
-    const fn nanoseconds(mut self) -> Metric {
+    const fn nanoseconds(mut self) -> RunMetric {
         self.divisor = 1e9;
         self
     }
@@ -75,119 +58,106 @@ impl Metric {
 
 /// Sorted by name.
 #[rustfmt::skip]
-const METRICS: &[Metric] = &[
-    metric("accesses_lost_total", Counter, "/figures/accesses_lost",
+const METRICS: &[RunMetric] = &[
+    entry("accesses_lost_total", Counter, "/figures/accesses_lost",
         "Accesses to files that were lost for want of room in a ring."),
-    metric("agent_cpu_seconds_total", Counter, "/agent_ns",
+    entry("agent_cpu_seconds_total", Counter, "/agent_ns",
         "Processor time of the agent.").nanoseconds(),
-    metric("file_placement_accesses_total", Counter, "/figures/file_accesses",
+    entry("file_placement_accesses_total", Counter, "/figures/file_accesses",
         "Accesses of 512 bytes each to blocks of files whose node is known."),
-    metric("file_placement_local_accesses_total", Counter, "/figures/file_local_accesses",
+    entry("file_placement_local_accesses_total", Counter, "/figures/file_local_accesses",
         "Of hither_file_placement_accesses_total, those from the node of the block."),
-    metric("file_placement_pages_moved_total", Counter, "/figures/file_pages_moved",
+    entry("file_placement_pages_moved_total", Counter, "/figures/file_pages_moved",
         "Pages of files that were moved to the node that reads them."),
-    metric("file_placement_pages_refused_total", Counter, "/figures/file_pages_refused",
+    entry("file_placement_pages_refused_total", Counter, "/figures/file_pages_refused",
         "Pages of files that the kernel did not move."),
-    metric("files", Gauge, "/figures/files",
+    entry("files", Gauge, "/figures/files",
         "Files that the program has used."),
-    metric("memory_local_share", Gauge, "/figures/sampled/local_share",
+    entry("memory_local_share", Gauge, "/figures/sampled/local_share",
         "The share of sampled accesses that found their page on their own node."),
-    metric("memory_pages_migrated_total", Counter, "/figures/pages_migrated",
+    entry("memory_pages_migrated_total", Counter, "/figures/pages_migrated",
         "Pages that the policy asked for by their use and that are where it wants them."),
-    metric("memory_pages_moved_total", Counter, "/figures/pages_moved",
+    entry("memory_pages_moved_total", Counter, "/figures/pages_moved",
         "Pages that hither moved."),
-    metric("memory_pages_refused_total", Counter, "/figures/pages_refused",
+    entry("memory_pages_refused_total", Counter, "/figures/pages_refused",
         "Pages that the kernel did not move."),
-    metric("memory_regions", Gauge, "/regions",
+    entry("memory_regions", Gauge, "/regions",
         "Regions of memory that there are now."),
-    metric("memory_regions_far_total", Counter, "/figures/far",
+    entry("memory_regions_far_total", Counter, "/figures/far",
         "Regions that were placed far from their threads."),
-    metric("memory_regions_near_total", Counter, "/figures/near",
+    entry("memory_regions_near_total", Counter, "/figures/near",
         "Regions that were placed near their threads."),
-    metric("memory_regions_total", Counter, "/figures/regions",
+    entry("memory_regions_total", Counter, "/figures/regions",
         "Regions of memory that were tracked."),
-    metric("memory_samples_total", Counter, "/figures/sampled/samples",
+    entry("memory_samples_total", Counter, "/figures/sampled/samples",
         "Accesses to pages that were sampled."),
-    metric("page_cache_absent_bytes_total", Counter, "/figures/absent_bytes",
+    entry("page_cache_absent_bytes_total", Counter, "/figures/absent_bytes",
         "Bytes that the policy would have kept and the kernel did not."),
-    metric("page_cache_budget_bytes", Gauge, "/figures/budget_bytes",
+    entry("page_cache_budget_bytes", Gauge, "/figures/budget_bytes",
         "How much of the page cache the program's files may have."),
-    metric("page_cache_classified_total", Counter, "/figures/classes",
+    entry("page_cache_classified_total", Counter, "/figures/classes",
         "References by their class.").by("class"),
-    metric("page_cache_dropped_bytes_total", Counter, "/figures/dropped_bytes",
+    entry("page_cache_dropped_bytes_total", Counter, "/figures/dropped_bytes",
         "Bytes that were dropped from the page cache."),
-    metric("page_cache_drops_refused_total", Counter, "/figures/drops_refused",
+    entry("page_cache_drops_refused_total", Counter, "/figures/drops_refused",
         "Ranges that the kernel refused to drop."),
-    metric("page_cache_drops_total", Counter, "/figures/drops",
+    entry("page_cache_drops_total", Counter, "/figures/drops",
         "Ranges that were dropped from the page cache."),
-    metric("page_cache_evicted_by_class_bytes_total", Counter, "/figures/evicted_by_class_bytes",
+    entry("page_cache_evicted_by_class_bytes_total", Counter, "/figures/evicted_by_class_bytes",
         "Bytes that the policy evicted, by their class.").by("class"),
-    metric("page_cache_evicted_bytes_total", Counter, "/figures/evicted_bytes",
+    entry("page_cache_evicted_bytes_total", Counter, "/figures/evicted_bytes",
         "Bytes that the policy evicted."),
-    metric("page_cache_lru_missed_bytes_total", Counter, "/figures/lru_missed_bytes",
+    entry("page_cache_lru_missed_bytes_total", Counter, "/figures/lru_missed_bytes",
         "Bytes that LRU would have missed with the same budget."),
-    metric("page_cache_missed_bytes_total", Counter, "/figures/missed_bytes",
+    entry("page_cache_missed_bytes_total", Counter, "/figures/missed_bytes",
         "Bytes that the policy's cache did not hold when they were read."),
-    metric("page_cache_preexisting_bytes_total", Counter, "/figures/preexisting_bytes",
+    entry("page_cache_preexisting_bytes_total", Counter, "/figures/preexisting_bytes",
         "Bytes that were cached before the program opened them, and are left alone."),
-    metric("page_cache_readahead_disabled_total", Counter, "/figures/readahead_disabled",
+    entry("page_cache_readahead_disabled_total", Counter, "/figures/readahead_disabled",
         "How often readahead was disabled on a descriptor."),
-    metric("page_cache_references_total", Counter, "/figures/references",
+    entry("page_cache_references_total", Counter, "/figures/references",
         "References to blocks of files that the policy saw."),
-    metric("page_cache_steering", Gauge, "/figures/steering",
+    entry("page_cache_steering", Gauge, "/figures/steering",
         "1 while evictions are carried out, 0 otherwise."),
-    metric("replicas_bytes", Gauge, "/figures/replica_bytes",
+    entry("replicas_bytes", Gauge, "/figures/replica_bytes",
         "Bytes of replicas on a memory node.").by("node"),
-    metric("replicas_failed_total", Counter, "/figures/replicas_failed",
+    entry("replicas_failed_total", Counter, "/figures/replicas_failed",
         "Replicas whose copy failed."),
-    metric("replicas_files_ended_total", Counter, "/figures/files_ended",
+    entry("replicas_files_ended_total", Counter, "/figures/files_ended",
         "Files whose replicas a writer or a change has ended."),
-    metric("replicas_leases_total", Counter, "/figures/leases",
+    entry("replicas_leases_total", Counter, "/figures/leases",
         "Leases taken on files."),
-    metric("replicas_made_total", Counter, "/figures/replicas_made",
+    entry("replicas_made_total", Counter, "/figures/replicas_made",
         "Replicas of blocks that were made."),
-    metric("replicas_memory_tight", Gauge, "/figures/memory_is_tight",
+    entry("replicas_memory_tight", Gauge, "/figures/memory_is_tight",
         "1 while no replicas are made because memory is short."),
-    metric("replicas_read_bytes_total", Counter, "/figures/read_bytes",
+    entry("replicas_read_bytes_total", Counter, "/figures/read_bytes",
         "Bytes of files that were read from the kernel."),
-    metric("replicas_reads_served_total", Counter, "/figures/reads_served",
+    entry("replicas_reads_served_total", Counter, "/figures/reads_served",
         "Reads that were served from replicas."),
-    metric("replicas_reads_total", Counter, "/figures/reads",
+    entry("replicas_reads_total", Counter, "/figures/reads",
         "Reads of files that the kernel served."),
-    metric("replicas_reclaimed_total", Counter, "/figures/replicas_reclaimed",
+    entry("replicas_reclaimed_total", Counter, "/figures/replicas_reclaimed",
         "Replicas that were given up for others."),
-    metric("replicas_served_bytes_total", Counter, "/figures/served_bytes",
+    entry("replicas_served_bytes_total", Counter, "/figures/served_bytes",
         "Bytes of files that were served from replicas."),
-    metric("run_seconds_total", Counter, "/ran_ns",
+    entry("run_seconds_total", Counter, "/ran_ns",
         "How long the program has run.").nanoseconds(),
 ];
 
-/// Serves the metrics of this process's run for as long as the process lives. Returns the address.
-pub(crate) fn serve(at: SocketAddr) -> io::Result<SocketAddr> {
-    server::serve(at, || {
-        exposition(status::run_of(std::process::id()).as_ref())
-    })
-}
-
-/// Parses an address and a port, or only a port, which is then on the loopback address.
-pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
-    let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
-    match port {
-        Ok(port) => Ok((IpAddr::V4(Ipv4Addr::LOCALHOST), port).into()),
-        Err(_) => text
-            .parse()
-            .map_err(|_| "give a port, or an address and a port, as in 127.0.0.1:9464".to_owned()),
-    }
-}
-
-/// The content type of the text format.
-pub(crate) const TEXT_FORMAT: &str = server::TEXT_FORMAT;
-
-/// Families in the text format.
-pub(crate) fn encode(families: &[proto::MetricFamily]) -> String {
-    // It fails on a family without a name or a sample.
-    let text = TextEncoder::new().encode_to_string(families);
-    text.expect("each family has a name and samples")
+/// Serves the metrics of this process's run for as long as the process lives, by one thread of its
+/// own: it reads the status that the agent posts for every observer, so the agent neither waits for
+/// it nor knows of it. Returns the address.
+pub fn serve_run(at: SocketAddr) -> io::Result<SocketAddr> {
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let text = || exposition(status::run_of(std::process::id()).as_ref());
+    let at = runtime.block_on(serve(at, text))?;
+    thread::Builder::new()
+        .name("metrics".to_owned())
+        .spawn(move || runtime.block_on(future::pending::<()>()))?;
+    Ok(at)
 }
 
 /// The metrics of a run, in the text format. A run that has posted nothing yet has none.
@@ -195,7 +165,7 @@ fn exposition(run: Option<&Status>) -> String {
     let Some(run) = run else {
         return String::new();
     };
-    let info = metric("run_info", Gauge, "", "What runs: always 1.");
+    let info = metric("run_info", Gauge, "What runs: always 1.");
     let infos = run.mechanisms.iter().map(|status| {
         let labels = [
             ("policy", &status.policy[..]),
@@ -218,13 +188,13 @@ fn exposition(run: Option<&Status>) -> String {
         let samples = samples.into_iter().find(|samples| !samples.is_empty());
         let samples = samples.unwrap_or_default();
         if !samples.is_empty() {
-            families.push(metric.family(samples));
+            families.push(metric.metric.family(samples));
         }
     }
     encode(&families)
 }
 
-impl Metric {
+impl RunMetric {
     /// The samples of a status.
     fn samples(&self, run: &Value, nodes: &[String]) -> Vec<proto::Metric> {
         let Some(found) = run.pointer(self.at) else {
@@ -244,46 +214,9 @@ impl Metric {
                 value => value.as_f64()? / self.divisor,
             };
             let label = self.label.map(|label| (label, key));
-            Some(self.sample(label.as_slice(), value))
+            Some(self.metric.sample(label.as_slice(), value))
         });
         samples.collect()
-    }
-
-    /// A sample of this value.
-    pub(crate) fn sample(&self, labels: &[(&str, &str)], value: f64) -> proto::Metric {
-        let pair = |&(name, value): &(&str, &str)| {
-            let mut pair = proto::LabelPair::default();
-            pair.set_name(name.to_owned());
-            pair.set_value(value.to_owned());
-            pair
-        };
-        let mut sample = proto::Metric::from_label(labels.iter().map(pair).collect());
-        match self.kind {
-            Counter => {
-                let mut counter = proto::Counter::default();
-                counter.set_value(value);
-                sample.set_counter(counter);
-            }
-            Gauge => {
-                let mut gauge = proto::Gauge::default();
-                gauge.set_value(value);
-                sample.set_gauge(gauge);
-            }
-        }
-        sample
-    }
-
-    /// The metric and its samples.
-    pub(crate) fn family(&self, samples: Vec<proto::Metric>) -> proto::MetricFamily {
-        let mut family = proto::MetricFamily::default();
-        family.set_name(format!("{PREFIX}{}", self.name));
-        family.set_help(self.help.to_owned());
-        family.set_field_type(match self.kind {
-            Counter => proto::MetricType::COUNTER,
-            Gauge => proto::MetricType::GAUGE,
-        });
-        family.set_metric(samples);
-        family
     }
 }
 
@@ -300,17 +233,11 @@ mod tests {
     #[test]
     fn the_list_is_in_order_and_named_as_prometheus_wants_it() {
         assert!(
-            METRICS.is_sorted_by(|a, b| a.name < b.name),
+            METRICS.is_sorted_by(|a, b| a.metric.name < b.metric.name),
             "sort it by name, once each"
         );
-        for Metric {
-            name,
-            kind,
-            help,
-            at,
-            ..
-        } in METRICS
-        {
+        for RunMetric { metric, at, .. } in METRICS {
+            let Metric { name, kind, help } = metric;
             let letters = |text: &str| {
                 text.bytes()
                     .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
@@ -343,7 +270,8 @@ mod tests {
         });
         let run = serde_json::to_value(Status::default()).expect("a status is a document");
         let runs: Vec<Value> = statuses.into_iter().chain([run]).collect();
-        for Metric { name, at, .. } in METRICS {
+        for RunMetric { metric, at, .. } in METRICS {
+            let name = metric.name;
             assert!(
                 runs.iter().any(|run| run.pointer(at).is_some()),
                 "{name}: no {at}"
@@ -401,24 +329,5 @@ mod tests {
         # TYPE hither_run_seconds_total counter
         hither_run_seconds_total 2.5
         "#);
-    }
-
-    #[test]
-    fn a_port_alone_is_this_machines() {
-        let given = ["9464", ":9464", "127.0.0.1:9464", "[::1]:0", "0.0.0.0:1"];
-        let found = given.map(|text| address(text).expect(text).to_string());
-        assert_eq!(
-            found,
-            [
-                "127.0.0.1:9464",
-                "127.0.0.1:9464",
-                "127.0.0.1:9464",
-                "[::1]:0",
-                "0.0.0.0:1"
-            ]
-        );
-        for wrong in ["", "65536", "localhost", "localhost:1", "1.2.3.4", "-1"] {
-            assert!(address(wrong).is_err(), "{wrong}");
-        }
     }
 }

@@ -14,50 +14,50 @@ use hither_node::source::settings::{SourceSettings, WriteSettings};
 use hither_node::store::disk::settings::DiskSettings;
 use hither_node::volume::VolumeSettings;
 
-use super::values::{block_bytes, size_bytes};
+use crate::values::{block_bytes, size_bytes};
 
 /// What holds unless an option or a file says otherwise.
-pub(crate) mod default {
+pub mod default {
     /// Length of a block.
-    pub(crate) const BLOCK: &str = "128KiB";
+    pub const BLOCK: &str = "128KiB";
     /// What the memory keeps.
-    pub(crate) const POLICY: &str = "s3-fifo";
+    pub const POLICY: &str = "s3-fifo";
     /// Requests to a source at the same time.
-    pub(crate) const REQUESTS: u16 = 32;
+    pub const REQUESTS: u16 = 32;
     /// How old what a program opens may be.
-    pub(crate) const CONSISTENCY: &str = "ttl=1";
+    pub const CONSISTENCY: &str = "ttl=1";
     /// How far to read ahead, at most.
-    pub(crate) const PREFETCH: &str = "64MiB";
+    pub const PREFETCH: &str = "64MiB";
 }
 
 /// A node and its volumes.
 #[derive(Debug)]
-pub(crate) struct ServiceSettings {
+pub struct ServiceSettings {
     /// The file that says so, for messages.
-    pub(crate) file: Option<PathBuf>,
+    pub file: Option<PathBuf>,
     /// What the node is called.
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
     /// The cluster that it belongs to, if it is not alone.
-    pub(crate) cluster: Option<ClusterConfig>,
+    pub cluster: Option<ClusterConfig>,
     /// Its cache.
-    pub(crate) cache: CacheSettings,
+    pub cache: CacheSettings,
     /// Where its metrics are served.
-    pub(crate) metrics: Option<SocketAddr>,
+    pub metrics: Option<SocketAddr>,
     /// The trace folder to write, of all that programs read through the mounts.
-    pub(crate) trace: Option<PathBuf>,
+    pub trace: Option<PathBuf>,
     /// The log to write of what its placement is told and answers.
-    pub(crate) placement_log: Option<PathBuf>,
+    pub placement_log: Option<PathBuf>,
     /// What it serves.
-    pub(crate) volumes: Vec<ServedSettings>,
+    pub volumes: Vec<ServedSettings>,
 }
 
 /// How a node's memory is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MemoryShares {
+pub struct MemoryShares {
     /// For what it caches.
-    pub(crate) node_bytes: u64,
+    pub node_bytes: u64,
     /// For what is written to each bucket.
-    pub(crate) writes_bytes: u64,
+    pub writes_bytes: u64,
 }
 
 /// The part of the memory that what is written to buckets may take: one in so many bytes.
@@ -65,7 +65,7 @@ const WRITES: u64 = 8;
 
 impl ServiceSettings {
     /// Divides `memory_bytes`.
-    pub(crate) fn shares(&self, memory_bytes: u64) -> MemoryShares {
+    pub fn shares(&self, memory_bytes: u64) -> MemoryShares {
         let buckets = self
             .volumes
             .iter()
@@ -84,17 +84,17 @@ impl ServiceSettings {
 
 /// The cache of a node.
 #[derive(Debug)]
-pub(crate) struct CacheSettings {
+pub struct CacheSettings {
     /// Memory for file contents; by default a quarter of what is free.
-    pub(crate) memory_bytes: Option<u64>,
+    pub memory_bytes: Option<u64>,
     /// Length of a block.
-    pub(crate) block_bytes: u32,
+    pub block_bytes: u32,
     /// What the memory keeps.
-    pub(crate) policy: Spec,
+    pub policy: Spec,
     /// Requests to each source at the same time.
-    pub(crate) requests: u16,
+    pub requests: u16,
     /// Its disk, if it has one.
-    pub(crate) disk: Option<DiskSettings>,
+    pub disk: Option<DiskSettings>,
 }
 
 impl Default for CacheSettings {
@@ -111,13 +111,13 @@ impl Default for CacheSettings {
 
 impl CacheSettings {
     /// Memory for file contents.
-    pub(crate) fn memory_bytes(&self) -> u64 {
+    pub fn memory_bytes(&self) -> u64 {
         let by_default = || hither_analysis::free_memory::half_of_free_bytes() / 2;
         self.memory_bytes.unwrap_or_else(by_default)
     }
 
     /// The settings of a node that has so much memory.
-    pub(crate) fn node(&self, memory_bytes: u64) -> NodeSettings {
+    pub fn node(&self, memory_bytes: u64) -> NodeSettings {
         NodeSettings {
             memory_bytes,
             block_bytes: self.block_bytes,
@@ -130,41 +130,41 @@ impl CacheSettings {
 
 /// A volume of a node.
 #[derive(Debug)]
-pub(crate) struct ServedSettings {
+pub struct ServedSettings {
     /// Where the data is.
-    pub(crate) source: String,
+    pub source: String,
     /// The name under which nodes share its blocks.
-    pub(crate) name: String,
+    pub name: String,
     /// Options of the source.
-    pub(crate) options: BTreeMap<String, String>,
+    pub options: BTreeMap<String, String>,
     /// How far to read ahead, at most.
-    pub(crate) prefetch_bytes: u64,
+    pub prefetch_bytes: u64,
     /// Where it is mounted. Otherwise it is only cached.
-    pub(crate) mount: Option<MountedSettings>,
+    pub mount: Option<MountedSettings>,
 }
 
 /// How a volume is mounted.
 #[derive(Debug)]
-pub(crate) struct MountedSettings {
+pub struct MountedSettings {
     /// Where programs see it.
-    pub(crate) directory: PathBuf,
+    pub directory: PathBuf,
     /// How old what they open may be.
-    pub(crate) consistency: Consistency,
+    pub consistency: Consistency,
     /// Whether programs may change it, and the source.
-    pub(crate) write: bool,
+    pub write: bool,
     /// Whether other users see it.
-    pub(crate) allow_other: bool,
+    pub allow_other: bool,
     /// Whether reads go past the kernel's page cache.
-    pub(crate) direct_io: bool,
+    pub direct_io: bool,
     /// Whether the kernel reads by itself what the disk has whole.
-    pub(crate) passthrough: bool,
+    pub passthrough: bool,
     /// Threads that answer the kernel.
-    pub(crate) threads: Option<u16>,
+    pub threads: Option<u16>,
 }
 
 impl ServedSettings {
     /// A source as somebody in `folder` writes it: a directory may be relative.
-    pub(crate) fn source_from(source: String, folder: &Path) -> String {
+    pub fn source_from(source: String, folder: &Path) -> String {
         let is_relative = !source.contains("://") && !source.starts_with('/');
         let absolute = std::path::absolute(folder.join(&source));
         match absolute
@@ -178,14 +178,14 @@ impl ServedSettings {
 
     /// The name that the blocks of a source have unless one is given: its URL without secrets, and
     /// without what does not change the data.
-    pub(crate) fn name_of(source: &str) -> String {
+    pub fn name_of(source: &str) -> String {
         let name = public_name(source);
         let name = name.strip_prefix("file://").unwrap_or(&name);
         name.trim_end_matches('/').to_owned()
     }
 
     /// The name of a volume that is called `name`, or as its source.
-    pub(crate) fn name_or_default(name: Option<String>, source: &str) -> String {
+    pub fn name_or_default(name: Option<String>, source: &str) -> String {
         match name {
             Some(name) => public_name(&name),
             None => ServedSettings::name_of(source),
@@ -193,7 +193,7 @@ impl ServedSettings {
     }
 
     /// What the source is called where others may read it.
-    pub(crate) fn public_source(&self) -> String {
+    pub fn public_source(&self) -> String {
         public_name(&self.source)
     }
 
@@ -204,12 +204,12 @@ impl ServedSettings {
     }
 
     /// How far to read ahead unless something else is said.
-    pub(crate) fn prefetch_bytes_by_default() -> u64 {
+    pub fn prefetch_bytes_by_default() -> u64 {
         size_bytes(default::PREFETCH).expect("a size")
     }
 
     /// The settings of the source, for which what is written may take so much memory.
-    pub(crate) fn source(&self, cache: &CacheSettings, writes_bytes: u64) -> SourceSettings {
+    pub fn source(&self, cache: &CacheSettings, writes_bytes: u64) -> SourceSettings {
         SourceSettings {
             options: self.options.clone(),
             requests_max: cache.requests.into(),
@@ -223,7 +223,7 @@ impl ServedSettings {
     }
 
     /// The settings of the volume on a node of this memory.
-    pub(crate) fn volume(&self, memory_bytes: u64) -> VolumeSettings {
+    pub fn volume(&self, memory_bytes: u64) -> VolumeSettings {
         VolumeSettings {
             name: self.name.clone(),
             // Prefetches of a few readers fit into the memory that is not for resident blocks.
@@ -232,7 +232,7 @@ impl ServedSettings {
     }
 
     /// The settings of its mount, by a node that has this socket.
-    pub(crate) fn mount(&self, mount: &MountedSettings, socket: Option<PathBuf>) -> MountSettings {
+    pub fn mount(&self, mount: &MountedSettings, socket: Option<PathBuf>) -> MountSettings {
         MountSettings {
             name: self.public_source(),
             consistency: mount.consistency,

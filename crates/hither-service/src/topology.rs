@@ -4,31 +4,31 @@ use hither_analysis::table::{Align, Table};
 use hither_core::{Node, Topology};
 use serde::{Deserialize, Serialize};
 
-use super::served::Served;
+use crate::served::Served;
 
 /// See the module.
 #[derive(Debug, Default, Deserialize, Serialize)]
-pub(crate) struct TopologyStatus {
+pub struct TopologyStatus {
     /// Where it is from: `measured`, or of the configuration `places`, `matrix` or a shape.
-    pub(crate) from: String,
+    pub from: String,
     /// Whether it is known. Until then, all members are equally far from each other.
-    pub(crate) is_known: bool,
+    pub is_known: bool,
     /// Changes with the distances and the members.
-    pub(crate) generation: u64,
+    pub generation: u64,
     /// The members, by name.
-    pub(crate) members: Vec<String>,
+    pub members: Vec<String>,
     /// Hops from the member of the row. There are none with too many members.
-    pub(crate) hops: Vec<Vec<u32>>,
+    pub hops: Vec<Vec<u32>>,
     /// The same in nanoseconds, or thousandths of the unit of a matrix. None where hops are all
     /// that is known.
-    pub(crate) latency_ns: Option<Vec<Vec<u32>>>,
+    pub latency_ns: Option<Vec<Vec<u32>>>,
     /// Of a shape: the members at its nodes, by number.
-    pub(crate) positions: Vec<String>,
+    pub positions: Vec<String>,
 }
 
 impl Served {
     /// The topology of the cluster now. `None` if the node is alone.
-    pub(super) fn topology(&self) -> Option<TopologyStatus> {
+    pub(crate) fn topology(&self) -> Option<TopologyStatus> {
         let membership = self.node.membership()?;
         let state = self.node.topology();
         let name = |(at, &id)| {
@@ -71,7 +71,7 @@ impl Served {
 
 impl TopologyStatus {
     /// Where it is from, for people.
-    pub(crate) fn whence(&self) -> String {
+    pub fn whence(&self) -> String {
         match (&self.from[..], self.is_known) {
             ("measured", true) => "measured".to_owned(),
             ("measured", false) => "measured, not known yet".to_owned(),
@@ -80,7 +80,7 @@ impl TopologyStatus {
     }
 
     /// All distances, from the member of the row.
-    pub(crate) fn table(&self) -> String {
+    pub fn table(&self) -> String {
         if self.hops.is_empty() {
             return "too many members for a topology\n".to_owned();
         }

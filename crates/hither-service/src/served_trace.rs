@@ -18,7 +18,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context, anyhow};
 use hither_analysis::format::{bytes, counted};
 use hither_live::observe::machine;
 use hither_node::key::FileKey;
@@ -29,7 +28,8 @@ use hither_trace::schema::{
 use hither_trace::{TableRows, Writer};
 use rustc_hash::FxHashMap;
 
-use super::served::ServedVolume;
+use crate::error::{Cause, Error, Place};
+use crate::served::ServedVolume;
 
 /// Reads that wait to be written.
 const WAITING_MAX: usize = 1 << 16;
@@ -123,7 +123,7 @@ pub(crate) struct ServedTrace {
 
 impl ServedTrace {
     /// Begins the trace `folder` of these volumes.
-    pub(super) fn start(folder: &Path, volumes: &[ServedVolume]) -> anyhow::Result<ServedTrace> {
+    pub(crate) fn start(folder: &Path, volumes: &[ServedVolume]) -> Result<ServedTrace, Cause> {
         // Commands that serve in the background leave the folder that they were started in.
         let folder = std::path::absolute(folder)?;
         let meta = Meta {
@@ -183,7 +183,7 @@ impl ServedTrace {
             }
             written
         });
-        let writer = writer.context("starting a thread")?;
+        let writer = writer.at("starting a thread")?;
         Ok(ServedTrace {
             folder,
             reads,
@@ -192,13 +192,14 @@ impl ServedTrace {
     }
 
     /// Completes the trace. Returns a line about it.
-    pub(super) fn finish(self) -> anyhow::Result<String> {
+    pub(crate) fn finish(self) -> Result<String, Error> {
         // It fails if the thread has ended, after an error.
         let _ = self.reads.send(Told::End);
         let written = self.writer.join();
         let place = self.folder.display();
-        let written = written.map_err(|_| anyhow!("{place}: the trace's thread panicked"))?;
-        let line = written.with_context(|| format!("{place}: the trace is not complete"))?;
+        let written = written.map_err(|_| Cause::from("its thread panicked"));
+        let written = written.and_then(|written| Ok(written?));
+        let line = written.at(format_args!("{place}: the trace is not complete"))?;
         Ok(format!("{place}: {line}"))
     }
 }

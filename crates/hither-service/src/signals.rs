@@ -5,11 +5,11 @@ use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Ctrl-C, what `kill` sends, and the end of the terminal.
-pub(super) struct EndSignals([Signal; 3]);
+pub(crate) struct EndSignals([Signal; 3]);
 
 impl EndSignals {
     /// From now on, none of them ends the process.
-    pub(super) fn new() -> io::Result<EndSignals> {
+    pub(crate) fn new() -> io::Result<EndSignals> {
         let kinds = [
             SignalKind::interrupt(),
             SignalKind::terminate(),
@@ -20,7 +20,7 @@ impl EndSignals {
     }
 
     /// Waits for one of them.
-    pub(super) async fn wait(&mut self) {
+    pub(crate) async fn wait(&mut self) {
         let EndSignals([interrupt, terminate, hang_up]) = self;
         tokio::select! {
             _ = interrupt.recv() => {}

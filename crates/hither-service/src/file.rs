@@ -18,18 +18,17 @@ use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail, ensure};
 use hither_core::Spec;
 use hither_mount::Consistency;
 use hither_node::config::{ClusterConfig, ClusterFile, Etcd, Tls};
 use hither_node::distances::TopologyFile;
 use hither_node::store::disk::settings::DiskSettings;
-use serde::de::{Deserializer, Error, Visitor};
-use serde::{Deserialize, de};
+use serde::Deserialize;
+use serde::de::{self, Deserializer, Visitor};
 
-use super::settings::{CacheSettings, MountedSettings, ServedSettings, ServiceSettings, default};
-use super::values::{block_bytes, size_bytes};
-use crate::metrics;
+use crate::error::{Cause, Error, Place};
+use crate::settings::{CacheSettings, MountedSettings, ServedSettings, ServiceSettings, default};
+use crate::values::{self, block_bytes, size_bytes};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -83,28 +82,24 @@ struct VolumeFile {
 ///
 /// # Errors
 /// One line that names the file, and the line in it where there is one.
-pub(crate) fn load(path: &Path) -> anyhow::Result<ServiceSettings> {
+pub fn load(path: &Path) -> Result<ServiceSettings, Error> {
     let mut file = read(path)?;
-    let place = || path.display().to_string();
-    let volumes = volumes(std::mem::take(&mut file.volume), path).with_context(place)?;
+    let volumes = volumes(std::mem::take(&mut file.volume), path).at(path.display())?;
     let by_default = CacheSettings::default();
     let cache = CacheSettings {
         memory_bytes: file.memory,
         block_bytes: file.block.unwrap_or(by_default.block_bytes),
         policy: file.policy.unwrap_or(by_default.policy),
         requests: file.requests.map_or(by_default.requests, NonZeroU16::get),
-        disk: disk(file.disk.as_deref(), file.disk_size, path).with_context(place)?,
+        disk: disk(file.disk.as_deref(), file.disk_size, path).at(path.display())?,
     };
     let (name, metrics) = (file.name.clone(), file.metrics);
     let cluster = file.cluster(path)?;
     if let Some(config) = &cluster {
-        check_readers(config, &volumes).with_context(place)?;
+        check_readers(config, &volumes).at(path.display())?;
     }
     if volumes.is_empty() {
-        bail!(
-            "{}: no [[volume]]: there is nothing to serve",
-            path.display()
-        );
+        return Err(Cause::from("no [[volume]]: there is nothing to serve")).at(path.display());
     }
     Ok(ServiceSettings {
         file: Some(path.to_owned()),
@@ -122,7 +117,7 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<ServiceSettings> {
 ///
 /// # Errors
 /// As [`load`], and if the file says anything else.
-pub(crate) fn cluster(path: &Path) -> anyhow::Result<ClusterConfig> {
+pub fn cluster(path: &Path) -> Result<ClusterConfig, Error> {
     let file = read(path)?;
     let others = [
         ("memory", file.memory.is_some()),
@@ -135,32 +130,33 @@ pub(crate) fn cluster(path: &Path) -> anyhow::Result<ClusterConfig> {
         ("[[volume]]", !file.volume.is_empty()),
     ];
     if let Some((key, _)) = others.iter().find(|(_, is_there)| *is_there) {
-        bail!(
-            "{}: {key} is for `hither node --config`; with `hither mount` it is an option",
-            path.display()
-        );
+        let text = "is for `hither node --config`; with `hither mount` it is an option";
+        return Err(Cause::from(format!("{key} {text}"))).at(path.display());
     }
     let cluster = file.cluster(path)?;
-    cluster.with_context(|| format!("{}: it names no cluster", path.display()))
+    cluster
+        .ok_or_else(|| Cause::from("it names no cluster"))
+        .at(path.display())
 }
 
-fn read(path: &Path) -> anyhow::Result<NodeFile> {
-    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    toml::from_str(&text).map_err(|error| {
+fn read(path: &Path) -> Result<NodeFile, Error> {
+    let text = fs::read_to_string(path).at(path.display())?;
+    let file = toml::from_str(&text).map_err(|error| {
         let message = error.message().replace('\n', " ");
         match error.span() {
             Some(span) => {
                 let line = text[..span.start.min(text.len())].matches('\n').count() + 1;
-                anyhow::anyhow!("{}: line {line}: {message}", path.display())
+                format!("line {line}: {message}")
             }
-            None => anyhow::anyhow!("{}: {message}", path.display()),
+            None => message,
         }
-    })
+    });
+    file.at(path.display())
 }
 
 impl NodeFile {
     /// The part about the cluster, if there is one.
-    fn cluster(self, path: &Path) -> anyhow::Result<Option<ClusterConfig>> {
+    fn cluster(self, path: &Path) -> Result<Option<ClusterConfig>, Error> {
         let is_alone = self.cluster.is_none()
             && self.listen.is_none()
             && self.tls.is_none()
@@ -173,36 +169,44 @@ impl NodeFile {
             return Ok(None);
         }
         let missing = |key: &str| {
-            format!(
-                "{}: {key} is missing: a member of a cluster has name, cluster, listen and tls",
-                path.display()
-            )
+            let text = "is missing: a member of a cluster has name, cluster, listen and tls";
+            Cause::from(format!("{key} {text}"))
         };
         let file = ClusterFile {
-            name: self.name.with_context(|| missing("name"))?,
-            cluster: self.cluster.with_context(|| missing("cluster"))?,
-            listen: self.listen.with_context(|| missing("listen"))?,
-            tls: self.tls.with_context(|| missing("tls"))?,
+            name: self
+                .name
+                .ok_or_else(|| missing("name"))
+                .at(path.display())?,
+            cluster: self
+                .cluster
+                .ok_or_else(|| missing("cluster"))
+                .at(path.display())?,
+            listen: self
+                .listen
+                .ok_or_else(|| missing("listen"))
+                .at(path.display())?,
+            tls: self.tls.ok_or_else(|| missing("tls")).at(path.display())?,
             members: self.members,
             etcd: self.etcd,
             placement: self.placement,
             readers: self.readers,
             topology: self.topology.unwrap_or_default(),
         };
-        Ok(Some(ClusterConfig::new(file, path)?))
+        let config = ClusterConfig::new(file, path);
+        Ok(Some(config.map_err(Cause::from)?))
     }
 }
 
 /// A node that the others would refuse the blocks of its own volume is a mistake.
-fn check_readers(config: &ClusterConfig, volumes: &[ServedSettings]) -> anyhow::Result<()> {
+fn check_readers(config: &ClusterConfig, volumes: &[ServedSettings]) -> Result<(), Cause> {
     let me = &config.mesh.me;
     for volume in volumes {
         let readers = config.readers.get(&volume.name);
         let name = &volume.name;
-        ensure!(
-            readers.is_none_or(|readers| readers.contains(me)),
-            "volume {name}: {me:?}, which is this node, is not among its readers"
-        );
+        if readers.is_some_and(|readers| !readers.contains(me)) {
+            let text = "which is this node, is not among its readers";
+            return Err(format!("volume {name}: {me:?}, {text}").into());
+        }
     }
     Ok(())
 }
@@ -212,19 +216,19 @@ fn disk(
     folder: Option<&Path>,
     bytes_max: Option<u64>,
     path: &Path,
-) -> anyhow::Result<Option<DiskSettings>> {
+) -> Result<Option<DiskSettings>, Cause> {
     match (folder, bytes_max) {
         (Some(folder), Some(bytes_max)) => Ok(Some(DiskSettings {
             folder: path.parent().unwrap_or(Path::new("")).join(folder),
             bytes_max,
         })),
         (None, None) => Ok(None),
-        (Some(_), None) => bail!("disk without disk-size"),
-        (None, Some(_)) => bail!("disk-size without disk"),
+        (Some(_), None) => Err("disk without disk-size".into()),
+        (None, Some(_)) => Err("disk-size without disk".into()),
     }
 }
 
-fn volumes(files: Vec<VolumeFile>, path: &Path) -> anyhow::Result<Vec<ServedSettings>> {
+fn volumes(files: Vec<VolumeFile>, path: &Path) -> Result<Vec<ServedSettings>, Cause> {
     let mut names = BTreeSet::new();
     let mut directories = BTreeSet::new();
     let mut volumes = Vec::new();
@@ -233,18 +237,17 @@ fn volumes(files: Vec<VolumeFile>, path: &Path) -> anyhow::Result<Vec<ServedSett
         file.source = ServedSettings::source_from(file.source, folder);
         let name = file.name.clone();
         let name = ServedSettings::name_or_default(name, &file.source);
-        ensure!(
-            names.insert(name.clone()),
-            "two volumes are called {name:?}"
-        );
+        if !names.insert(name.clone()) {
+            return Err(format!("two volumes are called {name:?}").into());
+        }
         if let Some(directory) = &file.directory {
             let place = directory.display();
-            ensure!(
-                directories.insert(directory.clone()),
-                "two volumes are at {place}"
-            );
+            if !directories.insert(directory.clone()) {
+                return Err(format!("two volumes are at {place}").into());
+            }
         } else if let Some(key) = file.key_of_a_mount() {
-            bail!("volume {name}: {key} without a directory: it is not mounted");
+            let text = "without a directory: it is not mounted";
+            return Err(format!("volume {name}: {key} {text}").into());
         }
         volumes.push(file.settings(name, folder));
     }
@@ -309,7 +312,7 @@ fn consistency<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Consistency>
 }
 
 fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
-    parsed(from, metrics::address)
+    parsed(from, values::address)
 }
 
 /// A value that is a text or a whole number, as an option takes it.
@@ -325,11 +328,11 @@ fn parsed<'de, D: Deserializer<'de>, T>(
             to.write_str("a text or a whole number")
         }
 
-        fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
             (self.0)(text).map_err(de::Error::custom)
         }
 
-        fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
+        fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
             self.visit_str(&number.to_string())
         }
     }
@@ -345,10 +348,21 @@ mod tests {
         let path = folder.path().join("node.toml");
         fs::write(&path, text).unwrap();
         load(&path).map_err(|error| {
-            let text = format!("{error:#}").replace(&format!("{}/", folder.path().display()), "");
+            let text = chain(&error).replace(&format!("{}/", folder.path().display()), "");
             assert!(!text.contains('\n'), "more than a line: {text}");
             text
         })
+    }
+
+    /// An error and its causes, in one line.
+    fn chain(error: &Error) -> String {
+        let mut text = error.to_string();
+        let mut cause = std::error::Error::source(error);
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        text
     }
 
     const VOLUME: &str = "[[volume]]\nsource = \"/data\"\n";
@@ -469,7 +483,7 @@ mod tests {
         let path = folder.path().join("cluster.toml");
         let check = |text: &str, says: &str| {
             fs::write(&path, text).unwrap();
-            let error = cluster(&path).unwrap_err().to_string();
+            let error = chain(&cluster(&path).unwrap_err());
             assert!(error.contains(says), "{text}: {error}");
         };
         check(VOLUME, "[[volume]] is for `hither node --config`");

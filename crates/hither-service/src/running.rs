@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
 use hither_analysis::format::bytes;
 use hither_mount::{Consistency, Mounted};
 use hither_net::tls::CertificateEnd;
@@ -19,14 +18,16 @@ use hither_node::store::disk::settings::DiskSettings;
 use hither_node::volume::{Volume, VolumeSettings};
 use tokio::runtime::Runtime;
 
-use super::clients::{self, ClientSocket};
-use super::control::{self, ControlSocket};
-use super::notify::notify;
-use super::placement_log::PlacementLog;
-use super::served::{Served, ServedVolume};
-use super::served_trace::ServedTrace;
-use super::settings::{MountedSettings, ServedSettings, ServiceSettings};
-use super::signals::EndSignals;
+use crate::clients::{self, ClientSocket};
+use crate::control::{self, ControlSocket};
+use crate::error::{Cause, Error, Place};
+use crate::metrics::{self, node};
+use crate::notify::notify;
+use crate::placement_log::PlacementLog;
+use crate::served::{Served, ServedVolume};
+use crate::served_trace::ServedTrace;
+use crate::settings::{MountedSettings, ServedSettings, ServiceSettings};
+use crate::signals::EndSignals;
 
 /// How long reads that are under way may go on after the end.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -38,7 +39,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const CERTIFICATE_DAYS_LEFT: u32 = 30;
 
 /// See the module.
-pub(crate) struct Service {
+pub struct Service {
     mounts: Vec<Mounted>,
     served: Arc<Served>,
     /// Where the node can be asked. `None` if that could not be made.
@@ -55,7 +56,7 @@ pub(crate) struct Service {
 
 /// When a service ends, beside by a signal.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ends {
+pub enum Ends {
     /// Once somebody has unmounted all that it has mounted.
     WithItsMounts,
     /// Never.
@@ -64,12 +65,19 @@ pub(crate) enum Ends {
 
 impl Service {
     /// Starts all that the settings say. On an error nothing is left of it.
-    pub(crate) fn start(settings: ServiceSettings) -> anyhow::Result<Service> {
-        let runtime = Runtime::new().context("starting threads")?;
+    ///
+    /// # Errors
+    /// What the settings say cannot be had.
+    pub fn start(settings: ServiceSettings) -> Result<Service, Error> {
+        Ok(Service::started(settings)?)
+    }
+
+    fn started(settings: ServiceSettings) -> Result<Service, Cause> {
+        let runtime = Runtime::new().at("starting threads")?;
         // From before the mounts are there on, so that no signal leaves one that nobody serves.
         let signals = {
             let _inside = runtime.enter();
-            EndSignals::new().context("watching for signals")?
+            EndSignals::new().at("watching for signals")?
         };
         let place = settings.file.as_deref();
         let memory_bytes = settings.cache.memory_bytes();
@@ -114,7 +122,12 @@ impl Service {
             None => None,
         };
         let metrics = match settings.metrics {
-            Some(at) => Some(runtime.block_on(control::serve_metrics(&served, at))?),
+            Some(at) => {
+                let served = Arc::clone(&served);
+                let serving = metrics::serve(at, move || node::exposition(&served.status()));
+                let serving = runtime.block_on(serving);
+                Some(serving.at(format_args!("serving metrics at {at}"))?)
+            }
             None => None,
         };
         let control = control_socket(&served, &runtime);
@@ -146,22 +159,22 @@ impl Service {
     }
 
     /// Memory for file contents.
-    pub(crate) fn memory_bytes(&self) -> u64 {
+    pub fn memory_bytes(&self) -> u64 {
         self.served.memory_bytes
     }
 
     /// Where the metrics are served.
-    pub(crate) fn metrics(&self) -> Option<SocketAddr> {
+    pub fn metrics(&self) -> Option<SocketAddr> {
         self.metrics
     }
 
     /// What is mounted.
-    pub(crate) fn mounts(&self) -> &[Mounted] {
+    pub fn mounts(&self) -> &[Mounted] {
         &self.mounts
     }
 
     /// Serves until the end.
-    pub(crate) fn wait(&mut self, ends: Ends) {
+    pub fn wait(&mut self, ends: Ends) {
         let (signals, mounts) = (&mut self.signals, &self.mounts);
         let mut over = vec![false; mounts.len()];
         self.runtime.block_on(async {
@@ -184,7 +197,10 @@ impl Service {
     }
 
     /// Leaves the cluster, unmounts, and returns a line about each volume.
-    pub(crate) fn end(self) -> anyhow::Result<Vec<String>> {
+    ///
+    /// # Errors
+    /// A mount is still used, or a log or trace could not be written.
+    pub fn end(self) -> Result<Vec<String>, Error> {
         notify("STOPPING=1");
         drop((self.control, self.clients));
         // The others learn at once that this node goes.
@@ -195,7 +211,7 @@ impl Service {
         for mounted in self.mounts {
             let place = mounted.path().display().to_string();
             let unmounted = mounted.unmount(PATIENCE);
-            let unmounted = unmounted.with_context(|| format!("unmounting {place}"));
+            let unmounted = unmounted.at(format_args!("unmounting {place}"));
             result = result.and(unmounted);
         }
         self.served.node.close();
@@ -314,21 +330,20 @@ fn status_line(served: &Served) -> String {
 }
 
 /// An error about a volume names the file that asks for it.
-fn in_file<T, E: Into<anyhow::Error>>(
+fn in_file<T, E: Into<Cause>>(
     result: Result<T, E>,
     file: Option<&Path>,
     served: &ServedSettings,
-) -> anyhow::Result<T> {
-    let result = result.map_err(Into::into);
+) -> Result<T, Cause> {
     match file {
-        Some(file) => result.with_context(|| format!("{}: volume {}", file.display(), served.name)),
-        None => result,
+        Some(file) => Ok(result.at(format_args!("{}: volume {}", file.display(), served.name))?),
+        None => result.map_err(Into::into),
     }
 }
 
 /// A mount below its own source would contain itself, and one above the disk's folder would hide
 /// it.
-fn check_places(served: &ServedSettings, disk: Option<&DiskSettings>) -> anyhow::Result<()> {
+fn check_places(served: &ServedSettings, disk: Option<&DiskSettings>) -> Result<(), Cause> {
     let Some(MountedSettings { directory, .. }) = &served.mount else {
         return Ok(());
     };
@@ -338,7 +353,7 @@ fn check_places(served: &ServedSettings, disk: Option<&DiskSettings>) -> anyhow:
         && place != source
     {
         let (place, source) = (directory.display(), served.public_source());
-        bail!("{place} lies below {source}: it would contain itself");
+        return Err(format!("{place} lies below {source}: it would contain itself").into());
     }
     if let Some(disk) = disk
         && let Ok(place) = directory.canonicalize()
@@ -347,30 +362,31 @@ fn check_places(served: &ServedSettings, disk: Option<&DiskSettings>) -> anyhow:
     {
         let folder = disk.folder.display();
         let place = place.display();
-        bail!("{folder}: the disk cache lies below the mount at {place}, which would hide it");
+        let reason = format!("{folder}: the disk cache lies below the mount at {place}");
+        return Err((reason + ", which would hide it").into());
     }
     Ok(())
 }
 
 /// The kernel takes files to read by itself from root alone.
-fn check_passthrough(served: &ServedSettings, has_disk: bool) -> anyhow::Result<()> {
+fn check_passthrough(served: &ServedSettings, has_disk: bool) -> Result<(), Cause> {
     let Some(mount) = served.mount.as_ref().filter(|it| it.passthrough) else {
         return Ok(());
     };
     if !has_disk {
-        bail!("passthrough needs a disk");
+        return Err("passthrough needs a disk".into());
     }
     if mount.direct_io {
-        bail!("passthrough and direct-io exclude each other");
+        return Err("passthrough and direct-io exclude each other".into());
     }
     if !rustix::process::geteuid().is_root() {
-        bail!("passthrough needs root");
+        return Err("passthrough needs root".into());
     }
     Ok(())
 }
 
 /// Makes `node` one of a cluster.
-async fn join(node: &Arc<Node>, config: &ClusterConfig) -> anyhow::Result<Joined> {
+async fn join(node: &Arc<Node>, config: &ClusterConfig) -> Result<Joined, Cause> {
     let joined = config.join().await?;
     let readers = Readers::new(&config.readers);
     let membership = joined.membership();

@@ -4,17 +4,17 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full, Limited};
-use hyper::Request;
 use hyper::client::conn::http1;
+use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::sockets;
-use super::topology::TopologyStatus;
+use crate::error::{Cause, Error, Place};
+use crate::sockets;
+use crate::topology::TopologyStatus;
 
 /// The longest answer that is read.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -27,44 +27,68 @@ const TIME_MAX: Duration = Duration::from_secs(5);
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// The socket of the node that serves the mount at `path`.
-pub(crate) fn socket_of(path: &Path) -> anyhow::Result<PathBuf> {
-    hither_client::socket_of(path).map_err(|error| match error.kind() {
+///
+/// # Errors
+/// No node serves it.
+pub fn socket_of(path: &Path) -> Result<PathBuf, Error> {
+    hither_client::socket_of(path).or_else(|error| match error.kind() {
         // It names the path.
-        ErrorKind::Unsupported => error.into(),
-        _ => anyhow::Error::from(error).context(path.display().to_string()),
+        ErrorKind::Unsupported => Err(Error::Plain(error.into())),
+        _ => Err(error).at(path.display()),
     })
 }
 
 /// The socket of the only node of this user that runs.
-pub(crate) fn only_socket() -> anyhow::Result<PathBuf> {
+///
+/// # Errors
+/// There is none, or more than one.
+pub fn only_socket() -> Result<PathBuf, Error> {
     let mut sockets = sockets::running();
     match (sockets.pop(), sockets.is_empty()) {
         (Some(socket), true) => Ok(socket),
-        (None, _) => bail!("no node of yours runs on this machine"),
+        (None, _) => Err(Cause::from("no node of yours runs on this machine").into()),
         (Some(last), false) => {
             sockets.push(last);
             let paths: Vec<String> = sockets.iter().map(|it| it.display().to_string()).collect();
             let paths = paths.join(", ");
-            bail!("several nodes of yours run: name a directory or a --socket of {paths}")
+            let text = "several nodes of yours run: name a directory or a --socket of";
+            Err(Cause::from(format!("{text} {paths}")).into())
         }
     }
 }
 
 /// How far the members of the cluster of the node at `socket` are from each other. `None` if it is
 /// alone.
-pub(crate) fn topology(socket: &Path) -> anyhow::Result<Option<TopologyStatus>> {
+///
+/// # Errors
+/// As of [`get`].
+pub fn topology(socket: &Path) -> Result<Option<TopologyStatus>, Error> {
     let answer = get(socket, "/topology")?;
-    serde_json::from_slice(&answer).with_context(|| format!("{}: its topology", socket.display()))
+    serde_json::from_slice(&answer).at(format_args!("{}: its topology", socket.display()))
 }
 
 /// What the node at `socket` answers to `GET path`.
-pub(crate) fn get(socket: &Path, path: &str) -> anyhow::Result<Bytes> {
+///
+/// # Errors
+/// It does not answer, or refuses.
+pub fn get(socket: &Path, path: &str) -> Result<Bytes, Error> {
+    block_on(async {
+        let answer = timeout(TIME_MAX, ask(socket, path)).await;
+        answer.unwrap_or_else(|_| Err(late(TIME_MAX)))
+    })
+    .at(socket.display())
+}
+
+/// Runs `work` on this thread.
+fn block_on<T>(work: impl Future<Output = Result<T, Cause>>) -> Result<T, Cause> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let answer = runtime.block_on(async { timeout(TIME_MAX, ask(socket, path)).await });
-    let answer = answer.unwrap_or_else(|_| bail!("no answer in {} s", TIME_MAX.as_secs()));
-    answer.with_context(|| format!("{}", socket.display()))
+    runtime.block_on(work)
+}
+
+fn late(time: Duration) -> Cause {
+    format!("no answer in {} s", time.as_secs()).into()
 }
 
 /// Posts `body` to `path` of the node at `socket`, and calls `on_line` with each line of the answer
@@ -73,23 +97,18 @@ pub(crate) fn post(
     socket: &Path,
     path: &str,
     body: Vec<u8>,
-    on_line: impl FnMut(&[u8]) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    runtime
-        .block_on(post_to(socket, path, body, on_line))
-        .with_context(|| format!("{}", socket.display()))
+    on_line: impl FnMut(&[u8]) -> Result<(), Cause>,
+) -> Result<(), Error> {
+    block_on(post_to(socket, path, body, on_line)).at(socket.display())
 }
 
 async fn post_to(
     socket: &Path,
     path: &str,
     body: Vec<u8>,
-    mut on_line: impl FnMut(&[u8]) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let late = |_| anyhow::anyhow!("no answer in {} s", SILENCE_MAX.as_secs());
+    mut on_line: impl FnMut(&[u8]) -> Result<(), Cause>,
+) -> Result<(), Cause> {
+    let late = |_| late(SILENCE_MAX);
     let stream = UnixStream::connect(socket).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
@@ -97,7 +116,7 @@ async fn post_to(
     let request = request.body(Full::new(Bytes::from(body)))?;
     let sent = timeout(SILENCE_MAX, sender.send_request(request));
     let answer = sent.await.map_err(late)??;
-    ensure!(answer.status().is_success(), "{path}: {}", answer.status());
+    check(path, answer.status())?;
     let mut frames = answer.into_body();
     let mut line = Vec::new();
     while let Some(frame) = timeout(SILENCE_MAX, frames.frame()).await.map_err(late)? {
@@ -108,13 +127,22 @@ async fn post_to(
                 on_line(&line)?;
                 line.clear();
             }
-            ensure!(line.len() <= ANSWER_BYTES_MAX, "an endless answer");
+            if line.len() > ANSWER_BYTES_MAX {
+                return Err("an endless answer".into());
+            }
         }
     }
     Ok(())
 }
 
-async fn ask(socket: &Path, path: &str) -> anyhow::Result<Bytes> {
+fn check(path: &str, status: StatusCode) -> Result<(), Cause> {
+    if status.is_success() {
+        return Ok(());
+    }
+    Err(format!("{path}: {status}").into())
+}
+
+async fn ask(socket: &Path, path: &str) -> Result<Bytes, Cause> {
     let stream = UnixStream::connect(socket).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
@@ -122,8 +150,7 @@ async fn ask(socket: &Path, path: &str) -> anyhow::Result<Bytes> {
     let answer = sender
         .send_request(request.body(Empty::<Bytes>::new())?)
         .await?;
-    ensure!(answer.status().is_success(), "{path}: {}", answer.status());
+    check(path, answer.status())?;
     let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
-    let body = body.collect().await;
-    Ok(body.map_err(|error| anyhow::anyhow!("{error}"))?.to_bytes())
+    Ok(body.collect().await?.to_bytes())
 }

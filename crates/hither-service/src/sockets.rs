@@ -38,7 +38,7 @@ fn folder() -> io::Result<PathBuf> {
 }
 
 /// The path for this process's socket, in a folder that is there.
-pub(super) fn own() -> io::Result<PathBuf> {
+pub(crate) fn own() -> io::Result<PathBuf> {
     let folder = folder()?;
     // What a killed process has left is in the way of nobody, but would be found.
     drop(in_folder(&folder));
@@ -47,7 +47,7 @@ pub(super) fn own() -> io::Result<PathBuf> {
 
 /// Listens at `path`, which only this user may open. The path is there when it is served and not
 /// before: other nodes that start would take it for that of a dead process, and remove it.
-pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
+pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
     let beside = path.with_extension("new");
     for path in [path, &beside] {
         // An earlier process of this number may have left it.
@@ -60,7 +60,7 @@ pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// The sockets of the nodes of this user that run, by process.
-pub(crate) fn running() -> Vec<PathBuf> {
+pub fn running() -> Vec<PathBuf> {
     let folder = folder();
     folder.map_or_else(|_| Vec::new(), |folder| in_folder(&folder))
 }

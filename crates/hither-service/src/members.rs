@@ -8,23 +8,23 @@ use hither_net::view::MemberId;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::Sender;
 
-use super::served::Served;
-use super::status::{MemberStatus, NodeBrief};
+use crate::served::Served;
+use crate::status::{MemberStatus, NodeBrief};
 
 /// A member, as this node sees it, and what it says of itself.
 #[derive(Debug, Deserialize, Serialize)]
-pub(crate) struct MemberReport {
+pub struct MemberReport {
     /// As this node sees it.
     #[serde(flatten)]
-    pub(crate) member: MemberStatus,
+    pub member: MemberStatus,
     /// What it says of itself.
-    pub(crate) report: Option<NodeBrief>,
+    pub report: Option<NodeBrief>,
     /// Why it says nothing.
-    pub(crate) error: Option<String>,
+    pub error: Option<String>,
 }
 
 /// Sends a line for each member. A node that is alone is the only one.
-pub(super) async fn tell(served: Arc<Served>, sender: Sender<String>) {
+pub(crate) async fn tell(served: Arc<Served>, sender: Sender<String>) {
     let members = match served.status().cluster {
         Some(cluster) => cluster.members,
         None => vec![MemberStatus {

@@ -19,7 +19,7 @@ use hither_node::volume::{Place, Volume};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::Sender;
 
-use super::served::Served;
+use crate::served::Served;
 
 /// Directories that are listed at the same time.
 const LISTINGS_MAX: usize = 16;
@@ -35,7 +35,7 @@ const DISK_SIXTEENTHS: u64 = 15;
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
+pub(crate) enum Work {
     /// Bring files into the cache.
     Warm,
     /// Bring files into memory and onto the disk, and keep them there.
@@ -49,7 +49,7 @@ pub(super) enum Work {
 /// A line of an answer.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Line {
+pub enum Line {
     /// Files are looked for: so many were found.
     Listed(u64),
     /// What will be done. Comes before the work begins.
@@ -64,35 +64,35 @@ pub(crate) enum Line {
 
 /// What was done, or will be.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
-pub(crate) struct Report {
+pub struct Report {
     /// Files that were found.
-    pub(crate) files: u64,
+    pub files: u64,
     /// Their length in all.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Of these, what was in the cache already.
-    pub(crate) cached_bytes: u64,
+    pub cached_bytes: u64,
     /// What was brought there.
-    pub(crate) loaded_bytes: u64,
+    pub loaded_bytes: u64,
     /// Files that do not fit.
-    pub(crate) left_out_files: u64,
+    pub left_out_files: u64,
     /// Their length in all.
-    pub(crate) left_out_bytes: u64,
+    pub left_out_bytes: u64,
     /// Files that changed too recently to be kept.
-    pub(crate) unsettled_files: u64,
+    pub unsettled_files: u64,
     /// Files that were pinned, are no longer, or that stay since they are.
-    pub(crate) pinned_files: u64,
+    pub pinned_files: u64,
     /// The length in all of those that memory holds, or held.
-    pub(crate) pinned_memory_bytes: u64,
+    pub pinned_memory_bytes: u64,
     /// The length in all of those that the disk holds, or held.
-    pub(crate) pinned_disk_bytes: u64,
+    pub pinned_disk_bytes: u64,
     /// What was dropped from memory.
-    pub(crate) evicted_memory_bytes: u64,
+    pub evicted_memory_bytes: u64,
     /// What was dropped from the disk.
-    pub(crate) evicted_disk_bytes: u64,
+    pub evicted_disk_bytes: u64,
     /// Files that failed.
-    pub(crate) failed_files: u64,
+    pub failed_files: u64,
     /// Why, of the first of them.
-    pub(crate) errors: Vec<String>,
+    pub errors: Vec<String>,
 }
 
 impl Report {
@@ -124,7 +124,7 @@ enum End {
 }
 
 /// Does the work, and sends a line for each step.
-pub(super) async fn tell(
+pub(crate) async fn tell(
     served: Arc<Served>,
     work: Work,
     jobs: usize,

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// Tells systemd these assignments, such as `READY=1`, if it wants to know.
-pub(super) fn notify(text: &str) {
+pub(crate) fn notify(text: &str) {
     if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")
         && let Err(error) = send(&socket, text)
     {

@@ -31,7 +31,7 @@ use rustc_hash::FxHashMap;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, send, sendmsg};
 
-use super::served::{Served, ServedVolume};
+use crate::served::{Served, ServedVolume};
 
 /// Connections at the same time; further ones are closed at once.
 const CONNECTIONS_MAX: usize = 64;
@@ -46,7 +46,7 @@ const KNOWN_MAX: usize = 1 << 16;
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// The socket of this process for clients. Dropped, its path is removed.
-pub(super) struct ClientSocket(PathBuf);
+pub(crate) struct ClientSocket(PathBuf);
 
 impl Drop for ClientSocket {
     fn drop(&mut self) {
@@ -55,7 +55,7 @@ impl Drop for ClientSocket {
 }
 
 /// Serves clients beside the control socket, for as long as the process lives.
-pub(super) fn serve(served: &Arc<Served>, control_socket: &Path) -> io::Result<ClientSocket> {
+pub(crate) fn serve(served: &Arc<Served>, control_socket: &Path) -> io::Result<ClientSocket> {
     let path = hither_client::read_socket(control_socket);
     // An earlier process of this number may have left it.
     let _ = fs::remove_file(&path);
