@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use hither_generate::Workload;
 use hither_sim::{CacheConfiguration, CacheOptions, CacheOutcome, run};
-use hither_trace::generate::Workload;
 use hither_trace::{LoadOptions, Sample, Trace, TraceBuilder};
 
 /// 400,000 references to about 40,000 blocks, some much more popular than others, with occasional

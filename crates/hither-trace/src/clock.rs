@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// The name of the clock of a trace whose times are the numbers of its references.
-pub(crate) const REFERENCE_CLOCK: &str = "number of the reference";
+pub const REFERENCE_CLOCK: &str = "number of the reference";
 
 /// The most points. A picture is about this many pixels wide.
 const POINTS_MAX: usize = 1024;

@@ -72,7 +72,7 @@ pub fn import(
 }
 
 /// Writes requests to a trace folder as they come.
-pub(crate) struct Importer {
+pub struct Importer {
     file: PathBuf,
     block_bytes: u32,
     writer: Writer,
@@ -87,7 +87,8 @@ pub(crate) struct Importer {
 }
 
 impl Importer {
-    pub(crate) fn new(path: &Path, block_bytes: u32, writer: Writer) -> Importer {
+    /// Of the requests of the file at `path`, to be written by `writer`.
+    pub fn new(path: &Path, block_bytes: u32, writer: Writer) -> Importer {
         Importer {
             file: path.to_owned(),
             block_bytes,
@@ -105,7 +106,8 @@ impl Importer {
         }
     }
 
-    pub(crate) fn finish(mut self) -> Result<u64> {
+    /// Completes the trace folder. Returns how many rows it has.
+    pub fn finish(mut self) -> Result<u64> {
         if self.meta.threads.is_empty() {
             self.meta.add_process(ProcessRow::default());
             self.meta.add_thread(ThreadRow::default());

@@ -1,10 +1,9 @@
-//! Traces of accesses: the trace folder, readers of other formats, generators, and statistics.
+//! Traces of accesses: the trace folder, readers of other formats, and statistics.
 //!
 //! - [`Writer`] writes a trace folder (its [`schema`]), completely or not at all. [`PartialTrace`]
 //!   completes one that was cut.
 //! - [`Trace::load`] reads any [format](mod@format) from any [`Input`], and numbers blocks densely.
 //!   [`Trace::fill`] passes the references to policies.
-//! - [`generate`] generates traces.
 //! - [`import`](fn@import) converts a trace to a trace folder, and [`Export`] writes it for other
 //!   tools.
 //! - [`Stats`] are the statistics of a trace.
@@ -21,7 +20,6 @@ mod error;
 mod export;
 mod folder;
 pub mod format;
-pub mod generate;
 mod import;
 mod intern;
 mod journal;
@@ -45,12 +43,12 @@ mod trace;
 mod trace_builder;
 mod writer;
 
-pub use clock::ReferenceTime;
+pub use clock::{REFERENCE_CLOCK, ReferenceTime};
 pub use counts::{RequestCounts, Skipped, TraceCounts};
 pub use error::{Error, Result};
 pub use export::{EXPORTS, Export};
 pub use folder::{clear_leftovers, create_locked, partial_path, recoverable};
-pub use import::{Imported, import};
+pub use import::{Imported, Importer, import};
 pub use journal::TableRows;
 pub use load_options::LoadOptions;
 pub use partial::{Kept, KeptObject, PartialTrace, publish_complete};

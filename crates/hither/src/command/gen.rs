@@ -11,7 +11,7 @@ use hither_analysis::format::counted;
 use hither_analysis::free_memory::half_of_free_bytes;
 use hither_core::registry::Param;
 use hither_core::spec::parse_count;
-use hither_trace::generate::{
+use hither_generate::{
     GENERATORS, NODES_MAX, PROGRAMS, Request, RequestOptions, RequestPart, SHARED, THREADS_MAX,
 };
 use hither_trace::{Export, Trace};

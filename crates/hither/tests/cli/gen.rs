@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use hither_trace::generate::{GENERATORS, PROGRAMS};
+use hither_generate::{GENERATORS, PROGRAMS};
 use insta::assert_snapshot;
 
 use crate::Lab;

@@ -174,7 +174,7 @@ fn policies(wanted: impl Fn(&ReplacementEntry) -> bool) -> String {
 
 /// The names of the programs of `hither gen`, as messages list them.
 fn programs() -> String {
-    let programs = hither_trace::generate::PROGRAMS.iter();
+    let programs = hither_generate::PROGRAMS.iter();
     let names: Vec<&str> = programs.map(|entry| entry.name).collect();
     names.join(", ")
 }

@@ -21,7 +21,7 @@ use hither_core::placement::EpochKind;
 use hither_core::random::Random;
 
 use super::cache::{Caches, LINE_BYTES, PAGE_LINES, ServedBy};
-use crate::schema::{AccessRow, RowOp};
+use hither_trace::schema::{AccessRow, RowOp};
 
 /// Size of a page. A row never crosses pages.
 pub(super) const PAGE_BYTES: usize = LINE_BYTES * PAGE_LINES as usize;

@@ -8,8 +8,8 @@ use std::hint::black_box;
 use std::path::Path;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use hither_generate::{MixOptions, ProgramMix};
 use hither_trace::LoadOptions;
-use hither_trace::generate::{MixOptions, ProgramMix};
 
 /// Each with its loads and stores.
 const PROGRAMS: [(&str, u64); 2] = [

@@ -29,13 +29,13 @@
 use super::definition::{Program, THREADS_MAX, count};
 use super::execution::{Execution, Stopped, take_turns};
 use super::files::{FileRequest, TimeModel};
-use crate::generate::permutation::Permutation;
-use crate::generate::zipf::ZipfRanks;
-use crate::load_options::LoadOptions;
-use crate::schema::RowOp;
+use crate::permutation::Permutation;
+use crate::zipf::ZipfRanks;
 use hither_core::random::{Random, mix};
 use hither_core::registry::{Param, ParamKind};
 use hither_core::spec::Values;
+use hither_trace::LoadOptions;
+use hither_trace::schema::RowOp;
 
 /// The line in the registry.
 pub(super) const ENTRY: Program = Program {

@@ -8,9 +8,9 @@ use hither_core::SpecError;
 use super::generator::GeneratorSpec;
 use super::program::{MixOptions, ProgramMix, ProgramSpec, THREADS_MAX};
 use super::workload::Workload;
-use crate::error::Result;
-use crate::load_options::LoadOptions;
-use crate::trace::Trace;
+use hither_trace::LoadOptions;
+use hither_trace::Result;
+use hither_trace::Trace;
 
 /// The most nodes of a machine: they have 16-bit numbers.
 pub const NODES_MAX: u32 = 65_534;

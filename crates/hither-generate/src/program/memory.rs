@@ -30,7 +30,7 @@ mod testing {
     use hither_core::spec::Values;
 
     use super::team::{Team, TeamSettings};
-    use crate::generate::ProgramSpec;
+    use crate::ProgramSpec;
 
     /// The values of a program's parameters.
     pub(super) fn values(spec: &str) -> Values {
@@ -55,13 +55,11 @@ mod tests {
     use super::kernel::{Kernel, SHARED_PARAMS};
     use super::testing::{team, values};
     use super::*;
-    use crate::schema::{AccessRow, RowOp};
+    use hither_trace::schema::{AccessRow, RowOp};
 
     #[test]
     fn the_parameters_that_all_have_stand_last() {
-        let entries = crate::generate::PROGRAMS
-            .iter()
-            .filter(|entry| entry.iterates);
+        let entries = crate::PROGRAMS.iter().filter(|entry| entry.iterates);
         let mut seen = 0;
         for entry in entries {
             let shared = &entry.params[entry.params.len() - SHARED_PARAMS..];

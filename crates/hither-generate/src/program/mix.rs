@@ -13,17 +13,17 @@ use serde_json::Value;
 
 use super::definition::ProgramSpec;
 use super::execution::{Execution, ExecutionSettings, RowBatch};
-use crate::error::Result;
-use crate::generate::workload::signature;
-use crate::import::Importer;
-use crate::load_options::LoadOptions;
-use crate::schema::{
+use crate::workload::signature;
+use hither_trace::Importer;
+use hither_trace::LoadOptions;
+use hither_trace::Result;
+use hither_trace::Sink;
+use hither_trace::Trace;
+use hither_trace::TraceBuilder;
+use hither_trace::Writer;
+use hither_trace::schema::{
     AccessRow, Machine, MemoryNode, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow,
 };
-use crate::sink::Sink;
-use crate::trace::Trace;
-use crate::trace_builder::TraceBuilder;
-use crate::writer::Writer;
 
 /// Batches that a program may be ahead of the merge.
 const BATCHES_AHEAD_MAX: usize = 4;

@@ -16,12 +16,12 @@
 use super::definition::{Program, THREADS_MAX, count, switch};
 use super::execution::{Execution, Stopped};
 use super::files::{File, FileRequest, Job, Scheduler, TimeModel, work};
-use crate::generate::permutation::Permutation;
-use crate::generate::zipf::ZipfRanks;
-use crate::schema::RowOp;
+use crate::permutation::Permutation;
+use crate::zipf::ZipfRanks;
 use hither_core::Random;
 use hither_core::registry::{Param, ParamKind};
 use hither_core::spec::Values;
+use hither_trace::schema::RowOp;
 
 /// The line in the registry.
 pub(super) const ENTRY: Program = Program {

@@ -3,7 +3,7 @@
 use hither_core::placement::EpochKind;
 use hither_core::registry::Needs;
 use hither_core::{Access, Op};
-use hither_trace::generate::{MixOptions, ProgramMix, ProgramSpec};
+use hither_generate::{MixOptions, ProgramMix, ProgramSpec};
 use hither_trace::schema::{ACCESSES, ObjectKind};
 use hither_trace::{LoadOptions, Trace};
 

@@ -1,12 +1,12 @@
 //! docs/workloads.md is generated from the registry of programs and the module documentation of
-//! each. This test generates the page and compares; `HITHER_BLESS=1 cargo test -p hither-trace
+//! each. This test generates the page and compares; `HITHER_BLESS=1 cargo test -p hither-generate
 //! --test workloads_page` writes it.
 
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hither_trace::generate::{PROGRAMS, Program};
+use hither_generate::{PROGRAMS, Program};
 
 const INTRODUCTION: &str = "\
 # Workloads
@@ -33,7 +33,7 @@ Equal programs, options and versions give equal bytes. `hither stat` shows who s
 `hither gen --help` describes the patterns without threads (zipf, scans, loops).
 
 A test makes this page from the registry and the sources:
-`HITHER_BLESS=1 cargo test -p hither-trace --test workloads_page`.
+`HITHER_BLESS=1 cargo test -p hither-generate --test workloads_page`.
 
 ";
 

@@ -18,7 +18,7 @@ use super::kernel::{
     Kernel, L1_WAYS, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count, iterations, l2_kib, run,
 };
 use super::team::Team;
-use crate::generate::program::definition::Program;
+use crate::program::definition::Program;
 
 /// The line in the registry.
 pub(crate) const ENTRY: Program = Program {

@@ -85,8 +85,8 @@ mod tests {
 
     #[test]
     fn every_file_of_this_folder_is_registered() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/generate/program");
-        let helpers = ["definition", "execution", "files", "memory", "mix", "mod"];
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/program");
+        let helpers = ["definition", "execution", "files", "memory", "mix"];
         for file in std::fs::read_dir(folder).unwrap() {
             let path = file.unwrap().path();
             let stem = path.file_stem().unwrap().to_str().unwrap();

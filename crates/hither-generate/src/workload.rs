@@ -6,13 +6,13 @@ use hither_core::random::{Random, mix};
 use hither_core::spec::RegistryEntry;
 
 use super::generator::{GeneratorSpec, Pattern, SHARED, Step};
-use crate::clock::REFERENCE_CLOCK;
-use crate::error::Result;
-use crate::load_options::LoadOptions;
-use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
-use crate::trace::Trace;
-use crate::trace_builder::TraceBuilder;
-use crate::writer::Writer;
+use hither_trace::LoadOptions;
+use hither_trace::REFERENCE_CLOCK;
+use hither_trace::Result;
+use hither_trace::Trace;
+use hither_trace::TraceBuilder;
+use hither_trace::Writer;
+use hither_trace::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
 
 /// References generated at a time.
 const BATCH_REFERENCES: usize = 1 << 14;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use hither_core::Access;
 use hither_core::registry::Needs;
-use hither_trace::generate::{GENERATORS, GeneratorSpec, Workload};
+use hither_generate::{GENERATORS, GeneratorSpec, Workload};
 use hither_trace::schema::{AccessRow, FILES, RowOp};
 use hither_trace::{LoadOptions, Trace};
 

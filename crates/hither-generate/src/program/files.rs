@@ -6,7 +6,7 @@ use std::vec;
 use hither_core::random::Random;
 
 use super::execution::{Execution, Stopped, take_turns};
-use crate::schema::{AccessRow, RowOp};
+use hither_trace::schema::{AccessRow, RowOp};
 
 /// Cost of a call of read or write.
 const CALL_NS: f64 = 1500.0;

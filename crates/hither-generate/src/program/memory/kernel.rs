@@ -7,9 +7,9 @@ use hither_core::spec::Values;
 
 use super::cache;
 use super::team::{Team, TeamSettings};
-use crate::generate::program::definition::{Program, switch};
-use crate::generate::program::execution::{Execution, Stopped};
-use crate::schema::RowOp;
+use crate::program::definition::{Program, switch};
+use crate::program::execution::{Execution, Stopped};
+use hither_trace::schema::RowOp;
 
 /// Threads by default.
 pub(super) const THREADS: u32 = 16;

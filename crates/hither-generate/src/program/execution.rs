@@ -11,7 +11,7 @@ use std::sync::mpsc::SyncSender;
 use hither_core::placement::EpochKind;
 use hither_core::random::{Random, mix};
 
-use crate::schema::{AccessRow, ObjectKind, ObjectRow};
+use hither_trace::schema::{AccessRow, ObjectKind, ObjectRow};
 
 /// Rows per batch. An event loop should settle after as many.
 pub(crate) const BATCH_ROWS: usize = 1 << 14;
@@ -292,7 +292,7 @@ mod tests {
     use std::sync::mpsc::sync_channel;
 
     use super::*;
-    use crate::schema::RowOp;
+    use hither_trace::schema::RowOp;
 
     fn execution(out: SyncSender<RowBatch>, threads: u32, nodes: u32) -> Execution {
         let setting = ExecutionSettings {

@@ -9,10 +9,10 @@
 use super::definition::{Program, THREADS_MAX, count};
 use super::execution::{Execution, Stopped};
 use super::files::{File, Job, Scheduler, TimeModel, work};
-use crate::generate::zipf::ZipfRanks;
-use crate::schema::RowOp;
+use crate::zipf::ZipfRanks;
 use hither_core::registry::{Param, ParamKind};
 use hither_core::spec::Values;
+use hither_trace::schema::RowOp;
 
 /// The line in the registry.
 pub(super) const ENTRY: Program = Program {

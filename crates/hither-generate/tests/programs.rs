@@ -6,7 +6,7 @@ use std::path::Path;
 
 use hither_core::registry::Needs;
 use hither_core::{Access, Op};
-use hither_trace::generate::{MixOptions, PROGRAMS, ProgramMix, ProgramSpec};
+use hither_generate::{MixOptions, PROGRAMS, ProgramMix, ProgramSpec};
 use hither_trace::schema::FILES;
 use hither_trace::{LoadOptions, SharingCounts, Stats, Trace};
 

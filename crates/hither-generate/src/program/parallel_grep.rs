@@ -10,8 +10,8 @@
 use super::definition::{Program, THREADS_MAX, count};
 use super::execution::{Execution, Stopped};
 use super::files::{File, FileRequest, Job, Scheduler, TimeModel, work};
-use crate::schema::RowOp;
 use hither_core::spec::Values;
+use hither_trace::schema::RowOp;
 
 /// The line in the registry.
 pub(super) const ENTRY: Program = Program {
