@@ -21,10 +21,10 @@ unsafe extern "C" fn enter(_work: *mut Work<'_>) {
     std::arch::naked_asm!("mov rsi, rsp", "mov rdx, rbp", "jmp {hook}", hook = sym hook)
 }
 
-unsafe extern "C" fn hook(work: *mut Work<'_>, sp: *const u64, rbp: u64) {
+unsafe extern "C" fn hook(work: *mut Work<'_>, sp: *const u64, fp: u64) {
     // SAFETY: `descend` passes a pointer to its own argument.
     let work = unsafe { &mut *work };
-    work(Caller { sp, rbp });
+    work(Caller { sp, fp });
 }
 
 /// Puts `frames` frames on the stack, then enters.

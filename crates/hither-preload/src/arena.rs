@@ -13,6 +13,8 @@ use std::ptr::null_mut;
 
 use hither_kernel::syscalls;
 
+use crate::arch::on_stack;
+
 /// Virtual size of a thread's region; only what is touched takes memory.
 const REGION_BYTES: usize = 2 << 20;
 
@@ -90,31 +92,6 @@ pub(crate) fn apart(work: &mut dyn FnMut()) {
     // it here.
     unsafe { on_stack(top, call, (&raw mut work).cast()) };
     syscalls::block_signals(before);
-}
-
-/// Calls `call(data)` with the stack pointer at `top`.
-#[unsafe(naked)]
-unsafe extern "C" fn on_stack(
-    _top: *mut u8,
-    _call: unsafe extern "C" fn(*mut c_void),
-    _data: *mut c_void,
-) {
-    std::arch::naked_asm!(
-        ".cfi_startproc",
-        "push rbp",
-        ".cfi_def_cfa_offset 16",
-        ".cfi_offset rbp, -16",
-        "mov rbp, rsp",
-        ".cfi_def_cfa_register rbp",
-        "mov rsp, rdi",
-        "mov rdi, rdx",
-        "call rsi",
-        "mov rsp, rbp",
-        "pop rbp",
-        ".cfi_def_cfa rsp, 8",
-        "ret",
-        ".cfi_endproc",
-    )
 }
 
 /// The allocator of the preload library.

@@ -35,76 +35,14 @@ pub(crate) mod stdio;
 mod write;
 
 /// Defines exported symbols that jump to a hook with the caller's stack pointer and frame pointer
-/// added as its last two arguments. `N` is the number of C arguments: up to four, the two additions
-/// fit into registers.
+/// added as its last two arguments. The number is that of the C arguments.
 macro_rules! trampoline {
-    ($($symbol:ident => $hook:path, 0;)*) => {
-        $(trampoline!(@define $symbol, $hook, "mov rdi, rsp", "mov rsi, rbp");)*
-    };
-    ($($symbol:ident => $hook:path, 3;)*) => {
-        $(trampoline!(@define $symbol, $hook, "mov rcx, rsp", "mov r8, rbp");)*
-    };
-    ($($symbol:ident => $hook:path, 4;)*) => {
-        $(trampoline!(@define $symbol, $hook, "mov r8, rsp", "mov r9, rbp");)*
-    };
-    ($($symbol:ident => $hook:path, 2;)*) => {
-        $(trampoline!(@define $symbol, $hook, "mov rdx, rsp", "mov rcx, rbp");)*
-    };
-    // Five arguments: the stack pointer takes the last register, the frame pointer goes on the
-    // stack.
-    ($($symbol:ident => $hook:path, 5;)*) => {
-        $(
-            /// Stands in for libc's function.
+    ($($symbol:ident => $hook:path, $arguments:tt;)*) => {
+        $(entry! {
+            #[doc = "Stands in for libc's function."]
             #[unsafe(no_mangle)]
-            #[unsafe(naked)]
-            unsafe extern "C-unwind" fn $symbol() {
-                std::arch::naked_asm!(
-                    ".cfi_startproc",
-                    "mov r9, rsp",
-                    "push rbp",
-                    ".cfi_adjust_cfa_offset 8",
-                    "call {hook}",
-                    "add rsp, 8",
-                    ".cfi_adjust_cfa_offset -8",
-                    "ret",
-                    ".cfi_endproc",
-                    hook = sym $hook,
-                )
-            }
-        )*
-    };
-    ($($symbol:ident => $hook:path, 6;)*) => {
-        $(
-            /// Stands in for libc's function.
-            #[unsafe(no_mangle)]
-            #[unsafe(naked)]
-            unsafe extern "C-unwind" fn $symbol() {
-                std::arch::naked_asm!(
-                    ".cfi_startproc",
-                    "mov rax, rsp",
-                    "sub rsp, 8",
-                    ".cfi_adjust_cfa_offset 8",
-                    "push rbp",
-                    ".cfi_adjust_cfa_offset 8",
-                    "push rax",
-                    ".cfi_adjust_cfa_offset 8",
-                    "call {hook}",
-                    "add rsp, 24",
-                    ".cfi_adjust_cfa_offset -24",
-                    "ret",
-                    ".cfi_endproc",
-                    hook = sym $hook,
-                )
-            }
-        )*
-    };
-    (@define $symbol:ident, $hook:path, $first:literal, $second:literal) => {
-        /// Stands in for libc's function.
-        #[unsafe(no_mangle)]
-        #[unsafe(naked)]
-        unsafe extern "C-unwind" fn $symbol() {
-            std::arch::naked_asm!($first, $second, "jmp {hook}", hook = sym $hook)
-        }
+            $symbol => $hook, $arguments
+        })*
     };
 }
 pub(crate) use trampoline;
@@ -121,11 +59,11 @@ macro_rules! transferring {
                 fd: std::ffi::c_int,
                 $($argument: $kind,)*
                 sp: *const u64,
-                rbp: u64,
+                fp: u64,
             ) -> libc::ssize_t {
                 // SAFETY: the program's own call, passed on.
                 let result = unsafe { crate::real::$real(fd, $($argument),*) };
-                crate::hooks::after_call::transferred($op, fd, $position, result, sp, rbp);
+                crate::hooks::after_call::transferred($op, fd, $position, result, sp, fp);
                 result
             }
         )*

@@ -9,6 +9,7 @@
 //!
 //! The layers, each of which imports those above it only:
 //!
+//! - `arch`: all that depends on the processor;
 //! - `real`, `arena`, `signature`, `descriptor_table`, `files`, `open_buffers`, `streams`: tools
 //!   that know no session;
 //! - `process`, `session`, `thread`, `access`, `opened`: attaching, forks, rings, and the records
@@ -28,6 +29,9 @@
 
 #[cfg(feature = "interpose")]
 use std::ffi::{c_char, c_int};
+
+#[macro_use]
+mod arch;
 
 pub mod signature;
 

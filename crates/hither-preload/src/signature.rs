@@ -17,7 +17,7 @@
 //! cannot leave it half-changed for another one.
 
 mod caller;
-mod epilogue;
+pub(crate) mod epilogue;
 mod memo;
 mod module;
 mod stack;
@@ -25,8 +25,10 @@ mod stack;
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
-use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
+use framehop::{
+    CacheNative, FrameAddress, MustNotAllocateDuringUnwind, UnwindRegsNative, Unwinder,
+    UnwinderNative,
+};
 use hither_session::record::{self, FRAMES_MAX, Record};
 
 pub use caller::Caller;
@@ -35,6 +37,7 @@ pub use module::modules_changed;
 #[cfg(feature = "pages")]
 pub(crate) use module::{epoch, is_readable};
 
+use crate::arch::{self, frame_pointer, return_slot, sp_above};
 use epilogue::Epilogue;
 use memo::Check;
 use module::{Module, Modules};
@@ -54,8 +57,8 @@ const DEFINED_SITES_MAX: usize = 4096;
 pub struct Walker {
     memo: Box<Memo>,
     stack: Stack,
-    unwinder: UnwinderX86_64<&'static [u8], MustNotAllocateDuringUnwind>,
-    cache: Option<CacheX86_64<MustNotAllocateDuringUnwind>>,
+    unwinder: UnwinderNative<&'static [u8], MustNotAllocateDuringUnwind>,
+    cache: Option<CacheNative<MustNotAllocateDuringUnwind>>,
     modules: Modules,
     window: Window,
     defined: Box<[u64]>,
@@ -73,7 +76,7 @@ impl Walker {
         Walker {
             memo: Memo::boxed(),
             stack: Stack::default(),
-            unwinder: UnwinderX86_64::new(),
+            unwinder: UnwinderNative::new(),
             cache: None,
             modules: Modules::default(),
             window: Window::default(),
@@ -139,11 +142,10 @@ impl Walker {
         let Ok(mut frames) = walked else { return 1 };
         let signature = frames.signature();
         if frames.memoisable {
-            let rbp = frames.needs_rbp.then_some(caller.rbp);
+            let fp = frames.needs_fp.then_some(caller.fp);
             let checks = &frames.checks[..frames.checked];
             let sp = caller.sp as u64;
-            self.memo
-                .insert(sp, rbp, signature, module::epoch(), checks);
+            self.memo.insert(sp, fp, signature, module::epoch(), checks);
         }
         self.define(signature, &mut frames, define);
         signature
@@ -159,7 +161,7 @@ impl Walker {
     /// After a library was unloaded, another one may lie where it was.
     fn forget_modules(&mut self) {
         self.modules = Modules::default();
-        self.unwinder = UnwinderX86_64::new();
+        self.unwinder = UnwinderNative::new();
         self.cache = None;
         self.memo.clear();
     }
@@ -185,18 +187,18 @@ impl Walker {
         let stack = self.stack;
         frames.memoisable = walkable;
         frames.check(0, address.get());
-        let mut regs = UnwindRegsX86_64::new(address.get(), sp + 8, caller.rbp);
-        let mut rbp = Rbp::Callers;
+        let mut regs = UnwindRegsNative::new(address.get(), sp_above(sp), caller.fp);
+        let mut from = FramePointer::Callers;
         loop {
             let Some(module) = self.modules.find(address.get(), &mut self.unwinder) else {
                 let over = walkable
-                    .then(|| self.step_over(&mut frames, depth, sp, (address, regs, rbp)))
+                    .then(|| self.step_over(&mut frames, depth, sp, (address, regs, from)))
                     .flatten();
                 let Some(over) = over else {
                     frames.truncated = true;
                     return frames;
                 };
-                (address, regs, rbp) = over;
+                (address, regs, from) = over;
                 continue;
             };
             if module.is_signal_return(address.get()) {
@@ -214,7 +216,7 @@ impl Walker {
                 unwinder,
                 ..
             } = self;
-            let cache = cache.get_or_insert_with(CacheX86_64::new_in);
+            let cache = cache.get_or_insert_with(CacheNative::new_in);
             let mut read = |at: u64| {
                 if stack.contains(at) {
                     window.read(at).ok_or(())
@@ -223,16 +225,17 @@ impl Walker {
                 }
             };
             let frame = FrameAddress::ReturnAddress(address);
-            // Code without frame pointers counts its loops in rbp, and would never be remembered if
-            // the memo compared it. So find out whether this frame depends on it.
-            let mut other = UnwindRegsX86_64::new(address.get(), before.sp(), !before.bp());
+            // Code without frame pointers counts its loops in that register, and would never be
+            // remembered if the memo compared it. So find out whether this frame depends on it.
+            let mut other =
+                UnwindRegsNative::new(address.get(), before.sp(), !frame_pointer(&before));
             let other_next = unwinder.unwind_frame(frame, &mut other, cache, &mut read);
             let unwound = unwinder.unwind_frame(frame, &mut regs, cache, &mut read);
             let depends = other_next != unwound || other.sp() != regs.sp();
             if depends {
-                frames.depends_on(rbp);
+                frames.depends_on(from);
             }
-            let restored = depends || other.bp() == regs.bp();
+            let restored = depends || frame_pointer(&other) == frame_pointer(&regs);
             match unwound {
                 Ok(Some(next)) => {
                     let (Some(next), true) = (NonZeroU64::new(next), regs.sp() > before.sp())
@@ -240,13 +243,13 @@ impl Walker {
                         frames.truncated = true;
                         return frames;
                     };
-                    let saved_at = regs.sp() - 8;
+                    let saved_at = return_slot(regs.sp());
                     let in_place =
                         stack.contains(saved_at) && self.window.read(saved_at) == Some(next.get());
                     frames.memoisable &= in_place;
                     frames.check(saved_at - sp, next.get());
                     if restored {
-                        rbp = self.saved_rbp(sp, before.sp(), saved_at, regs.bp());
+                        from = self.saved_fp(sp, before.sp(), saved_at, frame_pointer(&regs));
                     }
                     address = next;
                 }
@@ -266,9 +269,9 @@ impl Walker {
         frames: &mut Frames,
         depth: usize,
         sp: u64,
-        (address, regs, mut rbp): (NonZeroU64, UnwindRegsX86_64, Rbp),
-    ) -> Option<(NonZeroU64, UnwindRegsX86_64, Rbp)> {
-        let epilogue = Epilogue::at(address.get())?;
+        (address, regs, mut from): (NonZeroU64, UnwindRegsNative, FramePointer),
+    ) -> Option<(NonZeroU64, UnwindRegsNative, FramePointer)> {
+        let epilogue = arch::epilogue(epilogue::code_at(address.get())?)?;
         frames.push(self.modules.run_time_code(), address.get());
         if frames.count >= depth || frames.is_full() {
             return None;
@@ -280,33 +283,33 @@ impl Walker {
         let first = self.window.read(first_at)?;
         let next = NonZeroU64::new(self.window.read(next_at)?)?;
         frames.check(next_at - sp, next.get());
-        let mut bp = regs.bp();
-        if epilogue == Epilogue::PopsRbp {
+        let mut fp = frame_pointer(&regs);
+        if epilogue == Epilogue::RestoresFramePointer {
             let distance = first_at - sp;
-            (bp, rbp) = (
+            (fp, from) = (
                 first,
-                Rbp::Saved {
+                FramePointer::Saved {
                     distance,
                     value: first,
                 },
             );
         }
-        let regs = UnwindRegsX86_64::new(next.get(), next_at + 8, bp);
-        Some((next, regs, rbp))
+        let regs = UnwindRegsNative::new(next.get(), sp_above(next_at), fp);
+        Some((next, regs, from))
     }
 
-    /// Where between `from` and `to` a frame has restored `rbp` from.
-    fn saved_rbp(&mut self, sp: u64, from: u64, to: u64, value: u64) -> Rbp {
+    /// Where between `from` and `to` a frame has restored the frame pointer from.
+    fn saved_fp(&mut self, sp: u64, from: u64, to: u64, value: u64) -> FramePointer {
         // It is pushed first in nearly every prologue: look from the return address down.
         let mut at = to;
         while at > from {
             at -= 8;
             if self.window.read(at) == Some(value) {
                 let distance = at - sp;
-                return Rbp::Saved { distance, value };
+                return FramePointer::Saved { distance, value };
             }
         }
-        Rbp::Unknown
+        FramePointer::Unknown
     }
 
     fn define(
@@ -341,9 +344,9 @@ impl Walker {
     }
 }
 
-/// Where a frame's `rbp` comes from.
+/// Where a frame's frame pointer comes from.
 #[derive(Clone, Copy)]
-enum Rbp {
+enum FramePointer {
     /// It is what it was in the caller of the hook.
     Callers,
     /// A frame restored it from this slot.
@@ -363,8 +366,8 @@ struct Frames {
     count: usize,
     truncated: bool,
     memoisable: bool,
-    /// A frame was found by the rbp of the caller.
-    needs_rbp: bool,
+    /// A frame was found by the frame pointer of the caller.
+    needs_fp: bool,
     checks: [Check; memo::CHECKS_MAX],
     checked: usize,
 }
@@ -376,7 +379,7 @@ impl Default for Frames {
             count: 0,
             truncated: false,
             memoisable: false,
-            needs_rbp: false,
+            needs_fp: false,
             checks: [Check::default(); memo::CHECKS_MAX],
             checked: 0,
         }
@@ -407,13 +410,13 @@ impl Frames {
         }
     }
 
-    /// The next frame is found by this `rbp`: the memo has to find the same one. If it is not known
-    /// where it lies, the stack is not remembered.
-    fn depends_on(&mut self, rbp: Rbp) {
-        match rbp {
-            Rbp::Callers => self.needs_rbp = true,
-            Rbp::Saved { distance, value } => self.check(distance, value),
-            Rbp::Unknown => self.memoisable = false,
+    /// The next frame is found by this frame pointer: the memo has to find the same one. If it is
+    /// not known where it lies, the stack is not remembered.
+    fn depends_on(&mut self, from: FramePointer) {
+        match from {
+            FramePointer::Callers => self.needs_fp = true,
+            FramePointer::Saved { distance, value } => self.check(distance, value),
+            FramePointer::Unknown => self.memoisable = false,
         }
     }
 
@@ -434,53 +437,15 @@ mod tests {
 
     type Work<'a> = &'a mut dyn FnMut(Caller);
 
-    /// Calls `work` as a hook's trampoline would.
-    #[unsafe(naked)]
-    unsafe extern "C" fn enter(_work: *mut Work<'_>) {
-        std::arch::naked_asm!("mov rsi, rsp", "mov rdx, rbp", "jmp {hook}", hook = sym hook)
-    }
+    // Calls its work as a hook's trampoline would.
+    entry!(enter => hook, 1);
+    // Keeps a number in the frame pointer, as code without frame pointers does.
+    counting!(counts, saves => enter);
 
-    unsafe extern "C" fn hook(work: *mut Work<'_>, sp: *const u64, rbp: u64) {
+    unsafe extern "C" fn hook(work: *mut Work<'_>, sp: *const u64, fp: u64) {
         // SAFETY: `count` passes a pointer to its own argument.
         let work = unsafe { &mut *work };
-        work(Caller { sp, rbp });
-    }
-
-    /// Keeps a number in `rbp`, as code without frame pointers does. [`saves`] saves it.
-    #[unsafe(naked)]
-    unsafe extern "C" fn counts(_work: *mut Work<'_>, _number: u64) {
-        std::arch::naked_asm!(
-            ".cfi_startproc",
-            "push rbp",
-            ".cfi_adjust_cfa_offset 8",
-            ".cfi_rel_offset rbp, 0",
-            "mov rbp, rsi",
-            "call {saves}",
-            "pop rbp",
-            ".cfi_adjust_cfa_offset -8",
-            ".cfi_restore rbp",
-            "ret",
-            ".cfi_endproc",
-            saves = sym saves,
-        )
-    }
-
-    #[unsafe(naked)]
-    unsafe extern "C" fn saves(_work: *mut Work<'_>) {
-        std::arch::naked_asm!(
-            ".cfi_startproc",
-            "push rbp",
-            ".cfi_adjust_cfa_offset 8",
-            ".cfi_rel_offset rbp, 0",
-            "xor ebp, ebp",
-            "call {enter}",
-            "pop rbp",
-            ".cfi_adjust_cfa_offset -8",
-            ".cfi_restore rbp",
-            "ret",
-            ".cfi_endproc",
-            enter = sym enter,
-        )
+        work(Caller { sp, fp });
     }
 
     #[inline(never)]
@@ -490,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_in_rbp_does_not_hide_a_stack() {
+    fn a_counter_in_the_frame_pointer_does_not_hide_a_stack() {
         prepare();
         let mut walker = Walker::new();
         let (mut first, mut again, mut frames) = (0, None, 0);

@@ -39,9 +39,9 @@ pub(super) fn transferred(
     position: Position,
     result: isize,
     sp: *const u64,
-    rbp: u64,
+    fp: u64,
 ) {
-    transferred_with(op, 0, fd, position, result, sp, rbp);
+    transferred_with(op, 0, fd, position, result, sp, fp);
 }
 
 /// As [`transferred`], with flags of the record.
@@ -53,12 +53,12 @@ pub(super) fn transferred_with(
     position: Position,
     result: isize,
     sp: *const u64,
-    rbp: u64,
+    fp: u64,
 ) {
     #[cfg(feature = "pages")]
     crate::pages::apply_bind_requests();
     if result > 0 {
-        record(op, flags, fd, position, result as u64, Caller { sp, rbp });
+        record(op, flags, fd, position, result as u64, Caller { sp, fp });
     }
 }
 

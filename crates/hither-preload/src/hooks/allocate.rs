@@ -151,141 +151,30 @@ fn early_size(block: *mut c_void) -> Option<usize> {
     Some(unsafe { length.read() })
 }
 
-/// Jumps to `2` if the filter has seen something near the address in `rdi`.
-macro_rules! if_marked {
-    () => {
-        "mov rax, rdi
-         shr rax, {shift}
-         movzx eax, ax
-         lea r10, [rip + {table} + {filter}]
-         cmp byte ptr [r10 + rax], 0
-         jne 2f"
-    };
-}
-
-/// Jumps to the real function if it is known.
-macro_rules! to_real {
-    () => {
-        "mov r11, qword ptr [rip + {real} + {at}]
-         test r11, r11
-         jz 2f
-         jmp r11"
-    };
-}
-
-/// Defines exported symbols that jump to the real function unless the size, which is in the
-/// register named after the instructions given, is not below the least region's. The hook gets its
-/// caller's stack pointer and frame pointer in the registers named last.
-macro_rules! allocating {
-    ($(
-        $symbol:ident => $hook:path, $real:ident,
-        [$($before:literal),*] $size:literal, $sp:literal, $rbp:literal;
-    )*) => {
-        $(
-            /// Stands in for libc's function.
-            #[unsafe(no_mangle)]
-            #[unsafe(naked)]
-            unsafe extern "C-unwind" fn $symbol() {
-                std::arch::naked_asm!(
-                    $($before,)*
-                    concat!("cmp ", $size, ", qword ptr [rip + {least}]"),
-                    "jae 2f",
-                    to_real!(),
-                    "2:",
-                    concat!("mov ", $sp, ", rsp"),
-                    concat!("mov ", $rbp, ", rbp"),
-                    "jmp {hook}",
-                    least = sym REGION_MIN,
-                    real = sym $real,
-                    at = const Real::AT,
-                    hook = sym $hook,
-                )
-            }
-        )*
-    };
-}
-
-allocating! {
-    malloc => malloc_hook, MALLOC, [] "rdi", "rsi", "rdx";
-    calloc => calloc_hook, CALLOC, ["mov rax, rdi", "mul rsi", "jo 2f"] "rax", "rdx", "rcx";
-    memalign => memalign_hook, MEMALIGN, [] "rsi", "rdx", "rcx";
-    aligned_alloc => aligned_alloc_hook, ALIGNED_ALLOC, [] "rsi", "rdx", "rcx";
-    posix_memalign => posix_memalign_hook, POSIX_MEMALIGN, [] "rdx", "rcx", "r8";
-    valloc => valloc_hook, VALLOC, [] "rdi", "rsi", "rdx";
-    pvalloc => pvalloc_hook, PVALLOC, [] "rdi", "rsi", "rdx";
-}
-
-/// As [`allocating`], for functions that also give up the block in `rdi`.
-macro_rules! resizing {
-    ($(
-        $symbol:ident => $hook:path, $real:ident,
-        [$($before:literal),*] $size:literal, $sp:literal, $rbp:literal;
-    )*) => {
-        $(
-            /// Stands in for libc's function.
-            #[unsafe(no_mangle)]
-            #[unsafe(naked)]
-            unsafe extern "C-unwind" fn $symbol() {
-                std::arch::naked_asm!(
-                    $($before,)*
-                    concat!("cmp ", $size, ", qword ptr [rip + {least}]"),
-                    "jae 2f",
-                    if_marked!(),
-                    to_real!(),
-                    "2:",
-                    concat!("mov ", $sp, ", rsp"),
-                    concat!("mov ", $rbp, ", rbp"),
-                    "jmp {hook}",
-                    least = sym REGION_MIN,
-                    shift = const FILTER_SHIFT,
-                    table = sym TABLE,
-                    filter = const Table::FILTER_AT,
-                    real = sym $real,
-                    at = const Real::AT,
-                    hook = sym $hook,
-                )
-            }
-        )*
-    };
-}
-
-resizing! {
-    realloc => realloc_hook, REALLOC, [] "rsi", "rdx", "rcx";
-    reallocarray => reallocarray_hook, REALLOCARRAY,
-        ["mov rcx, rdx", "mov rax, rsi", "mul rdx", "mov rdx, rcx", "jo 2f"] "rax", "rcx", "r8";
-}
-
-/// Stands in for libc's function.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-unsafe extern "C-unwind" fn free() {
-    std::arch::naked_asm!(
-        if_marked!(),
-        to_real!(),
-        "2:",
-        "jmp {hook}",
-        shift = const FILTER_SHIFT,
-        table = sym TABLE,
-        filter = const Table::FILTER_AT,
-        real = sym FREE,
-        at = const Real::AT,
-        hook = sym free_hook,
-    )
-}
+allocating!(malloc => malloc_hook, MALLOC, 0 of 1);
+allocating!(calloc => calloc_hook, CALLOC, 0 * 1 of 2);
+allocating!(memalign => memalign_hook, MEMALIGN, 1 of 2);
+allocating!(aligned_alloc => aligned_alloc_hook, ALIGNED_ALLOC, 1 of 2);
+allocating!(posix_memalign => posix_memalign_hook, POSIX_MEMALIGN, 2 of 3);
+allocating!(valloc => valloc_hook, VALLOC, 0 of 1);
+allocating!(pvalloc => pvalloc_hook, PVALLOC, 0 of 1);
+resizing!(realloc => realloc_hook, REALLOC, 1 of 2);
+resizing!(reallocarray => reallocarray_hook, REALLOCARRAY, 1 * 2 of 3);
+freeing!(free => free_hook, FREE);
 
 /// Passes on what a call has allocated, of this size.
-fn given(block: *mut c_void, size: Option<usize>, sp: *const u64, rbp: u64) -> *mut c_void {
+fn given(block: *mut c_void, size: Option<usize>, sp: *const u64, fp: u64) -> *mut c_void {
     if let (false, Some(size)) = (block.is_null(), size) {
-        pages::began(block as u64, size, RegionKind::Malloc, Caller { sp, rbp });
+        pages::began(block as u64, size, RegionKind::Malloc, Caller { sp, fp });
     }
     block
 }
 
-unsafe extern "C-unwind" fn malloc_hook(size: size_t, sp: *const u64, rbp: u64) -> *mut c_void {
+unsafe extern "C-unwind" fn malloc_hook(size: size_t, sp: *const u64, fp: u64) -> *mut c_void {
     pages::apply_bind_requests();
     // SAFETY: the program's own call, passed on.
     match unsafe { heap::malloc(size) } {
-        Some(block) => given(block, Some(size), sp, rbp),
+        Some(block) => given(block, Some(size), sp, fp),
         None => early(Some(size), EARLY_ALIGNMENT),
     }
 }
@@ -294,13 +183,13 @@ unsafe extern "C-unwind" fn calloc_hook(
     count: size_t,
     size: size_t,
     sp: *const u64,
-    rbp: u64,
+    fp: u64,
 ) -> *mut c_void {
     pages::apply_bind_requests();
     let bytes = count.checked_mul(size);
     // SAFETY: the program's own call, passed on.
     match unsafe { heap::calloc(count, size) } {
-        Some(block) => given(block, bytes, sp, rbp),
+        Some(block) => given(block, bytes, sp, fp),
         None => early(bytes, EARLY_ALIGNMENT),
     }
 }
@@ -313,12 +202,12 @@ macro_rules! aligning {
                 alignment: size_t,
                 size: size_t,
                 sp: *const u64,
-                rbp: u64,
+                fp: u64,
             ) -> *mut c_void {
                 pages::apply_bind_requests();
                 // SAFETY: the program's own call, passed on.
                 match unsafe { heap::$real(alignment, size) } {
-                    Some(block) => given(block, Some(size), sp, rbp),
+                    Some(block) => given(block, Some(size), sp, fp),
                     None => early(Some(size), alignment.max(EARLY_ALIGNMENT)),
                 }
             }
@@ -338,12 +227,12 @@ macro_rules! paging {
             unsafe extern "C-unwind" fn $hook(
                 size: size_t,
                 sp: *const u64,
-                rbp: u64,
+                fp: u64,
             ) -> *mut c_void {
                 pages::apply_bind_requests();
                 // SAFETY: the program's own call, passed on.
                 match unsafe { heap::$real(size) } {
-                    Some(block) => given(block, Some(size), sp, rbp),
+                    Some(block) => given(block, Some(size), sp, fp),
                     None => early(Some(size), 4096),
                 }
             }
@@ -361,7 +250,7 @@ unsafe extern "C-unwind" fn posix_memalign_hook(
     alignment: size_t,
     size: size_t,
     sp: *const u64,
-    rbp: u64,
+    fp: u64,
 ) -> c_int {
     pages::apply_bind_requests();
     // SAFETY: the program's own call, passed on.
@@ -370,7 +259,7 @@ unsafe extern "C-unwind" fn posix_memalign_hook(
         Some(0) => {
             // SAFETY: the call has succeeded, so it has written there.
             let block = unsafe { block.read() };
-            given(block, Some(size), sp, rbp);
+            given(block, Some(size), sp, fp);
             0
         }
         Some(error) => error,
@@ -401,11 +290,11 @@ unsafe extern "C-unwind" fn realloc_hook(
     block: *mut c_void,
     size: size_t,
     sp: *const u64,
-    rbp: u64,
+    fp: u64,
 ) -> *mut c_void {
     // SAFETY: the program's own call, passed on.
     let resize = || unsafe { heap::realloc(block, size) };
-    resized(block, Some(size), Caller { sp, rbp }, resize)
+    resized(block, Some(size), Caller { sp, fp }, resize)
 }
 
 /// glibc's calls `realloc` by its name, which leads here again: the region of that call ends when
@@ -416,11 +305,11 @@ unsafe extern "C-unwind" fn reallocarray_hook(
     count: size_t,
     size: size_t,
     sp: *const u64,
-    rbp: u64,
+    fp: u64,
 ) -> *mut c_void {
     // SAFETY: the program's own call, passed on.
     let resize = || unsafe { heap::reallocarray(block, count, size) };
-    resized(block, count.checked_mul(size), Caller { sp, rbp }, resize)
+    resized(block, count.checked_mul(size), Caller { sp, fp }, resize)
 }
 
 /// Resizes a block. What was a region ends before the call, which may give its memory to another
@@ -431,10 +320,10 @@ fn resized(
     caller: Caller,
     resize: impl FnOnce() -> Option<*mut c_void>,
 ) -> *mut c_void {
-    let Caller { sp, rbp } = caller;
+    let Caller { sp, fp } = caller;
     if let (Some(length), Some(size)) = (early_size(block), size) {
         // SAFETY: any size will do, and the caller's frame is live.
-        let fresh = unsafe { malloc_hook(size, sp, rbp) };
+        let fresh = unsafe { malloc_hook(size, sp, fp) };
         if !fresh.is_null() {
             // SAFETY: the early block is that long, the fresh one as asked, and they are two.
             unsafe { fresh.copy_from_nonoverlapping(block, length.min(size)) };
@@ -455,7 +344,7 @@ fn resized(
         }
         Some(_) => {}
         None => {
-            given(moved, size, sp, rbp);
+            given(moved, size, sp, fp);
         }
     }
     moved

@@ -13,6 +13,7 @@ use hither_session::memory_limits;
 use hither_session::record::Record;
 use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
+use crate::arch::REGISTER_ARGUMENTS;
 use crate::exec_environment::{self, Strings, with_room};
 use crate::{files, lifecycle, real, session, thread};
 
@@ -314,46 +315,11 @@ unsafe fn start_program(
     result
 }
 
-/// Defines `execl` or one of its kin, whose arguments are an open list: the five that came in
-/// registers are pushed, so that they lie in one array, and the hook gets that array and the
-/// address of those that came on the stack.
-macro_rules! listed {
-    ($($symbol:ident => $hook:ident;)*) => {
-        $(
-            /// Stands in for libc's function.
-            #[unsafe(no_mangle)]
-            #[unsafe(naked)]
-            unsafe extern "C-unwind" fn $symbol() {
-                std::arch::naked_asm!(
-                    ".cfi_startproc",
-                    "push r9",
-                    "push r8",
-                    "push rcx",
-                    "push rdx",
-                    "push rsi",
-                    ".cfi_adjust_cfa_offset 40",
-                    "mov rsi, rsp",
-                    // Above the five pushed words and the return address.
-                    "lea rdx, [rsp + 48]",
-                    "call {hook}",
-                    "add rsp, 40",
-                    ".cfi_adjust_cfa_offset -40",
-                    "ret",
-                    ".cfi_endproc",
-                    hook = sym $hook,
-                )
-            }
-        )*
-    };
-}
+listed!(execl => execl_hook);
+listed!(execlp => execlp_hook);
+listed!(execle => execle_hook);
 
-listed! {
-    execl => execl_hook;
-    execlp => execlp_hook;
-    execle => execle_hook;
-}
-
-/// The arguments of an `execl`: a null-terminated list, of which the first five lie in one place
+/// The arguments of an `execl`: a null-terminated list, of which the first ones lie in one place
 /// and the rest in another.
 #[derive(Clone, Copy)]
 struct List {
@@ -362,7 +328,8 @@ struct List {
 }
 
 impl List {
-    const REGISTER_WORDS: usize = 5;
+    /// All registers but that of the path.
+    const REGISTER_WORDS: usize = REGISTER_ARGUMENTS - 1;
     const STACK_WORDS_MAX: usize = 32;
 
     /// # Safety

@@ -39,7 +39,7 @@ macro_rules! setting_up {
             unsafe extern "C-unwind" fn $hook(
                 $($argument: usize,)*
                 sp: *const u64,
-                _rbp: u64,
+                _fp: u64,
             ) -> c_int {
                 static REAL: Real = Real::new($symbol);
                 // SAFETY: the trampoline was called, so that its return address is on top of the

@@ -66,9 +66,9 @@ macro_rules! sending {
                 offset: *mut off_t,
                 count: size_t,
                 sp: *const u64,
-                rbp: u64,
+                fp: u64,
             ) -> ssize_t {
-                let caller = Caller { sp, rbp };
+                let caller = Caller { sp, fp };
                 let served = if replicas::may_serve() {
                     // SAFETY: the program's own call.
                     unsafe {
@@ -121,12 +121,12 @@ unsafe extern "C-unwind" fn copy_file_range_hook(
     count: size_t,
     flags: c_uint,
     sp: *const u64,
-    rbp: u64,
+    fp: u64,
 ) -> ssize_t {
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real::copy_file_range(from, from_at, to, to_at, count, flags) };
     // SAFETY: the call took the offsets, so each is null or valid.
-    unsafe { both_sides(0, (from, from_at), (to, to_at), result, Caller { sp, rbp }) };
+    unsafe { both_sides(0, (from, from_at), (to, to_at), result, Caller { sp, fp }) };
     result
 }
 
@@ -138,11 +138,11 @@ unsafe extern "C-unwind" fn splice_hook(
     count: size_t,
     flags: c_uint,
     sp: *const u64,
-    rbp: u64,
+    fp: u64,
 ) -> ssize_t {
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real::splice(from, from_at, to, to_at, count, flags) };
     // SAFETY: the call took the offsets, so each is null or valid.
-    unsafe { both_sides(0, (from, from_at), (to, to_at), result, Caller { sp, rbp }) };
+    unsafe { both_sides(0, (from, from_at), (to, to_at), result, Caller { sp, fp }) };
     result
 }

@@ -112,7 +112,7 @@ macro_rules! mapping {
                 fd: c_int,
                 offset: off_t,
                 sp: *const u64,
-                rbp: u64,
+                fp: u64,
             ) -> *mut c_void {
                 #[cfg(feature = "pages")]
                 mapping(address, length, flags);
@@ -120,10 +120,10 @@ macro_rules! mapping {
                 let result = unsafe { real::$real(address, length, protection, flags, fd, offset) };
                 #[cfg(feature = "pages")]
                 if result != libc::MAP_FAILED && is_data(protection, flags) {
-                    pages::began(result as u64, length, RegionKind::Map, Caller { sp, rbp });
+                    pages::began(result as u64, length, RegionKind::Map, Caller { sp, fp });
                 }
                 if result != libc::MAP_FAILED && flags & libc::MAP_ANONYMOUS == 0 && fd >= 0 {
-                    let caller = Caller { sp, rbp };
+                    let caller = Caller { sp, fp };
                     if let Some(object) =
                         after_call::record(Op::Map, 0, fd, explicit(offset), length as u64, caller)
                     {
@@ -145,7 +145,7 @@ unsafe extern "C-unwind" fn munmap_hook(
     address: *mut c_void,
     length: size_t,
     sp: *const u64,
-    rbp: u64,
+    fp: u64,
 ) -> c_int {
     #[cfg(feature = "pages")]
     {
@@ -159,7 +159,7 @@ unsafe extern "C-unwind" fn munmap_hook(
     if let (0, Some((object, offset))) = (result, mapped)
         && let Some(session) = lifecycle::files_session()
     {
-        let (range, caller) = ((offset, length as u64), Caller { sp, rbp });
+        let (range, caller) = ((offset, length as u64), Caller { sp, fp });
         access::record_by_key(session, Op::Unmap, object, range, caller);
     }
     result
@@ -194,7 +194,7 @@ unsafe extern "C-unwind" fn mremap_hook(
     flags: c_int,
     at: *mut c_void,
     _sp: *const u64,
-    _rbp: u64,
+    _fp: u64,
 ) -> *mut c_void {
     pages::apply_bind_requests();
     // First: a call that would move a range onto itself fails, and leaves it as it was.

@@ -29,8 +29,8 @@ trampoline! {
     hither_iteration => iteration, 0;
 }
 
-unsafe extern "C-unwind" fn iteration(sp: *const u64, rbp: u64) {
-    if let Some(signature) = located(Caller { sp, rbp }) {
+unsafe extern "C-unwind" fn iteration(sp: *const u64, fp: u64) {
+    if let Some(signature) = located(Caller { sp, fp }) {
         record(ConstructKind::Iteration, signature, 0);
     }
 }

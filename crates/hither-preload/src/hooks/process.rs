@@ -8,43 +8,6 @@ use libc::{FILE, cmsghdr, mmsghdr, msghdr, ssize_t};
 use crate::session::owns_descriptors;
 use crate::{lifecycle, real};
 
-/// Defines an exported symbol that calls a function and then jumps to the real one with every
-/// argument register as it was.
-macro_rules! announced {
-    ($symbol:ident => $first:path) => {
-        /// Stands in for libc's function.
-        #[unsafe(no_mangle)]
-        #[unsafe(naked)]
-        unsafe extern "C-unwind" fn $symbol() {
-            std::arch::naked_asm!(
-                ".cfi_startproc",
-                // Seven words and the return address: the stack is aligned for the call.
-                "push rdi",
-                "push rsi",
-                "push rdx",
-                "push rcx",
-                "push r8",
-                "push r9",
-                "push rax",
-                ".cfi_adjust_cfa_offset 56",
-                "call {first}",
-                "mov r11, rax",
-                "pop rax",
-                "pop r9",
-                "pop r8",
-                "pop rcx",
-                "pop rdx",
-                "pop rsi",
-                "pop rdi",
-                ".cfi_adjust_cfa_offset -56",
-                "jmp r11",
-                ".cfi_endproc",
-                first = sym $first,
-            )
-        }
-    };
-}
-
 announced!(vfork => about_to_vfork);
 announced!(clone => about_to_clone);
 announced!(_Fork => about_to_fork);

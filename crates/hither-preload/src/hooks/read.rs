@@ -44,29 +44,29 @@ macro_rules! reading {
                 fd: std::ffi::c_int,
                 $($argument: $kind,)*
                 sp: *const u64,
-                rbp: u64,
+                fp: u64,
             ) -> libc::ssize_t {
                 let position = $position;
                 if !replicas::may_serve() && !read_placement::is_on() {
                     // SAFETY: the program's own call, passed on.
                     let result = unsafe { real::$real(fd, $($argument),*) };
-                    after_call::transferred(Op::Read, fd, position, result, sp, rbp);
+                    after_call::transferred(Op::Read, fd, position, result, sp, fp);
                     return result;
                 }
                 let to = $destination;
                 // SAFETY: the program's own call.
-                if let Some(result) = unsafe { serve(fd, position, to, Caller { sp, rbp }) } {
+                if let Some(result) = unsafe { serve(fd, position, to, Caller { sp, fp }) } {
                     return result;
                 }
                 // SAFETY: the program's own call.
                 if let Some(result) = unsafe { read_placement::read(fd, position, to, true) } {
-                    after_call::transferred(Op::Read, fd, position, result, sp, rbp);
+                    after_call::transferred(Op::Read, fd, position, result, sp, fp);
                     return result;
                 }
                 // SAFETY: the program's own call, passed on.
                 let result = unsafe { real::$real(fd, $($argument),*) };
                 let flags = replicas::flags(fd, position, to, result);
-                after_call::transferred_with(Op::Read, flags, fd, position, result, sp, rbp);
+                after_call::transferred_with(Op::Read, flags, fd, position, result, sp, fp);
                 read_placement::was_read(fd, position, result);
                 result
             }

@@ -22,6 +22,7 @@ use std::ffi::{c_int, c_long, c_uint, c_void};
 
 use super::process::unshares;
 use super::{io_uring, limits};
+use crate::arch::{SYS_DUP2, SYS_FORK, SYS_VFORK};
 use crate::{lifecycle, readahead, real};
 
 /// Stands in for libc's function.
@@ -41,120 +42,40 @@ unsafe extern "C-unwind" fn prctl(
     unsafe { real::prctl(option, second, third, fourth, fifth) }
 }
 
-/// A bit each for the calls below 64 that change something here.
-const LOW: u64 = 1 << libc::SYS_read
-    | 1 << libc::SYS_write
-    | 1 << libc::SYS_close
-    | 1 << libc::SYS_lseek
-    | 1 << libc::SYS_readv
-    | 1 << libc::SYS_writev
-    | 1 << libc::SYS_dup
-    | 1 << libc::SYS_dup2
-    | 1 << libc::SYS_sendfile
-    | 1 << libc::SYS_clone
-    | 1 << libc::SYS_fork
-    | 1 << libc::SYS_vfork;
-
-/// Stands in for libc's function. Whatever it is asked, the real one gets the call as it came:
-/// every argument register, the stack, and `al`, which tells a variadic function of its vector
-/// arguments. Of these it has none, so that the vector registers need not be kept.
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-unsafe extern "C-unwind" fn syscall() {
-    std::arch::naked_asm!(
-        ".cfi_startproc",
-        "mov r11, qword ptr [rip + {found} + {at}]",
-        "test r11, r11",
-        "jz 2f",
-        "cmp rdi, 63",
-        "ja 3f",
-        "mov r10, {low}",
-        "bt r10, rdi",
-        "jc 2f",
-        "jmp r11",
-        "3:",
-        "cmp rdi, {seccomp}",
-        "je 2f",
-        "cmp rdi, {userfaultfd}",
-        "je 2f",
-        "cmp rdi, {mbind}",
-        "je 2f",
-        "cmp rdi, {close_range}",
-        "je 2f",
-        "cmp rdi, {dup3}",
-        "je 2f",
-        "cmp rdi, {fadvise}",
-        "je 2f",
-        "cmp rdi, {readahead}",
-        "je 2f",
-        "cmp rdi, {clone3}",
-        "je 2f",
-        "cmp rdi, {unshare}",
-        "je 2f",
-        "cmp rdi, {io_uring_setup}",
-        "je 2f",
-        "cmp rdi, {setrlimit}",
-        "je 2f",
-        "cmp rdi, {prlimit}",
-        "je 2f",
-        "cmp rdi, {mlockall}",
-        "je 2f",
-        "cmp rdi, {fcntl}",
-        "je 2f",
-        "cmp rdi, {splice}",
-        "je 2f",
-        "cmp rdi, {copy_file_range}",
-        "je 2f",
-        "cmp rdi, {preadv2}",
-        "je 2f",
-        "cmp rdi, {pwritev2}",
-        "je 2f",
-        "jmp r11",
-        "2:",
-        // Seven words and the return address: the stack stays aligned for the call.
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "push rcx",
-        "push r8",
-        "push r9",
-        "push rax",
-        ".cfi_adjust_cfa_offset 56",
-        "call {prepare}",
-        "mov r11, rax",
-        "pop rax",
-        "pop r9",
-        "pop r8",
-        "pop rcx",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -56",
-        "jmp r11",
-        ".cfi_endproc",
-        found = sym real::SYSCALL,
-        at = const real::Real::AT,
-        low = const LOW,
-        seccomp = const libc::SYS_seccomp,
-        userfaultfd = const libc::SYS_userfaultfd,
-        mbind = const libc::SYS_mbind,
-        close_range = const libc::SYS_close_range,
-        dup3 = const libc::SYS_dup3,
-        fadvise = const libc::SYS_fadvise64,
-        readahead = const libc::SYS_readahead,
-        clone3 = const libc::SYS_clone3,
-        unshare = const libc::SYS_unshare,
-        io_uring_setup = const libc::SYS_io_uring_setup,
-        setrlimit = const libc::SYS_setrlimit,
-        prlimit = const libc::SYS_prlimit64,
-        mlockall = const libc::SYS_mlockall,
-        fcntl = const libc::SYS_fcntl,
-        splice = const libc::SYS_splice,
-        copy_file_range = const libc::SYS_copy_file_range,
-        preadv2 = const libc::SYS_preadv2,
-        pwritev2 = const libc::SYS_pwritev2,
-        prepare = sym prepare,
-    )
+// Whatever `syscall` is asked, the real one gets the call as it came. These come to `prepare`
+// first.
+by_number! {
+    syscall => prepare, real::SYSCALL;
+    read: libc::SYS_read;
+    write: libc::SYS_write;
+    close: libc::SYS_close;
+    lseek: libc::SYS_lseek;
+    readv: libc::SYS_readv;
+    writev: libc::SYS_writev;
+    dup: libc::SYS_dup;
+    dup2: SYS_DUP2;
+    sendfile: libc::SYS_sendfile;
+    clone: libc::SYS_clone;
+    fork: SYS_FORK;
+    vfork: SYS_VFORK;
+    seccomp: libc::SYS_seccomp;
+    userfaultfd: libc::SYS_userfaultfd;
+    mbind: libc::SYS_mbind;
+    close_range: libc::SYS_close_range;
+    dup3: libc::SYS_dup3;
+    fadvise: libc::SYS_fadvise64;
+    readahead: libc::SYS_readahead;
+    clone3: libc::SYS_clone3;
+    unshare: libc::SYS_unshare;
+    io_uring_setup: libc::SYS_io_uring_setup;
+    setrlimit: libc::SYS_setrlimit;
+    prlimit: libc::SYS_prlimit64;
+    mlockall: libc::SYS_mlockall;
+    fcntl: libc::SYS_fcntl;
+    splice: libc::SYS_splice;
+    copy_file_range: libc::SYS_copy_file_range;
+    preadv2: libc::SYS_preadv2;
+    pwritev2: libc::SYS_pwritev2;
 }
 
 /// Ends the recording if the call about to be made confines the process, or the sampling of its
@@ -176,7 +97,7 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
     if number == libc::SYS_mbind {
         crate::pages::binds_itself(first as u64, second as u64, third as c_int);
     }
-    if matches!(number, libc::SYS_clone | libc::SYS_clone3 | libc::SYS_vfork) {
+    if matches!(number, libc::SYS_clone | libc::SYS_clone3 | SYS_VFORK) {
         lifecycle::makes_child_in_this_memory();
     }
     match number {
@@ -188,7 +109,7 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
             }
         }
         libc::SYS_dup => lifecycle::shared(first as i32),
-        libc::SYS_dup2 | libc::SYS_dup3 => {
+        SYS_DUP2 | libc::SYS_dup3 => {
             lifecycle::shared(first as i32);
             lifecycle::closed(second as i32);
         }
@@ -221,8 +142,8 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
         libc::SYS_clone if unshares(first) => lifecycle::descriptors_unshared(),
         libc::SYS_clone
         | libc::SYS_clone3
-        | libc::SYS_fork
-        | libc::SYS_vfork
+        | SYS_FORK
+        | SYS_VFORK
         | libc::SYS_unshare
         | libc::SYS_io_uring_setup => lifecycle::descriptors_untraceable(),
         libc::SYS_mlockall => lifecycle::memory_will_be_locked(),

@@ -111,17 +111,9 @@ fn writable(from: usize, to: usize, yes: bool) -> bool {
     result == 0
 }
 
-/// Jumps to a hook with the caller's stack pointer and frame pointer added, as
-/// [`super::trampoline`] does for symbols.
-#[unsafe(naked)]
-unsafe extern "C-unwind" fn read_entry() {
-    std::arch::naked_asm!("mov rcx, rsp", "mov r8, rbp", "jmp {hook}", hook = sym read_hook)
-}
-
-#[unsafe(naked)]
-unsafe extern "C-unwind" fn write_entry() {
-    std::arch::naked_asm!("mov rcx, rsp", "mov r8, rbp", "jmp {hook}", hook = sym write_hook)
-}
+// What the tables hold in place of libc's functions.
+entry!(read_entry => read_hook, 3);
+entry!(write_entry => write_hook, 3);
 
 type Move = unsafe extern "C-unwind" fn(*mut FILE, *mut c_void, isize) -> isize;
 
@@ -146,7 +138,7 @@ unsafe extern "C-unwind" fn read_hook(
     buffer: *mut c_void,
     count: isize,
     sp: *const u64,
-    rbp: u64,
+    fp: u64,
 ) -> isize {
     let to = Destination::Buffer(buffer, count.max(0) as usize);
     // SAFETY: libc called with a stream.
@@ -155,21 +147,21 @@ unsafe extern "C-unwind" fn read_hook(
     // where nobody is there to cancel.
     if replicas::single_threaded() {
         // SAFETY: libc's own call.
-        let served = unsafe { serve(fd, BeforeCurrent, to, Caller { sp, rbp }) };
+        let served = unsafe { serve(fd, BeforeCurrent, to, Caller { sp, fp }) };
         if let Some(result) = served {
             return result;
         }
     }
     // SAFETY: libc's own call.
     if let Some(result) = unsafe { read_placement::read(fd, BeforeCurrent, to, false) } {
-        transferred(Op::Read, fd, BeforeCurrent, result, sp, rbp);
+        transferred(Op::Read, fd, BeforeCurrent, result, sp, fp);
         return result;
     }
     // SAFETY: libc's own call, passed on.
     let result = unsafe { call(&REAL_READ, stream, buffer, count) };
     if result > 0 {
         let flags = replicas::flags(fd, BeforeCurrent, to, result);
-        transferred_with(Op::Read, flags, fd, BeforeCurrent, result, sp, rbp);
+        transferred_with(Op::Read, flags, fd, BeforeCurrent, result, sp, fp);
         read_placement::was_read(fd, BeforeCurrent, result);
     }
     result
@@ -180,14 +172,14 @@ unsafe extern "C-unwind" fn write_hook(
     buffer: *mut c_void,
     count: isize,
     sp: *const u64,
-    rbp: u64,
+    fp: u64,
 ) -> isize {
     // SAFETY: libc's own call, passed on.
     let result = unsafe { call(&REAL_WRITE, stream, buffer, count) };
     if result > 0 {
         // SAFETY: libc called with a stream.
         let fd = unsafe { libc::fileno(stream) };
-        transferred(Op::Write, fd, BeforeCurrent, result, sp, rbp);
+        transferred(Op::Write, fd, BeforeCurrent, result, sp, fp);
     }
     result
 }

@@ -59,13 +59,13 @@ macro_rules! truncating {
                 $file: $kind,
                 length: off_t,
                 sp: *const u64,
-                rbp: u64,
+                fp: u64,
             ) -> c_int {
                 // SAFETY: the program's own call, passed on.
                 let result = unsafe { real::$real($file, length) };
                 if result == 0 {
                     // SAFETY: the call took the file.
-                    unsafe { $record($file, length, Caller { sp, rbp }) };
+                    unsafe { $record($file, length, Caller { sp, fp }) };
                 }
                 result
             }

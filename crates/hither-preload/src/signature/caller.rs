@@ -6,5 +6,5 @@ pub struct Caller {
     /// The stack pointer on entry: the address at which the return address lies.
     pub sp: *const u64,
     /// The frame pointer register on entry.
-    pub rbp: u64,
+    pub fp: u64,
 }

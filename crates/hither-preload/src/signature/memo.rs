@@ -2,13 +2,13 @@
 //!
 //! The same code at the same stack pointer nearly always has the same frames above it, but not
 //! always: the callers may differ, or one of them may have a frame of variable size. So an entry
-//! holds every slot in which the walk found a return address. Where a frame is found by `rbp`, it
-//! also holds the slot from which that was restored. It is a hit only if all slots hold what they
-//! held. That is exact, except for a stack that differs in none of these slots.
+//! holds every slot in which the walk found a return address. Where a frame is found by the frame
+//! pointer, it also holds the slot from which that was restored. It is a hit only if all slots hold
+//! what they held. That is exact, except for a stack that differs in none of these slots.
 //!
-//! Other slots with a saved `rbp` are not compared: code without frame pointers keeps any value in
-//! it. GNU tar counts what is left of a file there, and no read of a larger file was remembered
-//! when all were compared: 11 us of CPU a call (2026-11).
+//! Other slots with a saved frame pointer are not compared: code without frame pointers keeps any
+//! value in that register. GNU tar counts what is left of a file there, and no read of a larger
+//! file was remembered when all were compared: 11 us of CPU a call (2026-11).
 //!
 //! Four ways: one hot loop often calls from several stack depths that fall into one set. Measured
 //! 2026-11 on gcc, cscope and python: 96 to 100 % hits.
@@ -33,9 +33,9 @@ pub(super) struct Check {
 #[derive(Clone, Copy)]
 struct Entry {
     sp: u64,
-    rbp: u64,
-    /// Whether a frame hangs on `rbp`.
-    needs_rbp: bool,
+    fp: u64,
+    /// Whether a frame hangs on the frame pointer.
+    needs_fp: bool,
     signature: u64,
     /// 0 in an entry never used.
     checked: usize,
@@ -44,8 +44,8 @@ struct Entry {
 
 const EMPTY: Entry = Entry {
     sp: 0,
-    rbp: 0,
-    needs_rbp: false,
+    fp: 0,
+    needs_fp: false,
     signature: 0,
     checked: 0,
     checks: [Check {
@@ -89,8 +89,8 @@ impl Memo {
         // SAFETY: the caller vouches for its own frame's return address.
         let return_address = unsafe { caller.sp.read() };
         for entry in &self.sets[Self::set_of(return_address, sp)] {
-            let other_rbp = entry.needs_rbp && entry.rbp != caller.rbp;
-            if entry.sp != sp || other_rbp || entry.checked == 0 {
+            let other_fp = entry.needs_fp && entry.fp != caller.fp;
+            if entry.sp != sp || other_fp || entry.checked == 0 {
                 continue;
             }
             // All slots are compared before anything is decided: that they hold what they held is
@@ -119,7 +119,7 @@ impl Memo {
     pub(super) fn insert(
         &mut self,
         sp: u64,
-        rbp: Option<u64>,
+        fp: Option<u64>,
         signature: u64,
         epoch: u64,
         checks: &[Check],
@@ -138,8 +138,8 @@ impl Memo {
         let entry = &mut self.sets[set][way];
         *entry = Entry {
             sp,
-            rbp: rbp.unwrap_or(0),
-            needs_rbp: rbp.is_some(),
+            fp: fp.unwrap_or(0),
+            needs_fp: fp.is_some(),
             signature,
             checked: checks.len(),
             ..EMPTY

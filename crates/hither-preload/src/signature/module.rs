@@ -8,12 +8,13 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use framehop::x86_64::UnwinderX86_64;
-use framehop::{ExplicitModuleSectionInfo, MustNotAllocateDuringUnwind, Unwinder};
+use framehop::{ExplicitModuleSectionInfo, MustNotAllocateDuringUnwind, Unwinder, UnwinderNative};
 use hither_kernel::file_id::mix;
 use hither_kernel::syscalls;
 use hither_kernel::this_process;
 use hither_session::record::{RUN_TIME_CODE, Record};
+
+use crate::arch::SIGNAL_RETURN;
 
 /// Counts unloaded libraries: addresses seen before may belong to another module since.
 static EPOCH: AtomicU64 = AtomicU64::new(1);
@@ -62,17 +63,16 @@ pub(super) struct Module {
 }
 
 impl Module {
-    /// Whether `address` is where a signal handler returns to: `mov $15, %rax; syscall`. The frames
-    /// beyond are where the signal happened to strike, not a call site.
+    /// Whether `address` is where a signal handler returns to. The frames beyond are where the
+    /// signal happened to strike, not a call site.
     pub(super) fn is_signal_return(&self, address: u64) -> bool {
-        const RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
-        if address < self.start || address + RETURN.len() as u64 > self.end {
+        if address < self.start || address + SIGNAL_RETURN.len() as u64 > self.end {
             return false;
         }
         // SAFETY: the module is mapped from start to end, its code readable, and a frame on this
         // stack keeps it loaded.
-        let code = unsafe { std::slice::from_raw_parts(address as *const u8, RETURN.len()) };
-        code == RETURN
+        let code = unsafe { std::slice::from_raw_parts(address as *const u8, SIGNAL_RETURN.len()) };
+        code == SIGNAL_RETURN
     }
 }
 
@@ -102,7 +102,7 @@ impl Modules {
     pub(super) fn find(
         &mut self,
         address: u64,
-        unwinder: &mut UnwinderX86_64<&'static [u8], MustNotAllocateDuringUnwind>,
+        unwinder: &mut UnwinderNative<&'static [u8], MustNotAllocateDuringUnwind>,
     ) -> Option<&Module> {
         // The call is before the return address, which may be the first byte after the module's
         // code.
@@ -279,7 +279,7 @@ fn hash(bytes: &[u8]) -> u64 {
     })
 }
 
-/// glibc's `struct dl_find_object`, as it is on x86-64.
+/// glibc's `struct dl_find_object`, as it is on x86-64 and arm64.
 #[repr(C)]
 struct FoundObject {
     flags: u64,

@@ -19,6 +19,7 @@ use hither_session::record::ConstructKind;
 
 use super::construct::{MASTER, located, record, record_place};
 use super::runtime::{self, Name, Runtime};
+use crate::arch::REGISTER_ARGUMENTS;
 use crate::lifecycle;
 use crate::signature::Caller;
 
@@ -36,10 +37,10 @@ enum Kind {
     ParallelReading,
 }
 
-/// A call that is being made. The trampoline keeps it on its stack.
+/// A call that is being made, as `around` keeps it on its stack.
 #[repr(C)]
 struct Call {
-    arguments: [usize; 6],
+    arguments: [usize; REGISTER_ARGUMENTS],
     result: usize,
     /// What the team's threads are to call, if they go by [`member`].
     function: usize,
@@ -73,59 +74,7 @@ macro_rules! hook {
             $(pub(super) static $symbol: Hook = Hook { name: Name::$symbol, kind: Kind::$kind };)*
         }
         $(
-            /// Stands in for the runtime's function.
-            #[unsafe(no_mangle)]
-            #[unsafe(naked)]
-            unsafe extern "C-unwind" fn $symbol() {
-                std::arch::naked_asm!(
-                    ".cfi_startproc",
-                    "push rbp",
-                    ".cfi_def_cfa_offset 16",
-                    ".cfi_offset rbp, -16",
-                    "mov rbp, rsp",
-                    ".cfi_def_cfa_register rbp",
-                    "sub rsp, {size}",
-                    "mov [rsp], rdi",
-                    "mov [rsp + 8], rsi",
-                    "mov [rsp + 16], rdx",
-                    "mov [rsp + 24], rcx",
-                    "mov [rsp + 32], r8",
-                    "mov [rsp + 40], r9",
-                    "lea rdi, [rip + {hook}]",
-                    "mov rsi, rsp",
-                    "lea rdx, [rbp + 8]",
-                    "mov rcx, [rbp]",
-                    "call {begin}",
-                    "mov r11, rax",
-                    "mov rdi, [rsp]",
-                    "mov rsi, [rsp + 8]",
-                    "mov rdx, [rsp + 16]",
-                    "mov rcx, [rsp + 24]",
-                    "mov r8, [rsp + 32]",
-                    "mov r9, [rsp + 40]",
-                    // The seventh and eighth argument, or what else the caller has there.
-                    "push qword ptr [rbp + 24]",
-                    "push qword ptr [rbp + 16]",
-                    "call r11",
-                    "add rsp, 16",
-                    "mov [rsp + {result}], rax",
-                    "lea rdi, [rip + {hook}]",
-                    "mov rsi, rsp",
-                    "lea rdx, [rbp + 8]",
-                    "mov rcx, [rbp]",
-                    "call {end}",
-                    "mov rax, [rsp + {result}]",
-                    "leave",
-                    ".cfi_def_cfa rsp, 8",
-                    "ret",
-                    ".cfi_endproc",
-                    hook = sym hooks::$symbol,
-                    size = const size_of::<Call>(),
-                    result = const RESULT,
-                    begin = sym begin,
-                    end = sym end,
-                )
-            }
+            around!($symbol, hooks::$symbol, begin, end, Call, RESULT);
         )*
     };
 }
@@ -156,7 +105,7 @@ unsafe extern "C" fn begin(
     hook: &'static Hook,
     call: &mut Call,
     sp: *const u64,
-    rbp: u64,
+    fp: u64,
 ) -> *const c_void {
     // SAFETY: the trampoline passes the address of its own return address.
     let return_address = unsafe { sp.read() };
@@ -183,11 +132,11 @@ unsafe extern "C" fn begin(
         if records
             && !MASTER.get()
             && runtime.level() == 0
-            && let Some(signature) = located(Caller { sp, rbp })
+            && let Some(signature) = located(Caller { sp, fp })
         {
             call.signature = signature;
             MASTER.set(true);
-            let [.., threads, _, _, _] = call.arguments;
+            let [_, _, threads, ..] = call.arguments;
             record(ConstructKind::ParallelBegin, signature, threads as u32);
         }
         // Without recording, only where its threads may need to know which of several runtimes it
@@ -206,7 +155,7 @@ unsafe extern "C" fn begin(
 }
 
 /// After the call.
-unsafe extern "C" fn end(hook: &'static Hook, call: &mut Call, sp: *const u64, rbp: u64) {
+unsafe extern "C" fn end(hook: &'static Hook, call: &mut Call, sp: *const u64, fp: u64) {
     let Some(runtime) = call.runtime else { return };
     if hook.kind != Kind::Barrier {
         INNERMOST.set(call.outer);
@@ -217,29 +166,15 @@ unsafe extern "C" fn end(hook: &'static Hook, call: &mut Call, sp: *const u64, r
     } else if !MASTER.get() {
         record_place();
     } else if runtime.level() == 1
-        && let Some(signature) = located(Caller { sp, rbp })
+        && let Some(signature) = located(Caller { sp, fp })
     {
         record(ConstructKind::Barrier, signature, runtime.threads());
     }
 }
 
-/// Where the threads of a team enter their region: with the address of its function, which the
-/// argument follows.
-#[unsafe(naked)]
-unsafe extern "C-unwind" fn member() {
-    std::arch::naked_asm!(
-        ".cfi_startproc",
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
-        "call {enter}",
-        "pop rax",
-        ".cfi_adjust_cfa_offset -8",
-        "mov rdi, [rax + 8]",
-        "jmp qword ptr [rax]",
-        ".cfi_endproc",
-        enter = sym enter,
-    )
-}
+// Where the threads of a team enter their region: with the address of its function, which the
+// argument follows.
+member!(member => enter);
 
 unsafe extern "C" fn enter(function: *const usize) {
     let call = function.wrapping_byte_sub(FUNCTION).cast::<Call>();

@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_int, c_void};
 
+use crate::arch::BINDINGS;
 use crate::signature::is_readable;
 
 /// Visits the program and all libraries, in the order in which they were loaded, until a visit
@@ -74,9 +75,6 @@ fn bound_in(library: &libc::dl_phdr_info, is_wanted: &dyn Fn(&CStr) -> bool) -> 
     const RELOCATIONS: u64 = 7;
     const RELOCATIONS_BYTES: u64 = 8;
     const PLT: u64 = 23;
-    /// `R_X86_64_64`, `R_X86_64_GLOB_DAT` and `R_X86_64_JUMP_SLOT`, which become the symbol's
-    /// address.
-    const BINDINGS: [u64; 3] = [1, 6, 7];
 
     let dynamic = headers(library)
         .iter()

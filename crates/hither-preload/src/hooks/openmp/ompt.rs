@@ -131,29 +131,9 @@ unsafe extern "C" fn initialize(lookup: Lookup, _device: c_int, _data: *mut Data
 
 unsafe extern "C" fn finalize(_data: *mut Data) {}
 
-/// Defines callbacks that jump to a function with the first four arguments, and the stack and frame
-/// pointers at entry.
-macro_rules! callbacks {
-    ($($callback:ident => $function:ident;)*) => {
-        $(
-            #[unsafe(naked)]
-            unsafe extern "C" fn $callback() {
-                std::arch::naked_asm!(
-                    "mov r8, rsp",
-                    "mov r9, rbp",
-                    "jmp {function}",
-                    function = sym $function,
-                )
-            }
-        )*
-    };
-}
-
-callbacks! {
-    parallel_begin => begins;
-    parallel_end => ended;
-    sync_region => passed;
-}
+entry!(parallel_begin => begins, 4);
+entry!(parallel_end => ended, 4);
+entry!(sync_region => passed, 4);
 
 unsafe extern "C" fn begins(
     _task: *mut Data,
@@ -161,7 +141,7 @@ unsafe extern "C" fn begins(
     parallel: *mut Data,
     threads: c_uint,
     sp: *const u64,
-    rbp: u64,
+    fp: u64,
 ) {
     // SAFETY: it is null or the runtime's word for this region, which no other thread knows yet.
     let Some(parallel) = (unsafe { parallel.as_mut() }) else {
@@ -171,7 +151,7 @@ unsafe extern "C" fn begins(
     if MASTER.get() || is_nested() {
         return;
     }
-    if let Some(signature) = located(Caller { sp, rbp }) {
+    if let Some(signature) = located(Caller { sp, fp }) {
         *parallel = signature;
         record(ConstructKind::ParallelBegin, signature, threads);
     }
@@ -183,7 +163,7 @@ unsafe extern "C" fn ended(
     _flags: c_int,
     _code: *const c_void,
     _sp: *const u64,
-    _rbp: u64,
+    _fp: u64,
 ) {
     // SAFETY: it is null or the runtime's word for the region, whose other threads have left it.
     match unsafe { parallel.as_ref() } {
@@ -221,7 +201,7 @@ unsafe extern "C" fn passed(
     parallel: *mut Data,
     task: *mut Data,
     sp: *const u64,
-    rbp: u64,
+    fp: u64,
 ) {
     if endpoint != SCOPE_END || parallel.is_null() || !BARRIERS.contains(&kind) {
         return;
@@ -232,7 +212,7 @@ unsafe extern "C" fn passed(
         Some(0) if MASTER.get() => {}
         Some(0) => record_place(),
         Some(&threads) => {
-            if let Some(signature) = located(Caller { sp, rbp }) {
+            if let Some(signature) = located(Caller { sp, fp }) {
                 record(ConstructKind::Barrier, signature, threads as u32);
             }
         }
