@@ -15,13 +15,15 @@
 //!   files as another user;
 //! - [`shared_memory`] without a file, and a [`shared_buffer`] with a descriptor;
 //! - [`syscalls`] past libc's symbols, which the preload library interposes, and past its `errno`;
-//!   [`this_process`]: what a process can find out about itself without libc;
+//!   [`this_process`]: what a process can find out about itself without libc; `arch`: what depends
+//!   on the processor;
 //! - [`huge_pages`]: an allocator that puts large arrays on huge pages; [`arena`]: memory in frames
 //!   of one size.
 #![allow(unsafe_code)]
 
 pub mod acting;
 pub mod address_spaces;
+mod arch;
 pub mod arena;
 pub mod cached_parts;
 pub mod cgroup;

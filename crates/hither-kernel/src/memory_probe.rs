@@ -2,8 +2,8 @@
 //! moves.
 //!
 //! *Loads*: a pointer chase through [`CHASE_LOADS`] lines, in an order that no prefetcher follows.
-//! All lines are flushed from the caches first (`clflush`, which every x86-64 processor has and
-//! which reaches the caches of all processors), so that each load goes to memory. lmbench's
+//! All lines are flushed from the caches first (on x86-64 by `clflush`, which reaches the caches of
+//! all processors), so that each load goes to memory. lmbench's
 //! `lat_mem_rd` uses a buffer larger than the last level of cache instead; but a guest sees the
 //! host's last level (480 MiB for 2 CPUs, 2026-11), and 1 GiB takes half a second to fault in. The
 //! lines are on 64 pages, which the first level of the TLB holds, so that page table walks are not
@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use hither_ids::KernelNode;
 
+use crate::arch;
 use crate::memory_policy::{Bind, BindMode};
 use crate::page_moves::move_pages;
 use crate::process::thread_cpu_ns;
@@ -84,7 +85,7 @@ impl MemoryProbe for ThisMachineProbe {
         node: KernelNode,
         chunks: usize,
     ) -> Result<Vec<u64>, ProbeError> {
-        if !cfg!(target_arch = "x86_64") {
+        if !arch::CAN_FLUSH {
             return Err(ProbeError::NoFlush);
         }
         if cpus.is_empty() {
@@ -156,9 +157,9 @@ const fn next_stop(stop: usize) -> usize {
 /// One chunk; returns picoseconds a load.
 fn chase(words: &[u64]) -> u64 {
     for stop in 0..CHASE_LOADS {
-        syscalls::flush(&words[stop * STRIDE_WORDS]);
+        arch::flush(&words[stop * STRIDE_WORDS]);
     }
-    fence();
+    arch::fence();
     let begun = Instant::now();
     let mut at = 0;
     for _ in 0..CHASE_LOADS {
@@ -166,15 +167,6 @@ fn chase(words: &[u64]) -> u64 {
     }
     std::hint::black_box(at);
     begun.elapsed().as_nanos() as u64 * 1000 / CHASE_LOADS as u64
-}
-
-/// So far all lines are flushed.
-fn fence() {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a fence takes nothing, and every x86-64 has this one.
-    unsafe {
-        std::arch::x86_64::_mm_mfence();
-    }
 }
 
 /// Binds the calling thread to these CPUs, as far as allowed.

@@ -26,6 +26,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::arch;
 use crate::page_faults::{Event, PageFaults, PerfRings, SamplePeriod, WatchError};
 use crate::page_sampling::{ArmedBy, PageSampler, SamplingError};
 use crate::syscalls;
@@ -215,7 +216,7 @@ fn miss(base: *mut u8, bytes: usize) {
             // SAFETY: as above; the byte is written, so that the line has a page of its own.
             unsafe { line.write_volatile(round as u8) };
             // SAFETY: as above; nobody writes while the reference lasts.
-            syscalls::flush(unsafe { &*line });
+            arch::flush(unsafe { &*line });
         }
         for at in (0..bytes).step_by(LINE_BYTES) {
             // SAFETY: `at` is within the mapping, which is the caller's alone.

@@ -6,57 +6,9 @@
 
 use std::ffi::CStr;
 
+pub use crate::arch::syscall;
 use crate::file_id::{FileId, Inode};
 use crate::memory_policy::{Bind, BindMode};
-
-/// Makes system call `number`. The result is what the kernel returns: `-errno` on failure.
-///
-/// # Safety
-/// The arguments must satisfy what that system call demands of the memory and descriptors that they
-/// name.
-#[cfg(target_arch = "x86_64")]
-#[inline]
-pub unsafe fn syscall(number: libc::c_long, arguments: [usize; 6]) -> isize {
-    let [a, b, c, d, e, f] = arguments;
-    let result: isize;
-    // SAFETY: the kernel clobbers rax, rcx and r11 only, which are declared; the caller vouches for
-    // the arguments.
-    unsafe {
-        std::arch::asm!(
-            "syscall",
-            inlateout("rax") number as isize => result,
-            in("rdi") a,
-            in("rsi") b,
-            in("rdx") c,
-            in("r10") d,
-            in("r8") e,
-            in("r9") f,
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    result
-}
-
-/// Makes system call `number`. The result is what the kernel returns: `-errno` on failure.
-///
-/// # Safety
-/// The arguments must satisfy what that system call demands of the memory and descriptors that they
-/// name.
-#[cfg(not(target_arch = "x86_64"))]
-pub unsafe fn syscall(number: libc::c_long, arguments: [usize; 6]) -> isize {
-    let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the caller vouches for the arguments.
-    let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
-    if result == -1 {
-        -(std::io::Error::last_os_error()
-            .raw_os_error()
-            .unwrap_or(libc::EIO) as isize)
-    } else {
-        result as isize
-    }
-}
 
 fn checked(result: isize) -> Result<usize, i32> {
     usize::try_from(result).map_err(|_| -result as i32)
@@ -369,19 +321,6 @@ fn policy_mode(at: Option<u64>) -> Option<i32> {
     // SAFETY: the kernel writes one int; the address is a number that it looks up.
     let result = unsafe { syscall(libc::SYS_get_mempolicy, arguments) };
     (result == 0).then_some(mode & !FLAGS)
-}
-
-/// Writes the cache line of a value's first byte back and takes it out of all caches (`clflush`),
-/// so that the next load of it goes to memory. Nothing where there is no such instruction.
-pub fn flush<T>(of: &T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 processor has the instruction, it changes nothing of what memory holds,
-    // and the reference says that it is there.
-    unsafe {
-        std::arch::x86_64::_mm_clflush(std::ptr::from_ref(of).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = of;
 }
 
 /// `getcpu`: the CPU that this runs on, and its node. `None` where the kernel is kept from

@@ -12,6 +12,7 @@
 //!   them, for as long as the [`lease_process`] holds a lease on the file.
 #![allow(unsafe_code)]
 
+mod arch;
 pub mod bind_requests;
 mod chunks;
 pub mod lease_process;

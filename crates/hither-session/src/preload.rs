@@ -9,7 +9,7 @@
 //!
 //! | linker | finds |
 //! |---|---|
-//! | glibc, x86-64 | the library, in the folder of one of the names in [`PLATFORMS`] |
+//! | glibc | the library, in the folder of one of the names in [`PLATFORMS`] |
 //! | glibc, other machines | a library of nothing, in the folder of that machine's name |
 //! | musl | no such file, as it knows no tokens. It says nothing and goes on |
 //! | none (static) | it is not asked |
@@ -18,6 +18,8 @@
 //! a race, and is too late where a program that is not recorded starts the next one.
 
 use std::ffi::CStr;
+
+pub use crate::arch::{ELF_MACHINE, PLATFORMS};
 
 /// The variable that names libraries to load.
 pub const LIBRARIES: &CStr = c"LD_PRELOAD";
@@ -35,10 +37,6 @@ pub const SANITIZER_OPTION: &[u8] = b"verify_asan_link_order=0";
 /// Stands in a path for what glibc calls the machine that it runs on (ld.so(8), "Dynamic string
 /// tokens").
 pub const TOKEN: &str = "$PLATFORM";
-
-/// What glibc makes of [`TOKEN`] in an x86-64 program: what the kernel says, or its own name for
-/// the processor (`init_cpu_features`). All but the first are other names of one folder.
-pub const PLATFORMS: [&str; 3] = ["x86_64", "haswell", "xeon_phi"];
 
 /// Whether glibc knows what to put for [`TOKEN`]: the kernel has told this process.
 pub fn is_platform_told() -> bool {
@@ -89,8 +87,8 @@ fn separated<'a>(items: impl Iterator<Item = &'a [u8]>) -> impl Iterator<Item = 
     items.enumerate().flat_map(with_separator)
 }
 
-/// Where an x86-64 program finds the library at `path`. `None`: the buffer is too small, or the
-/// path has a NUL.
+/// Where a program of this architecture finds the library at `path`. `None`: the buffer is too
+/// small, or the path has a NUL.
 pub fn on_this_platform<'a>(path: &[u8], buffer: &'a mut [u8]) -> Option<&'a CStr> {
     let token = TOKEN.as_bytes();
     let at = path.windows(token.len()).position(|part| part == token);

@@ -15,6 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use hither_session::preload::ELF_MACHINE;
 use hither_trace::schema::NotRecorded;
 use object::elf::{FileHeader64, PT_INTERP};
 use object::read::ReadCache;
@@ -23,13 +24,6 @@ use object::{Endianness, FileKind};
 use rustc_hash::FxHashMap;
 
 use super::intern::Pid;
-
-/// The machine that the recorder's library is built for.
-const ELF_MACHINE: object::elf::Machine = if cfg!(target_arch = "aarch64") {
-    object::elf::EM_AARCH64
-} else {
-    object::elf::EM_X86_64
-};
 
 /// The reason for a program that could have loaded the recorder's library.
 const NOT_LOADED: &str = "did not load the recorder: killed early, or run without its environment, \
@@ -261,7 +255,7 @@ fn changes_identity(metadata: &fs::Metadata) -> bool {
 fn elf(cache: &ReadCache<File>) -> object::Result<ProgramKind> {
     let header = FileHeader64::<Endianness>::parse(cache)?;
     let endian = header.endian()?;
-    if header.e_machine(endian) != ELF_MACHINE {
+    if header.e_machine(endian).0 != ELF_MACHINE {
         return Ok(ProgramKind::Cannot("for another machine"));
     }
     let segments = header.program_headers(endian, cache)?;

@@ -1,0 +1,12 @@
+//! Architectures that have no file of their own. The library is empty there, so nothing looks for
+//! it.
+
+/// What glibc makes of [`TOKEN`](crate::preload::TOKEN): what the kernel says.
+pub const PLATFORMS: [&str; 1] = [std::env::consts::ARCH];
+
+/// `e_machine` of the programs of this machine.
+pub const ELF_MACHINE: u16 = if cfg!(target_arch = "aarch64") {
+    libc::EM_AARCH64
+} else {
+    libc::EM_NONE
+};
