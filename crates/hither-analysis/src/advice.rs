@@ -12,8 +12,9 @@
 mod confidence;
 
 use hither_core::registry::Needs;
+use hither_core::spec::Value;
 use hither_core::{ExpectedReads, Spec};
-use hither_sim::{CacheConfiguration, CacheOutcome};
+use hither_sim::{CacheConfiguration, CacheOutcome, Grid, Row};
 use serde::Serialize;
 
 use crate::expected;
@@ -148,12 +149,8 @@ pub(crate) struct AdviceInput<'a> {
     /// The number of distinct blocks.
     pub(crate) blocks: u64,
     pub(crate) block_bytes: u64,
-    /// The policies that were simulated. Without `lru` and `opt` there is no advice.
-    pub(crate) policies: &'a [Spec],
-    /// The simulated sizes in blocks, in the order of the request.
-    pub(crate) sizes: &'a [u32],
-    /// The outcomes by policy, then by size, in [`SEGMENTS`].
-    pub(crate) outcomes: &'a [CacheOutcome],
+    /// The outcomes, in [`SEGMENTS`]. Without `lru` and `opt` there is no advice.
+    pub(crate) caches: &'a Grid,
     /// Whether the blocks belong to files, so that `hither run` can steer a large enough cache.
     pub(crate) steerable: bool,
     /// Whether the user named the sizes. Otherwise they are shares of the data.
@@ -174,7 +171,7 @@ pub(crate) struct SecondPass {
     /// input are among them.
     pub(crate) lru: Vec<CacheOutcome>,
     /// The caches of [`Candidate::variants`].
-    pub(crate) variants: Vec<(CacheConfiguration, CacheOutcome)>,
+    pub(crate) variants: Vec<CacheOutcome>,
 }
 
 /// A change of policy at one size.
@@ -229,26 +226,11 @@ impl Candidate<'_> {
 
 /// A policy with a fifth and five times its sampling period, if it has one.
 fn other_periods(spec: &Spec) -> Vec<Spec> {
-    let sample = |factor: fn(u64) -> u64| -> Option<Spec> {
-        let mut sampled = false;
-        let params: Vec<String> = spec
-            .params()
-            .map(|(param, value)| match param.name {
-                "sample" => {
-                    sampled = true;
-                    let period = value.to_string().parse().unwrap_or(1);
-                    format!("sample={}", factor(period))
-                }
-                name => format!("{name}={value}"),
-            })
-            .collect();
-        let text = format!("{}{{{}}}", spec.entry().name, params.join(","));
-        sampled.then(|| text.parse().ok()).flatten()
+    let Some(Value::Count(period)) = spec.value("sample") else {
+        return Vec::new();
     };
-    let others = [
-        sample(|period| (period / 5).max(1)),
-        sample(|period| 5 * period),
-    ];
+    let others = [(period / 5).max(1), 5 * period];
+    let others = others.map(|period| spec.with("sample", Value::Count(period)));
     let others = others.into_iter().flatten();
     others.filter(|other| other != spec).collect()
 }
@@ -264,15 +246,7 @@ fn knowledge_needed(needs: Needs) -> u8 {
 impl<'a> AdviceInput<'a> {
     /// The outcomes of the policy of that name at each size; empty if it was not simulated.
     fn outcomes_of(&self, name: &str) -> &'a [CacheOutcome] {
-        let mut policies = self.policies.iter();
-        let index = policies.position(|spec| spec.entry().name == name);
-        index.map_or(&[], |index| self.outcomes_by_size(index))
-    }
-
-    /// The outcomes of a policy at each size.
-    fn outcomes_by_size(&self, policy: usize) -> &'a [CacheOutcome] {
-        let sizes = self.sizes.len();
-        &self.outcomes[policy * sizes..(policy + 1) * sizes]
+        self.caches.row_of(name).map_or(&[], |row| &row.cells)
     }
 
     /// A size in blocks, in words.
@@ -307,18 +281,17 @@ impl<'a> AdviceInput<'a> {
 
     /// For each policy that does not need the future, the candidates at all sizes.
     fn candidates_by_policy(&self) -> impl Iterator<Item = Vec<Candidate<'a>>> {
-        let specs = self.policies.iter().enumerate();
-        let specs = specs.filter(|(_, spec)| !spec.entry().needs.future);
-        specs.map(|(index, spec)| {
-            let outcomes = self.outcomes_by_size(index).iter();
-            let pairs = outcomes.zip(self.outcomes_of("lru")).enumerate();
+        let rows = self.caches.rows().iter();
+        let rows = rows.filter(|row| !row.policy.entry().needs.future);
+        rows.map(|row| {
+            let pairs = row.cells.iter().zip(self.outcomes_of("lru")).enumerate();
             let candidates = pairs.map(|(at, (outcome, lru))| Candidate {
                 at,
-                spec,
+                spec: &row.policy,
                 outcome,
                 lru,
-                best: spec,
-                eligible_sizes: self.sizes.len(),
+                best: &row.policy,
+                eligible_sizes: row.cells.len(),
             });
             candidates.collect()
         })
@@ -452,7 +425,7 @@ impl<'a> AdviceInput<'a> {
     /// How the size of the cache was chosen, in words, where there was a choice.
     fn size_choice(&self, candidate: &Candidate<'_>) -> Option<String> {
         let size = self.size(candidate.outcome.cache_blocks.into());
-        let simulated = self.sizes.len();
+        let simulated = self.caches.sizes().len();
         let of_steerable = if candidate.eligible_sizes == simulated {
             ""
         } else {
@@ -547,13 +520,13 @@ impl<'a> AdviceInput<'a> {
                 bytes(STEERABLE_MIN_BYTES)
             ));
         }
-        let variants = second.variants.iter().filter_map(|(variant, outcome)| {
+        let variants = second.variants.iter().filter_map(|variant| {
             let lru = second.lru_of(variant.cache_blocks)?;
             Some(Change {
                 policy: Some(policy(&variant.spec)),
                 from_blocks: variant.cache_blocks.into(),
                 cache_blocks: variant.cache_blocks.into(),
-                gain: outcome.hit_ratio - lru.hit_ratio,
+                gain: variant.hit_ratio - lru.hit_ratio,
             })
         });
         let advice = CacheAdvice {
@@ -603,8 +576,10 @@ impl<'a> AdviceInput<'a> {
             points(gain_max),
             self.size(self.blocks)
         )];
-        if self.sizes.len() > 1 && self.here.is_none() {
-            let why = if self.can_be_advised(self.sizes.iter().copied().min().unwrap_or(0)) {
+        let sizes = self.caches.sizes();
+        if sizes.len() > 1 && self.here.is_none() {
+            let least = sizes.iter().map(|size| size.blocks).min();
+            let why = if self.can_be_advised(least.unwrap_or(0)) {
                 "simulated size"
             } else {
                 "size that `hither run` steers"
@@ -737,6 +712,32 @@ fn strength(value: f64, [none, one]: [f64; 2]) -> f64 {
 }
 
 impl SecondPass {
+    /// What it simulates: LRU at these sizes, and the variants.
+    pub(crate) fn rows(
+        lru: Spec,
+        sizes: Vec<u32>,
+        variants: &[CacheConfiguration],
+    ) -> Vec<Row<u32>> {
+        let variants = variants.iter().map(|variant| Row {
+            policy: variant.spec,
+            cells: vec![variant.cache_blocks],
+        });
+        let lru = Row {
+            policy: lru,
+            cells: sizes,
+        };
+        [lru].into_iter().chain(variants).collect()
+    }
+
+    /// Of the outcomes of these rows.
+    pub(crate) fn of(outcomes: Vec<Row>) -> SecondPass {
+        let mut rows = outcomes.into_iter().map(|row| row.cells);
+        SecondPass {
+            lru: rows.next().unwrap_or_default(),
+            variants: rows.flatten().collect(),
+        }
+    }
+
     /// LRU in a cache of exactly this size, if that was simulated.
     fn lru_of(&self, cache_blocks: u32) -> Option<&CacheOutcome> {
         let at = self

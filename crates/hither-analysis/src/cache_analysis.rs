@@ -7,10 +7,8 @@ use hither_core::classify::{Class, pcc};
 use hither_core::placement::Target;
 use hither_core::registry::Needs;
 use hither_core::replacement::SiteRecord;
-use hither_core::{Spec, signature};
-use hither_sim::{
-    CacheConfiguration, CacheOptions, CacheOutcome, References, Size, Spacing, curve,
-};
+use hither_core::{Spec, replacement, signature};
+use hither_sim::{CacheOptions, CacheSize, Grid, References, Row, Spacing, curve};
 use hither_trace::{Stats, Trace};
 use serde::Serialize;
 use serde_json::json;
@@ -28,12 +26,8 @@ use crate::simulate;
 
 /// The results of the analysis.
 pub struct CacheAnalysis {
-    /// The policies that were simulated.
-    pub policies: Vec<Spec>,
-    /// The cache sizes as the user wrote them, and in blocks.
-    pub sizes: Vec<(Size, u32)>,
-    /// The outcomes by policy, then by size.
-    pub outcomes: Vec<CacheOutcome>,
+    /// The outcomes of the policies that were simulated.
+    pub caches: Grid,
     /// The statistics of the trace.
     pub stats: Stats,
     /// The advice that follows from the outcomes.
@@ -50,33 +44,33 @@ impl CacheAnalysis {
     pub fn of(
         trace: &Trace,
         policies: Vec<Spec>,
-        sizes: Vec<(Size, u32)>,
+        sizes: Vec<CacheSize>,
         asked_sizes: bool,
         profile: Option<&Path>,
         run_model: RunModel,
         progress: &dyn Progress,
     ) -> Result<CacheAnalysis> {
         let known = simulate::load_profile(trace, profile)?;
-        let outcomes = simulate::caches(trace, &policies, &sizes, &known, SEGMENTS, progress)?;
-        simulate::save_profile(trace, &outcomes, profile, progress)?;
+        let caches = simulate::caches(trace, &policies, sizes, &known, SEGMENTS, progress)?;
+        simulate::save_profile(trace, &caches, profile, progress)?;
         let spinner = progress.begin("counting", None);
         let stats = Stats::of(trace)?;
         drop(spinner);
-        let blocks: Vec<u32> = sizes.iter().map(|&(_, blocks)| blocks).collect();
         let mut input = AdviceInput {
             references: trace.references_of_all(),
             blocks: trace.blocks_of_all(),
             block_bytes: trace.options().block_bytes.into(),
-            policies: &policies,
-            sizes: &blocks,
-            outcomes: &outcomes,
+            caches: &caches,
             steerable: placement::data_kind(trace) == Some(Target::Files),
             asked_sizes,
             here: Relevance::of(trace)
                 .filter(|_| !asked_sizes)
                 .and_then(|relevance| relevance.size_bytes())
                 .map(|bytes| bytes / u64::from(trace.options().block_bytes))
-                .filter(|&here| sizes.iter().any(|&(_, blocks)| u64::from(blocks) == here)),
+                .filter(|&here| {
+                    let mut sizes = caches.sizes().iter();
+                    sizes.any(|size| u64::from(size.blocks) == here)
+                }),
             expected: None,
             doubts: trace_limitations(trace),
         };
@@ -92,11 +86,9 @@ impl CacheAnalysis {
                 input.advice(&second).with_obstacle(obstacle)
             }
         };
-        let sites = call_sites(trace, &stats, &policies, &outcomes);
+        let sites = call_sites(trace, &stats, &caches);
         Ok(CacheAnalysis {
-            policies,
-            sizes,
-            outcomes,
+            caches,
             stats,
             advice,
             sites,
@@ -108,7 +100,7 @@ impl CacheAnalysis {
         json!({
             "trace": simulate::trace_summary(trace),
             "advice": self.advice,
-            "results": self.outcomes,
+            "results": self.caches.cells().collect::<Vec<_>>(),
             "sites": self.sites,
         })
     }
@@ -143,23 +135,17 @@ fn second_pass(
     known: &[SiteRecord],
     progress: &dyn Progress,
 ) -> Result<SecondPass> {
-    let mut policies = input.policies.iter();
-    let lru = policies.find(|spec| spec.entry().name == "lru");
-    let (Some(candidate), Some(&lru)) = (input.candidate(), lru) else {
+    let (Some(candidate), Some(lru)) = (input.candidate(), input.caches.row_of("lru")) else {
         return Ok(SecondPass::default());
     };
     let variants = candidate.variants();
     let distinct = u32::try_from(input.blocks).unwrap_or(u32::MAX - 1);
     let mut sizes = curve::sizes(distinct, LRU_SIZES, Spacing::Linear);
-    sizes.extend(input.sizes);
+    sizes.extend(input.caches.sizes().iter().map(|size| size.blocks));
     sizes.extend(variants.iter().map(|variant| variant.cache_blocks));
     sizes.sort_unstable();
     sizes.dedup();
-    let lru = sizes.iter().map(|&cache_blocks| CacheConfiguration {
-        spec: lru,
-        cache_blocks,
-    });
-    let configurations: Vec<CacheConfiguration> = lru.chain(variants.iter().copied()).collect();
+    let rows = SecondPass::rows(lru.policy, sizes, &variants);
     let bar = progress.begin("comparing", Some(trace.references() as u64));
     let options = CacheOptions {
         sites: known,
@@ -167,13 +153,9 @@ fn second_pass(
         cancel: progress.cancelled(),
         segments: SEGMENTS,
     };
-    let mut lru = hither_sim::run(trace, &configurations, &options)?;
+    let outcomes = Row::run(&rows, trace, &options)?;
     drop(bar);
-    let others = lru.split_off(sizes.len());
-    Ok(SecondPass {
-        lru,
-        variants: variants.into_iter().zip(others).collect(),
-    })
+    Ok(SecondPass::of(outcomes))
 }
 
 /// The default policies for which this trace has enough data. A note names the others.
@@ -194,13 +176,6 @@ pub fn supported_policies(
         possible
     });
     policies
-}
-
-/// The value of a policy's parameter that is a count; 0 if the policy has no such parameter.
-pub fn parameter(spec: &Spec, name: &str) -> u64 {
-    let mut params = spec.params();
-    let value = params.find_map(|(param, value)| (param.name == name).then(|| value.to_string()));
-    value.and_then(|value| value.parse().ok()).unwrap_or(0)
 }
 
 fn knows_enough(needs: Needs, known: Needs) -> bool {
@@ -238,21 +213,14 @@ pub struct CallSite {
     pub label: String,
 }
 
-fn call_sites(
-    trace: &Trace,
-    stats: &Stats,
-    policies: &[Spec],
-    outcomes: &[CacheOutcome],
-) -> Vec<CallSite> {
+fn call_sites(trace: &Trace, stats: &Stats, caches: &Grid) -> Vec<CallSite> {
     if !trace.has_sites() {
         return Vec::new();
     }
-    let learnt = outcomes
-        .iter()
-        .find_map(|outcome| outcome.sites.as_deref())
-        .unwrap_or_default();
-    let pcc = policies.iter().find(|spec| spec.entry().name == "pcc");
-    let threshold = pcc.map_or(0, |spec| parameter(spec, "threshold"));
+    let learnt = simulate::learnt(caches).unwrap_or_default();
+    let simulated = caches.row_of("pcc");
+    let config = simulated.map(|row| replacement::pcc::config(row.policy.values()));
+    let threshold = config.map_or(0, |config| config.threshold);
     let rows = stats.by_site.iter().filter(|row| row.references > 0);
     rows.map(|row| {
         let site = &trace.sites()[row.number as usize];

@@ -81,9 +81,9 @@ fn rows<'a>(
     curve: &'a MissRatioCurve,
     source: &'a TraceInfo,
 ) -> impl Iterator<Item = ResultRow<'a>> {
-    curve.outcomes.iter().map(move |outcome| ResultRow {
+    curve.cells.iter().map(move |outcome| ResultRow {
         source,
-        policy: Some(curve.spec),
+        policy: Some(curve.policy),
         size: outcome.cache_blocks.to_string(),
         cache_blocks: outcome.cache_blocks.into(),
         hits: outcome.hits,
@@ -113,9 +113,9 @@ fn chart(curves: &[MissRatioCurve], source: &TraceInfo, log: bool) -> Chart {
         lines: curves
             .iter()
             .map(|curve| ChartLine {
-                label: shortened(&policy(&curve.spec), 32),
+                label: shortened(&policy(&curve.policy), 32),
                 points: curve
-                    .outcomes
+                    .cells
                     .iter()
                     .filter(|outcome| !outcome.is_refused())
                     .map(|outcome| (outcome.cache_blocks.into(), 1.0 - outcome.hit_ratio))

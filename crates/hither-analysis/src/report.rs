@@ -23,7 +23,7 @@ mod run;
 
 use std::path::PathBuf;
 
-use hither_sim::Size;
+use hither_sim::CacheSize;
 use hither_trace::Trace;
 use serde::Serialize;
 use serde_json::Value;
@@ -53,7 +53,7 @@ impl Report {
         progress: &dyn Progress,
     ) -> Result<Report, E> {
         let mut runs: Vec<RunReport> = Vec::new();
-        let mut common: Option<Vec<(Size, u32)>> = None;
+        let mut common: Option<Vec<CacheSize>> = None;
         for path in paths {
             let trace = load(path)?;
             // Runs are compared in caches of the same size. Shares of each trace's own blocks would

@@ -6,7 +6,7 @@ use std::path::Path;
 use hither_core::Spec;
 use hither_core::replacement::SiteRecord;
 use hither_sim::sample::QUANTILE;
-use hither_sim::{CacheConfiguration, CacheOptions, CacheOutcome, Size};
+use hither_sim::{CacheConfiguration, CacheOptions, CacheOutcome, CacheSize, Grid, Row, Size};
 use hither_trace::{Stats, Trace};
 use serde_json::json;
 
@@ -19,19 +19,18 @@ use crate::relevance::Relevance;
 use crate::table::{Align, Table};
 use crate::{Error, Result};
 
-/// Simulates every policy at every size. The results are ordered by policy, then by size. The file
-/// `profile` is read before and updated after.
+/// Simulates every policy at every size. The file `profile` is read before and updated after.
 pub fn simulate_with_profile(
     trace: &Trace,
     policies: &[Spec],
-    sizes: &[(Size, u32)],
+    sizes: Vec<CacheSize>,
     profile: Option<&Path>,
     progress: &dyn Progress,
-) -> Result<Vec<CacheOutcome>> {
+) -> Result<Grid> {
     let known = load_profile(trace, profile)?;
-    let outcomes = caches(trace, policies, sizes, &known, 0, progress)?;
-    save_profile(trace, &outcomes, profile, progress)?;
-    Ok(outcomes)
+    let grid = caches(trace, policies, sizes, &known, 0, progress)?;
+    save_profile(trace, &grid, profile, progress)?;
+    Ok(grid)
 }
 
 /// The known call sites in the file `profile`; none if there is no file.
@@ -42,32 +41,30 @@ pub fn load_profile(trace: &Trace, profile: Option<&Path>) -> Result<Vec<SiteRec
     Ok(known.unwrap_or_default())
 }
 
-/// Simulates every policy at every size and counts hits in each of `segments` segments. The results
-/// are ordered by policy, then by size.
+/// Simulates every policy at every size and counts hits in each of `segments` segments.
 pub fn caches(
     trace: &Trace,
     policies: &[Spec],
-    sizes: &[(Size, u32)],
+    sizes: Vec<CacheSize>,
     known: &[SiteRecord],
     segments: u64,
     progress: &dyn Progress,
-) -> Result<Vec<CacheOutcome>> {
-    in_passes(trace, policies, sizes.len(), progress, |policies, done| {
-        let configurations: Vec<CacheConfiguration> = policies
-            .iter()
-            .flat_map(|&spec| {
-                let sizes = sizes.iter();
-                sizes.map(move |&(_, cache_blocks)| CacheConfiguration { spec, cache_blocks })
-            })
-            .collect();
+) -> Result<Grid> {
+    let rows = in_passes(trace, policies, sizes.len(), progress, |policies, done| {
+        let row = |&policy: &Spec| Row {
+            policy,
+            cells: sizes.iter().map(|size| size.blocks).collect(),
+        };
         let options = CacheOptions {
             sites: known,
             progress: Some(done),
             cancel: progress.cancelled(),
             segments,
         };
-        Ok(hither_sim::run(trace, &configurations, &options)?)
-    })
+        let rows: Vec<Row<u32>> = policies.iter().map(row).collect();
+        Ok(Row::run(&rows, trace, &options)?)
+    })?;
+    Ok(Grid::new(sizes, rows))
 }
 
 /// The misses of one cache by call site, by its number. The file `profile` is read.
@@ -90,12 +87,12 @@ pub fn misses_by_site(
 /// Writes what was learnt of call sites to the file `profile`, if there is one.
 pub fn save_profile(
     trace: &Trace,
-    outcomes: &[CacheOutcome],
+    grid: &Grid,
     profile: Option<&Path>,
     progress: &dyn Progress,
 ) -> Result<()> {
     if let Some(path) = profile {
-        match outcomes.iter().find_map(|outcome| outcome.sites.as_deref()) {
+        match learnt(grid) {
             Some(learnt) => profile::save_for_trace(path, trace, learnt)?,
             None => progress.note(format_args!(
                 "none of these policies learns about call sites: --profile is left as it was"
@@ -105,13 +102,18 @@ pub fn save_profile(
     Ok(())
 }
 
+/// What was learnt of call sites.
+pub(crate) fn learnt(grid: &Grid) -> Option<&[SiteRecord]> {
+    grid.cells().find_map(|outcome| outcome.sites.as_deref())
+}
+
 /// The memory of a simulated cache for each distinct block of the trace. The mean over `arc`,
 /// `dear`, `ubm` and `pcc` of all sizes was 30 bytes (3.6 million blocks, 64 caches, 2026-11).
 pub(crate) const CACHE_BYTES_PER_BLOCK: u64 = 32;
 
 /// Runs policies with `caches` caches each, in one pass over the trace, or in several if all caches
 /// would take more than half of the free memory. Caches share no state, so the results are the
-/// same.
+/// same. There is one result for each policy.
 pub fn in_passes<T>(
     trace: &Trace,
     policies: &[Spec],
@@ -145,34 +147,33 @@ fn in_groups<T>(
 }
 
 /// A table of the hit ratio of each policy at each size.
-pub fn hit_ratios(
-    policies: &[Spec],
-    sizes: &[(Size, u32)],
-    outcomes: &[CacheOutcome],
-    block_bytes: u64,
-) -> String {
-    let ratios = outcomes.iter().map(|outcome| match outcome.estimate {
+pub fn hit_ratios(grid: &Grid, block_bytes: u64) -> String {
+    let ratios = grid.map(|outcome| match outcome.estimate {
         None => Ratio::Exact(outcome.hit_ratio),
         Some(estimate) if estimate.refused.is_some() => Ratio::Refused,
         Some(estimate) => Ratio::Estimate(outcome.hit_ratio, estimate.standard_error),
     });
-    ratio_table("hit ratio", policies, sizes, block_bytes, ratios)
+    ratio_table("hit ratio", &ratios, block_bytes)
 }
 
 /// A line for each refused estimate, with the reason.
-pub fn refusals(policies: &[Spec], sizes: &[(Size, u32)], outcomes: &[CacheOutcome]) -> String {
-    let caches = policies
-        .iter()
-        .flat_map(|spec| sizes.iter().map(move |(size, _)| (spec, size)));
-    let refused = caches.zip(outcomes).filter_map(|((spec, size), outcome)| {
-        let reason = outcome.estimate?.refused?;
-        Some(format!("{} at {size} is refused: {reason}\n", policy(spec)))
-    });
-    refused.collect()
+pub fn refusals(grid: &Grid) -> String {
+    let of_row = |row: &Row| {
+        let cells = grid.sizes().iter().zip(&row.cells);
+        let refused = cells.filter_map(|(size, outcome)| {
+            let (name, size) = (policy(&row.policy), size.written);
+            let reason = outcome.estimate?.refused?;
+            Some(format!("{name} at {size} is refused: {reason}\n"))
+        });
+        refused.collect::<String>()
+    };
+    grid.rows().iter().map(of_row).collect()
 }
 
 /// The outcomes as JSON. A refused estimate has no counts.
-pub fn outcome_documents(outcomes: &[CacheOutcome]) -> Result<Vec<serde_json::Value>> {
+pub fn outcome_documents<'a>(
+    outcomes: impl IntoIterator<Item = &'a CacheOutcome>,
+) -> Result<Vec<serde_json::Value>> {
     let document = |outcome: &CacheOutcome| {
         let mut document = serde_json::to_value(outcome)?;
         if outcome.is_refused() {
@@ -182,7 +183,7 @@ pub fn outcome_documents(outcomes: &[CacheOutcome]) -> Result<Vec<serde_json::Va
         }
         Ok(document)
     };
-    outcomes.iter().map(document).collect()
+    outcomes.into_iter().map(document).collect()
 }
 
 /// A hit ratio or miss ratio, from 0 to 1.
@@ -196,8 +197,8 @@ pub enum Ratio {
 }
 
 impl Ratio {
-    fn text(self) -> String {
-        match self {
+    fn text(&self) -> String {
+        match *self {
             Ratio::Exact(ratio) => percent(ratio),
             Ratio::Estimate(ratio, None) => format!("{} ± ?", percent(ratio)),
             Ratio::Estimate(ratio, Some(error)) => {
@@ -208,37 +209,28 @@ impl Ratio {
     }
 }
 
-/// A table of ratios with a row for each policy and a column for each size. The ratios are ordered
-/// by policy, then by size.
-pub fn ratio_table(
-    head: &str,
-    policies: &[Spec],
-    sizes: &[(Size, u32)],
-    block_bytes: u64,
-    ratios: impl IntoIterator<Item = Ratio>,
-) -> String {
-    let heads = sizes.iter().map(|(size, blocks)| {
-        let size = format!("{size} ({})", bytes(u64::from(*blocks) * block_bytes));
-        (size, Align::Right)
+/// A table of ratios with a row for each policy and a column for each size.
+pub fn ratio_table(head: &str, ratios: &Grid<Ratio>, block_bytes: u64) -> String {
+    let heads = ratios.sizes().iter().map(|size| {
+        let in_bytes = bytes(u64::from(size.blocks) * block_bytes);
+        (format!("{} ({in_bytes})", size.written), Align::Right)
     });
     let mut table = Table::new([(head.to_owned(), Align::Left)].into_iter().chain(heads));
-    let mut ratios = ratios.into_iter().map(Ratio::text);
-    for spec in policies {
-        let row = ratios.by_ref().take(sizes.len());
-        table.row([policy(spec)].into_iter().chain(row));
+    for row in ratios.rows() {
+        let cells = row.cells.iter().map(Ratio::text);
+        table.row([policy(&row.policy)].into_iter().chain(cells));
     }
     table.render()
 }
 
-/// The cache sizes as the user wrote them, and in blocks. By default they are five shares of the
-/// distinct blocks.
-pub fn sizes(named: &[Size], block_bytes: u64, distinct: u64) -> Result<Vec<(Size, u32)>> {
+/// The cache sizes that the user wrote. By default they are five shares of the distinct blocks.
+pub fn sizes(named: &[Size], block_bytes: u64, distinct: u64) -> Result<Vec<CacheSize>> {
     let defaults = [5.0, 10.0, 25.0, 50.0, 75.0].map(Size::Percent);
     let sizes = if named.is_empty() { &defaults } else { named };
     let mut found = Vec::new();
-    for &size in sizes {
-        match size.blocks(block_bytes, distinct) {
-            Ok(blocks) => found.push((size, blocks)),
+    for &written in sizes {
+        match written.blocks(block_bytes, distinct) {
+            Ok(blocks) => found.push(CacheSize { written, blocks }),
             // A small trace may have no block for some of the default shares.
             Err(_) if named.is_empty() => {}
             Err(error) => return Err(Error::Usage(error.to_string())),
@@ -249,7 +241,7 @@ pub fn sizes(named: &[Size], block_bytes: u64, distinct: u64) -> Result<Vec<(Siz
 
 /// The sizes to advise on. By default these are five shares of the distinct blocks, and the memory
 /// that a recorded program had, if its files do not fit into it.
-pub fn sizes_to_advise_on(named: &[Size], trace: &Trace) -> Result<Vec<(Size, u32)>> {
+pub fn sizes_to_advise_on(named: &[Size], trace: &Trace) -> Result<Vec<CacheSize>> {
     let block_bytes = u64::from(trace.options().block_bytes);
     let found = sizes(named, block_bytes, trace.blocks_of_all())?;
     Ok(with_own_memory(found, named, trace))
@@ -257,17 +249,18 @@ pub fn sizes_to_advise_on(named: &[Size], trace: &Trace) -> Result<Vec<(Size, u3
 
 /// These sizes and, where none was named, the memory that the recorded program had.
 pub(crate) fn with_own_memory(
-    mut found: Vec<(Size, u32)>,
+    mut found: Vec<CacheSize>,
     named: &[Size],
     trace: &Trace,
-) -> Vec<(Size, u32)> {
+) -> Vec<CacheSize> {
     let block_bytes = u64::from(trace.options().block_bytes);
     let memory = Relevance::of(trace).and_then(|relevance| relevance.size_bytes());
     if let (true, Some(bytes)) = (named.is_empty(), memory)
         && let Ok(blocks) = u32::try_from(bytes / block_bytes)
     {
-        found.push((Size::Bytes(bytes), blocks));
-        found.sort_by_key(|&(_, blocks)| blocks);
+        let written = Size::Bytes(bytes);
+        found.push(CacheSize { written, blocks });
+        found.sort_by_key(|size| size.blocks);
     }
     found
 }
@@ -327,7 +320,6 @@ mod tests {
         std::fs::write(file.path(), lines).unwrap();
         let trace = Trace::load(file.path(), None, &LoadOptions::default()).unwrap();
         let policies = Spec::parse_list("lru,arc,ubm,lirs,opt").unwrap();
-        let sizes = [50, 200, 400];
         let passes = |at_once: usize| {
             let calls = std::cell::Cell::new(0);
             let outcomes = in_groups(
@@ -338,24 +330,23 @@ mod tests {
                 |policies, done| {
                     calls.set(calls.get() + 1);
                     assert!(policies.len() <= at_once.max(1));
-                    let configurations: Vec<CacheConfiguration> = policies
-                        .iter()
-                        .flat_map(|&spec| {
-                            sizes.map(|cache_blocks| CacheConfiguration { spec, cache_blocks })
-                        })
-                        .collect();
+                    let row = |&policy: &Spec| Row {
+                        policy,
+                        cells: vec![50, 200, 400],
+                    };
+                    let rows: Vec<Row<u32>> = policies.iter().map(row).collect();
                     let options = CacheOptions {
                         progress: Some(done),
                         segments: 4,
                         ..CacheOptions::default()
                     };
-                    Ok(hither_sim::run(&trace, &configurations, &options)?)
+                    Ok(Row::run(&rows, &trace, &options)?)
                 },
             );
             (calls.get(), outcomes.unwrap())
         };
         let (calls, whole) = passes(usize::MAX);
-        assert_eq!((calls, whole.len()), (1, 15));
+        assert_eq!((calls, whole.len()), (1, 5));
         for (at_once, expected) in [(0, 5), (1, 5), (2, 3), (4, 2)] {
             let (calls, outcomes) = passes(at_once);
             assert_eq!(calls, expected, "{at_once} at once");

@@ -412,9 +412,12 @@ impl TraceWork {
             (_, true) => {
                 let sizes = simulate::sizes(&job.sizes, source.block_bytes, source.distinct)?;
                 let caches = job.policies.iter().flat_map(|&spec| {
-                    sizes.iter().map(move |&(size, cache_blocks)| WorkItem {
-                        kind: WorkKind::Cache(Box::new(CacheConfiguration { spec, cache_blocks })),
-                        size: size.to_string(),
+                    sizes.iter().map(move |size| WorkItem {
+                        kind: WorkKind::Cache(Box::new(CacheConfiguration {
+                            spec,
+                            cache_blocks: size.blocks,
+                        })),
+                        size: size.written.to_string(),
                         counts: None,
                     })
                 });

@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use crate::cache::ReplacementPolicy;
 use crate::classify::SiteRecord;
 use crate::text::parse_count;
@@ -151,13 +153,13 @@ impl ParamKind {
 
     pub(crate) fn parse(self, text: &str) -> Option<Value> {
         match self {
-            ParamKind::Count { min, max, .. } => {
-                let value = parse_count(text)?;
-                (min..=max).contains(&value).then_some(Value::Count(value))
+            ParamKind::Count { .. } => {
+                let value = Value::Count(parse_count(text)?);
+                self.allows(value).then_some(value)
             }
-            ParamKind::Real { min, max, .. } => {
-                let value = text.parse().ok()?;
-                (min..=max).contains(&value).then_some(Value::Real(value))
+            ParamKind::Real { .. } => {
+                let value = Value::Real(text.parse().ok()?);
+                self.allows(value).then_some(value)
             }
             ParamKind::Replacement { names, .. } => Some(Value::Replacement(one_of(text, names)?)),
             ParamKind::Placement { names, .. } => Some(Value::Placement(one_of(text, names)?)),
@@ -165,6 +167,22 @@ impl ParamKind {
                 let name = names.iter().find(|name| **name == text)?;
                 Some(Value::Name(name))
             }
+        }
+    }
+
+    /// Whether it may have this value.
+    pub(crate) fn allows(self, value: Value) -> bool {
+        match (self, value) {
+            (ParamKind::Count { min, max, .. }, Value::Count(value)) => {
+                (min..=max).contains(&value)
+            }
+            (ParamKind::Real { min, max, .. }, Value::Real(value)) => (min..=max).contains(&value),
+            (ParamKind::Replacement { names, .. }, Value::Replacement(name))
+            | (ParamKind::Placement { names, .. }, Value::Placement(name)) => {
+                names().contains(&name)
+            }
+            (ParamKind::Name { names, .. }, Value::Name(name)) => names.contains(&name),
+            _ => false,
         }
     }
 
@@ -203,8 +221,9 @@ pub(crate) const PARAMS_MAX: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Values(pub(crate) [Value; PARAMS_MAX]);
 
-/// The value of a parameter.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The value of a parameter. In documents it is a number or a text.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Value {
     /// A whole number.
     Count(u64),

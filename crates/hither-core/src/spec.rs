@@ -5,6 +5,7 @@
 //! Generators of traces are written in the same way, from a registry of their own: what can be
 //! named so is a [`RegistryEntry`], and a [`Spec`] is one of policies unless it says otherwise.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -139,6 +140,28 @@ impl<E: RegistryEntry> Spec<E> {
         })
         .map(str::parse)
         .collect()
+    }
+
+    /// The values of its parameters, by name.
+    pub fn values_by_name(&self) -> BTreeMap<&'static str, Value> {
+        let params = self.params();
+        params.map(|(param, value)| (param.name, value)).collect()
+    }
+
+    /// The value of the parameter of this name, if it has one.
+    pub fn value(&self, name: &str) -> Option<Value> {
+        let mut params = self.params();
+        params.find_map(|(param, value)| (param.name == name).then_some(value))
+    }
+
+    /// The same with another value of a parameter. `None` where it has no such parameter, or one of
+    /// another type or range.
+    pub fn with(mut self, name: &str, value: Value) -> Option<Self> {
+        let mut params = self.entry.params().iter();
+        let at = params.position(|param| param.name == name)?;
+        let allowed = self.entry.params()[at].kind.allows(value);
+        self.values.0[at] = value;
+        allowed.then_some(self)
     }
 
     /// Every parameter with its value, in the order of the entry.

@@ -60,7 +60,7 @@ fn is_own<E: RegistryEntry>(spec: &Spec<E>) -> bool {
 }
 
 /// Runs the built-in ones of some policies together, and those in Python on the thread that holds
-/// the interpreter. Each policy has the same number of results; they are in the order of `specs`.
+/// the interpreter. Each policy has one result; they are in the order of `specs`.
 fn in_both_ways<S: Copy + Send + 'static, T: Send + 'static>(
     py: Python<'_>,
     show: &Bound<'_, PyAny>,
@@ -69,28 +69,26 @@ fn in_both_ways<S: Copy + Send + 'static, T: Send + 'static>(
     run: impl Fn(&[S], &Work) -> hither_analysis::Result<Vec<T>> + Clone + Send + 'static,
 ) -> PyResult<Vec<T>> {
     let (own, built_in): (Vec<S>, Vec<S>) = specs.iter().partition(|spec| is_own(spec));
-    let each = |results: usize, policies: usize| results / policies.max(1);
-    let (some, rest) = (built_in.len(), own.len());
     let again = run.clone();
-    let results = match some {
-        0 => Vec::new(),
-        _ => work::run(py, show, move |work| again(&built_in, work))?,
+    let results = if built_in.is_empty() {
+        Vec::new()
+    } else {
+        work::run(py, show, move |work| again(&built_in, work))?
     };
-    let of_own = match rest {
-        0 => Vec::new(),
-        _ => work::run_holding(py, show, move |work| run(&own, work))?,
+    let of_own = if own.is_empty() {
+        Vec::new()
+    } else {
+        work::run_holding(py, show, move |work| run(&own, work))?
     };
-    let (each, each_own) = (each(results.len(), some), each(of_own.len(), rest));
     let (mut results, mut of_own) = (results.into_iter(), of_own.into_iter());
-    let mut ordered = Vec::new();
-    for spec in specs {
+    let next = |spec: &S| {
         if is_own(spec) {
-            ordered.extend(of_own.by_ref().take(each_own))
+            of_own.next()
         } else {
-            ordered.extend(results.by_ref().take(each))
+            results.next()
         }
-    }
-    Ok(ordered)
+    };
+    Ok(specs.iter().filter_map(next).collect())
 }
 
 /// The same, or those of `otherwise` if there are none.
@@ -128,12 +126,14 @@ pub(crate) fn simulate(
     let block_bytes = u64::from(trace.options().block_bytes);
     let sizes = analysis::sizes(&sizes, block_bytes, trace.blocks_of_all());
     let sizes = sizes.map_err(|error| raised(py, &error))?;
-    let named: Vec<String> = sizes.iter().map(|(size, _)| size.to_string()).collect();
+    let named: Vec<Size> = sizes.iter().map(|size| size.written).collect();
     let of = Arc::clone(&trace);
-    let outcomes = in_both_ways(py, show, &policies, is_own, move |policies, work| {
-        analysis::caches(&of, policies, &sizes, &[], 0, work)
+    let rows = in_both_ways(py, show, &policies, is_own, move |policies, work| {
+        let caches = analysis::caches(&of, policies, sizes.clone(), &[], 0, work)?;
+        Ok(caches.rows().to_vec())
     })?;
-    let results = analysis::outcome_documents(&outcomes).map_err(|error| raised(py, &error))?;
+    let outcomes = rows.iter().flat_map(|row| &row.cells);
+    let results = analysis::outcome_documents(outcomes).map_err(|error| raised(py, &error))?;
     let policies: Vec<String> = policies.iter().map(Spec::to_string).collect();
     let document = json!({
         "trace": trace_summary(&trace), "results": results, "sizes": named,

@@ -14,11 +14,11 @@ use crate::sample::{self, Counts, Estimate, PART_BLOCKS_MIN, SAMPLE_PARTS};
 use crate::stack::{Curve, Stack};
 use hither_core::registry::{Needs, ReplacementSettings};
 use hither_core::replacement::SiteRecord;
-use hither_core::spec::{RegistryEntry, Value};
+use hither_core::spec::Value;
 use hither_core::{Access, ReplacementPolicy, Residency, Spec};
 use hither_trace::Sampled;
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -59,10 +59,9 @@ pub struct Segment {
 /// The result of one cache.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CacheOutcome {
-    /// The policy's name.
-    pub policy: &'static str,
-    /// All its parameters.
-    pub params: BTreeMap<&'static str, serde_json::Value>,
+    /// The policy and its parameters.
+    #[serde(flatten, serialize_with = "spec_fields")]
+    pub spec: Spec,
     /// Capacity in blocks.
     pub cache_blocks: u32,
     /// References.
@@ -214,14 +213,14 @@ pub fn run(
             }
         }
     }
-    let settled =
+    let of_lane =
         |outcome: &Option<CacheOutcome>| outcome.clone().expect("each configuration has its lane");
-    let mut outcomes: Vec<CacheOutcome> = outcomes.iter().map(settled).collect();
+    let mut outcomes: Vec<CacheOutcome> = outcomes.iter().map(of_lane).collect();
     if let Some(sampled) = sampled {
         for (index, outcome) in outcomes.iter_mut().enumerate() {
             let parts = of_parts
                 .each_ref()
-                .map(|part| settled(&part[index]).counts());
+                .map(|part| of_lane(&part[index]).counts());
             outcome.estimate(sampled, &parts);
         }
     }
@@ -581,8 +580,7 @@ impl CacheOutcome {
     fn new(configuration: &CacheConfiguration, hits: u64, misses: u64) -> CacheOutcome {
         let accesses = hits + misses;
         CacheOutcome {
-            policy: configuration.spec.entry().name,
-            params: params(&configuration.spec),
+            spec: configuration.spec,
             cache_blocks: configuration.cache_blocks,
             accesses,
             hits,
@@ -604,16 +602,16 @@ fn ratio(hits: u64, accesses: u64) -> f64 {
     }
 }
 
-/// All parameters of a spec with their values.
-pub(crate) fn params<E: RegistryEntry>(
-    spec: &Spec<E>,
-) -> BTreeMap<&'static str, serde_json::Value> {
-    let to_json = |value: Value| match value {
-        Value::Count(value) => value.into(),
-        Value::Real(value) => value.into(),
-        Value::Replacement(value) | Value::Placement(value) | Value::Name(value) => value.into(),
+/// A policy as two fields of a document.
+fn spec_fields<S: Serializer>(spec: &Spec, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Fields {
+        policy: &'static str,
+        params: BTreeMap<&'static str, Value>,
+    }
+    let fields = Fields {
+        policy: spec.entry().name,
+        params: spec.values_by_name(),
     };
-    spec.params()
-        .map(|(param, value)| (param.name, to_json(value)))
-        .collect()
+    fields.serialize(serializer)
 }

@@ -3,7 +3,8 @@
 //! Policies with a [stack] have exact curves: a thousand sizes cost no more than one. For other
 //! policies each size is a cache to simulate, so their curves have fewer points.
 
-use crate::caches::{CacheConfiguration, CacheOptions, CacheOutcome, Error, run};
+use crate::caches::{CacheOptions, Error};
+use crate::grid::Row;
 use crate::references::References;
 use crate::stack;
 use hither_core::Spec;
@@ -40,14 +41,8 @@ impl Default for Points {
     }
 }
 
-/// The curve of one policy.
-#[derive(Clone, Debug)]
-pub struct MissRatioCurve {
-    /// The policy and its parameters.
-    pub spec: Spec,
-    /// The result of each cache, by size.
-    pub outcomes: Vec<CacheOutcome>,
-}
+/// The curve of one policy: the result of each cache, by size.
+pub type MissRatioCurve = Row;
 
 /// The curves of all policies, in one pass over the trace.
 pub fn curves(
@@ -63,28 +58,16 @@ pub fn curves(
     exact.extend(&simulated);
     exact.sort_unstable();
     exact.dedup();
-    let sizes_of = |spec: &Spec| {
-        if stack::is_stack_algorithm(spec) {
-            &exact
+    let sizes_of = |&policy: &Spec| Row {
+        policy,
+        cells: if stack::is_stack_algorithm(&policy) {
+            exact.clone()
         } else {
-            &simulated
-        }
+            simulated.clone()
+        },
     };
-    let configurations: Vec<CacheConfiguration> = specs
-        .iter()
-        .flat_map(|&spec| {
-            let sizes = sizes_of(&spec).iter();
-            sizes.map(move |&cache_blocks| CacheConfiguration { spec, cache_blocks })
-        })
-        .collect();
-    let mut outcomes = run(references, &configurations, options)?.into_iter();
-    Ok(specs
-        .iter()
-        .map(|spec| MissRatioCurve {
-            spec: *spec,
-            outcomes: outcomes.by_ref().take(sizes_of(spec).len()).collect(),
-        })
-        .collect())
+    let rows: Vec<Row<u32>> = specs.iter().map(sizes_of).collect();
+    Row::run(&rows, references, options)
 }
 
 /// Up to `points` sizes from one block to `distinct` blocks, ascending. All sizes if there are

@@ -6,6 +6,7 @@
 
 pub mod caches;
 pub mod curve;
+pub mod grid;
 pub mod placement;
 pub mod references;
 pub mod sample;
@@ -16,6 +17,7 @@ pub use caches::{
     CacheConfiguration, CacheOptions, CacheOutcome, Error, Segment, misses_by_site, run,
 };
 pub use curve::{MissRatioCurve, Points, Spacing, curves};
+pub use grid::{CacheSize, Grid, Row};
 pub use references::References;
 pub use sample::{Estimate, Refusal};
 pub use size::{Size, SizeError};

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Serialize, Serializer};
+
 /// A cache size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
@@ -75,6 +77,12 @@ impl Size {
             Ok(blocks) if blocks < u32::MAX => Ok(blocks),
             _ => Err(SizeError::TooLarge { size }),
         }
+    }
+}
+
+impl Serialize for Size {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

@@ -210,7 +210,7 @@ fn hits_by_stretch_add_up() {
                 .iter()
                 .map(|stretch| stretch.hits)
                 .sum();
-            assert_eq!(hits, first.hits, "{}", outcome.policy);
+            assert_eq!(hits, first.hits, "{}", outcome.spec);
         }
     }
     let short = run(

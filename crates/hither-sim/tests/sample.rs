@@ -54,7 +54,7 @@ fn an_estimate_is_as_close_as_it_says() {
     ] {
         for (estimated, exact) in simulate(&trace(sample)).iter().zip(&exact) {
             let estimate = estimated.estimate.expect("it was a sample");
-            assert_eq!(estimate.refused, None, "{}", estimated.policy);
+            assert_eq!(estimate.refused, None, "{}", estimated.spec.entry().name);
             let error = estimate.standard_error.expect("the cache is large enough");
             let distance = (estimated.hit_ratio - exact.hit_ratio).abs();
             assert_eq!(estimated.accesses, 400_000);
@@ -63,7 +63,7 @@ fn an_estimate_is_as_close_as_it_says() {
             assert!(
                 distance < 0.03,
                 "{sample:?} {}: {distance}",
-                estimated.policy
+                estimated.spec.entry().name
             );
             all += 1;
             far += u32::from(distance > 3.0 * error);
@@ -117,7 +117,7 @@ fn what_does_not_scale_is_refused_and_what_does_is_not() {
     ] {
         for (estimated, exact) in simulate(sample).iter().zip(&exact) {
             let estimate = estimated.estimate.expect("it was a sample");
-            let policy = estimated.policy;
+            let policy = estimated.spec.entry().name;
             assert_eq!(
                 estimated.is_refused(),
                 policy == "sieve",

@@ -144,7 +144,10 @@ fn a_run_gives_the_same_outcomes_by_stacks_as_by_caches() {
     assert_eq!(together, one_by_one);
     for outcome in together {
         let capacity = outcome.cache_blocks.min(trace.blocks());
-        assert_eq!(outcome.hits, simulated(&trace, outcome.policy, capacity));
+        assert_eq!(
+            outcome.hits,
+            simulated(&trace, outcome.spec.entry().name, capacity)
+        );
     }
 }
 

@@ -365,8 +365,7 @@ mod tests {
         });
         let all: u64 = hits.iter().sum();
         CacheOutcome {
-            policy: "lru",
-            params: Default::default(),
+            spec: hither_core::registry::baseline(),
             cache_blocks,
             accesses: 1_600_000,
             hits: all,

@@ -2,7 +2,7 @@
 
 use hither_core::{Access, Block, Object, Site};
 use hither_sim::references::InMemory;
-use hither_sim::{CacheOptions, References, Spacing, curve, run};
+use hither_sim::{CacheOptions, CacheSize, References, Size, Spacing, curve};
 
 use super::confidence::ConfidenceLevel;
 use super::*;
@@ -49,25 +49,14 @@ fn advised_here(
         segments: SEGMENTS,
         ..CacheOptions::default()
     };
-    let simulate = |configurations: &[CacheConfiguration]| {
-        run(references, configurations, &options).expect("nothing is lacking")
-    };
-    let configurations: Vec<CacheConfiguration> = policies
-        .iter()
-        .flat_map(|&spec| {
-            sizes
-                .iter()
-                .map(move |&cache_blocks| CacheConfiguration { spec, cache_blocks })
-        })
-        .collect();
-    let outcomes = simulate(&configurations);
+    let simulate =
+        |rows: &[Row<u32>]| Row::run(rows, references, &options).expect("nothing is lacking");
+    let caches = grid(&policies, sizes, &simulate);
     let input = AdviceInput {
         references: references.references(),
         blocks: references.blocks().into(),
         block_bytes: 4096,
-        policies: &policies,
-        sizes,
-        outcomes: &outcomes,
+        caches: &caches,
         steerable,
         asked_sizes,
         here,
@@ -84,15 +73,23 @@ fn advised_here(
     );
     lru_by_size.sort_unstable();
     lru_by_size.dedup();
-    let spec = "lru".parse().expect("lru");
-    let lru_by_size: Vec<CacheConfiguration> = lru_by_size
-        .iter()
-        .map(|&cache_blocks| CacheConfiguration { spec, cache_blocks })
-        .collect();
-    input.advice(&SecondPass {
-        lru: simulate(&lru_by_size),
-        variants: variants.iter().copied().zip(simulate(&variants)).collect(),
-    })
+    let lru = "lru".parse().expect("lru");
+    let rows = SecondPass::rows(lru, lru_by_size, &variants);
+    input.advice(&SecondPass::of(simulate(&rows)))
+}
+
+/// The grid of these policies and sizes.
+fn grid(policies: &[Spec], sizes: &[u32], simulate: impl Fn(&[Row<u32>]) -> Vec<Row>) -> Grid {
+    let row = |&policy: &Spec| Row {
+        policy,
+        cells: sizes.to_vec(),
+    };
+    let rows: Vec<Row<u32>> = policies.iter().map(row).collect();
+    let size = |&blocks: &u32| CacheSize {
+        written: Size::Blocks(blocks.into()),
+        blocks,
+    };
+    Grid::new(sizes.iter().map(size).collect(), simulate(&rows))
 }
 
 const ALL: &str = "lru,arc,dear,ubm,pcc,opt";
@@ -271,27 +268,18 @@ fn a_gain_that_hangs_on_the_size_is_no_certainty() {
 fn what_the_trace_lacks_weakens_the_advice() {
     let references = trace((0..20_000).map(|tick| tick % 1000));
     let policies = <Spec>::parse_list("lru,ubm,opt").expect("policies");
-    let outcomes = {
-        let configurations: Vec<CacheConfiguration> = policies
-            .iter()
-            .map(|&spec| CacheConfiguration {
-                spec,
-                cache_blocks: 500,
-            })
-            .collect();
-        let options = CacheOptions {
-            segments: SEGMENTS,
-            ..CacheOptions::default()
-        };
-        run(&references, &configurations, &options).expect("nothing is lacking")
+    let options = CacheOptions {
+        segments: SEGMENTS,
+        ..CacheOptions::default()
     };
+    let caches = grid(&policies, &[500], |rows| {
+        Row::run(rows, &references, &options).expect("nothing is lacking")
+    });
     let input = AdviceInput {
         references: 20_000,
         blocks: 1000,
         block_bytes: 4096,
-        policies: &policies,
-        sizes: &[500],
-        outcomes: &outcomes,
+        caches: &caches,
         steerable: true,
         asked_sizes: true,
         here: None,

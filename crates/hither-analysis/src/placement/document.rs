@@ -22,8 +22,8 @@ pub fn document(
     let rows: Vec<&[u64]> = outcome.traffic.chunks(nodes.max(1)).collect();
     let statistics: BTreeMap<_, _> = outcome.statistics.iter().copied().collect();
     let mut document = json!({
-        "placement": outcome.placement,
-        "params": outcome.params,
+        "placement": case.configuration.spec.entry().name,
+        "params": case.configuration.spec.values_by_name(),
         "nodes": outcome.nodes,
         "size": case.size,
         "capacity": outcome.capacity,

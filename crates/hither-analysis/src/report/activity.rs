@@ -3,19 +3,17 @@
 
 use std::cmp::Reverse;
 
-use hither_core::classify::pcc::{self, Pcc};
-use hither_core::classify::ubm::Ubm;
+use hither_core::classify::pcc::Pcc;
 use hither_core::classify::{Class, Classifier};
 use hither_core::registry::Needs;
-use hither_core::{Access, Spec};
-use hither_sim::References;
+use hither_core::{Access, replacement};
+use hither_sim::{Grid, References};
 use hither_trace::{Stats, Trace};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::access_picture::{AccessGrid, AccessPicture, BlockOrder};
 use crate::Result;
-use crate::cache_analysis::parameter;
 use crate::progress::Progress;
 
 /// The number of equal parts of the trace in which a process's references are counted.
@@ -63,28 +61,20 @@ const THREADS_MAX: usize = 64;
 /// The most characters of a command line. A linker's may have a hundred thousand.
 const COMMAND_CHARACTERS_MAX: usize = 300;
 
-/// PCC's classifier with the parameters of `policies`, or its defaults. UBM's where the trace has
-/// no call sites.
-fn classifier(trace: &Trace, policies: &[Spec]) -> Option<(&'static str, Box<dyn Classifier>)> {
+/// PCC's classifier with the parameters of the simulated policy, or its defaults. UBM's where the
+/// trace has no call sites.
+fn classifier(trace: &Trace, caches: &Grid) -> Option<(&'static str, Box<dyn Classifier>)> {
     let spec = |name: &str| {
-        let named = policies.iter().find(|spec| spec.entry().name == name);
-        named
-            .copied()
-            .unwrap_or_else(|| name.parse().expect("a policy"))
+        let simulated = caches.row_of(name).map(|row| row.policy);
+        simulated.unwrap_or_else(|| name.parse().expect("a policy"))
     };
     let known = trace.knows();
     if known.sites {
-        let spec = spec("pcc");
-        let config = pcc::Config {
-            threshold: parameter(&spec, "threshold"),
-            sample: parameter(&spec, "sample"),
-            entries_max: parameter(&spec, "entries") as usize,
-            sites_max: parameter(&spec, "sites") as usize,
-        };
+        let config = replacement::pcc::config(spec("pcc").values());
         Some(("pcc", Box::new(Pcc::new(config, &[]))))
     } else if known.objects {
-        let threshold = parameter(&spec("ubm"), "threshold") as u32;
-        Some(("ubm", Box::new(Ubm::new(threshold))))
+        let classifier = replacement::ubm::classifier(spec("ubm").values());
+        Some(("ubm", Box::new(classifier)))
     } else {
         None
     }
@@ -95,13 +85,13 @@ impl Activity {
     pub(super) fn of(
         trace: &Trace,
         stats: &Stats,
-        policies: &[Spec],
+        caches: &Grid,
         cells: usize,
         progress: &dyn Progress,
     ) -> Result<Activity> {
         let order = BlockOrder::of(trace);
         let mut grid = AccessGrid::new(trace.blocks(), cells);
-        let mut classifier = classifier(trace, policies);
+        let mut classifier = classifier(trace, caches);
         let sites: Vec<u32> = stats
             .by_site
             .iter()

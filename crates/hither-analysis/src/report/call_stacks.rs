@@ -119,10 +119,11 @@ impl StackFrame {
 /// The caches that a page is about: LRU, or the first policy where LRU is not simulated, and the
 /// policy that is advised, at the size of the advice; without one, at the middle one of the sizes.
 pub(super) fn caches_in_question(analysis: &CacheAnalysis) -> Vec<CacheConfiguration> {
-    let (policies, advice) = (&analysis.policies, &analysis.advice);
-    let mut sizes: Vec<u32> = analysis.sizes.iter().map(|&(_, blocks)| blocks).collect();
+    let (caches, advice) = (&analysis.caches, &analysis.advice);
+    let mut policies = caches.policies();
+    let mut sizes: Vec<u32> = caches.sizes().iter().map(|size| size.blocks).collect();
     sizes.sort_unstable();
-    let (Some(first), Some(&middle)) = (policies.first(), sizes.get(sizes.len() / 2)) else {
+    let (Some(first), Some(&middle)) = (policies.next(), sizes.get(sizes.len() / 2)) else {
         return Vec::new();
     };
     let advised = match (advice.change, advice.cache_blocks) {
@@ -130,12 +131,12 @@ pub(super) fn caches_in_question(analysis: &CacheAnalysis) -> Vec<CacheConfigura
         _ => None,
     };
     let cache_blocks = advised.unwrap_or(middle);
-    let lru = policies.iter().find(|spec| spec.entry().name == "lru");
-    let other = policies
-        .iter()
+    let lru = caches.row_of("lru").map(|row| row.policy);
+    let other = caches
+        .policies()
         .find(|spec| advised.is_some() && advice.policy.as_deref() == Some(policy(spec).as_str()));
-    let mut specs = vec![*lru.unwrap_or(first)];
-    specs.extend(other.filter(|other| **other != specs[0]));
+    let mut specs = vec![lru.unwrap_or(first)];
+    specs.extend(other.filter(|other| *other != specs[0]));
     let caches = specs.into_iter();
     caches
         .map(|spec| CacheConfiguration { spec, cache_blocks })

@@ -145,10 +145,9 @@ fn figures(a: &RunReport, b: &RunReport) -> Vec<ComparedMetric> {
 }
 
 fn same_cache<'a>(of: &CacheOutcome, among: &'a [CacheOutcome]) -> Option<&'a CacheOutcome> {
-    among.iter().find(|other| {
-        let same = (other.policy, other.cache_blocks) == (of.policy, of.cache_blocks);
-        same && other.params == of.params
-    })
+    among
+        .iter()
+        .find(|other| (other.spec, other.cache_blocks) == (of.spec, of.cache_blocks))
 }
 
 fn cache(a: &CacheOutcome, b: &CacheOutcome) -> ComparedCache {
@@ -157,7 +156,7 @@ fn cache(a: &CacheOutcome, b: &CacheOutcome) -> ComparedCache {
         misses: outcome.misses,
     };
     ComparedCache {
-        policy: a.policy,
+        policy: a.spec.entry().name,
         cache_blocks: a.cache_blocks,
         a: hits(a),
         b: hits(b),

@@ -3,8 +3,9 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use hither_core::Spec;
 use hither_core::placement::Target;
-use hither_sim::{CacheOutcome, Points, Size, Spacing};
+use hither_sim::{CacheOutcome, CacheSize, Points, Spacing};
 use hither_trace::schema::Machine;
 use hither_trace::{RankedRow, ReferenceTime, Stats, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -112,13 +113,6 @@ struct OmittedRows {
     processes: u64,
 }
 
-/// A cache size, as the user wrote it and in blocks.
-#[derive(Serialize)]
-struct CacheSize {
-    size: String,
-    cache_blocks: u32,
-}
-
 /// The hits of one policy by cache size, as `sim --size N` prints them.
 #[derive(Serialize)]
 struct HitRatioCurve {
@@ -157,7 +151,7 @@ impl RunReport {
     pub(super) fn of(
         trace: &Trace,
         request: &ReportRequest,
-        sizes: &[(Size, u32)],
+        sizes: &[CacheSize],
         page_share: usize,
         progress: &dyn Progress,
     ) -> Result<RunReport> {
@@ -185,7 +179,7 @@ impl RunReport {
         )?;
         let curves = curves(trace, &verdict, request.points, progress)?;
         let cells = PICTURE_CELLS_MAX / page_share;
-        let activity = Activity::of(trace, &verdict.stats, &verdict.policies, cells, progress)?;
+        let activity = Activity::of(trace, &verdict.stats, &verdict.caches, cells, progress)?;
 
         let sentences = sentences(trace, memory, &verdict, &placed);
         let in_question = call_stacks::caches_in_question(&verdict);
@@ -196,7 +190,7 @@ impl RunReport {
         let CacheAnalysis {
             mut stats,
             advice,
-            outcomes,
+            caches,
             sites,
             ..
         } = verdict;
@@ -244,14 +238,8 @@ impl RunReport {
             bytes: document["bytes"].clone(),
             stats: document["stats"].clone(),
             left_out,
-            sizes: sizes
-                .iter()
-                .map(|&(size, cache_blocks)| CacheSize {
-                    size: size.to_string(),
-                    cache_blocks,
-                })
-                .collect(),
-            results: outcomes,
+            sizes: caches.sizes().to_vec(),
+            results: caches.into_iter().collect(),
             curves,
             sites,
             stacks,
@@ -348,32 +336,19 @@ fn curves(
         exact: EXACT_CURVE_POINTS.max(simulated),
         spacing: Spacing::Linear,
     };
-    let curves = in_passes(
-        trace,
-        &verdict.policies,
-        simulated,
-        progress,
-        |policies, done| {
-            let options = hither_sim::CacheOptions {
-                progress: Some(done),
-                ..hither_sim::CacheOptions::default()
-            };
-            Ok(hither_sim::curves(trace, policies, points, &options)?)
-        },
-    )?;
+    let policies: Vec<Spec> = verdict.caches.policies().collect();
+    let curves = in_passes(trace, &policies, simulated, progress, |policies, done| {
+        let options = hither_sim::CacheOptions {
+            progress: Some(done),
+            ..hither_sim::CacheOptions::default()
+        };
+        Ok(hither_sim::curves(trace, policies, points, &options)?)
+    })?;
     let curves = curves.iter().map(|curve| HitRatioCurve {
-        policy: policy(&curve.spec),
-        cache_blocks: curve
-            .outcomes
-            .iter()
-            .map(|outcome| outcome.cache_blocks)
-            .collect(),
-        hits: curve.outcomes.iter().map(|outcome| outcome.hits).collect(),
-        hit_ratio: curve
-            .outcomes
-            .iter()
-            .map(|outcome| outcome.hit_ratio)
-            .collect(),
+        policy: policy(&curve.policy),
+        cache_blocks: curve.map(|outcome| outcome.cache_blocks).cells,
+        hits: curve.map(|outcome| outcome.hits).cells,
+        hit_ratio: curve.map(|outcome| outcome.hit_ratio).cells,
     });
     Ok(curves.collect())
 }

@@ -84,17 +84,21 @@ const PARAMS: &[Param] = &[
     OTHER,
 ];
 
-/// Builds the policy.
-fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
-    let config = Config {
+/// The configuration of its classifier.
+pub fn config(values: &Values) -> Config {
+    Config {
         threshold: values.count(0),
         sample: values.count(1),
         entries_max: values.count(2) as usize,
         sites_max: values.count(3) as usize,
-    };
+    }
+}
+
+/// Builds the policy.
+fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
     Box::new(Partitioned::new(
         settings.capacity,
-        Pcc::new(config, settings.sites),
+        Pcc::new(config(values), settings.sites),
         values.real(4),
         values.policy(5).build(settings),
     ))

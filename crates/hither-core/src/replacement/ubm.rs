@@ -42,11 +42,16 @@ const PARAMS: &[Param] = &[
     OTHER,
 ];
 
+/// Its classifier.
+pub fn classifier(values: &Values) -> Ubm {
+    Ubm::new(values.count(0) as u32)
+}
+
 /// Builds the policy.
 fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
     Box::new(Partitioned::new(
         settings.capacity,
-        Ubm::new(values.count(0) as u32),
+        classifier(values),
         values.real(1),
         values.policy(2).build(settings),
     ))

@@ -1,7 +1,5 @@
 //! The results of a placement: counts and modelled latencies, over time and between nodes.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 /// Counts and sums of a part of a run.
@@ -157,10 +155,6 @@ pub struct ProcessTotals {
 /// The result of one placement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlacementOutcome {
-    /// The placement's name.
-    pub placement: &'static str,
-    /// All its parameters.
-    pub params: BTreeMap<&'static str, serde_json::Value>,
     /// The topology, as written by the user.
     pub nodes: String,
     /// Capacity of each node in blocks.

@@ -5,7 +5,6 @@ use hither_core::Node;
 
 use super::report::{Interval, Move, PlacementOutcome, ProcessTotals, Totals};
 use super::{PlacementConfiguration, PlacementOptions};
-use crate::caches::params;
 use crate::references::References;
 
 /// A report in progress.
@@ -144,8 +143,6 @@ impl Timeline {
     ) -> PlacementOutcome {
         let (warm_up, warm_ns) = self.warm_up.expect("the end of the run was reached");
         PlacementOutcome {
-            placement: configuration.spec.entry().name,
-            params: params(&configuration.spec),
             nodes: configuration.topology.name().to_owned(),
             capacity: configuration.capacity.clone(),
             costs,

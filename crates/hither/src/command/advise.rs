@@ -188,14 +188,8 @@ impl Advise {
         if verdict.advice.change == Recommendation::Unknown {
             return ui::print(&text);
         }
-        if !verdict.sizes.is_empty() {
-            let CacheAnalysis {
-                policies,
-                sizes,
-                outcomes,
-                ..
-            } = &verdict;
-            text += &format!("\n{}", hit_ratios(policies, sizes, outcomes, block_bytes));
+        if !verdict.caches.sizes().is_empty() {
+            text += &format!("\n{}", hit_ratios(&verdict.caches, block_bytes));
         }
         text += &placed.table(block_bytes);
         text += &site_table(&verdict.sites, self.top);

@@ -18,7 +18,7 @@ use hither_analysis::load_options::normalized;
 pub(super) use hither_analysis::load_options::{block_bytes, format_name};
 use hither_analysis::simulate::sizes;
 use hither_core::Spec;
-use hither_sim::Size;
+use hither_sim::{CacheSize, Size};
 use hither_trace::{Input, LoadOptions, Sample, Trace};
 use indicatif::ProgressBar;
 
@@ -248,9 +248,8 @@ impl CacheArgs {
         !self.policies.is_empty()
     }
 
-    /// The sizes as the user wrote them, and in blocks. By default they are five shares of the
-    /// distinct blocks.
-    pub(super) fn sizes(&self, trace: &Trace) -> anyhow::Result<Vec<(Size, u32)>> {
+    /// The sizes that the user wrote. By default they are five shares of the distinct blocks.
+    pub(super) fn sizes(&self, trace: &Trace) -> anyhow::Result<Vec<CacheSize>> {
         let block_bytes = u64::from(trace.options().block_bytes);
         Ok(sizes(&self.sizes, block_bytes, trace.blocks_of_all())?)
     }

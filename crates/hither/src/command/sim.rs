@@ -216,19 +216,20 @@ impl Subcommand for Sim {
         let sizes = self.caches.sizes(&trace)?;
         let sites = self.profile.path.as_deref();
         if self.folded {
-            let (&[spec], &[(_, cache_blocks)]) = (&policies[..], &sizes[..]) else {
+            let (&[spec], [size]) = (&policies[..], &sizes[..]) else {
                 let problem = "--folded is for the misses of one cache: \
                                name one policy and one size (-p lru -s 64MiB)";
                 return Err(Usage(problem.to_owned()).into());
             };
+            let cache_blocks = size.blocks;
             let cache = CacheConfiguration { spec, cache_blocks };
             let misses = simulate::misses_by_site(&trace, cache, sites, ui)?;
             ui::print(&stacks::folded(&trace, (0..).zip(misses)))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let outcomes = simulate::simulate_with_profile(&trace, &policies, &sizes, sites, ui)?;
+        let caches = simulate::simulate_with_profile(&trace, &policies, sizes, sites, ui)?;
         if self.json {
-            let results = simulate::outcome_documents(&outcomes)?;
+            let results = simulate::outcome_documents(caches.cells())?;
             ui::print_json(&json!({ "trace": trace_summary(&trace), "results": results }))?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -248,8 +249,8 @@ impl Subcommand for Sim {
             counted(trace.blocks_of_all(), "distinct block"),
             bytes(block_bytes),
             simulated_part(&trace),
-            hit_ratios(&policies, &sizes, &outcomes, block_bytes),
-            simulate::refusals(&policies, &sizes, &outcomes)
+            hit_ratios(&caches, block_bytes),
+            simulate::refusals(&caches)
         );
         ui::print(&text)?;
         Ok(ExitCode::SUCCESS)

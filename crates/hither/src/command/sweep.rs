@@ -17,6 +17,7 @@ use hither_analysis::sweep::{
     self, JobDefaults, Journal, Shard, Sweep, SweepEnd, SweepOptions, SweepPlan, TraceJob,
 };
 use hither_core::registry;
+use hither_sim::{Grid, Row};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -446,6 +447,9 @@ fn tables(sweep: &Sweep<'_>, plan: &SweepPlan) -> anyhow::Result<String> {
                 "1" => Ratio::Exact(row.miss_ratio()),
                 _ => Ratio::Estimate(row.miss_ratio(), row.standard_error),
             });
+        let lengths = job.policies.iter().map(|&policy| (policy, sizes.len()));
+        let ratios = Row::split(lengths, ratios);
+        let ratios = Grid::new(sizes.clone(), ratios);
         let estimated = match source.sample_rate.as_str() {
             "1" => "",
             _ => "estimated from a sample, with 95 % intervals\n",
@@ -456,13 +460,7 @@ fn tables(sweep: &Sweep<'_>, plan: &SweepPlan) -> anyhow::Result<String> {
             counted(source.references, "reference"),
             counted(source.distinct, "distinct block"),
             bytes(source.block_bytes),
-            ratio_table(
-                "miss ratio",
-                &job.policies,
-                &sizes,
-                source.block_bytes,
-                ratios
-            )
+            ratio_table("miss ratio", &ratios, source.block_bytes)
         ));
     }
     Ok(tables.join("\n"))

@@ -152,8 +152,8 @@ fn check(spec: &Spec<PlacementEntry>) -> Result<(), Usage> {
             names(&is_live)
         )));
     }
-    let replay = spec.params().find(|(param, _)| param.name == "replay");
-    if replay.is_some_and(|(_, value)| value != Value::Count(0)) {
+    let replay = spec.value("replay");
+    if replay.is_some_and(|value| value != Value::Count(0)) {
         return Err(Usage(format!(
             "{SWITCH}={}: replay is not for a running program, \
              whose constructs do not wait for its pages",
@@ -211,8 +211,7 @@ pub(super) fn learn(knowledge: &KnowledgeArgs, pages: &MemoryReport, ui: &Ui) {
 pub(super) fn note_small_regions(options: &MemoryOptions, ui: &Ui) {
     let region_min = options.region_min;
     let policy = options.initial.as_ref().unwrap_or(&options.placement);
-    let region = policy.params().find(|(param, _)| param.name == "region");
-    if let Some((_, Value::Count(least))) = region
+    if let Some(Value::Count(least)) = policy.value("region")
         && least > region_min
     {
         ui.note(format_args!(
