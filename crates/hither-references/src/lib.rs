@@ -250,6 +250,15 @@ pub struct BlockOfFile {
     pub block: u64,
 }
 
+/// What is reported of a request, by [`Reported::report`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report<O> {
+    /// Where the thread has come to in a file, if that has to be known first.
+    pub before: Option<(u64, Request<O>)>,
+    /// Whether the request itself is reported.
+    pub is_reported: bool,
+}
+
 /// What a thread has reported to somebody who makes references of it, in blocks of a size or of a
 /// multiple of it: what makes none is left out.
 #[derive(Clone, Copy, Debug)]
@@ -282,6 +291,24 @@ impl<O: Copy + PartialEq> Reported<O> {
             last,
             reported_end: last.end,
             size,
+        }
+    }
+
+    /// The thread makes a request on a file. The library in programs does this in steps, since it
+    /// knows the file only after the call.
+    pub fn report(&mut self, file: u64, request: Request<O>, size: BlockSize) -> Report<O> {
+        if self.leaves_out(request) == Some(file) {
+            *self = self.left_out(request);
+            return Report {
+                before: None,
+                is_reported: false,
+            };
+        }
+        let before = self.catches_up(file, request);
+        *self = Reported::after(file, request, size);
+        Report {
+            before,
+            is_reported: true,
         }
     }
 
@@ -421,20 +448,18 @@ mod tests {
                     blocks.collect::<Vec<u32>>()
                 };
                 let expected = referenced(&mut told, file, request);
-                let reported = &mut threads[thread as usize];
+                let report = threads[thread as usize].report(file, request, size);
                 all += 1;
-                if reported.leaves_out(request) == Some(file) {
-                    *reported = reported.left_out(request);
-                    assert_eq!(expected, [0; 0]);
-                    continue;
-                }
-                if let Some((before, catches_up)) = reported.catches_up(file, request) {
+                if let Some((before, catches_up)) = report.before {
                     catching_up += 1;
                     assert_eq!(referenced(&mut filtered, before, catches_up), [0; 0]);
                 }
-                kept += 1;
-                *reported = Reported::after(file, request, size);
-                assert_eq!(referenced(&mut filtered, file, request), expected);
+                if report.is_reported {
+                    kept += 1;
+                    assert_eq!(referenced(&mut filtered, file, request), expected);
+                } else {
+                    assert_eq!(expected, [0; 0]);
+                }
             }
         }
         assert!(

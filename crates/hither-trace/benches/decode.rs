@@ -59,7 +59,7 @@ impl Sink for Counting {
         &mut self.meta
     }
 
-    fn at(&mut self, _: &Path) {}
+    fn rows_of(&mut self, _: &Path) {}
 }
 
 const RECORDS: u64 = 200_000;

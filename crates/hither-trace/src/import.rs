@@ -187,8 +187,8 @@ impl Sink for Importer {
         &mut self.meta
     }
 
-    fn at(&mut self, file: &Path) {
-        self.file = file.to_owned();
+    fn rows_of(&mut self, table: &Path) {
+        self.file = table.to_owned();
     }
 }
 

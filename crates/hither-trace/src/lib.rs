@@ -29,6 +29,7 @@ mod load_options;
 mod meta;
 mod partial;
 mod private_file;
+mod requests;
 mod reuse;
 mod row_range;
 mod sample;

@@ -46,6 +46,7 @@ pub trait Sink {
     /// The trace's metadata.
     fn meta(&mut self) -> &mut Meta;
 
-    /// Sets the file that errors about requests name, if it is not the path of the trace.
-    fn at(&mut self, file: &Path);
+    /// Sets the table that the requests are read from, where that is one of a trace folder. Errors
+    /// about requests name it.
+    fn rows_of(&mut self, table: &Path);
 }

@@ -31,6 +31,8 @@ pub struct Trace {
     pub(crate) format: &'static str,
     pub(crate) sha256: String,
     pub(crate) options: LoadOptions,
+    /// The table of its rows, where it is a trace folder.
+    pub(crate) rows: Option<PathBuf>,
     pub(crate) store: Store,
     pub(crate) sampled: Option<Sampled>,
     /// Object and index of each block, in the upper and the lower half of the number.

@@ -87,6 +87,7 @@ impl TraceBuilder {
             format: "none",
             sha256: String::new(),
             options: *options,
+            rows: None,
             store: Store::new(options.memory_bytes),
             sampled: None,
             keys: Vec::new(),
@@ -120,9 +121,10 @@ impl TraceBuilder {
         })
     }
 
-    /// Sets the file that errors about requests name, where it is not the path of the trace.
-    pub(crate) fn at(&mut self, file: &Path) {
-        self.file = file.to_owned();
+    /// Sets the table that the requests are read from. Errors about them name it.
+    pub(crate) fn rows_of(&mut self, table: &Path) {
+        self.file = table.to_owned();
+        self.trace.rows = Some(table.to_owned());
     }
 
     /// Sets the tables that requests point into; before the first request.
@@ -497,7 +499,7 @@ impl Sink for TraceBuilder {
         TraceBuilder::meta(self)
     }
 
-    fn at(&mut self, file: &Path) {
-        TraceBuilder::at(self, file);
+    fn rows_of(&mut self, table: &Path) {
+        TraceBuilder::rows_of(self, table);
     }
 }

@@ -39,8 +39,8 @@ use rustc_hash::FxHashMap;
 
 pub(crate) use self::config::{LimitConfig, PageCacheConfig};
 use self::extent_readers::{ExtentReaders, LeftExtent};
-pub(crate) use self::extents::{BLOCK_BYTES, EXTENT_BYTES};
-use self::extents::{BLOCK_SIZE, BLOCKS_PER_EXTENT, BlockPosition, BlockRun, ExtentState, Extents};
+pub(crate) use self::extents::{BLOCK_BYTES, BLOCK_SIZE, EXTENT_BYTES};
+use self::extents::{BLOCKS_PER_EXTENT, BlockPosition, BlockRun, ExtentState, Extents};
 use self::gain_monitor::{Counted, GainMonitor};
 use self::limit::CacheLimit;
 use self::reporting::Reporting;

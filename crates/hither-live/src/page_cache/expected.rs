@@ -1,20 +1,20 @@
-//! What a run would read from storage, by a trace: its accesses go through the controller of a run.
+//! What a run would read from storage, by a trace: the controller of a run is given the requests of
+//! the trace as the library in programs would report them.
 //!
 //! The controller counts in blocks of [`BLOCK_BYTES`]. Here the pages are counted that programs
 //! read of a block after it was missed: fewer where they read here and there.
 
-use hither_core::registry::{Mechanism, Needs};
-use hither_core::{Access, ExpectedReads, Op, Spec};
+use hither_core::references::{Reported, Request};
+use hither_core::registry::Mechanism;
+use hither_core::{ExpectedReads, Op, Spec};
 use hither_trace::Trace;
-use hither_trace::schema::Seen;
+use hither_trace::schema::{AccessRow, RowOp, Seen, SiteRow};
 use rustc_hash::FxHashMap;
 
-use super::controller::{BLOCK_BYTES, PageCacheConfig, PageCacheController};
+use super::controller::{BLOCK_BYTES, BLOCK_SIZE, PageCacheConfig, PageCacheController};
 use super::event::{Input, TimedInput};
 use super::run::{BUDGET_MIN_BYTES, steered_bytes};
 use crate::controller::Controller;
-
-const BATCH_REFERENCES: usize = 8192;
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -28,7 +28,7 @@ const MAPPED_DIVISOR: u64 = 16;
 /// The page cache is taken to have nothing of the files at the start, the agent to be in time,
 /// readahead to bring only what is read, and the kernel's own count never to stop the steering.
 ///
-/// Fails like [`Trace::fill`].
+/// Fails like [`Trace::for_each_request`].
 pub fn expected_reads(
     trace: &Trace,
     policy: &Spec,
@@ -55,55 +55,21 @@ pub fn expected_reads(
         spare_preexisting: false,
         sites: Vec::new(),
     });
-    let Ok(mut controller) = controller else {
+    let Ok(controller) = controller else {
         return Ok(None);
     };
-    let times = trace.reference_times();
-    let mut times = times.iter().peekable();
-    let mut time_ns = 0;
-    let mut blocks = Blocks::default();
-    let [mut in_run, mut alone] = [PagesRead::default(), PagesRead::default()];
-    let needs = Needs {
-        sites: true,
-        objects: true,
-        processes: true,
-        ..Needs::NOTHING
+    let mut run = ExpectedRun {
+        controller,
+        sites: trace.sites(),
+        reported: Vec::new(),
+        pages: PagesRead::default(),
     };
-    let sites = trace.sites();
-    let mut out = Vec::new();
-    trace.for_each_batch(BATCH_REFERENCES, needs, |batch| {
-        for access in batch {
-            while let Some(passed) = times.next_if(|point| point.reference <= access.tick) {
-                time_ns = passed.time_ns;
-            }
-            let before = controller.missed();
-            let input = Input::Access {
-                file: access.object.0.into(),
-                offset: u64::from(access.index) * PAGE_BYTES,
-                length: PAGE_BYTES,
-                signature: sites
-                    .get(access.site.index())
-                    .map_or(0, |site| site.signature),
-                process: access.process.0,
-                thread: access.thread.0,
-                write: access.op == Op::Write,
-            };
-            controller.step(&TimedInput { time_ns, input }, &mut out);
-            out.clear();
-            let after = controller.missed();
-            let block = blocks.of(access);
-            for (pages, [before, after]) in [&mut in_run, &mut alone]
-                .into_iter()
-                .zip([[before[0], after[0]], [before[1], after[1]]])
-            {
-                pages.access(access, block, after > before);
-            }
-        }
-    })?;
+    trace.for_each_request(|row| (0..row.count).for_each(|_| run.request(row)))?;
+    let [in_run, alone] = run.pages.read;
     Ok(Some(ExpectedReads {
         budget_bytes,
-        read_bytes: in_run.read * PAGE_BYTES,
-        alone_bytes: alone.read * PAGE_BYTES,
+        read_bytes: in_run * PAGE_BYTES,
+        alone_bytes: alone * PAGE_BYTES,
     }))
 }
 
@@ -116,78 +82,133 @@ fn is_all_steered(seen: &Seen) -> bool {
         && seen.mapped_bytes <= seen.recorded_bytes / MAPPED_DIVISOR
 }
 
-/// The controller's blocks, numbered.
-#[derive(Default)]
-struct Blocks {
-    by_position: FxHashMap<(u32, u32), u32>,
-    /// By page: its block, or [`Blocks::NONE`].
-    of_page: Vec<u32>,
+/// A run of recorded programs.
+struct ExpectedRun<'a> {
+    controller: PageCacheController,
+    sites: &'a [SiteRow],
+    /// By thread.
+    reported: Vec<Reported<Op>>,
+    pages: PagesRead,
 }
 
-impl Blocks {
-    const NONE: u32 = u32::MAX;
+impl ExpectedRun<'_> {
+    /// A program makes a request, which the library reports if it matters.
+    fn request(&mut self, row: &AccessRow) {
+        let file = row.object.into();
+        let request = Request {
+            op: match row.op {
+                RowOp::Write => Op::Write,
+                _ => Op::Read,
+            },
+            offset: row.offset,
+            length: row.length,
+        };
+        let thread = row.thread as usize;
+        if self.reported.len() <= thread {
+            let nothing = Reported::nothing(Op::Read);
+            self.reported.resize(thread + 1, nothing);
+        }
+        let report = self.reported[thread].report(file, request, BLOCK_SIZE);
+        if let Some((file, before)) = report.before {
+            self.report(row, file, before);
+        }
+        // By the rule, the parts of a request refer to what it refers to. So it is known which of
+        // its blocks were missed.
+        for index in BLOCK_SIZE.indices(request.offset, request.length) {
+            let part = part_in(request, index);
+            let missed = if report.is_reported {
+                self.report(row, file, part)
+            } else {
+                [false; 2]
+            };
+            self.pages.access(row.object, index, part, missed);
+        }
+    }
 
-    fn of(&mut self, access: &Access) -> usize {
-        let page = access.block.index();
-        if page >= self.of_page.len() {
-            self.of_page.resize(page + 1, Blocks::NONE);
-        }
-        if self.of_page[page] == Blocks::NONE {
-            let index = u64::from(access.index) * PAGE_BYTES / BLOCK_BYTES;
-            let number = self.by_position.len() as u32;
-            let position = (access.object.0, index as u32);
-            self.of_page[page] = *self.by_position.entry(position).or_insert(number);
-        }
-        self.of_page[page] as usize
+    /// The controller gets a request. Returns whether a block was missed, in the run and by LRU
+    /// alone.
+    fn report(&mut self, row: &AccessRow, file: u64, request: Request<Op>) -> [bool; 2] {
+        let before = self.controller.missed();
+        let site = self.sites.get(row.site as usize);
+        let input = Input::Access {
+            file,
+            offset: request.offset,
+            length: request.length,
+            signature: site.map_or(0, |site| site.signature),
+            process: row.process,
+            thread: row.thread,
+            write: request.op == Op::Write,
+        };
+        let time_ns = row.time_ns;
+        // What it decides happens in its own model.
+        let input = TimedInput { time_ns, input };
+        self.controller.step(&input, &mut Vec::new());
+        let after = self.controller.missed();
+        [after[0] > before[0], after[1] > before[1]]
     }
 }
 
-/// The pages that are read from storage where certain references miss their blocks.
+/// The part of a request that lies in one of its blocks.
+fn part_in(request: Request<Op>, index: u32) -> Request<Op> {
+    let block = u64::from(index) * BLOCK_BYTES;
+    let start = request.offset.max(block);
+    let end = (request.offset + request.length).min(block + BLOCK_BYTES);
+    Request {
+        offset: start,
+        length: end - start,
+        ..request
+    }
+}
+
+/// The pages that are read from storage, in the run and by LRU alone.
 #[derive(Default)]
 struct PagesRead {
-    /// By block: how often it was missed.
-    misses: Vec<u32>,
-    /// By page: the same number when it was last accessed, and 1.
-    accessed: Vec<u32>,
-    read: u64,
+    /// By file and block: the pages that were accessed since it was last missed, a bit each.
+    accessed: FxHashMap<(u32, u32), [u8; 2]>,
+    read: [u64; 2],
 }
 
 impl PagesRead {
-    /// A page of this block is accessed, and perhaps the block was missed.
-    fn access(&mut self, access: &Access, block: usize, missed: bool) {
-        let page = access.block.index();
-        self.misses.resize(self.misses.len().max(block + 1), 0);
-        self.accessed.resize(self.accessed.len().max(page + 1), 0);
-        self.misses[block] += u32::from(missed);
-        let now = self.misses[block] + 1;
-        let before = std::mem::replace(&mut self.accessed[page], now);
-        // A write takes its page's place, and reads nothing.
-        self.read += u64::from(before != now && access.op != Op::Write);
+    /// A request within a block, and whether the block was missed.
+    fn access(&mut self, file: u32, index: u32, request: Request<Op>, missed: [bool; 2]) {
+        let page = |byte: u64| byte % BLOCK_BYTES / PAGE_BYTES;
+        let (first, last) = (
+            page(request.offset),
+            page(request.offset + request.length - 1),
+        );
+        let pages = (first..=last).fold(0, |pages, page| pages | 1 << page);
+        let accessed = self.accessed.entry((file, index)).or_default();
+        for ((accessed, read), missed) in accessed.iter_mut().zip(&mut self.read).zip(missed) {
+            if missed {
+                *accessed = 0;
+            }
+            // A write takes its page's place, and reads nothing.
+            if request.op != Op::Write {
+                *read += u64::from((pages & !*accessed).count_ones());
+            }
+            *accessed |= pages;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use hither_core::{Block, Object};
-
     use super::*;
+
+    fn request(op: Op, page: u64, length: u64) -> Request<Op> {
+        Request {
+            op,
+            offset: page * PAGE_BYTES,
+            length,
+        }
+    }
 
     #[test]
     fn of_a_block_that_was_missed_the_pages_are_read_that_are_accessed() {
-        let access = |block, index, op| Access {
-            object: Object(3),
-            index,
-            op,
-            ..Access::bare(0, Block(block))
-        };
-        let mut blocks = Blocks::default();
-        let numbers = [(0, 0), (1, 3), (2, 4), (0, 0)]
-            .map(|(page, index)| blocks.of(&access(page, index, Op::Read)));
-        assert_eq!(numbers, [0, 0, 1, 0]);
         let mut pages = PagesRead::default();
         let mut read = |page, op, missed| {
-            pages.access(&access(page, page, op), 0, missed);
-            pages.read
+            pages.access(3, 0, request(op, page, 1), [missed, false]);
+            pages.read[0]
         };
         assert_eq!(read(0, Op::Read, true), 1);
         assert_eq!(read(0, Op::Read, false), 1);
@@ -196,5 +217,18 @@ mod tests {
         assert_eq!(read(2, Op::Read, false), 2);
         assert_eq!(read(1, Op::Read, true), 3);
         assert_eq!(read(0, Op::Read, false), 4);
+        assert_eq!(pages.read, [4, 2], "LRU missed nothing");
+        pages.access(3, 1, request(Op::Read, 4, 4 * PAGE_BYTES), [true; 2]);
+        assert_eq!(pages.read, [8, 6], "another block");
+    }
+
+    #[test]
+    fn a_request_has_a_part_in_each_of_its_blocks() {
+        let request = request(Op::Read, 3, 2 * PAGE_BYTES + BLOCK_BYTES);
+        let part = |index| {
+            let part = part_in(request, index);
+            (part.offset / PAGE_BYTES, part.length / PAGE_BYTES)
+        };
+        assert_eq!([part(0), part(1), part(2)], [(3, 1), (4, 4), (8, 1)]);
     }
 }

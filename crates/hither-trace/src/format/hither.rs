@@ -41,7 +41,7 @@ fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
     }
     let accesses = folder.join(ACCESSES);
     sink.describe(objects, sites, meta);
-    sink.at(&accesses);
+    sink.rows_of(&accesses);
     let table = open_accesses(accesses)?;
     thread::scope(|scope| {
         let sha256 = scope.spawn(|| sha256_of_files(&folder));

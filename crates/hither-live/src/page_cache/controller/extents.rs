@@ -27,7 +27,8 @@ use hither_core::references::BlockSize;
 /// 60 ns a block). A source file of 20 KiB still does not count as 64.
 pub(crate) const BLOCK_BYTES: u64 = 16 << 10;
 
-pub(super) const BLOCK_SIZE: BlockSize = BlockSize::new(BLOCK_BYTES as u32);
+/// The same as a size.
+pub(crate) const BLOCK_SIZE: BlockSize = BlockSize::new(BLOCK_BYTES as u32);
 
 /// The size of an extent: that of the largest folio in the page cache of x86-64 and arm64 (with 4
 /// KiB pages).

@@ -126,19 +126,16 @@ fn reported(made: &[Made], block_bits: u32) -> Vec<Made> {
             thread,
             request,
         } = made;
-        let state = &mut threads[thread as usize];
-        if request.op == Op::Read && state.leaves_out(request) == Some(file) {
-            *state = state.left_out(request);
-            continue;
-        }
-        let before = state.catches_up(file, request);
-        out.extend(before.map(|(file, request)| Made {
+        let size = BlockSize::of_bits(block_bits);
+        let report = threads[thread as usize].report(file, request, size);
+        out.extend(report.before.map(|(file, request)| Made {
             file,
             thread,
             request,
         }));
-        *state = Reported::after(file, request, BlockSize::of_bits(block_bits));
-        out.push(made);
+        if report.is_reported {
+            out.push(made);
+        }
     }
     out
 }
