@@ -15,7 +15,7 @@ use hither_core::registry::Needs;
 use hither_core::spec::Value;
 use hither_core::{ExpectedReads, Spec};
 use hither_sim::{CacheConfiguration, CacheOutcome, Grid, Row};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::expected;
 use crate::format::{bytes, count, counted, percent, points, policy};
@@ -65,7 +65,8 @@ pub enum Recommendation {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
     /// The other policy. `None`: LRU in a larger cache.
-    pub policy: Option<String>,
+    #[serde(serialize_with = "as_text")]
+    pub policy: Option<Spec>,
     /// The size before the change, in blocks.
     pub from_blocks: u64,
     /// The size after the change, in blocks.
@@ -80,7 +81,8 @@ pub struct CacheAdvice {
     /// What to change.
     pub change: Recommendation,
     /// The policy to use, where another one helps.
-    pub policy: Option<String>,
+    #[serde(serialize_with = "as_text")]
+    pub policy: Option<Spec>,
     /// The size in blocks at which another policy gains most, or the larger size that is enough.
     pub cache_blocks: Option<u64>,
     /// The gain in hit ratio over LRU.
@@ -128,12 +130,12 @@ impl CacheAdvice {
             return None;
         }
         let bytes = self.cache_blocks? * block_bytes;
-        let policy = self.policy.clone()?;
+        let spec = self.policy?;
         if self.expected.is_some_and(|expected| !expected.gains()) {
             return None;
         }
         (bytes >= STEERABLE_MIN_BYTES).then(|| RunPlan {
-            page_cache: Some(policy),
+            page_cache: Some(policy(&spec)),
             cache: Some(match bytes {
                 large if large >= 16 << 20 => format!("{}MiB", large.div_ceil(1 << 20)),
                 small => format!("{}KiB", small.div_ceil(1 << 10)),
@@ -199,7 +201,7 @@ impl Candidate<'_> {
 
     fn change(&self) -> Change {
         Change {
-            policy: Some(policy(self.spec)),
+            policy: Some(*self.spec),
             from_blocks: self.outcome.cache_blocks.into(),
             cache_blocks: self.outcome.cache_blocks.into(),
             gain: self.gain(),
@@ -481,16 +483,18 @@ impl<'a> AdviceInput<'a> {
         let best = same_size.max_by(|a, b| a.gain().total_cmp(&b.gain()));
         let more = |best: &Candidate<'_>| best.gain() - gain;
         if let Some(best) = best.filter(|best| more(best) >= ROUNDS_TO_ZERO_HIT_RATIO) {
-            let other = policy(best.spec);
             let more = points(more(&best));
             let knowing = match knowledge_needed(best.spec.entry().needs) {
                 2 => ", but needs to know call sites",
                 1 => ", but needs to know files",
                 _ => "",
             };
-            sentences.push(format!("{other} gains {more} points more{knowing}."));
+            sentences.push(format!(
+                "{} gains {more} points more{knowing}.",
+                policy(best.spec)
+            ));
             others.push(Change {
-                policy: Some(other),
+                policy: Some(*best.spec),
                 from_blocks: here,
                 cache_blocks: here,
                 gain: best.gain(),
@@ -523,7 +527,7 @@ impl<'a> AdviceInput<'a> {
         let variants = second.variants.iter().filter_map(|variant| {
             let lru = second.lru_of(variant.cache_blocks)?;
             Some(Change {
-                policy: Some(policy(&variant.spec)),
+                policy: Some(variant.spec),
                 from_blocks: variant.cache_blocks.into(),
                 cache_blocks: variant.cache_blocks.into(),
                 gain: variant.hit_ratio - lru.hit_ratio,
@@ -531,7 +535,7 @@ impl<'a> AdviceInput<'a> {
         });
         let advice = CacheAdvice {
             change: Recommendation::Policy,
-            policy: Some(name),
+            policy: Some(*candidate.spec),
             cache_blocks: Some(here),
             gain,
             gain_max,
@@ -690,7 +694,7 @@ impl<'a> AdviceInput<'a> {
                 doubts.push(Doubt {
                     words: format!(
                         "{} in a cache of {} gains {}",
-                        least.policy.as_deref().unwrap_or("lru"),
+                        least.policy.map_or("lru".to_owned(), |spec| policy(&spec)),
                         self.size(least.cache_blocks),
                         points(least.gain)
                     ),
@@ -758,6 +762,11 @@ impl SecondPass {
         let outcome = &self.lru[up_to.checked_sub(1)?];
         Some((outcome, outcome.hit_ratio - from.hit_ratio))
     }
+}
+
+/// A policy in a document: its name, and its parameters that differ from the defaults.
+fn as_text<S: Serializer>(spec: &Option<Spec>, serializer: S) -> Result<S::Ok, S::Error> {
+    spec.as_ref().map(policy).serialize(serializer)
 }
 
 /// The change to LRU in a larger cache.

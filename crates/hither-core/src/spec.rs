@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
 use crate::cache::ReplacementPolicy;
 use crate::entry::{PARAMS_MAX, Param, ReplacementEntry, ReplacementSettings};
 use crate::text::hint;
@@ -195,6 +197,19 @@ impl<E: RegistryEntry> fmt::Display for Spec<E> {
         } else {
             f.write_str("}")
         }
+    }
+}
+
+impl<E: RegistryEntry> Serialize for Spec<E> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de, E: RegistryEntry> Deserialize<'de> for Spec<E> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
     }
 }
 

@@ -446,7 +446,7 @@ mod tests {
     #[test]
     fn replicas_go_with_memory_alone() {
         let replication = Some(ReplicationOptions {
-            policy: "dual-layer".to_owned(),
+            policy: "dual-layer".parse().expect("a policy"),
             scope: replication::Scope::Far,
             node_bytes: None,
         });

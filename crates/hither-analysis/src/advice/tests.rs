@@ -115,8 +115,8 @@ fn a_loop_larger_than_the_cache_calls_for_another_policy() {
     assert_eq!(advice.change, Recommendation::Policy);
     // ubm and pcc gain as much; dear is the first of them, and needs no call sites.
     assert_eq!(
-        (advice.policy.as_deref(), advice.cache_blocks),
-        (Some("dear"), Some(500))
+        (advice.policy.as_ref().map(policy), advice.cache_blocks),
+        (Some("dear".to_owned()), Some(500))
     );
     assert!(advice.gain > 0.4 && advice.gain >= NEAR_BEST_SHARE * advice.gain_max);
     assert_eq!(

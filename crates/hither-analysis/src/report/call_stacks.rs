@@ -134,7 +134,7 @@ pub(super) fn caches_in_question(analysis: &CacheAnalysis) -> Vec<CacheConfigura
     let lru = caches.row_of("lru").map(|row| row.policy);
     let other = caches
         .policies()
-        .find(|spec| advised.is_some() && advice.policy.as_deref() == Some(policy(spec).as_str()));
+        .find(|spec| advised.is_some() && advice.policy == Some(*spec));
     let mut specs = vec![lru.unwrap_or(first)];
     specs.extend(other.filter(|other| *other != specs[0]));
     let caches = specs.into_iter();

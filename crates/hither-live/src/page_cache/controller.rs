@@ -155,10 +155,7 @@ impl Controller for PageCacheController {
         if config.block_bytes != BLOCK_BYTES {
             return wrong(format!("blocks of {} bytes", config.block_bytes));
         }
-        let spec: Spec<ReplacementEntry> = match config.policy.parse() {
-            Ok(spec) => spec,
-            Err(error) => return wrong(format!("{}: {error}", config.policy)),
-        };
+        let spec = config.policy;
         if !spec.entry().runs(Mechanism::PageCache) {
             return wrong(format!("{}: it needs the future", spec.entry().name));
         }

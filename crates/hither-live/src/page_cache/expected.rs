@@ -44,7 +44,7 @@ pub fn expected_reads(
     }
     let budget_bytes = steered_bytes(available_bytes, seen.readahead_bytes).max(BUDGET_MIN_BYTES);
     let controller = PageCacheController::new(&PageCacheConfig {
-        policy: policy.to_string(),
+        policy: *policy,
         budget_bytes,
         alone_bytes: available_bytes,
         block_bytes: BLOCK_BYTES,

@@ -29,7 +29,7 @@ pub(crate) fn set_up(
 ) -> Setup<PageCacheActuator> {
     let sizes = options.budget.sizes(0);
     let config = PageCacheConfig {
-        policy: options.policy.to_string(),
+        policy: options.policy,
         budget_bytes: sizes.bytes,
         alone_bytes: sizes.alone_bytes,
         block_bytes: BLOCK_BYTES,

@@ -66,10 +66,10 @@ const WRITE_FREE_NS_MIN: u64 = 500_000_000;
 const IDLE_REPLICAS_PER_TICK: usize = 256;
 
 /// The controller's configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ReplicationConfig {
     /// The placement with its parameters.
-    pub(crate) policy: String,
+    pub(crate) policy: Spec<PlacementEntry>,
     /// Nodes that programs run on.
     pub(crate) nodes: u8,
     /// All of the page cache counts as remote.
@@ -165,10 +165,7 @@ impl Controller for ReplicationController {
         if config.block_bytes != BLOCK_BYTES {
             return wrong(format!("blocks of {} bytes", config.block_bytes));
         }
-        let spec: Spec<PlacementEntry> = match config.policy.parse() {
-            Ok(spec) => spec,
-            Err(error) => return wrong(format!("{}: {error}", config.policy)),
-        };
+        let spec = config.policy;
         let nodes = usize::from(config.nodes) + usize::from(config.all);
         let topology = Arc::new(Topology::uniform(nodes));
         let capacity = vec![MODEL_FRAMES_PER_NODE; nodes];

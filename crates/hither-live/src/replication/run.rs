@@ -10,6 +10,8 @@ mod memory_pressure;
 mod nodes;
 mod report;
 
+use hither_core::Spec;
+use hither_core::placement::PlacementEntry;
 use hither_kernel::cgroup::MemoryGroup;
 use hither_kernel::lease;
 use hither_kernel::machine::{Machine, NodeMemory, ThisMachine};
@@ -39,7 +41,7 @@ pub enum Scope {
 #[derive(Clone, Debug)]
 pub struct ReplicationOptions {
     /// The placement with its parameters; one for files, that can run live.
-    pub policy: String,
+    pub policy: Spec<PlacementEntry>,
     /// Which blocks may have replicas.
     pub scope: Scope,
     /// The most memory of each node for replicas. By default an eighth of the smallest node, and at
@@ -65,7 +67,7 @@ pub(crate) fn set_up(
     let node_bytes = options.node_bytes.unwrap_or_else(|| usual_bytes(&nodes));
     let replicas_max = u32::try_from(node_bytes / BLOCK_BYTES).unwrap_or(u32::MAX);
     let config = ReplicationConfig {
-        policy: options.policy.clone(),
+        policy: options.policy,
         nodes: nodes.len().max(1) as u8,
         all: options.scope == Scope::All,
         replicas_max: replicas_max.max(1),
@@ -83,7 +85,7 @@ pub(crate) fn set_up(
         Leases::start(shared.shared()).map_err(Error::Session)?
     };
     let control = shared.shared().control();
-    let policy = options.policy.clone();
+    let policy = options.policy.to_string();
     let mut actuator = ReplicationActuator::new(shared, leases, &nodes, policy, dry_run);
     actuator.control = (!none && !dry_run).then_some(control);
     actuator.report_mut().nothing_is_far = nothing_is_far;

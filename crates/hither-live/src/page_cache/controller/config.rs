@@ -1,13 +1,14 @@
 //! The configuration of a controller, as its log has it.
 
+use hither_core::Spec;
 use hither_core::site_profile::SiteProfile;
 use serde::{Deserialize, Serialize};
 
 /// The controller's configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PageCacheConfig {
     /// The policy with its parameters.
-    pub(crate) policy: String,
+    pub(crate) policy: Spec,
     /// The size of the page cache for the program's files.
     pub(crate) budget_bytes: u64,
     /// Its size without steering: larger, where the budget leaves a reserve for pages on their way

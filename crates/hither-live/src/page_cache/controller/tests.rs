@@ -13,7 +13,7 @@ const EXTENT_BLOCKS: u64 = EXTENT_BYTES / BLOCK_BYTES;
 
 pub(crate) fn config(policy: &str, blocks: u64) -> PageCacheConfig {
     PageCacheConfig {
-        policy: policy.to_owned(),
+        policy: policy.parse().expect("a policy"),
         budget_bytes: blocks * BLOCK_BYTES,
         alone_bytes: blocks * BLOCK_BYTES,
         block_bytes: BLOCK_BYTES,

@@ -12,7 +12,7 @@ const FILE: u64 = 0xf;
 
 fn config() -> ReplicationConfig {
     ReplicationConfig {
-        policy: "dual-layer".to_owned(),
+        policy: "dual-layer".parse().expect("a policy"),
         nodes: 2,
         all: false,
         replicas_max: 4,
@@ -259,7 +259,7 @@ fn where_next_to_none_is_free_half_of_them_go() {
 #[test]
 fn what_is_put_off_is_made_while_programs_are_idle() {
     let mut run = Run::new(&ReplicationConfig {
-        policy: "dual-layer{delay_us=1000}".to_owned(),
+        policy: "dual-layer{delay_us=1000}".parse().expect("a policy"),
         ..config()
     });
     for index in 0..3 {
@@ -315,7 +315,7 @@ fn random_runs_keep_the_books() {
     };
     for policy in ["dual-layer", "dual-layer{delay_us=5,switch=1,ratio=1}"] {
         let mut run = Run::new(&ReplicationConfig {
-            policy: policy.to_owned(),
+            policy: policy.parse().expect("a policy"),
             ..config()
         });
         let mut waiting: Vec<Decision> = Vec::new();

@@ -65,12 +65,12 @@ fn replica_bytes(text: &str) -> Result<u64, String> {
 }
 
 /// Parses a policy that can run live.
-fn policy(text: &str) -> Result<String, Usage> {
+fn policy(text: &str) -> Result<Spec<PlacementEntry>, Usage> {
     let spec: Spec<PlacementEntry> = text
         .parse()
         .map_err(|error| Usage(format!("{SWITCH}={text}: {error}")))?;
     if spec.runs(Mechanism::Replicas) {
-        return Ok(spec.to_string());
+        return Ok(spec);
     }
     let live = placement_policies()
         .iter()
