@@ -6,11 +6,11 @@
 //! `run` gets an [`Execution`](execution::Execution), creates processes and threads, and pushes
 //! rows, each thread with its own clock. It does not order rows. [`parallel_grep`] is the shortest
 //! example of processes that read files. A kernel over memory pushes the rows of all threads of a
-//! parallel construct, in any order, and then calls `Execution::settle`, which sorts them by time,
+//! parallel construct, in any order, and then calls `Execution::commit`, which sorts them by time,
 //! and `Execution::mark`.
 //!
 //! Programs run side by side, each on a thread of this process, and a [`ProgramMix`] merges their
-//! rows by time. Memory depends on the rows between two `settle`s, and not on the length of the
+//! rows by time. Memory depends on the rows between two commits, and not on the length of the
 //! trace. The same programs, seed and version give the same bytes: random numbers come from
 //! `Execution::random`, and logarithms from the `libm` crate.
 

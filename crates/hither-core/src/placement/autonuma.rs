@@ -547,35 +547,35 @@ impl MemoryPlacement for AutoNuma {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::placement::testing::Machine;
+    use crate::placement::testing::World;
 
     /// Pages 0 to 3 (16 KiB) on node 0 of 4, scanned 2 at a time from 10 ms on, a pass in 10 ms or
     /// more.
-    fn machine(params: &str) -> Machine {
+    fn world(params: &str) -> World {
         let scan_mb = 2.0 / 64.0;
         let policy =
             format!("autonuma{{delay_ms=10,min_ms=10,max_ms=80,scan_mb={scan_mb},{params}}}");
-        let mut machine = Machine::origin(&policy, 4, 4);
-        machine.place(0, &[(0, 0), (1, 0), (2, 0), (3, 0)]);
-        machine
+        let mut world = World::origin(&policy, 4, 4);
+        world.place(0, &[(0, 0), (1, 0), (2, 0), (3, 0)]);
+        world
     }
 
-    fn at_ms(machine: &mut Machine, ms: u64) {
-        machine.nodes.set_now_ns(ms * 1_000_000);
+    fn at_ms(world: &mut World, ms: u64) {
+        world.nodes.set_now_ns(ms * 1_000_000);
     }
 
     /// Two pages are hinted at 10 ms; each faults once. The first fault of a page migrates at once.
     #[test]
     fn scanned_pages_fault_once() {
-        let mut machine = machine("rate_mb=0");
-        assert_eq!(machine.access(1, 1, 0, 5), 0, "not scanned yet");
-        at_ms(&mut machine, 10);
-        assert_eq!(machine.access(1, 1, 0, 5), 1);
-        assert_eq!(machine.policy.take_overhead_ns(), 1300 + 2 * 30);
-        assert_eq!(machine.access(2, 2, 0, 5), 1, "its translation is back");
-        assert_eq!(machine.access(2, 2, 3, 5), 0, "beyond the stretch");
-        assert_eq!(machine.policy.take_overhead_ns(), 0);
-        assert_eq!(machine.statistic("hint_faults"), 1);
+        let mut world = world("rate_mb=0");
+        assert_eq!(world.access(1, 1, 0, 5), 0, "not scanned yet");
+        at_ms(&mut world, 10);
+        assert_eq!(world.access(1, 1, 0, 5), 1);
+        assert_eq!(world.policy.take_overhead_ns(), 1300 + 2 * 30);
+        assert_eq!(world.access(2, 2, 0, 5), 1, "its translation is back");
+        assert_eq!(world.access(2, 2, 3, 5), 0, "beyond the stretch");
+        assert_eq!(world.policy.take_overhead_ns(), 0);
+        assert_eq!(world.statistic("hint_faults"), 1);
     }
 
     fn program(passes: u32) -> ScannedProgram {
@@ -731,53 +731,53 @@ mod tests {
     /// A single thread's own pages are not hinted, those elsewhere are.
     #[test]
     fn one_thread_and_its_node() {
-        let mut machine = Machine::origin("autonuma{delay_ms=10,min_ms=10,scan_mb=1}", 4, 4);
-        machine.place(0, &[(0, 0), (1, 1)]);
-        at_ms(&mut machine, 10);
-        assert_eq!(machine.access(0, 0, 0, 1), 0);
-        assert_eq!(machine.statistic("hint_faults"), 0);
-        assert_eq!(machine.access(0, 0, 1, 1), 0, "from node 1");
-        assert_eq!(machine.statistic("hint_faults"), 1);
-        machine.access(1, 0, 0, 1);
-        at_ms(&mut machine, 60);
-        machine.access(0, 0, 0, 1);
-        assert_eq!(machine.statistic("hint_faults"), 2, "there are two by now");
+        let mut world = World::origin("autonuma{delay_ms=10,min_ms=10,scan_mb=1}", 4, 4);
+        world.place(0, &[(0, 0), (1, 1)]);
+        at_ms(&mut world, 10);
+        assert_eq!(world.access(0, 0, 0, 1), 0);
+        assert_eq!(world.statistic("hint_faults"), 0);
+        assert_eq!(world.access(0, 0, 1, 1), 0, "from node 1");
+        assert_eq!(world.statistic("hint_faults"), 1);
+        world.access(1, 0, 0, 1);
+        at_ms(&mut world, 60);
+        world.access(0, 0, 0, 1);
+        assert_eq!(world.statistic("hint_faults"), 2, "there are two by now");
     }
 
     /// One page (16 KiB) in 100 ms: 0.16 MiB/s.
     #[test]
     fn rate_limited() {
-        let mut machine = machine("rate_mb=0.16");
-        at_ms(&mut machine, 10);
-        assert_eq!(machine.access(1, 1, 0, 1), 1);
-        assert_eq!(machine.access(1, 1, 1, 1), 0);
-        assert_eq!(machine.statistic("rate_limited"), 1);
+        let mut world = world("rate_mb=0.16");
+        at_ms(&mut world, 10);
+        assert_eq!(world.access(1, 1, 0, 1), 1);
+        assert_eq!(world.access(1, 1, 1, 1), 0);
+        assert_eq!(world.statistic("rate_limited"), 1);
         assert_eq!(
-            machine.access(1, 1, 1, 1),
+            world.access(1, 1, 1, 1),
             0,
             "no further fault until it is scanned again"
         );
         for ms in [110, 120, 130] {
-            at_ms(&mut machine, ms);
-            machine.access(1, 1, 3, 1);
+            at_ms(&mut world, ms);
+            world.access(1, 1, 3, 1);
         }
-        at_ms(&mut machine, 230);
-        assert_eq!(machine.access(1, 1, 1, 1), 1);
+        at_ms(&mut world, 230);
+        assert_eq!(world.access(1, 1, 1, 1), 1);
     }
 
     /// Shared by two nodes in turn, a page stays where it is.
     #[test]
     fn shared_pages_stay() {
-        let mut machine = machine("rate_mb=0");
+        let mut world = world("rate_mb=0");
         let mut homes = Vec::new();
         for pass in 0..12 {
-            at_ms(&mut machine, 10 + 100 * pass);
+            at_ms(&mut world, 10 + 100 * pass);
             let node = 1 + (pass % 2) as u16;
-            homes.push(machine.access(u32::from(node), node, 0, 1));
-            at_ms(&mut machine, 60 + 100 * pass);
-            machine.access(3, 3, 3, 1);
+            homes.push(world.access(u32::from(node), node, 0, 1));
+            at_ms(&mut world, 60 + 100 * pass);
+            world.access(3, 3, 3, 1);
         }
         assert_eq!(homes, [1; 12], "moved by its first fault, then filtered");
-        assert_eq!(machine.statistic("migrated"), 2, "and page 3");
+        assert_eq!(world.statistic("migrated"), 2, "and page 3");
     }
 }

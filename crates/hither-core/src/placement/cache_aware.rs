@@ -188,7 +188,7 @@ enum RegionState {
     #[default]
     None,
     Watched(Sequences),
-    Settled(RegionTier),
+    Decided(RegionTier),
 }
 
 #[derive(Clone, Copy, Default)]
@@ -230,12 +230,12 @@ impl CacheAware {
         if let RegionState::Watched(sequences) = state
             && let Some(class) = sequences.fault(access.index)
         {
-            *state = RegionState::Settled(class);
+            *state = RegionState::Decided(class);
         }
         match state {
             RegionState::None => None,
             RegionState::Watched(_) => Some(RegionTier::Local),
-            RegionState::Settled(class) => Some(*class),
+            RegionState::Decided(class) => Some(*class),
         }
     }
 
@@ -346,13 +346,12 @@ impl Placement for CacheAware {
                 .filter(|region| of(&region.state))
                 .count() as u64
         };
-        let settled = |class| {
-            count(&|state| matches!(state, RegionState::Settled(settled) if *settled == class))
-        };
+        let decided =
+            |class| count(&|state| matches!(state, RegionState::Decided(tier) if *tier == class));
         let limited = self.applications.iter().filter(|of| of.limited).count();
         vec![
-            ("remote_regions", settled(RegionTier::Remote)),
-            ("local_regions", settled(RegionTier::Local)),
+            ("remote_regions", decided(RegionTier::Remote)),
+            ("local_regions", decided(RegionTier::Local)),
             (
                 "undecided_regions",
                 count(&|state| matches!(state, RegionState::Watched(_))),
@@ -371,7 +370,7 @@ impl MemoryPlacement for CacheAware {
         ) {
             (false, _) => RegionState::None,
             (true, None) => RegionState::Watched(Sequences::new(self.sequence, self.faults)),
-            (true, Some(class)) => RegionState::Settled(class),
+            (true, Some(class)) => RegionState::Decided(class),
         };
         *at(&mut self.regions, region.object.index()) = ObjectState {
             owner: region.owner,
@@ -401,7 +400,7 @@ impl MemoryPlacement for CacheAware {
 
     fn region_tier(&self, object: Object) -> Option<RegionTier> {
         match self.regions.get(object.index())?.state {
-            RegionState::Settled(class) => Some(class),
+            RegionState::Decided(class) => Some(class),
             _ => None,
         }
     }

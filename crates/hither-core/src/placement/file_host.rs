@@ -6,7 +6,7 @@
 //! orders takes time and may be refused. A [`FileHost`] takes in what is known and gives out what
 //! the placement wants. It does no I/O, and equal inputs give equal outputs.
 //!
-//! An action is *under way* from the call that returns it until [`settle`](FileHost::settle). Until
+//! An action is *under way* from the call that returns it until [`end_action`](FileHost::end_action). Until
 //! then, no other action is returned for its block. Copies come and go as they are reported
 //! ([`added`](FileHost::added), [`removed`](FileHost::removed)), whether that was ordered or not.
 
@@ -189,7 +189,7 @@ impl FileHost {
     }
 
     /// What was under way for a block is done or given up.
-    pub fn settle(&mut self, block: Block, done: bool) {
+    pub fn end_action(&mut self, block: Block, done: bool) {
         let Some(UnderWay { action, has_left }) = self.under_way.remove(&block) else {
             return;
         };
@@ -214,7 +214,7 @@ impl FileHost {
             let from = from.filter(|&from| from != at)?;
             self.nodes.promote(block, at);
             self.remove(block, from);
-            self.settle(block, true);
+            self.end_action(block, true);
             return Some(from);
         }
         if self.nodes.free(at) == 0 {
@@ -230,7 +230,7 @@ impl FileHost {
             None => self.nodes.insert(block, at, Slot(0)),
         }
         if moves_here || self.under_way(block) == Some(Action::Replicate { block, to: at }) {
-            self.settle(block, true);
+            self.end_action(block, true);
         }
         from
     }
@@ -245,8 +245,8 @@ impl FileHost {
             .on_removed(block, at, &self.nodes, &mut self.actions);
         self.actions.clear();
         match self.under_way(block) {
-            Some(Action::Drop { at: dropped, .. }) if dropped == at => self.settle(block, true),
-            Some(_) if self.nodes.home(block).is_none() => self.settle(block, false),
+            Some(Action::Drop { at: dropped, .. }) if dropped == at => self.end_action(block, true),
+            Some(_) if self.nodes.home(block).is_none() => self.end_action(block, false),
             _ => {}
         }
     }
@@ -279,7 +279,7 @@ impl FileHost {
 
     /// Nobody holds the block, and its number will stand for another one.
     pub fn forget(&mut self, block: Block) {
-        self.settle(block, false);
+        self.end_action(block, false);
         while let Some(at) = self.nodes.home(block) {
             self.removed(block, at);
         }
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(host.nodes().home(block), Some(Node(2)));
         host.removed(block, Node(1));
         assert!(host.access(block, Node(0)).is_some());
-        host.settle(block, false);
+        host.end_action(block, false);
         assert_eq!(host.nodes().home(block), Some(Node(2)), "refused");
         host.check();
     }
@@ -422,7 +422,7 @@ mod tests {
         };
         host.added(block, Node(1));
         assert_eq!(host.victim(block, Node(1), incoming), from);
-        host.settle(block, false);
+        host.end_action(block, false);
         assert_eq!(host.nodes().home(block), None, "it had left");
         host.added(block, Node(1));
         assert_eq!(
@@ -467,7 +467,7 @@ mod tests {
                 match random.below(8) {
                     0 => drop(host.added(block, node)),
                     1 => host.removed(block, node),
-                    2 => host.settle(block, false),
+                    2 => host.end_action(block, false),
                     3 if host.nodes().home(block).is_none() => {
                         host.added(block, host.nodes().all().next().expect("a node"));
                     }

@@ -339,11 +339,11 @@ impl PlacementHost {
         self.nodes.free(node) > 0
     }
 
-    /// Walks every invariant and panics on a broken one. `is_settled`: the placement knows the
-    /// outcomes of all its actions, so that its own invariants hold, too.
-    pub fn check(&self, is_settled: bool) {
+    /// Walks every invariant and panics on a broken one. `knows_outcomes`: the placement knows
+    /// those of all its actions, so that its own invariants hold, too.
+    pub fn check(&self, knows_outcomes: bool) {
         self.nodes.check();
-        if is_settled {
+        if knows_outcomes {
             self.placement.check(&self.nodes);
         }
         for node in self.nodes.all() {

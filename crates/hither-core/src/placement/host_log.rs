@@ -30,8 +30,8 @@ pub enum HostCall {
     Place(Block, Node),
     /// [`FileHost::access`].
     Access(Block, Node),
-    /// [`FileHost::settle`].
-    Settle(Block, bool),
+    /// [`FileHost::end_action`].
+    EndAction(Block, bool),
     /// [`FileHost::added`].
     Added(Block, Node),
     /// [`FileHost::removed`].
@@ -84,7 +84,7 @@ impl HostCall {
                 let action = host.access(block, by);
                 return action.map_or(HostAnswer::Nothing, HostAnswer::Action);
             }
-            HostCall::Settle(block, done) => host.settle(block, done),
+            HostCall::EndAction(block, done) => host.end_action(block, done),
             HostCall::Added(block, at) => return node(host.added(block, at)),
             HostCall::Removed(block, at) => host.removed(block, at),
             HostCall::Victim(block, at, incoming) => return node(host.victim(block, at, incoming)),
@@ -103,7 +103,7 @@ impl HostCall {
             HostCall::Grow(blocks) => ('g', vec![blocks.into()]),
             HostCall::Place(block, by) => ('p', pair(block, by)),
             HostCall::Access(block, by) => ('r', pair(block, by)),
-            HostCall::Settle(block, done) => ('s', vec![block.0.into(), done.into()]),
+            HostCall::EndAction(block, done) => ('s', vec![block.0.into(), done.into()]),
             HostCall::Added(block, at) => ('a', pair(block, at)),
             HostCall::Removed(block, at) => ('d', pair(block, at)),
             HostCall::Victim(block, at, incoming) => {
@@ -123,7 +123,7 @@ impl HostCall {
             ("g", &[blocks]) => HostCall::Grow(small(blocks)?),
             ("p", &[at, by]) => HostCall::Place(block(at)?, node(by)?),
             ("r", &[at, by]) => HostCall::Access(block(at)?, node(by)?),
-            ("s", &[at, done]) => HostCall::Settle(block(at)?, done != 0),
+            ("s", &[at, done]) => HostCall::EndAction(block(at)?, done != 0),
             ("a", &[of, at]) => HostCall::Added(block(of)?, node(at)?),
             ("d", &[of, at]) => HostCall::Removed(block(of)?, node(at)?),
             ("v", &[of, at, from, migrates]) => {
@@ -302,7 +302,7 @@ fn fits(call: HostCall, host: &FileHost) -> bool {
         HostCall::Time(_) => true,
         HostCall::Frames(node, all, free) => is_node(node) && free <= all,
         HostCall::Grow(blocks) => blocks <= BLOCKS_MAX,
-        HostCall::Settle(block, _) | HostCall::Forget(block) => is_block(block),
+        HostCall::EndAction(block, _) | HostCall::Forget(block) => is_block(block),
         HostCall::Place(block, node)
         | HostCall::Access(block, node)
         | HostCall::Added(block, node)
@@ -395,7 +395,7 @@ mod tests {
                 2 => HostCall::Place(block, by),
                 3 => HostCall::Added(block, at),
                 4 => HostCall::Removed(block, at),
-                5 => HostCall::Settle(block, random.below(2) == 0),
+                5 => HostCall::EndAction(block, random.below(2) == 0),
                 6 => {
                     let from = (random.below(2) == 0).then_some(by);
                     let migrates = from.is_some();

@@ -352,92 +352,92 @@ impl MemoryPlacement for Majority {
 #[cfg(test)]
 mod tests {
     use crate::placement::EpochKind::Iteration;
-    use crate::placement::testing::Machine;
+    use crate::placement::testing::World;
 
     /// Pages 0 to 3 of one object, all on node 0 of 4 in a row.
-    fn machine(params: &str) -> Machine {
-        let mut machine = Machine::origin(&format!("majority{{least=8,{params}}}"), 4, 4);
-        machine.place(0, &[(0, 0), (1, 0), (2, 0), (3, 0)]);
-        machine
+    fn world(params: &str) -> World {
+        let mut world = World::origin(&format!("majority{{least=8,{params}}}"), 4, 4);
+        world.place(0, &[(0, 0), (1, 0), (2, 0), (3, 0)]);
+        world
     }
 
     /// What moves when an epoch counted this.
-    fn look(machine: &mut Machine, counts: &[(u32, [u32; 4])]) -> Vec<(u32, u16)> {
+    fn look(world: &mut World, counts: &[(u32, [u32; 4])]) -> Vec<(u32, u16)> {
         for (block, counts) in counts {
-            machine.count(*block, counts);
+            world.count(*block, counts);
         }
-        machine.end(Iteration)
+        world.end(Iteration)
     }
 
     #[test]
     fn two_looks_must_agree_on_twice_the_accesses_of_the_home() {
-        let mut machine = machine("spread=0");
+        let mut world = world("spread=0");
         let counts = [
             (0, [10, 20, 0, 0]),
             (1, [10, 19, 0, 0]),
             (2, [0, 7, 0, 0]),
             (3, [0, 0, 0, 8]),
         ];
-        assert_eq!(look(&mut machine, &counts), []);
-        assert_eq!(look(&mut machine, &counts), [(0, 1), (3, 3)]);
-        assert_eq!(look(&mut machine, &counts), []);
-        assert_eq!(machine.statistic("candidates"), 2);
+        assert_eq!(look(&mut world, &counts), []);
+        assert_eq!(look(&mut world, &counts), [(0, 1), (3, 3)]);
+        assert_eq!(look(&mut world, &counts), []);
+        assert_eq!(world.statistic("candidates"), 2);
         // Two looks that want different nodes do not agree.
-        assert_eq!(look(&mut machine, &[(1, [0, 0, 9, 0])]), []);
-        assert_eq!(look(&mut machine, &[(1, [0, 9, 0, 0])]), []);
-        assert_eq!(look(&mut machine, &[(1, [0, 9, 0, 0])]), [(1, 1)]);
+        assert_eq!(look(&mut world, &[(1, [0, 0, 9, 0])]), []);
+        assert_eq!(look(&mut world, &[(1, [0, 9, 0, 0])]), []);
+        assert_eq!(look(&mut world, &[(1, [0, 9, 0, 0])]), [(1, 1)]);
     }
 
     /// Nodes 1 to 3 use the page alike. All reach it fastest on node 2, in their middle.
     #[test]
     fn of_several_nodes_the_one_in_the_middle_of_the_users() {
-        let mut machine = machine("agree=0,spread=0");
-        assert_eq!(look(&mut machine, &[(0, [0, 9, 9, 9])]), [(0, 2)]);
-        assert_eq!(look(&mut machine, &[(0, [0, 9, 9, 9])]), []);
+        let mut world = world("agree=0,spread=0");
+        assert_eq!(look(&mut world, &[(0, [0, 9, 9, 9])]), [(0, 2)]);
+        assert_eq!(look(&mut world, &[(0, [0, 9, 9, 9])]), []);
     }
 
     /// Node 0 serves everything that two nodes use alike: half of it leaves, and then as much more
     /// for the others as they use.
     #[test]
     fn what_all_use_is_spread() {
-        let mut machine = machine("agree=0");
+        let mut world = world("agree=0");
         let alike = [0, 1, 2, 3].map(|page| (page, [10, 10, 0, 0]));
-        assert_eq!(look(&mut machine, &alike), [(0, 1), (1, 1)]);
-        assert_eq!(look(&mut machine, &alike), []);
-        assert_eq!(machine.statistic("spread"), 2);
+        assert_eq!(look(&mut world, &alike), [(0, 1), (1, 1)]);
+        assert_eq!(look(&mut world, &alike), []);
+        assert_eq!(world.statistic("spread"), 2);
         let all = [0, 1, 2, 3].map(|page| (page, [10, 10, 10, 10]));
-        let moved = look(&mut machine, &all);
+        let moved = look(&mut world, &all);
         assert_eq!(moved.len(), 2, "{moved:?}");
-        let mut homes = [0, 1, 2, 3].map(|page| machine.home(page));
+        let mut homes = [0, 1, 2, 3].map(|page| world.home(page));
         homes.sort_unstable();
         assert_eq!(homes, [0, 1, 2, 3]);
         // A page that the home mainly uses stays with it, however much the home serves.
-        let mut machine = self::machine("agree=0");
+        let mut world = self::world("agree=0");
         let own = [0, 1, 2, 3].map(|page| (page, [20, 10, 0, 0]));
-        assert_eq!(look(&mut machine, &own), []);
+        assert_eq!(look(&mut world, &own), []);
     }
 
     #[test]
     fn ping_pong_is_frozen() {
         let (there, back) = ([(0, [1, 10, 0, 0])], [(0, [10, 1, 0, 0])]);
-        let mut machine = machine("agree=0,spread=0");
-        assert_eq!(look(&mut machine, &there), [(0, 1)]);
-        assert_eq!(look(&mut machine, &back), []);
-        assert_eq!(machine.statistic("frozen"), 1);
-        assert_eq!(look(&mut machine, &[(0, [0, 0, 9, 0])]), [], "for good");
-        let mut machine = self::machine("agree=0,spread=0,freeze=0");
+        let mut world = world("agree=0,spread=0");
+        assert_eq!(look(&mut world, &there), [(0, 1)]);
+        assert_eq!(look(&mut world, &back), []);
+        assert_eq!(world.statistic("frozen"), 1);
+        assert_eq!(look(&mut world, &[(0, [0, 0, 9, 0])]), [], "for good");
+        let mut world = self::world("agree=0,spread=0,freeze=0");
         for (counts, to) in [(&there, 1), (&back, 0), (&there, 1)] {
-            assert_eq!(look(&mut machine, counts), [(0, to)]);
+            assert_eq!(look(&mut world, counts), [(0, to)]);
         }
     }
 
     /// Freed pages are new when they are used again.
     #[test]
     fn forgets_freed_pages() {
-        let mut machine = machine("agree=0,spread=0");
-        assert_eq!(look(&mut machine, &[(0, [1, 10, 0, 0])]), [(0, 1)]);
-        machine.free(0, 0..4);
-        machine.place(1, &[(0, 1)]);
-        assert_eq!(look(&mut machine, &[(0, [10, 1, 0, 0])]), [(0, 0)]);
+        let mut world = world("agree=0,spread=0");
+        assert_eq!(look(&mut world, &[(0, [1, 10, 0, 0])]), [(0, 1)]);
+        world.free(0, 0..4);
+        world.place(1, &[(0, 1)]);
+        assert_eq!(look(&mut world, &[(0, [10, 1, 0, 0])]), [(0, 0)]);
     }
 }

@@ -1,4 +1,4 @@
-//! A machine for the tests of placements: no latencies, no time but what the test sets; every
+//! A world for the tests of placements: no latencies, no time but what the test sets; every
 //! action is carried out at once.
 
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::spec::Spec;
 use crate::topology::Topology;
 
 /// A placement and the nodes that it acts on, with frames enough for everything.
-pub(crate) struct Machine {
+pub(crate) struct World {
     pub(crate) policy: Box<dyn MemoryPlacement>,
     pub(crate) nodes: Nodes,
     counts: Counters,
 }
 
-impl Machine {
+impl World {
     /// The nodes of an Origin2000 (300 ns, 100 ns a hop) in a row.
-    pub(crate) fn origin(policy: &str, nodes: usize, blocks: u32) -> Machine {
+    pub(crate) fn origin(policy: &str, nodes: usize, blocks: u32) -> World {
         let topology: Topology = format!("mesh:{nodes}").parse().expect("a mesh");
         let latencies = crate::topology::Latencies {
             local_ns: 300,
@@ -41,7 +41,7 @@ impl Machine {
             initial: None,
             sampled: false,
         };
-        Machine {
+        World {
             policy: spec.build_memory(&settings).expect("it places memory"),
             nodes: Nodes::new(topology, capacity, blocks),
             counts: Counters::new(nodes, blocks),

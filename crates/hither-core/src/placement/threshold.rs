@@ -314,30 +314,27 @@ impl MemoryPlacement for Threshold {
 
 #[cfg(test)]
 mod tests {
-    use crate::placement::testing::Machine;
+    use crate::placement::testing::World;
 
     /// Pages 0 to 2 on node 0 of 4.
-    fn machine(params: &str) -> Machine {
-        let mut machine = Machine::origin(&format!("threshold{{{params}}}"), 4, 3);
-        machine.place(0, &[(0, 0), (1, 0), (2, 0)]);
-        machine
+    fn world(params: &str) -> World {
+        let mut world = World::origin(&format!("threshold{{{params}}}"), 4, 3);
+        world.place(0, &[(0, 0), (1, 0), (2, 0)]);
+        world
     }
 
     /// 100 local accesses: a remote node must be ahead by more than 1024, which 1125 are.
     #[test]
     fn interrupts_beyond_the_threshold() {
-        let mut machine = machine("dampening=1");
-        machine.access(0, 0, 0, 100);
-        assert_eq!(machine.access(1, 1, 0, 1124), 0);
-        assert_eq!(machine.policy.take_overhead_ns(), 0);
-        assert_eq!(machine.access(1, 1, 0, 1), 1);
-        assert_eq!(machine.policy.take_overhead_ns(), 5000);
-        assert_eq!(machine.policy.take_overhead_ns(), 0, "once");
+        let mut world = world("dampening=1");
+        world.access(0, 0, 0, 100);
+        assert_eq!(world.access(1, 1, 0, 1124), 0);
+        assert_eq!(world.policy.take_overhead_ns(), 0);
+        assert_eq!(world.access(1, 1, 0, 1), 1);
+        assert_eq!(world.policy.take_overhead_ns(), 5000);
+        assert_eq!(world.policy.take_overhead_ns(), 0, "once");
         assert_eq!(
-            (
-                machine.statistic("candidates"),
-                machine.statistic("migrated")
-            ),
+            (world.statistic("candidates"), world.statistic("migrated")),
             (1, 1)
         );
     }
@@ -345,22 +342,22 @@ mod tests {
     /// A home whose counter is full at 2047 cannot be exceeded.
     #[test]
     fn counters_saturate() {
-        let mut machine = machine("dampening=1");
-        machine.access(0, 0, 0, 1 << 20);
-        assert_eq!(machine.access(1, 1, 0, 1 << 20), 0);
-        assert_eq!(machine.statistic("interrupts"), 0);
+        let mut world = world("dampening=1");
+        world.access(0, 0, 0, 1 << 20);
+        assert_eq!(world.access(1, 1, 0, 1 << 20), 0);
+        assert_eq!(world.statistic("interrupts"), 0);
     }
 
     /// Three interrupts in a row; one by another node starts the count anew.
     #[test]
     fn dampened() {
-        let mut machine = machine("");
+        let mut world = world("");
         for (node, home) in [(1, 0), (1, 0), (2, 0), (1, 0), (1, 0), (1, 1)] {
-            assert_eq!(machine.access(u32::from(node), node, 0, 1025), home);
+            assert_eq!(world.access(u32::from(node), node, 0, 1025), home);
         }
-        assert_eq!(machine.statistic("dampened"), 5);
+        assert_eq!(world.statistic("dampened"), 5);
         assert_eq!(
-            machine.statistic("candidates"),
+            world.statistic("candidates"),
             1,
             "one page, however many interrupts"
         );
@@ -370,20 +367,16 @@ mod tests {
     /// after the last.
     #[test]
     fn frozen_and_melted() {
-        let mut machine = machine("dampening=1,freeze=2,melt_ms=50");
-        assert_eq!(machine.access(1, 1, 0, 1025), 1);
-        assert_eq!(machine.access(2, 2, 0, 1025), 2);
-        assert_eq!(machine.access(1, 1, 0, 1025), 2, "frozen");
-        machine.nodes.set_now_ns(49_000_000);
+        let mut world = world("dampening=1,freeze=2,melt_ms=50");
+        assert_eq!(world.access(1, 1, 0, 1025), 1);
+        assert_eq!(world.access(2, 2, 0, 1025), 2);
+        assert_eq!(world.access(1, 1, 0, 1025), 2, "frozen");
+        world.nodes.set_now_ns(49_000_000);
+        assert_eq!(world.access(1, 1, 0, 1025), 2, "the walk came by too early");
+        world.nodes.set_now_ns(80_000_000);
+        assert_eq!(world.access(1, 1, 0, 1025), 1);
         assert_eq!(
-            machine.access(1, 1, 0, 1025),
-            2,
-            "the walk came by too early"
-        );
-        machine.nodes.set_now_ns(80_000_000);
-        assert_eq!(machine.access(1, 1, 0, 1025), 1);
-        assert_eq!(
-            (machine.statistic("frozen"), machine.statistic("melted")),
+            (world.statistic("frozen"), world.statistic("melted")),
             (2, 1)
         );
     }
@@ -392,20 +385,20 @@ mod tests {
     /// page 0 are 500 then.
     #[test]
     fn aged() {
-        let mut machine = machine("dampening=1");
-        machine.access(0, 1, 0, 1000);
-        machine.nodes.set_now_ns(29_999_999);
-        machine.access(0, 1, 1, 1);
-        assert_eq!(machine.access(0, 1, 0, 24), 0, "1024");
-        machine.nodes.set_now_ns(30_000_000);
-        assert_eq!(machine.access(0, 1, 0, 512), 0, "512 + 512");
-        assert_eq!(machine.access(0, 1, 0, 1), 1);
+        let mut world = world("dampening=1");
+        world.access(0, 1, 0, 1000);
+        world.nodes.set_now_ns(29_999_999);
+        world.access(0, 1, 1, 1);
+        assert_eq!(world.access(0, 1, 0, 24), 0, "1024");
+        world.nodes.set_now_ns(30_000_000);
+        assert_eq!(world.access(0, 1, 0, 512), 0, "512 + 512");
+        assert_eq!(world.access(0, 1, 0, 1), 1);
     }
 
     #[test]
     fn memory_pressure() {
-        let mut machine = machine("dampening=1,reserve=1");
-        assert_eq!(machine.access(1, 1, 0, 5000), 0);
-        assert_eq!(machine.statistic("pressed"), 1);
+        let mut world = world("dampening=1,reserve=1");
+        assert_eq!(world.access(1, 1, 0, 5000), 0);
+        assert_eq!(world.statistic("pressed"), 1);
     }
 }

@@ -506,7 +506,7 @@ impl Placement for Upm {
             program.replay.check();
         }
         self.initial.check(nodes);
-        assert!(self.asked.is_empty(), "an action was never settled");
+        assert!(self.asked.is_empty(), "an action never had an outcome");
     }
 }
 

@@ -126,7 +126,7 @@ impl WTinyLfu {
 
     /// Moves the least recent block of a part that is too large to the most recent end of the
     /// probation segment.
-    fn settle(&mut self) {
+    fn shrink_parts(&mut self) {
         for (list, max) in [
             (&mut self.window, self.window_max),
             (&mut self.protected, self.protected_max),
@@ -163,7 +163,7 @@ impl Replacement for WTinyLfu {
                 self.probation.remove(&mut self.links, slot.0);
                 self.part[slot.index()] = Part::Protected;
                 self.protected.push_front(&mut self.links, slot.0);
-                self.settle();
+                self.shrink_parts();
             }
         }
     }
@@ -196,7 +196,7 @@ impl Replacement for WTinyLfu {
         self.block[slot.index()] = access.block;
         self.part[slot.index()] = Part::Window;
         self.window.push_front(&mut self.links, slot.0);
-        self.settle();
+        self.shrink_parts();
     }
 
     #[inline]
@@ -212,7 +212,7 @@ impl Replacement for WTinyLfu {
         self.protected_max = (f64::from(capacity - window) * self.config.protected) as usize;
         self.sketch
             .set_sample(u64::from(capacity) * self.config.sample);
-        self.settle();
+        self.shrink_parts();
     }
 
     fn check(&self, resident: usize) {

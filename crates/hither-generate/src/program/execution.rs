@@ -13,7 +13,7 @@ use hither_core::random::{Random, mix};
 
 use hither_trace::schema::{AccessRow, ObjectKind, ObjectRow};
 
-/// Rows per batch. An event loop should settle after as many.
+/// Rows per batch. An event loop should commit after as many.
 pub(crate) const BATCH_ROWS: usize = 1 << 14;
 
 /// The receiver is gone, because the trace cannot be written. The program ends at once.
@@ -61,8 +61,8 @@ pub(crate) struct Execution {
     sites: u32,
     batch: RowBatch,
     /// Number of rows of the batch that are in order, and the latest time so far.
-    settled: usize,
-    settled_ns: u64,
+    committed: usize,
+    committed_ns: u64,
     out: SyncSender<RowBatch>,
 }
 
@@ -95,8 +95,8 @@ impl Execution {
             objects: 0,
             sites: 1,
             batch: RowBatch::default(),
-            settled: 0,
-            settled_ns: 0,
+            committed: 0,
+            committed_ns: 0,
             out,
         }
     }
@@ -180,7 +180,7 @@ impl Execution {
     }
 
     /// Adds a row. Its process and node follow from its thread. Until the next
-    /// [`Execution::settle`], rows may come in any order of time.
+    /// [`Execution::commit`], rows may come in any order of time.
     pub(crate) fn push(&mut self, row: AccessRow) {
         let every = self.migrate_every;
         if every > 0 && !self.iterates && self.nodes > 1 {
@@ -202,7 +202,7 @@ impl Execution {
     /// Marks the end of a parallel construct or an iteration. No row so far may be later.
     pub(crate) fn mark(&mut self, kind: EpochKind, time_ns: u64) -> Result<(), Stopped> {
         self.push(AccessRow::mark(kind, time_ns));
-        self.settle()
+        self.commit()
     }
 
     /// Marks the end of an iteration, and migrates the threads where that is due.
@@ -226,21 +226,21 @@ impl Execution {
 
     /// Puts the rows since the last call in order and sends a full batch. Rows of the same time
     /// keep their order. The caller promises that no later row has an earlier time.
-    pub(crate) fn settle(&mut self) -> Result<(), Stopped> {
-        let unsettled = &mut self.batch.rows[self.settled..];
-        unsettled.sort_by_key(|row| row.time_ns);
-        if let (Some(first), Some(last)) = (unsettled.first(), unsettled.last()) {
+    pub(crate) fn commit(&mut self) -> Result<(), Stopped> {
+        let new = &mut self.batch.rows[self.committed..];
+        new.sort_by_key(|row| row.time_ns);
+        if let (Some(first), Some(last)) = (new.first(), new.last()) {
             assert!(
-                first.time_ns >= self.settled_ns,
-                "a row before settled ones"
+                first.time_ns >= self.committed_ns,
+                "a row before committed ones"
             );
-            self.settled_ns = last.time_ns;
+            self.committed_ns = last.time_ns;
         }
-        self.settled = self.batch.rows.len();
-        if self.settled < BATCH_ROWS {
+        self.committed = self.batch.rows.len();
+        if self.committed < BATCH_ROWS {
             return Ok(());
         }
-        self.settled = 0;
+        self.committed = 0;
         let done = self.batch.done;
         let batch = std::mem::take(&mut self.batch);
         self.batch.done = done;
@@ -254,7 +254,7 @@ impl Execution {
 
     /// Sends what is left.
     pub(super) fn finish(mut self) -> Result<(), Stopped> {
-        self.settle()?;
+        self.commit()?;
         self.batch.done = 1.0;
         self.out.send(self.batch).map_err(|_| Stopped)
     }
@@ -280,10 +280,10 @@ pub(crate) fn take_turns(
         }
         turns += 1;
         if turns.is_multiple_of(BATCH_ROWS) {
-            execution.settle()?;
+            execution.commit()?;
         }
     }
-    execution.settle()?;
+    execution.commit()?;
     Ok(end_ns)
 }
 
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_put_in_order_between_settles_and_threads_are_dealt_and_moved() {
+    fn rows_are_put_in_order_between_commits_and_threads_are_dealt_and_moved() {
         let (out, batches) = sync_channel(4);
         let mut execution = execution(out, 4, 4);
         let process = execution.process(&["p"]);

@@ -182,7 +182,7 @@ impl Placer {
             let (block, action) = (first.block, first.action);
             self.under_way.pop_front();
             if self.host.under_way(block) == Some(action) {
-                self.call(HostCall::Settle(block, false));
+                self.call(HostCall::EndAction(block, false));
             }
         }
     }
@@ -233,7 +233,7 @@ impl Placer {
     pub(super) fn refused(&mut self, blocks: Blocks) {
         for bit in bits(blocks.mask) {
             if let Some(block) = self.known(blocks.chunk, bit) {
-                self.call(HostCall::Settle(block, false));
+                self.call(HostCall::EndAction(block, false));
             }
         }
     }
@@ -274,7 +274,7 @@ impl Placer {
             if let Some(Action::Migrate { to, .. } | Action::Replicate { to, .. }) = action
                 && self.members[to.index()] == by
             {
-                self.call(HostCall::Settle(block, false));
+                self.call(HostCall::EndAction(block, false));
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::spec::Spec;
 use crate::topology::Topology;
 
 /// Nodes with LRU for their originals, driven by the policy.
-struct Machine {
+struct World {
     nodes: Nodes,
     policy: Box<dyn FilePlacement>,
     /// By node, the least recent first.
@@ -25,8 +25,8 @@ struct Machine {
     free: Vec<Vec<Slot>>,
 }
 
-impl Machine {
-    fn new(spec: &str, capacity: &[u32], blocks: u32) -> Machine {
+impl World {
+    fn new(spec: &str, capacity: &[u32], blocks: u32) -> World {
         let topology = Arc::new(Topology::uniform(capacity.len()));
         let spec: Spec<PlacementEntry> = spec.parse().unwrap();
         let settings = PlacementSettings {
@@ -38,7 +38,7 @@ impl Machine {
             initial: None,
             sampled: false,
         };
-        Machine {
+        World {
             policy: spec.build_files(&settings).expect("it places files"),
             nodes: Nodes::new(topology, capacity.to_vec(), blocks),
             originals: vec![Vec::new(); capacity.len()],
@@ -169,17 +169,17 @@ impl Machine {
 
 #[test]
 fn a_replica_at_the_second_remote_access_of_a_node() {
-    let mut machine = Machine::new("dual-layer", &[9, 9, 9], 1);
-    machine.read(0, &[0, 0, 0]);
-    machine.read(1, &[0]);
-    machine.read(2, &[0]);
-    assert_eq!(machine.held(0), [0], "one each, on two nodes");
-    machine.read(2, &[0]);
-    assert_eq!(machine.held(0), [0, 2]);
-    machine.read(1, &[0]);
-    assert_eq!(machine.held(0), [0, 1, 2], "the latest replica first");
+    let mut world = World::new("dual-layer", &[9, 9, 9], 1);
+    world.read(0, &[0, 0, 0]);
+    world.read(1, &[0]);
+    world.read(2, &[0]);
+    assert_eq!(world.held(0), [0], "one each, on two nodes");
+    world.read(2, &[0]);
+    assert_eq!(world.held(0), [0, 2]);
+    world.read(1, &[0]);
+    assert_eq!(world.held(0), [0, 1, 2], "the latest replica first");
 
-    let mut third = Machine::new("dual-layer{threshold=3}", &[9, 9], 1);
+    let mut third = World::new("dual-layer{threshold=3}", &[9, 9], 1);
     third.read(0, &[0]);
     third.read(1, &[0, 0]);
     assert_eq!(third.held(0), [0]);
@@ -189,52 +189,52 @@ fn a_replica_at_the_second_remote_access_of_a_node() {
 
 #[test]
 fn a_write_drops_replicas_and_resets_counters() {
-    let mut machine = Machine::new("dual-layer", &[9, 9, 9], 1);
-    machine.read(0, &[0]);
-    machine.read(1, &[0, 0]);
-    machine.read(2, &[0]);
-    machine.access(0, 0, Op::Write);
-    assert_eq!(machine.held(0), [0]);
-    machine.read(2, &[0]);
-    assert_eq!(machine.held(0), [0], "its first since the write");
-    machine.read(2, &[0]);
-    assert_eq!(machine.held(0), [0, 2]);
-    machine.access(2, 0, Op::Write);
-    assert_eq!(machine.held(0), [0], "the original is what is written");
-    machine.access(1, 0, Op::Write);
-    machine.access(1, 0, Op::Write);
-    assert_eq!(machine.held(0), [0], "writes are not counted");
+    let mut world = World::new("dual-layer", &[9, 9, 9], 1);
+    world.read(0, &[0]);
+    world.read(1, &[0, 0]);
+    world.read(2, &[0]);
+    world.access(0, 0, Op::Write);
+    assert_eq!(world.held(0), [0]);
+    world.read(2, &[0]);
+    assert_eq!(world.held(0), [0], "its first since the write");
+    world.read(2, &[0]);
+    assert_eq!(world.held(0), [0, 2]);
+    world.access(2, 0, Op::Write);
+    assert_eq!(world.held(0), [0], "the original is what is written");
+    world.access(1, 0, Op::Write);
+    world.access(1, 0, Op::Write);
+    assert_eq!(world.held(0), [0], "writes are not counted");
 }
 
 /// Node 1 holds replicas of 0 to 3, read twice to be made and then as often again as said.
-fn ranked(spec: &str, capacity: u32, again: [usize; 4]) -> Machine {
-    let mut machine = Machine::new(spec, &[20, capacity], 20);
+fn ranked(spec: &str, capacity: u32, again: [usize; 4]) -> World {
+    let mut world = World::new(spec, &[20, capacity], 20);
     for (block, again) in (0..).zip(again) {
-        machine.read(0, &[block]);
-        machine.read(1, &[block, block]);
-        machine.read(1, &vec![block; again]);
+        world.read(0, &[block]);
+        world.read(1, &[block, block]);
+        world.read(1, &vec![block; again]);
     }
-    machine
+    world
 }
 
 #[test]
 fn replicas_go_from_the_lowest_queue_and_there_by_recency() {
     // Frequencies 4, 2, 3, 1: queues 2, 1, 1, 0. All frames asked for are replicas'.
-    let mut machine = ranked("dual-layer{ratio=1000,free=0}", 4, [3, 1, 2, 0]);
-    assert_eq!(machine.at(1, 0..20), [0, 1, 2, 3]);
-    machine.read(1, &[10]);
-    assert_eq!(machine.at(1, 0..20), [0, 1, 2, 10]);
-    machine.read(1, &[1, 11]);
+    let mut world = ranked("dual-layer{ratio=1000,free=0}", 4, [3, 1, 2, 0]);
+    assert_eq!(world.at(1, 0..20), [0, 1, 2, 3]);
+    world.read(1, &[10]);
+    assert_eq!(world.at(1, 0..20), [0, 1, 2, 10]);
+    world.read(1, &[1, 11]);
     assert_eq!(
-        machine.at(1, 0..20),
+        world.at(1, 0..20),
         [0, 1, 10, 11],
         "1 is more recent than 2, both read three times"
     );
-    machine.read(1, &[12]);
-    machine.read(1, &[13]);
-    assert_eq!(machine.at(1, 0..20), [10, 11, 12, 13]);
-    machine.read(1, &[14]);
-    assert_eq!(machine.at(1, 0..20), [11, 12, 13, 14], "no replica is left");
+    world.read(1, &[12]);
+    world.read(1, &[13]);
+    assert_eq!(world.at(1, 0..20), [10, 11, 12, 13]);
+    world.read(1, &[14]);
+    assert_eq!(world.at(1, 0..20), [11, 12, 13, 14], "no replica is left");
 }
 
 #[test]
@@ -242,37 +242,37 @@ fn frequencies_fall_when_the_inactive_list_is_refilled() {
     // Frequencies 2, 1, 1, 1; the most recent is 3. Two originals, 8 and 9, so that with refill=1
     // every second frame asked for is a refill. The first takes 1. The second lets 0 fall to the
     // recent end of the lowest queue, behind 2 and 3, and takes 2; the third takes 3, the fourth 0.
-    let mut machine = ranked("dual-layer{ratio=1000,free=0,refill=1}", 6, [1, 0, 0, 0]);
-    machine.read(1, &[8, 9]);
+    let mut world = ranked("dual-layer{ratio=1000,free=0,refill=1}", 6, [1, 0, 0, 0]);
+    world.read(1, &[8, 9]);
     for (incoming, left) in [
         (10, vec![0, 2, 3]),
         (11, vec![0, 3]),
         (12, vec![0]),
         (13, vec![]),
     ] {
-        machine.read(1, &[incoming]);
-        assert_eq!(machine.at(1, 0..4), left);
+        world.read(1, &[incoming]);
+        assert_eq!(world.at(1, 0..4), left);
     }
 }
 
 #[test]
 fn a_frequency_falls_by_one_and_not_below_one() {
     // Frequencies 4, 2: after two refills (refill=0: at each frame) 2 and 1, after three 1 and 1.
-    let mut machine = ranked("dual-layer{ratio=1000,free=0,refill=0}", 4, [3, 1, 0, 0]);
-    machine.read(1, &[10, 11]);
-    assert_eq!(machine.at(1, 0..4), [0, 1]);
+    let mut world = ranked("dual-layer{ratio=1000,free=0,refill=0}", 4, [3, 1, 0, 0]);
+    world.read(1, &[10, 11]);
+    assert_eq!(world.at(1, 0..4), [0, 1]);
     // Now 1 has more than 0 had it not fallen once less: 0 is at 2, 1 at 1; two more reads make 3
     // of 1.
-    machine.read(1, &[1, 1]);
+    world.read(1, &[1, 1]);
     // The third frame: 0 falls to 1, 1 to 2.
-    machine.read(1, &[12]);
-    assert_eq!(machine.at(1, 0..4), [1]);
+    world.read(1, &[12]);
+    assert_eq!(world.at(1, 0..4), [1]);
 }
 
 #[test]
 fn two_replicas_go_for_each_original() {
-    let mut machine = ranked("dual-layer{free=0}", 8, [0; 4]);
-    machine.read(1, &[10, 11, 12, 13]);
+    let mut world = ranked("dual-layer{free=0}", 8, [0; 4]);
+    world.read(1, &[10, 11, 12, 13]);
     // Full. Six frames are asked for: replica, replica, original, replica, replica, original.
     for (incoming, left) in [
         (14, vec![1, 2, 3, 10, 11, 12, 13, 14]),
@@ -282,134 +282,130 @@ fn two_replicas_go_for_each_original() {
         (18, vec![11, 12, 13, 14, 15, 16, 17, 18]),
         (19, vec![12, 13, 14, 15, 16, 17, 18, 19]),
     ] {
-        machine.read(1, &[incoming]);
-        assert_eq!(machine.at(1, 0..20), left);
+        world.read(1, &[incoming]);
+        assert_eq!(world.at(1, 0..20), left);
     }
 }
 
 #[test]
 fn a_node_of_replicas_alone_gives_them_up_out_of_turn() {
-    let mut machine = ranked("dual-layer{ratio=0,free=0}", 4, [0; 4]);
-    machine.read(1, &[10]);
-    assert_eq!(machine.at(1, 0..20), [1, 2, 3, 10]);
-    machine.read(1, &[11]);
-    assert_eq!(machine.at(1, 0..20), [1, 2, 3, 11], "now there is one");
+    let mut world = ranked("dual-layer{ratio=0,free=0}", 4, [0; 4]);
+    world.read(1, &[10]);
+    assert_eq!(world.at(1, 0..20), [1, 2, 3, 10]);
+    world.read(1, &[11]);
+    assert_eq!(world.at(1, 0..20), [1, 2, 3, 11], "now there is one");
 }
 
 /// Node 0 holds 0 and 1, both with replicas at 1 and 2, and is full.
-fn shared(spec: &str) -> Machine {
-    let mut machine = Machine::new(spec, &[2, 9, 9, 9], 9);
-    machine.read(0, &[0, 1]);
+fn shared(spec: &str) -> World {
+    let mut world = World::new(spec, &[2, 9, 9, 9], 9);
+    world.read(0, &[0, 1]);
     for node in [1, 2] {
-        machine.read(node, &[0, 0, 1, 1]);
+        world.read(node, &[0, 0, 1, 1]);
     }
-    machine.read(3, &[0]);
-    machine.read(0, &[1]);
-    machine
+    world.read(3, &[0]);
+    world.read(0, &[1]);
+    world
 }
 
 #[test]
 fn all_replicas_go_with_their_original() {
-    let mut machine = shared("dual-layer{free=0}");
-    assert_eq!(machine.held(0), [0, 2, 1]);
-    machine.read(0, &[5]);
-    assert_eq!(machine.held(0), []);
-    assert_eq!(machine.held(1), [0, 2, 1]);
-    machine.read(1, &[0]);
-    machine.read(3, &[0]);
-    assert_eq!(machine.held(0), [1], "counters went with the original, too");
-    machine.read(3, &[0]);
-    assert_eq!(machine.held(0), [1, 3]);
+    let mut world = shared("dual-layer{free=0}");
+    assert_eq!(world.held(0), [0, 2, 1]);
+    world.read(0, &[5]);
+    assert_eq!(world.held(0), []);
+    assert_eq!(world.held(1), [0, 2, 1]);
+    world.read(1, &[0]);
+    world.read(3, &[0]);
+    assert_eq!(world.held(0), [1], "counters went with the original, too");
+    world.read(3, &[0]);
+    assert_eq!(world.held(0), [1, 3]);
 }
 
 #[test]
 fn or_roles_are_switched() {
-    let mut machine = shared("dual-layer{free=0,switch=1}");
-    machine.read(0, &[5]);
-    assert_eq!(
-        machine.held(0),
-        [2, 1],
-        "the latest replica is the original"
-    );
-    machine.read(3, &[0]);
-    assert_eq!(machine.held(0), [2, 3, 1], "its second; counters stay");
+    let mut world = shared("dual-layer{free=0,switch=1}");
+    world.read(0, &[5]);
+    assert_eq!(world.held(0), [2, 1], "the latest replica is the original");
+    world.read(3, &[0]);
+    assert_eq!(world.held(0), [2, 3, 1], "its second; counters stay");
 }
 
 #[test]
 fn no_replicas_while_memory_is_tight_as_checked_every_second() {
     // Of 10 frames 5 are taken, then 4: 0.5 and 0.6 are free.
-    let mut machine = Machine::new("dual-layer{free=0.55}", &[5, 5], 9);
-    machine.read(0, &[0, 1, 2, 3, 4]);
-    machine.read(1, &[0, 0]);
+    let mut world = World::new("dual-layer{free=0.55}", &[5, 5], 9);
+    world.read(0, &[0, 1, 2, 3, 4]);
+    world.read(1, &[0, 0]);
     assert_eq!(
-        machine.held(0),
+        world.held(0),
         [0, 1],
         "nothing was taken when it was checked"
     );
-    machine.nodes.set_now_ns(1_000_000_000);
-    machine.read(1, &[1, 1, 1]);
-    assert_eq!(machine.held(1), [0], "0.4 are free");
-    machine.remove(Block(0), Node(0));
-    machine.nodes.set_now_ns(1_999_999_999);
-    machine.read(1, &[1]);
-    assert_eq!(machine.held(1), [0], "0.6 are free, and nobody has looked");
-    machine.nodes.set_now_ns(2_000_000_000);
-    machine.read(1, &[1]);
-    assert_eq!(machine.held(1), [0, 1], "it was counted all the time");
+    world.nodes.set_now_ns(1_000_000_000);
+    world.read(1, &[1, 1, 1]);
+    assert_eq!(world.held(1), [0], "0.4 are free");
+    world.remove(Block(0), Node(0));
+    world.nodes.set_now_ns(1_999_999_999);
+    world.read(1, &[1]);
+    assert_eq!(world.held(1), [0], "0.6 are free, and nobody has looked");
+    world.nodes.set_now_ns(2_000_000_000);
+    world.read(1, &[1]);
+    assert_eq!(world.held(1), [0, 1], "it was counted all the time");
 }
 
 #[test]
 fn delayed_generation() {
-    let mut machine = Machine::new("dual-layer{delay_us=10}", &[9, 9], 9);
-    machine.read(0, &[0, 1, 2]);
-    machine.read(1, &[0, 0, 1, 1]);
-    machine.nodes.set_now_ns(9_999);
-    machine.read(1, &[0, 2, 2]);
-    assert_eq!(machine.held(0), [0]);
-    machine.access(1, 0, Op::Write);
-    machine.nodes.set_now_ns(10_000);
-    machine.read(0, &[5]);
-    assert_eq!(machine.held(0), [0], "written in between");
-    assert_eq!(machine.held(1), [0], "a new block makes nothing due");
-    machine.read(1, &[0]);
-    assert_eq!(machine.held(1), [0, 1], "due");
-    assert_eq!(machine.held(2), [0], "not yet");
-    machine.end(EpochKind::Period);
-    assert_eq!(machine.held(2), [0]);
-    machine.end(EpochKind::Construct);
-    assert_eq!(machine.held(2), [0, 1], "its processors are idle");
+    let mut world = World::new("dual-layer{delay_us=10}", &[9, 9], 9);
+    world.read(0, &[0, 1, 2]);
+    world.read(1, &[0, 0, 1, 1]);
+    world.nodes.set_now_ns(9_999);
+    world.read(1, &[0, 2, 2]);
+    assert_eq!(world.held(0), [0]);
+    world.access(1, 0, Op::Write);
+    world.nodes.set_now_ns(10_000);
+    world.read(0, &[5]);
+    assert_eq!(world.held(0), [0], "written in between");
+    assert_eq!(world.held(1), [0], "a new block makes nothing due");
+    world.read(1, &[0]);
+    assert_eq!(world.held(1), [0, 1], "due");
+    assert_eq!(world.held(2), [0], "not yet");
+    world.end(EpochKind::Period);
+    assert_eq!(world.held(2), [0]);
+    world.end(EpochKind::Construct);
+    assert_eq!(world.held(2), [0, 1], "its processors are idle");
 }
 
 #[test]
 fn a_replica_that_was_cancelled_and_is_wanted_again_waits_anew() {
-    let mut machine = Machine::new("dual-layer{delay_us=10}", &[9, 9], 9);
-    machine.read(0, &[0]);
-    machine.read(1, &[0, 0]);
-    machine.access(0, 0, Op::Write);
-    machine.nodes.set_now_ns(5_000);
-    machine.read(1, &[0, 0]);
-    machine.nodes.set_now_ns(10_000);
-    machine.read(1, &[0]);
-    assert_eq!(machine.held(0), [0]);
-    machine.nodes.set_now_ns(15_000);
-    machine.read(1, &[0]);
-    assert_eq!(machine.held(0), [0, 1]);
+    let mut world = World::new("dual-layer{delay_us=10}", &[9, 9], 9);
+    world.read(0, &[0]);
+    world.read(1, &[0, 0]);
+    world.access(0, 0, Op::Write);
+    world.nodes.set_now_ns(5_000);
+    world.read(1, &[0, 0]);
+    world.nodes.set_now_ns(10_000);
+    world.read(1, &[0]);
+    assert_eq!(world.held(0), [0]);
+    world.nodes.set_now_ns(15_000);
+    world.read(1, &[0]);
+    assert_eq!(world.held(0), [0, 1]);
 }
 
 #[test]
 fn a_mapped_block_has_no_replicas_unless_they_are_allowed() {
-    let mut machine = Machine::new("dual-layer{free=0}", &[1, 9], 9);
-    machine.read(0, &[0]);
-    machine.read(1, &[0, 0]);
-    machine.access(1, 0, Op::Map);
-    assert_eq!(machine.held(0), [0]);
-    machine.read(1, &[0, 0, 0]);
-    assert_eq!(machine.held(0), [0]);
-    machine.read(0, &[1, 0]);
-    machine.read(1, &[0, 0]);
-    assert_eq!(machine.held(0), [0, 1], "its original left and came again");
+    let mut world = World::new("dual-layer{free=0}", &[1, 9], 9);
+    world.read(0, &[0]);
+    world.read(1, &[0, 0]);
+    world.access(1, 0, Op::Map);
+    assert_eq!(world.held(0), [0]);
+    world.read(1, &[0, 0, 0]);
+    assert_eq!(world.held(0), [0]);
+    world.read(0, &[1, 0]);
+    world.read(1, &[0, 0]);
+    assert_eq!(world.held(0), [0, 1], "its original left and came again");
 
-    let mut allowed = Machine::new("dual-layer{mapped=1}", &[9, 9], 9);
+    let mut allowed = World::new("dual-layer{mapped=1}", &[9, 9], 9);
     allowed.access(0, 0, Op::Map);
     allowed.access(1, 0, Op::Map);
     allowed.access(1, 0, Op::Map);
@@ -656,7 +652,7 @@ fn the_same_copies_as_a_naive_twin() {
             f64::from(free) / 8.0,
         );
         println!("seed {seed}: {spec} {capacity:?}");
-        let mut machine = Machine::new(&spec, &capacity, 12);
+        let mut world = World::new(&spec, &capacity, 12);
         let mut twin = Twin {
             threshold,
             refill: f64::from(refill) / 4.0,
@@ -689,14 +685,14 @@ fn the_same_copies_as_a_naive_twin() {
                 _ => Op::Read,
             };
             twin.now_ns += random.below(2_000_000);
-            machine.nodes.set_now_ns(twin.now_ns);
+            world.nodes.set_now_ns(twin.now_ns);
             if random.below(50) == 0 {
-                machine.end(EpochKind::Iteration);
+                world.end(EpochKind::Iteration);
                 twin.look();
                 twin.waiting.iter_mut().for_each(|each| each.0 = 0);
                 twin.generate();
             }
-            machine.access(node, block, op);
+            world.access(node, block, op);
             twin.access(node, block, op);
             for block in 0..12 {
                 let held: Vec<u16> = twin
@@ -705,7 +701,7 @@ fn the_same_copies_as_a_naive_twin() {
                     .into_iter()
                     .chain(twin.holders(block))
                     .collect();
-                assert_eq!(machine.held(block), held, "block {block} at step {step}");
+                assert_eq!(world.held(block), held, "block {block} at step {step}");
             }
             made += twin.replicas.iter().map(Vec::len).sum::<usize>();
         }
