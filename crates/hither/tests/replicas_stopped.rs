@@ -3,7 +3,8 @@
 //!
 //! The tests wait in steps: half as many as it takes until the kernel takes leases away by itself
 //! (`fs.lease-break-time`, 45 s). Whoever is let in within them was let in by the lease process, or
-//! by its end.
+//! by its end. Where the kernel shall do it ([`Run::write_after_the_kernel`]), tests wait that long:
+//! the setting is for all programs of the machine, and no test changes it.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -11,7 +12,6 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -26,13 +26,17 @@ use hither_testing::skip::skip_on_this_machine;
 use strict::{found, hither, make, start_writer, stop_writer};
 use support::{figures, folder};
 
-/// One test at a time: some change how long the kernel waits for leases, for all.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
 const STEP: Duration = Duration::from_millis(10);
 
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..2000 {
+/// Steps that a test waits for what happens by itself.
+const STEPS: u32 = 2000;
+
+fn until(what: &str, done: impl FnMut() -> bool) {
+    until_within(STEPS, what, done);
+}
+
+fn until_within(steps: u32, what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..steps {
         if done() {
             return;
         }
@@ -47,13 +51,11 @@ struct Run {
     /// The process that holds the leases.
     holder: u32,
     folder: TempDir,
-    _alone: MutexGuard<'static, ()>,
 }
 
 impl Run {
     /// None where there can be no leases. The job is a process group of its own, as a shell's are.
     fn start(faults: &[&str]) -> Option<Run> {
-        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = folder("replicas/strict");
         let path = folder.path();
         make(path);
@@ -73,7 +75,6 @@ impl Run {
             agent: agent.spawn().expect("hither starts"),
             holder: 0,
             folder,
-            _alone: alone,
         };
         run.await_holder();
         Some(run)
@@ -103,9 +104,21 @@ impl Run {
 
     /// Has a writer write both files a few times.
     fn write(&self) {
+        self.write_within(STEPS);
+    }
+
+    /// The same where nobody but the kernel lets the writer in, to one file after the other.
+    fn write_after_the_kernel(&self) {
+        let waits = lease::break_time().expect("the kernel says how long it waits");
+        let steps = waits.as_millis().div_ceil(STEP.as_millis()) as u32;
+        self.write_within(2 * steps + STEPS);
+    }
+
+    fn write_within(&self, steps: u32) {
         let writer = start_writer(self.path());
         let before = self.version();
-        until("the writer is let in", || self.version() >= before + 4);
+        let is_in = || self.version() >= before + 4;
+        until_within(steps, "the writer is let in", is_in);
         stop_writer(self.path(), writer);
     }
 
@@ -381,40 +394,14 @@ fn writers_do_not_wait_for_a_frozen_job() {
     run.finish();
 }
 
-/// The kernel waits for a lease for so few seconds meanwhile, the fewest that replicas are made
-/// with.
-struct ShortLeases(String);
-
-const BREAK_TIME: &str = "/proc/sys/fs/lease-break-time";
-
-impl ShortLeases {
-    fn new() -> Option<ShortLeases> {
-        let before = fs::read_to_string(BREAK_TIME).ok()?;
-        if let Err(error) = fs::write(BREAK_TIME, "4") {
-            skip_on_this_machine(format_args!("{BREAK_TIME}: {error}"));
-            return None;
-        }
-        // What was promised for longer leases is taken back.
-        thread::sleep(Duration::from_secs(2));
-        Some(ShortLeases(before))
-    }
-}
-
-impl Drop for ShortLeases {
-    fn drop(&mut self) {
-        let _ = fs::write(BREAK_TIME, &self.0);
-    }
-}
-
 /// The freezer of cgroup v1 holds SIGKILL back: the kernel takes the leases away in the end.
 /// Programs rely on replicas for no longer than was promised.
 #[test]
 fn a_lease_process_frozen_by_cgroup_v1_is_not_relied_on() {
     let Some(run) = Run::start(&[]) else { return };
-    let both = Freezer::of_version(1).zip(ShortLeases::new());
-    if let Some((freezer, _short)) = &both {
+    if let Some(freezer) = Freezer::of_version(1) {
         freezer.freeze(&[run.agent.id(), run.holder]);
-        run.write();
+        run.write_after_the_kernel();
         freezer.thaw();
     }
     run.finish();
@@ -424,9 +411,8 @@ fn a_lease_process_frozen_by_cgroup_v1_is_not_relied_on() {
 /// taken its leases.
 fn read_beside_a_dead_lease_process(faults: &[&str]) -> Option<[u64; 3]> {
     let mut run = Run::start(&[&["HITHER_TEST_NO_DEADLINE"], faults].concat())?;
-    let _short = ShortLeases::new()?;
     assert!(signal("STOP", run.holder as i32));
-    run.write();
+    run.write_after_the_kernel();
     fs::write(run.path().join("enough"), "").expect("written");
     until("the readers end", || run.path().join("found").exists());
     // Without the fault, as in release builds, it was killed before.
