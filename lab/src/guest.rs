@@ -15,7 +15,6 @@ mod qemu;
 mod snapshot;
 mod tools;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -23,27 +22,11 @@ use anyhow::{Result, ensure};
 pub(crate) use self::initramfs::mount;
 pub(crate) use self::job::{Job, PluginArgs};
 pub(crate) use self::outside::{Outside, inside, mount as mount_outside};
+pub(crate) use self::process::LINES_SHOWN;
+pub(crate) use self::snapshot::Guest;
 pub(crate) use self::tools::Tools;
 use crate::cache::Cache;
 use crate::machine::{Machine, Node};
-
-/// A machine that has booted and waits for a job.
-pub(crate) struct Guest<'a> {
-    tools: &'a Tools,
-    machine: Machine,
-    snapshot: PathBuf,
-}
-
-impl<'a> Guest<'a> {
-    /// The machine's snapshot. Boots the machine first if the cache has none.
-    pub(crate) fn snapshot(tools: &'a Tools, machine: &Machine, quiet: bool) -> Result<Self> {
-        Ok(Self {
-            tools,
-            machine: machine.clone(),
-            snapshot: snapshot::ensure(tools, machine, quiet)?,
-        })
-    }
-}
 
 /// `lab setup`: fetches the tools, boots a machine of two nodes, and reports what it found.
 pub(crate) fn setup(cache: &Cache, quiet: bool) -> Result<String> {

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::cache::Cache;
-use crate::guest::{self, Guest, Job, Outside, PluginArgs};
+use crate::guest::{self, Guest, Job, LINES_SHOWN, Outside, PluginArgs};
 use crate::policy::{InitialState, Policy};
 use crate::price::{Totals, price};
 use crate::programs::{Compiler, Programs};
@@ -29,9 +29,6 @@ const VMSTAT_COUNTERS: [&str; 6] = [
 
 /// Marks the counters in the script's output.
 const VMSTAT_MARK: &str = "@vmstat";
-
-/// Number of a guest's last lines that an error shows.
-pub(crate) const LINES_SHOWN: usize = 15;
 
 /// One run of a case.
 #[derive(Debug)]

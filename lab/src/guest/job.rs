@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
+use super::initramfs;
 use super::process::{Console, Qemu};
-use super::{Guest, initramfs, snapshot};
+use super::snapshot::{self, Guest};
 use crate::cache::Cache;
 use crate::counts;
 

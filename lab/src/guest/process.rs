@@ -12,10 +12,12 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::Tools;
+use super::tools::Tools;
 use crate::interrupt;
 use crate::machine::Machine;
-use crate::run::LINES_SHOWN;
+
+/// Number of a guest's last lines that an error shows.
+pub(crate) const LINES_SHOWN: usize = 15;
 
 /// Timeout of a read from a socket: a fraction of the shortest job.
 const POLL_TIMEOUT: Duration = Duration::from_millis(20);
@@ -357,16 +359,4 @@ impl Qmp {
             }
         }
     }
-}
-
-/// A command whose program the kernel kills together with its parent, if util-linux's `setpriv`
-/// exists. A parent that is killed cannot do that itself.
-pub(super) fn dies_with_parent(program: &Path) -> Command {
-    let setpriv = Path::new("/usr/bin/setpriv");
-    if !setpriv.exists() {
-        return Command::new(program);
-    }
-    let mut command = Command::new(setpriv);
-    command.args(["--pdeathsig", "KILL"]).arg(program);
-    command
 }

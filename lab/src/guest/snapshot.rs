@@ -10,7 +10,8 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 
 use super::process::{Console, Qemu};
-use super::{Tools, initramfs, qemu};
+use super::tools::Tools;
+use super::{initramfs, qemu};
 use crate::cache::SNAPSHOT;
 use crate::hash;
 use crate::interrupt;
@@ -22,8 +23,27 @@ const ATTEMPTS: u32 = 3;
 /// A boot takes 5 to 10 s; 16 nodes on a busy machine take a minute.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(300);
 
+/// A machine that has booted and waits for a job.
+pub(crate) struct Guest<'a> {
+    pub(super) tools: &'a Tools,
+    pub(super) machine: Machine,
+    /// Its path.
+    pub(super) snapshot: PathBuf,
+}
+
+impl<'a> Guest<'a> {
+    /// The machine's snapshot. Boots the machine first if the cache has none.
+    pub(crate) fn snapshot(tools: &'a Tools, machine: &Machine, quiet: bool) -> Result<Self> {
+        Ok(Self {
+            tools,
+            machine: machine.clone(),
+            snapshot: ensure(tools, machine, quiet)?,
+        })
+    }
+}
+
 /// The path of the machine's snapshot. Boots the machine if the cache has none.
-pub(super) fn ensure(tools: &Tools, machine: &Machine, quiet: bool) -> Result<PathBuf> {
+fn ensure(tools: &Tools, machine: &Machine, quiet: bool) -> Result<PathBuf> {
     tools.cache().entry(&name(tools, machine)?, |path| {
         if !quiet {
             let (nodes, cpus) = (machine.nodes.len(), machine.cpus());

@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::mirror::{self, Mirror};
-use super::{initramfs, packages, process};
+use super::{initramfs, packages};
 use crate::cache::{Cache, TOOLS};
 use crate::hash;
 
@@ -146,7 +146,7 @@ impl Tools {
         let library_folders = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"]
             .map(|folder| self.root.join(folder).display().to_string());
         let mut command =
-            process::dies_with_parent(&self.root.join("lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"));
+            dies_with_parent(&self.root.join("lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"));
         command
             .env(
                 "QEMU_MODULE_DIR",
@@ -256,6 +256,18 @@ fn find_kernel(root: &Path) -> Result<PathBuf> {
         }
     }
     bail!("{}: no kernel", boot.display())
+}
+
+/// A command whose program the kernel kills together with its parent, if util-linux's `setpriv`
+/// exists. A parent that is killed cannot do that itself.
+fn dies_with_parent(program: &Path) -> Command {
+    let setpriv = Path::new("/usr/bin/setpriv");
+    if !setpriv.exists() {
+        return Command::new(program);
+    }
+    let mut command = Command::new(setpriv);
+    command.args(["--pdeathsig", "KILL"]).arg(program);
+    command
 }
 
 #[cfg(test)]
