@@ -144,7 +144,7 @@ class Bench:
     ) -> list[dict]:
         """Everything runs on node 0, unless the trace has nodes."""
         command = [
-            "sim",
+            "place",
             trace,
             "-q",
             "--json",

@@ -286,14 +286,14 @@ prefetch = "0"
         """Certificates, which later runs use again."""
         ca = self.work / "ca"
         if not ca.exists():
-            run(self.hither, "node", "--init-ca", ca, "--cluster", "mesh")
+            run(self.hither, "cluster", "ca", "mesh", "--out", ca)
         for node in range(self.network.nodes):
             if not (ca / f"m{node:03}.pem").exists():
-                run(self.hither, "node", "--issue", f"m{node:03}", "--ca", ca, "--out", ca)
+                run(self.hither, "cluster", "issue", f"m{node:03}", "--ca", ca, "--out", ca)
 
     def start_node(self, node):
         path = self.work / "nodes" / self.names[node]
-        command = in_space(node, self.hither, "node", "--config", path.with_suffix(".toml"))
+        command = in_space(node, self.hither, "node", path.with_suffix(".toml"))
         self.processes[node] = start(command, path.with_suffix(".log"), stdout=subprocess.DEVNULL,
                                      env={**os.environ, "HITHER_RUNTIME_DIR": str(path)})
 

@@ -154,9 +154,9 @@ class Lab:
 
     def write_config(self, node):
         if node == 0:
-            run(self.hither, "node", "--init-ca", str(self.work / "ca"), "--cluster", "faults")
+            run(self.hither, "cluster", "ca", "faults", "--out", str(self.work / "ca"))
         name = f"n{node}"
-        run(self.hither, "node", "--issue", name, "--ca", str(self.work / "ca"), "--out",
+        run(self.hither, "cluster", "issue", name, "--ca", str(self.work / "ca"), "--out",
             str(self.work))
         disk = ""
         if node == 1:
@@ -192,7 +192,7 @@ direct-io = true
 """)
 
     def start_node(self, node):
-        command = ["nsenter", f"--net=/run/netns/{BRIDGE}{node}", self.hither, "node", "--config",
+        command = ["nsenter", f"--net=/run/netns/{BRIDGE}{node}", self.hither, "node",
                    str(self.work / f"n{node}.toml")]
         log = open(self.work / f"n{node}.log", "ab")
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)

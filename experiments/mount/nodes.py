@@ -138,7 +138,7 @@ class Lab:
             run("ip", "-n", name, "addr", "add", f"{address(space)}/24", "dev", inner)
             run("ip", "-n", name, "link", "set", inner, "up")
             run("ip", "-n", name, "link", "set", "lo", "up")
-        run(self.arguments.hither, "node", "--init-ca", str(self.work / "ca"), "--cluster", "nodes")
+        run(self.arguments.hither, "cluster", "ca", "nodes", "--out", str(self.work / "ca"))
         self.source = quiet(
             [self.arguments.versitygw, "--port", SOURCE, "--access", "key", "--secret", "secret",
              "--region", "us-east-1", "--access-log", str(self.log), "posix",
@@ -283,7 +283,7 @@ class Cluster:
         for at, (space, where) in enumerate(places):
             security = '"off"'
             if tls:
-                run(lab.arguments.hither, "node", "--issue", f"m{at}", "--ca",
+                run(lab.arguments.hither, "cluster", "issue", f"m{at}", "--ca",
                     str(lab.work / "ca"), "--out", str(folder))
                 security = (f'{{ authority = "../ca/ca.pem", certificate = "m{at}.pem", '
                             f'key = "m{at}.key" }}')
@@ -307,7 +307,7 @@ source = "s3://bucket"
 {'' if mounted else 'prefetch = "0"'}
 {mount}
 """)
-            command = [lab.arguments.hither, "node", "--config", str(folder / f"m{at}.toml")]
+            command = [lab.arguments.hither, "node", str(folder / f"m{at}.toml")]
             with open(folder / f"m{at}.log", "ab") as log:
                 self.nodes.append(subprocess.Popen(
                     in_space(space, command), stdout=subprocess.DEVNULL, stderr=log,
@@ -320,7 +320,7 @@ source = "s3://bucket"
 
     def status(self, at):
         done = subprocess.run([self.lab.arguments.hither, "cluster", "status", "--json",
-                               "--socket", self.socket(at)], capture_output=True, check=False)
+                               self.socket(at)], capture_output=True, check=False)
         return json.loads(done.stdout) if done.returncode == 0 else {}
 
     def is_whole(self):

@@ -179,7 +179,7 @@ class Lab:
         threads = TOPOLOGIES[nodes]
         part, costs = CASES[case]
         answer = self.call(
-            *("sim", "-q", "--json", "--nodes", nodes, "--placement", ",".join(placements)),
+            *("place", "-q", "--json", "--nodes", nodes, "--placement", ",".join(placements)),
             *("--size", f"{100 * part / threads:.4f}%", "--policy", policy),
             *("--bind", "threads", "--costs", costs),
             self.trace(workload, threads),

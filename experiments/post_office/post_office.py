@@ -94,7 +94,7 @@ class Lab:
         given = dict(part.split("=") for part in costs.split(",") if part)
         costs = ",".join(f"{name}={value}" for name, value in (COSTS | given).items())
         answer = self.call(
-            "sim",
+            "place",
             "-q",
             "--json",
             "--nodes",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Cost of placements: processor time of `hither sim --nodes` for up to ten million references
+"""Cost of placements: processor time of `hither place` for up to ten million references
 and for 4 to 256 nodes. Placements: post-office and dual-layer on files (`hither gen
 shared-files`), upm and first-touch on pages (`hither gen stencil`).
 
@@ -71,7 +71,7 @@ class Bench:
             placements = ",".join([placement] * times)
             command = [
                 self.hither,
-                "sim",
+                "place",
                 "-q",
                 "--json",
                 "--nodes",

@@ -206,6 +206,18 @@ impl PageCache for WithoutCachestat {
     }
 }
 
+/// Whether the kernel says by `cachestat` what is cached of an open file.
+///
+/// # Errors
+/// Why it does not. For a file of this process's own, it is the same for all files.
+pub fn cachestat(file: &File) -> Result<(), PageCacheError> {
+    if !cachestat_is_allowed() {
+        return Err(PageCacheError::NoCall);
+    }
+    let found = syscalls::cachestat(file.as_raw_fd(), 0, 1);
+    found.map(drop).map_err(PageCacheError::from_errno)
+}
+
 /// How much of this process's own program is in the page cache. All of it, where the kernel does
 /// not say.
 pub fn program_cached_bytes() -> u64 {

@@ -23,7 +23,7 @@ use crate::error::Result;
 
 pub use controller::ReplicationSummary;
 pub(crate) use run::{ReplicationActuator, set_up};
-pub use run::{ReplicationOptions, ReplicationReport, Scope};
+pub use run::{ReplicationOptions, ReplicationReport, Scope, obstacles};
 
 /// Replays the log of a run: steps the controller through its inputs and compares the decisions.
 /// Returns how many there were, or the first that differs.

@@ -20,4 +20,4 @@ mod writing;
 mod writings;
 
 pub use attributes::{Consistency, error_number};
-pub use session::{MountError, MountSettings, Mounted, unmount};
+pub use session::{MountError, MountSettings, Mounted, obstacle, unmount};

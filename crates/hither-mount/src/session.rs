@@ -233,6 +233,36 @@ fn config(settings: &MountSettings) -> Config {
     config
 }
 
+/// What is missing for a mount by this process. `None`: nothing that is known before one is tried.
+pub fn obstacle() -> Option<String> {
+    const DEVICE: &str = "/dev/fuse";
+    if let Err(error) = OpenOptions::new().read(true).write(true).open(DEVICE) {
+        return Some(format!("{DEVICE}: {error}"));
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let value = |name: &str| {
+        let lines = status.lines();
+        let mut values = lines.filter_map(|line| line.strip_prefix(name));
+        values.next().map(str::trim)
+    };
+    let capabilities = value("CapEff:").and_then(|bits| u64::from_str_radix(bits, 16).ok());
+    if capabilities.is_some_and(|bits| bits & CAP_SYS_ADMIN != 0) {
+        return None;
+    }
+    if value("NoNewPrivs:") == Some("1") {
+        return Some("no_new_privs is set: fusermount3 would have no rights".to_owned());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = std::env::split_paths(&path).any(|folder| folder.join(HELPER).exists());
+    (!is_there).then(|| format!("without root, {HELPER} must be installed"))
+}
+
+/// The right to mount, capabilities(7).
+const CAP_SYS_ADMIN: u64 = 1 << 21;
+
+/// What mounts for those without that right.
+const HELPER: &str = "fusermount3";
+
 fn hint(error: &io::Error) -> &'static str {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOENT) => " (is fusermount3 installed? the package is fuse3)",
@@ -358,7 +388,7 @@ fn detach(path: &Path) -> io::Result<()> {
         Err(Errno::PERM) => {}
         result => return result.map_err(io::Error::from),
     }
-    let mut command = std::process::Command::new("fusermount3");
+    let mut command = std::process::Command::new(HELPER);
     let output = command.args(["-u", "-z", "--"]).arg(path).output()?;
     if output.status.success() {
         return Ok(());

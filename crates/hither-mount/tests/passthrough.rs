@@ -146,7 +146,7 @@ impl Bench<'_> {
         self.volume.counters().passthrough_opens.get()
     }
 
-    /// Has all of a file on the disk, as `hither warm` does.
+    /// Has all of a file on the disk, as `hither cache warm` does.
     fn fill(&self, name: &str) -> FileVersion {
         let path = SourcePath::new(name.as_bytes()).unwrap();
         let done = AtomicU64::new(0);

@@ -202,7 +202,7 @@ pub(crate) fn chart(
     chart.svg()
 }
 
-/// Simulates placements on nodes. JSON as of `hither sim --nodes ... --json`.
+/// Simulates placements on nodes. JSON as of `hither place --json`.
 #[pyfunction]
 #[expect(
     clippy::too_many_arguments,

@@ -1,6 +1,8 @@
 //! Asking a running node, by its socket.
 
+use std::fs::{self, Metadata};
 use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use tokio::time::timeout;
 
 use crate::error::{Cause, Error, Place};
 use crate::sockets;
+use crate::status::NodeStatus;
 use crate::topology::TopologyStatus;
 
 /// The longest answer that is read.
@@ -38,11 +41,23 @@ pub fn socket_of(path: &Path) -> Result<PathBuf, Error> {
     })
 }
 
-/// The socket of the only node of this user that runs.
+/// The socket of a node: `place` itself, or that of the node that serves the mount there. Without a
+/// place it is the only node of this user that runs.
 ///
 /// # Errors
-/// There is none, or more than one.
-pub fn only_socket() -> Result<PathBuf, Error> {
+/// There is no such node. Without a place, there is none, or more than one.
+pub fn socket_at(place: Option<&Path>) -> Result<PathBuf, Error> {
+    let Some(place) = place else {
+        return only_socket();
+    };
+    let is_socket = |it: Metadata| it.file_type().is_socket();
+    if fs::metadata(place).is_ok_and(is_socket) {
+        return Ok(place.to_owned());
+    }
+    socket_of(place)
+}
+
+fn only_socket() -> Result<PathBuf, Error> {
     let mut sockets = sockets::running();
     match (sockets.pop(), sockets.is_empty()) {
         (Some(socket), true) => Ok(socket),
@@ -51,10 +66,19 @@ pub fn only_socket() -> Result<PathBuf, Error> {
             sockets.push(last);
             let paths: Vec<String> = sockets.iter().map(|it| it.display().to_string()).collect();
             let paths = paths.join(", ");
-            let text = "several nodes of yours run: name a directory or a --socket of";
+            let text = "several nodes of yours run: name a directory, or one of";
             Err(Cause::from(format!("{text} {paths}")).into())
         }
     }
+}
+
+/// The figures of the node at `socket`.
+///
+/// # Errors
+/// As of [`get`].
+pub fn status(socket: &Path) -> Result<NodeStatus, Error> {
+    let answer = get(socket, "/status")?;
+    serde_json::from_slice(&answer).at(format_args!("{}: its status", socket.display()))
 }
 
 /// How far the members of the cluster of the node at `socket` are from each other. `None` if it is

@@ -130,7 +130,7 @@ pub fn cluster(path: &Path) -> Result<ClusterConfig, Error> {
         ("[[volume]]", !file.volume.is_empty()),
     ];
     if let Some((key, _)) = others.iter().find(|(_, is_there)| *is_there) {
-        let text = "is for `hither node --config`; with `hither mount` it is an option";
+        let text = "is for `hither node`; with `hither mount` it is an option";
         return Err(Cause::from(format!("{key} {text}"))).at(path.display());
     }
     let cluster = file.cluster(path)?;
@@ -486,8 +486,8 @@ mod tests {
             let error = chain(&cluster(&path).unwrap_err());
             assert!(error.contains(says), "{text}: {error}");
         };
-        check(VOLUME, "[[volume]] is for `hither node --config`");
-        check("memory = 1", "memory is for `hither node --config`");
+        check(VOLUME, "[[volume]] is for `hither node`");
+        check("memory = 1", "memory is for `hither node`");
         check("name = \"a\"", "it names no cluster");
     }
 }

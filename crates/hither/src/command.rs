@@ -7,15 +7,16 @@ use clap::{ArgMatches, Command};
 use crate::ui::Ui;
 
 mod advise;
+mod cache;
 mod cluster;
-mod evict;
+mod doctor;
 mod export;
 mod r#gen;
 mod import;
 mod mount;
 mod node;
 pub(crate) mod options;
-mod pin;
+mod place;
 mod policies;
 mod record;
 mod recover;
@@ -28,7 +29,6 @@ mod sweep;
 mod top;
 mod topo;
 mod unmount;
-mod warm;
 
 use subcommand::Subcommand;
 
@@ -51,14 +51,15 @@ const fn entry<C: Subcommand>() -> CommandEntry {
 /// Every command, sorted by name.
 pub(crate) const COMMANDS: &[CommandEntry] = &[
     entry::<advise::Advise>(),
+    entry::<cache::Cache>(),
     entry::<cluster::Cluster>(),
-    entry::<evict::Evict>(),
+    entry::<doctor::Doctor>(),
     entry::<export::Export>(),
     entry::<r#gen::Gen>(),
     entry::<import::Import>(),
     entry::<mount::Mount>(),
     entry::<node::NodeCommand>(),
-    entry::<pin::Pin>(),
+    entry::<place::Place>(),
     entry::<policies::Policies>(),
     entry::<record::Record>(),
     entry::<recover::Recover>(),
@@ -70,7 +71,6 @@ pub(crate) const COMMANDS: &[CommandEntry] = &[
     entry::<top::Top>(),
     entry::<topo::Topo>(),
     entry::<unmount::Unmount>(),
-    entry::<warm::Warm>(),
 ];
 
 /// Adds every command to the parser.

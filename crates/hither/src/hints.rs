@@ -22,25 +22,150 @@ const SWITCHES: &[&str] = &["--file-placement", "--memory", "--page-cache", "--r
 const COMMANDS_WITH_PROGRAM: &[&str] = &["record", "run"];
 
 /// The commands that simulate caches of given sizes.
-const COMMANDS_WITH_SIZES: &[&str] = &["advise", "report", "sim", "sweep"];
+const COMMANDS_WITH_SIZES: &[&str] = &["advise", "place", "report", "sim", "sweep"];
+
+/// What was moved to another command: all of `command`, or what an option of it did.
+struct Moved {
+    command: &'static str,
+    /// Each of them by itself; none means that all of the command was moved.
+    options: &'static [&'static str],
+    now: &'static str,
+    /// Options with another name there. An empty one is left out, its value is not.
+    renamed: &'static [(&'static str, &'static str)],
+}
+
+const fn all_of(command: &'static str, now: &'static str) -> Moved {
+    Moved {
+        command,
+        options: &[],
+        now,
+        renamed: &[],
+    }
+}
+
+const fn part_of(
+    command: &'static str,
+    options: &'static [&'static str],
+    now: &'static str,
+    renamed: &'static [(&'static str, &'static str)],
+) -> Moved {
+    Moved {
+        command,
+        options,
+        now,
+        renamed,
+    }
+}
+
+/// What was moved in the last version. The parser knows none of it, so nothing else is misread.
+const MOVED: &[Moved] = &[
+    all_of("evict", "cache evict"),
+    all_of("pin", "cache pin"),
+    all_of("warm", "cache warm"),
+    part_of("cluster", &["--socket"], "cluster", &[("--socket", "")]),
+    part_of("node", &["--config"], "node", &[("--config", "")]),
+    part_of(
+        "node",
+        &["--init-ca"],
+        "cluster ca",
+        &[("--init-ca", "--out"), ("--cluster", "")],
+    ),
+    part_of("node", &["--issue"], "cluster issue", &[("--issue", "")]),
+    part_of(
+        "sim",
+        &[
+            "--nodes",
+            "--placement",
+            "--bind",
+            "--warm-up",
+            "--costs",
+            "--heatmap",
+            "--mesh",
+            "--timeline",
+            "--traffic",
+        ],
+        "place",
+        &[],
+    ),
+    part_of(
+        "topo",
+        &["--live", "--calibrate"],
+        "doctor",
+        &[("--live", "")],
+    ),
+    part_of(
+        "topo",
+        &["--cluster"],
+        "cluster status --distances",
+        &[
+            ("--cluster", ""),
+            ("--output", "--draw"),
+            ("-o", "--draw"),
+            ("--svg", "--draw"),
+        ],
+    ),
+];
+
+impl Moved {
+    /// The command line as it is to be written now. `at` is where the command stands.
+    fn line(&self, words: &[Cow<'_, str>], at: usize) -> String {
+        let mut line = vec!["hither".to_owned()];
+        line.extend(words[1..at].iter().map(|word| quoted(word).into_owned()));
+        line.push(self.now.to_owned());
+        for word in &words[at + 1..] {
+            let (name, value) = match word.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (&**word, None),
+            };
+            let renamed = self.renamed.iter().find(|(earlier, _)| *earlier == name);
+            let parts = match (renamed, value) {
+                (None, _) => [&**word, ""],
+                (Some((_, now)), value) => [*now, value.unwrap_or_default()],
+            };
+            let parts = parts.into_iter().filter(|part| !part.is_empty());
+            line.extend(parts.map(|part| quoted(part).into_owned()));
+        }
+        line.join(" ")
+    }
+}
+
+/// The command line in place of one with a command or an option that was moved.
+fn moved(unexpected: &str, words: &[Cow<'_, str>]) -> Option<String> {
+    MOVED.iter().find_map(|moved| {
+        let at = words.iter().position(|word| *word == moved.command)?;
+        let is_it = match moved.options {
+            [] => unexpected == moved.command,
+            options => options.contains(&unexpected),
+        };
+        is_it.then(|| moved.line(words, at))
+    })
+}
 
 /// Replaces the hint of the parser, if there is a better one. `words` is the command line.
 pub(crate) fn add_to(error: &mut clap::Error, words: &[OsString]) {
-    if error.kind() != ErrorKind::UnknownArgument {
-        return;
-    }
-    let Some(ContextValue::String(unexpected)) = error.get(ContextKind::InvalidArg) else {
+    let (unexpected, suggested) = match error.kind() {
+        ErrorKind::UnknownArgument => (ContextKind::InvalidArg, ContextKind::SuggestedArg),
+        ErrorKind::InvalidSubcommand => (
+            ContextKind::InvalidSubcommand,
+            ContextKind::SuggestedSubcommand,
+        ),
+        _ => return,
+    };
+    let Some(ContextValue::String(unexpected)) = error.get(unexpected) else {
         return;
     };
     let words: Vec<Cow<'_, str>> = words.iter().map(|word| word.to_string_lossy()).collect();
     if let Some(hint) = hint(unexpected, &words) {
-        error.remove(ContextKind::SuggestedArg);
+        error.remove(suggested);
         let hint = StyledStr::from(hint);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint]));
     }
 }
 
 fn hint(unexpected: &str, words: &[Cow<'_, str>]) -> Option<String> {
+    if let Some(line) = moved(unexpected, words) {
+        return Some(format!("it is now: {line}"));
+    }
     let simulates = |word: &Cow<'_, str>| COMMANDS_WITH_SIZES.contains(&&**word);
     if unexpected == "--cache" && words.iter().any(simulates) {
         return Some(
@@ -133,6 +258,48 @@ mod tests {
         );
         let other = ["hither", "run", "--json", "upm", "--", "true"];
         assert_eq!(hint_for(&other, "upm"), None);
+    }
+
+    #[test]
+    fn what_was_moved_is_told_as_a_whole_line() {
+        let line = |line: &str, unexpected| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let hint = hint_for(&words, unexpected).unwrap();
+            hint.strip_prefix("it is now: ").unwrap().to_owned()
+        };
+        assert_eq!(
+            line("hither -q warm -j 3 a*b c", "warm"),
+            "hither -q cache warm -j 3 'a*b' c"
+        );
+        assert_eq!(
+            line("hither node --init-ca=ca --cluster lab", "--init-ca"),
+            "hither cluster ca --out ca lab"
+        );
+        assert_eq!(
+            line("hither node --issue a --ca ca --out nodes", "--issue"),
+            "hither cluster issue a --ca ca --out nodes"
+        );
+        assert_eq!(
+            line("hither node --config n.toml --check", "--config"),
+            "hither node n.toml --check"
+        );
+        assert_eq!(
+            line("hither topo --cluster -o who.svg", "--cluster"),
+            "hither cluster status --distances --draw who.svg"
+        );
+        assert_eq!(
+            line("hither cluster status --socket /run/1.sock", "--socket"),
+            "hither cluster status /run/1.sock"
+        );
+        assert_eq!(
+            line("hither sim a.hither --nodes 2 --json", "--nodes"),
+            "hither place a.hither --nodes 2 --json"
+        );
+        assert_eq!(
+            line("hither topo --live --calibrate --json", "--live"),
+            "hither doctor --calibrate --json"
+        );
+        assert_eq!(hint_for(&["hither", "stat", "warm", "b"], "b"), None);
     }
 
     #[test]

@@ -90,12 +90,10 @@ fn keep_decoder_panics_quiet() {
 }
 
 const EXAMPLES: &str = "Examples:
-  hither advise -- sh -c 'grep -r needle /usr/include > /dev/null'
-                                       record a program and say what would help
-  hither record -o make.hither -- make
-                                       only record a program
-  hither sim make.hither --policy lru,pcc,opt --size 64MiB,10%
-                                       simulate caches on a trace
+  hither doctor                        what this machine can do
+  hither advise -- make                record a program and say what would help
+  hither record -o make.hither -- make only record it
+  hither sim make.hither -p lru,opt    simulate caches on a trace
   hither run -- make                   run a program with what can help";
 
 fn parser() -> Command {
@@ -108,10 +106,7 @@ fn parser() -> Command {
     command::define(
         Command::new("hither")
             .version(env!("CARGO_PKG_VERSION"))
-            .about(
-                "Keep data near the code that uses it: \
-                 record file accesses by call site, simulate caches, advise",
-            )
+            .about("Keep data near the code that uses it: record, simulate, advise, run, mount")
             .after_help(EXAMPLES)
             .subcommand_required(true)
             .arg_required_else_help(true)

@@ -101,7 +101,7 @@ impl Site {
 
     /// Writes the file of a member, with a certificate of the authority `ca`.
     fn member(&self, name: &str, ca: &str, members: &[(&str, &str)]) {
-        self.output(&["node", "--issue", name, "--ca", ca, "--out", "."]);
+        self.output(&["cluster", "issue", name, "--ca", ca, "--out", "."]);
         let (_, listen) = members.iter().find(|(other, _)| *other == name).unwrap();
         let members: Vec<String> = members
             .iter()
@@ -141,7 +141,7 @@ impl Site {
         }
         let log = fs::File::create(self.path(&format!("{name}.log"))).unwrap();
         let process = self
-            .hither(&["node", "--config", &format!("{name}.toml")])
+            .hither(&["node", &format!("{name}.toml")])
             .args(options)
             .stderr(log)
             .stdout(Stdio::null())
@@ -247,7 +247,7 @@ fn status_and_metrics_are_what_was_read() {
         site.volumes("mount-n")
     );
     fs::write(site.path("n.toml"), file).unwrap();
-    let checked = site.output(&["node", "--config", "n.toml", "--check"]);
+    let checked = site.output(&["node", "n.toml", "--check"]);
     assert_eq!(checked, "n.toml: 2 volumes, 1 of them mounted\n");
     let Some(mut node) = site.start("n") else {
         return;
@@ -295,8 +295,8 @@ fn status_and_metrics_are_what_was_read() {
 
     let shown = site.output(&["cluster", "status"]);
     assert!(shown.starts_with("this node is alone\n"), "{shown}");
-    let error = site.error(&["topo", "--cluster"]);
-    assert!(error.ends_with(": this node is alone"), "{error}");
+    let error = site.error(&["cluster", "status", "--draw", "who.svg"]);
+    assert_eq!(error, "this node is alone");
     let shown = site.output(&["top", "--once", &node.process.id().to_string()]);
     assert!(shown.contains("  data at "), "{shown}");
     let mode = fs::metadata(node.socket()).unwrap().permissions().mode();
@@ -310,7 +310,7 @@ fn status_and_metrics_are_what_was_read() {
 #[test]
 fn members_over_tls_serve_each_other_and_say_so() {
     let site = Site::new();
-    let printed = site.output(&["node", "--init-ca", "ca", "--cluster", "lab"]);
+    let printed = site.output(&["cluster", "ca", "lab"]);
     assert!(
         printed.contains("ca/ca.pem") && printed.contains("valid until"),
         "{printed}"
@@ -320,7 +320,7 @@ fn members_over_tls_serve_each_other_and_say_so() {
     for name in ["a", "b"] {
         site.member(name, "ca", &members);
     }
-    let checked = site.output(&["node", "--config", "a.toml", "--check"]);
+    let checked = site.output(&["node", "a.toml", "--check"]);
     assert!(
         checked.contains("a of the cluster lab, with a certificate until"),
         "{checked}"
@@ -379,7 +379,7 @@ fn members_over_tls_serve_each_other_and_say_so() {
 #[test]
 fn distances_are_measured_unless_the_file_gives_them() {
     let site = Site::new();
-    site.output(&["node", "--init-ca", "ca", "--cluster", "lab"]);
+    site.output(&["cluster", "ca", "lab"]);
     let addresses = [free_address(), free_address(), free_address()];
     let names = ["a", "b", "c"];
     let members: Vec<(&str, &str)> = names
@@ -419,22 +419,18 @@ fn distances_are_measured_unless_the_file_gives_them() {
         serde_json::json!([[0, 1, 1], [1, 0, 2], [1, 2, 0]])
     );
     let socket = c.socket();
-    let asked = ["topo", "--cluster", socket.to_str().unwrap()];
-    let shown = site.output(&asked);
+    let asked = ["cluster", "status", "--distances", socket.to_str().unwrap()];
+    let shown = site.output(&[&asked[..], &["--draw", "cluster.svg"]].concat());
     assert!(
-        shown
-            .starts_with("3 members; distances: mesh:1x3, of the configuration\n\n  0 ── 1 ── 2\n"),
+        shown.contains("\ndistances: mesh:1x3, of the configuration\n"),
         "{shown}"
     );
-    let printed = site.output(&[&asked[..], &["--json"]].concat());
-    let document: Value = serde_json::from_str(&printed).unwrap();
-    assert_eq!(document["hops"], topology["hops"]);
-    site.output(&[&asked[..], &["-o", "cluster.svg"]].concat());
+    assert!(shown.contains("\n\n  0 ── 1 ── 2\n"), "{shown}");
     let picture = fs::read_to_string(site.path("cluster.svg")).unwrap();
     assert!(picture.contains("mesh:1x3"), "{picture}");
 
     append("b", "[topology]\nplaces = { a = \"z\", d = \"z\" }\n");
-    let error = site.error(&["node", "--config", "b.toml", "--check"]);
+    let error = site.error(&["node", "b.toml", "--check"]);
     assert_eq!(error, "b.toml: [topology]: \"d\" is no member");
 }
 
@@ -442,7 +438,7 @@ fn distances_are_measured_unless_the_file_gives_them() {
 #[test]
 fn a_placement_log_replays_to_the_same_decisions() {
     let site = Site::new();
-    site.output(&["node", "--init-ca", "ca", "--cluster", "lab"]);
+    site.output(&["cluster", "ca", "lab"]);
     let addresses = [free_address(), free_address()];
     let members = [("a", &addresses[0][..]), ("b", &addresses[1][..])];
     let options = |log| ["--placement", "always-migrate", "--placement-log", log];
@@ -486,7 +482,7 @@ fn a_placement_log_replays_to_the_same_decisions() {
     fs::write(site.path(home), log.replacen("> m", "> c", 1)).unwrap();
     let error = site.error(&["cluster", "replay", home]);
     assert!(error.starts_with(&format!("{home}: line ")), "{error}");
-    let again = [&["node", "--config", "a.toml"][..], &options("a.calls")[..]].concat();
+    let again = [&["node", "a.toml"][..], &options("a.calls")[..]].concat();
     assert!(
         site.error(&again).starts_with("a.calls: "),
         "it is there already"
@@ -496,26 +492,26 @@ fn a_placement_log_replays_to_the_same_decisions() {
 #[test]
 fn what_does_not_fit_is_one_clear_line() {
     let site = Site::new();
-    site.output(&["node", "--init-ca", "ca", "--cluster", "lab"]);
-    site.output(&["node", "--init-ca", "other", "--cluster", "lab"]);
-    let error = site.error(&["node", "--init-ca", "ca", "--cluster", "lab"]);
+    site.output(&["cluster", "ca", "lab"]);
+    site.output(&["cluster", "ca", "lab", "--out", "other"]);
+    let error = site.error(&["cluster", "ca", "lab"]);
     assert_eq!(error, "ca/ca.pem exists already and is not overwritten");
     let addresses = [free_address(), free_address()];
     let members = [("a", &addresses[0][..]), ("b", &addresses[1][..])];
     site.member("a", "ca", &members);
     site.member("b", "other", &members);
-    let error = site.error(&["node", "--issue", "a", "--ca", "ca"]);
+    let error = site.error(&["cluster", "issue", "a", "--ca", "ca"]);
     assert_eq!(error, "a.pem exists already and is not overwritten");
-    let error = site.error(&["node", "--issue", "A b", "--ca", "ca"]);
+    let error = site.error(&["cluster", "issue", "A b", "--ca", "ca"]);
     assert!(error.contains("cannot be a member's name"), "{error}");
-    let error = site.error(&["node", "--issue", "c", "--ca", "none"]);
+    let error = site.error(&["cluster", "issue", "c", "--ca", "none"]);
     assert!(error.starts_with("none/ca.key: No such file"), "{error}");
 
     let change = |from: &str, to: &str| {
         let file = fs::read_to_string(site.path("a.toml")).unwrap();
         assert!(file.contains(from));
         fs::write(site.path("changed.toml"), file.replace(from, to)).unwrap();
-        site.error(&["node", "--config", "changed.toml"])
+        site.error(&["node", "changed.toml"])
     };
     let error = change("ca/ca.pem", "other/ca.pem");
     assert_eq!(
@@ -539,16 +535,16 @@ fn what_does_not_fit_is_one_clear_line() {
     );
     let error = change("direct-io = true", "passthrough = true");
     assert_eq!(error, "changed.toml: volume data: passthrough needs a disk");
-    let error = site.error(&["node", "--config", "no.toml"]);
+    let error = site.error(&["node", "no.toml"]);
     assert_eq!(error, "no.toml: No such file or directory (os error 2)");
 
     let taken = TcpListener::bind(&addresses[0]).unwrap();
     let port = taken.local_addr().unwrap().port();
-    let error = site.error(&["node", "--config", "a.toml"]);
+    let error = site.error(&["node", "a.toml"]);
     assert_eq!(error, format!("port {port} of 127.0.0.1 is in use"));
     let file = format!("metrics = {port}\n{}", site.volumes("mount-m"));
     fs::write(site.path("m.toml"), file).unwrap();
-    let error = site.error(&["node", "--config", "m.toml"]);
+    let error = site.error(&["node", "m.toml"]);
     assert!(
         error.starts_with(&format!("serving metrics at 127.0.0.1:{port}: ")),
         "{error}"
@@ -573,7 +569,7 @@ fn what_does_not_fit_is_one_clear_line() {
 #[test]
 fn two_nodes_with_one_name_are_told_apart() {
     let site = Site::new();
-    site.output(&["node", "--init-ca", "ca", "--cluster", "lab"]);
+    site.output(&["cluster", "ca", "lab"]);
     let addresses = [free_address(), free_address(), free_address()];
     let members = [("a", &addresses[0][..]), ("b", &addresses[1][..])];
     site.member("a", "ca", &members);

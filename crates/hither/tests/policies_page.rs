@@ -38,7 +38,7 @@ A placement says which node holds what: pages of memory on the nodes of a machin
 files in the caches of nodes over storage. `--placement` takes these names, beside the nodes:
 
 ```sh
-hither sim trace.hither --nodes mesh:5x5 --placement 'first-and-forever,post-office'
+hither place trace.hither --nodes mesh:5x5 --placement 'first-and-forever,post-office'
 ```
 
 [Topologies](topologies.md) lists the nodes, and [Placements](internals/placements.md) describes the

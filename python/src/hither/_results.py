@@ -74,7 +74,7 @@ class PlacementRow:
         nodes: the topology.
         policy: the replacement of the nodes' caches. None: pages of memory are placed.
         size: the size of a node's cache.
-        figures: all counts and times of `hither sim --nodes --json`, by name; times in ns.
+        figures: all counts and times of `hither place --json`, by name; times in ns.
     """
 
     placement: str

@@ -86,7 +86,7 @@ pub(super) struct RunReport {
     picture: AccessPicture,
     /// The times of some references: number and nanoseconds.
     times: Vec<ReferenceTime>,
-    /// As in `sim --nodes --json`.
+    /// As in `place --json`.
     placements: Vec<Value>,
     placement_advice: Value,
     drawings: Vec<EmbeddedImage>,

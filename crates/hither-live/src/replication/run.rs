@@ -49,6 +49,20 @@ pub struct ReplicationOptions {
     pub node_bytes: Option<u64>,
 }
 
+/// Why this machine permits no replicas, whatever the files and its nodes.
+pub fn obstacles() -> impl Iterator<Item = &'static str> {
+    let impatient = lease::break_time().is_none_or(|time| time < BREAK_TIME_MIN);
+    let impatient = impatient.then_some(
+        "fs.lease-break-time is less than 4 seconds: \
+         writers would not wait for replicas to end",
+    );
+    let uncopied = (!syscalls::copies()).then_some(
+        "process_vm_writev is not available (a seccomp filter, or a kernel without \
+         CONFIG_CROSS_MEMORY_ATTACH)",
+    );
+    impatient.into_iter().chain(uncopied)
+}
+
 /// Sets the mechanism up for a run.
 ///
 /// # Errors
@@ -75,9 +89,8 @@ pub(crate) fn set_up(
         dry_run,
     };
     let nothing_is_far = nodes.len() < 2 && options.scope == Scope::Far;
-    let impatient = lease::break_time().is_none_or(|time| time < BREAK_TIME_MIN);
-    let copies = syscalls::copies();
-    let none = nothing_is_far || impatient || !copies;
+    let obstacles: Vec<&str> = obstacles().collect();
+    let none = nothing_is_far || !obstacles.is_empty();
     let shared = Shared::create(&shape(&nodes, node_bytes)).map_err(Error::Session)?;
     let leases = if none || dry_run {
         Leases::none(shared.shared())
@@ -89,17 +102,8 @@ pub(crate) fn set_up(
     let mut actuator = ReplicationActuator::new(shared, leases, &nodes, policy, dry_run);
     actuator.control = (!none && !dry_run).then_some(control);
     actuator.report_mut().nothing_is_far = nothing_is_far;
-    if impatient {
-        actuator.refuse(
-            "fs.lease-break-time is less than 4 seconds: \
-             writers would not wait for replicas to end",
-        );
-    }
-    if !copies {
-        actuator.refuse(
-            "process_vm_writev is not available (a seccomp filter, or a kernel without \
-             CONFIG_CROSS_MEMORY_ATTACH)",
-        );
+    for obstacle in obstacles {
+        actuator.refuse(obstacle);
     }
     Ok(Setup {
         actuator,

@@ -34,6 +34,13 @@ use crate::ui::{self, Ui};
 
 const EXAMPLES: &str = "\
 Examples:
+  hither advise -- make -j8                      record a program and advise
+  hither advise make.hither --size 64MiB,1GiB    advise on a trace
+  hither advise --save plan.toml -- ./scan data  save the settings that help
+  hither run --plan plan.toml -- ./scan data     apply them";
+
+const LONG_EXAMPLES: &str = "\
+Examples:
   hither advise -- sh -c 'grep -r needle /usr/include > /dev/null'
                                                  record a program and advise
   hither advise -o make.hither -- make -j8       keep the trace too
@@ -64,7 +71,7 @@ it gains less than 4.
 The exit code is the program's. It is 127 if there is no such program and 126 if
 it cannot be executed.";
 
-/// Say what would help a program: another policy, more cache, another placement, or nothing
+/// Say what would help a program: a policy, more cache, a placement
 ///
 /// It names the cheapest change that gets most of the gain, and how sure that is. A policy costs no
 /// memory, so it comes first, unless twice the cache gains more than three times as much. Of
@@ -75,7 +82,7 @@ it cannot be executed.";
 /// program only sizes from 8 MiB on count, which `hither run` can steer; if its files did not fit
 /// into the memory that it had, the advice is about a cache of that memory.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES, after_long_help = format!("{DETAILS}\n\n{EXAMPLES}"))]
+#[command(after_help = EXAMPLES, after_long_help = format!("{DETAILS}\n\n{LONG_EXAMPLES}"))]
 pub(super) struct Advise {
     /// The trace to advise on
     #[arg(required_unless_present = "command", conflicts_with = "command")]
@@ -101,7 +108,13 @@ pub(super) struct Advise {
     recording: RecordingArgs,
 
     /// Rows in the table of call sites
-    #[arg(long, value_name = "N", default_value_t = 10, help_heading = OUTPUT)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10,
+        help_heading = OUTPUT,
+        hide_short_help = true
+    )]
     top: usize,
 
     /// Write the settings that help to FILE, for `hither run --plan`

@@ -15,8 +15,7 @@ use super::subcommand::Subcommand;
 use crate::interrupt;
 use crate::ui::Ui;
 
-/// Write a trace for other tools: libCacheSim's oracleGeneral or CSV, or a trace folder of single
-/// references
+/// Write a trace for other tools, such as libCacheSim
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = help())]
 pub(super) struct Export {

@@ -24,12 +24,13 @@ use crate::exit::Usage;
 use crate::interrupt;
 use crate::ui::Ui;
 
-/// Generate a trace of patterns (zipf, scans, loops) or of threaded programs, alone or mixed
+/// Generate a trace of patterns (zipf, scans, loops) or of programs
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = help())]
 pub(super) struct Gen {
-    /// What to generate, such as loop, 'zipf{blocks=1M,skew=0.9}' or parallel-grep; several
-    /// patterns take turns, several programs run at the same time
+    /// A pattern or program, such as loop or 'zipf{skew=0.9}'
+    ///
+    /// Several patterns take turns, several programs run at the same time.
     #[arg(value_name = "GENERATOR", required = true)]
     parts: Vec<RequestPart>,
 

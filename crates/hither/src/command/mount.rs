@@ -26,9 +26,17 @@ use hither_service::settings::{
 };
 use hither_service::values::{address, block_bytes, key_and_value, size_bytes};
 
-/// Show a bucket or a directory of slow shared storage as a fast one
-#[derive(Args, Debug)]
-#[command(after_help = "\
+const EXAMPLES: &str = "\
+Examples:
+  hither mount s3://bucket/data /mnt/data
+  hither mount --memory 16GiB --consistency immutable s3://bucket/data /mnt/data
+  hither mount --option endpoint=http://127.0.0.1:7070 s3://bucket /mnt/data
+  hither mount --background /nfs/data /mnt/data
+  hither mount --disk /ssd/cache --disk-size 200GiB s3://bucket/data /mnt/data
+  hither mount --write /nfs/data /mnt/data
+  hither mount --cluster cluster.toml s3://bucket/data /mnt/data";
+
+const DETAILS: &str = "\
 Programs read the files below DIRECTORY as they are at SOURCE. What they read is
 kept in memory, and what they will likely read next is fetched ahead. The mount
 lasts until Ctrl-C or `hither unmount DIRECTORY`. Nothing at the source is
@@ -39,16 +47,11 @@ SOURCE is one of
   gs://BUCKET/PREFIX      with GOOGLE_... variables
   az://CONTAINER/PREFIX   with AZURE_... variables
   http(s)://HOST/PATH     a web server with ranges
-  PATH or file:///PATH    a directory: NFS, Lustre, any file system
+  PATH or file:///PATH    a directory: NFS, Lustre, any file system";
 
-Examples:
-  hither mount s3://bucket/data /mnt/data
-  hither mount --memory 16GiB --consistency immutable s3://bucket/data /mnt/data
-  hither mount --option endpoint=http://127.0.0.1:7070 s3://bucket /mnt/data
-  hither mount --background /nfs/data /mnt/data
-  hither mount --disk /ssd/cache --disk-size 200GiB s3://bucket/data /mnt/data
-  hither mount --write /nfs/data /mnt/data
-  hither mount --cluster cluster.toml s3://bucket/data /mnt/data")]
+/// Show a bucket or slow shared storage as a fast directory
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{DETAILS}\n\n{EXAMPLES}"))]
 pub(super) struct Mount {
     /// Where the data is
     #[arg(value_name = "SOURCE")]
@@ -58,7 +61,7 @@ pub(super) struct Mount {
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
 
-    /// Memory for file contents, a hard limit [default: a quarter of what is free]
+    /// Memory for contents, a hard limit [default: 1/4 of what is free]
     #[arg(long, value_name = "BYTES", value_parser = size_bytes)]
     memory: Option<u64>,
 
@@ -89,7 +92,9 @@ pub(super) struct Mount {
     )]
     policy: Spec,
 
-    /// How old what a program opens may be: strict, ttl=SECONDS or immutable
+    /// How old files may be: strict, ttl=SECONDS, immutable
+    ///
+    /// It is about what a program opens.
     #[arg(long, value_name = "MODE", default_value = default::CONSISTENCY)]
     consistency: Consistency,
 
@@ -130,7 +135,9 @@ pub(super) struct Mount {
     #[arg(long, value_name = "LOG", requires = "cluster", hide_short_help = true)]
     placement_log: Option<PathBuf>,
 
-    /// An option of the source, such as region=eu-west-1, endpoint=URL, skip_signature=true
+    /// An option of the source, such as region=eu-west-1
+    ///
+    /// Others are endpoint=URL and skip_signature=true.
     #[arg(long = "option", short = 'o', value_name = "KEY=VALUE", value_parser = key_and_value)]
     options: Vec<(String, String)>,
 
@@ -157,7 +164,12 @@ pub(super) struct Mount {
     direct_io: bool,
 
     /// Let the kernel read files by itself that --disk has whole; root only
-    #[arg(long, requires = "disk", conflicts_with = "direct_io")]
+    #[arg(
+        long,
+        requires = "disk",
+        conflicts_with = "direct_io",
+        hide_short_help = true
+    )]
     passthrough: bool,
 
     /// Threads that answer the kernel [default: one a processor, at least 4]
@@ -169,7 +181,9 @@ pub(super) struct Mount {
     )]
     threads: Option<u16>,
 
-    /// Serve Prometheus metrics at ADDR: a port on this machine, or an address and a port
+    /// Serve Prometheus metrics at ADDR, an address and a port
+    ///
+    /// A port alone is one of this machine.
     #[arg(long, value_name = "ADDR", value_parser = address)]
     metrics: Option<SocketAddr>,
 

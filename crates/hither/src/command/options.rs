@@ -3,6 +3,7 @@
 pub(super) mod curves;
 pub(super) mod log;
 pub(super) mod parameters;
+pub(super) mod picture;
 pub(super) mod placement;
 pub(super) mod recording;
 pub(super) mod trace_output;
@@ -50,7 +51,7 @@ pub(super) struct LoadArgs {
 /// The options that decide how requests become references.
 #[derive(Args, Debug)]
 pub(super) struct ExpandArgs {
-    /// Size of a block, such as 4096 or 64KiB
+    /// Block size, as 4096 or 64KiB
     #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = block_bytes)]
     block: u32,
 
@@ -187,11 +188,11 @@ impl std::str::FromStr for Specs {
 /// The option that samples a trace.
 #[derive(Args, Debug)]
 pub(super) struct SampleArgs {
-    /// Simulate a share of the blocks (1%), or at most a number (100000), and state the error
+    /// Simulate a sample (1%, 100000) and say the error
     ///
-    /// The caches are smaller by the same factor. This is for traces that would take too long. It
-    /// is not possible with policies that use files or call sites. Results that depend on the size
-    /// of the sample are refused.
+    /// It is a share of the blocks, or their number at most. The caches are smaller by the same
+    /// factor. This is for traces that would take too long. It is not possible with policies that
+    /// use files or call sites. Results that depend on the size of the sample are refused.
     #[arg(
         long,
         value_name = "RATE|BLOCKS",
@@ -210,11 +211,11 @@ impl SampleArgs {
 /// The options about simulated caches.
 #[derive(Args, Debug)]
 pub(super) struct CacheArgs {
-    /// Policies, such as lru or 'pcc{threshold=50,sample=5}'; `hither policies` lists them
+    /// Policies, as lru or 'pcc{sample=5}' (`hither policies`)
     #[arg(long = "policy", short = 'p', value_name = "P[,P]")]
     policies: Vec<Specs>,
 
-    /// Cache sizes: bytes (64MiB), blocks (512) or a share of the distinct blocks (10%)
+    /// Sizes: 64MiB, 512 (blocks) or 10% (of all blocks)
     #[arg(
         long = "size",
         short = 's',

@@ -16,7 +16,7 @@ use super::subcommand::Subcommand;
 use crate::exit::Usage;
 use crate::ui::{self, Ui};
 
-/// List the replacement and placement policies, their parameters and their sources
+/// List the policies and placements, their parameters and sources
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

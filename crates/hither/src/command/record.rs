@@ -12,7 +12,7 @@ use super::subcommand::Subcommand;
 use crate::exit;
 use crate::ui::Ui;
 
-/// Record the file accesses of an unmodified program and of all processes that it starts
+/// Record the file accesses of a program and of what it starts
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The program's output, signals and exit code pass through unchanged. The exit

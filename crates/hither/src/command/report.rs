@@ -28,14 +28,15 @@ Examples:
   hither report build.hither --json | jq .runs[0].advice
                                                  the data of the page";
 
-/// Write a self-contained HTML page: verdict, accesses over time, hit ratios, call sites, files
+/// Write an HTML page about a trace: verdict, curves, sites, files
 ///
-/// With two traces it compares them.
+/// It loads nothing from elsewhere. With two traces it compares them.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct ReportCommand {
-    /// The trace: a folder of `hither record`, or a file in another format; a second trace is
-    /// compared with the first
+    /// The trace, and one to compare it with
+    ///
+    /// Each is a folder of `hither record`, or a file in another format.
     #[arg(required = true, num_args = 1..=2, value_name = "TRACE")]
     traces: Vec<PathBuf>,
 

@@ -4,7 +4,7 @@
 mod arguments;
 mod automatic;
 mod file_placement;
-mod machine;
+pub(super) mod machine;
 mod memory;
 mod notes;
 mod page_cache;
@@ -42,10 +42,10 @@ use crate::exit::{self, Usage};
 use crate::preload;
 use crate::ui::{Ui, write_to_stderr};
 
-/// Run an unmodified program and steer its page cache, file replicas, file placement or memory
+/// Run a program and steer its page cache, files or memory
 ///
-/// Each switch governs one thing, by its default policy or by the one that it names, as in
-/// --page-cache=ubm.
+/// The program is unmodified. Each switch governs one thing, by its default policy or by the one
+/// that it names, as in --page-cache=ubm.
 ///
 /// Without a switch the run is automatic: it switches on what can help on this machine, and says
 /// what and why. It switches on the page cache if a memory cgroup has a limit, or if the files that
@@ -81,13 +81,9 @@ pub(super) struct Run {
 
 const EXAMPLES: &str = "Examples:
   hither run -- ./scan data                            what can help here
-  hither run --plan plan.toml -- ./scan data           what `advise` found
   hither run --page-cache --cache 2GiB -- ./scan data  pcc, in 2 GiB
   hither run --no-cache -- tar cf /backup/db.tar /db   evict no other files
-  hither run --memory -- ./solver input                pages to their users
-  hither run --replicas -- ./server                    copies of far blocks
-  systemd-run --user --scope -p MemoryMax=1G hither run -- ./scan data
-                                                       under a memory limit";
+  systemd-run --user --scope -p MemoryMax=1G hither run -- ./scan data";
 
 const LONG_HELP: &str = "\
 The program's output and exit code pass through unchanged. hither's own exit codes are 1 (it

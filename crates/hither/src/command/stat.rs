@@ -19,7 +19,7 @@ use super::options::{LoadArgs, heading};
 use super::subcommand::Subcommand;
 use crate::ui::{self, Ui};
 
-/// Show what is in a trace: requests and bytes, files, call sites, sharing, reuse distances
+/// Show what is in a trace: requests, files, call sites, sharing
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -35,10 +35,7 @@ Examples:
   hither sweep -t a.hither -t b.hither -p lru,arc,opt -s 1%,10%
                                                 a table for each trace
   hither sweep papers.toml -o papers.parquet    what the file says
-  hither sweep papers.toml -p sieve -o sieve.csv
-                                                with another policy
-  hither sweep papers.toml -o out.csv --shard 2/8
-                                                the second of eight parts
+  hither sweep papers.toml -p sieve -o out.csv  with another policy
   hither sweep papers.toml -o out.csv --merge   one output of all parts";
 
 const DETAILS: &str = "\
@@ -76,7 +73,7 @@ single traces. Options on the command line replace those of the file:
   nodes = [4, \"mesh:5x5\"]     # and placements, bind, warm-up, costs
   placements = [\"first-and-forever\", \"post-office\"]";
 
-/// Simulate many policies and sizes on many traces; resume after an interruption
+/// Simulate many policies, sizes and traces; resumes if interrupted
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{DETAILS}\n\n{EXAMPLES}"))]
 pub(super) struct SweepCommand {
@@ -114,7 +111,9 @@ pub(super) struct SweepCommand {
     #[command(flatten, next_help_heading = NODES)]
     placing: PlacementArgs,
 
-    /// Write the results to FILE (.csv, .json or .parquet), one row for each cache
+    /// Write the results to FILE: .csv, .json or .parquet
+    ///
+    /// It has a row for each cache.
     #[arg(long, short, value_name = "FILE", help_heading = OUTPUT)]
     output: Option<PathBuf>,
 
@@ -127,7 +126,7 @@ pub(super) struct SweepCommand {
     force: bool,
 
     /// Discard the results of an interrupted sweep with this output
-    #[arg(long, requires = "output", help_heading = OUTPUT)]
+    #[arg(long, requires = "output", help_heading = OUTPUT, hide_short_help = true)]
     restart: bool,
 
     /// Do one of N parts of the sweep, I from 1, for --merge

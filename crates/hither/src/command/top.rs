@@ -30,7 +30,7 @@ Examples:
   hither top --once          once, for a script
   hither top --json | jq '.[].mechanisms[].figures.after.local_share'";
 
-/// Watch programs that run under `hither run`, mounts and nodes: caches, local share, moves
+/// Watch runs, mounts and nodes: caches, local share, moves
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Top {
@@ -54,7 +54,7 @@ pub(super) struct Top {
 
     /// Print one JSON document: an array with an element for each run
     ///
-    /// The figures of a node are in `hither cluster status --json`.
+    /// The figures of a node are in `hither cache status --json`.
     #[arg(long)]
     json: bool,
 }
@@ -96,10 +96,7 @@ impl Top {
 
     fn seen(&self) -> Seen {
         let sockets = sockets::running();
-        let answers = sockets
-            .iter()
-            .filter_map(|it| client::get(it, "/status").ok());
-        let nodes = answers.filter_map(|answer| serde_json::from_slice(&answer).ok());
+        let nodes = sockets.iter().filter_map(|it| client::status(it).ok());
         let mut nodes: Vec<NodeStatus> = nodes.collect();
         nodes.retain(|node| self.pid.is_none_or(|pid| node.pid == pid));
         Seen {

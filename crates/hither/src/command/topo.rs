@@ -1,48 +1,38 @@
 //! `hither topo`: shows a topology: its nodes, their distances, and a drawing.
 
-mod cluster;
-mod live;
-
 use std::fmt::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Args;
 use hither_analysis::format;
-use hither_analysis::plot::{Network, Plot as _};
+use hither_analysis::plot::Network;
 use hither_analysis::table::{Align, Table};
 use hither_analysis::topology::{LatencyOrigin, drawing, latency_origin};
 use hither_core::topology::{About, presets};
 use hither_core::{Node, Topology};
-use hither_live::memory::capabilities::Capabilities;
-use hither_live::numa::calibration::{self, Calibration, CalibrationCache, Costs, Effort};
-use hither_live::numa::topology::{NodeMemory, ThisMachine};
 use serde_json::json;
 
+use super::options::picture::{PictureFile, picture};
 use super::subcommand::Subcommand;
-use crate::output::{check_folder, write_whole};
+use crate::output::check_folder;
 use crate::this_machine;
 use crate::ui::{self, Ui};
 
 const EXAMPLES: &str = "\
 Examples:
   hither topo                          this machine's memory nodes
-  hither topo --live                   what `hither run` can do on this machine
-  hither topo --live --calibrate       measure the memory latencies, for runs
   hither topo mesh:5x5                 a mesh; also 4, torus:4x4x4, ring:4x4,
                                        hypercube:4, tree:4x4
   hither topo torus:4x4 -o torus.svg   a picture; also .png
   hither topo --list                   machines of the papers
   hither topo origin2000-16 --json     one of them as JSON
   hither topo machine.toml             from a file: latencies, capacity, CPUs,
-                                       weights (docs/topologies.md)
-  hither topo --cluster                the members of a running cluster cache";
+                                       weights (docs/topologies.md)";
 
-/// Show and draw a topology: this machine, a mesh, a machine of the papers
+/// Draw a topology: this machine, a mesh, a machine of the papers
 ///
 /// The line `latencies` says where the latencies are from. None of them is measured: those of this
-/// machine are assumed from the firmware's distances. `--live --calibrate` measures.
+/// machine are assumed from the firmware's distances. `hither doctor --calibrate` measures.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Topo {
@@ -54,27 +44,6 @@ pub(super) struct Topo {
     #[arg(long, conflicts_with = "topology")]
     list: bool,
 
-    /// Show how `run --memory` can count accesses on this machine, or why it cannot
-    #[arg(long, conflicts_with_all = ["topology", "list", "output"])]
-    live: bool,
-
-    /// Measure the costs of loads and page moves between this machine's nodes, and keep them
-    ///
-    /// `run --memory` uses them. It takes at most a tenth of a second for each pair of nodes.
-    #[arg(long, requires = "live")]
-    calibrate: bool,
-
-    /// Show the members of a running cluster, as the node with this control socket has them
-    ///
-    /// Without a socket, the only node of yours that runs on this machine is asked.
-    #[arg(
-        long,
-        value_name = "SOCKET",
-        num_args = 0..=1,
-        conflicts_with_all = ["topology", "list", "live"]
-    )]
-    cluster: Option<Option<PathBuf>>,
-
     /// Draw it, as .svg or .png
     #[arg(
         long,
@@ -84,29 +53,11 @@ pub(super) struct Topo {
         value_parser = picture,
         conflicts_with = "list"
     )]
-    output: Option<Picture>,
+    output: Option<PictureFile>,
 
     /// Print one JSON document
     #[arg(long)]
     json: bool,
-}
-
-/// A picture to write.
-#[derive(Clone, Debug)]
-struct Picture {
-    path: PathBuf,
-    png: bool,
-}
-
-fn picture(text: &str) -> Result<Picture, String> {
-    let path = PathBuf::from(text);
-    match path.extension().and_then(|ending| ending.to_str()) {
-        Some(ending @ ("svg" | "png")) => Ok(Picture {
-            png: ending == "png",
-            path,
-        }),
-        _ => Err("the name ends in neither .svg nor .png".to_owned()),
-    }
 }
 
 /// The most nodes for which tables of nodes and of pairs are printed.
@@ -120,24 +71,12 @@ impl Subcommand for Topo {
             self.list()?;
             return Ok(ExitCode::SUCCESS);
         }
-        if self.live {
-            self.live(ui)?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        if let Some(socket) = &self.cluster {
-            let status = cluster::ask(socket.as_deref())?;
-            let topology = cluster::topology(&status)?;
-            self.draw(&topology, &cluster::head(&status), ui)?;
-            if self.json {
-                ui::print_json(&serde_json::to_value(&status)?)?;
-            } else if self.output.is_none() {
-                ui::print(&cluster::text(&status, &topology)?)?;
-            }
-            return Ok(ExitCode::SUCCESS);
-        }
         let topology = this_machine::load(&self.topology)?;
         let origin = latency_origin(&self.topology)?;
-        self.draw(&topology, &head(&topology), ui)?;
+        if let Some(file) = &self.output {
+            check_folder(&file.path)?;
+            file.save(&Network::new(&topology, &head(&topology))?, ui)?;
+        }
         if self.json {
             ui::print_json(&document(&topology, origin))?;
         } else if self.output.is_none() {
@@ -148,62 +87,6 @@ impl Subcommand for Topo {
 }
 
 impl Topo {
-    fn live(&self, ui: &Ui) -> anyhow::Result<()> {
-        let survey =
-            Capabilities::of(&ThisMachine).context("cannot read the memory nodes in sysfs")?;
-        let calibration = self.calibration(&survey.nodes, ui);
-        let costs = Costs::of(&survey.nodes, calibration.as_ref());
-        if self.json {
-            ui::print_json(&live::document(&survey, &costs))
-        } else {
-            ui::print(&live::text(&survey, &costs)?)
-        }
-    }
-
-    /// The calibration of this machine, measured now or earlier.
-    fn calibration(&self, nodes: &[NodeMemory], ui: &Ui) -> Option<Calibration> {
-        let cache = calibration::cache_folder().map(|folder| CalibrationCache::new(&folder));
-        if !self.calibrate {
-            let read = cache?.read(&ThisMachine, nodes);
-            return read.unwrap_or_else(|problem| {
-                ui.note(format_args!(
-                    "what was measured before is not used: {problem}"
-                ));
-                None
-            });
-        }
-        let measured = Calibration::measure(&ThisMachine, nodes, Effort::THOROUGH);
-        let Some(calibration) = &measured else {
-            ui.note(
-                "nothing could be measured: not on this processor, or all calls for it are refused",
-            );
-            return None;
-        };
-        match cache.map(|cache| cache.keep(calibration)) {
-            Some(Ok(path)) => ui.note(format_args!("kept in {}", path.display())),
-            Some(Err(problem)) => ui.note(format_args!("not kept: {problem}")),
-            None => ui.note("not kept: there is no home"),
-        }
-        measured
-    }
-
-    /// Draws a picture, if one is asked for.
-    fn draw(&self, topology: &Topology, subtitle: &str, ui: &Ui) -> anyhow::Result<()> {
-        let Some(Picture { path, png }) = &self.output else {
-            return Ok(());
-        };
-        check_folder(path)?;
-        let network = Network::new(topology, subtitle)?;
-        let bytes = if *png {
-            network.png()?
-        } else {
-            network.svg().into_bytes()
-        };
-        write_whole(path, &bytes)?;
-        ui.note(format_args!("drawn in {}", path.display()));
-        Ok(())
-    }
-
     fn list(&self) -> anyhow::Result<()> {
         if self.json {
             let entries = presets().iter().map(|preset| {
@@ -324,7 +207,7 @@ fn whence(origin: LatencyOrigin) -> &'static str {
         }
         LatencyOrigin::FileDistances => "by the file's distances, not measured",
         LatencyOrigin::Firmware => {
-            "assumed, by the firmware's distances; not measured (see `hither topo --live`)"
+            "assumed, by the firmware's distances; not measured (see `hither doctor`)"
         }
     }
 }

@@ -718,7 +718,7 @@ def main():
         page.quiet()
 
         page = open_page("memory")
-        placements = lab.json("sim", "memory.hither", "--nodes", "4")["results"]
+        placements = lab.json("place", "memory.hither", "--nodes", "4")["results"]
         # There is a picture of moves only where something moved.
         moved = any(placed["migrations"] + placed["replications"] for placed in placements)
         assert page.locator("#nodes").is_visible()

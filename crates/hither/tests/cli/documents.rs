@@ -169,6 +169,9 @@ fn named_command_lines(document: &str) -> Vec<String> {
     found
 }
 
+/// The commands whose next word says what they do.
+const WITH_ACTIONS: [&str; 2] = ["cache", "cluster"];
+
 /// The subcommand and the long options of each `hither` in a command line; what follows ` -- ` is
 /// another program's.
 fn options(line: &str) -> Option<(String, Vec<String>)> {
@@ -179,15 +182,18 @@ fn options(line: &str) -> Option<(String, Vec<String>)> {
     let mut words = rest
         .split_whitespace()
         .take_while(|word| !ends.contains(word));
-    let command = words
-        .next()
-        .filter(|word| word.chars().all(|c| c.is_ascii_lowercase()))?;
+    let is_name = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase());
+    let mut command = words.next().filter(is_name)?.to_owned();
+    if WITH_ACTIONS.contains(&&command[..]) {
+        let action = words.next().filter(is_name)?;
+        command = format!("{command} {action}");
+    }
     let options = words.filter(|word| word.starts_with("--"));
     let name = |option: &str| {
         let end = |c: char| !(c.is_ascii_alphanumeric() || c == '-');
         option.split(end).next().unwrap().to_owned()
     };
-    Some((command.to_owned(), options.map(name).collect()))
+    Some((command, options.map(name).collect()))
 }
 
 #[test]
@@ -310,6 +316,11 @@ fn options_are_found_in_command_lines() {
     let (command, names) = found("hither run --page-cache[=POLICY] --cache 1GiB -- ls --all");
     assert_eq!((command.as_str(), names.len()), ("run", 2));
     assert_eq!(names[0], "--page-cache");
+    let (command, names) = found("hither cache warm --jobs 16 /mnt/data");
+    assert_eq!(
+        (command.as_str(), &names[..]),
+        ("cache warm", &["--jobs".to_owned()][..])
+    );
     assert_eq!(options("cargo test --workspace"), None);
 }
 

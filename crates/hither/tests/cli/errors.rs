@@ -15,42 +15,32 @@ fn no_command() {
     ----- stdout -----
 
     ----- stderr -----
-    Keep data near the code that uses it: record file accesses by call site, simulate caches, advise
+    Keep data near the code that uses it: record, simulate, advise, run, mount
 
     Usage: hither [OPTIONS] <COMMAND>
 
     Commands:
-      advise    Say what would help a program: another policy, more cache, another placement, or
-                nothing
-      cluster   Show the members of a cluster cache, or replay the decisions of one
-      evict     Drop files of a mount from memory, disk and page cache, so that the next read is a
-                cold one
-      export    Write a trace for other tools: libCacheSim's oracleGeneral or CSV, or a trace folder
-                of single references
-      gen       Generate a trace of patterns (zipf, scans, loops) or of threaded programs, alone or
-                mixed
+      advise    Say what would help a program: a policy, more cache, a placement
+      cache     Load, keep or drop files of a mount, and show what its cache does
+      cluster   Make a cluster's certificates, show its members, replay decisions
+      doctor    Show what this machine can do, what is lost, and how to get it
+      export    Write a trace for other tools, such as libCacheSim
+      gen       Generate a trace of patterns (zipf, scans, loops) or of programs
       import    Convert a trace in another format to a trace folder
-      mount     Show a bucket or a directory of slow shared storage as a fast one
-      node      Run a member of a cluster cache from a file, or make the certificates of its members
-      pin       Keep files of a mount cached until they are unpinned, change, or the mount ends
-      policies  List the replacement and placement policies, their parameters and their sources
-      record    Record the file accesses of an unmodified program and of all processes that it
-                starts
+      mount     Show a bucket or slow shared storage as a fast directory
+      node      Run a member of a cluster cache, or a lone node, from a file
+      place     Simulate placements of pages or file blocks on several nodes
+      policies  List the policies and placements, their parameters and sources
+      record    Record the file accesses of a program and of what it starts
       recover   Make a trace of what a recording has left that was killed
-      report    Write a self-contained HTML page: verdict, accesses over time, hit ratios, call
-                sites, files
-      run       Run an unmodified program and steer its page cache, file replicas, file placement or
-                memory
-      sim       Simulate caches of given policies and sizes on a trace, or placements on nodes
-      stat      Show what is in a trace: requests and bytes, files, call sites, sharing, reuse
-                distances
-      sweep     Simulate many policies and sizes on many traces; resume after an interruption
-      top       Watch programs that run under `hither run`, mounts and nodes: caches, local share,
-                moves
-      topo      Show and draw a topology: this machine, a mesh, a machine of the papers
+      report    Write an HTML page about a trace: verdict, curves, sites, files
+      run       Run a program and steer its page cache, files or memory
+      sim       Simulate caches of given policies and sizes on a trace
+      stat      Show what is in a trace: requests, files, call sites, sharing
+      sweep     Simulate many policies, sizes and traces; resumes if interrupted
+      top       Watch runs, mounts and nodes: caches, local share, moves
+      topo      Draw a topology: this machine, a mesh, a machine of the papers
       unmount   End a mount of `hither mount`
-      warm      Bring files of a mount into the cache, so that later reads do not wait for the
-                source
       help      Print this message or the help of the given subcommand(s)
 
     Options:
@@ -59,14 +49,38 @@ fn no_command() {
       -V, --version  Print version
 
     Examples:
-      hither advise -- sh -c 'grep -r needle /usr/include > /dev/null'
-                                           record a program and say what would help
-      hither record -o make.hither -- make
-                                           only record a program
-      hither sim make.hither --policy lru,pcc,opt --size 64MiB,10%
-                                           simulate caches on a trace
+      hither doctor                        what this machine can do
+      hither advise -- make                record a program and say what would help
+      hither record -o make.hither -- make only record it
+      hither sim make.hither -p lru,opt    simulate caches on a trace
       hither run -- make                   run a program with what can help
     ");
+}
+
+/// What an earlier version called otherwise: the whole new line.
+#[test]
+fn a_moved_command_says_its_new_line() {
+    let lab = Lab::new();
+    for (line, now) in [
+        ("warm -j 3 '/mnt/a b'", "cache warm -j 3 '/mnt/a b'"),
+        ("pin --remove /mnt", "cache pin --remove /mnt"),
+        ("evict /mnt", "cache evict /mnt"),
+        ("node --init-ca ca --cluster lab", "cluster ca --out ca lab"),
+        ("node --issue a --ca ca", "cluster issue a --ca ca"),
+        ("node --config n.toml --check", "node n.toml --check"),
+        ("cluster status --socket /run/1", "cluster status /run/1"),
+        ("topo --cluster", "cluster status --distances"),
+        ("topo --live --calibrate", "doctor --calibrate"),
+        (
+            "sim a --nodes 2 --bind trace",
+            "place a --nodes 2 --bind trace",
+        ),
+    ] {
+        let ran = lab.run(&format!("hither {line}"));
+        assert_eq!((ran.code, ran.stdout()), (2, ""), "{line}: {ran}");
+        let tip = format!("\n  tip: it is now: hither {now}\n");
+        assert!(ran.stderr.contains(&tip), "{line}: {ran}");
+    }
 }
 
 #[test]

@@ -117,8 +117,7 @@ fn the_formats_are_listed() {
     assert_snapshot!(Lab::new().run("hither export --help"), @"
     exit code: 0
     ----- stdout -----
-    Write a trace for other tools: libCacheSim's oracleGeneral or CSV, or a trace folder of single
-    references
+    Write a trace for other tools, such as libCacheSim
 
     Usage: hither export [OPTIONS] --output <FILE> <TRACE>
 
@@ -139,7 +138,7 @@ fn the_formats_are_listed() {
               Format of the trace that is read [default: by its content]
 
           --block <BYTES>
-              Size of a block, such as 4096 or 64KiB
+              Block size, as 4096 or 64KiB
 
               [default: 4KiB]
 

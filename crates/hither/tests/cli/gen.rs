@@ -137,14 +137,15 @@ fn the_help_lists_every_pattern_and_every_program() {
     let usage: Vec<&str> = usage.lines().map(str::trim_end).collect();
     let usage = usage.join("\n");
     assert_snapshot!(usage, @"
-    Generate a trace of patterns (zipf, scans, loops) or of threaded programs, alone or mixed
+    Generate a trace of patterns (zipf, scans, loops) or of programs
 
     Usage: hither gen [OPTIONS] <GENERATOR>...
 
     Arguments:
       <GENERATOR>...
-              What to generate, such as loop, 'zipf{blocks=1M,skew=0.9}' or parallel-grep; several
-              patterns take turns, several programs run at the same time
+              A pattern or program, such as loop or 'zipf{skew=0.9}'
+
+              Several patterns take turns, several programs run at the same time.
 
     Options:
       -n, --references <N>

@@ -64,7 +64,7 @@ fn names_do_not_act_on_a_terminal_and_json_has_them_exactly() {
         "hither run --page-cache --cache 64MiB -- ./x*FAKE d/x* > /dev/null",
         "hither record --force -o d/x* -- true",
         "hither record --force -o t2.hither -- ./x*FAKE/nowhere",
-        "hither warm d/x*",
+        "hither cache warm d/x*",
         "hither unmount d/x*",
     ] {
         check(line, &lab.run(line));

@@ -1,4 +1,4 @@
-//! Placements: `hither sim --nodes`, the pictures, and what `sweep` and `advise` make of nodes.
+//! Placements: `hither place`, its pictures, and what `sweep` and `advise` make of nodes.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ fn with_grep() -> Lab {
 #[test]
 fn a_table_of_placements_in_the_order_asked_for() {
     let lab = Lab::with_loop();
-    assert_snapshot!(lab.run("hither sim loop.trace --nodes 2 --placement \
+    assert_snapshot!(lab.run("hither place loop.trace --nodes 2 --placement \
                               round-robin,first-touch"), @"
     exit code: 0
     ----- stdout -----
@@ -36,8 +36,8 @@ fn a_table_of_placements_in_the_order_asked_for() {
 
     ----- stderr -----
     ");
-    assert_snapshot!(lab.run("hither sim loop.trace --nodes mesh:1x2 --placement first-touch -s 8 \
-                              --traffic"), @"
+    assert_snapshot!(lab.run("hither place loop.trace --nodes mesh:1x2 --placement first-touch -s \
+                              8 --traffic"), @"
     exit code: 0
     ----- stdout -----
     30 references to 10 distinct blocks of 4.00 KiB
@@ -61,7 +61,7 @@ fn a_table_of_placements_in_the_order_asked_for() {
 fn where_nothing_is_hit_there_is_no_latency_of_a_hit() {
     let lab = Lab::new();
     lab.write("once.trace", rounds(10, 1));
-    let ran = lab.run("hither sim once.trace --nodes 2 --placement one-step");
+    let ran = lab.run("hither place once.trace --nodes 2 --placement one-step");
     let row: Vec<&str> = ran
         .stdout()
         .lines()
@@ -80,7 +80,7 @@ fn where_nothing_is_hit_there_is_no_latency_of_a_hit() {
 fn files_are_placed_in_caches_over_storage() {
     let lab = with_grep();
     assert_snapshot!(
-        lab.run("hither sim grep.hither --nodes 2 --placement first-and-forever,post-office -s \
+        lab.run("hither place grep.hither --nodes 2 --placement first-and-forever,post-office -s \
                  20% -p lru,arc --warm-up 10% --costs disk_ns=1000000,contention=false"),
         @"
     exit code: 0
@@ -111,8 +111,8 @@ fn files_are_placed_in_caches_over_storage() {
 #[test]
 fn each_result_says_all_that_it_counted_and_what_it_came_from() {
     let lab = with_grep();
-    let line = "hither sim grep.hither --nodes mesh:1x2 --placement post-office,first-and-forever \
-                -s 10% --json";
+    let line = "hither place grep.hither --nodes mesh:1x2 --placement \
+                post-office,first-and-forever -s 10% --json";
     let document = lab.json(line);
     assert_eq!(keys(&document), ["results", "trace"]);
     let results = document["results"].as_array().unwrap();
@@ -174,7 +174,7 @@ fn pictures_and_what_is_over_time() {
     let lab = with_grep();
     let files = "--heatmap who.svg --mesh moves.svg --timeline time.csv";
     let line =
-        format!("hither sim grep.hither --nodes 2 --placement always-migrate,dual-layer {files}");
+        format!("hither place grep.hither --nodes 2 --placement always-migrate,dual-layer {files}");
     let ran = lab.run(&line);
     assert_eq!(ran.code, 0, "{ran}");
     assert_eq!(
@@ -216,7 +216,7 @@ fn pictures_and_what_is_over_time() {
         "other bytes in another run"
     );
     let ran = lab.run(
-        "hither sim -q grep.hither --nodes 2 --heatmap who.png --mesh moves.png \
+        "hither place -q grep.hither --nodes 2 --heatmap who.png --mesh moves.png \
                        --timeline time.png",
     );
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
@@ -261,21 +261,21 @@ fn unknown_placements_and_topologies_are_refused() {
         &lab,
         &[
             (
-                "sim loop.trace --nodes 2 --placement first-tuch",
+                "place loop.trace --nodes 2 --placement first-tuch",
                 2,
                 "unknown placement `first-tuch` (did you mean `first-touch`?)",
             ),
             (
-                "sim loop.trace --nodes 0",
+                "place loop.trace --nodes 0",
                 2,
                 "hither: unknown topology `0`",
             ),
             (
-                "sim loop.trace --nodes gone.toml",
+                "place loop.trace --nodes gone.toml",
                 1,
                 "hither: gone.toml: No such file",
             ),
-            ("sim loop.trace --nodes mesh:0x5", 2, "hither: "),
+            ("place loop.trace --nodes mesh:0x5", 2, "hither: "),
         ],
     );
 }
@@ -287,13 +287,13 @@ fn a_placement_for_another_kind_of_data_is_refused() {
         &lab,
         &[
             (
-                "sim grep.hither --nodes 2 --placement upm",
+                "place grep.hither --nodes 2 --placement upm",
                 2,
                 "hither: `upm` places pages of memory, and grep.hither is a trace of blocks of \
                  files; placements of those: ",
             ),
             (
-                "sim loop.trace --nodes 2 --placement one-step,upm",
+                "place loop.trace --nodes 2 --placement one-step,upm",
                 2,
                 "hither: `upm` places pages of memory, and `one-step` places blocks of files",
             ),
@@ -308,45 +308,45 @@ fn sizes_warm_ups_and_costs_that_make_no_sense_are_refused() {
         &lab,
         &[
             (
-                "sim loop.trace --nodes 2 --placement first-touch -s 4",
+                "place loop.trace --nodes 2 --placement first-touch -s 4",
                 2,
                 "hither: 8 frames (2 nodes of size 4) do not hold the 10 pages of the trace: \
                  `first-touch` needs 5 a node or more",
             ),
             (
-                "sim loop.trace --nodes 2 --placement one-step -s 1B",
+                "place loop.trace --nodes 2 --placement one-step -s 1B",
                 2,
                 "hither: a cache of size 1B holds no block",
             ),
             (
-                "sim loop.trace --nodes 2 --warm-up 30",
+                "place loop.trace --nodes 2 --warm-up 30",
                 2,
                 "hither: a warm-up of 30 (30 references) leaves nothing of the 30 of the trace",
             ),
             (
-                "sim loop.trace --nodes 2 --warm-up 99%",
+                "place loop.trace --nodes 2 --warm-up 99%",
                 2,
                 "hither: a warm-up of 99% (30 references) leaves nothing of the 30 of the trace",
             ),
             (
-                "sim loop.trace --nodes 2 --warm-up 1iterations",
+                "place loop.trace --nodes 2 --warm-up 1iterations",
                 2,
                 "hither: a warm-up of 1iterations leaves nothing: the trace marks the end of 0",
             ),
             (
-                "sim loop.trace --nodes 2 --costs hop=1",
+                "place loop.trace --nodes 2 --costs hop=1",
                 2,
                 "hither: `hop=1` is no list of costs",
             ),
             (
-                "sim loop.trace --nodes 2 --costs hop_ns=18446744073709551615",
+                "place loop.trace --nodes 2 --costs hop_ns=18446744073709551615",
                 2,
                 "`hop_ns=18446744073709551615`: at most 10000000000 (10 s) are possible",
             ),
             (
-                "sim loop.trace --nodes 2 --curve mrc.svg",
+                "place loop.trace --nodes 2 --curve mrc.svg",
                 2,
-                "hither: --curve and --profile are for one cache",
+                "error: unexpected argument '--curve' found",
             ),
         ],
     );
@@ -359,10 +359,9 @@ fn options_of_nodes_without_nodes_are_refused() {
         &lab,
         &[
             (
-                "sim loop.trace --placement upm",
+                "place loop.trace --placement upm",
                 2,
-                "hither: --placement, --bind, --warm-up and --costs are for nodes, which --nodes \
-                 names",
+                "error: the following required arguments were not provided:",
             ),
             (
                 "advise loop.trace --warm-up 10",
@@ -386,22 +385,22 @@ fn pictures_that_cannot_be_drawn_or_written_are_refused() {
         &lab,
         &[
             (
-                "sim --format lirs empty.trace --nodes 2 --heatmap who.svg",
+                "place --format lirs empty.trace --nodes 2 --heatmap who.svg",
                 2,
                 "hither: empty.trace has no references: there is nothing to draw",
             ),
             (
-                "sim loop.trace --nodes 2 --heatmap gone/who.svg",
+                "place loop.trace --nodes 2 --heatmap gone/who.svg",
                 1,
                 "hither: cannot write gone/who.svg: gone: No such file",
             ),
             (
-                "sim loop.trace --nodes 2 --heatmap who.svg --timeline ./who.svg",
+                "place loop.trace --nodes 2 --heatmap who.svg --timeline ./who.svg",
                 2,
                 "hither: ./who.svg: named for two pictures",
             ),
             (
-                "sim loop.trace --nodes 2 --mesh moves.pdf",
+                "place loop.trace --nodes 2 --mesh moves.pdf",
                 2,
                 "error: invalid value 'moves.pdf' for '--mesh <FILE>': the name ends in none of \
                  .svg, .png",
@@ -411,7 +410,7 @@ fn pictures_that_cannot_be_drawn_or_written_are_refused() {
 }
 
 #[test]
-fn a_sweep_without_placements_takes_those_of_sim() {
+fn a_sweep_without_placements_takes_those_of_place() {
     let lab = with_grep();
     let placements = |command: &str| -> Vec<String> {
         let document: Value = serde_json::from_str(lab.run(command).stdout()).expect(command);
@@ -422,7 +421,7 @@ fn a_sweep_without_placements_takes_those_of_sim() {
     let swept = placements("hither sweep -t grep.hither --nodes 2 -s 20% --to json -q");
     assert_eq!(
         swept,
-        placements("hither sim grep.hither --nodes 2 -s 20% --json -q")
+        placements("hither place grep.hither --nodes 2 -s 20% --json -q")
     );
     assert_eq!(swept.len(), 5);
 }

@@ -502,8 +502,9 @@ fn placements_are_drawn_where_nodes_are_named() {
         "grep.hither --nodes 4 --placement one-step,post-office",
     );
     let run = &report["runs"][0];
-    let sim = lab.json("hither sim grep.hither --nodes 4 --placement one-step,post-office --json");
-    assert_eq!(run["placements"], sim["results"]);
+    let placed =
+        lab.json("hither place grep.hither --nodes 4 --placement one-step,post-office --json");
+    assert_eq!(run["placements"], placed["results"]);
     let drawings = run["drawings"].as_array().unwrap();
     assert_eq!(drawings.len(), 3);
     assert!(

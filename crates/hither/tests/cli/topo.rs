@@ -359,8 +359,8 @@ fn pictures() {
     {
 
     ----- stderr -----
-    hither: drawn in t.svg
-    hither: drawn in t.svg
+    hither: wrote t.svg
+    hither: wrote t.svg
     ");
     let svg = std::fs::read_to_string(lab.path("t.svg")).unwrap();
     assert!(svg.starts_with("<svg ") && svg.contains("<title>torus:4x4</title>"));
@@ -381,7 +381,7 @@ fn pictures() {
     ----- stderr -----
     hither: 300: 300 nodes, but a picture shows at most 256
     hither: cannot write no/a.svg: no: No such file or directory (os error 2)
-    error: invalid value 'a.jpg' for '--output <FILE>': the name ends in neither .svg nor .png
+    error: invalid value 'a.jpg' for '--output <FILE>': the name ends in none of .svg, .png
 
     For more information, try '--help'.
     ");

@@ -818,7 +818,7 @@ const nodesSection = (section, holder, run) => {
         "p",
         { class: "note" },
         `${counted(run.drawings_left_out, "drawing")} would not fit on this page; ` +
-          "hither sim --nodes draws them.",
+          "hither place draws them.",
       ),
     );
 };

@@ -1,4 +1,4 @@
-//! The calibration of a run's start, as `hither topo --live --calibrate` has kept it.
+//! The calibration of a run's start, as `hither doctor --calibrate` has kept it.
 
 use std::path::Path;
 

@@ -10,7 +10,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 #[derive(Args, Debug)]
 pub(in crate::command) struct LogArgs {
     /// Append the log to FILE [default: stderr]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     log: Option<PathBuf>,
 
     /// What to log: error, warn, info, debug or trace, or by module, as in warn,hither_net=debug

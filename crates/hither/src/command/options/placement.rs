@@ -1,7 +1,7 @@
 //! The arguments of commands that place blocks.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use hither_core::spec::SpecError;
 use hither_sim::placement::{Binding, PlacementSpec};
 
 use hither_analysis::placement::{self, CostOverrides, Pictures, RunSettings, WarmUpSpec};
-use hither_analysis::plot::Plot;
 
+use super::picture::{PictureFile, PictureFormat, picture, picture_or_table};
 use crate::exit::Usage;
 use crate::output;
 use crate::this_machine;
@@ -21,7 +21,7 @@ use crate::ui::Ui;
 /// The options about nodes and placements.
 #[derive(Args, Debug)]
 pub(crate) struct PlacementArgs {
-    /// Place blocks or pages on the nodes of a topology: 2, mesh:5x5, this, a preset, a TOML file
+    /// Nodes: 2, mesh:5x5, `this`, a preset or a TOML file
     ///
     /// Other shapes are torus:4x4, hypercube:4, ring:4x4 and tree:2x8. `this` is this machine.
     /// `hither topo` shows a topology. --size is then the size of each node.
@@ -148,69 +148,23 @@ fn binding(bind: Bind) -> Binding {
 /// The pictures of placements to draw.
 #[derive(Args, Debug)]
 pub(crate) struct DrawingArgs {
-    /// Draw the accesses from each node to the node that served them, as .svg or .png
-    #[arg(long, value_name = "FILE", requires = "nodes", value_parser = picture)]
+    /// Draw which node served which, as .svg or .png
+    #[arg(long, value_name = "FILE", value_parser = picture)]
     pub(crate) heatmap: Option<PictureFile>,
 
-    /// Draw the nodes and the blocks that moved between them, as .svg or .png
-    #[arg(long, value_name = "FILE", requires = "nodes", value_parser = picture)]
+    /// Draw what moved between nodes, as .svg or .png
+    #[arg(long, value_name = "FILE", value_parser = picture)]
     pub(crate) mesh: Option<PictureFile>,
 
-    /// Draw the contents of each node and the local hit ratio over time, as .svg, .png or .csv
-    #[arg(long, value_name = "FILE", requires = "nodes", value_parser = picture_or_table)]
+    /// Draw the nodes' contents over time, also as .csv
+    ///
+    /// It also has the local hit ratio.
+    #[arg(long, value_name = "FILE", value_parser = picture_or_table)]
     pub(crate) timeline: Option<PictureFile>,
 
-    /// Also print the accesses from each node to each, for up to 16 nodes
-    #[arg(
-        long,
-        requires = "nodes",
-        conflicts_with = "json",
-        hide_short_help = true
-    )]
+    /// Also print the accesses from each node to each, for up to 16 nodes; JSON always has them
+    #[arg(long, hide_short_help = true)]
     pub(crate) traffic: bool,
-}
-
-/// A file to write, with its format.
-#[derive(Clone, Debug)]
-pub(crate) struct PictureFile {
-    pub(crate) path: PathBuf,
-    pub(crate) format: PictureFormat,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PictureFormat {
-    Svg,
-    Png,
-    Csv,
-}
-
-fn picture_file(text: &str, allowed: &[(&str, PictureFormat)]) -> Result<PictureFile, String> {
-    let path = PathBuf::from(text);
-    let ending = path.extension().and_then(|ending| ending.to_str());
-    let found = allowed.iter().find(|(name, _)| Some(*name) == ending);
-    let format = found.map(|&(_, kind)| kind).ok_or_else(|| {
-        let names: Vec<String> = allowed.iter().map(|(name, _)| format!(".{name}")).collect();
-        format!("the name ends in none of {}", names.join(", "))
-    })?;
-    Ok(PictureFile { path, format })
-}
-
-fn picture(text: &str) -> Result<PictureFile, String> {
-    picture_file(
-        text,
-        &[("svg", PictureFormat::Svg), ("png", PictureFormat::Png)],
-    )
-}
-
-fn picture_or_table(text: &str) -> Result<PictureFile, String> {
-    picture_file(
-        text,
-        &[
-            ("svg", PictureFormat::Svg),
-            ("png", PictureFormat::Png),
-            ("csv", PictureFormat::Csv),
-        ],
-    )
 }
 
 impl DrawingArgs {
@@ -249,29 +203,19 @@ impl DrawingArgs {
     /// Draws the pictures.
     pub(crate) fn write(&self, pictures: &Pictures<'_>, ui: &Ui) -> anyhow::Result<()> {
         if let Some(file) = &self.heatmap {
-            save(file, &pictures.heatmap(), ui)?;
+            file.save(&pictures.heatmap(), ui)?;
         }
         if let Some(file) = &self.mesh {
-            save(file, &pictures.moves(), ui)?;
+            file.save(&pictures.moves(), ui)?;
         }
         match &self.timeline {
             Some(file) if file.format == PictureFormat::Csv => {
                 output::write_whole(&file.path, pictures.timeline_csv().as_bytes())?;
                 ui.note(format_args!("wrote {}", file.path.display()));
             }
-            Some(file) => save(file, &pictures.timeline(), ui)?,
+            Some(file) => file.save(&pictures.timeline(), ui)?,
             None => {}
         }
         Ok(())
     }
-}
-
-fn save(file: &PictureFile, picture: &impl Plot, ui: &Ui) -> anyhow::Result<()> {
-    let content = match file.format {
-        PictureFormat::Png => picture.png()?,
-        PictureFormat::Svg | PictureFormat::Csv => picture.svg().into_bytes(),
-    };
-    output::write_whole(&file.path, &content)?;
-    ui.note(format_args!("wrote {}", file.path.display()));
-    Ok(())
 }

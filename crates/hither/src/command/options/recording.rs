@@ -21,7 +21,9 @@ use crate::ui::{self, Ui};
 /// The options of recording.
 #[derive(Args, Debug)]
 pub(crate) struct RecordingArgs {
-    /// The trace folder to write [default: trace.hither; of advise a temporary one]
+    /// The trace folder to write
+    ///
+    /// By default it is trace.hither, and of advise a temporary folder.
     #[arg(long, short, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 
@@ -43,7 +45,7 @@ pub(crate) struct RecordingArgs {
     #[arg(long)]
     mapped: bool,
 
-    /// Record the names of programs without their arguments, which may hold passwords
+    /// Record no arguments of programs, which may hold passwords
     #[arg(long)]
     no_arguments: bool,
 

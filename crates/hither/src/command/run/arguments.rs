@@ -22,10 +22,10 @@ pub(super) struct KnowledgeArgs {
     /// Apply a plan also where its cache is less than half of what memory leaves for files
     ///
     /// There the program may read more than without hither.
-    #[arg(long, requires = "plan")]
+    #[arg(long, requires = "plan", hide_short_help = true)]
     pub(super) force: bool,
 
-    /// Start from what FILE has about call sites, and add what this run learns
+    /// Start from what FILE has learnt, and add to it
     ///
     /// The profile has the call sites that read files, with their class, and those that allocate
     /// memory, with the nodes of their memory. It is for --page-cache and --memory.
@@ -63,7 +63,9 @@ pub(super) struct OutputArgs {
     #[arg(long, value_name = "ADDR", value_parser = hither_service::values::address, hide_short_help = true)]
     pub(super) metrics: Option<SocketAddr>,
 
-    /// Print the summary as one line of JSON on stderr; stdout belongs to the program
+    /// Print the summary as one line of JSON on stderr
+    ///
+    /// Standard output belongs to the program.
     #[arg(long)]
     pub(super) json: bool,
 }

@@ -8,9 +8,9 @@ use hither_kernel::machine::{Machine as _, NodeMemory, ThisMachine};
 
 /// What is known of the machine and the program before it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct MachineState {
+pub(crate) struct MachineState {
     /// The limit of the memory cgroup, if there is one.
-    pub(super) limit: Option<Limit>,
+    pub(crate) limit: Option<Limit>,
     /// Memory that is available to new allocations.
     pub(super) available_bytes: u64,
     /// The size of the files that the command line names.
@@ -23,16 +23,16 @@ pub(super) struct MachineState {
 
 /// The limit of a memory cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Limit {
+pub(crate) struct Limit {
     /// The limit.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// What it leaves for pages of files.
-    pub(super) files_bytes: u64,
+    pub(crate) files_bytes: u64,
 }
 
 impl MachineState {
     /// This machine, for this command.
-    pub(super) fn of_this_machine(command: &[OsString]) -> MachineState {
+    pub(crate) fn of_this_machine(command: &[OsString]) -> MachineState {
         let group = MemoryGroup::of_this_process().ok().flatten();
         let limit = group.and_then(|group| {
             Some(Limit {

@@ -33,7 +33,7 @@ const DEFAULT_REGION_BYTES_MIN: u64 = 1 << 20;
 /// The switch and its options.
 #[derive(Args, Debug)]
 pub(super) struct MemoryArgs {
-    /// Let POLICY decide on which nodes the program's memory is [default: majority]
+    /// Move memory to the nodes that use it [default: majority]
     ///
     /// majority moves pages to the nodes that use them, and spreads what all use. upm moves them
     /// where that pays by its paper's criterion. cache-aware puts streamed memory on far nodes and
@@ -55,7 +55,7 @@ pub(super) struct MemoryArgs {
 
     /// How accesses are counted [default: auto, the first that works]
     ///
-    /// `hither topo --live` says which work on this machine.
+    /// `hither doctor` says which work on this machine.
     #[arg(
         long,
         value_name = "HOW",

@@ -27,7 +27,7 @@ pub(super) const DEFAULT_POLICY: &str = "pcc";
 /// The switch and its options.
 #[derive(Args, Debug)]
 pub(super) struct PageCacheArgs {
-    /// Let POLICY decide which blocks of the program's files stay cached [default: pcc]
+    /// Decide which blocks stay cached [default: pcc]
     ///
     /// A policy may have parameters, as in 'pcc{other=arc}'; `hither policies` explains them.
     #[arg(
@@ -40,15 +40,16 @@ pub(super) struct PageCacheArgs {
     )]
     pub(super) policy: Option<String>,
 
-    /// Limit of the page cache for these files, as 256MiB [default: what the memory cgroup leaves]
+    /// Limit for its files [default: the cgroup's]
     ///
     /// The files that the program reads and writes get no more, from the first byte on. It is a
-    /// number of bytes with its unit, at least 8MiB. A bare number is refused: the page cache is
-    /// not counted in blocks. It is required if no memory cgroup has a limit.
+    /// number of bytes with its unit, as 256MiB, at least 8MiB. A bare number is refused: the page
+    /// cache is not counted in blocks. Without it, the limit is what the memory cgroup leaves for
+    /// files. It is required if no memory cgroup has one.
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes)]
     pub(super) cache: Option<u64>,
 
-    /// Keep nothing of these files in the page cache that was not there before, as for backups
+    /// Leave nothing cached behind, as for backups
     ///
     /// What the program reads is dropped soon after, and what it writes once the kernel has
     /// written it back, but for the last 8MiB; at the end these go, too. What other programs had

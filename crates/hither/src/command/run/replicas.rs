@@ -21,10 +21,10 @@ const DEFAULT_POLICY: &str = "dual-layer";
 /// The switch and its options.
 #[derive(Args, Debug)]
 pub(super) struct ReplicaArgs {
-    /// Copy blocks of files to the nodes that read them remotely [default: dual-layer]
+    /// Copy blocks to their readers [default: dual-layer]
     ///
-    /// POLICY decides which blocks are copied. Any writer of a file waits until its copies are out
-    /// of use.
+    /// POLICY decides which blocks are copied to the nodes that read them. Any writer of a file
+    /// waits until its copies are out of use.
     #[arg(
         id = "replicas",
         long,

@@ -8,7 +8,7 @@ use hither_kernel::samplers;
 use hither_live::status::{MechanismStatus, MechanismTag, Status};
 use serde_json::Value;
 
-use hither_service::status::NodeStatus;
+use crate::command::cache;
 
 /// What there is to show.
 pub(super) struct Seen {
@@ -30,59 +30,9 @@ impl Seen {
 /// The whole text.
 pub(super) fn text(seen: &Seen) -> String {
     let runs = seen.runs.iter().map(of_run);
-    let caches = seen.nodes.iter().map(of_cache);
+    let caches = seen.nodes.iter().map(cache::status::text);
     let parts = runs.chain(caches);
     parts.fold(of_nodes(&seen.machine), |text, part| text + "\n" + &part)
-}
-
-/// A mount, or a node of a cluster.
-fn of_cache(node: &NodeStatus) -> String {
-    let name = match (&node.node, &node.cluster) {
-        (Some(name), Some(cluster)) => {
-            let others = cluster.members.len().saturating_sub(1);
-            let suspected = cluster.members.iter().filter(|it| it.suspected).count();
-            format!(
-                "node {name} of the cluster {}, with {}, {suspected} of them suspected",
-                cluster.name,
-                counted(others as u64, "other member"),
-            )
-        }
-        _ => "a node that is alone".to_owned(),
-    };
-    let uptime = format::duration_ns(node.uptime_s * 1e9);
-    let (memory, limit) = (bytes(node.memory.bytes), bytes(node.memory.limit_bytes));
-    let blocks = count(node.memory.blocks);
-    let disk_pinned = node.disk.as_ref().map_or(0, |disk| disk.pinned_bytes);
-    let pinned = match (node.memory.pinned_bytes, disk_pinned) {
-        (0, 0) => String::new(),
-        (memory, 0) => format!(", {} pinned", bytes(memory)),
-        (memory, disk) => format!(", {} pinned, {} on the disk", bytes(memory), bytes(disk)),
-    };
-    let head = format!(
-        "{}: {name}, for {uptime}\n  {memory} of {limit} in {blocks} blocks{pinned}\n",
-        node.pid
-    );
-    let volumes = node.volumes.iter().map(|volume| {
-        let place = match &volume.directory {
-            Some(directory) => {
-                let directory = directory.display().to_string();
-                format!(" at {}", format::printable(&directory))
-            }
-            None => ", not mounted".to_owned(),
-        };
-        let total = volume.served.total();
-        let parts = volume
-            .served
-            .parts()
-            .map(|(from, part)| format!("{} {from}", percent(part as f64 / total.max(1) as f64)));
-        format!(
-            "  {}{place}: {} read: {}\n",
-            format::printable(&volume.name),
-            bytes(total),
-            parts.join(", "),
-        )
-    });
-    volumes.fold(head, |text, volume| text + &volume)
 }
 
 fn of_nodes(nodes: &[NodeMemory]) -> String {

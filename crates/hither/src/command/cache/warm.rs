@@ -1,11 +1,10 @@
-//! `hither warm`: brings files of a mount into the cache before they are read.
+//! `hither cache warm`: brings files of a mount into the cache before they are read.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 
-use super::subcommand::Subcommand;
 use crate::ui::Ui;
 use crate::work_report;
 use hither_service::work::{self, Paths};
@@ -16,12 +15,12 @@ use hither_service::work::{self, Paths};
 The node that serves the mount loads all files at and below PATH. What is in the
 cache already is skipped, so a run that was interrupted goes on where it was.
 What does not fit is left out, and said before the work begins. Readers go
-first. `hither pin` also keeps the files.
+first. `hither cache pin` also keeps the files.
 
 Examples:
-  hither warm /mnt/data
-  hither warm --jobs 16 /mnt/data/train /mnt/data/labels.csv
-  hither warm --json /mnt/data | jq .loaded_bytes")]
+  hither cache warm /mnt/data
+  hither cache warm --jobs 16 /mnt/data/train /mnt/data/labels.csv
+  hither cache warm --json /mnt/data | jq .loaded_bytes")]
 pub(super) struct Warm {
     /// Files and directories below a mount of hither
     #[arg(value_name = "PATH", required = true)]
@@ -36,10 +35,8 @@ pub(super) struct Warm {
     json: bool,
 }
 
-impl Subcommand for Warm {
-    const NAME: &'static str = "warm";
-
-    fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
+impl Warm {
+    pub(super) fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         let paths = Paths::new(&self.paths)?;
         let report = paths.ask(&format!("/warm?jobs={}", self.jobs), "warming", ui)?;
         let files = work::files(report.files, report.bytes);

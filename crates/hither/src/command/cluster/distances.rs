@@ -1,7 +1,6 @@
-//! The topology of a running cluster.
+//! How far the members of a running cluster are from each other.
 
 use std::fmt::Write;
-use std::path::Path;
 
 use anyhow::{Context, ensure};
 use hither_analysis::table::{Align, Table};
@@ -9,23 +8,13 @@ use hither_analysis::topology::drawing;
 use hither_core::Topology;
 use hither_core::topology::Latencies;
 
-use hither_service::client;
 use hither_service::topology::TopologyStatus;
 
-/// What the node at `socket` says, or the only one of this user.
-pub(super) fn ask(socket: Option<&Path>) -> anyhow::Result<TopologyStatus> {
-    let socket = match socket {
-        Some(socket) => socket.to_owned(),
-        None => client::only_socket()?,
-    };
-    let status = client::topology(&socket)?;
-    let status = status.with_context(|| format!("{}: this node is alone", socket.display()))?;
-    ensure!(
-        !status.hops.is_empty(),
-        "{}: no topology of {} members",
-        socket.display(),
-        status.members.len()
-    );
+/// What a node knows of the distances in its cluster, if it knows any.
+pub(super) fn known(status: Option<&TopologyStatus>) -> anyhow::Result<&TopologyStatus> {
+    let status = status.context("this node is alone")?;
+    let members = status.members.len();
+    ensure!(!status.hops.is_empty(), "no topology of {members} members");
     Ok(status)
 }
 
@@ -59,13 +48,11 @@ pub(super) fn head(status: &TopologyStatus) -> String {
     format!("{members}; distances: {}", status.whence())
 }
 
-/// Members and distances, and a drawing of a shape.
-pub(super) fn text(
-    status: &TopologyStatus,
-    topology: &Topology,
-) -> Result<String, std::fmt::Error> {
-    let mut text = format!("{}\n", head(status));
-    if let Some(drawing) = drawing(topology) {
+/// The distances, and a drawing of a shape.
+pub(super) fn text(status: &TopologyStatus) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let topology = topology(status)?;
+    if let Some(drawing) = drawing(&topology) {
         write!(text, "\n{drawing}")?;
         let columns = [
             ("node", Align::Right),

@@ -1,4 +1,4 @@
-//! `hither warm`, `pin` and `evict` as a user runs them: what is read after them, what the source
+//! `hither cache` as a user runs it: what is read after them, what the source
 //! was asked for, and what goes wrong.
 
 use std::ffi::OsStr;
@@ -135,7 +135,7 @@ impl Mounted<'_> {
             status,
             stdout,
             stderr,
-        } = self.run(&[command, "--json"], names);
+        } = self.run(&["cache", command, "--json"], names);
         assert!(status.success(), "{command}: {}", text(&stderr));
         serde_json::from_slice(&stdout).unwrap()
     }
@@ -148,10 +148,9 @@ impl Mounted<'_> {
     fn status(&self) -> Value {
         let mut hither = self.site.hither();
         hither
-            .args(["cluster", "status", "--json"])
+            .args(["cache", "status", "--json"])
             .arg(&self.directory);
-        let status: Value = serde_json::from_slice(&hither.output().unwrap().stdout).unwrap();
-        status["asked"].clone()
+        serde_json::from_slice(&hither.output().unwrap().stdout).unwrap()
     }
 
     /// What has left the source.
@@ -251,7 +250,11 @@ fn what_was_warmed_is_read_without_the_source_until_it_is_evicted() {
         [2, 3_700_001]
     );
     let odd = mount.path(OsStr::from_bytes(ODD));
-    let odd = site.hither().args(["warm", "--json"]).arg(odd).output();
+    let odd = site
+        .hither()
+        .args(["cache", "warm", "--json"])
+        .arg(odd)
+        .output();
     let report: Value = serde_json::from_slice(&odd.unwrap().stdout).unwrap();
     assert_eq!(number(&report, "loaded_bytes"), 200_000, "{report}");
     let report = mount.report("warm", &["a", ""]);
@@ -273,7 +276,7 @@ fn what_was_warmed_is_read_without_the_source_until_it_is_evicted() {
         [number(served, "memory"), number(served, "source")],
         [bytes, 0]
     );
-    let again = mount.run(&["warm", "-j", "3"], &[""]);
+    let again = mount.run(&["cache", "warm", "-j", "3"], &[""]);
     let said = text(&again.stdout);
     assert!(
         said.ends_with("cached already, 0 B were loaded\n"),
@@ -303,7 +306,7 @@ fn an_interrupted_run_breaks_nothing_and_goes_on() {
     for pause_ms in [0, 20, 50] {
         let mut warm = site
             .hither()
-            .arg("warm")
+            .args(["cache", "warm"])
             .arg(mount.path(""))
             .spawn()
             .unwrap();
@@ -344,7 +347,7 @@ fn no_more_is_loaded_than_fits_and_a_disk_takes_more() {
     mount.read("before");
     let names: Vec<String> = (0..12).map(|at| at.to_string()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let output = mount.run(&["warm", "--json"], &names);
+    let output = mount.run(&["cache", "warm", "--json"], &names);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
     assert!(
@@ -401,11 +404,11 @@ fn what_is_pinned_stays_until_it_is_unpinned_or_changes() {
         number(&report, "unsettled_files") == 0 && number(&report, "pinned_files") == 2
     });
     wait_until("the large file", || {
-        mount.run(&["pin"], &["large"]).status.code() == Some(1)
+        mount.run(&["cache", "pin"], &["large"]).status.code() == Some(1)
     });
     let pinned = mount.pinned();
     assert_eq!(pinned, 23 * (128 << 10) + 1000);
-    let error = mount.error(&["pin"], &["large"]);
+    let error = mount.error(&["cache", "pin"], &["large"]);
     let expected = "57.25 MiB more were to be pinned: there is room for ";
     assert!(error.starts_with(expected), "{error}");
     assert!(error.ends_with(" in memory"), "{error}");
@@ -414,12 +417,13 @@ fn what_is_pinned_stays_until_it_is_unpinned_or_changes() {
     for _ in 0..2 {
         mount.read("large");
     }
-    let shown = mount.run(&["cluster", "status"], &[""]);
-    assert!(
-        text(&shown.stdout).contains("this node: 2.88 MiB are pinned\n"),
-        "{}",
-        text(&shown.stdout)
-    );
+    for (of, says) in [
+        ("cluster", "this node: 2.88 MiB are pinned\n"),
+        ("cache", " blocks, 2.88 MiB pinned\n"),
+    ] {
+        let shown = text(&mount.run(&[of, "status"], &["large"]).stdout);
+        assert!(shown.contains(says), "{shown}");
+    }
     assert_eq!(mount.blocks_in_memory("kept/one"), (23, 23));
     assert_eq!(mount.blocks_in_memory("kept/two"), (1, 1));
     let report = mount.report("evict", &["kept"]);
@@ -434,7 +438,7 @@ fn what_is_pinned_stays_until_it_is_unpinned_or_changes() {
     fs::write(site.source().join("kept/one"), noise(4, 5000)).unwrap();
     mount.read("kept/one");
     wait_until("the end of the pin", || mount.pinned() == 1000);
-    let unpinned = mount.run(&["pin", "--remove"], &[""]);
+    let unpinned = mount.run(&["cache", "pin", "--remove"], &[""]);
     assert_eq!(text(&unpinned.stdout), "1 file, 1000 B: no longer pinned\n");
     assert_eq!(mount.pinned(), 0);
     for _ in 0..2 {
@@ -476,7 +480,7 @@ fn with_a_disk_more_is_pinned_than_memory_holds() {
     let on_disk = |mount: &Mounted<'_>| number(&mount.status()["disk"], "pinned_bytes");
     let report = mount.report("pin", &["kept/small"]);
     assert_eq!(places(&report), [1, 1_000_000, 1_000_000], "{report}");
-    let said = text(&mount.run(&["pin"], &["kept"]).stdout);
+    let said = text(&mount.run(&["cache", "pin"], &["kept"]).stdout);
     let expected = "2 pinned: 976.56 KiB in memory, 20.03 MiB on the disk\n";
     assert!(said.ends_with(expected), "{said}");
     assert_eq!(mount.fetched(), 21_000_000);
@@ -485,7 +489,7 @@ fn with_a_disk_more_is_pinned_than_memory_holds() {
 
     // More than the rest of what may be pinned: nothing is.
     for asked in [&["0", "1"][..], &[""]] {
-        let error = mount.error(&["pin"], asked);
+        let error = mount.error(&["cache", "pin"], asked);
         let expected = " more were to be pinned: there is room for ";
         assert!(error.contains(expected), "{error}");
         assert!(error.ends_with(" on the disk"), "{error}");
@@ -518,7 +522,7 @@ fn with_a_disk_more_is_pinned_than_memory_holds() {
     assert_eq!(places(&report), [2, 1_000_000, 21_000_000], "{report}");
     assert_eq!(number(&report, "cached_bytes"), 21_000_000, "{report}");
     assert_eq!(mount.fetched(), 0);
-    let output = mount.run(&["pin", "--remove", "--json"], &["kept"]);
+    let output = mount.run(&["cache", "pin", "--remove", "--json"], &["kept"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(places(&report), [2, 1_000_000, 21_000_000], "{report}");
     assert_eq!([on_disk(&mount), mount.pinned()], [0, 0]);
@@ -585,7 +589,7 @@ fn in_a_cluster_other_members_send_what_they_have() {
 
     let output = site
         .hither()
-        .arg("warm")
+        .args(["cache", "warm"])
         .args([&a.directory, &b.directory])
         .output();
     let line = error(&output.unwrap());
@@ -600,7 +604,8 @@ fn what_is_no_file_of_a_mount_is_one_clear_line() {
     let site = Site::new();
     fs::write(site.source().join("file"), noise(1, 1000)).unwrap();
     let run = |command: &[&str], path: &Path| site.hither().args(command).arg(path).output();
-    for command in [&["warm"][..], &["pin"], &["pin", "--remove"], &["evict"]] {
+    for action in [&["warm"][..], &["pin"], &["pin", "--remove"], &["evict"]] {
+        let command = &[&["cache"], action].concat()[..];
         let line = error(&run(command, &site.source()).unwrap());
         let source = site.source();
         assert_eq!(
@@ -617,18 +622,18 @@ fn what_is_no_file_of_a_mount_is_one_clear_line() {
     let Some(mut mount) = site.mount("mount", &[]) else {
         return;
     };
-    let usage = mount.run(&["warm", "--jobs", "0"], &[""]);
+    let usage = mount.run(&["cache", "warm", "--jobs", "0"], &[""]);
     assert_eq!(usage.status.code(), Some(2));
     let gone = mount.path("gone");
     assert_eq!(
-        mount.error(&["warm"], &["file", "gone"]),
+        mount.error(&["cache", "warm"], &["file", "gone"]),
         format!("{}: No such file or directory (os error 2)", gone.display())
     );
     mount.process.kill().unwrap();
     mount.process.wait().unwrap();
     let place = mount.directory.display();
     assert_eq!(
-        mount.error(&["warm"], &["file"]),
+        mount.error(&["cache", "warm"], &["file"]),
         format!("{place}/file: Transport endpoint is not connected (os error 107)")
     );
 }

@@ -1,99 +1,35 @@
-//! The output of `hither topo --live`.
+//! The memory of this machine: nodes, latencies, ways to count accesses.
 
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 
 use hither_analysis::format;
 use hither_analysis::table::{Align, Table};
-use hither_live::memory::capabilities::{Capabilities, CounterProbe};
+use hither_live::memory::capabilities::Capabilities;
 use hither_live::numa::calibration::{Costs, LatencySource};
 use serde_json::json;
 
+/// The nodes, and what their memory costs.
 pub(super) fn text(survey: &Capabilities, costs: &Costs) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
-    writeln!(text, "Memory nodes\n{}", nodes(survey).render())?;
+    writeln!(text, "Memory\n{}", nodes(survey).render())?;
     latencies(&mut text, survey, costs)?;
     let huge = match survey.huge_page_bytes {
         Some(bytes) => format!("up to {} at a touch", format::bytes(bytes)),
         None => "off".to_owned(),
     };
     writeln!(text, "huge pages: {huge}")?;
-    let faults = match &survey.faults {
-        Ok(faults) => {
-            let kernels = if faults.in_system_calls {
-                ""
-            } else {
-                ", but none inside system calls (kernel.perf_event_paranoid is above 1)"
-            };
-            let switches = if faults.of_all_programs {
-                ""
-            } else {
-                ";\neach switch of threads costs 0.3 us more, which CAP_PERFMON avoids"
-            };
-            format!("watched{kernels}{switches}")
-        }
-        Err(reason) => format!("not watched, because\n{reason}"),
-    };
-    writeln!(text, "page faults: {faults}")?;
-    let each = costs.migration_ns.filter(|_| survey.moving.is_ok());
-    let each = each.map_or(String::new(), |ns| format!(", {ns} ns each (measured)"));
-    writeln!(text, "moving pages: {}{each}", yes_or_why(&survey.moving))?;
-    writeln!(
-        text,
-        "\nCounting accesses, in at most {} of a CPU",
-        format::percent(survey.budget)
-    )?;
-    for counter in &survey.counters {
+    if let Some(ns) = costs.migration_ns.filter(|_| survey.moving.is_ok()) {
+        writeln!(text, "moving a page: {ns} ns (measured)")?;
+    }
+    if let Some(counter) = survey.chosen() {
+        let budget = format::percent(survey.budget);
+        let name = counter.name;
         writeln!(
             text,
-            "  {:<14} {}",
-            counter.name,
-            availability(survey, counter)
+            "`majority` counts by {name}, in at most {budget} of a CPU"
         )?;
     }
-    let outcome = match survey.chosen() {
-        Some(counter) => format!("`majority` would count by {}", counter.name),
-        None if survey.faults.is_err() => "`majority` cannot count without page faults".to_owned(),
-        None => "`majority` cannot count here".to_owned(),
-    };
-    let placing = match survey.nodes.len() {
-        0 | 1 => "; with one node, there is nowhere to place pages",
-        _ => "",
-    };
-    writeln!(text, "{outcome}{placing}")?;
     Ok(text)
-}
-
-fn yes_or_why<T>(answer: &Result<T, impl Display>) -> String {
-    match answer {
-        Ok(_) => "yes".to_owned(),
-        Err(reason) => format!("no: {reason}"),
-    }
-}
-
-/// The indentation of the reasons below a counter source.
-const CAUSE_INDENT: usize = 17;
-
-fn availability(survey: &Capabilities, counter: &CounterProbe) -> String {
-    let counting = match &counter.answer {
-        Ok(counting) => counting,
-        Err(_) => return yes_or_why(&counter.answer),
-    };
-    let sees = if counting.sees_reads {
-        "yes, reads and writes"
-    } else {
-        "yes, writes only, and not on huge pages"
-    };
-    match counting.cost {
-        Some(cost) => format!(
-            "{sees}:\n{:CAUSE_INDENT$}{} ns to arm a page, {} ns for its next touch; \
-             {} samples a second",
-            "",
-            cost.arm_ns,
-            cost.touch_ns,
-            format::count(survey.rate(cost))
-        ),
-        None => sees.to_owned(),
-    }
 }
 
 fn nodes(survey: &Capabilities) -> Table {
@@ -130,7 +66,7 @@ fn latencies(text: &mut String, survey: &Capabilities, costs: &Costs) -> std::fm
         Some(LatencySource::Measured) => "measured",
         Some(LatencySource::Latencies) => "by the firmware's table of latencies",
         Some(LatencySource::Distances) => {
-            "by the firmware's distances; `hither topo --live --calibrate` measures"
+            "by the firmware's distances; `hither doctor --calibrate` measures"
         }
         None => "measured, or by the firmware's table of latencies (l) or distances (d)",
     };
@@ -212,7 +148,7 @@ pub(super) fn document(survey: &Capabilities, costs: &Costs) -> serde_json::Valu
 mod tests {
     use hither_ids::KernelNode;
     use hither_live::memory::capabilities::{
-        CountingCapability, MoveError, SamplingCost, SamplingError, WatchError, WatchedFaults,
+        CounterProbe, CountingCapability, SamplingCost, SamplingError, WatchError, WatchedFaults,
     };
     use hither_live::numa::topology::NodeMemory;
     use insta::assert_snapshot;
@@ -267,10 +203,8 @@ mod tests {
         costs.latencies[0] = (84, LatencySource::Measured);
         costs.latencies[1] = (190, LatencySource::Latencies);
         costs.migration_ns = Some(700);
-        let told = text(&survey, &costs).unwrap();
-        let part = told.split("Counting").next().unwrap_or_default();
-        assert_snapshot!(part, @"
-        Memory nodes
+        assert_snapshot!(text(&survey, &costs).unwrap(), @"
+        Memory
           node  CPUs    memory      free  distances
              0     2  8.00 GiB  5.00 GiB  10 21
              2     0  8.00 GiB  5.00 GiB  21 10
@@ -282,76 +216,23 @@ mod tests {
           2  147 d   70 d
 
         huge pages: up to 2.00 MiB at a touch
-        page faults: watched
-        moving pages: yes, 700 ns each (measured)
+        moving a page: 700 ns (measured)
+        `majority` counts by write-protect, in at most 1.0 % of a CPU
         ");
     }
 
     #[test]
-    fn all_works() {
-        assert_snapshot!(text(&survey(), &by_distance(&survey())).unwrap(), @"
-        Memory nodes
-          node  CPUs    memory      free  distances
-             0     2  8.00 GiB  5.00 GiB  10 21
-             2     0  8.00 GiB  5.00 GiB  21 10
-
-        Latency of a load in ns, from the CPUs of the row's node:
-        by the firmware's distances; `hither topo --live --calibrate` measures
-               0    2
-          0   70  147
-          2  147   70
-
-        huge pages: up to 2.00 MiB at a touch
-        page faults: watched
-        moving pages: yes
-
-        Counting accesses, in at most 1.0 % of a CPU
-          hardware       no: the processor does not have it, or a hypervisor hides it
-          write-protect  yes, writes only, and not on huge pages:
-                         1400 ns to arm a page, 700 ns for its next touch; 4,761 samples a second
-        `majority` would count by write-protect
-        ");
-    }
-
-    #[test]
-    fn without_privileges() {
-        let mut survey = survey();
-        survey.faults = Ok(WatchedFaults {
-            in_system_calls: false,
-            of_all_programs: false,
-        });
-        let told = text(&survey, &by_distance(&survey)).unwrap();
-        let lines = told
-            .lines()
-            .skip_while(|line| !line.starts_with("page faults"));
-        assert_snapshot!(lines.take(2).collect::<Vec<_>>().join("\n"), @"
-        page faults: watched, but none inside system calls (kernel.perf_event_paranoid is above 1);
-        each switch of threads costs 0.3 us more, which CAP_PERFMON avoids
-        ");
-    }
-
-    #[test]
-    fn nothing_works() {
+    fn one_node_has_no_distances() {
         let mut survey = survey();
         survey.nodes.truncate(1);
         survey.huge_page_bytes = None;
-        survey.faults = Err(WatchError::NotPermitted { paranoid: Some(4) });
-        survey.moving = Err(MoveError::NoCall);
-        survey.counters[1].answer = Err(SamplingError::NoCall);
+        survey.faults = Err(WatchError::NoPerf);
         assert_snapshot!(text(&survey, &by_distance(&survey)).unwrap(), @"
-        Memory nodes
+        Memory
           node  CPUs    memory      free  distances
              0     2  8.00 GiB  5.00 GiB  10 21
 
         huge pages: off
-        page faults: not watched, because
-        kernel.perf_event_paranoid is 4; with 2 or less, or CAP_PERFMON, page faults can be watched
-        moving pages: no: this kernel does not have it, or a container hides it
-
-        Counting accesses, in at most 1.0 % of a CPU
-          hardware       no: the processor does not have it, or a hypervisor hides it
-          write-protect  no: this kernel does not have it, or hides it
-        `majority` cannot count without page faults; with one node, there is nowhere to place pages
         ");
     }
 

@@ -1,4 +1,4 @@
-//! `hither pin`: keeps files of a mount in memory and on the disk.
+//! `hither cache pin`: keeps files of a mount in memory and on the disk.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use clap::Args;
 use hither_analysis::format::{bytes, count};
 
-use super::subcommand::Subcommand;
 use crate::ui::Ui;
 use crate::work_report;
 use hither_service::work::{self, Paths};
@@ -21,9 +20,9 @@ half of either may be pinned: if more is asked for, nothing is. Files that come
 later are not pinned.
 
 Examples:
-  hither pin /mnt/data/index
-  hither pin --remove /mnt/data/index
-  hither pin --remove /mnt/data          all pins of the mount")]
+  hither cache pin /mnt/data/index
+  hither cache pin --remove /mnt/data/index
+  hither cache pin --remove /mnt/data          all pins of the mount")]
 pub(super) struct Pin {
     /// Files and directories below a mount of hither
     #[arg(value_name = "PATH", required = true)]
@@ -42,10 +41,8 @@ pub(super) struct Pin {
     json: bool,
 }
 
-impl Subcommand for Pin {
-    const NAME: &'static str = "pin";
-
-    fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
+impl Pin {
+    pub(super) fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         let paths = Paths::new(&self.paths)?;
         let (report, line) = if self.remove {
             let report = paths.ask("/unpin", "unpinning", ui)?;

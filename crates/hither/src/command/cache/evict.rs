@@ -1,4 +1,4 @@
-//! `hither evict`: drops files of a mount from all caches of this machine.
+//! `hither cache evict`: drops files of a mount from all caches of this machine.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,12 +10,11 @@ use clap::Args;
 use hither_analysis::format::{bytes, count};
 use rustix::fs::{Advice, fadvise};
 
-use super::subcommand::Subcommand;
 use crate::ui::Ui;
 use crate::work_report;
 use hither_service::work::{self, Paths};
 
-/// Drop files of a mount from memory, disk and page cache, so that the next read is a cold one
+/// Drop files of a mount from memory, disk and page cache: the next read is a cold one
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Drops all files at and below PATH from the memory and the disk of this machine's
@@ -24,8 +23,8 @@ another member of the cluster. Files that are pinned stay. So does, in the page
 cache, what a program has mapped, or reads meanwhile.
 
 Examples:
-  hither evict /mnt/data/train
-  hither evict /mnt/data && time cat /mnt/data/train/* > /dev/null")]
+  hither cache evict /mnt/data/train
+  hither cache evict /mnt/data && time cat /mnt/data/train/* > /dev/null")]
 pub(super) struct Evict {
     /// Files and directories below a mount of hither
     #[arg(value_name = "PATH", required = true)]
@@ -36,10 +35,8 @@ pub(super) struct Evict {
     json: bool,
 }
 
-impl Subcommand for Evict {
-    const NAME: &'static str = "evict";
-
-    fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
+impl Evict {
+    pub(super) fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         let paths = Paths::new(&self.paths)?;
         for path in paths.iter() {
             drop_pages(path).with_context(|| path.display().to_string())?;
