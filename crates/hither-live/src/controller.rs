@@ -26,7 +26,7 @@ pub(crate) trait Controller: Sized + Send {
     /// The key of its first line in a log, and the version of the lines.
     const FORMAT: (&'static str, u32);
     /// What a controller starts from.
-    type Config: Serialize + DeserializeOwned;
+    type Config: Serialize + DeserializeOwned + Send;
     /// An input; an object with the key `input`.
     type Input: Serialize + DeserializeOwned + Send;
     /// A decision; an object with the key `decision`.

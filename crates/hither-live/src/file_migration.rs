@@ -20,7 +20,7 @@ use crate::decision_log::{self, Mismatch};
 use crate::error::Result;
 
 pub use controller::FileMigrationSummary;
-pub(crate) use run::{FileMigrationActuator, set_up};
+pub(crate) use run::{FileMigrationMechanism, set_up};
 pub use run::{FileMigrationOptions, FileMigrationReport};
 
 /// Replays a run's log: gives its inputs to the policy once more, and compares the decisions.

@@ -5,6 +5,7 @@
 //! dies, the library goes on.
 
 use std::thread;
+use std::time::Duration;
 
 use hither_ids::KernelNode;
 use hither_kernel::machine::{Machine, ThisMachine};
@@ -14,8 +15,9 @@ use hither_session::session::FileReads;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::agent::{RunState, SessionNeeds};
 use crate::error::{Error, Result};
+use crate::mechanism::{Mechanism, RunState, SessionNeeds};
+use crate::system::System;
 
 /// The options of the mechanism.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,11 +56,11 @@ pub(crate) struct FilePlacement {
 }
 
 impl FilePlacement {
-    /// Sets the mechanism up.
+    /// The mechanism at the start of a run.
     ///
     /// # Errors
     /// The node has no memory, or none for this process, or the kernel refuses memory policies.
-    pub(crate) fn set_up(options: &FilePlacementOptions) -> Result<FilePlacement> {
+    fn new(options: &FilePlacementOptions) -> Result<FilePlacement> {
         let nodes = allowed_nodes().map_err(Error::Nodes)?;
         let nodes = match options.node {
             None => nodes,
@@ -75,7 +77,33 @@ impl FilePlacement {
         Ok(FilePlacement { nodes, is_choice })
     }
 
-    pub(crate) fn session(&self) -> SessionNeeds {
+    /// The result of the run.
+    pub(crate) fn finish(self, run: &RunState, _ran: Duration) -> FilePlacementReport {
+        let FileReads { placed, left } = run.library.file_reads();
+        FilePlacementReport {
+            nodes: self.nodes,
+            one_node: !self.is_choice,
+            reads_placed: placed,
+            reads_left_alone: left,
+        }
+    }
+}
+
+/// Sets the mechanism up for a run.
+///
+/// # Errors
+/// As [`FilePlacement::new`].
+pub(crate) fn set_up(
+    options: &FilePlacementOptions,
+    _system: &System,
+    _dry_run: bool,
+) -> Result<Option<FilePlacement>> {
+    FilePlacement::new(options).map(Some)
+}
+
+/// The programs do the work: there is nothing to drain, to decide and to log.
+impl Mechanism for FilePlacement {
+    fn needs(&self) -> SessionNeeds {
         let file_nodes = self.nodes.iter().filter_map(|node| node.mask()).sum();
         SessionNeeds {
             file_nodes: if self.is_choice { file_nodes } else { 0 },
@@ -83,15 +111,8 @@ impl FilePlacement {
         }
     }
 
-    /// The result of the run.
-    pub(crate) fn finish(self, run: &RunState) -> FilePlacementReport {
-        let FileReads { placed, left } = run.session.file_reads();
-        FilePlacementReport {
-            nodes: self.nodes,
-            one_node: !self.is_choice,
-            reads_placed: placed,
-            reads_left_alone: left,
-        }
+    fn decides(&self) -> bool {
+        false
     }
 }
 
@@ -145,7 +166,7 @@ mod tests {
         let options = FilePlacementOptions {
             node: Some(KernelNode(63)),
         };
-        let error = FilePlacement::set_up(&options).expect_err("there is no such node");
+        let error = FilePlacement::new(&options).expect_err("there is no such node");
         assert!(
             error.to_string().starts_with("node 63 has no memory"),
             "{error}"

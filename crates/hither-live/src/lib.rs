@@ -16,14 +16,17 @@
 //! hither were not there.
 #![forbid(unsafe_code)]
 
-mod agent;
 mod controller;
 mod decision_log;
 mod error;
+mod event_loop;
+mod event_source;
 pub mod file_migration;
 pub mod file_placement;
+mod horizon;
 pub mod iterations;
 mod launch;
+mod mechanism;
 pub mod memory;
 pub mod numa;
 pub mod observe;
@@ -35,10 +38,12 @@ pub mod replication;
 mod run;
 pub mod status;
 pub mod symbolise;
+mod system;
 
 pub use decision_log::Mismatch;
 pub use error::{Conflict, Error, Result};
 pub use hither_kernel::process::outlive_file_size_limit;
 pub use hither_session::session::{Lost, SessionOptions};
 pub use launch::{has_one_node, run_uninstrumented};
-pub use run::{Mechanisms, RunOptions, RunReport, System, run, run_on};
+pub use run::{Mechanisms, RunOptions, RunReport, run, run_on};
+pub use system::System;

@@ -33,8 +33,8 @@ use crate::error::Result;
 
 pub use controller::MemorySummary;
 pub use locality::{Locality, MigrationGain};
+pub(crate) use run::{MemoryMechanism, set_up};
 pub use run::{MemoryOptions, MemoryReport};
-pub(crate) use run::{PlacementActuator, set_up};
 
 /// Replays a run's log: gives its inputs to the policy once more, and compares the decisions.
 /// Returns how many there were, or the first that differs.

@@ -24,7 +24,7 @@ pub use expected::expected_reads;
 pub use run::{
     BUDGET_MIN_BYTES, Budget, FileStats, MappedError, PageCacheOptions, PageCacheReport,
 };
-pub(crate) use run::{PageCacheActuator, set_up};
+pub(crate) use run::{PageCacheMechanism, set_up};
 
 /// Replays the log of a run: steps the controller through its inputs and compares the decisions.
 /// Returns how many there were, or the first that differs.

@@ -22,7 +22,7 @@ use crate::decision_log::{self, Mismatch};
 use crate::error::Result;
 
 pub use controller::ReplicationSummary;
-pub(crate) use run::{ReplicationActuator, set_up};
+pub(crate) use run::{ReplicationMechanism, set_up};
 pub use run::{ReplicationOptions, ReplicationReport, Scope, obstacles};
 
 /// Replays the log of a run: steps the controller through its inputs and compares the decisions.

@@ -71,8 +71,8 @@ fn record<S: Into<std::ffi::OsString> + Clone>(
     mapped: bool,
 ) -> Recorded {
     let mut options = options(folder, command);
-    options.mapped = mapped;
-    options.output = folder.join(if mapped { "mapped" } else { "read" });
+    options.trace.mapped = mapped;
+    options.trace.output = folder.join(if mapped { "mapped" } else { "read" });
     let recorded = Recorder::new(options).run().expect("recorded");
     assert_eq!(recorded.exit.code(), Some(0), "another byte");
     recorded

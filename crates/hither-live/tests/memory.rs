@@ -151,6 +151,7 @@ impl Lab {
                 preload: support::pages_preload(),
                 dry_run: false,
                 log: Some(self.log()),
+                record: None,
                 session: SessionOptions::default(),
             },
             memory: MemoryOptions {

@@ -3,12 +3,14 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 
+use hither_core::registry::Needs;
 use hither_core::site_profile::SiteProfile;
 use hither_kernel::file_id::FileId;
 use hither_kernel::file_map::FileMap;
@@ -18,6 +20,7 @@ use hither_kernel::page_cache::{
 use hither_live::page_cache::{Budget, PageCacheOptions, PageCacheReport, replay};
 use hither_live::{Mechanisms, RunOptions, SessionOptions, System, run_on};
 use hither_testing::skip::skip_on_this_machine;
+use hither_trace::{LoadOptions, Trace};
 
 const MIB: u64 = 1 << 20;
 
@@ -89,6 +92,7 @@ impl Lab {
                 preload: support::preload(),
                 dry_run: false,
                 log: Some(self.path("log")),
+                record: None,
                 session: SessionOptions::default(),
             },
             page_cache: PageCacheOptions {
@@ -151,6 +155,62 @@ fn a_loop_leaves_what_the_budget_holds() {
     };
     // What was on its way in when the rest was dropped may be there still.
     assert!((8..64).contains(&cached), "{cached} MiB");
+    lab.check(&command, &ran);
+}
+
+/// The references that a trace has to blocks of 4 KiB of the files below a folder, by path, and
+/// what was read of each file.
+fn references(trace: &Path, folder: &Path) -> (Vec<(String, u32)>, BTreeMap<String, u64>) {
+    let trace = Trace::load(trace, None, &LoadOptions::default()).expect("a trace");
+    let mut accesses = Vec::new();
+    trace
+        .fill(0, trace.references(), Needs::NOTHING, &mut accesses)
+        .expect("references");
+    let path = |object: usize| String::from_utf8_lossy(&trace.objects()[object].path).into_owned();
+    let is_below = |path: &String| Path::new(path).starts_with(folder);
+    let references = accesses
+        .iter()
+        .map(|access| (path(access.object.index()), access.index));
+    let read = trace.object_counts().iter().enumerate();
+    let read = read.map(|(object, counts)| (path(object), counts.read_bytes));
+    (
+        references.filter(|(path, _)| is_below(path)).collect(),
+        read.filter(|(path, _)| is_below(path)).collect(),
+    )
+}
+
+#[test]
+fn a_run_that_is_recorded_has_the_reads_of_a_recording_alone() {
+    let lab = Lab::new();
+    let data = lab.data(48);
+    // Without a recording, most reads of 1 KiB would not be reported.
+    let command = format!(
+        "{0} {1} 2; dd if={1} of=/dev/null bs=1024 count=4000 status=none",
+        lab.program.display(),
+        data.display()
+    );
+    let mut options = lab.options(&command, "mru", 16);
+    options.run.record = Some(support::trace(lab.path("steered.hither")));
+    let words = options.run.command.clone();
+    let system = System::default();
+    let mechanisms = Mechanisms {
+        page_cache: Some(options.page_cache),
+        ..Mechanisms::default()
+    };
+    let ran = run_on(&system, &options.run, &mechanisms).expect("it runs");
+    let recorded = ran.recorded.expect("it was asked for").expect("recorded");
+    assert_eq!(recorded.losses.dropped_events, 0);
+    let files = ran.page_cache.expect("it was asked for");
+    assert!(files.dropped > 0, "{files:?}");
+    let alone = support::recorder(lab.folder.path(), &words).run();
+    let alone = alone.expect("recorded");
+    let of = |trace: &Path| references(trace, lab.folder.path());
+    assert!(of(&recorded.trace) == of(&alone.trace), "other reads");
+    assert_eq!(recorded.summary.bytes_read, alone.summary.bytes_read);
+    let ran = Ran {
+        exit: ran.exit,
+        files,
+    };
     lab.check(&command, &ran);
 }
 

@@ -88,6 +88,7 @@ fn reads_less(group: &Group, folder: &Path, data: &Path, source: &str) -> PageCa
         preload: support::preload(),
         dry_run: false,
         log: None,
+        record: None,
         session: SessionOptions::default(),
     };
     let page_cache = PageCacheOptions {

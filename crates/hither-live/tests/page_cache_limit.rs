@@ -112,6 +112,7 @@ impl Lab {
             preload: support::preload(),
             dry_run: false,
             log: Some(log.clone()),
+            record: None,
             session: SessionOptions::default(),
         };
         let mechanisms = Mechanisms {

@@ -98,7 +98,7 @@ fn the_same_program_has_the_same_trace_but_for_times() {
     fs::write(&data, vec![1; 100_000]).expect("written");
     let traces = ["a", "b"].map(|name| {
         let mut options = options(folder.path(), &[&program, &data]);
-        options.output = folder.path().join(name);
+        options.trace.output = folder.path().join(name);
         load(&Recorder::new(options).run().expect("recorded"))
     });
     assert_eq!(traces[0].sites(), traces[1].sites());
@@ -117,7 +117,7 @@ fn exit_codes_and_signals_are_the_program_s() {
         ("exit 0", Some(0), None),
     ] {
         let mut options = options(folder.path(), &["sh", "-c", script]);
-        options.force = true;
+        options.trace.force = true;
         let recorded = Recorder::new(options).run().expect("recorded");
         assert_eq!(
             (recorded.exit.code(), recorded.exit.signal()),
@@ -161,14 +161,14 @@ fn the_program_does_not_start_where_the_trace_cannot_be_written() {
     let folder = folder();
     let marker = folder.path().join("started");
     let mut options = options(folder.path(), &[Path::new("touch"), &marker]);
-    fs::create_dir(&options.output).expect("made");
+    fs::create_dir(&options.trace.output).expect("made");
     for force in [false, true] {
         // With force too: an empty folder is no trace.
-        options.force = force;
+        options.trace.force = force;
         let error = Recorder::new(options.clone()).run().expect_err("it exists");
         assert!(matches!(error, Error::Output(_)), "{error}");
     }
-    options.output = folder.path().join("no/such/folder/t.hither");
+    options.trace.output = folder.path().join("no/such/folder/t.hither");
     let error = Recorder::new(options.clone()).run().expect_err("no folder");
     assert!(matches!(error, Error::Output(_)), "{error}");
     options.preload = folder.path().join("missing.so");
@@ -201,7 +201,7 @@ fn programs_that_cannot_be_recorded_are_reported() {
 
     let script = format!("{0}; {0}; cat /dev/null; ls > /dev/null", program.display());
     let mut options = options(folder.path(), &["sh", "-c", &script]);
-    options.force = true;
+    options.trace.force = true;
     let recorded = Recorder::new(options).run().expect("recorded");
     let rows: Vec<_> = recorded
         .losses
@@ -268,7 +268,7 @@ fn record_onto(size: &str, check: impl FnOnce(&Path, hither_live::Result<Recorde
         &["-O1"],
     );
     let mut options = options(folder.path(), &[&program]);
-    options.output = disk.join("t.hither");
+    options.trace.output = disk.join("t.hither");
     // Nothing is lost but what does not fit.
     options.session.ring_bytes = 1 << 25;
     check(&disk, Recorder::new(options).run());

@@ -20,30 +20,35 @@ mod samples;
 
 use std::sync::Arc;
 
-use hither_kernel::machine::{Machine, NodeMemory};
-
 pub(crate) use self::actuator::PlacementActuator;
 use self::counter_source::CounterSource;
 use self::known_sites::far_nodes;
 pub use self::options::MemoryOptions;
 pub use self::report::MemoryReport;
 use super::config::MemoryConfig;
-use crate::agent::{SessionNeeds, Setup};
 use crate::error::Result;
+use crate::mechanism::{Controlled, SessionNeeds};
 use crate::numa::calibration::StoredCalibration;
 use crate::numa::usage::{PERIOD_NS, Usage};
+use crate::system::System;
 
-/// Sets the mechanism up for a run on these nodes.
+/// The mechanism.
+pub(crate) type MemoryMechanism = Controlled<PlacementActuator>;
+
+/// Sets the mechanism up for a run. `None` on a machine with one node, unless it is a dry run.
 ///
 /// # Errors
 /// The policy cannot place the memory of a running program.
 pub(crate) fn set_up(
     options: &MemoryOptions,
+    system: &System,
     dry_run: bool,
-    machine: &Arc<dyn Machine>,
-    nodes: &[NodeMemory],
-) -> Result<Setup<PlacementActuator>> {
-    let stored = StoredCalibration::load(&**machine, nodes, options.cache.as_deref());
+) -> Result<Option<MemoryMechanism>> {
+    let Some(nodes) = system.nodes_to_move_between(dry_run)? else {
+        return Ok(None);
+    };
+    let machine = &system.machine;
+    let stored = StoredCalibration::load(&**machine, &nodes, options.cache.as_deref());
     let page_bytes = machine.page_bytes();
     let mut config = MemoryConfig {
         huge_page_bytes: machine.huge_page_bytes(),
@@ -54,7 +59,7 @@ pub(crate) fn set_up(
         ..MemoryConfig::new(
             options.policy(),
             page_bytes,
-            nodes,
+            &nodes,
             stored.calibration.as_ref(),
         )
     };
@@ -67,7 +72,7 @@ pub(crate) fn set_up(
         CounterSource::default()
     };
     config.source = counter_source.source();
-    let session = SessionNeeds {
+    let needs = SessionNeeds {
         call_sites: true,
         announced: true,
         region_min: options.region_min,
@@ -77,15 +82,11 @@ pub(crate) fn set_up(
     let machine = Arc::clone(machine);
     let by_use = config.goes_by_use()?;
     let mut actuator =
-        PlacementActuator::new(options, by_use, dry_run, machine, nodes, counter_source);
+        PlacementActuator::new(options, by_use, dry_run, machine, &nodes, counter_source);
     let sites = config.sites.iter().copied();
     let whole = sites.filter(|site| site.whole);
     let bound = whole.map(|site| (site.signature, config.far_nodes));
     actuator.known_sites = bound.filter(|&(_, nodes)| nodes != 0 && !dry_run).collect();
     actuator.report_mut().calibration = stored.problem;
-    Ok(Setup {
-        actuator,
-        config,
-        session,
-    })
+    Controlled::new(actuator, config, needs).map(Some)
 }

@@ -1,13 +1,14 @@
 //! What a recording notes in the journal of its trace while the program runs, so that it can be
 //! recovered if the agent is killed.
 
-use hither_session::session::{Lost, Session};
+use hither_session::session::Lost;
 use hither_trace::schema::Losses;
 use hither_trace::{Result, TableRows, Writer};
 
 use super::intern::{Definitions, Streams};
 use super::sites;
 use super::tables::Tables;
+use crate::mechanism::RunState;
 
 /// The shortest time between two checkpoints that come by time. A killed agent loses the accesses
 /// of this time.
@@ -60,8 +61,7 @@ impl Checkpoints {
         now_ns: Option<u64>,
         writer: &mut Writer,
         tables: &mut Tables,
-        known: (&Definitions, &Streams),
-        session: &Session,
+        run: &RunState,
     ) -> Result<()> {
         let now_ns = now_ns.unwrap_or(u64::MAX);
         let period_ns = (now_ns / PERIOD_PART).clamp(PERIOD_NS_MIN, PERIOD_NS_MAX);
@@ -72,11 +72,10 @@ impl Checkpoints {
         if !writer.needs_checkpoint() {
             return Ok(());
         }
-        let (definitions, streams) = known;
         let rows = TableRows {
-            losses: losses(&session.lost()),
-            other_bytes: session.other_read_bytes(),
-            ..self.rows(tables, definitions, streams)
+            losses: losses(&run.lost()),
+            other_bytes: run.library.other_read_bytes(),
+            ..self.rows(tables, &run.definitions, &run.streams)
         };
         writer.checkpoint(&rows)
     }

@@ -1,9 +1,8 @@
-//! The thread that drains the rings while the program runs, and writes the trace.
+//! The recorder: a sink of the loop, which writes the trace.
 //!
 //! Its pause depends on how many records it finds, and is never longer than [`PAUSE_MAX`], which is
-//! 200 wake-ups a second when little comes. Where other work keeps it from a CPU, what it finds is
-//! up to seconds old: then it reads all rings step by step in time ([`Horizon`]), so that events
-//! stay in order. If writing fails, the thread goes on and counts what the trace lacks.
+//! 200 wake-ups a second when little comes. It holds events back for a while and sorts them
+//! ([`ReorderWindow`]). If writing fails, it goes on and counts what the trace lacks.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -11,15 +10,13 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, SystemTime};
 
 use hither_kernel::page_cache::{PageCache as _, PageCacheError, ThisPageCache};
 use hither_kernel::process::{self, ancestors, monotonic_ns};
 use hither_kernel::process_tree::Transferred;
 use hither_session::record::{IN_KERNEL, Op, Record};
-use hither_session::session::{Lost, RingInfo, Session};
+use hither_session::session::Lost;
 use hither_trace::schema::{AccessRow, Cut, Losses, MemoryNode, Meta, RowOp, Seen, Touches};
 use hither_trace::{Error, Kept, Writer};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -30,11 +27,13 @@ use super::intern::{Definitions, Image, ObjectDefinition, Pid, Streams};
 use super::mapped::{MappedTouches, Touch};
 use super::memory_left::MemoryLeft;
 use super::not_recorded::Execs;
-use super::order::{HOLD_NS, Horizon, RELEASE_PERIOD_NS, ReorderWindow};
+use super::order::{HOLD_NS, RELEASE_PERIOD_NS, ReorderWindow};
 use super::running::running;
 use super::summary::RecordingSummary;
 use super::tables::{Event, Tables, kept_words};
 use super::{machine, sites};
+use crate::event_loop::{Drained, Sink};
+use crate::mechanism::{Origin, RunState};
 use crate::symbolise::Symboliser;
 
 const PAUSE_MIN: Duration = Duration::from_micros(200);
@@ -42,9 +41,6 @@ const PAUSE_MAX: Duration = Duration::from_millis(5);
 
 /// The records of a drain that the pause aims at: 100 KiB of memory.
 const RECORDS_PER_DRAIN: usize = 2048;
-
-/// How often the rings of threads that died without reporting it are looked for.
-const REAP_PERIOD_NS: u64 = 100_000_000;
 
 /// How long a mapping waits for the definition of its file, which another thread may have reported.
 /// After that it was lost.
@@ -111,8 +107,10 @@ pub(crate) struct Collector {
     start: Start,
     node_of_cpu: Vec<u32>,
     window: ReorderWindow<Event>,
-    streams: Streams,
-    definitions: Definitions,
+    /// When events were last released.
+    released_ns: u64,
+    /// How long to wait for more.
+    pause: Duration,
     execs: Execs,
     tables: Tables,
     checkpoints: Checkpoints,
@@ -161,7 +159,7 @@ pub(crate) struct Ended {
 }
 
 impl Collector {
-    pub(crate) fn new(writer: Writer, start: Start, touches: Option<MappedTouches>) -> Self {
+    pub(crate) fn new(writer: Writer, start: Start) -> Self {
         let mut tables = Tables::of(start.arguments);
         // Site 0 is the unknown one, whose signature is 0.
         tables.sites.number(0);
@@ -170,8 +168,8 @@ impl Collector {
             node_of_cpu: machine::node_of_cpu(&start.nodes),
             start,
             window: ReorderWindow::new(),
-            streams: Streams::default(),
-            definitions: Definitions::default(),
+            released_ns: 0,
+            pause: PAUSE_MIN,
             execs: Execs::default(),
             tables,
             checkpoints: Checkpoints::default(),
@@ -181,7 +179,7 @@ impl Collector {
             direct: FxHashSet::default(),
             direct_bytes: 0,
             mapped: FxHashMap::default(),
-            touches,
+            touches: None,
             mappings: Vec::new(),
             failure: None,
         }
@@ -194,151 +192,17 @@ impl Collector {
             .announced(None, pid, self.start.time_ns, program, false);
     }
 
-    /// Drains the rings until `ended` is set, and then once more.
-    pub(crate) fn collect(&mut self, session: &mut Session, ended: &AtomicBool) {
-        // Among many threads that run, an equal share of a CPU may be too little.
-        process::raise_priority();
-        let mut pause = PAUSE_MIN;
-        let mut horizon = Horizon::new(self.start.time_ns);
-        let mut reaped_ns = monotonic_ns();
-        let mut released_ns = reaped_ns;
-        loop {
-            // Read before the drain, so that the last drain finds all that the program pushed.
-            let ended = ended.load(Ordering::Acquire);
-            if ended {
-                // Processes that go on could keep the agent behind for ever.
-                session.close();
-            }
-            let drained_ns = monotonic_ns();
-            let until_ns = horizon.advance(drained_ns);
-            let mut records = session.drain_while(|ring, record| {
-                let time_ns = time_of(&record);
-                self.record(ring, record);
-                time_ns <= until_ns
-            });
-            horizon.took(records);
-            let is_behind = until_ns < u64::MAX;
-            if drained_ns - reaped_ns >= REAP_PERIOD_NS && !is_behind {
-                records += session.reap(|ring, record| self.record(ring, record));
-                reaped_ns = drained_ns;
-            }
-            if !is_behind {
-                self.start.memory_left.sample(drained_ns);
-                records += self.touches(drained_ns);
-            }
-            let last = ended && !is_behind;
-            if last {
-                self.release(u64::MAX);
-            } else if drained_ns - released_ns >= RELEASE_PERIOD_NS {
-                self.release(until_ns.min(drained_ns.saturating_sub(HOLD_NS)));
-                released_ns = drained_ns;
-            }
-            self.checkpoint((!last).then_some(drained_ns), session);
-            if last {
-                return;
-            }
-            if is_behind {
-                continue;
-            }
-            if records > RECORDS_PER_DRAIN {
-                pause = (pause / 2).max(PAUSE_MIN);
-            } else if records < RECORDS_PER_DRAIN / 4 {
-                pause = (pause * 2).min(PAUSE_MAX);
-            }
-            thread::park_timeout(pause);
-        }
-    }
-
-    fn record(&mut self, ring: &RingInfo, record: Record<'_>) {
-        match record {
-            Record::Access {
-                op,
-                flags,
-                cpu,
-                time_ns,
-                signature,
-                object,
-                offset,
-                length,
-            } => {
-                if op == Op::Map {
-                    self.mapped(object, offset, length);
-                    if self.touches.is_some() && ring.namespace.is_own() {
-                        self.mappings.push((time_ns, ring.pid, object, signature));
-                    }
-                }
-                self.window.push(Event {
-                    time_ns,
-                    signature,
-                    object,
-                    offset,
-                    length,
-                    stream: self.streams.of(ring),
-                    node: self.node_of_cpu.get(usize::from(cpu)).copied().unwrap_or(0),
-                    op: row_op(op),
-                    in_kernel: flags & IN_KERNEL != 0,
-                });
-                if self.window.is_full() {
-                    self.release(0);
-                }
-            }
-            Record::Object { .. } | Record::Site { .. } | Record::Module { .. } => {
-                let streams = &mut self.streams;
-                self.definitions
-                    .on_record(&record, || streams.maps_of(ring));
-            }
-            Record::Process {
-                forked, time_ns, ..
-            } => match self.streams.on_record(ring, &record) {
-                Some(image) if forked => self.inherits_direct(image),
-                Some(image) => self.execs.started(Pid::of(ring), time_ns, image),
-                None => {}
-            },
-            Record::Exec {
-                pid,
-                time_ns,
-                path,
-                hidden,
-            } => {
-                let by = self.streams.of(ring);
-                let by = Some(self.streams.stream(by).image);
-                let pid = Pid {
-                    pid,
-                    ..Pid::of(ring)
-                };
-                self.execs.announced(by, pid, time_ns, path, hidden);
-            }
-            Record::ExecFailed { pid } => self.execs.failed(Pid {
-                pid,
-                ..Pid::of(ring)
-            }),
-            Record::IoUring => {
-                let by = self.streams.of(ring);
-                self.io_urings.insert(self.streams.stream(by).image);
-            }
-            Record::Direct { object } => {
-                let by = self.streams.of(ring);
-                self.direct.insert((self.streams.stream(by).image, object));
-            }
-            // The recording library is not asked what is cached, and reports no regions and no
-            // constructs.
-            Record::Cached { .. }
-            | Record::Region { .. }
-            | Record::RegionEnd { .. }
-            | Record::Bound { .. }
-            | Record::Construct { .. }
-            | Record::At { .. } => {}
-        }
+    /// Records the touches of mapped files, too.
+    pub(super) fn record_touches(&mut self, touches: MappedTouches) {
+        self.touches = Some(touches);
     }
 
     /// Takes the touches of mapped files up to a time at which the rings had not been drained yet:
     /// what was mapped before that is known. Returns how many events the kernel had.
-    fn touches(&mut self, until_ns: u64) -> usize {
+    fn touches(&mut self, run: &mut RunState, until_ns: u64) -> usize {
         let Collector {
             touches: Some(touches),
             mappings,
-            definitions,
-            streams,
             window,
             node_of_cpu,
             ..
@@ -346,6 +210,11 @@ impl Collector {
         else {
             return 0;
         };
+        let RunState {
+            streams,
+            definitions,
+            ..
+        } = run;
         mappings.retain(
             |&(time_ns, pid, object, signature)| match definitions.object(object) {
                 Some(file) => {
@@ -386,33 +255,30 @@ impl Collector {
 
     /// Notes in the journal what was written, unless writing has failed. Without a time, it is the
     /// last checkpoint.
-    fn checkpoint(&mut self, now_ns: Option<u64>, session: &Session) {
+    fn checkpoint(&mut self, run: &RunState, now_ns: Option<u64>) {
         if self.failure.is_none() {
             let updated = self.checkpoints.update(
                 now_ns.map(|now_ns| now_ns.saturating_sub(self.start.time_ns)),
                 &mut self.writer,
                 &mut self.tables,
-                (&self.definitions, &self.streams),
-                session,
+                run,
             );
             self.failure = updated.err();
         }
     }
 
     /// Writes the events up to `until_ns`. If writing has failed, it only counts them.
-    fn release(&mut self, until_ns: u64) {
+    fn release(&mut self, streams: &Streams, definitions: &Definitions, until_ns: u64) {
         let Collector {
             window,
             writer,
             tables,
-            streams,
             summary,
             start,
             read_bytes,
             direct,
             direct_bytes,
             failure,
-            definitions,
             ..
         } = self;
         for mut event in window.release(until_ns) {
@@ -444,14 +310,14 @@ impl Collector {
 
     /// Names the call sites and completes the trace. If writing fails for lack of room, now or
     /// earlier, the trace is what fits.
-    pub(crate) fn finish(mut self, ended: &Ended) -> Result<Finished, Unfinished> {
+    pub(crate) fn finish(mut self, run: &RunState, ended: &Ended) -> Result<Finished, Unfinished> {
         let mut failure = self.failure.take();
-        let tables = self.trace_tables(ended);
+        let tables = self.trace_tables(run, ended);
         let touches_refused = self.touches.as_ref().and_then(MappedTouches::refused);
         let all = RecordingSummary {
             objects: tables.objects.len(),
             sites: tables.sites.len() - 1,
-            processes: self.streams.images().len(),
+            processes: run.streams.images().len(),
             threads: self.tables.threads.keys().len(),
             out_of_order: self.window.late(),
             ..self.summary
@@ -505,20 +371,25 @@ impl Collector {
     }
 
     /// The tables of the whole recording.
-    fn trace_tables(&mut self, ended: &Ended) -> TraceTables {
+    fn trace_tables(&mut self, run: &RunState, ended: &Ended) -> TraceTables {
+        let RunState {
+            streams,
+            definitions,
+            ..
+        } = run;
         // Programs that made no access are processes of the trace too.
-        for image in 0..self.streams.images().len() as u32 {
+        for image in 0..streams.images().len() as u32 {
             self.tables.processes.number(image);
         }
-        let running = running(self.streams.images(), &ended.attached);
+        let running = running(streams.images(), &ended.attached);
         let mut meta = Meta {
-            processes: self.tables.process_rows(&self.streams, 0),
+            processes: self.tables.process_rows(streams, 0),
             threads: self.tables.thread_rows(0),
             losses: Losses {
                 not_recorded: std::mem::take(&mut self.execs).finish(),
                 ..checkpoint::losses(&ended.lost)
             },
-            seen: Some(self.seen(ended, &running)),
+            seen: Some(self.seen(run, ended, &running)),
             ..self.start.meta()
         };
         for (name, count) in [
@@ -530,11 +401,11 @@ impl Collector {
         let objects = 0..self.tables.objects.keys().len() as u32;
         TraceTables {
             objects: objects
-                .map(|number| self.tables.object_row(number, &self.definitions))
+                .map(|number| self.tables.object_row(number, definitions))
                 .collect(),
             sites: sites::rows(
                 self.tables.sites.keys(),
-                &self.definitions,
+                definitions,
                 &Symboliser::new(self.start.wall),
             ),
             meta,
@@ -542,7 +413,7 @@ impl Collector {
     }
 
     /// How much of what the program read is in the trace. Processes that still run are asked.
-    fn seen(&self, ended: &Ended, running: &BTreeSet<u32>) -> Seen {
+    fn seen(&self, run: &RunState, ended: &Ended, running: &BTreeSet<u32>) -> Seen {
         let kernel = ended.transferred.map(|mut all| {
             let others = running.iter().filter_map(|&pid| Transferred::by(pid));
             others.for_each(|other| all.add(other));
@@ -550,7 +421,7 @@ impl Collector {
         });
         // Who was orphaned and has ended is in no account that is known.
         let counted = |&(image, _): &(usize, &u64)| {
-            let Image { pid, parent, .. } = &self.streams.images()[image];
+            let Image { pid, parent, .. } = &run.streams.images()[image];
             let is_orphan = pid.namespace.is_own() && self.start.is_above(*parent);
             !is_orphan || running.contains(&pid.pid)
         };
@@ -558,7 +429,7 @@ impl Collector {
         let seen = recorded.fold(ended.other_read_bytes, |sum, (_, &bytes)| {
             sum.saturating_add(bytes)
         });
-        let mapped = self.mapped_files();
+        let mapped = self.mapped_files(&run.definitions);
         let touches = self.touches.as_ref().map(|touches| {
             let unseen = mapped.iter().filter(|file| !touches.sees(file.object));
             let unseen = unseen.map(|file| file.bytes);
@@ -568,7 +439,7 @@ impl Collector {
                 ..touches.summary()
             }
         });
-        let devices = self.definitions.devices().into_iter();
+        let devices = run.definitions.devices().into_iter();
         let readahead = devices.map(|device| ThisPageCache.readahead_bytes(device));
         Seen {
             recorded_bytes: self.summary.bytes_read,
@@ -593,12 +464,12 @@ impl Collector {
     }
 
     /// A process was forked: its descriptors are those of its parent.
-    fn inherits_direct(&mut self, image: u32) {
+    fn inherits_direct(&mut self, streams: &Streams, image: u32) {
         if self.direct.is_empty() {
             return;
         }
-        let Image { pid, parent, .. } = self.streams.images()[image as usize];
-        let Some(parent) = self.streams.youngest(Pid { pid: parent, ..pid }) else {
+        let Image { pid, parent, .. } = streams.images()[image as usize];
+        let Some(parent) = streams.youngest(Pid { pid: parent, ..pid }) else {
             return;
         };
         let of_parent = self.direct.iter().filter(|&&(by, _)| by == parent);
@@ -615,11 +486,136 @@ impl Collector {
     }
 
     /// The files that were mapped.
-    fn mapped_files(&self) -> Vec<MappedBytes> {
+    fn mapped_files(&self, definitions: &Definitions) -> Vec<MappedBytes> {
         let of_file = |(&object, range): (&u64, &Range<u64>)| {
-            MappedBytes::of(object, self.definitions.object(object)?, range)
+            MappedBytes::of(object, definitions.object(object)?, range)
         };
         self.mapped.iter().filter_map(of_file).collect()
+    }
+}
+
+impl Sink for Collector {
+    fn start(&mut self) {
+        // Among many threads that run, an equal share of a CPU may be too little.
+        process::raise_priority();
+        self.released_ns = monotonic_ns();
+    }
+
+    fn on_record(&mut self, origin: &mut Origin<'_>, record: &Record<'_>) {
+        let Origin {
+            ring,
+            streams,
+            definitions,
+            new_image,
+        } = origin;
+        match *record {
+            Record::Access {
+                op,
+                flags,
+                cpu,
+                time_ns,
+                signature,
+                object,
+                offset,
+                length,
+            } => {
+                if op == Op::Map {
+                    self.mapped(object, offset, length);
+                    if self.touches.is_some() && ring.namespace.is_own() {
+                        self.mappings.push((time_ns, ring.pid, object, signature));
+                    }
+                }
+                self.window.push(Event {
+                    time_ns,
+                    signature,
+                    object,
+                    offset,
+                    length,
+                    stream: streams.of(ring),
+                    node: self.node_of_cpu.get(usize::from(cpu)).copied().unwrap_or(0),
+                    op: row_op(op),
+                    in_kernel: flags & IN_KERNEL != 0,
+                });
+                if self.window.is_full() {
+                    self.release(streams, definitions, 0);
+                }
+            }
+            Record::Object { .. } => definitions.on_record(record, || streams.maps_of(ring)),
+            Record::Process {
+                forked, time_ns, ..
+            } => match *new_image {
+                Some(image) if forked => self.inherits_direct(streams, image),
+                Some(image) => self.execs.started(Pid::of(ring), time_ns, image),
+                None => {}
+            },
+            Record::Exec {
+                pid,
+                time_ns,
+                path,
+                hidden,
+            } => {
+                let by = streams.of(ring);
+                let by = Some(streams.stream(by).image);
+                let pid = Pid {
+                    pid,
+                    ..Pid::of(ring)
+                };
+                self.execs.announced(by, pid, time_ns, path, hidden);
+            }
+            Record::ExecFailed { pid } => self.execs.failed(Pid {
+                pid,
+                ..Pid::of(ring)
+            }),
+            Record::IoUring => {
+                let by = streams.of(ring);
+                self.io_urings.insert(streams.stream(by).image);
+            }
+            Record::Direct { object } => {
+                let by = streams.of(ring);
+                self.direct.insert((streams.stream(by).image, object));
+            }
+            // Sites and modules are defined by now. The rest says nothing of accesses to files.
+            Record::Site { .. }
+            | Record::Module { .. }
+            | Record::Cached { .. }
+            | Record::Region { .. }
+            | Record::RegionEnd { .. }
+            | Record::Bound { .. }
+            | Record::Construct { .. }
+            | Record::At { .. } => {}
+        }
+    }
+
+    fn drained(&mut self, run: &mut RunState, drained: &Drained) -> usize {
+        let Drained {
+            at_ns,
+            until_ns,
+            last,
+        } = *drained;
+        let mut touches = 0;
+        if until_ns.is_none() {
+            self.start.memory_left.sample(at_ns);
+            touches = self.touches(run, at_ns);
+        }
+        if last {
+            self.release(&run.streams, &run.definitions, u64::MAX);
+        } else if at_ns.saturating_sub(self.released_ns) >= RELEASE_PERIOD_NS {
+            let held_ns = at_ns.saturating_sub(HOLD_NS);
+            let until_ns = until_ns.map_or(held_ns, |until_ns| until_ns.min(held_ns));
+            self.release(&run.streams, &run.definitions, until_ns);
+            self.released_ns = at_ns;
+        }
+        self.checkpoint(run, (!last).then_some(at_ns));
+        touches
+    }
+
+    fn wait(&mut self, events: usize) -> Duration {
+        if events > RECORDS_PER_DRAIN {
+            self.pause = (self.pause / 2).max(PAUSE_MIN);
+        } else if events < RECORDS_PER_DRAIN / 4 {
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
+        }
+        self.pause
     }
 }
 
@@ -685,14 +681,6 @@ pub(crate) struct Unfinished {
     pub(crate) source: Error,
     /// The folder that it can be recovered from.
     pub(crate) left: Option<PathBuf>,
-}
-
-/// When an access was; 0 of other records, which need no order.
-fn time_of(record: &Record<'_>) -> u64 {
-    match record {
-        Record::Access { time_ns, .. } => *time_ns,
-        _ => 0,
-    }
 }
 
 fn row_op(op: Op) -> RowOp {

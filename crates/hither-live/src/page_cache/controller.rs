@@ -52,7 +52,7 @@ use self::touches::{Touched, Touches};
 use super::event::{Decision, Input, Judged, TimedInput};
 use crate::controller::Controller;
 use crate::error::{Error, Result};
-use crate::observe::Numbers;
+use crate::observe::intern::Numbers;
 use crate::references::last_requests;
 
 /// Stale blocks are dropped piecemeal once they are 1/8 of the budget.

@@ -11,22 +11,28 @@ mod report;
 
 use std::sync::Arc;
 
-use hither_kernel::page_cache::PageCache;
-
 pub(crate) use self::actuator::PageCacheActuator;
 pub use self::mapped::MappedError;
 pub(super) use self::options::steered_bytes;
 pub use self::options::{BUDGET_MIN_BYTES, Budget, PageCacheOptions};
 pub use self::report::{FileStats, PageCacheReport};
 use super::controller::{BLOCK_BYTES, PageCacheConfig};
-use crate::agent::{SessionNeeds, Setup};
+use crate::error::Result;
+use crate::mechanism::{Controlled, SessionNeeds};
+use crate::system::System;
 
-/// Sets the mechanism up for a run, over the given page cache.
+/// The mechanism.
+pub(crate) type PageCacheMechanism = Controlled<PageCacheActuator>;
+
+/// Sets the mechanism up for a run.
+///
+/// # Errors
+/// The policy cannot run live.
 pub(crate) fn set_up(
     options: &PageCacheOptions,
+    system: &System,
     dry_run: bool,
-    cache: Arc<dyn PageCache>,
-) -> Setup<PageCacheActuator> {
+) -> Result<Option<PageCacheMechanism>> {
     let sizes = options.budget.sizes(0);
     let config = PageCacheConfig {
         policy: options.policy,
@@ -40,15 +46,14 @@ pub(crate) fn set_up(
         sites: options.sites.clone(),
     };
     let samples_cached = config.limit.is_some() && config.spare_preexisting;
-    Setup {
-        actuator: PageCacheActuator::new(cache, options, dry_run),
-        config,
-        session: SessionNeeds {
-            block_bytes: Some(BLOCK_BYTES),
-            call_sites: !matches!(options.budget, Budget::Nothing),
-            readahead: options.disable_readahead && !dry_run,
-            samples_cached,
-            ..SessionNeeds::default()
-        },
-    }
+    let cache = Arc::clone(&system.page_cache);
+    let actuator = PageCacheActuator::new(cache, options, dry_run);
+    let needs = SessionNeeds {
+        block_bytes: Some(BLOCK_BYTES),
+        call_sites: !matches!(options.budget, Budget::Nothing),
+        readahead: options.disable_readahead && !dry_run,
+        samples_cached,
+        ..SessionNeeds::default()
+    };
+    Controlled::new(actuator, config, needs).map(Some)
 }

@@ -25,8 +25,9 @@ use self::nodes::shape;
 pub use self::report::ReplicationReport;
 use super::controller::ReplicationConfig;
 use super::leases::Leases;
-use crate::agent::{SessionNeeds, Setup};
 use crate::error::{Error, Result};
+use crate::mechanism::{Controlled, SessionNeeds};
+use crate::system::System;
 
 /// Which blocks of its files a program may have replicas of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,14 +64,18 @@ pub fn obstacles() -> impl Iterator<Item = &'static str> {
     impatient.into_iter().chain(uncopied)
 }
 
+/// The mechanism.
+pub(crate) type ReplicationMechanism = Controlled<ReplicationActuator>;
+
 /// Sets the mechanism up for a run.
 ///
 /// # Errors
 /// There is no shared memory for replicas, or no process for their leases.
 pub(crate) fn set_up(
     options: &ReplicationOptions,
+    _system: &System,
     dry_run: bool,
-) -> Result<Setup<ReplicationActuator>> {
+) -> Result<Option<ReplicationMechanism>> {
     // No program runs on nodes with memory but without a CPU.
     let nodes = ThisMachine.nodes().unwrap_or_default();
     let mut nodes: Vec<NodeMemory> = nodes
@@ -105,15 +110,12 @@ pub(crate) fn set_up(
     for obstacle in obstacles {
         actuator.refuse(obstacle);
     }
-    Ok(Setup {
-        actuator,
-        config,
-        session: SessionNeeds {
-            // Nothing is recorded where there can be no replicas. Call sites are not needed.
-            block_bytes: (!none || dry_run).then_some(0),
-            ..SessionNeeds::default()
-        },
-    })
+    let needs = SessionNeeds {
+        // Nothing is recorded where there can be no replicas. Call sites are not needed.
+        block_bytes: (!none || dry_run).then_some(0),
+        ..SessionNeeds::default()
+    };
+    Controlled::new(actuator, config, needs).map(Some)
 }
 
 /// The default for the replicas' memory on each node.

@@ -13,7 +13,7 @@ use hither_kernel::file_id::FileId;
 use hither_kernel::page_cache::{CachedFile, PageCache, ThisPageCache};
 use hither_kernel::syscalls;
 use hither_live::SessionOptions;
-use hither_live::observe::{RecordOptions, Recorder};
+use hither_live::observe::{RecordOptions, Recorder, TraceOptions};
 
 use libraries::Libraries;
 
@@ -54,13 +54,21 @@ pub(crate) fn recorder<S: Into<OsString> + Clone>(folder: &Path, command: &[S]) 
 #[allow(dead_code)] // As above.
 pub(crate) fn options<S: Into<OsString> + Clone>(folder: &Path, command: &[S]) -> RecordOptions {
     RecordOptions {
-        arguments: true,
         command: command.iter().cloned().map(Into::into).collect(),
-        output: folder.join("t.hither"),
-        force: false,
         preload: preload(),
         session: SessionOptions::default(),
+        trace: trace(folder.join("t.hither")),
+    }
+}
+
+/// The options of a trace.
+#[allow(dead_code)] // As above.
+pub(crate) fn trace(output: PathBuf) -> TraceOptions {
+    TraceOptions {
+        output,
+        force: false,
         mapped: false,
+        arguments: true,
     }
 }
 

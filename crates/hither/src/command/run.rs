@@ -22,7 +22,7 @@ use hither_ids::KernelNode;
 use hither_live::file_migration::FileMigrationReport;
 use hither_live::file_placement::{FilePlacementOptions, FilePlacementReport};
 use hither_live::memory::MemoryReport;
-use hither_live::observe::unseen;
+use hither_live::observe::{TraceOptions, unseen};
 use hither_live::page_cache::PageCacheReport;
 use hither_live::replication::ReplicationReport;
 use hither_live::{
@@ -37,6 +37,7 @@ use self::memory::MemoryArgs;
 use self::notes::Notes;
 use self::page_cache::PageCacheArgs;
 use self::replicas::ReplicaArgs;
+use super::options::recording;
 use super::subcommand::Subcommand;
 use crate::exit::{self, Usage};
 use crate::preload;
@@ -128,6 +129,8 @@ Examples:
       both: move near memory to the nodes that use it
   hither run --memory --dry-run --log pages.jsonl -- ./solver input
       decide and log, but move nothing
+  hither run --page-cache --cache 2GiB --record scan.hither -- ./scan data
+      record what it steers
   hither run --memory='cache-aware{limit=0.3}' --region-min 4MiB -- ./solver
       set a parameter of the policy, and place only large regions";
 
@@ -157,6 +160,9 @@ impl Subcommand for Run {
         if !self.output.json {
             self.note_unseen(ui);
         }
+        if let Some(output) = &self.output.record {
+            recording::note_recoverable(output, ui);
+        }
         let mechanisms = self.mechanisms(file_placement)?;
         if let Some(memory) = &mechanisms.memory {
             memory::note_small_regions(memory, ui);
@@ -182,6 +188,12 @@ impl Subcommand for Run {
         }
         if let Some(memory) = &ran.memory {
             memory::learn(&self.knowledge, memory, ui);
+        }
+        if let Some(recorded) = ran.recorded {
+            let recorded = recorded.map_err(exit::not_started)?;
+            if !self.output.json {
+                recording::report(&recorded, ui);
+            }
         }
         Ok(exit::code_of(ran.exit))
     }
@@ -436,6 +448,16 @@ impl Run {
 
     /// The options of the run. The preload library for memory also reports files.
     fn options(&self, mechanisms: &Mechanisms) -> anyhow::Result<RunOptions> {
+        let record = self.output.record.as_ref().map(|output| TraceOptions {
+            output: output.clone(),
+            force: false,
+            mapped: false,
+            arguments: true,
+        });
+        let mut session = SessionOptions::default();
+        if record.is_some() {
+            session.ring_bytes = recording::RING_BYTES;
+        }
         Ok(RunOptions {
             command: self.command.clone(),
             preload: match mechanisms.memory {
@@ -444,7 +466,8 @@ impl Run {
             },
             dry_run: self.output.dry_run,
             log: self.output.log.clone(),
-            session: SessionOptions::default(),
+            record,
+            session,
         })
     }
 }

@@ -14,7 +14,7 @@ use super::super::controller::{BLOCK_PAGES, FileMigrationController};
 use super::super::event::{Decision, Input};
 use super::super::job::FileJob;
 use super::report::FileMigrationReport;
-use crate::agent::{Actuator, Context, Poll, RecordSource};
+use crate::mechanism::{Actuator, Context, Origin, Poll};
 use crate::numa::mover::{JobResult, Mover};
 use crate::numa::ranges::RefusalReason;
 use crate::numa::usage::{PERIOD_NS, Usage};
@@ -52,12 +52,8 @@ impl Actuator for FileMigrationActuator {
     type Controller = FileMigrationController;
     type Report = FileMigrationReport;
 
-    fn on_record(
-        &mut self,
-        source: &mut RecordSource<'_>,
-        record: &Record<'_>,
-    ) -> Option<(u64, Input)> {
-        self.program_files.on_record(source.ring, record);
+    fn on_record(&mut self, origin: &mut Origin<'_>, record: &Record<'_>) -> Option<(u64, Input)> {
+        self.program_files.on_record(origin.ring, record);
         let &Record::Access {
             op: op @ (Op::Read | Op::Write),
             cpu,
@@ -74,7 +70,7 @@ impl Actuator for FileMigrationActuator {
             file,
             offset,
             length,
-            thread: source.streams.of(source.ring),
+            thread: origin.streams.of(origin.ring),
             cpu: u32::from(cpu),
             write: op == Op::Write,
         };
@@ -131,7 +127,7 @@ impl Actuator for FileMigrationActuator {
     ) -> FileMigrationReport {
         let mut report = FileMigrationReport {
             summary: context.controller.summary(),
-            lost: context.run.session.lost(),
+            lost: context.run.lost(),
             agent: context.run.cpu(),
             ran,
             ..self.report

@@ -21,9 +21,9 @@ use super::polls::Polls;
 use super::record_input::input_of;
 use super::report::MemoryReport;
 use super::samples::Samples;
-use crate::agent::{Actuator, Context, Poll, RecordSource, RunState};
 use crate::controller::Controller;
 use crate::launch;
+use crate::mechanism::{Actuator, Context, Origin, Poll, RunState};
 use crate::numa::mover::{JobResult, Mover, Worker};
 use crate::numa::usage::{LONG_PERIOD_NS, PERIOD_NS, Usage};
 use crate::status::{MechanismStatus, MechanismTag, to_figures};
@@ -118,12 +118,8 @@ impl Actuator for PlacementActuator {
         self.own_ns = self.own_ns();
     }
 
-    fn on_record(
-        &mut self,
-        source: &mut RecordSource<'_>,
-        record: &Record<'_>,
-    ) -> Option<(u64, Input)> {
-        input_of(source, record)
+    fn on_record(&mut self, origin: &mut Origin<'_>, record: &Record<'_>) -> Option<(u64, Input)> {
+        input_of(origin, record)
     }
 
     fn step(&mut self, context: &mut Context<'_, PlacementController>, poll: Poll<Input>) {
@@ -185,8 +181,8 @@ impl Actuator for PlacementActuator {
         report.sites = context.controller.sites();
         report.saved_placements = context.controller.saved_placements();
         report.shared_left = self.mappings.as_ref().map_or(0, Mappings::left_out);
-        report.lost = context.run.session.lost();
-        report.unarmed = report.unarmed.or(context.run.session.offer_error());
+        report.lost = context.run.lost();
+        report.unarmed = report.unarmed.or(context.run.library.offer_error());
         for source in [self.faults.source(), self.samples.source()]
             .into_iter()
             .flatten()
@@ -262,7 +258,7 @@ impl PlacementActuator {
         let start_ns = context.run.start_ns;
         if let Some(arm) = &mut self.arm {
             let (unarmed, offered) = (&mut self.report.unarmed, &mut self.offered);
-            context.run.session.offers(|offer| {
+            context.run.library.offers(|offer| {
                 offered.insert(offer.pid, monotonic_ns() - start_ns);
                 // A process that has ended meanwhile is no reason to sample less.
                 match arm.offered(offer) {
@@ -331,7 +327,7 @@ impl PlacementActuator {
                 };
                 self.uneven.retain(|&(of, _), _| of != pid);
                 self.end_offer(pid, time_ns);
-                if let Some(mut requests) = context.run.session.bind_requests() {
+                if let Some(mut requests) = context.run.bind_requests() {
                     requests.withdraw(pid);
                 }
             }

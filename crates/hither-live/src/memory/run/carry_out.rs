@@ -6,8 +6,8 @@ use hither_kernel::page_sampling::SamplingError;
 use super::super::controller::PlacementController;
 use super::super::event::{Decision, Input, Migrate, TimedInput};
 use super::actuator::PlacementActuator;
-use crate::agent::{Context, RunState};
 use crate::launch;
+use crate::mechanism::{Context, RunState};
 use crate::numa::mover::{PageJob, Task};
 use crate::numa::ranges::PageRange;
 
@@ -67,7 +67,7 @@ impl PlacementActuator {
     /// Has programs bind regions that a site allocates from now on; without nodes, no longer.
     pub(super) fn set_site(&mut self, run: &mut RunState, signature: u64, nodes: u64) {
         let bind = (nodes != 0).then(|| policy(nodes));
-        let requests = run.session.bind_requests();
+        let requests = run.bind_requests();
         let refused =
             requests.is_none_or(|mut requests| requests.set_site(signature, bind).is_err());
         self.report.bind_requests_refused += u64::from(refused);
@@ -156,7 +156,7 @@ impl PlacementActuator {
         (start, length): (u64, u64),
         bind: Bind,
     ) {
-        let requests = context.run.session.bind_requests();
+        let requests = context.run.bind_requests();
         let posted =
             requests.is_some_and(|mut requests| requests.post(pid, start, length, bind).is_ok());
         self.report.bind_requests_refused += u64::from(!posted);

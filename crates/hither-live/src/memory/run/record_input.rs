@@ -4,18 +4,19 @@ use hither_session::record::Record;
 use hither_session::session::RingInfo;
 
 use super::super::event::Input;
-use crate::agent::RecordSource;
-use crate::observe::Pid;
+use crate::mechanism::Origin;
+use crate::observe::intern::Pid;
 
 /// The input that a record makes, if any, and its time.
-pub(super) fn input_of(source: &mut RecordSource<'_>, record: &Record<'_>) -> Option<(u64, Input)> {
-    let RecordSource {
+pub(super) fn input_of(origin: &mut Origin<'_>, record: &Record<'_>) -> Option<(u64, Input)> {
+    let Origin {
         ring,
         streams,
-        is_new_image,
-    } = source;
+        new_image,
+        ..
+    } = origin;
     if let Record::Process { time_ns, .. } = *record {
-        let starts = *is_new_image && ring.namespace.is_own();
+        let starts = new_image.is_some() && ring.namespace.is_own();
         return starts.then_some((time_ns, Input::Started { pid: ring.pid }));
     }
     let input = input_of_current(ring, record)?;
@@ -116,11 +117,12 @@ mod tests {
     use hither_session::record::{OWN_POLICY, RegionKind};
 
     use super::*;
-    use crate::observe::Streams;
+    use crate::observe::intern::{Definitions, Streams};
 
     #[test]
     fn records_are_inputs_of_the_time_at_which_they_were_made() {
         let mut streams = Streams::default();
+        let mut definitions = Definitions::default();
         let ring = RingInfo {
             index: 0,
             pid: 7,
@@ -160,13 +162,14 @@ mod tests {
             },
         ];
         let times = records.map(|record| {
-            let is_new_image = streams.on_record(&ring, &record).is_some();
-            let mut source = RecordSource {
+            let new_image = streams.on_record(&ring, &record);
+            let mut origin = Origin {
                 ring: &ring,
                 streams: &mut streams,
-                is_new_image,
+                definitions: &mut definitions,
+                new_image,
             };
-            input_of(&mut source, &record).map(|(time_ns, _)| time_ns)
+            input_of(&mut origin, &record).map(|(time_ns, _)| time_ns)
         });
         assert_eq!(times, [Some(1_000), Some(1_500), Some(1_600)]);
     }

@@ -5,17 +5,19 @@ use hither_kernel::file_id::FileId;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
 
 use hither_kernel::pid_namespace::PidNamespace;
 use hither_session::program_session::{Producer, ProgramSession, Pushed};
-use hither_session::session::SessionOptions;
+use hither_session::session::{Session, SessionOptions};
 use hither_trace::{LoadOptions, Trace};
 
 use super::*;
+use crate::event_loop::EventLoop;
 
 struct Fixture {
     folder: tempfile::TempDir,
-    session: Session,
+    state: RunState,
     attached: ProgramSession,
     collector: Collector,
     /// Of processes that announce themselves.
@@ -46,9 +48,9 @@ fn fixture() -> Fixture {
         },
     ];
     Fixture {
-        collector: Collector::new(writer, start, None),
+        collector: Collector::new(writer, start),
         folder,
-        session,
+        state: RunState::new(session, 1),
         attached,
         parent: u32::MAX >> 12,
     }
@@ -99,20 +101,26 @@ impl Fixture {
 
     /// The library has counted so many bytes of pipes.
     fn finish_with(mut self, other_read_bytes: u64) -> (Trace, Finished, tempfile::TempDir) {
-        self.collector
-            .collect(&mut self.session, &AtomicBool::new(true));
+        let event_loop = EventLoop {
+            state: &mut self.state,
+            mechanisms: Vec::new(),
+            sinks: vec![&mut self.collector],
+            status: None,
+        };
+        event_loop.run(&AtomicBool::new(true)).expect("it ran");
+        let ended = Ended {
+            lost: self.state.lost(),
+            ran: Duration::ZERO,
+            transferred: Some(Transferred {
+                called_bytes: 1 << 20,
+                ..Transferred::default()
+            }),
+            other_read_bytes,
+            attached: Vec::new(),
+        };
         let finished = self
             .collector
-            .finish(&Ended {
-                lost: self.session.lost(),
-                ran: Duration::ZERO,
-                transferred: Some(Transferred {
-                    called_bytes: 1 << 20,
-                    ..Transferred::default()
-                }),
-                other_read_bytes,
-                attached: Vec::new(),
-            })
+            .finish(&self.state, &ended)
             .expect("finished");
         let path = self.folder.path().join("t.hither");
         let trace = Trace::load(&path, None, &LoadOptions::default()).expect("a trace");

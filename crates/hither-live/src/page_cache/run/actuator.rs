@@ -25,7 +25,7 @@ use super::super::event::{Decision, Input, TimedInput};
 use super::mapped::{Change, MappedFiles};
 use super::options::{Budget, CacheSizes, PageCacheOptions};
 use super::report::{FileStats, PageCacheReport};
-use crate::agent::{Actuator, Context, Poll, RecordSource, RunState};
+use crate::mechanism::{Actuator, Context, Origin, Poll, RunState};
 use crate::polling::{Backoff, Periodic};
 use crate::program_files::{OpenedFile, ProgramFiles};
 use crate::status::{MechanismStatus, MechanismTag, to_figures};
@@ -144,12 +144,8 @@ impl Actuator for PageCacheActuator {
         self.faults = inputs.len() - before;
     }
 
-    fn on_record(
-        &mut self,
-        source: &mut RecordSource<'_>,
-        record: &Record<'_>,
-    ) -> Option<(u64, Input)> {
-        if let Some((file, opened)) = self.program_files.on_record(source.ring, record) {
+    fn on_record(&mut self, origin: &mut Origin<'_>, record: &Record<'_>) -> Option<(u64, Input)> {
+        if let Some((file, opened)) = self.program_files.on_record(origin.ring, record) {
             self.opened.entry(file).or_insert(opened);
         }
         let &Record::Access {
@@ -167,19 +163,19 @@ impl Actuator for PageCacheActuator {
         if let Some(limiter) = &mut self.limiter {
             limiter.on_access(op, file, offset, length);
         }
-        let stream = source.streams.of(source.ring);
+        let stream = origin.streams.of(origin.ring);
         let input = match op {
             Op::Read | Op::Write => Input::Access {
                 file,
                 offset,
                 length,
                 signature,
-                process: source.streams.stream(stream).image,
+                process: origin.streams.stream(stream).image,
                 thread: stream,
                 write: op == Op::Write,
             },
-            Op::Map if self.may_watch(source.ring, file, length) => {
-                self.newly_mapped.push((file, source.ring.pid));
+            Op::Map if self.may_watch(origin.ring, file, length) => {
+                self.newly_mapped.push((file, origin.ring.pid));
                 return None;
             }
             Op::Map => Input::Mapped { file },
@@ -239,7 +235,7 @@ impl Actuator for PageCacheActuator {
         let mut report = PageCacheReport {
             sites: context.controller.sites(),
             storage_bytes: children_read_bytes() - self.storage_before_bytes,
-            lost: context.run.session.lost(),
+            lost: context.run.lost(),
             agent: context.run.cpu(),
             ran,
             ..self.report
@@ -435,7 +431,7 @@ impl PageCacheActuator {
     }
 
     /// Has programs report nothing from now on, or report again.
-    fn pause(&mut self, run: &RunState, paused: bool) {
+    fn pause(&mut self, run: &mut RunState, paused: bool) {
         self.paused = paused;
         run.pause(paused);
         if paused {
@@ -503,7 +499,7 @@ impl PageCacheActuator {
         let controller = &context.controller;
         report.summary = controller.summary();
         report.why_mapped = mapped_files.refused();
-        report.readahead_disabled = context.run.session.readahead_disabled();
+        report.readahead_disabled = context.run.library.readahead_disabled();
         report.busiest_sites = controller.busiest_sites(BUSIEST_MAX);
         let busiest = controller.busiest_files(BUSIEST_MAX).into_iter();
         let named = busiest.map(|(file, tally)| FileStats {
@@ -523,7 +519,7 @@ impl PageCacheActuator {
                     offset,
                     length,
                 } => drops.push((file, offset, length)),
-                Decision::Full => context.run.session.disable_readahead(),
+                Decision::Full => context.run.disable_readahead(),
                 Decision::Unwatch { file } => self.mapped_files.unwatch(file),
                 Decision::Pause { paused } => pauses = Some(paused),
                 Decision::Count => self.count_now = true,

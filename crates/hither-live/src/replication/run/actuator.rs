@@ -18,7 +18,7 @@ use super::super::leases::{Change, Leases};
 use super::memory_pressure::{MemoryStalls, ReplicaMemory};
 use super::nodes::shape;
 use super::report::ReplicationReport;
-use crate::agent::{Actuator, Context, Poll, RecordSource, RunState};
+use crate::mechanism::{Actuator, Context, Origin, Poll, RunState};
 use crate::polling::{Periodic, PollInterval};
 use crate::program_files::ProgramFiles;
 use crate::status::{MechanismStatus, MechanismTag, to_figures};
@@ -71,16 +71,12 @@ impl Actuator for ReplicationActuator {
 
     fn attach(&mut self, run: &mut RunState) {
         if let Some(control) = self.control.take() {
-            run.session.set_replicas(control);
+            run.library.set_replicas(control);
         }
     }
 
-    fn on_record(
-        &mut self,
-        source: &mut RecordSource<'_>,
-        record: &Record<'_>,
-    ) -> Option<(u64, Input)> {
-        self.program_files.on_record(source.ring, record);
+    fn on_record(&mut self, origin: &mut Origin<'_>, record: &Record<'_>) -> Option<(u64, Input)> {
+        self.program_files.on_record(origin.ring, record);
         let &Record::Access {
             op: op @ (Op::Read | Op::Write),
             flags,
@@ -112,13 +108,13 @@ impl Actuator for ReplicationActuator {
         if op == Op::Read && flags & IN_KERNEL != 0 {
             self.replicas.lend();
         }
-        let stream = source.streams.of(source.ring);
+        let stream = origin.streams.of(origin.ring);
         let node = self.node_of_cpu.get(usize::from(cpu));
         let input = Input::Access {
             file,
             offset,
             length,
-            process: source.streams.stream(stream).image,
+            process: origin.streams.stream(stream).image,
             thread: stream,
             node: node.copied().unwrap_or(0),
             write: op == Op::Write,
@@ -180,7 +176,7 @@ impl Actuator for ReplicationActuator {
     ) -> ReplicationReport {
         self.count(context.controller);
         let mut report = ReplicationReport {
-            lost: context.run.session.lost(),
+            lost: context.run.lost(),
             agent: context.run.cpu() + self.leases.cpu(),
             ran,
             ..self.report

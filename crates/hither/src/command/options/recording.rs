@@ -9,7 +9,7 @@ use clap::Args;
 use hither_analysis::coverage::{self, Coverage};
 use hither_analysis::format::{bytes, counted};
 use hither_kernel::page_cache::PageCacheError;
-use hither_live::observe::{RecordOptions, Recorded, Recorder, RecordingSummary};
+use hither_live::observe::{RecordOptions, Recorded, Recorder, RecordingSummary, TraceOptions};
 use hither_live::{Error, SessionOptions};
 use hither_sim::Size;
 
@@ -17,6 +17,9 @@ use super::trace_output::hint;
 use crate::exit;
 use crate::preload;
 use crate::ui::{self, Ui};
+
+/// How much may wait for the recorder, for each thread.
+pub(crate) const RING_BYTES: usize = 64 << 20;
 
 /// The options of recording.
 #[derive(Args, Debug)]
@@ -81,9 +84,7 @@ pub(crate) fn record(
     recording: &RecordingArgs,
     ui: &Ui,
 ) -> anyhow::Result<ExitStatus> {
-    for partial in hither_trace::recoverable(output) {
-        ui.note(left(&partial));
-    }
+    note_recoverable(output, ui);
     let session = SessionOptions {
         frames_max: usize::from(recording.frames),
         ring_bytes: recording.ring_bytes,
@@ -91,12 +92,14 @@ pub(crate) fn record(
     };
     let options = RecordOptions {
         command: command.to_vec(),
-        output: output.to_owned(),
-        force: recording.force,
         preload: preload::library()?,
         session,
-        mapped: recording.mapped,
-        arguments: !recording.no_arguments,
+        trace: TraceOptions {
+            output: output.to_owned(),
+            force: recording.force,
+            mapped: recording.mapped,
+            arguments: !recording.no_arguments,
+        },
     };
     let recorded = match Recorder::new(options).run() {
         Ok(recorded) => recorded,
@@ -105,6 +108,13 @@ pub(crate) fn record(
     };
     report(&recorded, ui);
     Ok(recorded.exit)
+}
+
+/// Says which killed recordings have left a folder beside `output`.
+pub(crate) fn note_recoverable(output: &Path, ui: &Ui) {
+    for partial in hither_trace::recoverable(output) {
+        ui.note(left(&partial));
+    }
 }
 
 /// That a killed recording has left a folder, and what to do about it.
@@ -124,7 +134,7 @@ fn only_the_first(reason: PageCacheError) -> String {
 }
 
 /// Prints the summary of a recording.
-fn report(recorded: &Recorded, ui: &Ui) {
+pub(crate) fn report(recorded: &Recorded, ui: &Ui) {
     let Recorded {
         summary,
         losses,

@@ -56,6 +56,13 @@ pub(super) struct OutputArgs {
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(super) log: Option<PathBuf>,
 
+    /// Record the run into the trace folder DIR, too, as `hither record` does
+    ///
+    /// Programs then report every access, as when they are recorded alone: none is left out because
+    /// the policy needs no more of it, and readahead is not disabled for random reads.
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    pub(super) record: Option<PathBuf>,
+
     /// Serve Prometheus at http://ADDR/metrics during the run
     ///
     /// ADDR is an address and a port, or only a port, which is then open to this machine alone.

@@ -23,7 +23,7 @@ use super::super::super::event::Input;
 use super::limiter::{AHEAD_BYTES, Answer, LookedUp, Question};
 use super::preexisting::cached_parts;
 use super::{COUNTING_DIVISOR, PAGE_BYTES, PageCacheActuator};
-use crate::agent::Context;
+use crate::mechanism::Context;
 use crate::program_files::OpenedFile;
 
 /// How often files are looked up and asked, unless that takes more than 1/[`COUNTING_DIVISOR`] of a

@@ -15,7 +15,7 @@ use hither_kernel::page_cache::CachedFile;
 use super::super::super::controller::{EXTENT_BYTES, PageCacheController};
 use super::super::super::event::{Input, TimedInput};
 use super::{PAGE_BYTES, PageCacheActuator};
-use crate::agent::Context;
+use crate::mechanism::Context;
 use crate::program_files::OpenedFile;
 
 /// How far a program that reads from storage may be ahead of its first record that is seen.

@@ -1,7 +1,8 @@
-//! An agent: a controller, the log of its decisions, and the actuator that carries them out.
+//! A mechanism of a run: as a rule a controller, the log of its decisions, and the actuator that
+//! carries them out ([`Controlled`]).
 //!
-//! `crate::run` feeds all agents of a run from one drain of its rings. An agent knows nothing of
-//! the others: they share only the run's [`RunState`].
+//! [`crate::event_loop`] feeds all mechanisms of a run from one drain of its sources. A mechanism
+//! knows nothing of the others: they share only the run's [`RunState`].
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -10,40 +11,51 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use hither_kernel::process::{cpu_ns, monotonic_ns};
+use hither_session::bind_requests::BindRequestSender;
 use hither_session::record::Record;
-use hither_session::session::{RingInfo, Session, SessionOptions};
+use hither_session::session::{Lost, RingInfo, Session, SessionOptions};
 use serde::Serialize;
 
 use crate::controller::{Controller, TimedInput};
 use crate::decision_log::{DecisionLog, LogFile};
 use crate::error::{Error, Result};
-use crate::observe::{Definitions, Streams, sites};
+use crate::event_source::{self, EventSource};
+use crate::observe::intern::{Definitions, Streams};
+use crate::observe::sites;
 use crate::status::MechanismStatus;
 use crate::symbolise::Symboliser;
 
 /// The shortest wait for a controller's deadline.
 const DEADLINE_WAIT_MIN: Duration = Duration::from_millis(1);
 
-/// What all agents of a run share.
+/// A source of any kind.
+type AnySource = dyn EventSource + 'static;
+
+/// What all mechanisms and sinks of a run share.
 pub(crate) struct RunState {
-    pub(crate) session: Session,
+    /// The library in the programs. It is the first source.
+    pub(crate) library: Session,
+    /// The other sources.
+    others: Vec<Box<dyn EventSource>>,
     pub(crate) streams: Streams,
     pub(crate) definitions: Definitions,
     /// CLOCK_MONOTONIC at the start of the run.
     pub(crate) start_ns: u64,
     /// The program's process; 0 until it has started.
     pub(crate) program: u32,
-    /// How many mechanisms use accesses to files.
-    file_mechanisms: usize,
+    /// How many mechanisms and sinks use accesses to files.
+    file_users: usize,
     started: SystemTime,
     cpu_before_ns: u64,
 }
 
 impl RunState {
-    pub(crate) fn new(session: Session, file_mechanisms: usize) -> RunState {
+    /// The state at the start of a run, of which so many parts use accesses to files.
+    pub(crate) fn new(library: Session, file_users: usize) -> RunState {
         RunState {
-            session,
-            file_mechanisms,
+            library,
+            others: Vec::new(),
+            file_users,
             streams: Streams::default(),
             definitions: Definitions::default(),
             start_ns: monotonic_ns(),
@@ -58,25 +70,65 @@ impl RunState {
         monotonic_ns() - self.start_ns
     }
 
-    /// A mechanism does not need a file: stops the reporting of accesses to it, unless other
-    /// mechanisms use accesses to files, too.
+    /// All sources of events.
+    pub(crate) fn sources(&mut self) -> impl Iterator<Item = &mut AnySource> {
+        self.parts().0
+    }
+
+    /// All sources, and what their records make known.
+    pub(crate) fn parts(
+        &mut self,
+    ) -> (
+        impl Iterator<Item = &mut AnySource>,
+        &mut Streams,
+        &mut Definitions,
+    ) {
+        let library = std::iter::once(&mut self.library as &mut AnySource);
+        let others = self.others.iter_mut().map(|source| &mut **source);
+        let sources = library.chain(others);
+        (sources, &mut self.streams, &mut self.definitions)
+    }
+
+    /// What was lost so far.
+    pub(crate) fn lost(&self) -> Lost {
+        let others = self.others.iter().map(|source| source.lost());
+        event_source::sum(std::iter::once(self.library.lost()).chain(others))
+    }
+
+    /// A mechanism does not need a file: stops the reporting of accesses to it, unless others use
+    /// accesses to files, too.
     pub(crate) fn stop_reporting(&self, file: u64) {
-        if self.file_mechanisms == 1 {
-            self.session.stop_recording_file(file);
+        if self.file_users == 1 {
+            self.library.stop_recording_file(file);
         }
     }
 
-    /// A mechanism has no use for accesses to files for now, or has again: programs record none
-    /// meanwhile, unless other mechanisms use them, too.
-    pub(crate) fn pause(&self, paused: bool) {
-        self.session.pause(paused && self.file_mechanisms == 1);
+    /// A mechanism has no use for accesses to files for now, or has again: programs that can be
+    /// asked to record none meanwhile, unless others use them, too.
+    pub(crate) fn pause(&mut self, paused: bool) {
+        let paused = paused && self.file_users == 1;
+        for source in self.sources() {
+            source.pause(paused);
+        }
     }
 
     /// A mechanism has no use for reads of files that were cached when programs opened them, or has
-    /// again: programs do not record them, unless other mechanisms use them, too.
+    /// again: programs do not record them, unless others use them, too.
     pub(crate) fn skip_cached(&self, skipped: bool) {
-        let session = &self.session;
-        session.skip_cached(skipped && self.file_mechanisms == 1);
+        self.library.skip_cached(skipped && self.file_users == 1);
+    }
+
+    /// Has programs disable readahead on descriptors that they read at random, where they can be
+    /// asked to.
+    pub(crate) fn disable_readahead(&mut self) {
+        for source in self.sources() {
+            source.disable_readahead();
+        }
+    }
+
+    /// By what programs are asked to bind memory.
+    pub(crate) fn bind_requests(&mut self) -> Option<BindRequestSender<'_>> {
+        self.sources().find_map(EventSource::bind_requests)
     }
 
     /// Processor time of this process since the start of the run.
@@ -144,37 +196,30 @@ impl SessionNeeds {
     }
 }
 
-/// A mechanism that was set up for a run.
-pub(crate) struct Setup<A: Actuator> {
-    pub(crate) actuator: A,
-    /// The configuration of its controller.
-    pub(crate) config: <A::Controller as Controller>::Config,
-    pub(crate) session: SessionNeeds,
-}
-
-/// The source of a record.
-pub(crate) struct RecordSource<'a> {
+/// Whom a record is of, and what is known by then.
+pub(crate) struct Origin<'a> {
     pub(crate) ring: &'a RingInfo,
     pub(crate) streams: &'a mut Streams,
-    /// The record is the first of a program image.
-    pub(crate) is_new_image: bool,
+    pub(crate) definitions: &'a mut Definitions,
+    /// The program image that the record announces.
+    pub(crate) new_image: Option<u32>,
 }
 
-/// The result of a poll of the rings, for an agent.
+/// The result of a drain, for a mechanism.
 pub(crate) struct Poll<I> {
-    /// When the poll began.
+    /// When the drain began.
     pub(crate) now_ns: u64,
-    /// The agent's inputs, in order of time.
+    /// The mechanism's inputs, in order of time.
     pub(crate) inputs: Vec<TimedInput<I>>,
-    /// How many records there were, including those without use to this agent.
+    /// How many records there were, including those without use to this mechanism.
     pub(crate) records: usize,
-    /// The rings of threads that are gone were drained, too.
+    /// What threads have left that are gone was drained, too.
     pub(crate) reaped: bool,
     /// The program has ended.
     pub(crate) last: bool,
 }
 
-/// What an actuator works with: its controller, and the state that the agents of a run share.
+/// What an actuator works with: its controller, and the state that all of a run share.
 pub(crate) struct Context<'a, C: Controller> {
     pub(crate) controller: &'a mut C,
     /// Decisions that are not carried out yet, the oldest first.
@@ -239,7 +284,7 @@ pub(crate) trait Actuator: Send {
     /// The input that a record makes, if any, and its time.
     fn on_record(
         &mut self,
-        source: &mut RecordSource<'_>,
+        origin: &mut Origin<'_>,
         record: &Record<'_>,
     ) -> Option<(u64, InputOf<Self>)>;
 
@@ -259,10 +304,12 @@ pub(crate) trait Actuator: Send {
 /// The input of an actuator's controller.
 pub(crate) type InputOf<A> = <<A as Actuator>::Controller as Controller>::Input;
 
-/// See the module.
-pub(crate) struct Agent<A: Actuator> {
+/// A mechanism with a controller.
+pub(crate) struct Controlled<A: Actuator> {
     actuator: A,
     controller: A::Controller,
+    config: <A::Controller as Controller>::Config,
+    needs: SessionNeeds,
     decisions: VecDeque<<A::Controller as Controller>::Decision>,
     decided: Vec<<A::Controller as Controller>::Decision>,
     sites: BTreeSet<u64>,
@@ -271,16 +318,22 @@ pub(crate) struct Agent<A: Actuator> {
     inputs: Vec<TimedInput<InputOf<A>>>,
 }
 
-impl<A: Actuator> Agent<A> {
-    /// An agent at the start of a run.
-    pub(crate) fn new(setup: Setup<A>, log: Option<&Arc<LogFile>>) -> Result<Agent<A>> {
-        Ok(Agent {
-            controller: A::Controller::new(&setup.config)?,
-            actuator: setup.actuator,
+impl<A: Actuator> Controlled<A> {
+    /// The mechanism at the start of a run.
+    pub(crate) fn new(
+        actuator: A,
+        config: <A::Controller as Controller>::Config,
+        needs: SessionNeeds,
+    ) -> Result<Controlled<A>> {
+        Ok(Controlled {
+            controller: A::Controller::new(&config)?,
+            actuator,
+            config,
+            needs,
             decisions: VecDeque::new(),
             decided: Vec::new(),
             sites: BTreeSet::new(),
-            log: log.map(|file| DecisionLog::begin(file, &setup.config)),
+            log: None,
             inputs: Vec::new(),
         })
     }
@@ -314,34 +367,62 @@ impl<A: Actuator> Agent<A> {
     }
 }
 
-/// An agent of any mechanism, for the loop.
-pub(crate) trait AnyAgent: Send {
+/// A mechanism, for the loop. Its result is its own: `finish` of the type returns it.
+pub(crate) trait Mechanism: Send {
+    /// What it needs of the session.
+    fn needs(&self) -> SessionNeeds;
+
+    /// Whether it decides as the program runs, so that there is something to log.
+    fn decides(&self) -> bool;
+
+    /// Begins the log of its decisions.
+    fn begin_log(&mut self, _file: &Arc<LogFile>) {}
+
     /// See [`Actuator::attach`].
-    fn attach(&mut self, run: &mut RunState);
+    fn attach(&mut self, _run: &mut RunState) {}
 
     /// See [`Actuator::prepare`].
-    fn prepare(&mut self);
+    fn prepare(&mut self) {}
 
     /// See [`Actuator::start`].
-    fn start(&mut self) -> io::Result<()>;
+    fn start(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 
     /// See [`Actuator::take_samples`].
-    fn take_samples(&mut self, start_ns: u64);
+    fn take_samples(&mut self, _start_ns: u64) {}
 
     /// Takes in a record.
-    fn on_record(&mut self, start_ns: u64, source: &mut RecordSource<'_>, record: &Record<'_>);
+    fn on_record(&mut self, _start_ns: u64, _origin: &mut Origin<'_>, _record: &Record<'_>) {}
 
     /// Gives the inputs since the last step to the controller, and carries its decisions out.
-    fn step(&mut self, run: &mut RunState, poll: Poll<()>);
+    fn step(&mut self, _run: &mut RunState, _poll: Poll<()>) {}
 
-    /// How long to wait for the next poll at most, after one with so many records.
-    fn wait(&mut self, now_ns: u64, records: usize) -> Duration;
+    /// How long to wait for the next drain at most, after one with so many records. `None`: until
+    /// the program has ended.
+    fn wait(&mut self, _now_ns: u64, _records: usize) -> Option<Duration> {
+        None
+    }
 
-    /// See [`Actuator::status`].
-    fn status(&mut self, run: &mut RunState) -> MechanismStatus;
+    /// The status of the mechanism, if it has one.
+    fn status(&mut self, _run: &mut RunState) -> Option<MechanismStatus> {
+        None
+    }
 }
 
-impl<A: Actuator> AnyAgent for Agent<A> {
+impl<A: Actuator> Mechanism for Controlled<A> {
+    fn needs(&self) -> SessionNeeds {
+        self.needs
+    }
+
+    fn decides(&self) -> bool {
+        true
+    }
+
+    fn begin_log(&mut self, file: &Arc<LogFile>) {
+        self.log = Some(DecisionLog::begin(file, &self.config));
+    }
+
     fn attach(&mut self, run: &mut RunState) {
         self.actuator.attach(run);
     }
@@ -358,8 +439,8 @@ impl<A: Actuator> AnyAgent for Agent<A> {
         self.actuator.take_samples(start_ns, &mut self.inputs);
     }
 
-    fn on_record(&mut self, start_ns: u64, source: &mut RecordSource<'_>, record: &Record<'_>) {
-        let input = self.actuator.on_record(source, record);
+    fn on_record(&mut self, start_ns: u64, origin: &mut Origin<'_>, record: &Record<'_>) {
+        let input = self.actuator.on_record(origin, record);
         self.inputs.extend(input.map(|(time_ns, input)| TimedInput {
             time_ns: time_ns.saturating_sub(start_ns),
             input,
@@ -368,7 +449,7 @@ impl<A: Actuator> AnyAgent for Agent<A> {
 
     fn step(&mut self, run: &mut RunState, poll: Poll<()>) {
         let mut inputs = std::mem::take(&mut self.inputs);
-        // Stable, so that the inputs from one ring stay in order.
+        // Stable, so that the inputs of one thread stay in order.
         inputs.sort_by_key(|at| at.time_ns);
         let poll = Poll {
             inputs,
@@ -381,18 +462,19 @@ impl<A: Actuator> AnyAgent for Agent<A> {
         actuator.step(&mut context, poll);
     }
 
-    fn wait(&mut self, now_ns: u64, records: usize) -> Duration {
+    fn wait(&mut self, now_ns: u64, records: usize) -> Option<Duration> {
         let interval = self.actuator.poll_interval(records);
         let deadline_ns = self.controller.next_deadline_ns();
-        deadline_ns.map_or(interval, |deadline_ns| {
+        let wait = deadline_ns.map(|deadline_ns| {
             let wait = Duration::from_nanos(deadline_ns.saturating_sub(now_ns));
             wait.max(DEADLINE_WAIT_MIN).min(interval)
-        })
+        });
+        Some(wait.unwrap_or(interval))
     }
 
-    fn status(&mut self, run: &mut RunState) -> MechanismStatus {
+    fn status(&mut self, run: &mut RunState) -> Option<MechanismStatus> {
         let (actuator, mut context) = self.parts(run);
-        actuator.status(&mut context)
+        Some(actuator.status(&mut context))
     }
 }
 
