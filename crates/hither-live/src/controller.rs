@@ -19,6 +19,31 @@ pub(crate) struct TimedInput<I> {
     pub(crate) input: I,
 }
 
+/// A decision: an order to the actuator, or a note for who reads the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Decision<O, N> {
+    Order(O),
+    Note(N),
+}
+
+/// The decisions of a controller.
+pub(crate) type DecisionOf<C> = Decision<<C as Controller>::Order, <C as Controller>::Note>;
+
+/// The note of a controller that makes none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum NoNote {}
+
+/// The orders among decisions.
+#[cfg(test)]
+pub(crate) fn orders<O, N>(decisions: Vec<Decision<O, N>>) -> Vec<O> {
+    let order = |decision| match decision {
+        Decision::Order(order) => Some(order),
+        Decision::Note(_) => None,
+    };
+    decisions.into_iter().filter_map(order).collect()
+}
+
 /// The part of a mechanism that decides.
 pub(crate) trait Controller: Sized + Send {
     /// The name that marks its lines in a log of several controllers.
@@ -29,14 +54,16 @@ pub(crate) trait Controller: Sized + Send {
     type Config: Serialize + DeserializeOwned + Send;
     /// An input; an object with the key `input`.
     type Input: Serialize + DeserializeOwned + Send;
-    /// A decision; an object with the key `decision`.
-    type Decision: Serialize + DeserializeOwned + PartialEq + Debug + Send;
+    /// What is to be done; an object with the key `order`.
+    type Order: Serialize + DeserializeOwned + PartialEq + Debug + Send;
+    /// What is worth knowing, and nothing to do; an object with the key `note`.
+    type Note: Serialize + DeserializeOwned + PartialEq + Debug + Send;
 
     /// A controller at the start of a run.
     fn new(config: &Self::Config) -> Result<Self>;
 
     /// Takes in an input, and adds decisions.
-    fn step(&mut self, at: &TimedInput<Self::Input>, decisions: &mut Vec<Self::Decision>);
+    fn step(&mut self, at: &TimedInput<Self::Input>, decisions: &mut Vec<DecisionOf<Self>>);
 
     /// When it has to get an input at the latest, even if nothing happens.
     fn next_deadline_ns(&self) -> Option<u64> {

@@ -17,7 +17,7 @@ use hither_trace::schema::SiteRow;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::controller::{Controller, TimedInput};
+use crate::controller::{Controller, DecisionOf, TimedInput};
 use crate::error::{Error, Result};
 
 #[derive(Serialize)]
@@ -142,7 +142,7 @@ impl<C: Controller> DecisionLog<C> {
         self.line(at);
     }
 
-    pub(crate) fn decision(&self, decision: &C::Decision) {
+    pub(crate) fn decision(&self, decision: &DecisionOf<C>) {
         self.line(decision);
     }
 
@@ -215,7 +215,7 @@ pub(crate) fn replay<C: Controller>(path: &Path) -> Result<std::result::Result<u
         {
             continue;
         }
-        let mismatch = |logged: &str, decided: Option<C::Decision>| Mismatch {
+        let mismatch = |logged: &str, decided: Option<DecisionOf<C>>| Mismatch {
             line: number + 1,
             logged: logged.to_owned(),
             decided: decided
@@ -229,8 +229,8 @@ pub(crate) fn replay<C: Controller>(path: &Path) -> Result<std::result::Result<u
             let config =
                 serde_json::from_value(value).map_err(|error| wrong(number, error.to_string()))?;
             controller = Some(C::new(&config)?);
-        } else if value.get("decision").is_some() {
-            let logged: C::Decision =
+        } else if value.get("order").is_some() || value.get("note").is_some() {
+            let logged: DecisionOf<C> =
                 serde_json::from_value(value).map_err(|error| wrong(number, error.to_string()))?;
             let now = decided.next();
             if now.as_ref() != Some(&logged) {

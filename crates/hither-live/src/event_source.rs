@@ -2,8 +2,9 @@
 //!
 //! The rings of hither's library in the programs are the source that there is. Another one, such as
 //! events that the kernel reports of programs without the library, is a file beside this one that
-//! implements [`EventSource`], and an entry of [`RunState`]: it says the same with the same
-//! [`Record`]s, and names threads by [`RingInfo`]s of its own, whose `index` is none of a ring.
+//! implements [`EventSource`], and an entry of [`RunState`]. It says the same with the same
+//! [`Record`]s, and names threads by [`RingInfo`]s of its own, with dense indices from 65536 on:
+//! there are no more rings.
 //!
 //! [`RunState`]: crate::mechanism::RunState
 

@@ -16,7 +16,7 @@ use hither_session::record::Record;
 use hither_session::session::{Lost, RingInfo, Session, SessionOptions};
 use serde::Serialize;
 
-use crate::controller::{Controller, TimedInput};
+use crate::controller::{Controller, Decision, DecisionOf, TimedInput};
 use crate::decision_log::{DecisionLog, LogFile};
 use crate::error::{Error, Result};
 use crate::event_source::{self, EventSource};
@@ -63,6 +63,12 @@ impl RunState {
             started: SystemTime::now(),
             cpu_before_ns: cpu_ns(),
         }
+    }
+
+    /// Adds a source.
+    #[cfg(test)]
+    pub(crate) fn add_source(&mut self, source: Box<dyn EventSource>) {
+        self.others.push(source);
     }
 
     /// Time since the start of the run.
@@ -222,18 +228,18 @@ pub(crate) struct Poll<I> {
 /// What an actuator works with: its controller, and the state that all of a run share.
 pub(crate) struct Context<'a, C: Controller> {
     pub(crate) controller: &'a mut C,
-    /// Decisions that are not carried out yet, the oldest first.
-    pub(crate) decisions: &'a mut VecDeque<C::Decision>,
+    /// Orders that are not carried out yet, the oldest first.
+    pub(crate) orders: &'a mut VecDeque<C::Order>,
     /// Call sites to name in the log.
     pub(crate) sites: &'a mut BTreeSet<u64>,
     pub(crate) run: &'a mut RunState,
-    /// The decisions on one input. They move to `decisions` once they are logged.
-    decided: &'a mut Vec<C::Decision>,
+    /// The decisions on one input. The orders move to `orders` once they are logged.
+    decided: &'a mut Vec<DecisionOf<C>>,
     log: &'a mut Option<DecisionLog<C>>,
 }
 
 impl<C: Controller> Context<'_, C> {
-    /// Gives an input to the controller, and adds its decisions to `decisions`.
+    /// Gives an input to the controller, and adds its orders to `orders`.
     pub(crate) fn input(&mut self, time_ns: u64, input: C::Input) {
         let at = TimedInput { time_ns, input };
         self.controller.step(&at, self.decided);
@@ -243,7 +249,14 @@ impl<C: Controller> Context<'_, C> {
                 .iter()
                 .for_each(|decision| log.decision(decision));
         }
-        self.decisions.extend(self.decided.drain(..));
+        self.orders.extend(
+            self.decided
+                .drain(..)
+                .filter_map(|decision| match decision {
+                    Decision::Order(order) => Some(order),
+                    Decision::Note(_) => None,
+                }),
+        );
     }
 
     /// Names the call sites and completes the log. Returns why the log is incomplete, if it is.
@@ -310,8 +323,8 @@ pub(crate) struct Controlled<A: Actuator> {
     controller: A::Controller,
     config: <A::Controller as Controller>::Config,
     needs: SessionNeeds,
-    decisions: VecDeque<<A::Controller as Controller>::Decision>,
-    decided: Vec<<A::Controller as Controller>::Decision>,
+    orders: VecDeque<<A::Controller as Controller>::Order>,
+    decided: Vec<DecisionOf<A::Controller>>,
     sites: BTreeSet<u64>,
     log: Option<DecisionLog<A::Controller>>,
     /// Inputs since the last step.
@@ -330,7 +343,7 @@ impl<A: Actuator> Controlled<A> {
             actuator,
             config,
             needs,
-            decisions: VecDeque::new(),
+            orders: VecDeque::new(),
             decided: Vec::new(),
             sites: BTreeSet::new(),
             log: None,
@@ -341,7 +354,7 @@ impl<A: Actuator> Controlled<A> {
     fn parts<'a>(&'a mut self, run: &'a mut RunState) -> (&'a mut A, Context<'a, A::Controller>) {
         let context = Context {
             controller: &mut self.controller,
-            decisions: &mut self.decisions,
+            orders: &mut self.orders,
             sites: &mut self.sites,
             run,
             decided: &mut self.decided,
@@ -357,7 +370,7 @@ impl<A: Actuator> Controlled<A> {
         let mut controller = ManuallyDrop::new(self.controller);
         let context = Context {
             controller: &mut *controller,
-            decisions: &mut self.decisions,
+            orders: &mut self.orders,
             sites: &mut self.sites,
             run,
             decided: &mut self.decided,

@@ -202,7 +202,7 @@ fn classes(log: &Path) -> BTreeMap<String, Vec<String>> {
         .map(|line| (text(&line["site"]), text(&line["function"])))
         .collect();
     let mut classes: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for settled in lines.iter().filter(|line| line["decision"] == "settled") {
+    for settled in lines.iter().filter(|line| line["note"] == "settled") {
         let function = functions.get(&text(&settled["signature"])).cloned();
         let of = classes.entry(function.unwrap_or_default()).or_default();
         of.push(text(&settled["class"]));
@@ -403,7 +403,7 @@ fn without_faults_known_sites_are_placed_and_the_reason_is_told() {
     assert_eq!(by_site.count(), 2, "both regions");
     let told = log
         .iter()
-        .any(|line| line["decision"] == "site" && line["nodes"] != "0x0");
+        .any(|line| line["order"] == "site" && line["nodes"] != "0x0");
     assert!(!told, "it knew at its start");
 }
 
@@ -513,12 +513,12 @@ fn moves(program: &str, policy: &str, ended: &str) {
     assert!((900..=1200).contains(&moved.len()), "{}", moved.len());
     assert_eq!(pages.summary.migrated, moved.len() as u64, "once each");
     let lines = lines(&lab.log());
-    let migrate = lines.iter().find(|line| line["decision"] == "migrate");
+    let migrate = lines.iter().find(|line| line["order"] == "migrate");
     let migrate = migrate.expect("logged");
     assert!(migrate["from_there"].as_u64() > Some(0), "{migrate}");
     let allocated = pages.summary.regions > pages.summary.mapped;
     assert_eq!(pages.saved_placements.len(), usize::from(allocated));
-    let judged = lines.iter().filter(|line| line["decision"] == "judged");
+    let judged = lines.iter().filter(|line| line["note"] == "judged");
     let ends: Vec<&Value> = judged.map(|line| &line["ended"]).collect();
     assert!(ends.iter().any(|end| **end == ended), "{ends:?}");
 }

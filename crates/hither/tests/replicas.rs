@@ -258,8 +258,8 @@ fn the_log_of_a_run_replays() {
     println!("{} decisions", replayed.expect("the same decisions"));
     // One decision changed is noticed.
     let text = fs::read_to_string(&log).expect("there");
-    if text.contains("\"decision\":\"hold\"") {
-        let other = text.replacen("\"decision\":\"hold\"", "\"decision\":\"release\"", 1);
+    if text.contains("\"order\":\"hold\"") {
+        let other = text.replacen("\"order\":\"hold\"", "\"order\":\"release\"", 1);
         fs::write(&log, other).expect("written");
         let replayed = hither_live::replication::replay(&log).expect("a log");
         assert!(replayed.is_err());

@@ -26,8 +26,8 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::config::FileMigrationConfig;
-use super::event::{Decision, Input, TimedInput};
-use crate::controller::Controller;
+use super::event::{Decision, Input, Order, TimedInput};
+use crate::controller::{Controller, NoNote};
 use crate::error::{Error, Result};
 use crate::numa::ranges::{LocatedRun, MoveResult, PageRange, RefusalReason};
 use crate::references::References;
@@ -132,10 +132,11 @@ pub(crate) struct FileMigrationController {
 
 impl Controller for FileMigrationController {
     const NAME: &'static str = "file_migration";
-    const FORMAT: (&'static str, u32) = ("hither_file_migration", 2);
+    const FORMAT: (&'static str, u32) = ("hither_file_migration", 3);
     type Config = FileMigrationConfig;
     type Input = Input;
-    type Decision = Decision;
+    type Order = Order;
+    type Note = NoNote;
 
     fn new(config: &FileMigrationConfig) -> Result<FileMigrationController> {
         let block_bytes = u32::try_from(config.page_bytes)
@@ -266,7 +267,7 @@ impl FileMigrationController {
         for (file, blocks) in self.by_file(unknown) {
             let (job, ranges) = self.job(file, blocks, None);
             let file = self.references.key(file);
-            out.push(Decision::Locate { job, file, ranges });
+            out.push(Decision::Order(Order::Locate { job, file, ranges }));
         }
     }
 
@@ -353,7 +354,7 @@ impl FileMigrationController {
         }
         let cost_ns = self.migration_ns * blocks.len() as u64;
         let (job, ranges) = self.job(file, blocks, Some(to));
-        out.push(Decision::Move {
+        out.push(Decision::Order(Order::Move {
             job,
             file: self.references.key(file),
             to: self.host.kernel_number(to),
@@ -361,7 +362,7 @@ impl FileMigrationController {
             here,
             there,
             cost_ns,
-        });
+        }));
     }
 
     /// Blocks in order by file, at most as many together as a job may have.

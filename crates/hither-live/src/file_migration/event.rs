@@ -1,4 +1,4 @@
-//! The inputs and decisions of the controller, as they are logged.
+//! The inputs and orders of the controller, as they are logged.
 
 use hither_ids::KernelNode;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ pub(crate) enum Input {
         cpu: u32,
         write: bool,
     },
-    /// Nodes of the pages of a [`Decision::Locate`]. Pages that are not cached are left out.
+    /// Nodes of the pages of a [`Order::Locate`]. Pages that are not cached are left out.
     Located { job: u64, found: Vec<LocatedRun> },
     /// A move has ended.
     Moved(MoveResult),
@@ -36,10 +36,10 @@ pub(crate) enum Input {
     Tick,
 }
 
-/// A decision of the controller. Ranges begin at an offset in the file.
+/// What the actuator is to do. Ranges begin at an offset in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "decision", rename_all = "snake_case")]
-pub(crate) enum Decision {
+#[serde(tag = "order", rename_all = "snake_case")]
+pub(crate) enum Order {
     /// Look up the nodes of these pages.
     Locate {
         job: u64,
@@ -63,3 +63,6 @@ pub(crate) enum Decision {
         cost_ns: u64,
     },
 }
+
+/// A decision of the controller.
+pub(crate) type Decision = controller::Decision<Order, controller::NoNote>;

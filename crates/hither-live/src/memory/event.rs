@@ -1,4 +1,4 @@
-//! The inputs and decisions of the controller, as they are logged.
+//! The inputs, orders and notes of the controller, as they are logged.
 
 use hither_core::placement::RegionTier;
 use hither_ids::KernelNode;
@@ -122,16 +122,14 @@ pub(crate) enum Input {
     Tick,
 }
 
-/// A decision of the controller.
+/// What the actuator is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "decision", rename_all = "snake_case")]
-pub(crate) enum Decision {
+#[serde(tag = "order", rename_all = "snake_case")]
+pub(crate) enum Order {
     /// Switch the recording of faults on or off.
     Watch { on: bool },
     /// Listen to samples that the processor or the kernel makes, or not.
     Listen { on: bool },
-    /// The tier of a region was settled. For the log: there is nothing to carry out.
-    Settled(Settled),
     /// Have the program set the memory policy of a range: the kernel's default (no nodes), a
     /// preferred node, or several nodes interleaved.
     Bind {
@@ -169,10 +167,18 @@ pub(crate) enum Decision {
     },
     /// Arm these pages: the next touch of each faults, as a sample of who uses it.
     Arm { pid: u32, ranges: Vec<PageRange> },
-    /// The policy was asked about the samples. For the log: there is nothing to carry out.
-    Judged(Judged),
     /// Move pages of a region to the node that uses them.
     Migrate(Migrate),
+}
+
+/// What the controller has found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "note", rename_all = "snake_case")]
+pub(crate) enum Note {
+    /// The tier of a region was settled.
+    Settled(Settled),
+    /// The policy was asked about the samples.
+    Judged(Judged),
     /// A region is not tracked, since it is larger than the machine's memory: a reservation.
     Unfollowed {
         pid: u32,
@@ -181,6 +187,9 @@ pub(crate) enum Decision {
         length: u64,
     },
 }
+
+/// A decision of the controller.
+pub(crate) type Decision = controller::Decision<Order, Note>;
 
 /// The tier of a region, and what led to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -24,8 +24,8 @@
 mod armed_pages;
 mod arming;
 mod counts;
+mod epochs;
 mod listening;
-mod looks;
 mod moves;
 mod pending;
 mod program;

@@ -22,6 +22,7 @@ mod gain_monitor;
 mod limit;
 mod limiting;
 mod reporting;
+mod residency;
 mod stats;
 mod storage_account;
 mod summary;
@@ -49,7 +50,7 @@ pub use self::stats::{ReadStats, SiteStats};
 use self::storage_account::StorageAccount;
 pub use self::summary::PageCacheSummary;
 use self::touches::{Touched, Touches};
-use super::event::{Decision, Input, Judged, TimedInput};
+use super::event::{Decision, Input, Judged, Note, Order, TimedInput};
 use crate::controller::Controller;
 use crate::error::{Error, Result};
 use crate::observe::intern::Numbers;
@@ -144,10 +145,11 @@ pub(crate) struct PageCacheController {
 
 impl Controller for PageCacheController {
     const NAME: &'static str = "page_cache";
-    const FORMAT: (&'static str, u32) = ("hither_files", 4);
+    const FORMAT: (&'static str, u32) = ("hither_files", 5);
     type Config = PageCacheConfig;
     type Input = Input;
-    type Decision = Decision;
+    type Order = Order;
+    type Note = Note;
 
     /// An error where the policy cannot run live.
     fn new(config: &PageCacheConfig) -> Result<PageCacheController> {
@@ -293,11 +295,12 @@ impl Controller for PageCacheController {
             Input::Budget { bytes, alone_bytes } => self.resize(bytes, alone_bytes),
             Input::Stored { bytes } => self.stored(bytes, out),
             Input::Unaccounted => self.storage.distrust(),
+            Input::CheckResidency => self.check_residency(out),
             Input::Tick => {
-                self.settle(out);
-                self.settle_limit(out);
+                self.drop_evicted(out);
+                self.drop_beyond_limit(out);
             }
-            Input::Ended => self.settle_limit(out),
+            Input::Ended => self.drop_beyond_limit(out),
             Input::Size { .. } | Input::Found { .. } | Input::Undropped { .. } => {}
         }
     }
@@ -382,7 +385,7 @@ impl PageCacheController {
             }
             Touched::Jumps => {
                 self.leave_alone(file);
-                out.push(Decision::Unwatch { file: key });
+                out.push(Decision::Order(Order::Unwatch { file: key }));
             }
         }
     }
@@ -491,7 +494,7 @@ impl PageCacheController {
         let lru_miss = lru != AccessResult::Hit;
         let full = matches!(lru, AccessResult::Miss { evicted: Some(_) });
         if full && !std::mem::replace(&mut self.full, true) {
-            out.push(Decision::Full);
+            out.push(Decision::Order(Order::DisableReadahead));
         }
         let steered = self.gain_monitor.steering();
         let missed = if steered { miss } else { lru_miss };
@@ -512,7 +515,7 @@ impl PageCacheController {
         let judged = self.gain_monitor.reference(counted, ratio);
         self.judged(steered, judged, out);
         if decides && self.gain_monitor.asks() {
-            out.push(Decision::Count);
+            out.push(Decision::Order(Order::Count));
         }
     }
 
@@ -527,7 +530,7 @@ impl PageCacheController {
             (true, false) => self.summary.stopped += 1,
             _ => {}
         }
-        out.push(Decision::Judged(judged));
+        out.push(Decision::Note(Note::Judged(judged)));
     }
 
     /// Programs have read so much more from storage.
@@ -538,10 +541,10 @@ impl PageCacheController {
             self.gain_monitor.lost();
             self.summary.stopped += 1;
             self.summary.lost += 1;
-            out.push(Decision::Loses {
+            out.push(Decision::Note(Note::Loses {
                 read_bytes,
                 expected_bytes,
-            });
+            }));
         }
         if self.storage.decides() {
             let judged = self.gain_monitor.counted(self.storage.ratio(budget));
@@ -555,7 +558,7 @@ impl PageCacheController {
         if on {
             self.resumed();
         }
-        out.push(Decision::Pause { paused: !on });
+        out.push(Decision::Order(Order::Pause { paused: !on }));
     }
 
     /// Accesses are reported again: what the caches hold is not known any more. What was learnt of
@@ -616,8 +619,8 @@ impl PageCacheController {
         self.gain_monitor.steering() && self.extents.due()
     }
 
-    /// Decides what to drop now.
-    fn settle(&mut self, out: &mut Vec<Decision>) {
+    /// Drops what the policy has evicted, as far as it can go now.
+    fn drop_evicted(&mut self, out: &mut Vec<Decision>) {
         if !self.has_evicted() {
             return;
         }
@@ -648,24 +651,6 @@ impl PageCacheController {
         for run in runs {
             self.drop_run(run, out);
         }
-    }
-
-    /// At most `count` extents whose residency is to be checked, by file and offset: those with
-    /// kept or preexisting blocks, in turn. Which ones come is no logged decision. While evictions
-    /// are not carried out the model does not say what is cached.
-    pub(crate) fn extents_to_check(&mut self, count: usize) -> Vec<(u64, u64)> {
-        let steering = self.gain_monitor.steering();
-        let kept = |block| steering && self.model.residency.slot(block).is_some();
-        let held = self.extents.held(self.next_checked, count, kept);
-        self.next_checked = match held.last() {
-            Some(&(file, extent)) if held.len() == count => (file, extent + 1),
-            _ => (0, 0),
-        };
-        let position = |(file, extent): (u32, u32)| {
-            let offset = u64::from(extent) * EXTENT_BYTES;
-            (self.files[file as usize].key, offset)
-        };
-        held.into_iter().map(position).collect()
     }
 
     /// Changes the size of both caches: new ones start from what the old ones held, in order of

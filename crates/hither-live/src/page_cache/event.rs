@@ -1,4 +1,4 @@
-//! The controller's inputs and decisions, in the form in which they are logged.
+//! The controller's inputs, orders and notes, in the form in which they are logged.
 
 use serde::{Deserialize, Serialize};
 
@@ -104,16 +104,18 @@ pub(crate) enum Input {
         offset: u64,
         bytes: u64,
     },
+    /// It is time to check some of what is kept against the page cache.
+    CheckResidency,
     /// The programs have ended. It is given again for what the kernel has left.
     Ended,
     /// All inputs up to this time have been given.
     Tick,
 }
 
-/// A decision of the controller.
+/// What the actuator is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "decision", rename_all = "snake_case")]
-pub(crate) enum Decision {
+#[serde(tag = "order", rename_all = "snake_case")]
+pub(crate) enum Order {
     /// Drop a range from the page cache. It may reach beyond the end of the file.
     Drop {
         #[serde(with = "hex")]
@@ -121,8 +123,12 @@ pub(crate) enum Decision {
         offset: u64,
         length: u64,
     },
-    /// A window of references has ended, with this result.
-    Judged(Judged),
+    /// Say of which of these extents of a file the page cache holds nothing.
+    FindAbsent {
+        #[serde(with = "hex")]
+        file: u64,
+        offsets: Vec<u64>,
+    },
     /// What programs have read from storage is to be counted now.
     Count,
     /// The page faults in a file are to be watched no more: it is not read in order.
@@ -132,15 +138,27 @@ pub(crate) enum Decision {
     },
     /// Programs are to report no accesses for now, or to report them again.
     Pause { paused: bool },
-    /// Steering stops: programs have read so much with it, where so much was expected without it.
+    /// Programs are to disable readahead for files that they read at random: the page cache is full
+    /// for the first time, and from now on readahead takes the place of other pages.
+    DisableReadahead,
+}
+
+/// What the controller has found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "note", rename_all = "snake_case")]
+pub(crate) enum Note {
+    /// A window of references has ended, with this result.
+    Judged(Judged),
+    /// Steering has stopped: programs have read so much with it, where so much was expected without
+    /// it.
     Loses {
         read_bytes: u64,
         expected_bytes: u64,
     },
-    /// The page cache is full for the first time. From now on readahead takes the place of other
-    /// pages, so programs disable it for files that they read at random.
-    Full,
 }
+
+/// A decision of the controller.
+pub(crate) type Decision = controller::Decision<Order, Note>;
 
 /// The misses of the policy in a window of references, and those of LRU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -67,6 +67,7 @@ fn input() -> impl Strategy<Value = Input> {
         }),
         5 => (0..60 * BLOCK_BYTES).prop_map(|bytes| Input::Stored { bytes }),
         1 => Just(Input::Unaccounted),
+        2 => Just(Input::CheckResidency),
         20 => Just(Input::Tick),
     ]
 }

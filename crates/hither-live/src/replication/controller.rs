@@ -29,8 +29,8 @@ use hither_core::{Access, Block, NEVER, Node, Object, Op, Process, Site, Slot, S
 use hither_session::replica::BLOCK_BYTES;
 use serde::{Deserialize, Serialize};
 
-use super::event::{Decision, Input, TimedInput};
-use crate::controller::Controller;
+use super::event::{Decision, Input, Order, TimedInput};
+use crate::controller::{Controller, NoNote};
 use crate::error::{Error, Result};
 use crate::references::References;
 
@@ -64,6 +64,9 @@ const WRITE_FREE_NS_MIN: u64 = 500_000_000;
 
 /// How many replicas are made in a tick while programs are idle.
 const IDLE_REPLICAS_PER_TICK: usize = 256;
+
+/// The blocks of one check whether originals are still cached.
+const CHECKED_BLOCKS_MAX: usize = 64;
 
 /// The controller's configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -148,16 +151,19 @@ pub(crate) struct ReplicationController {
     /// Replications that were decided and have no result yet.
     requested: BTreeSet<(Block, Node)>,
     leases_held: usize,
+    /// The block at which the next check of originals goes on.
+    next_checked: u32,
     now_ns: u64,
     summary: ReplicationSummary,
 }
 
 impl Controller for ReplicationController {
     const NAME: &'static str = "replication";
-    const FORMAT: (&'static str, u32) = ("hither_replicas", 2);
+    const FORMAT: (&'static str, u32) = ("hither_replicas", 3);
     type Config = ReplicationConfig;
     type Input = Input;
-    type Decision = Decision;
+    type Order = Order;
+    type Note = NoNote;
 
     /// An error where the policy cannot place files of a running program.
     fn new(config: &ReplicationConfig) -> Result<ReplicationController> {
@@ -190,6 +196,7 @@ impl Controller for ReplicationController {
             files: Vec::new(),
             requested: BTreeSet::new(),
             leases_held: 0,
+            next_checked: 0,
             now_ns: 0,
             summary: ReplicationSummary {
                 replicas: vec![0; usize::from(config.nodes)],
@@ -241,7 +248,7 @@ impl Controller for ReplicationController {
                 }
             }
             Input::Ended { file } => self.ended(file),
-            Input::Settled {
+            Input::Replicated {
                 file,
                 index,
                 node,
@@ -249,7 +256,7 @@ impl Controller for ReplicationController {
             } => {
                 let file = self.file(file);
                 if let Some(block) = self.references.find(file, index) {
-                    self.settle(block, Node(u16::from(node)), done, out);
+                    self.replicated(block, Node(u16::from(node)), done, out);
                 }
             }
             Input::Absent {
@@ -265,6 +272,7 @@ impl Controller for ReplicationController {
                 }
             }
             Input::Memory { free_ppm } => self.memory(free_ppm, RECLAIM_DIVISOR_WAITING, out),
+            Input::CheckResidency => self.check_residency(out),
             Input::Short => self.memory(0, RECLAIM_DIVISOR_SHORT, out),
             Input::Tick { idle } => self.tick(idle, out),
         }
@@ -398,7 +406,7 @@ impl ReplicationController {
             LeaseState::Held => {}
             LeaseState::None if now_ns >= file.paused_until_ns && held < LEASES_MAX => {
                 file.lease = LeaseState::Requested;
-                out.push(Decision::Hold { file: key });
+                out.push(Decision::Order(Order::Hold { file: key }));
                 return false;
             }
             _ => return false,
@@ -413,11 +421,11 @@ impl ReplicationController {
             return false;
         }
         self.requested.insert((block, to));
-        out.push(Decision::Replicate {
+        out.push(Decision::Order(Order::Replicate {
             file: key,
             index,
             node: to.0 as u8,
-        });
+        }));
         true
     }
 
@@ -446,26 +454,27 @@ impl ReplicationController {
         self.placement
             .on_removed(block, at, &self.nodes, &mut Vec::new());
         if let Some(out) = out {
-            out.push(Decision::Drop {
+            out.push(Decision::Order(Order::Drop {
                 file: self.references.key(number),
                 index,
                 node: at.0 as u8,
-            });
+            }));
         }
         true
     }
 
-    fn settle(&mut self, block: Block, node: Node, done: bool, out: &mut Vec<Decision>) {
+    /// An order to replicate a block was carried out, or could not be.
+    fn replicated(&mut self, block: Block, node: Node, done: bool, out: &mut Vec<Decision>) {
         if !self.requested.remove(&(block, node)) || self.nodes.home(block).is_none() {
             // The block was written, or lost its lease, meanwhile.
             if done {
                 let (number, index) = self.references.position(block);
                 let file = self.references.key(number);
-                out.push(Decision::Drop {
+                out.push(Decision::Order(Order::Drop {
                     file,
                     index,
                     node: node.0 as u8,
-                });
+                }));
             }
             return;
         }
@@ -585,23 +594,31 @@ impl ReplicationController {
                 file.lease = LeaseState::None;
                 self.leases_held -= 1;
                 let file = self.references.key(number);
-                out.push(Decision::Release { file });
+                out.push(Decision::Order(Order::Release { file }));
             }
         }
     }
 
-    /// At most `count` blocks with replicas, from number `from` on, whose originals are to be
-    /// checked: number, file and index.
-    pub(crate) fn replicated(&self, from: u32, count: usize) -> Vec<(u32, u64, u32)> {
-        let blocks = (from..self.references.blocks()).map(Block);
-        blocks
-            .filter(|&block| self.nodes.home(block).is_some() && self.nodes.replicated(block))
-            .take(count)
-            .map(|block| {
-                let (file, index) = self.references.position(block);
-                (block.0, self.references.key(file), index)
-            })
-            .collect()
+    /// Has the next blocks with replicas checked.
+    fn check_residency(&mut self, out: &mut Vec<Decision>) {
+        let blocks = (self.next_checked..self.references.blocks()).map(Block);
+        let replicated =
+            |&block: &Block| self.nodes.home(block).is_some() && self.nodes.replicated(block);
+        let blocks: Vec<Block> = blocks.filter(replicated).take(CHECKED_BLOCKS_MAX).collect();
+        self.next_checked = match blocks.last() {
+            Some(last) if blocks.len() == CHECKED_BLOCKS_MAX => last.0 + 1,
+            _ => 0,
+        };
+        let positions: Vec<(u32, u32)> = blocks
+            .iter()
+            .map(|&block| self.references.position(block))
+            .collect();
+        for of_file in positions.chunk_by(|a, b| a.0 == b.0) {
+            out.push(Decision::Order(Order::FindAbsent {
+                file: self.references.key(of_file[0].0),
+                indices: of_file.iter().map(|&(_, index)| index).collect(),
+            }));
+        }
     }
 
     /// The figures so far.

@@ -1,4 +1,4 @@
-//! The controller's inputs and decisions, in the form in which they are logged.
+//! The controller's inputs and orders, in the form in which they are logged.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,8 +43,8 @@ pub(crate) enum Input {
         #[serde(with = "hex")]
         file: u64,
     },
-    /// The result of a replication that was decided.
-    Settled {
+    /// The result of an order to replicate a block.
+    Replicated {
         #[serde(with = "hex")]
         file: u64,
         index: u32,
@@ -58,6 +58,8 @@ pub(crate) enum Input {
         offset: u64,
         length: u64,
     },
+    /// It is time to check whether some of the originals are still cached.
+    CheckResidency,
     /// How much of the machine's memory is available, in millionths; 0 where programs wait for
     /// memory.
     Memory { free_ppm: u32 },
@@ -67,10 +69,10 @@ pub(crate) enum Input {
     Tick { idle: bool },
 }
 
-/// A decision of the controller.
+/// What the actuator is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "decision", rename_all = "snake_case")]
-pub(crate) enum Decision {
+#[serde(tag = "order", rename_all = "snake_case")]
+pub(crate) enum Order {
     /// Take a lease on the file.
     Hold {
         #[serde(with = "hex")]
@@ -80,6 +82,12 @@ pub(crate) enum Decision {
     Release {
         #[serde(with = "hex")]
         file: u64,
+    },
+    /// Say of which of these blocks of a file the page cache holds nothing.
+    FindAbsent {
+        #[serde(with = "hex")]
+        file: u64,
+        indices: Vec<u32>,
     },
     /// Copy a block to a node.
     Replicate {
@@ -96,3 +104,6 @@ pub(crate) enum Decision {
         node: u8,
     },
 }
+
+/// A decision of the controller.
+pub(crate) type Decision = controller::Decision<Order, controller::NoNote>;

@@ -427,12 +427,28 @@ fn what_is_learnt_of_a_loop_is_kept_and_said() {
     let learnt = fs::read_to_string(lab.path("sites")).unwrap();
     assert!(learnt.contains("\"looping\""), "{learnt}");
     let log = fs::read_to_string(lab.path("log")).unwrap();
-    assert!(log.contains("\"decision\":\"drop\""));
+    assert!(log.contains("\"order\":\"drop\""));
     // Of pages the same file says something else, and it is left in there.
     let ran = lab.run("hither run -q --memory=cache-aware --dry-run --profile sites -- true");
     assert_eq!(ran.code, 0, "{ran}");
     let kept = fs::read_to_string(lab.path("sites")).unwrap();
     assert!(kept.contains("\"looping\""), "{kept}");
+}
+
+#[test]
+fn a_run_that_is_recorded_can_be_simulated_and_advised_on() {
+    let lab = Lab::new();
+    lab.write("data", vec![b'x'; 24 << 20]);
+    let line = "hither run -q --page-cache --cache 8MiB --record steered.hither \
+                -- cat data data data >/dev/null";
+    let ran = lab.run(line);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran}");
+    for command in ["stat", "sim", "advise"] {
+        let ran = lab.run(&format!("hither {command} -q steered.hither"));
+        assert_eq!(ran.code, 0, "{ran}");
+    }
+    let ran = lab.run(line);
+    assert_eq!(ran.code, 1, "the trace is not replaced: {ran}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use hither_kernel::machine::NodeMemory;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::controller::orders;
 use crate::decision_log::{DecisionLog, LogFile};
 
 const PAGE: u64 = 4096;
@@ -45,13 +46,13 @@ impl Run {
         }
     }
 
-    fn input(&mut self, input: Input) -> Vec<Decision> {
+    fn input(&mut self, input: Input) -> Vec<Order> {
         self.time_ns += 1000;
         let mut out = Vec::new();
         let time_ns = self.time_ns;
         self.controller
             .step(&TimedInput { time_ns, input }, &mut out);
-        out
+        orders(out)
     }
 
     /// Reads whole blocks from the `first` on, several times.
@@ -69,14 +70,14 @@ impl Run {
         }
     }
 
-    fn tick(&mut self) -> Vec<Decision> {
+    fn tick(&mut self) -> Vec<Order> {
         self.time_ns += 100_000_000;
         self.input(Input::Tick)
     }
 
     /// Answers a look-up: all pages are on a node, by the kernel's number.
-    fn locate(&mut self, decided: &[Decision], node: KernelNode) {
-        let [Decision::Locate { job, ranges, .. }] = decided else {
+    fn locate(&mut self, decided: &[Order], node: KernelNode) {
+        let [Order::Locate { job, ranges, .. }] = decided else {
             panic!("{decided:?}");
         };
         let pages = ranges.iter().map(|range| range.pages).sum();
@@ -88,7 +89,7 @@ impl Run {
         assert_eq!(self.input(Input::Located { job: *job, found }), []);
     }
 
-    fn settle(&mut self, job: u64, refused: Vec<crate::numa::ranges::RefusedRun>) {
+    fn moved(&mut self, job: u64, refused: Vec<crate::numa::ranges::RefusedRun>) {
         let moved = MoveResult {
             job,
             refused,
@@ -114,7 +115,7 @@ fn what_one_other_node_reads_follows_it() {
     let asked = run.tick();
     assert_eq!(
         asked,
-        [Decision::Locate {
+        [Order::Locate {
             job: 0,
             file: FILE,
             ranges: pages(3, 4)
@@ -125,7 +126,7 @@ fn what_one_other_node_reads_follows_it() {
     run.read(2, 3, 4, 1);
     let decided = run.tick();
     let [
-        Decision::Move {
+        Order::Move {
             job,
             to,
             ranges,
@@ -139,7 +140,7 @@ fn what_one_other_node_reads_follows_it() {
     };
     assert_eq!((*to, ranges), (KernelNode(2), &pages(3, 4)));
     assert_eq!((*here, *there), (0, 4 * 3 * BLOCK / ACCESS_BYTES));
-    run.settle(*job, Vec::new());
+    run.moved(*job, Vec::new());
     // The block is there now.
     run.read(2, 3, 4, 5);
     assert_eq!(run.tick(), []);
@@ -175,7 +176,7 @@ fn a_block_that_would_go_back_stays() {
     assert!(
         matches!(
             decided[..],
-            [Decision::Move {
+            [Order::Move {
                 job: 1,
                 to: KernelNode(2),
                 ..
@@ -183,7 +184,7 @@ fn a_block_that_would_go_back_stays() {
         ),
         "{decided:?}"
     );
-    run.settle(1, Vec::new());
+    run.moved(1, Vec::new());
     for _ in 0..20 {
         run.read(0, 0, 1, 10);
         assert_eq!(run.tick(), [], "back and forth costs more than it brings");
@@ -199,7 +200,7 @@ fn what_was_refused_may_be_asked_for_again_and_what_has_left_is_looked_for() {
     run.read(2, 0, 2, 4);
     let decided = run.tick();
     assert!(
-        matches!(decided[..], [Decision::Move { job: 1, .. }]),
+        matches!(decided[..], [Order::Move { job: 1, .. }]),
         "{decided:?}"
     );
     let refused = |first, why| crate::numa::ranges::RefusedRun {
@@ -207,7 +208,7 @@ fn what_was_refused_may_be_asked_for_again_and_what_has_left_is_looked_for() {
         pages: BLOCK_PAGES,
         why,
     };
-    run.settle(
+    run.moved(
         1,
         vec![
             refused(0, RefusalReason::Busy),
@@ -216,14 +217,14 @@ fn what_was_refused_may_be_asked_for_again_and_what_has_left_is_looked_for() {
     );
     run.read(2, 0, 2, 4);
     let decided = run.tick();
-    let located = Decision::Locate {
+    let located = Order::Locate {
         job: 2,
         file: FILE,
         ranges: pages(1, 1),
     };
     assert_eq!(decided[0], located);
     assert!(
-        matches!(&decided[1..], [Decision::Move { job: 3, ranges, .. }] if *ranges == pages(0, 1)),
+        matches!(&decided[1..], [Order::Move { job: 3, ranges, .. }] if *ranges == pages(0, 1)),
         "{decided:?}"
     );
 }
@@ -241,7 +242,7 @@ fn the_last_block_of_a_file_need_not_be_whole() {
         pages: BLOCK_PAGES - 1,
         why: RefusalReason::Absent,
     };
-    run.settle(1, vec![refused]);
+    run.moved(1, vec![refused]);
     run.read(2, 0, 1, 4);
     assert_eq!(run.tick(), []);
     let summary = run.controller.summary();
@@ -254,7 +255,7 @@ fn a_file_that_cannot_be_got_at_is_left_alone() {
     for for_good in [false, true] {
         run.read(2, 0, 1, 4);
         let decided = run.tick();
-        let [Decision::Locate { job, .. }] = decided[..] else {
+        let [Order::Locate { job, .. }] = decided[..] else {
             panic!("{decided:?}");
         };
         assert_eq!(run.input(Input::Unreachable { job, for_good }), []);
@@ -280,7 +281,7 @@ fn after_a_while_it_is_looked_again_where_blocks_are() {
     assert!(
         matches!(
             decided[..],
-            [Decision::Move {
+            [Order::Move {
                 to: KernelNode(0),
                 ..
             }]

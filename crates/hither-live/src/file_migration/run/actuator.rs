@@ -11,7 +11,7 @@ use hither_kernel::page_cache::{PageCacheError, ThisPageCache};
 use hither_session::record::{Op, Record};
 
 use super::super::controller::{BLOCK_PAGES, FileMigrationController};
-use super::super::event::{Decision, Input};
+use super::super::event::{Input, Order};
 use super::super::job::FileJob;
 use super::report::FileMigrationReport;
 use crate::mechanism::{Actuator, Context, Origin, Poll};
@@ -200,12 +200,12 @@ impl FileMigrationActuator {
     }
 
     fn carry_out(&mut self, context: &mut Context<'_, FileMigrationController>, now_ns: u64) {
-        while let Some(decision) = context.decisions.pop_front() {
-            let (job, key, ranges, to) = match decision {
-                Decision::Locate { job, file, ranges } => (job, file, ranges, None),
+        while let Some(order) = context.orders.pop_front() {
+            let (job, key, ranges, to) = match order {
+                Order::Locate { job, file, ranges } => (job, file, ranges, None),
                 // In a dry run the controller takes it for done.
-                Decision::Move { .. } if self.dry_run => continue,
-                Decision::Move {
+                Order::Move { .. } if self.dry_run => continue,
+                Order::Move {
                     job,
                     file,
                     ranges,

@@ -84,7 +84,7 @@ impl AllocationSites {
     /// A region of the site was decided. `nodes`: where all of it goes, if that is the same for all
     /// its pages. Returns the nodes that programs are to bind the site's regions to from now on, if
     /// that has changed.
-    pub(super) fn settled(
+    pub(super) fn region_decided(
         &mut self,
         signature: u64,
         tier: RegionTier,
@@ -147,14 +147,17 @@ mod tests {
         let mut sites = AllocationSites::new([known(true)], 2);
         assert_eq!((sites.bound(9), sites.is_whole(9)), (Some(2), true));
         assert_eq!(sites.known().next(), Some(known(true)), "as it was");
-        assert_eq!(sites.settled(9, RegionTier::Remote, Some(2)), None);
+        assert_eq!(sites.region_decided(9, RegionTier::Remote, Some(2)), None);
         sites.kept_near(9);
         assert!(!sites.is_whole(9));
         assert_eq!(sites.known().next(), Some(known(false)));
 
         let mut sites = AllocationSites::new([known(false)], 2);
         assert_eq!((sites.bound(9), sites.is_whole(9)), (None, false));
-        assert_eq!(sites.settled(9, RegionTier::Remote, Some(2)), Some(Some(2)));
+        assert_eq!(
+            sites.region_decided(9, RegionTier::Remote, Some(2)),
+            Some(Some(2))
+        );
         assert!(!sites.is_whole(9), "no earlier run says so");
         assert_eq!(sites.known().next(), Some(known(true)));
 
@@ -167,21 +170,27 @@ mod tests {
         let mut sites = AllocationSites::new([known(false)], 2);
         assert_eq!(sites.tier(9), Some(RegionTier::Remote));
         assert_eq!(sites.bound(9), None, "no region has shown where");
-        assert_eq!(sites.settled(9, RegionTier::Remote, Some(2)), Some(Some(2)));
-        assert_eq!(sites.settled(9, RegionTier::Remote, Some(2)), None);
-        // From the other node.
-        assert_eq!(sites.settled(9, RegionTier::Remote, Some(1)), Some(None));
         assert_eq!(
-            sites.settled(9, RegionTier::Remote, Some(1)),
+            sites.region_decided(9, RegionTier::Remote, Some(2)),
+            Some(Some(2))
+        );
+        assert_eq!(sites.region_decided(9, RegionTier::Remote, Some(2)), None);
+        // From the other node.
+        assert_eq!(
+            sites.region_decided(9, RegionTier::Remote, Some(1)),
+            Some(None)
+        );
+        assert_eq!(
+            sites.region_decided(9, RegionTier::Remote, Some(1)),
             None,
             "for good"
         );
         assert_eq!(sites.tier(9), Some(RegionTier::Remote));
-        assert_eq!(sites.settled(9, RegionTier::Local, None), None);
+        assert_eq!(sites.region_decided(9, RegionTier::Local, None), None);
         assert_eq!(sites.tier(9), None);
-        assert_eq!(sites.settled(9, RegionTier::Remote, Some(2)), None);
+        assert_eq!(sites.region_decided(9, RegionTier::Remote, Some(2)), None);
         assert_eq!(sites.tier(9), None, "it was both");
-        assert_eq!(sites.settled(0, RegionTier::Remote, Some(2)), None);
+        assert_eq!(sites.region_decided(0, RegionTier::Remote, Some(2)), None);
         assert_eq!(sites.tier(0), None);
         assert_eq!(sites.known().count(), 0);
     }

@@ -3,7 +3,7 @@
 use hither_core::placement::{PageTouch, PlacementHost, RegionTier};
 use hither_core::{Block, Node, Object, Thread};
 
-use super::super::event::{Decision, Settled};
+use super::super::event::{Decision, Note, Order, Settled};
 use super::page_runs::{PageRun, PageRuns};
 use super::placement_controller::PlacementController;
 use super::tracked_region::TrackedRegion;
@@ -44,12 +44,12 @@ impl PlacementController {
         if self.host.region_tier(object).is_some() {
             region.watched = false;
             self.recording.decided();
-            self.settle(now_ns, object, node, thread, out);
+            self.tier_decided(now_ns, object, node, thread, out);
         }
     }
 
     /// The policy has decided the tier of a region: decides where its pages go.
-    pub(super) fn settle(
+    pub(super) fn tier_decided(
         &mut self,
         now_ns: u64,
         object: Object,
@@ -80,15 +80,15 @@ impl PlacementController {
             && pages_away + region.faults >= region.left;
         let bound_before = self.sites.bound(region.signature);
         let target = alike.then_some(nodes);
-        if let Some(bound) = self.sites.settled(region.signature, tier, target) {
-            out.push(Decision::Site {
+        if let Some(bound) = self.sites.region_decided(region.signature, tier, target) {
+            out.push(Decision::Order(Order::Site {
                 signature: region.signature,
                 nodes: bound.unwrap_or(0),
-            });
+            }));
         }
         self.summary.pages_away += u64::from(pages_away);
-        let settled_on = if nodes == 0 { here } else { nodes };
-        out.push(self.settled(object, tier, settled_on, pages_away));
+        let placed_on = if nodes == 0 { here } else { nodes };
+        out.push(self.note_tier(object, tier, placed_on, pages_away));
         let region = self.tracked[object.index()].as_mut();
         let region = region.expect("the caller found it");
         // The site's policy holds for all regions that are allocated there, so that runs that stay
@@ -107,15 +107,15 @@ impl PlacementController {
         }
     }
 
-    /// The settling of a region's tier, for the summary and the log.
-    fn settled(&mut self, object: Object, tier: RegionTier, nodes: u64, away: u32) -> Decision {
+    /// Counts the tier of a region, and notes it.
+    fn note_tier(&mut self, object: Object, tier: RegionTier, nodes: u64, away: u32) -> Decision {
         match tier {
             RegionTier::Local => self.summary.near += 1,
             RegionTier::Remote => self.summary.far += 1,
         }
         let region = self.tracked[object.index()].as_ref();
         let region = region.expect("the caller found it");
-        Decision::Settled(Settled {
+        Decision::Note(Note::Settled(Settled {
             pid: region.pid,
             start: region.start,
             length: u64::from(region.pages) * self.page_bytes,
@@ -126,7 +126,7 @@ impl PlacementController {
             from: self.host.kernel_number(region.from),
             nodes,
             away,
-        })
+        }))
     }
 
     /// A program has allocated more memory, so that more of it may be far. Asks again about the

@@ -5,7 +5,7 @@ use hither_core::{Block, Node, Object, Process, Thread};
 use hither_ids::KernelNode;
 use hither_kernel::writable_memory::MemoryKind;
 
-use super::super::event::Decision;
+use super::super::event::{Decision, Note};
 use super::super::migration::RegionStart;
 use super::super::region_map::CutPages;
 use super::page_runs::PageRun;
@@ -31,7 +31,7 @@ impl PlacementController {
         let key = self.saved_placements.key(pid, tid, signature);
         let Some(object) = self.track(now_ns, pid, range, signature, None) else {
             self.summary.unfollowed += 1;
-            out.push(Decision::Unfollowed { pid, start, length });
+            out.push(Decision::Note(Note::Unfollowed { pid, start, length }));
             return;
         };
         let process = self.process(pid);
@@ -58,7 +58,7 @@ impl PlacementController {
         if has_tier {
             self.summary.known += 1;
             let thread = Thread(pid);
-            self.settle(now_ns, object, self.host.node_of_cpu(cpu), thread, out);
+            self.tier_decided(now_ns, object, self.host.node_of_cpu(cpu), thread, out);
         } else if needs_faults {
             self.recording.undecided(now_ns);
         } else {

@@ -8,7 +8,7 @@ use hither_core::{Object, Process};
 use rustc_hash::FxHashMap;
 
 use super::super::config::MemoryConfig;
-use super::super::event::{Decision, Input, TimedInput};
+use super::super::event::{Decision, Input, Note, Order, TimedInput};
 use super::super::fault_recording::FaultRecording;
 use super::super::migration::Migration;
 use super::super::region_map::{PageNumbers, RegionMap};
@@ -56,10 +56,11 @@ pub(crate) struct PlacementController {
 
 impl Controller for PlacementController {
     const NAME: &'static str = "memory";
-    const FORMAT: (&'static str, u32) = ("hither_memory", 4);
+    const FORMAT: (&'static str, u32) = ("hither_memory", 5);
     type Config = MemoryConfig;
     type Input = Input;
-    type Decision = Decision;
+    type Order = Order;
+    type Note = Note;
 
     fn new(config: &MemoryConfig) -> Result<PlacementController> {
         config.check()?;
@@ -104,7 +105,7 @@ impl Controller for PlacementController {
         let arms = self.migration.as_ref().is_some_and(Migration::arms);
         self.recording.set_sampling(arms);
         if let Some(on) = self.recording.change(now_ns) {
-            out.push(Decision::Watch { on });
+            out.push(Decision::Order(Order::Watch { on }));
         }
         // Faults on armed pages would not be seen while recording is off.
         let recorded = self.recording.is_on();

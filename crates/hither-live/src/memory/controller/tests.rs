@@ -6,7 +6,7 @@ use hither_core::placement::{RegionTier, SiteTier};
 use hither_ids::KernelNode;
 
 use super::super::config::{MemoryConfig, SampleSource};
-use super::super::event::{Decision, Input, TimedInput};
+use super::super::event::{Decision, Input, Note, Order, TimedInput};
 use super::*;
 use crate::controller::Controller;
 use crate::numa::host::{MeasuredCosts, NodeConfig};
@@ -136,8 +136,8 @@ impl World {
     /// Takes the decisions, in short. Pages are those of the address space.
     fn decided(&mut self) -> Vec<String> {
         let short = |decision| match decision {
-            Decision::Watch { on } => format!("watch {on}"),
-            Decision::Settled(settled) => format!(
+            Decision::Order(Order::Watch { on }) => format!("watch {on}"),
+            Decision::Note(Note::Settled(settled)) => format!(
                 "{:?} pid {} page {} after {}{}, {} away on {:b}",
                 settled.tier,
                 settled.pid,
@@ -147,25 +147,27 @@ impl World {
                 settled.away,
                 settled.nodes
             ),
-            Decision::Bind {
+            Decision::Order(Order::Bind {
                 pid,
                 start,
                 length,
                 nodes,
-            } => format!(
+            }) => format!(
                 "bind pid {pid} {}+{} to {nodes:b}",
                 start / PAGE,
                 length / PAGE
             ),
-            Decision::Site { signature, nodes } => format!("site {signature} to {nodes:b}"),
-            Decision::Move {
+            Decision::Order(Order::Site { signature, nodes }) => {
+                format!("site {signature} to {nodes:b}")
+            }
+            Decision::Order(Order::Move {
                 job,
                 pid,
                 start,
                 pages,
                 nodes,
-            } => format!("move {job} pid {pid} {}+{pages} to {nodes:b}", start / PAGE),
-            Decision::Unfollowed { pid, .. } => format!("unfollowed pid {pid}"),
+            }) => format!("move {job} pid {pid} {}+{pages} to {nodes:b}", start / PAGE),
+            Decision::Note(Note::Unfollowed { pid, .. }) => format!("unfollowed pid {pid}"),
             other => format!("{other:?}"),
         };
         self.decisions.drain(..).map(short).collect()

@@ -6,7 +6,7 @@ use hither_core::placement::{PageTouch, RegionTier};
 use hither_core::{Block, Node, Object, Process, Thread};
 use hither_kernel::writable_memory::MemoryKind;
 
-use super::super::event::Decision;
+use super::super::event::{Decision, Order};
 use super::super::region_map::CutPages;
 use super::page_runs::PageRun;
 
@@ -122,12 +122,12 @@ impl TrackedRegion {
 
     /// Has the program bind a run to these nodes.
     pub(super) fn bind_request(&self, run: &PageRun, nodes: u64, page_bytes: u64) -> Decision {
-        Decision::Bind {
+        Decision::Order(Order::Bind {
             pid: self.pid,
             start: self.address(run.first, page_bytes),
             length: u64::from(run.pages) * page_bytes,
             nodes,
-        }
+        })
     }
 
     /// The request to move pages to these nodes.
@@ -138,12 +138,12 @@ impl TrackedRegion {
         nodes: u64,
         page_bytes: u64,
     ) -> Decision {
-        Decision::Move {
+        Decision::Order(Order::Move {
             job,
             pid: self.pid,
             start: self.address(pages.start, page_bytes),
             pages: pages.len() as u32,
             nodes,
-        }
+        })
     }
 }

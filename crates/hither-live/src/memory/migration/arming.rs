@@ -163,7 +163,7 @@ impl Arming {
     }
 
     /// A look at the samples has led to something, or not.
-    pub(super) fn looked(&mut self, useful: bool) {
+    pub(super) fn policy_asked(&mut self, useful: bool) {
         if useful {
             self.wake()
         } else {
@@ -334,7 +334,7 @@ mod tests {
         arming.begin(0, 3, 1000);
         picks(&mut arming, 0, 20 * SECOND);
         let full = picks(&mut arming, 20 * SECOND, 20 * SECOND).len();
-        (0..100).for_each(|_| arming.looked(false));
+        (0..100).for_each(|_| arming.policy_asked(false));
         // Batches are seldom then: twenty times as long, for a rate that does not go by chance.
         let slow = picks(&mut arming, 40 * SECOND, 400 * SECOND).len() / 20;
         assert!((full / 100..full / 40).contains(&slow), "{slow} of {full}");
@@ -342,7 +342,7 @@ mod tests {
         arming.hurry(3);
         let eager = picks(&mut arming, 440 * SECOND, SECOND / 2).len();
         assert!(eager > full / 60, "{eager} of {full}");
-        arming.looked(true);
+        arming.policy_asked(true);
         let again = picks(&mut arming, 441 * SECOND, 20 * SECOND).len();
         assert!(again > full / 2, "{again} of {full}");
     }

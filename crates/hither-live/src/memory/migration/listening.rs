@@ -26,7 +26,7 @@ pub(super) struct Listening {
 
 impl Listening {
     /// A look at the samples has led to something, or not.
-    pub(super) fn looked(&mut self, now_ns: u64, useful: bool) {
+    pub(super) fn policy_asked(&mut self, now_ns: u64, useful: bool) {
         if useful {
             self.wake(now_ns);
             return;
@@ -75,9 +75,9 @@ mod tests {
     #[test]
     fn pauses_double_until_something_comes_of_it() {
         let mut listening = Listening::default();
-        (1..QUIET_LOOKS).for_each(|_| listening.looked(0, false));
+        (1..QUIET_LOOKS).for_each(|_| listening.policy_asked(0, false));
         assert_eq!(listening.change(0), None);
-        listening.looked(0, false);
+        listening.policy_asked(0, false);
         assert_eq!(
             (listening.change(0), listening.due_ns()),
             (Some(false), Some(SECOND))
@@ -85,18 +85,18 @@ mod tests {
         assert_eq!(listening.change(SECOND - 1), None);
         assert_eq!(listening.change(SECOND), Some(true));
         // One look in between.
-        listening.looked(SECOND, false);
+        listening.policy_asked(SECOND, false);
         assert_eq!(listening.change(SECOND), Some(false));
         assert_eq!(listening.due_ns(), Some(3 * SECOND));
         assert_eq!(listening.change(3 * SECOND), Some(true));
-        listening.looked(3 * SECOND, true);
+        listening.policy_asked(3 * SECOND, true);
         assert_eq!(
             (listening.change(3 * SECOND), listening.due_ns()),
             (None, None)
         );
         assert_eq!(listening.paused_ns, 3 * SECOND);
         // A pause that is cut short counts as long as it was.
-        (0..QUIET_LOOKS).for_each(|_| listening.looked(4 * SECOND, false));
+        (0..QUIET_LOOKS).for_each(|_| listening.policy_asked(4 * SECOND, false));
         listening.wake(4 * SECOND + SECOND / 2);
         assert_eq!(listening.change(5 * SECOND), None, "nobody noticed");
         assert_eq!(listening.paused_ns, 3 * SECOND + SECOND / 2);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hither_core::placement::{Action, ActionOutcome};
 use hither_core::{Block, Node, Object};
 
-use super::super::event::{Decision, Migrate};
+use super::super::event::{Decision, Migrate, Order};
 use super::pending::{MoveBatch, PendingMoves};
 use super::state::Migration;
 use crate::numa::ranges::{MoveResult, RefusalReason, RefusedRun};
@@ -49,7 +49,7 @@ impl Migration {
             };
             let ranges = region.ranges(&cells, self.page_bytes);
             let samples = |node: Node| u64::from(region.by_node[node.index()]);
-            out.push(Decision::Migrate(Migrate {
+            out.push(Decision::Order(Order::Migrate(Migrate {
                 job: *jobs,
                 pid: region.pid,
                 signature: region.signature,
@@ -58,7 +58,7 @@ impl Migration {
                 ranges,
                 samples: region.by_node.iter().map(|&count| u64::from(count)).sum(),
                 from_there: samples(to),
-            }));
+            })));
             let batch = MoveBatch {
                 object,
                 generation: region.generation,

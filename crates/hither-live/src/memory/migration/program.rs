@@ -177,13 +177,13 @@ impl Program {
     }
 
     /// When its samples are worth a look, if no more come.
-    pub(super) fn look_due_ns(&self) -> Option<u64> {
+    pub(super) fn ask_due_ns(&self) -> Option<u64> {
         let worth = self.new >= LOOK_SAMPLES && !self.stopped;
         worth.then(|| self.rests_until_ns.max(self.looked_ns + LOOK_INTERVAL_NS))
     }
 
     /// Its samples were looked at, which took going through so many cells.
-    pub(super) fn looked(&mut self, now_ns: u64, cells: usize, at_iteration: bool) {
+    pub(super) fn policy_asked(&mut self, now_ns: u64, cells: usize, at_iteration: bool) {
         self.looked_ns = now_ns;
         self.new = 0.0;
         self.rounds += u64::from(!at_iteration);
@@ -252,20 +252,20 @@ mod tests {
     }
 
     #[test]
-    fn looks_are_rare_and_need_samples() {
+    fn the_policy_is_asked_rarely_and_about_samples() {
         let mut program = Program::new(Process(0), 0);
         (0..7).for_each(|_| _ = program.sampled(1, Node(0), 1.0));
-        assert_eq!(program.look_due_ns(), None);
+        assert_eq!(program.ask_due_ns(), None);
         program.sampled(1, Node(0), 1.0);
-        assert_eq!(program.look_due_ns(), Some(LOOK_INTERVAL_NS));
-        program.looked(LOOK_INTERVAL_NS, 50_000, true);
-        assert_eq!(program.look_due_ns(), None);
+        assert_eq!(program.ask_due_ns(), Some(LOOK_INTERVAL_NS));
+        program.policy_asked(LOOK_INTERVAL_NS, 50_000, true);
+        assert_eq!(program.ask_due_ns(), None);
         (0..8).for_each(|_| _ = program.sampled(1, Node(0), 1.0));
-        assert_eq!(program.look_due_ns(), Some(LOOK_INTERVAL_NS + 500_000_000));
+        assert_eq!(program.ask_due_ns(), Some(LOOK_INTERVAL_NS + 500_000_000));
         // A batch of which nothing moved, and another one.
         program.batch_ended(1_000_000_000, false);
         program.batch_ended(2_000_000_000, false);
-        assert_eq!(program.look_due_ns(), Some(2_200_000_000));
+        assert_eq!(program.ask_due_ns(), Some(2_200_000_000));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::ops::Range;
 use hither_core::{Node, Process};
 use hither_kernel::writable_memory::MemoryKind;
 
-use super::super::event::Decision;
+use super::super::event::{Decision, Order};
 use super::super::locality::{Locality, MigrationGain};
 use super::counts::RegionCounts;
 use crate::numa::ranges::PageRange;
@@ -72,12 +72,12 @@ impl CountedRegion {
     }
 
     pub(super) fn sampling(&self, on: bool, page_bytes: u64) -> Decision {
-        Decision::Sample {
+        Decision::Order(Order::Sample {
             pid: self.pid,
             start: self.start,
             length: u64::from(self.pages) * page_bytes,
             on,
-        }
+        })
     }
 
     pub(super) fn gain(&self) -> Option<MigrationGain> {

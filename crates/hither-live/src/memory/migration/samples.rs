@@ -6,7 +6,7 @@ use hither_core::{Block, Object};
 use hither_ids::KernelNode;
 
 use super::super::config::SampleSource;
-use super::super::event::Decision;
+use super::super::event::{Decision, Order};
 use super::armed_pages::{ArmedPages, ENTRY_PAGES};
 use super::arming::{Pick, SAMPLE_WEIGHT};
 use super::region::{CountedRegion, Sharing};
@@ -131,7 +131,7 @@ impl Migration {
         }
         self.picks = picks;
         let arm = arm.into_iter();
-        out.extend(arm.map(|(pid, ranges)| Decision::Arm { pid, ranges }));
+        out.extend(arm.map(|(pid, ranges)| Decision::Order(Order::Arm { pid, ranges })));
     }
 
     /// Faults on armed pages may have been lost: they would count as armed for ever.

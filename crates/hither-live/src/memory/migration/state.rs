@@ -180,9 +180,9 @@ impl Migration {
         let retry = self.retries.front().map(|&(due_ns, ..)| due_ns);
         let programs = self.programs.values().filter(|_| self.pending.is_none());
         let programs = programs.filter(|program| !program.iterates(self.now_ns));
-        let look = programs.filter_map(Program::look_due_ns).min();
+        let ask = programs.filter_map(Program::ask_due_ns).min();
         let arming = self.arming.due_ns().filter(|_| recorded);
-        [retry, look, arming, self.listening.due_ns()]
+        [retry, ask, arming, self.listening.due_ns()]
             .into_iter()
             .flatten()
             .min()

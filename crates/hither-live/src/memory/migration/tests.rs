@@ -8,7 +8,7 @@ use hither_session::record::{ConstructKind, OWN_POLICY};
 
 use super::super::config::{MemoryConfig, SampleSource};
 use super::super::controller::{MemorySummary, PlacementController};
-use super::super::event::{Decision, Input, MappedRange, Migrate, TimedInput};
+use super::super::event::{Decision, Input, MappedRange, Migrate, Note, Order, TimedInput};
 use crate::controller::Controller;
 use crate::numa::host::{MeasuredCosts, NodeConfig};
 use crate::numa::ranges::{MoveResult, RefusalReason, RefusedRun};
@@ -70,12 +70,16 @@ impl World {
         self.controller.step(&at, &mut self.decisions);
         self.controller.check();
         for decision in &self.decisions {
-            if let Decision::Migrate(migrate) = decision {
+            if let Decision::Order(Order::Migrate(migrate)) = decision {
                 self.moves.push(migrate.clone());
             }
         }
-        self.decisions
-            .retain(|decision| !matches!(decision, Decision::Migrate(_) | Decision::Judged(_)));
+        self.decisions.retain(|decision| {
+            !matches!(
+                decision,
+                Decision::Order(Order::Migrate(_)) | Decision::Note(Note::Judged(_))
+            )
+        });
     }
 
     fn after(&mut self, time_ns: u64) {
@@ -282,16 +286,18 @@ fn refused_moves() {
 fn pages_are_armed() {
     let mut world = World::new("upm", SampleSource::Armed);
     world.region(100, 256, 5);
-    let sample = |on| Decision::Sample {
-        pid: PID,
-        start: 100 * PAGE,
-        length: 256 * PAGE,
-        on,
+    let sample = |on| {
+        Decision::Order(Order::Sample {
+            pid: PID,
+            start: 100 * PAGE,
+            length: 256 * PAGE,
+            on,
+        })
     };
     assert_eq!(world.decisions, [sample(true)]);
     world.decisions.clear();
     world.after(100 * MS);
-    let [Decision::Arm { pid: PID, ranges }] = &world.decisions[..] else {
+    let [Decision::Order(Order::Arm { pid: PID, ranges })] = &world.decisions[..] else {
         panic!("{:?}", world.decisions);
     };
     let page = ranges[0].start / PAGE;
@@ -314,12 +320,16 @@ fn pages_are_armed() {
         world
             .decisions
             .iter()
-            .all(|of| !matches!(of, Decision::Arm { .. }))
+            .all(|of| !matches!(of, Decision::Order(Order::Arm { .. })))
     );
     world.after(3000 * MS);
     assert!(world.decisions.contains(&sample(true)));
     // In the same step: no other may follow.
-    assert!(world.decisions.contains(&Decision::Watch { on: true }));
+    assert!(
+        world
+            .decisions
+            .contains(&Decision::Order(Order::Watch { on: true }))
+    );
     world.decisions.clear();
     world.input(Input::RegionEnd {
         pid: PID,

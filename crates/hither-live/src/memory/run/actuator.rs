@@ -1,4 +1,4 @@
-//! The actuator: reports what programs do to the controller, and carries its decisions out.
+//! The actuator: reports what programs do to the controller, and carries its orders out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -65,7 +65,7 @@ pub(crate) struct PlacementActuator {
     /// Start and length of regions that begin or end within a page, by process and first whole
     /// page.
     pub(super) uneven: BTreeMap<(u32, u64), (u64, u64)>,
-    /// Inputs for the next step, which decisions led to.
+    /// Inputs for the next step, which orders led to.
     pub(super) later: Vec<TimedInput>,
     usage: Usage,
     /// Processes that have started and not ended.
@@ -269,7 +269,7 @@ impl PlacementActuator {
         }
     }
 
-    /// Gives inputs to the controller, and carries its decisions out.
+    /// Gives inputs to the controller, and carries its orders out.
     fn take(
         &mut self,
         context: &mut Context<'_, PlacementController>,
@@ -367,7 +367,7 @@ impl PlacementActuator {
         }
     }
 
-    /// Gives an input to the controller, and carries out what it decides.
+    /// Gives an input to the controller, and carries out its orders.
     fn input(
         &mut self,
         context: &mut Context<'_, PlacementController>,
@@ -375,8 +375,8 @@ impl PlacementActuator {
         input: Input,
     ) {
         context.input(time_ns, input);
-        while let Some(decision) = context.decisions.pop_front() {
-            self.carry_out(context, decision);
+        while let Some(order) = context.orders.pop_front() {
+            self.carry_out(context, order);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Carries decisions of the controller out.
+//! Carries the orders of the controller out.
 
 use hither_kernel::memory_policy::{Bind, BindMode};
 use hither_kernel::page_sampling::SamplingError;
 
 use super::super::controller::PlacementController;
-use super::super::event::{Decision, Input, Migrate, TimedInput};
+use super::super::event::{Input, Migrate, Order, TimedInput};
 use super::actuator::PlacementActuator;
 use crate::launch;
 use crate::mechanism::{Context, RunState};
@@ -15,24 +15,24 @@ impl PlacementActuator {
     pub(super) fn carry_out(
         &mut self,
         context: &mut Context<'_, PlacementController>,
-        decision: Decision,
+        order: Order,
     ) {
-        match decision {
-            Decision::Watch { on } => {
+        match order {
+            Order::Watch { on } => {
                 // If that fails, watching stays as it is: it costs the program a little, or the
                 // policy what it would learn.
                 let _ = self.faults.watch(on);
             }
-            Decision::Listen { on } => self.samples.listen(on),
-            Decision::Sample {
+            Order::Listen { on } => self.samples.listen(on),
+            Order::Sample {
                 pid,
                 start,
                 length,
                 on,
             } => self.sample(context, pid, (start, length), on),
-            Decision::Arm { pid, ranges } => self.arm_pages(context, pid, &ranges),
+            Order::Arm { pid, ranges } => self.arm_pages(context, pid, &ranges),
             _ if self.dry_run => {}
-            Decision::Bind {
+            Order::Bind {
                 pid,
                 start,
                 length,
@@ -40,8 +40,8 @@ impl PlacementActuator {
             } => {
                 self.request_bind(context, pid, (start, length), policy(nodes));
             }
-            Decision::Site { signature, nodes } => self.set_site(context.run, signature, nodes),
-            Decision::Move {
+            Order::Site { signature, nodes } => self.set_site(context.run, signature, nodes),
+            Order::Move {
                 job,
                 pid,
                 start,
@@ -53,14 +53,13 @@ impl PlacementActuator {
                 vec![PageRange { start, pages }],
                 Task::Move(nodes),
             ),
-            Decision::Migrate(Migrate {
+            Order::Migrate(Migrate {
                 job,
                 pid,
                 to,
                 ranges,
                 ..
             }) => self.send(job, pid, ranges, Task::Migrate(to)),
-            Decision::Settled(_) | Decision::Judged(_) | Decision::Unfollowed { .. } => {}
         }
     }
 

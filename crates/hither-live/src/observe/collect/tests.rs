@@ -9,11 +9,12 @@ use std::sync::atomic::AtomicBool;
 
 use hither_kernel::pid_namespace::PidNamespace;
 use hither_session::program_session::{Producer, ProgramSession, Pushed};
-use hither_session::session::{Session, SessionOptions};
+use hither_session::session::{RingInfo, Session, SessionOptions};
 use hither_trace::{LoadOptions, Trace};
 
 use super::*;
 use crate::event_loop::EventLoop;
+use crate::event_source::{EventSource, TakeRecord};
 
 struct Fixture {
     folder: tempfile::TempDir,
@@ -180,6 +181,67 @@ fn events_of_threads_are_written_in_order_of_time() {
             &["/bin/tool".to_owned(), "-x".to_owned()][..]
         )
     );
+}
+
+/// A source that reports reads of one thread, without rings.
+struct OtherReads(Vec<u64>);
+
+impl EventSource for OtherReads {
+    fn drain(&mut self, _until_ns: u64, take: &mut TakeRecord<'_>) -> usize {
+        let thread = RingInfo {
+            index: 1 << 16,
+            pid: 20,
+            tid: 20,
+            namespace: PidNamespace::OWN,
+            generation: 1,
+        };
+        let times = std::mem::take(&mut self.0);
+        for &time_ns in &times {
+            let access = Record::Access {
+                op: Op::Read,
+                flags: 0,
+                cpu: 0,
+                time_ns,
+                signature: 0,
+                object: 1,
+                offset: 0,
+                length: 10,
+            };
+            take(&thread, access);
+        }
+        times.len()
+    }
+
+    fn lost(&self) -> Lost {
+        Lost {
+            events: 3,
+            ..Lost::default()
+        }
+    }
+
+    fn close(&mut self) {}
+}
+
+#[test]
+fn sources_are_merged_by_time_and_their_losses_added() {
+    let mut fixture = fixture();
+    let mut one = fixture.thread(10, 10, 1000, "/bin/tool");
+    for time in [1010, 1030] {
+        fixture.read(&mut one, time, 7, 1);
+    }
+    fixture
+        .state
+        .add_source(Box::new(OtherReads(vec![1020, 1040])));
+    let (trace, finished, _folder) = fixture.finish();
+    let mut accesses = Vec::new();
+    trace
+        .fill(0, trace.references(), Needs::NOTHING, &mut accesses)
+        .unwrap();
+    let tids = accesses
+        .iter()
+        .map(|access| trace.meta().threads[access.thread.index()].tid);
+    assert_eq!(tids.collect::<Vec<u32>>(), [10, 20, 10, 20]);
+    assert_eq!(finished.losses.dropped_ring_full, 3);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::super::event::{Decision, Input};
+use super::super::event::{Decision, Input, Order};
 use super::PageCacheController;
 use super::extents::{BLOCK_BYTES, BlockRun, EXTENT_BYTES};
 use super::limit::{CacheLimit, MARKED_BYTES_MAX, span};
@@ -16,7 +16,7 @@ impl PageCacheController {
     }
 
     /// Drops what is beyond the limit.
-    pub(super) fn settle_limit(&mut self, out: &mut Vec<Decision>) {
+    pub(super) fn drop_beyond_limit(&mut self, out: &mut Vec<Decision>) {
         let steering = self.gain_monitor.steering();
         let Some(limit) = &mut self.limit else {
             return;
@@ -55,11 +55,11 @@ impl PageCacheController {
             let size = limit.map_or(u64::MAX, |limit| limit.size(file));
             self.summary.drops += 1;
             self.summary.dropped_bytes += length.min(size.saturating_sub(part.start));
-            out.push(Decision::Drop {
+            out.push(Decision::Order(Order::Drop {
                 file: self.files[file as usize].key,
                 offset: part.start,
                 length,
-            });
+            }));
         }
     }
 

@@ -109,21 +109,17 @@ impl Lab {
             .step(&TimedInput { time_ns, input }, &mut out);
         for decision in &out {
             match *decision {
-                Decision::Drop {
+                Decision::Order(Order::Drop {
                     file,
                     offset,
                     length,
-                } => {
+                }) => {
                     let dropped = offset / BLOCK_BYTES..(offset + length) / BLOCK_BYTES;
                     self.cached
                         .retain(|&(of, index)| of != file || !dropped.contains(&index));
                 }
-                Decision::Judged(judged) => self.judged.push(judged),
-                Decision::Full
-                | Decision::Count
-                | Decision::Unwatch { .. }
-                | Decision::Pause { .. }
-                | Decision::Loses { .. } => {}
+                Decision::Note(Note::Judged(judged)) => self.judged.push(judged),
+                Decision::Order(_) | Decision::Note(Note::Loses { .. }) => {}
             }
         }
         out
@@ -161,7 +157,10 @@ fn passes_counted(blocks: u64, room: usize) -> (bool, u64) {
     let mut counted = 0;
     for _ in 0..6 {
         for first in (0..blocks).step_by(4) {
-            if lab.input(read(1, first, 4)).contains(&Decision::Count) {
+            if lab
+                .input(read(1, first, 4))
+                .contains(&Decision::Order(Order::Count))
+            {
                 let bytes = (lab.missed - counted) * BLOCK_BYTES;
                 counted = lab.missed;
                 lab.input(Input::Stored { bytes });
@@ -325,8 +324,10 @@ fn a_policy_that_comes_to_lose_steps_aside() {
     }
     let summary = lab.controller.summary();
     assert_eq!((summary.stopped, summary.steering), (1, false));
-    let stopped =
-        |decision: &Decision| matches!(decision, Decision::Judged(judged) if !judged.steering);
+    let stopped = |decision: &Decision| match decision {
+        Decision::Note(Note::Judged(judged)) => !judged.steering,
+        _ => false,
+    };
     let stopped = decisions.iter().position(stopped).expect("it stopped");
     assert_eq!(
         drops_of(&decisions[stopped..], 2),
@@ -348,7 +349,7 @@ fn nothing_is_dropped_before_there_is_a_gain_and_what_the_kernel_has_is_taken_ov
     for first in 0..file {
         // Once, when the kernel has to reclaim something.
         let expected: &[Decision] = if first == alone {
-            &[Decision::Full]
+            &[Decision::Order(Order::DisableReadahead)]
         } else {
             &[]
         };
@@ -393,11 +394,11 @@ fn flood(lab: &mut Lab, file: u64) -> Vec<Decision> {
 
 fn drops_of(decisions: &[Decision], wanted: u64) -> Vec<(u64, u64)> {
     let ranges = decisions.iter().filter_map(|decision| match *decision {
-        Decision::Drop {
+        Decision::Order(Order::Drop {
             file,
             offset,
             length,
-        } if file == wanted => Some((offset, length)),
+        }) if file == wanted => Some((offset, length)),
         _ => None,
     });
     ranges.collect()
@@ -484,7 +485,7 @@ impl MappedLab {
             self.mapped.remove(&oldest.expect("some are mapped"));
         }
         self.lab.controller.check();
-        decisions.contains(&Decision::Unwatch { file: 1 })
+        decisions.contains(&Decision::Order(Order::Unwatch { file: 1 }))
     }
 }
 

@@ -21,7 +21,7 @@ use hither_session::session::RingInfo;
 
 use self::limiter::Limiter;
 use super::super::controller::{EXTENT_BYTES, PageCacheController};
-use super::super::event::{Decision, Input, TimedInput};
+use super::super::event::{Input, Order, TimedInput};
 use super::mapped::{Change, MappedFiles};
 use super::options::{Budget, CacheSizes, PageCacheOptions};
 use super::report::{FileStats, PageCacheReport};
@@ -51,10 +51,6 @@ const PAUSED_POLL_INTERVAL_LONGEST: Duration = Duration::from_secs(1);
 /// How often the kernel is asked which of the kept extents are still cached.
 const RESIDENCY_PERIOD_NS: u64 = 250_000_000;
 
-/// The extents of one such check. At 5 us each, and 10 us for opening a file, that takes less than
-/// a hundredth of a CPU.
-const RESIDENCY_EXTENTS: usize = 128;
-
 /// A page of the page cache, as `cachestat` counts.
 const PAGE_BYTES: u64 = 4096;
 
@@ -76,7 +72,7 @@ pub(crate) struct PageCacheActuator {
     opened: BTreeMap<u64, OpenedFile>,
     /// The work for a limit, if there is one.
     limiter: Option<Limiter>,
-    /// Inputs that result from carrying out decisions, for the next step.
+    /// Inputs that result from carrying out orders, for the next step.
     later: Vec<Input>,
     /// The program's processes; none until it has started.
     processes: Option<ProcessTree>,
@@ -196,7 +192,8 @@ impl Actuator for PageCacheActuator {
             self.count_storage(context, now_ns);
         }
         if self.check_residency.is_due(now_ns) {
-            self.check_residency(context, now_ns);
+            context.input(now_ns, Input::CheckResidency);
+            self.carry_out(context);
         }
         if self.read_budget.is_due(now_ns) {
             self.read_budget(context, now_ns);
@@ -329,11 +326,7 @@ impl PageCacheActuator {
         if context.controller.due(now_ns) {
             context.input(now_ns, Input::Tick);
         }
-        if self.dry_run {
-            context.decisions.clear()
-        } else {
-            self.carry_out(context)
-        }
+        self.carry_out(context);
     }
 
     /// Whether a file that a program has mapped may be one to steer.
@@ -447,33 +440,32 @@ impl PageCacheActuator {
         }
     }
 
-    /// Finds out which kept extents the kernel has reclaimed, or whose pages of other programs are
-    /// gone: a few extents each time.
-    fn check_residency(&mut self, context: &mut Context<'_, PageCacheController>, now_ns: u64) {
-        let to_check = context.controller.extents_to_check(RESIDENCY_EXTENTS);
-        for of_file in to_check.chunk_by(|a, b| a.0 == b.0) {
-            let file = of_file[0].0;
-            let Ok(opened) = self.program_files.open(file) else {
-                continue;
-            };
-            for &(_, offset) in of_file {
-                match opened.cached(offset, EXTENT_BYTES) {
-                    Ok(cached) if cached.pages == 0 => {
-                        context.run.skip_cached(false);
-                        let length = EXTENT_BYTES;
-                        let absent = Input::Absent {
-                            file,
-                            offset,
-                            length,
-                        };
-                        context.input(now_ns, absent);
-                    }
-                    Ok(_) => {}
-                    // Of other files it may say so.
-                    Err(refused) => {
-                        self.report.unseen = Some(refused);
-                        break;
-                    }
+    /// Tells the controller which of these extents of a file are not cached at all.
+    fn find_absent(
+        &mut self,
+        context: &mut Context<'_, PageCacheController>,
+        file: u64,
+        offsets: &[u64],
+    ) {
+        let Ok(opened) = self.program_files.open(file) else {
+            return;
+        };
+        for &offset in offsets {
+            match opened.cached(offset, EXTENT_BYTES) {
+                Ok(cached) if cached.pages == 0 => {
+                    context.run.skip_cached(false);
+                    let absent = Input::Absent {
+                        file,
+                        offset,
+                        length: EXTENT_BYTES,
+                    };
+                    context.input(context.run.now_ns(), absent);
+                }
+                Ok(_) => {}
+                // Of other files it may say so.
+                Err(refused) => {
+                    self.report.unseen = Some(refused);
+                    break;
                 }
             }
         }
@@ -509,21 +501,24 @@ impl PageCacheActuator {
         report.busiest_files = named.collect();
     }
 
-    /// Carries out the decisions; each file with drops is opened once.
+    /// Carries out the orders; each file with drops is opened once.
     fn carry_out(&mut self, context: &mut Context<'_, PageCacheController>) {
         let (mut drops, mut pauses) = (Vec::new(), None);
-        for decision in context.decisions.drain(..) {
-            match decision {
-                Decision::Drop {
+        let orders = std::mem::take(context.orders);
+        for order in orders {
+            match order {
+                Order::FindAbsent { file, offsets } => self.find_absent(context, file, &offsets),
+                // A dry run only looks.
+                _ if self.dry_run => {}
+                Order::Drop {
                     file,
                     offset,
                     length,
                 } => drops.push((file, offset, length)),
-                Decision::Full => context.run.disable_readahead(),
-                Decision::Unwatch { file } => self.mapped_files.unwatch(file),
-                Decision::Pause { paused } => pauses = Some(paused),
-                Decision::Count => self.count_now = true,
-                Decision::Judged(_) | Decision::Loses { .. } => {}
+                Order::DisableReadahead => context.run.disable_readahead(),
+                Order::Unwatch { file } => self.mapped_files.unwatch(file),
+                Order::Pause { paused } => pauses = Some(paused),
+                Order::Count => self.count_now = true,
             }
         }
         if let Some(paused) = pauses {

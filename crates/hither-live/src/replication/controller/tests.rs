@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::super::replay;
 use super::*;
+use crate::controller::orders;
 use crate::decision_log::{DecisionLog, LogFile};
 
 const FILE: u64 = 0xf;
@@ -34,7 +35,7 @@ impl Run {
         }
     }
 
-    fn input(&mut self, input: Input) -> Vec<Decision> {
+    fn input(&mut self, input: Input) -> Vec<Order> {
         self.time_ns += 1000;
         let at = TimedInput {
             time_ns: self.time_ns,
@@ -43,10 +44,10 @@ impl Run {
         let mut out = Vec::new();
         self.controller.step(&at, &mut out);
         self.controller.check();
-        out
+        orders(out)
     }
 
-    fn read(&mut self, node: u8, index: u64) -> Vec<Decision> {
+    fn read(&mut self, node: u8, index: u64) -> Vec<Order> {
         self.input(access(FILE, node, index, false))
     }
 
@@ -54,12 +55,12 @@ impl Run {
     fn hold(&mut self) {
         assert_eq!(self.read(0, 0), []);
         assert_eq!(self.read(1, 0), []);
-        assert_eq!(self.read(1, 0), [Decision::Hold { file: FILE }]);
+        assert_eq!(self.read(1, 0), [Order::Hold { file: FILE }]);
         assert_eq!(self.input(Input::Held { file: FILE }), []);
     }
 
-    fn settled(&mut self, index: u32, node: u8, done: bool) -> Vec<Decision> {
-        self.input(Input::Settled {
+    fn replicated(&mut self, index: u32, node: u8, done: bool) -> Vec<Order> {
+        self.input(Input::Replicated {
             file: FILE,
             index,
             node,
@@ -85,16 +86,16 @@ fn access(file: u64, node: u8, index: u64, write: bool) -> Input {
     }
 }
 
-fn replicate(index: u32, node: u8) -> Decision {
-    Decision::Replicate {
+fn replicate(index: u32, node: u8) -> Order {
+    Order::Replicate {
         file: FILE,
         index,
         node,
     }
 }
 
-fn dropped(index: u32, node: u8) -> Decision {
-    Decision::Drop {
+fn dropped(index: u32, node: u8) -> Order {
+    Order::Drop {
         file: FILE,
         index,
         node,
@@ -107,7 +108,7 @@ fn the_second_remote_read_makes_a_replica_once_there_is_a_lease() {
     run.hold();
     assert_eq!(run.read(1, 0), [replicate(0, 1)]);
     assert_eq!(run.read(1, 0), [], "it is on its way");
-    assert_eq!(run.settled(0, 1, true), []);
+    assert_eq!(run.replicated(0, 1, true), []);
     assert_eq!(run.read(1, 0), []);
     let summary = run.controller.summary();
     assert_eq!(
@@ -117,7 +118,7 @@ fn the_second_remote_read_makes_a_replica_once_there_is_a_lease() {
     assert_eq!(run.read(1, 1), [], "here it is at home");
     assert_eq!(run.read(0, 1), []);
     assert_eq!(run.read(0, 1), [replicate(1, 0)]);
-    assert_eq!(run.settled(1, 0, false), []);
+    assert_eq!(run.replicated(1, 0, false), []);
     assert_eq!(run.read(0, 1), [replicate(1, 0)], "asked for again");
 }
 
@@ -130,7 +131,7 @@ fn all_is_far_where_that_is_wanted() {
     });
     assert_eq!(run.read(0, 0), []);
     assert_eq!(run.read(0, 0), []);
-    assert_eq!(run.read(0, 0), [Decision::Hold { file: FILE }]);
+    assert_eq!(run.read(0, 0), [Order::Hold { file: FILE }]);
     run.input(Input::Held { file: FILE });
     assert_eq!(run.read(0, 0), [replicate(0, 0)]);
 }
@@ -140,20 +141,20 @@ fn a_writer_ends_it_for_a_while_and_twice_as_long_the_next_time() {
     let mut run = Run::new(&config());
     run.hold();
     run.read(1, 0);
-    run.settled(0, 1, true);
+    run.replicated(0, 1, true);
     assert_eq!(run.input(Input::Ended { file: FILE }), []);
     let alone = |run: &mut Run, ns: u64| {
         run.wait(ns - 1_000_000);
         run.read(1, 0);
         assert_eq!(run.read(1, 0), [], "too soon");
         run.wait(1_000_000);
-        assert_eq!(run.read(1, 0), [Decision::Hold { file: FILE }]);
+        assert_eq!(run.read(1, 0), [Order::Hold { file: FILE }]);
         run.input(Input::Held { file: FILE });
     };
     alone(&mut run, WRITE_PAUSE_NS);
     assert_eq!(run.read(1, 0), [replicate(0, 1)]);
     run.input(Input::Ended { file: FILE });
-    assert_eq!(run.settled(0, 1, true), [dropped(0, 1)], "too late");
+    assert_eq!(run.replicated(0, 1, true), [dropped(0, 1)], "too late");
     alone(&mut run, 2 * WRITE_PAUSE_NS);
     run.wait(2 * WRITE_FREE_NS_MIN);
     run.input(Input::Ended { file: FILE });
@@ -166,7 +167,7 @@ fn what_cannot_be_leased_is_left_alone() {
     let mut run = Run::new(&config());
     run.read(0, 0);
     run.read(1, 0);
-    assert_eq!(run.read(1, 0), [Decision::Hold { file: FILE }]);
+    assert_eq!(run.read(1, 0), [Order::Hold { file: FILE }]);
     run.input(Input::NotHeld {
         file: FILE,
         later: false,
@@ -183,17 +184,17 @@ fn a_full_node_gives_replicas_up_and_an_unused_file_its_lease() {
         for node in [0, 1, 1] {
             run.read(node, index);
         }
-        run.settled(index as u32, 1, true);
+        run.replicated(index as u32, 1, true);
     }
     run.read(0, 9);
     run.read(1, 9);
     let decided = run.read(1, 9);
     assert!(matches!(
         decided[..],
-        [Decision::Drop { .. }, Decision::Replicate { index: 9, .. }]
+        [Order::Drop { .. }, Order::Replicate { index: 9, .. }]
     ));
     assert_eq!(run.controller.summary().reclaimed, 1);
-    run.settled(9, 1, true);
+    run.replicated(9, 1, true);
     let all = Input::Absent {
         file: FILE,
         offset: 0,
@@ -204,7 +205,7 @@ fn a_full_node_gives_replicas_up_and_an_unused_file_its_lease() {
     run.wait(UNUSED_LEASE_NS_MAX);
     assert_eq!(
         run.input(Input::Tick { idle: true }),
-        [Decision::Release { file: FILE }]
+        [Order::Release { file: FILE }]
     );
     run.input(Input::Ended { file: FILE });
 }
@@ -214,7 +215,7 @@ fn where_memory_is_tight_none_is_made_and_some_go() {
     let mut run = Run::new(&config());
     run.hold();
     run.read(1, 0);
-    run.settled(0, 1, true);
+    run.replicated(0, 1, true);
     run.wait(2_000_000_000);
     assert_eq!(run.input(Input::Memory { free_ppm: 0 }), [dropped(0, 1)]);
     run.read(0, 1);
@@ -239,7 +240,7 @@ fn where_next_to_none_is_free_half_of_them_go() {
         run.read(0, index);
         run.read(1, index);
         run.read(1, index);
-        run.settled(index as u32, 1, true);
+        run.replicated(index as u32, 1, true);
     }
     let made: u64 = run.controller.summary().replicas.iter().sum();
     assert_eq!(made, 8);
@@ -269,7 +270,7 @@ fn what_is_put_off_is_made_while_programs_are_idle() {
     }
     run.wait(2_000_000);
     let asked = run.input(Input::Tick { idle: true });
-    assert_eq!(asked, [Decision::Hold { file: FILE }]);
+    assert_eq!(asked, [Order::Hold { file: FILE }]);
     run.input(Input::Held { file: FILE });
     for index in 0..3 {
         run.read(1, index);
@@ -318,7 +319,7 @@ fn random_runs_keep_the_books() {
             policy: policy.parse().expect("a policy"),
             ..config()
         });
-        let mut waiting: Vec<Decision> = Vec::new();
+        let mut waiting: Vec<Order> = Vec::new();
         for _ in 0..6000 {
             let file = below(3);
             let node = below(2) as u8;
@@ -339,16 +340,16 @@ fn random_runs_keep_the_books() {
                 5..15 if !waiting.is_empty() => {
                     let decision = waiting.remove(below(waiting.len() as u64) as usize);
                     match decision {
-                        Decision::Hold { file } if below(4) > 0 => run.input(Input::Held { file }),
-                        Decision::Hold { file } => run.input(Input::NotHeld { file, later: true }),
-                        Decision::Replicate { file, index, node } => run.input(Input::Settled {
+                        Order::Hold { file } if below(4) > 0 => run.input(Input::Held { file }),
+                        Order::Hold { file } => run.input(Input::NotHeld { file, later: true }),
+                        Order::Replicate { file, index, node } => run.input(Input::Replicated {
                             file,
                             index,
                             node,
                             done: below(4) > 0,
                         }),
-                        Decision::Release { file } => run.input(Input::Ended { file }),
-                        Decision::Drop { .. } => Vec::new(),
+                        Order::Release { file } => run.input(Input::Ended { file }),
+                        Order::Drop { .. } | Order::FindAbsent { .. } => Vec::new(),
                     }
                 }
                 _ => run.input(access(file, node, below(8), false)),

@@ -13,7 +13,7 @@ use hither_session::replica::agent::{FillError, Replicas as Shared};
 use hither_session::replica::{BLOCK_BYTES, SERVABLE, SERVED, SERVED_EACH};
 
 use super::super::controller::ReplicationController;
-use super::super::event::{Decision, Input};
+use super::super::event::{Input, Order};
 use super::super::leases::{Change, Leases};
 use super::memory_pressure::{MemoryStalls, ReplicaMemory};
 use super::nodes::shape;
@@ -28,9 +28,6 @@ const CHECK_PERIOD_NS: u64 = 1_000_000_000;
 
 /// How often the kernel is asked whether originals are still cached.
 const RESIDENCY_PERIOD_NS: u64 = 250_000_000;
-
-/// The blocks of one such check.
-const RESIDENCY_BLOCKS: usize = 64;
 
 /// How often the controller gets a tick.
 const TICK_PERIOD_NS: u64 = 100_000_000;
@@ -54,8 +51,6 @@ pub(crate) struct ReplicationActuator {
     node_of_cpu: Vec<u8>,
     program_files: ProgramFiles,
     held: BTreeMap<u64, LeasedReplicas>,
-    /// The block whose residency is checked next.
-    next_checked: u32,
     stalls: MemoryStalls,
     memory: ReplicaMemory,
     tick: Periodic,
@@ -143,7 +138,7 @@ impl Actuator for ReplicationActuator {
             context.input(now_ns, Input::Tick { idle });
         }
         if self.check_residency.is_due(now_ns) {
-            self.check_residency(context, now_ns);
+            context.input(now_ns, Input::CheckResidency);
         }
         if self.check.is_due(now_ns) {
             self.check(context, now_ns);
@@ -203,7 +198,6 @@ impl ReplicationActuator {
             node_of_cpu: shape(nodes, 0).node_of_cpu,
             program_files: ProgramFiles::new(Arc::new(ThisPageCache), false),
             held: BTreeMap::new(),
-            next_checked: 0,
             stalls: MemoryStalls::default(),
             memory: ReplicaMemory::of_this_process(),
             tick: Periodic::after(TICK_PERIOD_NS),
@@ -244,11 +238,9 @@ impl ReplicationActuator {
             .extract_if(.., |_, held| !leases.is_held(held.place));
         for (file, held) in ended.collect::<Vec<_>>() {
             self.replicas.leave(held.place);
-            // Earlier decisions about its replicas are void.
-            context.decisions.retain(|decision| match decision {
-                Decision::Replicate { file: of, .. } | Decision::Drop { file: of, .. } => {
-                    *of != file
-                }
+            // Earlier orders about its replicas are void.
+            context.orders.retain(|order| match order {
+                Order::Replicate { file: of, .. } | Order::Drop { file: of, .. } => *of != file,
                 _ => true,
             });
             context.input(now_ns, Input::Ended { file });
@@ -256,19 +248,22 @@ impl ReplicationActuator {
     }
 
     fn carry_out(&mut self, context: &mut Context<'_, ReplicationController>, now_ns: u64) {
-        while let Some(decision) = context.decisions.pop_front() {
-            match decision {
-                Decision::Hold { file } => self.hold(context, now_ns, file),
-                Decision::Release { file } => {
+        while let Some(order) = context.orders.pop_front() {
+            match order {
+                Order::FindAbsent { file, indices } => {
+                    self.find_absent(context, now_ns, file, &indices);
+                }
+                Order::Hold { file } => self.hold(context, now_ns, file),
+                Order::Release { file } => {
                     if let Some(held) = self.held.get(&file) {
                         self.leases.release(held.place);
                     }
                 }
-                Decision::Replicate { file, index, node } => {
+                Order::Replicate { file, index, node } => {
                     let done = self.dry_run || self.fill(file, index, node);
                     context.input(
                         now_ns,
-                        Input::Settled {
+                        Input::Replicated {
                             file,
                             index,
                             node,
@@ -276,7 +271,7 @@ impl ReplicationActuator {
                         },
                     );
                 }
-                Decision::Drop { file, index, node } => {
+                Order::Drop { file, index, node } => {
                     if let Some(held) = self.held.get(&file) {
                         self.replicas.drop_block(held.place, index, node);
                     }
@@ -356,33 +351,27 @@ impl ReplicationActuator {
         Ok(())
     }
 
-    /// Finds out which originals the kernel has given up.
-    fn check_residency(&mut self, context: &mut Context<'_, ReplicationController>, now_ns: u64) {
-        let blocks = context
-            .controller
-            .replicated(self.next_checked, RESIDENCY_BLOCKS);
-        self.next_checked = match blocks.last() {
-            Some(&(last, ..)) if blocks.len() == RESIDENCY_BLOCKS => last + 1,
-            _ => 0,
+    /// Tells the controller which of these blocks of a file the kernel has given up.
+    fn find_absent(
+        &mut self,
+        context: &mut Context<'_, ReplicationController>,
+        now_ns: u64,
+        file: u64,
+        indices: &[u32],
+    ) {
+        let Ok(opened) = self.program_files.open(file) else {
+            return;
         };
-        for of_file in blocks.chunk_by(|a, b| a.1 == b.1) {
-            let file = of_file[0].1;
-            let Ok(opened) = self.program_files.open(file) else {
-                continue;
-            };
-            for &(_, _, index) in of_file {
-                let (offset, length) = (u64::from(index) * BLOCK_BYTES, BLOCK_BYTES);
-                if opened
-                    .cached(offset, length)
-                    .is_ok_and(|cached| cached.pages == 0)
-                {
-                    let absent = Input::Absent {
-                        file,
-                        offset,
-                        length,
-                    };
-                    context.input(now_ns, absent);
-                }
+        for &index in indices {
+            let (offset, length) = (u64::from(index) * BLOCK_BYTES, BLOCK_BYTES);
+            let cached = opened.cached(offset, length);
+            if cached.is_ok_and(|cached| cached.pages == 0) {
+                let absent = Input::Absent {
+                    file,
+                    offset,
+                    length,
+                };
+                context.input(now_ns, absent);
             }
         }
     }

@@ -55,11 +55,11 @@ impl Lab {
                 .step(&TimedInput { time_ns, input }, &mut out);
             self.controller.check();
             for decision in out {
-                let Decision::Drop {
+                let Decision::Order(Order::Drop {
                     file,
                     offset,
                     length,
-                } = decision
+                }) = decision
                 else {
                     continue;
                 };

@@ -120,7 +120,7 @@ impl PageCacheActuator {
                 }
                 Some(LookedUp::Reported) => continue,
                 Some(&LookedUp::Unreported(file)) => {
-                    limiter.unsettled.entry(file).or_default().used = true;
+                    limiter.unexplained.entry(file).or_default().used = true;
                     continue;
                 }
                 Some(LookedUp::Once) => {}
@@ -135,7 +135,7 @@ impl PageCacheActuator {
                 continue;
             }
             limiter.looked_up.insert(id, LookedUp::Unreported(file));
-            limiter.unsettled.entry(file).or_default().used = true;
+            limiter.unexplained.entry(file).or_default().used = true;
             self.program_files.add(file, file_id, name, pid);
             self.opened.entry(file).or_insert(OpenedFile {
                 bytes,
@@ -153,7 +153,7 @@ impl PageCacheActuator {
         Some(transferred - limiter.transferred_bytes[2])
     }
 
-    /// Asks how much of unsettled files is cached, of so many extents.
+    /// Asks how much of unexplained files is cached, of so many extents.
     fn ask(
         &mut self,
         context: &mut Context<'_, PageCacheController>,
@@ -164,8 +164,8 @@ impl PageCacheActuator {
             return;
         };
         let (first, mut extent) = limiter.next;
-        let later = limiter.unsettled.range(first..).map(|(&file, _)| file);
-        let earlier = limiter.unsettled.range(..first).map(|(&file, _)| file);
+        let later = limiter.unexplained.range(first..).map(|(&file, _)| file);
+        let earlier = limiter.unexplained.range(..first).map(|(&file, _)| file);
         let files: Vec<u64> = later.chain(earlier).collect();
         for file in files {
             if file != first {
@@ -183,9 +183,9 @@ impl PageCacheActuator {
                 return;
             }
             limiter.next = (file.saturating_add(1), 0);
-            let state = limiter.unsettled.entry(file).or_default();
+            let state = limiter.unexplained.entry(file).or_default();
             if !std::mem::take(&mut state.used) && !state.mapped {
-                limiter.unsettled.remove(&file);
+                limiter.unexplained.remove(&file);
             }
             if limiter.last_file == file {
                 limiter.last_file = 0;

@@ -16,7 +16,7 @@ pub(super) const AHEAD_BYTES: u64 = 32 << 20;
 /// See the module.
 pub(super) struct Limiter {
     /// Files that have more than an extent, and may have pages that nothing explains.
-    pub(super) unsettled: BTreeMap<u64, Unsettled>,
+    pub(super) unexplained: BTreeMap<u64, Unexplained>,
     /// The file that is asked next, and its extent.
     pub(super) next: (u64, u32),
     /// Up to where it is known what others have cached of files that are read on.
@@ -63,7 +63,7 @@ pub(super) enum LookedUp {
 
 /// Why a file is asked about again.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Unsettled {
+pub(super) struct Unexplained {
     /// It was accessed since it was last asked.
     pub(super) used: bool,
     /// It is mapped: nobody knows when it is used.
@@ -73,7 +73,7 @@ pub(super) struct Unsettled {
 impl Limiter {
     pub(super) fn new() -> Limiter {
         Limiter {
-            unsettled: BTreeMap::new(),
+            unexplained: BTreeMap::new(),
             next: (0, 0),
             asked_to: FxHashMap::default(),
             read_to: FxHashMap::default(),
@@ -89,18 +89,18 @@ impl Limiter {
 
     pub(super) fn on_opened(&mut self, file: u64, bytes: u64) {
         if bytes > EXTENT_BYTES {
-            self.unsettled.entry(file).or_default().used = true;
+            self.unexplained.entry(file).or_default().used = true;
         }
     }
 
     pub(super) fn on_access(&mut self, op: Op, file: u64, offset: u64, length: u64) {
         match op {
-            Op::Map => self.unsettled.entry(file).or_default().mapped = true,
+            Op::Map => self.unexplained.entry(file).or_default().mapped = true,
             Op::Read | Op::Write => {
                 let end = offset.saturating_add(length);
                 if end > EXTENT_BYTES && self.last_file != file {
                     self.last_file = file;
-                    self.unsettled.entry(file).or_default().used = true;
+                    self.unexplained.entry(file).or_default().used = true;
                 }
                 if op == Op::Read && offset == 0 {
                     self.asked_to.remove(&file);

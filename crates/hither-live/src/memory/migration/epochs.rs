@@ -5,7 +5,7 @@ use hither_core::{Block, Thread};
 use hither_session::record::ConstructKind;
 
 use super::super::config::SampleSource;
-use super::super::event::{Decision, Ended, Judged};
+use super::super::event::{Decision, Ended, Judged, Note, Order};
 use super::program::Program;
 use super::state::Migration;
 
@@ -41,7 +41,9 @@ impl Migration {
             self.forget_samples(pid);
         }
         match ended {
-            Some(EpochKind::Iteration) => self.look_if_due(now_ns, pid, Ended::Iteration, out),
+            Some(EpochKind::Iteration) => {
+                self.ask_policy_if_due(now_ns, pid, Ended::Iteration, out)
+            }
             Some(EpochKind::Construct) if self.pending.is_none() => {
                 // The policy counts for how many constructs a thread stays where it moved to.
                 self.counters.clear();
@@ -67,29 +69,29 @@ impl Migration {
         }
         let listens = self.listening.change(now_ns);
         if let Some(on) = listens.filter(|_| self.source != SampleSource::Armed) {
-            out.push(Decision::Listen { on });
+            out.push(Decision::Order(Order::Listen { on }));
         }
         let programs = self.programs.iter();
         let due = programs.filter(|(_, program)| {
-            let due_ns = program.look_due_ns();
+            let due_ns = program.ask_due_ns();
             due_ns.is_some_and(|due_ns| due_ns <= now_ns) && !program.iterates(now_ns)
         });
         let due: Vec<u32> = due.map(|(&pid, _)| pid).collect();
         for pid in due {
-            self.look_if_due(now_ns, pid, Ended::Period, out);
+            self.ask_policy_if_due(now_ns, pid, Ended::Period, out);
         }
     }
 
     /// Looks at a program's samples if it is time.
-    fn look_if_due(&mut self, now_ns: u64, pid: u32, ended: Ended, out: &mut Vec<Decision>) {
-        let due_ns = self.programs.get(&pid).and_then(Program::look_due_ns);
+    fn ask_policy_if_due(&mut self, now_ns: u64, pid: u32, ended: Ended, out: &mut Vec<Decision>) {
+        let due_ns = self.programs.get(&pid).and_then(Program::ask_due_ns);
         if due_ns.is_some_and(|due_ns| due_ns <= now_ns) && self.pending.is_none() {
-            self.look(now_ns, pid, ended, out);
+            self.ask_policy(now_ns, pid, ended, out);
         }
     }
 
     /// Asks the policy about the ranges of a program that have new samples.
-    fn look(&mut self, now_ns: u64, pid: u32, ended: Ended, out: &mut Vec<Decision>) {
+    fn ask_policy(&mut self, now_ns: u64, pid: u32, ended: Ended, out: &mut Vec<Decision>) {
         let Some(program) = self.programs.get_mut(&pid) else {
             return;
         };
@@ -139,20 +141,20 @@ impl Migration {
         // Without any range there was nothing to learn yet.
         if cells > 0 {
             let useful = open * OPEN_DIVISOR > cells || wanted > 0;
-            self.arming.looked(useful);
-            self.listening.looked(now_ns, useful);
+            self.arming.policy_asked(useful);
+            self.listening.policy_asked(now_ns, useful);
         }
         if let Some(program) = self.programs.get_mut(&pid) {
-            program.looked(now_ns, cells, ended == Ended::Iteration);
+            program.policy_asked(now_ns, cells, ended == Ended::Iteration);
         }
         self.judged += 1;
-        out.push(Decision::Judged(Judged {
+        out.push(Decision::Note(Note::Judged(Judged {
             pid,
             ended,
             cells: cells as u32,
             wanted: wanted as u32,
             rate: self.arming.rate(),
-        }));
+        })));
     }
 
     /// Asks the policy, by the counts that are in the table.
