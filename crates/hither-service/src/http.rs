@@ -1,7 +1,7 @@
 //! The HTTP server of nodes and runs: hyper on tokio, with bounds on what its clients can cost.
 //!
 //! It serves the control socket of a node, and metrics on a TCP port. A run has no runtime: its
-//! metrics have one of a single thread ([`metrics::serve_run`](crate::metrics::serve_run)).
+//! metrics have one of a single thread ([`metrics::run`](crate::metrics::run)).
 
 use std::convert::Infallible;
 use std::io;

@@ -1,7 +1,7 @@
-//! Metrics in Prometheus' text format (0.0.4): those of a [`node`] and those of a [`run`].
+//! Metrics in Prometheus' text format (0.0.4): those of a node and those of a [`run`].
 
 pub(crate) mod node;
-mod run;
+pub mod run;
 
 use std::future;
 use std::io;
@@ -13,8 +13,6 @@ use prometheus::{TextEncoder, proto};
 use tokio::net::TcpListener;
 
 use crate::http::{self, Answer, Clients};
-
-pub use run::serve_run;
 
 /// The prefix of each name.
 const PREFIX: &str = "hither_";

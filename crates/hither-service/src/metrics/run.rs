@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::runtime;
 
 use crate::metrics::MetricKind::{self, Counter, Gauge};
-use crate::metrics::{Metric, encode, metric, serve};
+use crate::metrics::{self, Metric, encode, metric};
 
 /// A metric and where its figure is.
 struct RunMetric {
@@ -148,12 +148,12 @@ const METRICS: &[RunMetric] = &[
 /// Serves the metrics of this process's run for as long as the process lives, by one thread of its
 /// own: it reads the status that the agent posts for every observer, so the agent neither waits for
 /// it nor knows of it. Returns the address.
-pub fn serve_run(at: SocketAddr) -> io::Result<SocketAddr> {
+pub fn serve(at: SocketAddr) -> io::Result<SocketAddr> {
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let text = || exposition(status::run_of(std::process::id()).as_ref());
-    let at = runtime.block_on(serve(at, text))?;
+    let at = runtime.block_on(metrics::serve(at, text))?;
     thread::Builder::new()
         .name("metrics".to_owned())
         .spawn(move || runtime.block_on(future::pending::<()>()))?;

@@ -154,7 +154,7 @@ impl Subcommand for Run {
             .file_placement
             .placement(&self.output, self.is_combined())?;
         if let Some(at) = self.output.metrics {
-            let at = metrics::serve_run(at).with_context(|| format!("--metrics {at}"))?;
+            let at = metrics::run::serve(at).with_context(|| format!("--metrics {at}"))?;
             ui.note(format_args!("metrics at http://{at}/metrics"));
         }
         if !self.output.json {

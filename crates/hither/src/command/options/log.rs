@@ -8,7 +8,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// Where the log goes, and what is in it.
 #[derive(Args, Debug)]
-pub(in crate::command) struct LogArgs {
+pub(crate) struct LogArgs {
     /// Append the log to FILE [default: stderr]
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     log: Option<PathBuf>,
@@ -20,7 +20,7 @@ pub(in crate::command) struct LogArgs {
 
 impl LogArgs {
     /// Starts the log. Without `--log-level` and `RUST_LOG`, `level` holds.
-    pub(in crate::command) fn start(&self, level: LevelFilter) -> anyhow::Result<()> {
+    pub(crate) fn start(&self, level: LevelFilter) -> anyhow::Result<()> {
         Ok(log::start(
             self.log.as_deref(),
             self.log_level.as_ref(),

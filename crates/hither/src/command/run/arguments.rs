@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use hither_service::values::address;
 
 use crate::ui::Ui;
 
@@ -67,7 +68,7 @@ pub(super) struct OutputArgs {
     ///
     /// ADDR is an address and a port, or only a port, which is then open to this machine alone.
     /// Port 0 takes a free one.
-    #[arg(long, value_name = "ADDR", value_parser = hither_service::values::address, hide_short_help = true)]
+    #[arg(long, value_name = "ADDR", value_parser = address, hide_short_help = true)]
     pub(super) metrics: Option<SocketAddr>,
 
     /// Print the summary as one line of JSON on stderr
