@@ -5,6 +5,7 @@
 mod cache;
 mod check;
 mod counts;
+mod expect;
 mod guest;
 mod hash;
 mod interrupt;
@@ -270,7 +271,7 @@ impl Bench {
                 }
             };
             let row = report::row(case, &runs, &self.built, self.tools.versions());
-            for failure in case.expect.failures(&row) {
+            for failure in check::failures(&case.expect, &row) {
                 eprintln!("lab: {}: {failure}", case.id());
                 outcome.wrong += 1;
             }

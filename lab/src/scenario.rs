@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use crate::check::Expect;
+use crate::expect::Expect;
 use crate::machine::Machine;
 use crate::policy::{Placement, Policy};
 use crate::price::{Constants, SETS};

@@ -14,6 +14,7 @@
 //! threaded, and model time and nodes: see the folder `program`.
 //!
 //! A generator is one file here, a `mod` line, and a line in [`GENERATORS`].
+#![forbid(unsafe_code)]
 
 mod generator;
 mod r#loop;

@@ -10,7 +10,8 @@
 //! - [`page_cache`]: pages of files; [`file_map`]: the same pages by address; [`mapped_files`]: the
 //!   same in programs that have mapped a file; [`address_spaces`]: what programs map, and their
 //!   page faults; [`page_unmapping`]: has mapped pages fault again;
-//! - [`file_id`]: what names a file, whatever its path is; [`lease`]: being told before a file changes;
+//! - [`file_id`]: what names a file, whatever its path is; [`lease`]: being told before a file
+//!   changes;
 //! - [`private_folder`]: folders that only this user may write; [`acting`]: making and changing
 //!   files as another user;
 //! - [`shared_memory`] without a file, and a [`shared_buffer`] with a descriptor;

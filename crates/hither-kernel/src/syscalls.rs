@@ -432,7 +432,8 @@ pub struct FileStatus {
     pub mode: u32,
 }
 
-/// Where the file behind a descriptor lies, as in [`FileStatus`]. By `fstat`, which costs a sixth less than `statx`.
+/// Where the file behind a descriptor lies, as in [`FileStatus`]. By `fstat`, which costs a sixth
+/// less than `statx`.
 pub fn inode(fd: i32) -> Result<Inode, i32> {
     let mut buffer = std::mem::MaybeUninit::<libc::stat>::zeroed();
     let arguments = [fd as usize, buffer.as_mut_ptr() as usize, 0, 0, 0, 0];

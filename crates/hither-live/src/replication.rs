@@ -4,11 +4,11 @@
 //!
 //! `run` sets the mechanism up. `controller` takes what programs read, asks the placement, and
 //! decides which leases to take and which blocks to copy. It touches no file and no clock: equal
-//! inputs give equal decisions, so a log can be replayed. `leases` keeps the process that holds
-//! the leases ([`hither_session::lease_process`]): whatever else goes on, that ends a file's replicas
+//! inputs give equal decisions, so a log can be replayed. `leases` keeps the process that holds the
+//! leases ([`hither_session::lease_process`]): whatever else goes on, that ends a file's replicas
 //! before a writer is let in. `event` has the controller's inputs and decisions.
-//! [`hither_session::replica`] has the shared memory, and says why reading a copy is as good as reading
-//! the file.
+//! [`hither_session::replica`] has the shared memory, and says why reading a copy is as good as
+//! reading the file.
 
 mod controller;
 mod event;

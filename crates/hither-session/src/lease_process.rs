@@ -59,7 +59,12 @@ impl LeaseProcess {
     /// # Errors
     /// There is no process, descriptor or timer to be had. Nothing is left behind.
     pub fn start(replicas: Arc<Shared>, faults: InjectedFaults) -> io::Result<LeaseProcess> {
-        let (ours, theirs) = socket_pair()?;
+        let wait = if faults.no_deadline {
+            Duration::ZERO
+        } else {
+            ANSWER_MAX
+        };
+        let (ours, theirs) = socket_pair(wait)?;
         let mut holder = Holder::new(replicas, theirs, faults);
         let agent = std::process::id();
         // A handler of the agent's is not to run in the child.
@@ -98,8 +103,8 @@ impl LeaseProcess {
         process::cpu_ns_of(self.pid())
     }
 
-    /// Has it take a lease on a file that [`hither_kernel::lease::check`] has passed, and publish the
-    /// replicas of the file's place in the table. No break is handled in between. `seen` is the
+    /// Has it take a lease on a file that [`hither_kernel::lease::check`] has passed, and publish
+    /// the replicas of the file's place in the table. No break is handled in between. `seen` is the
     /// file's state, by which it was entered into the table: of another one there is no lease.
     ///
     /// If the process ends meanwhile, this is as if it had ended right after: Ok.
@@ -193,8 +198,8 @@ impl Drop for LeaseProcess {
     }
 }
 
-/// A pair of sockets that keep messages apart. The first one waits for [`ANSWER_MAX`].
-fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+/// A pair of sockets that keep messages apart. The first one waits so long; 0 is for ever.
+fn socket_pair(wait: Duration) -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0_i32; 2];
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
     // SAFETY: the kernel writes two descriptors.
@@ -204,7 +209,7 @@ fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     // SAFETY: the call has just made the descriptors, and nobody else has them.
     let [ours, theirs] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
     let time = libc::timeval {
-        tv_sec: ANSWER_MAX.as_secs() as i64,
+        tv_sec: wait.as_secs() as i64,
         tv_usec: 0,
     };
     for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {

@@ -1,6 +1,7 @@
 //! What the tests of every crate use: how a test says that it cannot run here ([`skip`]), what it
 //! needs of the machine ([`needs`]), and an S3 server that fails on request ([`s3_emulator`], with
 //! the feature `s3-emulator`).
+#![forbid(unsafe_code)]
 
 pub mod needs;
 #[cfg(feature = "s3-emulator")]

@@ -3,8 +3,8 @@
 //!
 //! The tests wait in steps: half as many as it takes until the kernel takes leases away by itself
 //! (`fs.lease-break-time`, 45 s). Whoever is let in within them was let in by the lease process, or
-//! by its end. Where the kernel shall do it ([`Run::write_after_the_kernel`]), tests wait that long:
-//! the setting is for all programs of the machine, and no test changes it.
+//! by its end. Where the kernel shall do it ([`Run::write_after_the_kernel`]), tests wait that
+//! long: the setting is for all programs of the machine, and no test changes it.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};

@@ -6,9 +6,10 @@
 //! orders takes time and may be refused. A [`FileHost`] takes in what is known and gives out what
 //! the placement wants. It does no I/O, and equal inputs give equal outputs.
 //!
-//! An action is *under way* from the call that returns it until [`end_action`](FileHost::end_action). Until
-//! then, no other action is returned for its block. Copies come and go as they are reported
-//! ([`added`](FileHost::added), [`removed`](FileHost::removed)), whether that was ordered or not.
+//! An action is *under way* from the call that returns it until
+//! [`end_action`](FileHost::end_action). Until then, no other action is returned for its block.
+//! Copies come and go as they are reported ([`added`](FileHost::added),
+//! [`removed`](FileHost::removed)), whether that was ordered or not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

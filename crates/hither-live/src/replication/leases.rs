@@ -1,8 +1,9 @@
 //! The leases of a run: the process that holds them, and the next one where it was killed.
 //!
-//! The kernel kills a lease process that is stopped (see [`hither_session::lease_process`]), and so may
-//! anybody. All replicas are over then. Another process takes over after a pause, which doubles: a
-//! machine that keeps lease processes waiting for longer than a second cannot have replicas.
+//! The kernel kills a lease process that is stopped (see [`hither_session::lease_process`]), and so
+//! may anybody. All replicas are over then. Another process takes over after a pause, which
+//! doubles: a machine that keeps lease processes waiting for longer than a second cannot have
+//! replicas.
 
 use std::io;
 use std::sync::Arc;

@@ -32,8 +32,8 @@ struct Buffer {
     bytes: usize,
 }
 
-/// Serves a read. One in [`SERVED_EACH`](hither_session::replica::SERVED_EACH) is passed to `record`,
-/// with its offset and the bytes read. `None` if the real call is to be made.
+/// Serves a read. One in [`SERVED_EACH`](hither_session::replica::SERVED_EACH) is passed to
+/// `record`, with its offset and the bytes read. `None` if the real call is to be made.
 ///
 /// # Safety
 /// The arguments are those of the program's own call.

@@ -3,9 +3,9 @@
 //!
 //! The slots of a piece are found and checked as for a read. Then the kernel is made to refer to
 //! their pages (`vmsplice` to a pipe), and they are checked once more; only then does anything go
-//! to the socket. A page that is referred to does not change ([`hither_session::replica`]), so peers
-//! may take their time. The pipe exists for one call: the program's descriptors are the same before
-//! and after.
+//! to the socket. A page that is referred to does not change ([`hither_session::replica`]), so
+//! peers may take their time. The pipe exists for one call: the program's descriptors are the same
+//! before and after.
 //!
 //! Only sends to stream sockets are served, since elsewhere the size of each write shows; and only
 //! those of [`LENT_BYTES_MIN`] bytes or more. From the first block without a replica on, the kernel
@@ -77,9 +77,9 @@ pub(super) fn forked() {
     SENDS.store(0, Ordering::Relaxed);
 }
 
-/// Serves a send as far as it can be. One in [`SERVED_EACH`](hither_session::replica::SERVED_EACH) is
-/// passed to `record`, with its offset and the bytes sent. `None` if the real call is to be made as
-/// if nothing had been tried.
+/// Serves a send as far as it can be. One in [`SERVED_EACH`](hither_session::replica::SERVED_EACH)
+/// is passed to `record`, with its offset and the bytes sent. `None` if the real call is to be made
+/// as if nothing had been tried.
 ///
 /// # Safety
 /// The arguments are those of the program's own call.

@@ -41,7 +41,7 @@ pub struct InjectedFaults {
     pub outlives: bool,
     /// Replicas never expire.
     pub never_expires: bool,
-    /// The lease process survives being stopped.
+    /// The lease process survives being stopped: no timer kills it, and the agent waits for it.
     pub no_deadline: bool,
 }
 
