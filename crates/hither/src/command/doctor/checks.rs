@@ -10,7 +10,7 @@ use hither_analysis::format::{bytes, count, counted, printable};
 use hither_kernel::mapped_files::MappedProcess;
 use hither_kernel::{page_cache, samplers, this_process};
 use hither_live::memory::capabilities::{Capabilities, CounterProbe};
-use hither_live::observe::{RecordOptions, Recorder};
+use hither_live::observe::{RecordOptions, Recorder, TraceOptions};
 use hither_live::{SessionOptions, replication};
 use hither_session::memory_limits;
 use serde_json::json;
@@ -147,12 +147,14 @@ fn trial() -> Result<String, String> {
     let command = ["sh", "-c", "cat /proc/self/exe > /dev/null"];
     let options = RecordOptions {
         command: command.map(OsString::from).into(),
-        output: folder.path().join("trial.hither"),
-        force: false,
         preload: preload::library().map_err(|error| text(&format!("{error:#}")))?,
         session: SessionOptions::default(),
-        mapped: false,
-        arguments: false,
+        trace: TraceOptions {
+            output: folder.path().join("trial.hither"),
+            force: false,
+            mapped: false,
+            arguments: false,
+        },
     };
     let recorded = Recorder::new(options).run().map_err(|error| text(&error))?;
     let missed = recorded.losses.not_recorded.first();

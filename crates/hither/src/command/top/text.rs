@@ -6,6 +6,7 @@ use hither_core::signature;
 use hither_kernel::machine::NodeMemory;
 use hither_kernel::samplers;
 use hither_live::status::{MechanismStatus, MechanismTag, Status};
+use hither_service::status::NodeStatus;
 use serde_json::Value;
 
 use crate::command::cache;
