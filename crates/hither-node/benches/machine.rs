@@ -11,7 +11,7 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hither_node::key::{ChunkKey, FileKey};
 use hither_node::machine::{
-    Blocks, FetchResult, Input, Machine, MemberId, Output, Settings, Time, Urgency, View,
+    Blocks, FetchResult, Input, Machine, MemberId, Output, Settings, Time, Token, Urgency, View,
 };
 
 const MEMBERS: [MemberId; 2] = [MemberId(1), MemberId(2)];
@@ -75,8 +75,8 @@ impl Cluster {
                         };
                         Some((request.member.0 as usize - 1, input))
                     }
-                    Output::Ready(blocks) => {
-                        self.ready += u64::from(blocks.mask.count_ones());
+                    Output::Ready { waiters, .. } => {
+                        self.ready += u64::from(waiters.mask().count_ones());
                         None
                     }
                     _ => None,
@@ -93,8 +93,14 @@ impl Cluster {
             number: number_in_file,
         };
         let blocks = Blocks::new(key, u64::MAX);
-        let urgency = Urgency::Demand;
-        self.run(number, Input::Want { blocks, urgency });
+        let want = Input::Want {
+            blocks,
+            urgency: Urgency::Demand,
+            file: Token::new(()),
+            waiter: Some(Token::new(())),
+            on_disk: 0,
+        };
+        self.run(number, want);
     }
 }
 

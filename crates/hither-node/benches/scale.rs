@@ -21,7 +21,7 @@ use hither_net::frame::HEADER_BYTES;
 use hither_node::key::{CHUNK_BLOCKS, ChunkKey, FileKey, bits};
 use hither_node::machine::{
     Blocks, FetchResult, Frames, Input, Keep, Machine, MemberId, Message, Output, ReadEntry,
-    Settings, Time, Urgency, View, wire,
+    Settings, Time, Token, Urgency, View, wire,
 };
 
 const MS: u64 = 1_000_000;
@@ -287,7 +287,7 @@ impl Cluster {
                 self.arrivals
                     .push_back((self.now + LATENCY_NS, node, input));
             }
-            Output::Ready(_) | Output::Hurry(_) | Output::Trusted(_) => {}
+            Output::Ready { .. } | Output::Hurry(_) | Output::Trusted(_) => {}
             output => panic!("without faults: {output:?}"),
         }
     }
@@ -343,8 +343,14 @@ impl Cluster {
     }
 
     fn want(&mut self, node: usize, blocks: Blocks) {
-        let urgency = Urgency::Demand;
-        self.step(node, Input::Want { blocks, urgency });
+        let want = Input::Want {
+            blocks,
+            urgency: Urgency::Demand,
+            file: Token::new(()),
+            waiter: Some(Token::new(())),
+            on_disk: 0,
+        };
+        self.step(node, want);
         self.run_until(self.now + READ_NS / self.nodes() as u64);
     }
 

@@ -1,22 +1,19 @@
 //! Blocks that the node reads from its disk, for its own readers and for other nodes.
 //!
 //! A block that is wanted here and lies on the disk is read from there before anybody else is
-//! asked; the state machine does not hear of it. One that turns out to be bad or gone is asked for
-//! as if it had never been there. Reads go straight into frames of the store, so they take no
-//! memory beside it.
+//! asked, as the state machine says. One that turns out to be bad or gone is asked for as if it had
+//! never been there. Reads go straight into frames of the store, so they take no memory beside it.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::flights::FlightFile;
 use crate::key::{BlockKey, ChunkKey};
-use crate::machine::{Blocks, Keep, MemberId, Request, Urgency};
+use crate::machine::{Blocks, DiskResult, Input, Keep, MemberId, Request, Urgency};
 use crate::node::{Node, runs};
-use crate::origin::Origin;
+use crate::pending::{Landing, Origin, WantedFile, file_of};
 use crate::store::disk::index::Located;
-use crate::store::disk::tier::DiskTier;
 use crate::store::memory::Filling;
 
 /// The longest read: longer ones are no faster, and hold more frames meanwhile.
@@ -33,64 +30,53 @@ enum Outcome {
 }
 
 impl Node {
-    /// Starts to read those blocks of `mask`, all of which are in flight, that are on the disk.
-    /// Returns the others.
-    pub(crate) fn want_from_disk(self: &Arc<Self>, chunk: ChunkKey, mask: u64) -> u64 {
-        let Some(disk) = &self.disk else {
-            return mask;
-        };
-        let claim = self
-            .flights
-            .claim_for_disk(chunk, mask, disk.held(&chunk) & mask);
-        for run in runs(claim.disk) {
+    /// Reads blocks of a chunk that are wanted here.
+    pub(crate) fn read_disk(self: &Arc<Self>, blocks: Blocks) {
+        for run in runs(blocks.mask) {
             let node = Arc::clone(self);
-            let read = async move { node.read_run(chunk, run).await };
+            let read = async move { node.read_run(blocks.chunk, run).await };
             self.runtime().spawn(read);
         }
-        claim.others
     }
 
-    /// Reads successive blocks of a chunk, which are in flight.
+    /// Reads successive blocks of a chunk.
     async fn read_run(self: Arc<Self>, chunk: ChunkKey, run: Range<u32>) {
-        let Some(disk) = &self.disk else {
-            return;
-        };
-        let mut again = [0, 0];
         let mut next = run.start;
         while next < run.end {
-            for outcome in self.read_from_disk(disk, chunk, next..run.end).await {
-                let key = chunk.block(next);
-                if let Outcome::Missing = outcome
-                    && let Some(urgency) = self.flights.return_from_disk(&key)
-                {
-                    again[usize::from(urgency == Urgency::Demand)] |= 1 << next;
+            for outcome in self.read_from_disk(chunk, next..run.end).await {
+                let (key, blocks) = (chunk.block(next), Blocks::new(chunk, 1 << next));
+                let input = |result| Input::DiskRead { blocks, result };
+                match outcome {
+                    Outcome::Read(_) => {}
+                    Outcome::Unwanted => self.input(input(DiskResult::GivenUp)),
+                    // Another member may have sent it meanwhile.
+                    Outcome::Missing => match self.store.peek(&key) {
+                        Some(data) => {
+                            let landing = Landing::Block(&data, Origin::Memory);
+                            self.land(input(DiskResult::Read), landing);
+                        }
+                        None => self.input(input(DiskResult::Missing)),
+                    },
                 }
                 next += 1;
-            }
-        }
-        for (mask, urgency) in again.into_iter().zip([Urgency::Prefetch, Urgency::Demand]) {
-            if mask != 0 {
-                self.want(chunk, mask, urgency);
             }
         }
     }
 
     /// Reads the first blocks of a run: at least one, at most as many as there is memory for.
-    async fn read_from_disk(
-        self: &Arc<Self>,
-        disk: &DiskTier,
-        chunk: ChunkKey,
-        run: Range<u32>,
-    ) -> Vec<Outcome> {
+    async fn read_from_disk(self: &Arc<Self>, chunk: ChunkKey, run: Range<u32>) -> Vec<Outcome> {
+        let Some(disk) = &self.disk else {
+            return vec![Outcome::Missing];
+        };
         let _turn = disk.turn().await;
         let count = (READ_BYTES_MAX / self.settings().block_bytes).max(1) as usize;
         let keys = run.map(|bit| chunk.block(bit)).take(count);
         let mut located = disk.locate(keys.clone());
-        let file = self.flights.file(keys);
+        // All blocks of a chunk are of one version of one file, whoever opened it.
+        let file = keys.clone().find_map(|key| self.driver.wanted(&key));
+        let file = file.as_ref().map(|(file, _)| file_of(file));
         let is_right = |block: &Located| {
-            let bytes = |file: &Arc<dyn FlightFile>| file.block_len(block.key.index);
-            file.as_ref()
-                .is_none_or(|file| bytes(file) == u64::from(block.bytes))
+            file.is_none_or(|file| file.block_len(block.key.index) == u64::from(block.bytes))
         };
         let right = located.iter().take_while(|block| is_right(block)).count();
         if let Some(wrong) = located.get(right) {
@@ -101,7 +87,10 @@ impl Node {
             return vec![Outcome::Missing];
         };
         // What nobody here is on its way for is for another node, where a reader waits.
-        let is_prefetch = |key: &BlockKey| self.flights.urgency(key) == Some(Urgency::Prefetch);
+        let is_prefetch = |key: &BlockKey| {
+            let wanted = self.driver.wanted(key);
+            wanted.is_some_and(|(_, urgency)| urgency == Urgency::Prefetch)
+        };
         let fillings: Vec<Filling> = located
             .iter()
             .map_while(|it| {
@@ -110,23 +99,20 @@ impl Node {
             })
             .collect();
         if fillings.is_empty() {
-            if is_prefetch(&first.key) && self.flights.drop_unwanted(std::iter::once(first.key)) {
-                if let Some(file) = &file {
-                    file.on_dropped_prefetch();
-                }
+            if is_prefetch(&first.key) {
                 return vec![Outcome::Unwanted];
             }
-            return vec![self.read_past_the_store(first, file.as_ref()).await];
+            return vec![self.read_past_the_store(first, file).await];
         }
         located.truncate(fillings.len());
-        self.read_into(located, fillings, file.as_ref()).await
+        self.read_into(located, fillings, file).await
     }
 
     async fn read_into(
         self: &Arc<Self>,
         located: Vec<Located>,
         mut fillings: Vec<Filling>,
-        file: Option<&Arc<dyn FlightFile>>,
+        file: Option<&Arc<dyn WantedFile>>,
     ) -> Vec<Outcome> {
         let count = fillings.len();
         let node = Arc::clone(self);
@@ -149,7 +135,8 @@ impl Node {
                 return Outcome::Missing;
             }
             filling.set_filled();
-            let data = self.keep(filling, Origin::Disk, Keep::No);
+            let input = has_read(filling.key());
+            let data = self.keep(filling, Origin::Disk, Keep::No, input);
             if let Some(file) = file {
                 file.on_disk_block(data.len() as u64);
             }
@@ -162,7 +149,7 @@ impl Node {
     async fn read_past_the_store(
         self: &Arc<Self>,
         block: Located,
-        file: Option<&Arc<dyn FlightFile>>,
+        file: Option<&Arc<dyn WantedFile>>,
     ) -> Outcome {
         let _room = self.room_for(block.bytes.into()).await;
         let node = Arc::clone(self);
@@ -179,7 +166,8 @@ impl Node {
             self.note_dropped(Blocks::new(chunk, bit));
             return Outcome::Missing;
         };
-        self.flights.give(&block.key, &data, Origin::Disk);
+        let landing = Landing::Block(&data, Origin::Disk);
+        self.land(has_read(block.key), landing);
         if let Some(file) = file {
             file.on_disk_block(data.len() as u64);
             file.on_overflow();
@@ -197,14 +185,11 @@ impl Node {
     ) {
         let node = Arc::clone(self);
         self.runtime().spawn(async move {
-            let Some(disk) = &node.disk else {
-                return;
-            };
             let mut missing = 0;
             for run in runs(blocks.mask) {
                 let mut next = run.start;
                 while next < run.end {
-                    let outcomes = node.read_from_disk(disk, blocks.chunk, next..run.end);
+                    let outcomes = node.read_from_disk(blocks.chunk, next..run.end);
                     for outcome in outcomes.await {
                         match outcome {
                             Outcome::Read(data) => {
@@ -221,4 +206,11 @@ impl Node {
             node.missing(home, request, blocks.with_mask(missing));
         });
     }
+}
+
+/// The disk has given a block.
+fn has_read(key: BlockKey) -> Input {
+    let (chunk, mask) = key.in_chunk();
+    let (blocks, result) = (Blocks::new(chunk, mask), DiskResult::Read);
+    Input::DiskRead { blocks, result }
 }

@@ -8,9 +8,10 @@ use hither_net::view::MemberId;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::key::BlockKey;
 use crate::machine::{
-    Blocks, Counters, Input, Machine, Output, PeerState, RequestId, Settings, Time, TopologyState,
-    View,
+    Blocks, Counters, Input, Machine, Output, PeerState, RequestId, Settings, Time, Token,
+    TopologyState, Urgency, View,
 };
 use crate::peers::Peers;
 
@@ -35,7 +36,7 @@ impl Driver {
     pub(crate) fn new() -> Driver {
         let driver = Driver::with_machine(Machine::new(MemberId::of(ALONE), Settings::default()));
         let view = View::new(1, vec![MemberId::of(ALONE)]);
-        let outputs = driver.step(Input::ViewChanged(view), &Peers::default());
+        let outputs = driver.step(|_| Some(Input::ViewChanged(view)), &Peers::default());
         debug_assert!(outputs.is_empty(), "a node that is alone has nothing to do");
         driver
     }
@@ -90,24 +91,19 @@ impl Driver {
         Time(self.started.elapsed().as_nanos() as u64)
     }
 
-    /// One step of the machine. Its messages are sent before the next step, so that each member
-    /// gets them in their order; all else is for the caller to do.
-    pub(crate) fn step(&self, input: Input, peers: &Peers) -> Vec<Output> {
-        self.step_if(|| true, input, peers)
-    }
-
-    /// The same if `holds` says so. No other step comes between that and this one.
-    pub(crate) fn step_if(
+    /// One step of the machine, by the input that `input` makes of what is so by then: no other
+    /// step comes between. Its messages are sent before the next step, so that each member gets
+    /// them in their order; all else is for the caller to do.
+    pub(crate) fn step(
         &self,
-        holds: impl FnOnce() -> bool,
-        input: Input,
+        input: impl FnOnce(&Machine) -> Option<Input>,
         peers: &Peers,
     ) -> Vec<Output> {
         let mut outputs = Vec::new();
         let mut machine = self.machine.lock();
-        if !holds() {
+        let Some(input) = input(&machine) else {
             return outputs;
-        }
+        };
         let before = machine.next_deadline();
         machine.step(self.now(), input, &mut outputs);
         outputs.retain(|output| match output {
@@ -135,6 +131,23 @@ impl Driver {
     /// [`Machine::expects`].
     pub(crate) fn expects(&self, from: MemberId, request: RequestId, blocks: Blocks) -> bool {
         self.machine.lock().expects(from, request, blocks)
+    }
+
+    /// What a block is of and how urgent it is, if it is on its way here.
+    pub(crate) fn wanted(&self, block: &BlockKey) -> Option<(Token, Urgency)> {
+        let machine = self.machine.lock();
+        let wanted = machine.wanted(block);
+        wanted.map(|(file, urgency)| (file.clone(), urgency))
+    }
+
+    /// Whether somebody waits for one of these blocks, here or on another node.
+    pub(crate) fn is_urgent(&self, blocks: Blocks) -> bool {
+        self.machine.lock().is_urgent(blocks)
+    }
+
+    /// Blocks that are on their way here.
+    pub(crate) fn blocks_in_flight(&self) -> usize {
+        self.machine.lock().blocks_in_flight()
     }
 
     /// How long the machine needs no input; `None` if it needs one now.

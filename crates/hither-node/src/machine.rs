@@ -21,6 +21,9 @@
 //! block is taken of a member that was asked for it ([`Machine::expects`]), or that the home of its
 //! chunk has announced ([`Message::Expect`]), if that one may have the volume.
 //!
+//! Blocks on their way are in one table, the requester's, with who waits for them: [`Token`]s that
+//! mean nothing here and come back with the blocks. So a reader waits for its disk as for a member.
+//!
 //! The machine is pure: time and events come in, instructions go out, equal inputs give equal
 //! outputs. It carries no data. A block of one key never changes, so nothing that is decided here
 //! can make a read wrong; a lost message or an outdated directory costs time, or one more read of
@@ -49,12 +52,13 @@ pub mod settings;
 mod timers;
 mod topology;
 pub mod view;
+mod waiters;
 pub mod wire;
 
 #[cfg(test)]
 mod tests;
 
-pub use event::{Fault, FetchResult, Input, Output, Time};
+pub use event::{DiskResult, FetchResult, Input, Output, Time};
 pub use message::{
     Blocks, Copies, Frames, Keep, Message, ReadEntry, ReportEntry, Request, RequestId, RoundTrip,
     Urgency,
@@ -64,3 +68,4 @@ pub use peers::PeerState;
 pub use settings::{Counters, Settings};
 pub use topology::TopologyState;
 pub use view::{MemberId, View};
+pub use waiters::{Token, Waiters};

@@ -1,10 +1,12 @@
 //! One machine of the cluster: its block store, and what is on its way there.
 //!
-//! A block that a reader needs and the store does not have is *in flight*: an entry says who waits
-//! for it. Where it comes from is decided by the [state machine](crate::machine); this module
-//! carries out what that says, and tells it what came of it. A block lands in the store first and
-//! leaves the flights after, so whoever holds the lock of the flights and finds it in neither knows
-//! that it is not here.
+//! A block that a reader needs and the memory does not have is *in flight*: in the table of the
+//! [state machine](crate::machine), which says where it comes from. This module carries out what
+//! that says, and tells it what came of it.
+//!
+//! Who waits for a block is in that table too. So whoever lands the block has its bytes in hand for
+//! all who came before; who comes after finds it in memory, which is looked at under the machine's
+//! lock.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
@@ -19,14 +21,13 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::announcements::Listeners;
 use crate::driver::Driver;
-use crate::flights::Flights;
 use crate::key::{BlockKey, ChunkKey, bits};
 use crate::machine::{
-    Blocks, Counters, FetchResult, Input, Keep, MemberId, Output, PeerState, Request,
-    TopologyState, Urgency,
+    Blocks, Counters, Input, Keep, MemberId, Output, PeerState, Request, Token, TopologyState,
+    Urgency,
 };
-use crate::origin::Origin;
 use crate::peers::Peers;
+use crate::pending::{Landing, Origin, Waiter, WantedFile, file_of, hand_over};
 use crate::questions::Questions;
 use crate::store::disk::settings::{Change, DiskError, DiskSettings};
 use crate::store::disk::tier::DiskTier;
@@ -120,7 +121,6 @@ pub struct Node {
     arriving_pages: u32,
     settings: NodeSettings,
     runtime: Handle,
-    pub(crate) flights: Flights,
     pub(crate) held: Mutex<HeldBytes>,
     pub(crate) victims: Victims,
     pub(crate) questions: Questions,
@@ -168,7 +168,6 @@ impl Node {
             arriving_pages,
             settings,
             runtime,
-            flights: Flights::default(),
             held: Mutex::default(),
             victims: Victims::default(),
             questions: Questions::default(),
@@ -238,46 +237,103 @@ impl Node {
 
     /// Blocks that are on their way.
     pub fn in_flight(&self) -> usize {
-        self.flights.len()
+        self.driver.blocks_in_flight()
     }
 
-    /// Asks for blocks that are in flight: the local disk first, where there is one.
-    pub(crate) fn want(self: &Arc<Self>, chunk: ChunkKey, mask: u64, urgency: Urgency) {
-        let mut blocks = Blocks::new(chunk, self.want_from_disk(chunk, mask));
-        while blocks.mask != 0 {
-            // What has come since the reader looked, as what was a prefetch may, is here: the
-            // machine would take it for dropped, and ask for it again.
-            for bit in bits(blocks.mask) {
-                let key = chunk.block(bit);
-                if let Some(data) = self.store.peek(&key) {
-                    self.flights.give(&key, &data, Origin::Memory);
-                    blocks.mask &= !(1 << bit);
+    /// A reader waits for blocks of a chunk, or the prefetch wants them. What is in memory by now
+    /// is given at once. Returns those of the others that were not on their way: they are from now
+    /// on.
+    pub(crate) fn want(
+        self: &Arc<Self>,
+        file: &Arc<dyn WantedFile>,
+        (chunk, mask): (ChunkKey, u64),
+        urgency: Urgency,
+        waiter: Option<Waiter>,
+    ) -> u64 {
+        let waiter = waiter.map(Token::new);
+        let mut here: Vec<(u32, Bytes)> = Vec::new();
+        let mut started = 0;
+        let outputs = self.driver.step(
+            |machine| {
+                let mut blocks = Blocks::new(chunk, mask);
+                // The machine would take what has come since the reader looked for dropped.
+                for bit in bits(mask) {
+                    let key = chunk.block(bit);
+                    if let Some(data) = self.store.peek(&key) {
+                        here.push((key.index, data));
+                        blocks.mask &= !(1 << bit);
+                    }
                 }
-            }
-            let are_missing = || {
-                let mut keys = chunk.blocks(blocks.mask);
-                blocks.mask != 0 && keys.all(|key| !self.store.contains(&key))
-            };
-            if self.input_if(are_missing, Input::Want { blocks, urgency }) {
-                return;
+                if blocks.mask == 0 {
+                    return None;
+                }
+                started = blocks.mask & !machine.in_flight(blocks);
+                let on_disk = self.disk.as_ref().map_or(0, |disk| disk.held(&chunk));
+                Some(Input::Want {
+                    blocks,
+                    urgency,
+                    file: Token::new(Arc::clone(file)),
+                    waiter: waiter.clone(),
+                    on_disk: on_disk & blocks.mask,
+                })
+            },
+            &self.peers,
+        );
+        self.carry_out(outputs, Landing::Nothing);
+        if let Some(waiter) = &waiter
+            && let Waiter::Read(read) = waiter.get::<Waiter>()
+        {
+            for (index, data) in here {
+                read.supply(index, Ok(data), Origin::Memory);
             }
         }
+        started
+    }
+
+    /// Tells the state machine what came of a block, and those who waited for it. Returns whether a
+    /// reader did.
+    pub(crate) fn land(self: &Arc<Self>, input: Input, landing: Landing<'_>) -> bool {
+        let outputs = self.driver.step(|_| Some(input), &self.peers);
+        self.carry_out(outputs, landing)
+    }
+
+    /// Tells the state machine what happened, and does what it says. What somebody has seen of
+    /// memory and disk is told as far as it is still so: what comes back is told after this.
+    pub(crate) fn input(self: &Arc<Self>, input: Input) {
+        let outputs = self.driver.step(|_| self.still_true(input), &self.peers);
+        self.carry_out(outputs, Landing::Nothing);
+    }
+
+    /// What of an input is still so.
+    fn still_true(&self, mut input: Input) -> Option<Input> {
+        let is_in_memory = |key: &BlockKey| self.store.contains(key);
+        let is_on_disk = |key: &BlockKey| {
+            let disk = self.disk.as_ref();
+            disk.is_some_and(|disk| disk.contains(key))
+        };
+        let keep = |blocks: &mut Blocks, is_so: &dyn Fn(&BlockKey) -> bool| {
+            let chunk = blocks.chunk;
+            blocks.mask = bits(blocks.mask)
+                .filter(|&bit| is_so(&chunk.block(bit)))
+                .fold(0, |mask, bit| mask | 1 << bit);
+            blocks.mask != 0
+        };
+        let holds = match &mut input {
+            Input::Dropped(blocks) | Input::Victims { blocks, .. } => {
+                keep(blocks, &|key| !is_in_memory(key) && !is_on_disk(key))
+            }
+            // What is in memory is known to be held. What was evicted before it was written was
+            // reported as dropped.
+            Input::Held(blocks) => keep(blocks, &|key| !is_in_memory(key) && is_on_disk(key)),
+            _ => true,
+        };
+        holds.then_some(input)
     }
 
     /// Tells the state machine of blocks that memory and disk no longer have. Whoever drops a block
-    /// from one of them calls this after; those that are still here are left out.
+    /// from one of them calls this after.
     pub(crate) fn note_dropped(self: &Arc<Self>, blocks: Blocks) {
-        for key in blocks.chunk.blocks(blocks.mask) {
-            let (chunk, bit) = key.in_chunk();
-            let input = Input::Dropped(Blocks::new(chunk, bit));
-            // A block that comes back is reported after this step.
-            self.input_if(|| !self.is_here(&key), input);
-        }
-    }
-
-    pub(crate) fn is_here(&self, key: &BlockKey) -> bool {
-        let is_on_disk = |disk: &DiskTier| disk.contains(key);
-        self.store.contains(key) || self.disk.as_ref().is_some_and(is_on_disk)
+        self.input(Input::Dropped(blocks));
     }
 
     fn start_disk(self: &Arc<Self>) -> Result<(), DiskError> {
@@ -300,14 +356,7 @@ impl Node {
     fn on_disk_change(self: &Arc<Self>, change: Change) {
         match change {
             Change::Dropped(blocks) => self.note_dropped(blocks),
-            Change::Stored(blocks) => {
-                // What is in memory is known to be held. What was evicted before it was written
-                // was reported as dropped.
-                let key = blocks.chunk.blocks(blocks.mask).next();
-                let is_on_disk_alone =
-                    || key.is_some_and(|key| !self.store.contains(&key) && self.is_here(&key));
-                self.input_if(is_on_disk_alone, Input::Held(blocks));
-            }
+            Change::Stored(blocks) => self.input(Input::Held(blocks)),
         }
     }
 
@@ -318,58 +367,47 @@ impl Node {
         }
     }
 
-    /// The same if `holds` says so. Returns whether it did.
-    pub(crate) fn input_if(self: &Arc<Self>, holds: impl FnOnce() -> bool, input: Input) -> bool {
-        let mut held = false;
-        let holds = || {
-            held = holds();
-            held
-        };
-        for output in self.driver.step_if(holds, input, &self.peers) {
-            self.carry_out(output);
-        }
-        held
-    }
-
-    /// Tells the state machine what happened, and does what it says.
-    pub(crate) fn input(self: &Arc<Self>, input: Input) {
-        for output in self.driver.step(input, &self.peers) {
-            self.carry_out(output);
-        }
-    }
-
-    fn carry_out(self: &Arc<Self>, output: Output) {
-        match output {
-            // The driver has sent it.
-            Output::Send { .. } => {}
-            Output::Fetch {
-                blocks,
-                keeper,
-                urgency,
-            } => self.fetch(blocks, urgency, keeper),
-            Output::Hurry(blocks) => {
-                self.flights.hurry(blocks);
-                self.hurried.notify_waiters();
-            }
-            Output::Provide {
-                home,
-                request,
-                blocks,
-                keep,
-            } => self.provide(home, request, blocks, keep),
-            Output::Forward { blocks, to, keep } => self.forward(blocks, to, keep),
-            Output::Drop(blocks) => self.drop_blocks(blocks),
-            Output::Ready(blocks) => self.settle(blocks),
-            Output::Fail { blocks, fault } => self.flights.fail(blocks, fault),
-            Output::Shed(blocks) => self.flights.shed(blocks),
-            Output::Suspected(member) => {
-                let name = self.name_of(member);
-                tracing::warn!("member {name} does not answer, or too slowly: going on without it");
-            }
-            Output::Trusted(member) => {
-                tracing::info!("member {} answers again", self.name_of(member));
+    /// Does what the state machine says. Returns whether a reader waited for what has landed.
+    fn carry_out(self: &Arc<Self>, outputs: Vec<Output>, landing: Landing<'_>) -> bool {
+        let mut has_readers = false;
+        for output in outputs {
+            match output {
+                Output::Ready { chunk, waiters } | Output::Fail { chunk, waiters } => {
+                    has_readers |= hand_over(chunk, &waiters, landing);
+                }
+                // The driver has sent it.
+                Output::Send { .. } => {}
+                Output::Fetch {
+                    blocks,
+                    keeper,
+                    urgency,
+                    file,
+                } => self.fetch(file_of(&file), blocks, urgency, keeper),
+                Output::ReadDisk(blocks) => self.read_disk(blocks),
+                Output::Hurry(_) => self.hurried.notify_waiters(),
+                Output::Provide {
+                    home,
+                    request,
+                    blocks,
+                    keep,
+                } => self.provide(home, request, blocks, keep),
+                Output::Forward { blocks, to, keep } => self.forward(blocks, to, keep),
+                Output::Drop(blocks) => self.drop_blocks(blocks),
+                // Who watches them sees that they are gone.
+                Output::Shed { blocks, file, .. } => {
+                    let blocks = u64::from(blocks.mask.count_ones());
+                    file_of(&file).on_dropped_prefetches(blocks);
+                }
+                Output::Suspected(member) => tracing::warn!(
+                    "member {} does not answer, or too slowly: going on without it",
+                    self.name_of(member)
+                ),
+                Output::Trusted(member) => {
+                    tracing::info!("member {} answers again", self.name_of(member));
+                }
             }
         }
+        has_readers
     }
 
     /// A run, in parts that a source is asked for.
@@ -390,23 +428,17 @@ impl Node {
     }
 
     /// Reads blocks from the source, each run of them by one request.
-    fn fetch(self: &Arc<Self>, blocks: Blocks, urgency: Urgency, keeper: Option<MemberId>) {
-        let mut lost = 0;
+    fn fetch(
+        &self,
+        file: &Arc<dyn WantedFile>,
+        blocks: Blocks,
+        urgency: Urgency,
+        keeper: Option<MemberId>,
+    ) {
         for run in runs(blocks.mask).flat_map(|run| self.parts(run)) {
-            let mask = mask_of(&run);
-            match self.flights.file(blocks.chunk.blocks(mask)) {
-                Some(file) => {
-                    let first = blocks.chunk.block(run.start).index;
-                    file.fetch(first..first + run.len() as u32, urgency, keeper);
-                }
-                None => lost |= mask,
-            }
-        }
-        if lost != 0 {
-            // Nobody wanted them here any more. Who does by now asks anew.
-            let blocks = blocks.with_mask(lost);
-            let result = FetchResult::NotKept;
-            self.input(Input::FetchEnded { blocks, result });
+            let first = blocks.chunk.block(run.start).index;
+            let run = first..first + run.len() as u32;
+            Arc::clone(file).fetch(run, urgency, keeper);
         }
     }
 
@@ -442,30 +474,16 @@ impl Node {
         }
     }
 
-    /// The machine has no more to do for these blocks. Who waited has them since they landed, but
-    /// for those who came after that and found them evicted again: they ask anew.
-    fn settle(self: &Arc<Self>, blocks: Blocks) {
-        let mut again = [0, 0];
-        for bit in bits(blocks.mask) {
-            let key = blocks.chunk.block(bit);
-            let Some(urgency) = self.flights.urgency(&key) else {
-                continue;
-            };
-            match self.store.peek(&key) {
-                Some(data) => drop(self.flights.give(&key, &data, Origin::Memory)),
-                None => again[usize::from(urgency == Urgency::Demand)] |= 1 << bit,
-            }
-        }
-        for (mask, urgency) in again.into_iter().zip([Urgency::Prefetch, Urgency::Demand]) {
-            if mask != 0 {
-                self.want(blocks.chunk, mask, urgency);
-            }
-        }
-    }
-
-    /// A block that came `from` there, filled: keeps it, on the disk too if there is one and the
-    /// block was sent to be kept, and gives it to those who wait.
-    pub(crate) fn keep(self: &Arc<Self>, filling: Filling, from: Origin, keep: Keep) -> Bytes {
+    /// Lands a block that came `from` there, filled: keeps it, on the disk too if there is one and
+    /// the block was sent to be kept, tells the state machine by `input`, and gives it to those who
+    /// wait.
+    pub(crate) fn keep(
+        self: &Arc<Self>,
+        filling: Filling,
+        from: Origin,
+        keep: Keep,
+        input: Input,
+    ) -> Bytes {
         let key = filling.key();
         let mut evicted = Evicted::new();
         let data = self
@@ -474,11 +492,15 @@ impl Node {
         if let Some(disk) = self.disk.as_ref().filter(|_| keep != Keep::No) {
             disk.offer(key, data.clone());
         }
-        self.flights.give(&key, &data, from);
+        self.land(input, Landing::Block(&data, from));
         match from {
             Origin::Member(member) if keep == Keep::Moved => self.give_up(evicted, Some(member)),
             Origin::Source => self.give_up(evicted, None),
             Origin::Member(_) | Origin::Memory | Origin::Disk => self.note_evicted(evicted),
+        }
+        // It may be gone already, and whoever evicted it may have said so before.
+        if !self.store.contains(&key) {
+            self.note_block_dropped(key);
         }
         data
     }

@@ -11,10 +11,10 @@ use hither_net::view::MemberId;
 use parking_lot::Mutex;
 
 use crate::key::{BlockKey, FileKey};
-use crate::machine::{Blocks, Input, Keep, RequestId, wire};
+use crate::machine::{Blocks, Input, Keep, RequestId, Urgency, wire};
 use crate::node::Node;
-use crate::origin::Origin;
 use crate::peers::{ANSWER, ASK, BLOCK, BLOCK_HEAD_BYTES, CHANGE, MESSAGE};
+use crate::pending::{Landing, Origin, file_of};
 use crate::readers::Readers;
 
 /// Passes what the mesh receives to the node.
@@ -146,13 +146,14 @@ fn on_block(
         }
         return Ok(());
     }
-    let file = node.flights.file(std::iter::once(key));
-    let wanted = file.is_some();
-    let (expected, keeps) = match &file {
-        Some(file) => {
+    let wanted_here = node.driver.wanted(&key);
+    let wanted = wanted_here.is_some();
+    let (expected, keeps) = match &wanted_here {
+        Some((file, urgency)) => {
+            let file = file_of(file);
             file.on_peer_block();
             // What nobody waits for yet would be sent in vain.
-            let keeps = keep != Keep::No || !node.flights.is_urgent(&key);
+            let keeps = keep != Keep::No || *urgency == Urgency::Prefetch;
             (file.block_len(index), keeps)
         }
         // What it is to be is not known here, but whole blocks have one length.
@@ -164,7 +165,7 @@ fn on_block(
     if (wanted || keeps) && body.len() as u64 != expected {
         return Err(format!("{} bytes as block {key:?}", body.len()));
     }
-    if file.is_some_and(|file| file.contradicts(index, &body)) {
+    if wanted_here.is_some_and(|(file, _)| file_of(&file).contradicts(index, &body)) {
         node.input(Input::Wrong {
             request,
             blocks,
@@ -179,23 +180,21 @@ fn on_block(
     } else {
         None
     };
-    let kept = filling.is_some();
+    // Who waited may have it from elsewhere. The machine may still expect it: who wants it next
+    // would wait for what has come already.
+    let arrived = Input::Arrived {
+        blocks,
+        from,
+        kept: filling.is_some(),
+        wanted: wanted || keep == Keep::No,
+    };
+    let origin = Origin::Member(from);
     match filling {
         Some(mut filling) => {
             filling.write(&body);
-            node.keep(filling, Origin::Member(from), keep);
+            node.keep(filling, origin, keep, arrived);
         }
-        None => {
-            node.flights.give(&key, &body, Origin::Member(from));
-        }
+        None => _ = node.land(arrived, Landing::Block(&body, origin)),
     }
-    // Who waited may have it from elsewhere. The machine may still expect it: who wants it next
-    // would wait for what has come already.
-    node.input(Input::Arrived {
-        blocks,
-        from,
-        kept,
-        wanted: wanted || keep == Keep::No,
-    });
     Ok(())
 }

@@ -40,8 +40,7 @@ impl Node {
             let blocks = Blocks::new(chunk, mask);
             self.victims.put(key, data, blocks_max);
             let victims = Input::Victims { blocks, from };
-            // A block that comes back is reported after this step.
-            self.input_if(|| !self.is_here(&key), victims);
+            self.input(victims);
         }
     }
 

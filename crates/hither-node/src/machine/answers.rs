@@ -1,7 +1,7 @@
 //! The requester, when it is answered: by a home, by data from a holder, by the source.
 
 use super::effects::Effects;
-use super::event::{FetchResult, Output, Time};
+use super::event::{DiskResult, FetchResult, Output, Time};
 use super::flight::{Ask, Part, State};
 use super::holdings::Holdings;
 use super::message::{Blocks, Copies, Message, RequestId, Urgency};
@@ -44,7 +44,7 @@ impl Requester {
                 self.hints.add(taken, keeper);
             }
         }
-        let held = holdings.held(blocks) & !self.in_flight(blocks);
+        let held = holdings.held(blocks) & !self.coming(blocks);
         if held != 0 {
             holdings.repeat(effects, blocks.with_mask(held), from);
         }
@@ -187,19 +187,9 @@ impl Requester {
     pub(super) fn on_arrived(&mut self, effects: &mut Effects, blocks: Blocks, from: MemberId) {
         effects.peers.on_answer(from);
         effects.counters.arrived_blocks += u64::from(blocks.mask.count_ones());
-        let mut ready = 0;
-        if let Some(flight) = self.flights.get_mut(&blocks.chunk) {
-            for part in &mut flight.parts {
-                if let State::Fetching { unanswered } = &mut part.state {
-                    ready |= *unanswered & blocks.mask;
-                    *unanswered &= !blocks.mask;
-                }
-            }
-        }
-        let parts = self.take(blocks, |part| !matches!(part.state, State::Fetching { .. }));
-        for part in parts {
+        // A read that has begun goes on, for nobody.
+        for part in self.take(blocks, |part| !part.state.is_read()) {
             self.on_answer_for(effects, &part, from);
-            ready |= part.mask;
             if let State::Coming { is_seen: false, .. } = part.state
                 && part.urgency == Urgency::Demand
             {
@@ -209,10 +199,35 @@ impl Requester {
                 effects.not_fetched(blocks.with_mask(part.mask), false);
             }
         }
-        if ready != 0 {
-            effects.out.push(Output::Ready(blocks.with_mask(ready)));
-        }
+        self.give(effects, blocks);
         self.settle(blocks.chunk);
+    }
+
+    /// A read of the local disk ended.
+    pub(super) fn on_disk_read(
+        &mut self,
+        effects: &mut Effects,
+        blocks: Blocks,
+        result: DiskResult,
+    ) {
+        let chunk = blocks.chunk;
+        for mut part in self.take(blocks, |part| part.state == State::OnDisk) {
+            match (result, part.urgency) {
+                (DiskResult::Read, _) => {}
+                (DiskResult::Missing, _) => {
+                    effects.counters.wanted_blocks += u64::from(part.count());
+                    part.started = effects.now;
+                    self.ask(effects, chunk, part, None);
+                }
+                (DiskResult::GivenUp, Urgency::Prefetch) => self.shed(effects, chunk, part),
+                // Somebody waits by now.
+                (DiskResult::GivenUp, Urgency::Demand) => self.read_disk(effects, chunk, part),
+            }
+        }
+        if result == DiskResult::Read {
+            self.give(effects, blocks);
+        }
+        self.settle(chunk);
     }
 
     /// A read of the source ended.
@@ -223,36 +238,41 @@ impl Requester {
         blocks: Blocks,
         result: FetchResult,
     ) {
-        let mut unanswered = 0;
-        for part in self.take(blocks, |part| matches!(part.state, State::Fetching { .. })) {
-            if let State::Fetching {
-                unanswered: waiting,
-            } = part.state
-            {
-                unanswered |= waiting;
-            }
-            if part.urgency == Urgency::Demand && !matches!(result, FetchResult::Failed(_)) {
-                self.on_source_read(effects.now.0.saturating_sub(part.started.0));
+        let chunk = blocks.chunk;
+        for part in self.take(blocks, |part| part.state == State::Fetching) {
+            match (result, part.urgency) {
+                (FetchResult::Failed, _) => {}
+                (FetchResult::GivenUp, Urgency::Prefetch) => {
+                    effects.not_fetched(blocks.with_mask(part.mask), false);
+                    self.shed(effects, chunk, part);
+                }
+                // Somebody waits by now.
+                (FetchResult::GivenUp, Urgency::Demand) => self.fetch(effects, chunk, part),
+                (_, Urgency::Demand) => {
+                    self.on_source_read(effects.now.0.saturating_sub(part.started.0));
+                }
+                (_, Urgency::Prefetch) => {}
             }
         }
-        let answered = blocks.with_mask(unanswered);
-        let answer = match result {
-            FetchResult::Kept | FetchResult::Sent | FetchResult::NotKept => Output::Ready(answered),
-            FetchResult::Failed(fault) => Output::Fail {
-                blocks: answered,
-                fault,
-            },
-        };
-        // None is left to answer where data from another node came first.
-        if unanswered != 0 {
-            effects.out.push(answer);
+        match result {
+            FetchResult::Kept | FetchResult::Sent | FetchResult::NotKept => {
+                self.give(effects, blocks);
+            }
+            FetchResult::Failed => {
+                // None is left to answer where data from another node came first.
+                let waiters = self.take_waiters(blocks);
+                if waiters.mask() != 0 {
+                    effects.out.push(Output::Fail { chunk, waiters });
+                }
+            }
+            FetchResult::GivenUp => {}
         }
         match result {
             FetchResult::Kept => holdings.add(effects, blocks),
             // The keeper reports.
-            FetchResult::Sent => {}
+            FetchResult::Sent | FetchResult::GivenUp => {}
             FetchResult::NotKept => effects.not_fetched(blocks, true),
-            FetchResult::Failed(_) => {
+            FetchResult::Failed => {
                 effects.counters.failed_blocks += u64::from(blocks.mask.count_ones());
                 effects.not_fetched(blocks, true);
             }

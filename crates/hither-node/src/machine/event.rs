@@ -2,7 +2,8 @@
 
 use super::message::{Blocks, Frames, Keep, Message, ReadEntry, Request, RequestId, Urgency};
 use super::view::{MemberId, View};
-use crate::source::SourceError;
+use super::waiters::{Token, Waiters};
+use crate::key::ChunkKey;
 
 /// Nanoseconds of the node's monotonic clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,33 +16,6 @@ impl Time {
     }
 }
 
-/// Why the source did not give a block. The error itself stays with the runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fault {
-    /// The file is gone.
-    NotFound,
-    /// The file has another version.
-    Changed,
-    /// The source refuses.
-    Denied,
-    /// No usable answer after all retries.
-    Failed,
-}
-
-impl From<&SourceError> for Fault {
-    fn from(error: &SourceError) -> Fault {
-        match error {
-            SourceError::NotFound(_) => Fault::NotFound,
-            SourceError::Changed(_) => Fault::Changed,
-            SourceError::Denied { .. } | SourceError::Refused { .. } => Fault::Denied,
-            SourceError::Unsupported(_)
-            | SourceError::InTheWay { .. }
-            | SourceError::Full { .. }
-            | SourceError::Failed { .. } => Fault::Failed,
-        }
-    }
-}
-
 /// How a read of the source ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FetchResult {
@@ -51,22 +25,41 @@ pub enum FetchResult {
     Sent,
     /// The readers have the blocks, the store has not: they may not be kept, or found no room.
     NotKept,
-    /// The source did not give the blocks.
-    Failed(Fault),
+    /// The source did not give the blocks. The error stays with the runtime.
+    Failed,
+    /// It was not begun: nobody waited for these blocks of the prefetch when its turn came.
+    GivenUp,
+}
+
+/// How a read of the local disk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskResult {
+    /// The blocks were read.
+    Read,
+    /// The disk does not have them after all.
+    Missing,
+    /// Nobody waited for these blocks of the prefetch, and memory is short.
+    GivenUp,
 }
 
 /// What happens to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// Readers or the prefetch want blocks that the local store does not have.
+    /// A reader or the prefetch wants blocks that the memory does not have.
     ///
-    /// The store is to be asked when the input is given, not earlier: whatever came in between
+    /// The memory is to be asked when the input is given, not earlier: whatever came in between
     /// would be taken for dropped and fetched again.
     Want {
-        /// What they want.
+        /// What it wants.
         blocks: Blocks,
         /// Whether a reader waits.
         urgency: Urgency,
+        /// What they are blocks of: comes back with what is to be done for them.
+        file: Token,
+        /// Who waits for them: comes back once for each block. The prefetch may have none.
+        waiter: Option<Token>,
+        /// Which of them are on the local disk.
+        on_disk: u64,
     },
     /// The prefetch no longer wants these blocks. Blocks that readers wait for stay wanted.
     Cancel(Blocks),
@@ -86,6 +79,14 @@ pub enum Input {
         blocks: Blocks,
         /// How it ended.
         result: FetchResult,
+    },
+    /// A read of the local disk has ended for these blocks: one that [`Output::ReadDisk`] asked
+    /// for, or one for another node, of which only [`DiskResult::Read`] is told.
+    DiskRead {
+        /// The blocks.
+        blocks: Blocks,
+        /// How it ended.
+        result: DiskResult,
     },
     /// Data came from another node, and is what it should be.
     Arrived {
@@ -176,7 +177,12 @@ pub enum Output {
         keeper: Option<MemberId>,
         /// Whether a reader waits.
         urgency: Urgency,
+        /// What they are blocks of.
+        file: Token,
     },
+    /// Read these blocks from the local disk, and report by [`Input::DiskRead`], in any number of
+    /// parts, whatever happens.
+    ReadDisk(Blocks),
     /// Readers wait by now for blocks that are being fetched as a prefetch.
     Hurry(Blocks),
     /// Look these blocks up in the store and send them to `request.member`. Report those that are
@@ -204,17 +210,29 @@ pub enum Output {
     /// Drop these blocks from the store, unless they are pinned there, and report by
     /// [`Input::Dropped`].
     Drop(Blocks),
-    /// Those who want these blocks locally have them now.
-    Ready(Blocks),
-    /// Those who want these blocks locally cannot have them.
+    /// The blocks of the input are for those who wait for them.
+    Ready {
+        /// The chunk.
+        chunk: ChunkKey,
+        /// Who waits for which.
+        waiters: Waiters,
+    },
+    /// The source did not give the blocks of the input: those who wait cannot have them.
     Fail {
+        /// The chunk.
+        chunk: ChunkKey,
+        /// Who waits for which.
+        waiters: Waiters,
+    },
+    /// These blocks of the prefetch were given up, since there is too much to do, or nobody waits.
+    Shed {
         /// The blocks.
         blocks: Blocks,
-        /// What the source said to this node.
-        fault: Fault,
+        /// What they are blocks of.
+        file: Token,
+        /// Who watches them: it hears no more of them.
+        waiters: Waiters,
     },
-    /// These blocks of the prefetch were given up, since there is too much to do.
-    Shed(Blocks),
     /// A member is suspected from now on: for the log, there is nothing to do.
     Suspected(MemberId),
     /// It is no longer.

@@ -1,8 +1,10 @@
-//! The blocks of one chunk that a node is getting for its readers.
+//! The blocks of one chunk that a node is getting for its readers, with who waits for them: the one
+//! table of what is in flight.
 
 use super::event::Time;
 use super::message::{RequestId, Urgency};
 use super::view::MemberId;
+use super::waiters::{Token, Waiters};
 
 /// How far the blocks of a part have come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +24,10 @@ pub(super) enum State {
     },
     /// Waits until fewer blocks are being read from the source.
     FetchQueued,
-    /// Being read from the source. Readers of `unanswered` still wait.
-    Fetching { unanswered: u64 },
+    /// Being read from the source.
+    Fetching,
+    /// Being read from this node's disk: nobody else is asked.
+    OnDisk,
 }
 
 /// A request to a home.
@@ -39,7 +43,7 @@ impl State {
     pub(super) fn ask(&self) -> Option<Ask> {
         match *self {
             State::Asked { ask } | State::Pending { ask } | State::Coming { ask, .. } => Some(ask),
-            State::AskQueued { .. } | State::FetchQueued | State::Fetching { .. } => None,
+            State::AskQueued { .. } | State::FetchQueued | State::Fetching | State::OnDisk => None,
         }
     }
 
@@ -59,7 +63,12 @@ impl State {
 
     /// Whether the blocks are on their way from the source, or next in line for it.
     pub(super) fn is_fetch(&self) -> bool {
-        matches!(self, State::FetchQueued | State::Fetching { .. })
+        matches!(self, State::FetchQueued | State::Fetching)
+    }
+
+    /// Whether the runtime reads the blocks, and reports how that ends.
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self, State::Fetching | State::OnDisk)
     }
 
     /// Whether the blocks stand in a queue.
@@ -69,7 +78,7 @@ impl State {
 }
 
 /// Blocks that have come equally far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) mask: u64,
     pub(super) urgency: Urgency,
@@ -79,6 +88,8 @@ pub(super) struct Part {
     pub(super) retries: u8,
     /// Who keeps them once they are read from the source; `None`: this node.
     pub(super) keeper: Option<MemberId>,
+    /// What they are blocks of.
+    pub(super) file: Token,
     pub(super) state: State,
 }
 
@@ -88,12 +99,11 @@ impl Part {
     }
 
     /// The same for the blocks of `mask` only.
-    pub(super) fn only(mut self, mask: u64) -> Part {
-        self.mask &= mask;
-        if let State::Fetching { unanswered } = &mut self.state {
-            *unanswered &= mask;
+    pub(super) fn only(&self, mask: u64) -> Part {
+        Part {
+            mask: self.mask & mask,
+            ..self.clone()
         }
-        self
     }
 
     /// The same in another state.
@@ -106,6 +116,9 @@ impl Part {
 #[derive(Debug, Default)]
 pub(super) struct Flight {
     pub(super) parts: Vec<Part>,
+    /// Who waits for which of their blocks. Nobody does any more for those of a part that came by
+    /// another way first.
+    pub(super) waiters: Waiters,
     /// The deadline that was set for the chunk.
     pub(super) timer: Option<Time>,
 }

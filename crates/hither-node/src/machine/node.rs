@@ -8,19 +8,21 @@ use hither_core::placement::AccessesWanted;
 
 use super::clock::Clock;
 use super::effects::Effects;
-use super::event::{Input, Output, Time};
+use super::event::{DiskResult, Input, Output, Time};
 use super::expected::Expected;
 use super::holdings::Holdings;
 use super::home::Home;
 use super::message::{
-    Blocks, Frames, Keep, Message, READ_ENTRIES_MAX, ReadEntry, Request, RequestId,
+    Blocks, Frames, Keep, Message, READ_ENTRIES_MAX, ReadEntry, Request, RequestId, Urgency,
 };
 use super::peers::{Change, Incarnation, PeerState, Peers};
 use super::placer::{Placer, PlacerSettings};
-use super::requester::Requester;
+use super::requester::{Requester, Wanted};
 use super::settings::{Counters, Settings};
 use super::topology::{MemberTopology, TopologyState};
 use super::view::{MemberId, View};
+use super::waiters::Token;
+use crate::key::BlockKey;
 use crate::readers::Readers;
 
 /// The state machine of a node: see the [module](super).
@@ -99,10 +101,23 @@ impl Machine {
     fn handle(&mut self, input: Input) {
         let effects = &mut self.effects;
         match input {
-            Input::Want { blocks, urgency } => {
+            Input::Want {
+                blocks,
+                urgency,
+                file,
+                waiter,
+                on_disk,
+            } => {
                 // What is wanted is not there, so it was dropped.
-                self.holdings.remove(effects, blocks);
-                self.requester.want(effects, blocks, urgency);
+                let gone = blocks.with_mask(blocks.mask & !on_disk);
+                self.holdings.remove(effects, gone);
+                let wanted = Wanted {
+                    blocks,
+                    urgency,
+                    file,
+                    on_disk,
+                };
+                self.requester.want(effects, wanted, waiter);
             }
             Input::Cancel(blocks) => self.requester.cancel(effects, blocks),
             Input::Message {
@@ -131,6 +146,12 @@ impl Machine {
                 self.requester
                     .on_fetch_ended(effects, holdings, blocks, result);
             }
+            Input::DiskRead { blocks, result } => {
+                if result == DiskResult::Missing {
+                    self.holdings.remove(effects, blocks);
+                }
+                self.requester.on_disk_read(effects, blocks, result);
+            }
             Input::Arrived {
                 blocks,
                 from,
@@ -147,7 +168,7 @@ impl Machine {
             }
             Input::Unexpected(blocks) => {
                 // What is on its way here, or here, is not given up by this.
-                let here = self.holdings.held(blocks) | self.requester.in_flight(blocks);
+                let here = self.holdings.held(blocks) | self.requester.coming(blocks);
                 let blocks = blocks.with_mask(blocks.mask & !here);
                 if blocks.mask != 0 {
                     effects.not_fetched(blocks, false);
@@ -516,6 +537,22 @@ impl Machine {
         let expects = may && is_expected();
         effects.counters.unexpected_blocks += u64::from(!expects);
         expects
+    }
+
+    /// What a block is of and how urgent it is, if it is on its way to this node.
+    pub fn wanted(&self, block: &BlockKey) -> Option<(&Token, Urgency)> {
+        self.requester.wanted(block)
+    }
+
+    /// Whether somebody waits for one of these blocks that are on their way to this node, here or
+    /// on another one.
+    pub fn is_urgent(&self, blocks: Blocks) -> bool {
+        self.requester.is_urgent(blocks)
+    }
+
+    /// Those of `blocks` that are on their way to this node.
+    pub fn in_flight(&self, blocks: Blocks) -> u64 {
+        self.requester.in_flight(blocks)
     }
 
     /// Whether this node is to say what its readers read from its own copies.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::effects::Effects;
 use super::event::Time;
-use super::flight::{Part, State};
+use super::flight::{Flight, Part, State};
 use super::message::{Blocks, Urgency};
 use super::requester::Requester;
 use super::view::MemberId;
@@ -52,7 +52,7 @@ impl Requester {
                 effects.counters.delivery_timeout_blocks += blocks;
                 no_answer(effects, holder);
             }
-            State::AskQueued { .. } | State::FetchQueued | State::Fetching { .. } => {}
+            State::AskQueued { .. } | State::FetchQueued | State::Fetching | State::OnDisk => {}
         }
         self.fetch(effects, chunk, part);
     }
@@ -106,7 +106,8 @@ impl Requester {
     /// There is nobody to ask any more: reads all from the source.
     pub(super) fn on_isolated(&mut self, effects: &mut Effects) {
         for chunk in self.chunks() {
-            for part in self.take_chunk(chunk, |part| !part.state.is_fetch()) {
+            let asked = |part: &Part| !part.state.is_fetch() && !part.state.is_read();
+            for part in self.take_chunk(chunk, asked) {
                 self.fetch(effects, chunk, part);
             }
             self.settle(chunk);
@@ -169,10 +170,7 @@ impl Requester {
                 assert_eq!(part.mask & seen, 0, "a block is in one part");
                 seen |= part.mask;
                 match part.state {
-                    State::Fetching { unanswered } => {
-                        assert_eq!(unanswered & !part.mask, 0);
-                        fetching += part.count();
-                    }
+                    State::Fetching => fetching += part.count(),
                     State::FetchQueued => {
                         assert!(
                             !self.fetches.has_room(part.urgency),
@@ -188,6 +186,7 @@ impl Requester {
                     queued_prefetch += part.count();
                 }
             }
+            assert_eq!(flight.waiters.mask() & !seen, 0, "they wait for what comes");
             assert_eq!(flight.timer, flight.deadline());
             timed.extend(flight.timer.map(|_| chunk));
         }
@@ -207,7 +206,7 @@ impl Requester {
 
     /// Blocks in flight.
     pub(super) fn block_count(&self) -> usize {
-        let masks = self.flights.values().map(super::flight::Flight::mask);
+        let masks = self.flights.values().map(Flight::mask);
         masks.map(|mask| mask.count_ones() as usize).sum()
     }
 }

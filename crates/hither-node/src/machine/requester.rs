@@ -17,7 +17,8 @@ use super::message::{Blocks, Keep, Message, ReadEntry, Request, RequestId, Urgen
 use super::settings::Settings;
 use super::timers::Timers;
 use super::view::MemberId;
-use crate::key::ChunkKey;
+use super::waiters::{Token, Waiters};
+use crate::key::{BlockKey, ChunkKey};
 
 /// A read of the source counts for one part in so many of the smoothed time.
 const SMOOTHING: u64 = 8;
@@ -46,6 +47,16 @@ pub(super) struct Requester {
     reads: Vec<Blocks>,
 }
 
+/// Blocks that a reader or the prefetch wants.
+pub(super) struct Wanted {
+    pub(super) blocks: Blocks,
+    pub(super) urgency: Urgency,
+    /// What they are blocks of.
+    pub(super) file: Token,
+    /// Which of them are on the local disk.
+    pub(super) on_disk: u64,
+}
+
 impl Requester {
     pub(super) fn new(settings: &Settings) -> Requester {
         Requester {
@@ -62,41 +73,62 @@ impl Requester {
         }
     }
 
-    /// Readers or the prefetch want blocks.
-    pub(super) fn want(&mut self, effects: &mut Effects, blocks: Blocks, urgency: Urgency) {
+    /// A reader or the prefetch wants blocks, for which `waiter` waits.
+    pub(super) fn want(&mut self, effects: &mut Effects, wanted: Wanted, waiter: Option<Token>) {
+        let Wanted {
+            blocks,
+            urgency,
+            file,
+            on_disk,
+        } = wanted;
         let Blocks { chunk, mask } = blocks;
         let flight = self.flights.entry(chunk).or_default();
         let fresh = mask & !flight.mask();
-        for part in &mut flight.parts {
-            if let State::Fetching { unanswered } = &mut part.state {
-                *unanswered |= part.mask & mask;
-            }
+        if let Some(waiter) = waiter {
+            flight.waiters.add(waiter, mask);
         }
         if urgency == Urgency::Demand {
             self.raise(effects, blocks.with_mask(mask & !fresh), |_| true);
         }
-        if fresh != 0 {
-            effects.counters.wanted_blocks += u64::from(fresh.count_ones());
+        let part = Part {
+            mask: fresh & !on_disk,
+            urgency,
+            started: effects.now,
+            retries: 0,
+            keeper: None,
+            file,
+            state: State::FetchQueued,
+        };
+        if fresh & on_disk != 0 {
+            let mask = fresh & on_disk;
             let part = Part {
-                mask: fresh,
-                urgency,
-                started: effects.now,
-                retries: 0,
-                keeper: None,
-                state: State::FetchQueued,
+                mask,
+                ..part.clone()
             };
+            self.read_disk(effects, chunk, part);
+        }
+        if part.mask != 0 {
+            effects.counters.wanted_blocks += u64::from(part.count());
             self.ask(effects, chunk, part, None);
         }
         self.settle(chunk);
     }
 
-    /// The prefetch no longer wants blocks. Reads of the source that have started go on.
+    /// Reads the blocks of a part that is not in flight from the local disk.
+    pub(super) fn read_disk(&mut self, effects: &mut Effects, chunk: ChunkKey, part: Part) {
+        let blocks = Blocks::new(chunk, part.mask);
+        effects.out.push(Output::ReadDisk(blocks));
+        self.put(chunk, part.into_state(State::OnDisk));
+    }
+
+    /// The prefetch no longer wants blocks, for which nobody waits. Reads that have started go on.
     pub(super) fn cancel(&mut self, effects: &mut Effects, blocks: Blocks) {
         let parts = self.take(blocks, |part| {
-            part.urgency == Urgency::Prefetch && !matches!(part.state, State::Fetching { .. })
+            part.urgency == Urgency::Prefetch && !part.state.is_read()
         });
         for part in parts {
             let blocks = blocks.with_mask(part.mask);
+            self.take_waiters(blocks);
             if let Some(Ask { home, id, .. }) = part.state.ask() {
                 effects.send(home, Message::Withdraw { id, blocks });
             } else if part.state == State::FetchQueued {
@@ -104,6 +136,31 @@ impl Requester {
             }
         }
         self.settle(blocks.chunk);
+    }
+
+    /// Takes out who waits for blocks.
+    pub(super) fn take_waiters(&mut self, blocks: Blocks) -> Waiters {
+        let flight = self.flights.get_mut(&blocks.chunk);
+        flight.map_or_else(Waiters::default, |it| it.waiters.take(blocks.mask))
+    }
+
+    /// Gives blocks that have come to those who wait for them.
+    pub(super) fn give(&mut self, effects: &mut Effects, blocks: Blocks) {
+        let (chunk, waiters) = (blocks.chunk, self.take_waiters(blocks));
+        if waiters.mask() != 0 {
+            effects.out.push(Output::Ready { chunk, waiters });
+        }
+    }
+
+    /// Gives up the blocks of a part of the prefetch, which is not in flight.
+    pub(super) fn shed(&mut self, effects: &mut Effects, chunk: ChunkKey, part: Part) {
+        let blocks = Blocks::new(chunk, part.mask);
+        effects.counters.shed_blocks += u64::from(part.count());
+        effects.out.push(Output::Shed {
+            blocks,
+            file: part.file,
+            waiters: self.take_waiters(blocks),
+        });
     }
 
     /// Raises the urgency of those parts of the prefetch that `wanted` names.
@@ -122,10 +179,11 @@ impl Requester {
             match part.state {
                 State::AskQueued { .. } => self.ask(effects, blocks.chunk, part, None),
                 State::FetchQueued => self.fetch(effects, blocks.chunk, part),
-                State::Fetching { .. } => {
+                State::Fetching => {
                     effects.out.push(Output::Hurry(blocks));
                     self.put(blocks.chunk, part);
                 }
+                State::OnDisk => self.put(blocks.chunk, part),
                 State::Asked { ask } | State::Pending { ask } | State::Coming { ask, .. } => {
                     effects.send(ask.home, Message::Raise(blocks));
                     self.put(blocks.chunk, part);
@@ -232,6 +290,29 @@ impl Requester {
         flight.map_or(0, |flight| flight.mask() & blocks.mask)
     }
 
+    /// Those of `blocks` that come from elsewhere, and not from this node's disk.
+    pub(super) fn coming(&self, blocks: Blocks) -> u64 {
+        let flight = self.flights.get(&blocks.chunk);
+        let parts = flight.into_iter().flat_map(|flight| &flight.parts);
+        let parts = parts.filter(|part| part.state != State::OnDisk);
+        blocks.mask & parts.fold(0, |mask, part| mask | part.mask)
+    }
+
+    /// Whether somebody waits for one of these blocks, here or on another node.
+    pub(super) fn is_urgent(&self, blocks: Blocks) -> bool {
+        let flight = self.flights.get(&blocks.chunk);
+        let mut parts = flight.into_iter().flat_map(|flight| &flight.parts);
+        parts.any(|part| part.mask & blocks.mask != 0 && part.urgency == Urgency::Demand)
+    }
+
+    /// What a block is of and how urgent it is, if it is on its way.
+    pub(super) fn wanted(&self, block: &BlockKey) -> Option<(&Token, Urgency)> {
+        let (chunk, bit) = block.in_chunk();
+        let mut parts = self.flights.get(&chunk)?.parts.iter();
+        let part = parts.find(|part| part.mask & bit != 0)?;
+        Some((&part.file, part.urgency))
+    }
+
     /// Whether all of these blocks were asked for by the request `id`. Who names it was asked: the
     /// home, or a holder that it has told to deliver. Which of these it is may not be known yet:
     /// the home's word and the block come by two ways, and a holder that has nothing passes the
@@ -290,30 +371,28 @@ impl Requester {
             blocks: Blocks::new(chunk, part.mask),
             keeper: part.keeper,
             urgency: part.urgency,
+            file: part.file.clone(),
         });
-        let unanswered = part.mask;
         part.started = effects.now;
-        self.put(chunk, part.into_state(State::Fetching { unanswered }));
+        self.put(chunk, part.into_state(State::Fetching));
     }
 
     /// Queues a part, or sheds it if it is for the prefetch and too much of that queues already.
     fn queue(&mut self, effects: &mut Effects, chunk: ChunkKey, part: Part) {
         let queue_max = effects.settings.prefetch_queue_blocks_max;
         if part.urgency == Urgency::Prefetch && self.queued_prefetch >= queue_max {
-            let blocks = Blocks::new(chunk, part.mask);
-            effects.counters.shed_blocks += u64::from(part.count());
-            effects.out.push(Output::Shed(blocks));
             if part.state == State::FetchQueued {
-                effects.not_fetched(blocks, false);
+                effects.not_fetched(Blocks::new(chunk, part.mask), false);
             }
-            return;
+            return self.shed(effects, chunk, part);
         }
+        let (state, urgency) = (part.state, part.urgency);
         self.put(chunk, part);
-        let limit = match part.state {
+        let limit = match state {
             State::AskQueued { home } => limit_of(&mut self.asks, home, &effects.settings),
             _ => &mut self.fetches,
         };
-        limit.queue(part.urgency, chunk);
+        limit.queue(urgency, chunk);
         let flights = &self.flights;
         limit.compact(flights.len(), |chunk| flights.contains_key(&chunk));
     }
@@ -323,7 +402,7 @@ impl Requester {
         if part.urgency == Urgency::Prefetch && part.state.is_queued() {
             self.queued_prefetch += part.count();
         }
-        if let State::Fetching { .. } = part.state {
+        if part.state == State::Fetching {
             self.fetches.start(part.count());
         }
         if let Some(ask) = part.state.ask()
@@ -344,7 +423,7 @@ impl Requester {
             if part.urgency == Urgency::Prefetch && part.state.is_queued() {
                 self.queued_prefetch -= part.count();
             }
-            if let State::Fetching { .. } = part.state {
+            if part.state == State::Fetching {
                 self.fetches.end(part.count());
             }
             if let Some(ask) = part.state.ask()

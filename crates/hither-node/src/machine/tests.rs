@@ -8,6 +8,7 @@ use crate::key::{ChunkKey, FileKey};
 mod lies;
 mod pings;
 mod placing;
+mod waiting;
 
 const CHUNK: ChunkKey = ChunkKey {
     file: FileKey(1),
@@ -17,6 +18,38 @@ const SECOND: u64 = 1_000_000_000;
 
 fn blocks(mask: u64) -> Blocks {
     Blocks::new(CHUNK, mask)
+}
+
+/// The one token for all that need none of their own.
+fn token() -> Token {
+    thread_local!(static TOKEN: Token = Token::new(()));
+    TOKEN.with(Token::clone)
+}
+
+/// Somebody wants blocks, none of which is on the disk, and waits for them.
+fn want(blocks: Blocks, urgency: Urgency, waiter: &Token) -> Input {
+    Input::Want {
+        blocks,
+        urgency,
+        file: token(),
+        waiter: Some(waiter.clone()),
+        on_disk: 0,
+    }
+}
+
+fn waiting(waiters: &[(&Token, u64)]) -> Waiters {
+    let mut waiting = Waiters::default();
+    for &(waiter, mask) in waiters {
+        waiting.add(waiter.clone(), mask);
+    }
+    waiting
+}
+
+fn ready(waiters: &[(&Token, u64)]) -> Output {
+    Output::Ready {
+        chunk: CHUNK,
+        waiters: waiting(waiters),
+    }
 }
 
 /// Machines, and the messages between them.
@@ -115,8 +148,7 @@ impl Cluster {
     }
 
     fn want(&mut self, member: MemberId, mask: u64, urgency: Urgency) -> Vec<(MemberId, Output)> {
-        let blocks = blocks(mask);
-        self.run(member, Input::Want { blocks, urgency })
+        self.run(member, want(blocks(mask), urgency, &token()))
     }
 
     fn fetched(&mut self, member: MemberId, mask: u64) -> Vec<(MemberId, Output)> {
@@ -150,6 +182,15 @@ fn fetch(mask: u64, urgency: Urgency) -> Output {
         blocks,
         keeper: None,
         urgency,
+        file: token(),
+    }
+}
+
+fn shed(mask: u64) -> Output {
+    Output::Shed {
+        blocks: blocks(mask),
+        file: token(),
+        waiters: waiting(&[(&token(), mask)]),
     }
 }
 
@@ -159,10 +200,7 @@ use Urgency::{Demand, Prefetch};
 fn without_a_view_the_source_is_read() {
     let mut machine = Machine::new(MemberId(1), Settings::default());
     let mut out = Vec::new();
-    let want = Input::Want {
-        blocks: blocks(0b11),
-        urgency: Demand,
-    };
+    let want = want(blocks(0b11), Demand, &token());
     machine.step(Time(5), want, &mut out);
     assert_eq!(out, [fetch(0b11, Demand)]);
     out.clear();
@@ -171,7 +209,7 @@ fn without_a_view_the_source_is_read() {
         result: FetchResult::Kept,
     };
     machine.step(Time(6), ended, &mut out);
-    assert_eq!(out, [Output::Ready(blocks(0b01))]);
+    assert_eq!(out, [ready(&[(&token(), 0b01)])]);
     assert_eq!(machine.blocks_in_flight(), 1);
 }
 
@@ -191,7 +229,7 @@ fn one_reads_the_source_and_the_others_wait_for_it() {
     );
     assert_eq!(cluster.want(third, 0b100, Demand), []);
     let told = cluster.fetched(first, 0b110);
-    assert_eq!(told[0], (first, Output::Ready(blocks(0b110))));
+    assert_eq!(told[0], (first, ready(&[(&token(), 0b110)])));
     let provided = |at: usize| match &told[at] {
         (
             member,
@@ -210,7 +248,7 @@ fn one_reads_the_source_and_the_others_wait_for_it() {
         wanted: true,
     };
     let told = cluster.run(third, arrived);
-    assert_eq!(told, [(third, Output::Ready(blocks(0b100)))]);
+    assert_eq!(told, [(third, ready(&[(&token(), 0b100)]))]);
     assert_eq!(cluster.machines[&third].held_chunks(), 0);
 }
 
@@ -347,11 +385,14 @@ fn after_a_failure_all_who_wait_try() {
     for member in [first, second, third] {
         cluster.want(member, 1, Demand);
     }
-    let (blocks, fault) = (blocks(1), Fault::Failed);
-    let result = FetchResult::Failed(fault);
+    let (blocks, result) = (blocks(1), FetchResult::Failed);
     let told = cluster.run(first, Input::FetchEnded { blocks, result });
+    let failed = Output::Fail {
+        chunk: CHUNK,
+        waiters: waiting(&[(&token(), 1)]),
+    };
     let expected = [
-        (first, Output::Fail { blocks, fault }),
+        (first, failed),
         (second, fetch(1, Demand)),
         (third, fetch(1, Demand)),
     ];
@@ -392,7 +433,7 @@ fn the_prefetch_is_shed_and_readers_go_first() {
         [],
         "over its share of the limit"
     );
-    let shed = Output::Shed(blocks(0b100));
+    let shed = shed(0b100);
     assert_eq!(cluster.want(me, 0b100, Prefetch), [(me, shed)]);
     assert_eq!(
         cluster.want(me, 0b1000, Demand),
@@ -535,13 +576,7 @@ fn a_holder_that_is_always_late_is_avoided_for_a_while() {
 fn a_node_that_was_stopped_suspects_nobody() {
     let mut cluster = Cluster::new(3, &Settings::default());
     let (home, reader) = (cluster.home(), cluster.others()[0]);
-    cluster.input(
-        reader,
-        Input::Want {
-            blocks: blocks(1),
-            urgency: Demand,
-        },
-    );
+    cluster.input(reader, want(blocks(1), Demand, &token()));
     // All stand still for a minute; the answer lies in a queue behind the timer.
     cluster.now = cluster.now.after(60 * SECOND);
     for member in [reader, home] {
@@ -567,13 +602,7 @@ fn an_outdated_grant_is_declined() {
         panic!();
     };
     // The prefetch gives up while the grant is under way.
-    cluster.input(
-        first,
-        Input::Want {
-            blocks: blocks(1),
-            urgency: Prefetch,
-        },
-    );
+    cluster.input(first, want(blocks(1), Prefetch, &token()));
     cluster.input(first, Input::Cancel(blocks(1)));
     cluster.settle();
     assert_eq!(std::mem::take(&mut cluster.told), []);

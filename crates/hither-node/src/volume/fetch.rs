@@ -9,19 +9,13 @@ use futures_util::StreamExt;
 use tokio::sync::SemaphorePermit;
 
 use super::files::OpenFile;
-use crate::flights::FlightFile;
-use crate::key::BlockKey;
-use crate::machine::{Blocks, Fault, FetchResult, Input, Keep, MemberId, Urgency};
+use crate::machine::{Blocks, FetchResult, Input, Keep, MemberId, Urgency};
 use crate::node::Node;
-use crate::origin::Origin;
-use crate::source::{SourceError, SourcePath};
+use crate::pending::{Landing, Origin, WantedFile};
+use crate::source::SourceError;
 use crate::store::memory::Filling;
 
-impl FlightFile for OpenFile {
-    fn path(&self) -> &SourcePath {
-        &self.file.path
-    }
-
+impl WantedFile for OpenFile {
     fn block_len(&self, index: u32) -> u64 {
         let range = self.block_range(index);
         range.end.saturating_sub(range.start)
@@ -33,8 +27,8 @@ impl FlightFile for OpenFile {
         runtime.spawn(fetch(node, self, blocks, urgency, keeper));
     }
 
-    fn on_dropped_prefetch(&self) {
-        self.volume.counters().dropped_prefetches.add(1);
+    fn on_dropped_prefetches(&self, blocks: u64) {
+        self.volume.counters().dropped_prefetches.add(blocks);
     }
 
     fn on_peer_block(&self) {
@@ -72,13 +66,10 @@ async fn fetch(
     let _permit = match urgency {
         Urgency::Demand => None,
         Urgency::Prefetch => {
-            let keys = blocks.clone().map(|index| file.block(index));
-            let permit = turn(&node, keys.clone()).await;
-            let unwanted = !file.is_ahead(&blocks);
-            if unwanted && node.flights.drop_unwanted(keys) {
-                counters.dropped_prefetches.add(blocks.len() as u64);
-                // Who wants them by now asks anew.
-                return report(&node, &file, blocks, FetchResult::NotKept);
+            let permit = turn(&node, file.blocks(&blocks)).await;
+            if permit.is_some() && !file.is_ahead(&blocks) {
+                let ended = ended(&file, blocks, FetchResult::GivenUp);
+                return node.input(ended);
             }
             permit
         }
@@ -89,25 +80,19 @@ async fn fetch(
     file.volume.note_answer(&result);
     if let Err(error) = result {
         counters.fetch_errors.add(1);
-        let left = next..blocks.end;
-        for index in left.clone() {
-            node.flights.note_error(&file.block(index), &error);
-        }
-        report(&node, &file, left, FetchResult::Failed(Fault::from(&error)));
+        let ended = ended(&file, next..blocks.end, FetchResult::Failed);
+        node.land(ended, Landing::Failed(&error));
     }
 }
 
 /// Waits for a prefetch's turn, or until somebody waits for one of its blocks.
-async fn turn(
-    node: &Node,
-    keys: impl Iterator<Item = BlockKey> + Clone,
-) -> Option<SemaphorePermit<'_>> {
+async fn turn(node: &Node, blocks: Blocks) -> Option<SemaphorePermit<'_>> {
     let mut acquire = pin!(node.prefetches.acquire());
     loop {
         let mut hurried = pin!(node.hurried.notified());
         // From here on no notification is missed.
         hurried.as_mut().enable();
-        if keys.clone().any(|key| node.flights.is_urgent(&key)) {
+        if node.driver.is_urgent(blocks) {
             return None;
         }
         tokio::select! {
@@ -117,18 +102,10 @@ async fn turn(
     }
 }
 
-/// Tells the machine how the read of `blocks` has ended.
-fn report(node: &Arc<Node>, file: &OpenFile, blocks: Range<u32>, result: FetchResult) {
-    let mut chunk_and_mask = None;
-    for index in blocks {
-        let (chunk, bit) = file.block(index).in_chunk();
-        let (_, mask) = chunk_and_mask.get_or_insert((chunk, 0));
-        *mask |= bit;
-    }
-    if let Some((chunk, mask)) = chunk_and_mask {
-        let blocks = Blocks::new(chunk, mask);
-        node.input(Input::FetchEnded { blocks, result });
-    }
+/// How the read of `blocks`, which are of one chunk, has ended.
+fn ended(file: &OpenFile, blocks: Range<u32>, result: FetchResult) -> Input {
+    let blocks = file.blocks(&blocks);
+    Input::FetchEnded { blocks, result }
 }
 
 /// Fetches `blocks`; `next` is the first one that has not landed.
@@ -172,6 +149,15 @@ async fn blocks_of(
 }
 
 impl OpenFile {
+    /// Successive blocks of one chunk.
+    fn blocks(&self, blocks: &Range<u32>) -> Blocks {
+        let (chunk, first) = self.block(blocks.start).in_chunk();
+        Blocks::new(
+            chunk,
+            (u64::MAX >> (u64::BITS - blocks.len() as u32)) * first,
+        )
+    }
+
     /// Takes note of a block of the source: it shows whether another node has sent a wrong one.
     fn note_source_block(&self, index: u32, bytes: &[u8]) {
         if let Some(md5) = self.md5(index)
@@ -211,7 +197,8 @@ impl Arriving {
                 keeper,
             };
         }
-        match node.store.fill(key, bytes, !node.flights.is_urgent(&key)) {
+        let is_urgent = node.driver.is_urgent(file.blocks(&(index..index + 1)));
+        match node.store.fill(key, bytes, !is_urgent) {
             Some(filling) => Arriving::Kept(filling),
             None => Arriving::Passed {
                 data: BytesMut::with_capacity(bytes),
@@ -242,35 +229,27 @@ impl Arriving {
 
     /// The block is complete.
     fn land(self, node: &Arc<Node>, file: &Arc<OpenFile>, index: u32) {
-        let counters = file.volume.counters();
-        let result = match self {
+        let ended = |result| ended(file, index..index + 1, result);
+        match self {
             Arriving::Kept(filling) => {
-                let data = node.keep(filling, Origin::Source, Keep::Copy);
+                let input = ended(FetchResult::Kept);
+                let data = node.keep(filling, Origin::Source, Keep::Copy, input);
                 file.note_source_block(index, &data);
-                FetchResult::Kept
             }
             Arriving::Passed { data, keeper, .. } => {
-                let key = file.block(index);
                 let data = Bytes::from(data);
                 file.note_source_block(index, &data);
-                let is_wanted = node.flights.give(&key, &data, Origin::Source);
+                let landing = Landing::Block(&data, Origin::Source);
                 if let Some(keeper) = keeper {
+                    node.land(ended(FetchResult::Sent), landing);
+                    let key = file.block(index);
                     node.peers.send_block(keeper, None, key, data, Keep::Copy);
-                    return report(node, file, index..index + 1, FetchResult::Sent);
-                }
-                if is_wanted {
-                    counters.overflow_blocks.add(1)
+                } else if node.land(ended(FetchResult::NotKept), landing) {
+                    file.on_overflow();
                 } else {
-                    counters.dropped_prefetches.add(1)
+                    file.on_dropped_prefetches(1);
                 }
-                FetchResult::NotKept
             }
-        };
-        report(node, file, index..index + 1, result);
-        if result == FetchResult::Kept {
-            // It may be gone already, and whoever evicted it may have said so before.
-            let (chunk, mask) = file.block(index).in_chunk();
-            node.note_dropped(Blocks::new(chunk, mask));
         }
     }
 }

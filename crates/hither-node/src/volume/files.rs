@@ -15,7 +15,7 @@ use super::place::Pin;
 use crate::announcements::{ChangeListener, encode};
 use crate::key::{BlockKey, CHUNK_BLOCKS, ChunkKey, FileKey, VolumeKey};
 use crate::node::Node;
-use crate::origin::Origin;
+use crate::pending::Origin;
 use crate::source::write::WritableSource;
 use crate::source::{FileVersion, Source, SourceError, SourcePath};
 use crate::store::disk::lending::Lent;

@@ -7,11 +7,9 @@ use std::sync::atomic::Ordering;
 use futures_util::{StreamExt, TryStreamExt};
 
 use super::files::OpenFile;
-use crate::flights::{FlightFile, Waiting, Watcher};
 use crate::key::ChunkKey;
 use crate::machine::Urgency;
-use crate::origin::Origin;
-use crate::pending::{Data, Parts, PendingRead};
+use crate::pending::{Data, Origin, Parts, PendingRead, Waiter, WantedFile, Watcher};
 use crate::source::SourceError;
 
 impl OpenFile {
@@ -78,29 +76,22 @@ impl OpenFile {
 
     /// Waits for the parts that are missing, and sees to it that they come.
     fn wait(self: &Arc<Self>, first: u32, parts: Parts) {
-        let missing: Vec<usize> = (0..parts.blocks.len())
-            .filter(|&part| parts.blocks[part].1.is_none())
-            .collect();
-        let read = PendingRead::new(parts);
-        let node = &self.volume.node;
         let mut wanted: Vec<(ChunkKey, u64)> = Vec::new();
-        for part in missing {
-            let index = first + part as u32;
-            let key = self.block(index);
-            let read = Arc::clone(&read);
-            if node
-                .flights
-                .wait_for(key, self.clone(), Waiting { read, part }, &node.store)
-            {
-                let (chunk, bit) = key.in_chunk();
+        for (index, (_, block)) in (first..).zip(&parts.blocks) {
+            if block.is_none() {
+                let (chunk, bit) = self.block(index).in_chunk();
                 match wanted.last_mut() {
                     Some((last, mask)) if *last == chunk => *mask |= bit,
                     _ => wanted.push((chunk, bit)),
                 }
             }
         }
-        for (chunk, mask) in wanted {
-            node.want(chunk, mask, Urgency::Demand);
+        let file: Arc<dyn WantedFile> = Arc::clone(self) as _;
+        let read = PendingRead::new(first, Arc::clone(&file), parts);
+        for blocks in wanted {
+            let waiter = Waiter::Read(Arc::clone(&read));
+            let node = &self.volume.node;
+            node.want(&file, blocks, Urgency::Demand, Some(waiter));
         }
     }
 
@@ -130,25 +121,22 @@ impl OpenFile {
         }
     }
 
-    /// Asks for those blocks of a chunk that are neither here nor on their way.
+    /// Asks for those blocks of a chunk that are neither here nor on their way. The `watcher`
+    /// watches these and those on their way.
     pub(super) fn prefetch_blocks(
         self: &Arc<Self>,
         chunk: ChunkKey,
         mask: u64,
-        watcher: Option<&Watcher>,
+        watcher: Option<Watcher>,
     ) {
+        let file: Arc<dyn WantedFile> = Arc::clone(self) as _;
+        let waiter = watcher.map(Waiter::Watcher);
         let node = &self.volume.node;
-        let file: Arc<dyn FlightFile> = Arc::clone(self) as _;
-        let started = node
-            .flights
-            .start_prefetch(&file, chunk, mask, &node.store, watcher);
+        let started = node.want(&file, (chunk, mask), Urgency::Prefetch, waiter);
         let counters = self.volume.counters();
         counters
             .prefetched_blocks
             .add(u64::from(started.count_ones()));
-        if started != 0 {
-            node.want(chunk, started, Urgency::Prefetch);
-        }
     }
 
     /// Whether somebody who goes on as before will want some of these blocks.

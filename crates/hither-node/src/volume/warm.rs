@@ -14,10 +14,10 @@ use tokio::time::sleep;
 
 use super::files::{OpenFile, Volume};
 use super::place::Place;
-use crate::flights::FlightFile;
 use crate::holds::{Hold, HoldKind};
 use crate::key::{BlockKey, CHUNK_BLOCKS, ChunkKey, bits};
 use crate::machine::Blocks;
+use crate::pending::WantedFile;
 use crate::source::{FileVersion, SourceError};
 use crate::store::disk::tier::DiskTier;
 
@@ -200,8 +200,7 @@ impl OpenFile {
                 pause *= 2;
             }
             let (watcher, mut errors) = mpsc::unbounded_channel();
-            self.prefetch_blocks(chunk, missing, Some(&watcher));
-            drop(watcher);
+            self.prefetch_blocks(chunk, missing, Some(watcher));
             if let Some(error) = errors.recv().await {
                 return Err(error);
             }

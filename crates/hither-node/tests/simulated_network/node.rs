@@ -31,6 +31,13 @@ pub(crate) struct Read {
     pub(crate) stopped_ns: u64,
 }
 
+/// Who waits for a block.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    pub(crate) owed: BTreeSet<u64>,
+    pub(crate) cancelled: BTreeSet<u64>,
+}
+
 /// See the module.
 pub(crate) struct Node {
     pub(crate) member: MemberId,
@@ -50,6 +57,8 @@ pub(crate) struct Node {
     pub(crate) wanted: BTreeSet<BlockKey>,
     /// Blocks that it may still answer for: prefetches that were cancelled.
     pub(crate) cancelled: BTreeSet<BlockKey>,
+    /// Who waits for each block, by number, and who did before it was cancelled.
+    pub(crate) waiters: BTreeMap<BlockKey, Waiters>,
     pub(crate) fetching: BTreeSet<BlockKey>,
     /// When the source last failed to give a block to this node.
     pub(crate) failures: BTreeMap<BlockKey, u64>,
@@ -84,6 +93,7 @@ impl Node {
             local_reads: BTreeMap::new(),
             wanted: BTreeSet::new(),
             cancelled: BTreeSet::new(),
+            waiters: BTreeMap::new(),
             fetching: BTreeSet::new(),
             failures: BTreeMap::new(),
             clock_ahead: mix(number as u64) >> 8,
@@ -118,6 +128,7 @@ impl Node {
         self.reads.clear();
         self.wanted.clear();
         self.cancelled.clear();
+        self.waiters.clear();
         self.fetching.clear();
         self.isolated = false;
         if !keep_store {

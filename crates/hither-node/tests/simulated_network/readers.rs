@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use hither_node::key::{BlockKey, ChunkKey};
-use hither_node::machine::{Blocks, Input, Urgency};
+use hither_node::machine::{Blocks, Input, Token, Urgency};
 
 use crate::node::Read;
 use crate::scenario::MS;
@@ -103,8 +103,18 @@ impl World {
                 *self.wants.entry(block).or_default() += 1;
             }
             node.cancelled.remove(&block);
+            let waiters = node.waiters.entry(block).or_default();
+            waiters.owed.insert(self.waiters);
         }
-        self.step(number, Input::Want { blocks, urgency });
+        let want = Input::Want {
+            blocks,
+            urgency,
+            file: Token::new(blocks.chunk),
+            waiter: Some(Token::new(self.waiters)),
+            on_disk: 0,
+        };
+        self.waiters += 1;
+        self.step(number, want);
     }
 
     fn cancel(&mut self, number: usize, blocks: Blocks) {
@@ -117,6 +127,8 @@ impl World {
         for block in blocks.chunk.blocks(blocks.mask) {
             if !awaited.contains(&block) && node.wanted.remove(&block) {
                 node.cancelled.insert(block);
+                let waiters = node.waiters.entry(block).or_default();
+                waiters.cancelled.append(&mut waiters.owed);
             }
         }
         self.step(number, Input::Cancel(blocks));

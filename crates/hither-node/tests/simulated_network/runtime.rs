@@ -3,13 +3,14 @@
 
 use hither_node::key::{BlockKey, ChunkKey};
 use hither_node::machine::{
-    Blocks, Fault, FetchResult, Input, Keep, Machine, MemberId, Message, Output, ReadEntry, wire,
+    Blocks, FetchResult, Input, Keep, Machine, MemberId, Message, Output, ReadEntry, Urgency,
+    Waiters, wire,
 };
 
 use crate::network::Packet;
 use crate::node::content;
 use crate::scenario::MS;
-use crate::world::{Event, Sabotage, World};
+use crate::world::{Event, FetchEnd, Sabotage, World};
 
 impl World {
     /// Does what the machine of a node asks for.
@@ -37,7 +38,16 @@ impl World {
                 wire::encode(&message, &mut bytes);
                 self.send(number, to, Packet::Message { epoch, bytes });
             }
-            Output::Fetch { blocks, keeper, .. } => self.start_fetch(number, blocks, keeper),
+            Output::Fetch {
+                blocks,
+                keeper,
+                urgency,
+                file,
+            } => {
+                assert_eq!(file.get::<ChunkKey>(), &blocks.chunk, "the file of others");
+                self.start_fetch(number, blocks, keeper, urgency);
+            }
+            Output::ReadDisk(_) => unreachable!("there is no disk"),
             Output::Hurry(blocks) => {
                 let node = &self.nodes[number];
                 let mut blocks = blocks.chunk.blocks(blocks.mask);
@@ -84,16 +94,21 @@ impl World {
                 }
                 self.step(number, Input::Dropped(blocks));
             }
-            Output::Ready(blocks) => self.on_ready(number, blocks),
-            Output::Fail { blocks, .. } => self.on_fail(number, blocks),
-            Output::Shed(blocks) => {
+            Output::Ready { chunk, waiters } => self.on_ready(number, chunk, &waiters),
+            Output::Fail { chunk, waiters } => self.on_fail(number, chunk, &waiters),
+            Output::Shed {
+                blocks, waiters, ..
+            } => {
+                self.hand_back(number, blocks, &waiters);
                 let node = &mut self.nodes[number];
                 for read in &node.reads {
                     let shed = read.chunk == blocks.chunk && read.mask & blocks.mask != 0;
                     assert!(!shed, "a block was shed that a reader waits for");
                 }
+                // What came from a member before the source's turn was answered then.
                 for block in blocks.chunk.blocks(blocks.mask) {
-                    assert!(node.wanted.remove(&block) || node.cancelled.remove(&block));
+                    let owed = node.wanted.remove(&block) | node.cancelled.remove(&block);
+                    assert_eq!(owed, waiters.mask() & block.in_chunk().1 != 0);
                 }
             }
             Output::Suspected(_) | Output::Trusted(_) => {}
@@ -118,7 +133,13 @@ impl World {
     }
 
     /// The runtime reads from the source, in parts that end at different times.
-    fn start_fetch(&mut self, number: usize, blocks: Blocks, keeper: Option<MemberId>) {
+    fn start_fetch(
+        &mut self,
+        number: usize,
+        blocks: Blocks,
+        keeper: Option<MemberId>,
+        urgency: Urgency,
+    ) {
         for block in blocks.chunk.blocks(blocks.mask) {
             let first = self.nodes[number].fetching.insert(block);
             assert!(first, "{block:?} is read twice at once by one node");
@@ -138,20 +159,45 @@ impl World {
                 Some(faults) if self.disturbed => faults.errors_percent,
                 _ => 0,
             };
-            let fails = self.percent(errors);
+            let ends = if urgency == Urgency::Prefetch && self.percent(10) {
+                FetchEnd::GivenUp
+            } else if self.percent(errors) {
+                FetchEnd::Fails
+            } else {
+                FetchEnd::Given
+            };
             let after = self.between(self.scenario.source_ns);
             let blocks = blocks.with_mask(part);
             let fetched = Event::Fetched {
                 blocks,
                 keeper,
-                fails,
+                ends,
             };
             self.schedule(after, number, fetched);
         }
     }
 
-    fn on_ready(&mut self, number: usize, blocks: Blocks) {
+    /// Whoever waits for blocks is handed back with them: all of them, and once.
+    fn hand_back(&mut self, number: usize, blocks: Blocks, waiters: &Waiters) {
+        for block in blocks.chunk.blocks(blocks.mask) {
+            let bit = block.in_chunk().1;
+            let found = waiters.iter().filter(|(_, mask)| mask & bit != 0);
+            let mut found: Vec<u64> = found.map(|(waiter, _)| *waiter.get()).collect();
+            let node = &mut self.nodes[number];
+            let known = node.waiters.remove(&block).unwrap_or_default();
+            found.retain(|waiter| !known.cancelled.contains(waiter));
+            assert!(
+                known.owed.iter().eq(&found),
+                "{block:?} is for {:?}, not {found:?}",
+                known.owed
+            );
+        }
+    }
+
+    fn on_ready(&mut self, number: usize, chunk: ChunkKey, waiters: &Waiters) {
+        let blocks = Blocks::new(chunk, waiters.mask());
         assert_ne!(blocks.mask, 0);
+        self.hand_back(number, blocks, waiters);
         let node = &mut self.nodes[number];
         for block in blocks.chunk.blocks(blocks.mask) {
             let found = node.buffers.remove(&block).or(node.store.get(block));
@@ -162,8 +208,10 @@ impl World {
         self.answer(number, blocks);
     }
 
-    fn on_fail(&mut self, number: usize, blocks: Blocks) {
+    fn on_fail(&mut self, number: usize, chunk: ChunkKey, waiters: &Waiters) {
+        let blocks = Blocks::new(chunk, waiters.mask());
         assert_ne!(blocks.mask, 0);
+        self.hand_back(number, blocks, waiters);
         let node = &mut self.nodes[number];
         for block in blocks.chunk.blocks(blocks.mask) {
             let owed = node.wanted.remove(&block) | node.cancelled.remove(&block);
@@ -204,9 +252,17 @@ impl World {
         number: usize,
         blocks: Blocks,
         keeper: Option<MemberId>,
-        fails: bool,
+        ends: FetchEnd,
     ) {
-        let fails = fails || self.now < self.outage_until;
+        if ends == FetchEnd::GivenUp {
+            for block in blocks.chunk.blocks(blocks.mask) {
+                assert!(self.nodes[number].fetching.remove(&block));
+                *self.fetch_starts.entry(block).or_default() -= 1;
+            }
+            let result = FetchResult::GivenUp;
+            return self.step(number, Input::FetchEnded { blocks, result });
+        }
+        let fails = ends == FetchEnd::Fails || self.now < self.outage_until;
         let not_kept = self
             .scenario
             .faults
@@ -229,7 +285,7 @@ impl World {
             }
         }
         let result = match (fails, kept) {
-            (true, _) => FetchResult::Failed(Fault::Failed),
+            (true, _) => FetchResult::Failed,
             (false, true) if keeper.is_some() => FetchResult::Sent,
             (false, true) => FetchResult::Kept,
             (false, false) => FetchResult::NotKept,

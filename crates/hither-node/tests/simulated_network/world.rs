@@ -27,7 +27,8 @@ pub(crate) enum Event {
     Fetched {
         blocks: Blocks,
         keeper: Option<MemberId>,
-        fails: bool,
+        /// How it ends, but for an outage and for room.
+        ends: FetchEnd,
     },
     /// The deadline of the machine, unless a later step replaced it.
     Timer { number: u64 },
@@ -39,6 +40,15 @@ pub(crate) enum Event {
     Repair(Repair),
     /// A node says what is not so.
     Lie,
+}
+
+/// How a read of the source ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FetchEnd {
+    Given,
+    Fails,
+    /// It is not begun.
+    GivenUp,
 }
 
 /// How a fault ends.
@@ -97,6 +107,8 @@ pub(crate) struct World {
     /// How often each block left a store.
     pub(crate) evicted: BTreeMap<BlockKey, u64>,
     pub(crate) answered: u64,
+    /// How many have waited so far: their numbers.
+    pub(crate) waiters: u64,
     pub(crate) reads: u64,
     pub(crate) wait_longest: u64,
     pub(crate) sabotage: Option<Sabotage>,
@@ -159,6 +171,7 @@ impl World {
             wants: BTreeMap::new(),
             evicted: BTreeMap::new(),
             answered: 0,
+            waiters: 0,
             reads: 0,
             wait_longest: 0,
             sabotage,
@@ -256,8 +269,8 @@ impl World {
             Event::Fetched {
                 blocks,
                 keeper,
-                fails,
-            } => self.end_fetch(node, blocks, keeper, fails),
+                ends,
+            } => self.end_fetch(node, blocks, keeper, ends),
             Event::Timer { number } => {
                 if number == self.nodes[node].timer && self.sabotage != Some(Sabotage::NoTimers) {
                     self.step(node, Input::Timer);

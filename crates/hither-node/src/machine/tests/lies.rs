@@ -44,8 +44,7 @@ fn message(from: MemberId, message: Message) -> Input {
 }
 
 fn want_of(blocks: Blocks) -> Input {
-    let urgency = Demand;
-    Input::Want { blocks, urgency }
+    want(blocks, Demand, &token())
 }
 
 /// The number of the request that a member makes for blocks, before the home has heard of it.

@@ -71,6 +71,7 @@ fn a_hash_names_who_keeps_a_block_and_all_wait_for_that_one() {
         blocks: blocks(1),
         keeper: Some(home),
         urgency: Demand,
+        file: token(),
     };
     assert_eq!(told, [(others[0], fetch)]);
     assert_eq!(cluster.want(others[1], 1, Demand), []);
@@ -80,7 +81,7 @@ fn a_hash_names_who_keeps_a_block_and_all_wait_for_that_one() {
         result,
     };
     let told = cluster.run(others[0], ended);
-    assert_eq!(told, [(others[0], Output::Ready(sent))]);
+    assert_eq!(told, [(others[0], ready(&[(&token(), 1)]))]);
     let arrived = Input::Arrived {
         blocks: sent,
         from: others[0],
@@ -108,6 +109,7 @@ fn if_the_named_one_does_not_keep_it_the_next_one_reads_the_source() {
         blocks: blocks(1),
         keeper: Some(home),
         urgency: Demand,
+        file: token(),
     };
     assert_eq!(told, [(others[1], fetch)]);
 }
