@@ -5,8 +5,7 @@
 
 use std::ops::Range;
 
-/// What `cachestat` counts.
-pub const PAGE_BYTES: u64 = 4096;
+use crate::page_bytes;
 
 /// It is asked about so much at once, and about twice as much, up to the second, each time that
 /// nothing of it is cached.
@@ -39,7 +38,7 @@ struct Part {
 
 impl Part {
     fn pages(self) -> u64 {
-        (self.end - self.start).div_ceil(PAGE_BYTES)
+        (self.end - self.start).div_ceil(page_bytes())
     }
 }
 
@@ -80,7 +79,7 @@ pub fn find(
             0 => (2 * window).min(WINDOW_BYTES_MAX),
             _ => WINDOW_BYTES,
         };
-        cached_bytes += cached * PAGE_BYTES;
+        cached_bytes += cached * page_bytes();
         search.halve(Part {
             start: at,
             end,
@@ -121,7 +120,7 @@ impl Search<'_> {
     /// The two halves of a part. `None` where no more is to be asked, or the answers do not add up,
     /// since pages come and go meanwhile.
     fn halves(&mut self, part: Part) -> Option<(Part, Part)> {
-        let middle = part.start + part.pages() / 2 * PAGE_BYTES;
+        let middle = part.start + part.pages() / 2 * page_bytes();
         for _ in 0..TRIES_MAX {
             self.questions_left = self.questions_left.checked_sub(2)?;
             let before = (self.ask)(part.start..middle)?;
@@ -162,7 +161,7 @@ mod tests {
     fn pages(parts: &[Range<u64>]) -> Vec<u64> {
         let pages = parts.iter().cloned();
         pages
-            .flat_map(|part| part.start / PAGE_BYTES..part.end.div_ceil(PAGE_BYTES))
+            .flat_map(|part| part.start / page_bytes()..part.end.div_ceil(page_bytes()))
             .collect()
     }
 
@@ -172,7 +171,7 @@ mod tests {
         let mut ask = |range: Range<u64>| {
             questions += 1;
             assert!(!range.is_empty());
-            let pages = range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES);
+            let pages = range.start / page_bytes()..range.end.div_ceil(page_bytes());
             Some(pages.filter(|&page| cached[page as usize]).count() as u64)
         };
         let asked_to = find(range, effort, &mut ask, &mut |part| found.push(part));
@@ -198,8 +197,8 @@ mod tests {
                 cached.extend((0..length).map(|_| is_cached));
             }
             let first = random(count);
-            let end = count * PAGE_BYTES - random(PAGE_BYTES);
-            let (asked_to, found, _) = find_in(&cached, first * PAGE_BYTES..end, EFFORT);
+            let end = count * page_bytes() - random(page_bytes());
+            let (asked_to, found, _) = find_in(&cached, first * page_bytes()..end, EFFORT);
             assert_eq!(asked_to, end);
             let of_them = (first..count).filter(|&page| cached[page as usize]);
             assert_eq!(pages(&found), of_them.collect::<Vec<_>>());
@@ -211,7 +210,7 @@ mod tests {
     fn few_questions_where_all_or_nothing_is_cached() {
         for is_cached in [false, true] {
             let cached = vec![is_cached; 8192];
-            let (_, found, questions) = find_in(&cached, 0..8192 * PAGE_BYTES, EFFORT);
+            let (_, found, questions) = find_in(&cached, 0..8192 * page_bytes(), EFFORT);
             assert_eq!((found.len(), questions), (usize::from(is_cached), 1));
         }
     }
@@ -219,7 +218,7 @@ mod tests {
     #[test]
     fn the_effort_is_kept_and_what_is_not_asked_counts_as_cached() {
         let cached: Vec<bool> = (0..16_384).map(|page| page % 2 == 0).collect();
-        let range = 0..16_384 * PAGE_BYTES;
+        let range = 0..16_384 * page_bytes();
         let effort = Effort {
             cached_bytes_max: 1 << 20,
             questions_max: 100,
@@ -244,7 +243,7 @@ mod tests {
             // The first page stays, another one is there every other time.
             Some(u64::from(range.start == 0) + turn % 2)
         };
-        find(0..64 * PAGE_BYTES, EFFORT, &mut ask, &mut |part| {
+        find(0..64 * page_bytes(), EFFORT, &mut ask, &mut |part| {
             found.push(part);
         });
         assert!(pages(&found).contains(&0));

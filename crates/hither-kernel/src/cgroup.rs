@@ -8,6 +8,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::page_bytes;
+
 /// A memory control group that has a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryGroup {
@@ -128,7 +130,6 @@ impl MemoryGroup {
 /// Bytes of file pages that were read in anew after they had been reclaimed: in a group and those
 /// below it, or on the whole machine. 0 where the kernel does not say.
 pub fn refaulted_file_bytes(group: Option<&MemoryGroup>) -> u64 {
-    const PAGE: u64 = 4096;
     let path = match group {
         Some(group) => group.folder.join("memory.stat"),
         None => PathBuf::from("/proc/vmstat"),
@@ -137,7 +138,7 @@ pub fn refaulted_file_bytes(group: Option<&MemoryGroup>) -> u64 {
     // Version 1 has a second one for the groups below.
     let names = ["total_workingset_refault_file", "workingset_refault_file"];
     let pages = names.iter().find_map(|name| field(&text, name));
-    pages.unwrap_or(0) * PAGE
+    pages.unwrap_or(0) * page_bytes()
 }
 
 /// The number after a name at the start of a line.

@@ -97,7 +97,8 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::machine::{Machine, PageState, ThisMachine, page_bytes};
+    use crate::machine::{Machine, PageState, ThisMachine};
+    use crate::page_bytes;
 
     /// The nodes of the pages of a range, by a mapping of it.
     fn states(map: &FileMap, offset: u64, pages: u64) -> Option<Vec<PageState>> {

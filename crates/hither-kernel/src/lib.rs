@@ -3,8 +3,8 @@
 //! - [`process`]: processes, signals and clocks; [`process_tree`]: what programs read from storage;
 //!   [`pid_namespace`]: whose process numbers are whose; [`cgroup`]: memory limits; [`seccomp`]:
 //!   which calls a process may make;
-//! - [`machine`]: memory nodes and pages; [`memory_policy`]: on which nodes a range is placed;
-//!   [`memory_probe`]: what memory accesses and page moves cost;
+//! - [`page_bytes`]: the size of a page; [`machine`]: memory nodes and pages; [`memory_policy`]: on
+//!   which nodes a range is placed; [`memory_probe`]: what memory accesses and page moves cost;
 //! - [`page_sampling`]: who uses which page. The samples come as [`page_faults`]. The [`samplers`]
 //!   are the [`pmu`], the kernel's own [`hint_faults`], and [`userfaultfd`] write protection;
 //! - [`page_cache`]: pages of files; [`file_map`]: the same pages by address; [`mapped_files`]: the
@@ -42,6 +42,7 @@ pub mod page_faults;
 mod page_map;
 mod page_moves;
 pub mod page_sampling;
+mod page_size;
 pub mod page_unmapping;
 pub mod pid_namespace;
 pub mod pmu;
@@ -57,3 +58,5 @@ pub mod sysfs;
 pub mod this_process;
 pub mod userfaultfd;
 pub mod writable_memory;
+
+pub use page_size::{PAGE_BYTES_MIN, page_bytes};

@@ -13,6 +13,7 @@ use std::path::Path;
 use hither_ids::KernelNode;
 
 use crate::memory_probe::{MemoryProbe, ThisMachineProbe};
+use crate::page_bytes;
 use crate::page_faults::{self, PageFaults, WatchError};
 use crate::page_map;
 use crate::page_moves::move_pages;
@@ -20,7 +21,7 @@ use crate::samplers::{self, SamplerCandidate};
 use crate::writable_memory::{self, WritableRange};
 
 pub use crate::page_moves::{MoveError, PageState};
-pub use crate::sysfs::{kib_field, page_bytes, parse_list};
+pub use crate::sysfs::{kib_field, parse_list};
 
 /// One memory node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

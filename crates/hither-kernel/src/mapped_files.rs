@@ -16,8 +16,8 @@ use std::sync::OnceLock;
 
 use crate::file_id::{FileId, Inode};
 use crate::file_map::FileMap;
+use crate::page_bytes;
 use crate::page_cache::PageCacheError;
-use crate::sysfs::page_bytes;
 use crate::{seccomp, syscalls};
 
 /// A part of a file in a program's memory.

@@ -22,10 +22,10 @@ use hither_ids::KernelNode;
 
 use crate::arch;
 use crate::memory_policy::{Bind, BindMode};
+use crate::page_bytes;
 use crate::page_moves::move_pages;
 use crate::process::thread_cpu_ns;
 use crate::syscalls;
-use crate::sysfs::page_bytes;
 
 /// Loads of a chunk.
 pub const CHASE_LOADS: usize = 1024;

@@ -28,7 +28,7 @@ pub(crate) mod error;
 pub use self::error::PageCacheError;
 use crate::file_id::{FileId, Inode};
 use crate::file_map::FileMap;
-use crate::{seccomp, syscalls};
+use crate::{page_bytes, seccomp, syscalls};
 
 /// Pages of a range of a file; see cachestat(2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -221,7 +221,6 @@ pub fn cachestat(file: &File) -> Result<(), PageCacheError> {
 /// How much of this process's own program is in the page cache. All of it, where the kernel does
 /// not say.
 pub fn program_cached_bytes() -> u64 {
-    const PAGE: u64 = 4096;
     let Ok(file) = File::open("/proc/self/exe") else {
         return 0;
     };
@@ -233,7 +232,7 @@ pub fn program_cached_bytes() -> u64 {
         cachestat,
     };
     let cached = program.cached(0, size);
-    cached.map_or(size, |cached| cached.pages * PAGE)
+    cached.map_or(size, |cached| cached.pages * page_bytes())
 }
 
 struct Opened {
@@ -287,8 +286,7 @@ impl Opened {
         if !self.is_open_to_mincore() || !mincore_is_allowed() {
             return Err(PageCacheError::NotPermitted);
         }
-        // SAFETY: the call takes no memory.
-        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(4096) as u64;
+        let page = page_bytes();
         let start = offset / page * page;
         let end = offset.saturating_add(length).min(self.size);
         let bytes = end.saturating_sub(start) as usize;

@@ -24,7 +24,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::sysfs;
+use crate::{page_bytes, sysfs};
 
 /// One page fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -509,7 +509,7 @@ unsafe impl Send for Ring {}
 
 impl Ring {
     fn map(cpu: u32, fd: OwnedFd, mut pages: usize) -> Option<Ring> {
-        let page = sysfs::page_bytes() as usize;
+        let page = page_bytes() as usize;
         while pages >= RING_PAGES_MIN {
             if let Ok(base) = crate::syscalls::map((1 + pages) * page, Some(fd.as_raw_fd())) {
                 let bytes = pages * page;
@@ -526,7 +526,7 @@ impl Ring {
     }
 
     fn mapped_bytes(&self) -> usize {
-        self.bytes + sysfs::page_bytes() as usize
+        self.bytes + page_bytes() as usize
     }
 
     fn control(&self, offset: usize) -> &AtomicU64 {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use crate::sysfs;
+use crate::page_bytes;
 
 /// linux/fs.h: the scan of the page map.
 const IOC_PAGEMAP_SCAN: u64 = 0xc060_6610;
@@ -60,7 +60,7 @@ pub(crate) fn is_huge(page_map: &File, start: u64) -> Result<bool, i32> {
         page_map,
         Scan {
             start,
-            end: start + sysfs::page_bytes(),
+            end: start + page_bytes(),
             regions: (&raw mut found) as u64,
             regions_count: 1,
             wanted: PAGE_IS_HUGE,
@@ -75,7 +75,7 @@ pub(crate) fn is_huge(page_map: &File, start: u64) -> Result<bool, i32> {
 pub(crate) fn are_huge(pid: u32, addresses: &[u64]) -> Vec<bool> {
     let page_map = open(pid).ok();
     let is_huge = |address: &u64| {
-        let page = address / sysfs::page_bytes() * sysfs::page_bytes();
+        let page = address / page_bytes() * page_bytes();
         page_map
             .as_ref()
             .is_some_and(|page_map| is_huge(page_map, page) == Ok(true))

@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 
 use crate::file_id::Inode;
 use crate::mapped_files::{MappedProcess, mapped_inode_of, mappings};
+use crate::page_bytes;
 use crate::page_cache::PageCacheError;
-use crate::sysfs::page_bytes;
 
 /// The pages that are unmapped at a time. A pipe has 16 places unless it is told otherwise, which
 /// needs no privilege up to `fs.pipe-max-size`, 1 MiB.

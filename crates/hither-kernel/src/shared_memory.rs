@@ -13,10 +13,7 @@
 
 use std::io;
 
-use crate::syscalls;
-
-/// What the kernel rounds segments to.
-pub const PAGE: usize = 4096;
+use crate::{page_bytes, syscalls};
 
 /// The number of a segment.
 pub type Id = i32;
@@ -42,6 +39,11 @@ pub fn create(bytes: usize) -> io::Result<(Id, *mut u8)> {
     attached
         .map(|at| (id, at))
         .map_err(|error| explain(error, bytes))
+}
+
+/// What the kernel rounds a size up to.
+fn whole_pages(bytes: usize) -> usize {
+    bytes.next_multiple_of(page_bytes() as usize)
 }
 
 /// Names the limit that keeps a segment from being made.
@@ -122,7 +124,7 @@ fn is_start_of(line: &str, id: Id, bytes: usize) -> bool {
         let address = |text| usize::from_str_radix(text, 16).ok();
         address(end)?.checked_sub(address(start)?)
     });
-    let is_as_long = length == Some(bytes.next_multiple_of(PAGE));
+    let is_as_long = length == Some(whole_pages(bytes));
     let is_first = words
         .nth(1)
         .is_some_and(|offset| offset.bytes().all(|digit| digit == b'0'));
@@ -147,8 +149,8 @@ pub fn attach(id: Id) -> Result<*mut u8, i32> {
 /// # Safety
 /// So many bytes of the segment are attached there, and nothing refers to what is detached.
 pub unsafe fn keep(base: *mut u8, bytes: usize, kept: std::ops::Range<usize>) {
-    let end = bytes.next_multiple_of(PAGE);
-    for gone in [0..kept.start, kept.end.next_multiple_of(PAGE)..end] {
+    let end = whole_pages(bytes);
+    for gone in [0..kept.start, whole_pages(kept.end)..end] {
         if !gone.is_empty() {
             // SAFETY: as the caller says.
             unsafe { syscalls::unmap(base.wrapping_add(gone.start), gone.len()) };
@@ -177,7 +179,7 @@ pub unsafe fn populate(start: *mut u8, length: usize) -> bool {
         Ok(()) => true,
         // Before Linux 5.14. A system call that writes to each page asks too, and fails with
         // EFAULT.
-        Err(libc::EINVAL) => (0..length).step_by(PAGE).all(|page| {
+        Err(libc::EINVAL) => (0..length).step_by(page_bytes() as usize).all(|page| {
             let arguments = [
                 libc::CLOCK_MONOTONIC as usize,
                 start.wrapping_add(page) as usize,

@@ -1,14 +1,7 @@
-//! What /sys and /proc say, and in which formats: the page size, the CPUs that are online.
+//! What /sys and /proc say, and in which formats: among it the CPUs that are online.
 
 use std::fs;
 use std::io;
-
-/// Size of a page in bytes.
-pub fn page_bytes() -> u64 {
-    // SAFETY: sysconf takes no memory.
-    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    u64::try_from(bytes).unwrap_or(4096)
-}
 
 /// The CPUs that are online.
 pub fn online_cpus() -> io::Result<Vec<u32>> {

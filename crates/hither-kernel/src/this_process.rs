@@ -4,7 +4,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::syscalls;
+use crate::{page_bytes, syscalls};
 
 /// Copies the words at `address` of this process's own memory. False, and nothing usable in
 /// `words`, where that memory is not all mapped and readable: a load would have faulted.
@@ -34,10 +34,9 @@ pub fn copy_memory(address: u64, words: &mut [u64]) -> bool {
 
 /// Whether every page from `from` to `to` can be read.
 pub fn readable(from: u64, to: u64) -> bool {
-    const PAGE: u64 = 4096;
     const AT_A_TIME: usize = 128;
     let mut bytes = [0_u8; AT_A_TIME];
-    let mut page = from & !(PAGE - 1);
+    let mut page = from & !(page_bytes() - 1);
     while page < to {
         let mut pages = [libc::iovec {
             iov_base: std::ptr::null_mut(),
@@ -52,7 +51,7 @@ pub fn readable(from: u64, to: u64) -> bool {
                 iov_base: page as *mut libc::c_void,
                 iov_len: 1,
             };
-            page += PAGE;
+            page += page_bytes();
             count += 1;
         }
         let local = libc::iovec {

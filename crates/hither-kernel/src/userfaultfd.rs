@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use crate::page_map::last_errno;
 use crate::page_sampling::{PageSampler, SamplingCost, SamplingError, UserfaultfdOffer};
 use crate::process::thread_cpu_ns;
-use crate::{page_map, syscalls, sysfs};
+use crate::{page_bytes, page_map, syscalls};
 
 /// Its name on the command line.
 pub const NAME: &str = "write-protect";
@@ -200,7 +200,7 @@ impl<K: Kernel> Programs<K> {
             .programs
             .get_mut(&pid)
             .ok_or(SamplingError::NotOffered)?;
-        let page = sysfs::page_bytes();
+        let page = page_bytes();
         let (first, end) = (start.next_multiple_of(page), start + length);
         let within = (first, (end / page * page).saturating_sub(first));
         let step = (within.1 / HUGE_PAGE_PROBES).max(1).next_multiple_of(page);
@@ -246,7 +246,7 @@ impl<K: Kernel> Programs<K> {
         let Some(program) = self.programs.get_mut(&pid) else {
             return Ok(());
         };
-        let first = start.next_multiple_of(sysfs::page_bytes());
+        let first = start.next_multiple_of(page_bytes());
         let (start, length) = program.registered.remove(&first).unwrap_or((start, length));
         match self.kernel.unregister(&program.uffd, start, length) {
             // Unmapped, or gone with its process.
@@ -266,7 +266,7 @@ struct Own {
 impl Own {
     /// They are registered, or not there.
     fn new(arm: &mut WriteProtectSampler, pages: u64) -> Result<Own, SamplingError> {
-        let page_bytes = sysfs::page_bytes() as usize;
+        let page_bytes = page_bytes() as usize;
         let length = page_bytes * pages as usize;
         let own = Own {
             pages: syscalls::map(length, None).map_err(SamplingError::from_errno)?,

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hither_kernel::file_id::FileId;
+use hither_kernel::page_bytes;
 use hither_kernel::page_cache::{CachedFile, OpenError, PageCache};
 use hither_kernel::process::monotonic_ns;
 use hither_session::record::Record;
@@ -57,9 +58,6 @@ fn descriptors(thread: Option<(u32, u32)>) -> impl Iterator<Item = PathBuf> {
 
 /// More ranges of a file than the library asks questions.
 const CACHED_RANGES_MAX: usize = 4096;
-
-/// A page of the page cache, as the library counts.
-const PAGE_BYTES: u64 = 4096;
 
 /// A file when a program has opened it.
 #[derive(Clone, Debug)]
@@ -164,7 +162,7 @@ impl ProgramFiles {
         let is_first = self.known.insert(file, known).is_none();
         let ranges = self.cached.remove(&file).unwrap_or_default();
         let cached_before = asked_pages.map(|pages| CachedBefore {
-            known_bytes: u64::from(pages) * PAGE_BYTES,
+            known_bytes: u64::from(pages) * page_bytes(),
             ranges,
         });
         let opened = OpenedFile {

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use hither_kernel::syscalls;
+use hither_kernel::{page_bytes, syscalls};
 
 use crate::arch::on_stack;
 
@@ -105,7 +105,7 @@ fn class(layout: Layout) -> Option<(usize, usize)> {
         .max(SMALLEST_BYTES)
         .next_power_of_two();
     let class = (bytes / SMALLEST_BYTES).trailing_zeros() as usize;
-    (class < SIZE_CLASSES && layout.align() <= 4096).then_some((class, bytes))
+    (class < SIZE_CLASSES && layout.align() <= page_bytes() as usize).then_some((class, bytes))
 }
 
 impl Arena {
@@ -121,7 +121,7 @@ impl Arena {
                 FREE.with(|free| free[class].set(next));
                 return (free as *mut u8, false);
             }
-            let start = region.at.next_multiple_of(bytes.min(4096));
+            let start = region.at.next_multiple_of(bytes.min(page_bytes() as usize));
             if start + bytes <= region.end {
                 REGION.set(Region {
                     at: start + bytes,
@@ -132,7 +132,7 @@ impl Arena {
         }
         // Larger than what is left, or a thread without a region: a mapping of its own, which is
         // aligned to a page.
-        let mapped = if layout.align() > 4096 {
+        let mapped = if layout.align() > page_bytes() as usize {
             None
         } else {
             syscalls::map(layout.size().max(1), None).ok()

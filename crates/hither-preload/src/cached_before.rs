@@ -5,7 +5,8 @@
 //! 0.3 us, and 1.3 us more for each MiB that is cached (2026-11): of most files once, since all or
 //! nothing of them is cached.
 
-use hither_kernel::cached_parts::{self, Effort, PAGE_BYTES};
+use hither_kernel::cached_parts::{self, Effort};
+use hither_kernel::page_bytes;
 use hither_kernel::syscalls;
 use hither_session::record::Record;
 
@@ -49,7 +50,7 @@ pub(crate) fn push(
             is_whole = is_said && part == (0..bytes);
         },
     );
-    let pages = u32::try_from(asked_to.div_ceil(PAGE_BYTES)).unwrap_or(u32::MAX);
+    let pages = u32::try_from(asked_to.div_ceil(page_bytes())).unwrap_or(u32::MAX);
     Said {
         asked_pages: (asked_to > 0 || bytes == 0).then_some(pages),
         is_whole,

@@ -49,6 +49,7 @@ mod live {
     use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
     use hither_kernel::memory_policy::{Bind, BindMode};
+    use hither_kernel::page_bytes;
     use hither_kernel::process::monotonic_ns;
     use hither_kernel::syscalls;
     use hither_session::program_session::ProgramSession;
@@ -76,8 +77,6 @@ mod live {
     /// The error number for which binding was given up: a kernel or a container without
     /// `mbind`. 0 while binding works.
     static REFUSED: AtomicU32 = AtomicU32::new(0);
-
-    const PAGE_BYTES: u64 = 4096;
 
     const DEFAULT: Bind = Bind {
         mode: BindMode::Default,
@@ -253,11 +252,11 @@ mod live {
     /// The pages of a range, unless there is no region at all.
     #[inline]
     fn tracked(start: u64, length: usize) -> Option<Range<u64>> {
-        if TABLE.is_empty() || length == 0 || !start.is_multiple_of(PAGE_BYTES) {
+        if TABLE.is_empty() || length == 0 || !start.is_multiple_of(page_bytes()) {
             return None;
         }
         let end = start.saturating_add(length as u64);
-        Some(start..end.checked_next_multiple_of(PAGE_BYTES).unwrap_or(end))
+        Some(start..end.checked_next_multiple_of(page_bytes()).unwrap_or(end))
     }
 
     /// Ends what is in a range; if it `stays` mapped, without a policy of ours.
@@ -477,7 +476,7 @@ mod live {
 
     /// The whole pages of a range.
     fn pages_of(range: &Range<u64>) -> Range<u64> {
-        range.start.next_multiple_of(PAGE_BYTES)..range.end & !(PAGE_BYTES - 1)
+        range.start.next_multiple_of(page_bytes())..range.end & !(page_bytes() - 1)
     }
 
     /// The first and the last byte of the whole pages of a range.

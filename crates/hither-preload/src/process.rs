@@ -11,6 +11,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
+use hither_kernel::page_bytes;
 use hither_kernel::pid_namespace::PidNamespace;
 use hither_kernel::syscalls;
 use hither_session::program_session::ProgramSession;
@@ -214,11 +215,12 @@ fn read_arguments_from_proc() -> usize {
 }
 
 fn prepare_fork_page() {
-    let Ok(page) = syscalls::map(4096, None) else {
+    let bytes = page_bytes() as usize;
+    let Ok(page) = syscalls::map(bytes, None) else {
         return;
     };
     // SAFETY: the page was just mapped and belongs to nobody else.
-    if unsafe { syscalls::advise(page, 4096, libc::MADV_WIPEONFORK) }.is_err() {
+    if unsafe { syscalls::advise(page, bytes, libc::MADV_WIPEONFORK) }.is_err() {
         return;
     }
     let page = page.cast::<AtomicU32>();

@@ -23,12 +23,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hither_kernel::memory_policy::{Bind, BindMode};
+use hither_kernel::page_bytes;
 use hither_kernel::syscalls;
 use hither_session::program_session::ProgramSession;
 
 use crate::real;
 use crate::request::{Destination, Position};
-use crate::resident_filter::{self, PAGE_BYTES, Pages, WINDOW_BYTES};
+use crate::resident_filter::{self, Pages, window_bytes};
 use crate::session;
 
 /// A bit each node; 0 where nothing is placed.
@@ -180,10 +181,10 @@ unsafe fn read_missing(
 /// Whether the window that a read is in is cached, and the next one: then no read in it brings
 /// pages in, nor starts readahead.
 fn is_cached(fd: i32, offset: u64, size: u64) -> bool {
-    let start = offset - offset % WINDOW_BYTES;
-    let length = (2 * WINDOW_BYTES).min(size - start);
+    let start = offset - offset % window_bytes();
+    let length = (2 * window_bytes()).min(size - start);
     let found = syscalls::cachestat(fd, start, length);
-    found.is_ok_and(|found| found.cached >= length.div_ceil(PAGE_BYTES))
+    found.is_ok_and(|found| found.cached >= length.div_ceil(page_bytes()))
 }
 
 /// The call as the program made it, past libc.

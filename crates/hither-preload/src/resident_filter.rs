@@ -9,17 +9,16 @@
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use hither_kernel::file_id::mix;
+use hither_kernel::page_bytes;
 use hither_kernel::process::tick_ns;
 use hither_kernel::syscalls;
 
 use crate::descriptor_table::{Row, Table};
 
-pub(crate) const PAGE_BYTES: u64 = 4096;
-
 /// What one word remembers: as many pages as half of it has bits.
-pub(crate) const WINDOW_BYTES: u64 = 32 * PAGE_BYTES;
+const WINDOW_PAGES: u64 = 32;
 
-/// 8 GiB of windows, in 512 KiB.
+/// 8 GiB of windows, in 512 KiB, with pages of 4 KiB.
 const WINDOW_WORDS: usize = 1 << 16;
 
 /// A read of more windows than this is not looked up: it takes its time anyway.
@@ -31,6 +30,12 @@ const AGE_SHIFT: u32 = 33;
 /// A file's key is never one of these.
 const UNKNOWN: u64 = 0;
 const IGNORED: u64 = 1;
+
+/// Bytes of a window.
+#[inline]
+pub(crate) fn window_bytes() -> u64 {
+    WINDOW_PAGES * page_bytes()
+}
 
 /// One without a row is always looked at.
 #[repr(C)]
@@ -136,15 +141,15 @@ impl Pages {
         let end = offset.saturating_add(count).min(size);
         (offset < end).then(|| Pages {
             file: file.max(2),
-            first: offset / PAGE_BYTES,
-            last: (end - 1) / PAGE_BYTES,
+            first: offset / page_bytes(),
+            last: (end - 1) / page_bytes(),
             time: tick_ns() >> AGE_SHIFT,
         })
     }
 
     /// By window, its place, the upper half of its word, and the pages in it.
     fn windows(self) -> impl Iterator<Item = (usize, u64, u64)> {
-        let pages = WINDOW_BYTES / PAGE_BYTES;
+        let pages = WINDOW_PAGES;
         let windows = self.first / pages..=self.last / pages;
         windows
             .take(LOOKUP_WINDOWS_MAX as usize)
@@ -167,7 +172,7 @@ impl Pages {
 
     /// Whether all of them are resident.
     pub(crate) fn are_resident(self) -> bool {
-        let short = self.last - self.first < LOOKUP_WINDOWS_MAX * (WINDOW_BYTES / PAGE_BYTES);
+        let short = self.last - self.first < LOOKUP_WINDOWS_MAX * WINDOW_PAGES;
         short
             && self.windows().all(|(place, tag, mask)| {
                 let word = word(place).map_or(0, |word| word.load(Ordering::Relaxed));
@@ -177,14 +182,14 @@ impl Pages {
 
     /// Whether nothing is known of the first window.
     pub(crate) fn is_new(self) -> bool {
-        let (place, tag) = self.place(self.first * PAGE_BYTES / WINDOW_BYTES);
+        let (place, tag) = self.place(self.first / WINDOW_PAGES);
         word(place).is_none_or(|word| word.load(Ordering::Relaxed) >> 32 != tag >> 32)
     }
 
     /// All of the first window is resident.
     pub(crate) fn mark_window(self) {
-        let first = self.first - self.first % (WINDOW_BYTES / PAGE_BYTES);
-        let last = first + WINDOW_BYTES / PAGE_BYTES - 1;
+        let first = self.first - self.first % WINDOW_PAGES;
+        let last = first + WINDOW_PAGES - 1;
         Pages {
             first,
             last,
@@ -213,7 +218,7 @@ impl Pages {
 /// The node of a window of a file. By chance and not in turn: reads ahead come at equal distances,
 /// and would all fall to one node.
 pub(crate) fn node_of_window(nodes: u64, file: u64, offset: u64) -> u64 {
-    let chosen = mix(file ^ mix(offset / WINDOW_BYTES)) % u64::from(nodes.count_ones().max(1));
+    let chosen = mix(file ^ mix(offset / window_bytes())) % u64::from(nodes.count_ones().max(1));
     let mut left = nodes;
     for _ in 0..chosen {
         left &= left - 1;
@@ -240,9 +245,9 @@ mod tests {
         let nodes = 0b1010_0001;
         let mut counts = [0; 8];
         for window in 0..3000 {
-            let node = node_of_window(nodes, 7, window * WINDOW_BYTES + 4096);
+            let node = node_of_window(nodes, 7, window * window_bytes() + page_bytes());
             assert_eq!(node.count_ones(), 1);
-            assert_eq!(node_of_window(nodes, 7, window * WINDOW_BYTES), node);
+            assert_eq!(node_of_window(nodes, 7, window * window_bytes()), node);
             counts[node.trailing_zeros() as usize] += 1;
         }
         for (node, &count) in counts.iter().enumerate() {
@@ -261,7 +266,7 @@ mod tests {
         // A slow machine may come into the next span of time in between: then it begins anew.
         loop {
             let now = tick_ns() >> AGE_SHIFT;
-            let (start, length) = (WINDOW_BYTES - 6000, 2 * WINDOW_BYTES);
+            let (start, length) = (window_bytes() - page_bytes() - 1904, 2 * window_bytes());
             for word in 0..WINDOW_WORDS {
                 super::word(word).unwrap().store(0, Ordering::Relaxed);
             }
@@ -269,14 +274,14 @@ mod tests {
             pages(start, length).mark();
             let seen = [
                 (start, length),
-                (WINDOW_BYTES - 8192, 8192),
-                (WINDOW_BYTES, WINDOW_BYTES),
-                (3 * WINDOW_BYTES - 6001, 1),
+                (window_bytes() - 2 * page_bytes(), 2 * page_bytes()),
+                (window_bytes(), window_bytes()),
+                (3 * window_bytes() - page_bytes() - 1905, 1),
             ];
             let unseen = [
-                (WINDOW_BYTES - 8193, 1),
-                (WINDOW_BYTES - 8193, 8192),
-                (3 * WINDOW_BYTES - 4096, 1),
+                (window_bytes() - 2 * page_bytes() - 1, 1),
+                (window_bytes() - 2 * page_bytes() - 1, 2 * page_bytes()),
+                (3 * window_bytes() - page_bytes(), 1),
                 (0, 10 << 20),
             ];
             let all = seen
@@ -288,9 +293,9 @@ mod tests {
             let other = Pages::of(FILE + 1, start, 1, u64::MAX)
                 .unwrap()
                 .are_resident();
-            pages(5 * WINDOW_BYTES + 4096, 1).mark_window();
-            let whole = pages(5 * WINDOW_BYTES, WINDOW_BYTES).are_resident();
-            let rest = pages(6 * WINDOW_BYTES, 1).are_resident();
+            pages(5 * window_bytes() + page_bytes(), 1).mark_window();
+            let whole = pages(5 * window_bytes(), window_bytes()).are_resident();
+            let rest = pages(6 * window_bytes(), 1).are_resident();
             // As after some seconds.
             let late = Pages {
                 time: now + 1,
@@ -312,15 +317,15 @@ mod tests {
         assert!(needs_no_pages(9, current, 1));
         TABLE.forget(9);
         assert!(!needs_no_pages(9, current, 1));
-        learn(9, FILE, 7 * WINDOW_BYTES);
-        let read = Pages::of(FILE, 7 * WINDOW_BYTES, 100, u64::MAX).unwrap();
+        learn(9, FILE, 7 * window_bytes());
+        let read = Pages::of(FILE, 7 * window_bytes(), 100, u64::MAX).unwrap();
         read.mark();
         assert!(needs_no_pages(9, current, 100));
-        assert!(needs_no_pages(9, Some(7 * WINDOW_BYTES + 50), 100));
-        advance(9, PAGE_BYTES);
+        assert!(needs_no_pages(9, Some(7 * window_bytes() + 50), 100));
+        advance(9, page_bytes());
         assert!(!needs_no_pages(9, current, 100));
         TABLE.forget_range(3, 20);
-        assert!(!needs_no_pages(9, Some(7 * WINDOW_BYTES + 50), 100));
+        assert!(!needs_no_pages(9, Some(7 * window_bytes() + 50), 100));
         assert!(!needs_no_pages(-1, current, 1) && !needs_no_pages(i32::MAX, current, 1));
     }
 }

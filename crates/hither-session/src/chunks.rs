@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::pool_parts::PoolParts;
 pub(crate) use crate::pool_parts::{CHUNK_BYTES, CHUNKS_MAX};
-use hither_kernel::shared_memory::{PAGE, populate};
+use hither_kernel::page_bytes;
+use hither_kernel::shared_memory::populate;
 
 /// Size of a chunk in words.
 pub(crate) const CHUNK_WORDS: u64 = CHUNK_BYTES as u64 / 8;
@@ -169,8 +170,9 @@ impl Chunks<'_> {
     pub(crate) fn backed_words(&self, chunk: Chunk) -> u64 {
         let backed = self.header(chunk, BACKED);
         let backed = backed.map_or(0, |backed| backed.load(Ordering::Relaxed));
-        let backed = backed.clamp(PAGE as u64 / 8, CHUNK_WORDS);
-        backed - backed % (PAGE as u64 / 8)
+        let page = page_bytes() / 8;
+        let backed = backed.max(page).min(CHUNK_WORDS);
+        backed & !(page - 1)
     }
 
     /// Asks for memory behind all of a chunk.
@@ -264,6 +266,10 @@ impl Chunks<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn page() -> usize {
+        page_bytes() as usize
+    }
     use crate::segment::{Layout, Segment};
 
     fn pool(chunks: usize) -> Segment {
@@ -275,23 +281,23 @@ mod tests {
     fn each_chunk_is_taken_once_and_the_last_one_given_back_first() {
         let segment = pool(3);
         let pool = segment.chunks();
-        let taken: Vec<Chunk> = (0..3).map(|_| pool.take(PAGE).expect("one")).collect();
+        let taken: Vec<Chunk> = (0..3).map(|_| pool.take(page()).expect("one")).collect();
         assert_eq!(taken, [Chunk(1), Chunk(2), Chunk(3)]);
-        assert_eq!(pool.take(PAGE), Err(NoChunk::Empty));
+        assert_eq!(pool.take(page()), Err(NoChunk::Empty));
         pool.give(taken[0]);
         pool.give(taken[2]);
         assert_eq!(pool.warm(), 2);
-        assert_eq!(pool.take(PAGE), Ok(Chunk(3)));
-        assert_eq!(pool.take(PAGE), Ok(Chunk(1)));
-        assert_eq!((pool.take(PAGE), pool.warm()), (Err(NoChunk::Empty), 0));
+        assert_eq!(pool.take(page()), Ok(Chunk(3)));
+        assert_eq!(pool.take(page()), Ok(Chunk(1)));
+        assert_eq!((pool.take(page()), pool.warm()), (Err(NoChunk::Empty), 0));
     }
 
     #[test]
     fn memory_comes_page_by_page_and_goes_when_a_chunk_is_cooled() {
         let segment = pool(1);
         let pool = segment.chunks();
-        let chunk = pool.take(PAGE).expect("one");
-        assert_eq!(pool.backed_words(chunk), PAGE as u64 / 8);
+        let chunk = pool.take(page()).expect("one");
+        assert_eq!(pool.backed_words(chunk), page_bytes() / 8);
         assert!(pool.back_whole(chunk));
         assert_eq!(pool.backed_words(chunk), CHUNK_WORDS);
         pool.slots(chunk, CHUNK_WORDS - 1, 1).expect("a slot")[0].store(7, Ordering::Relaxed);
@@ -299,8 +305,8 @@ mod tests {
         // SAFETY: a whole chunk, which nobody has taken.
         let clear = |at| unsafe { hither_kernel::shared_memory::clear(at, CHUNK_BYTES) };
         assert!(pool.cool(clear) && !pool.cool(clear));
-        assert_eq!(pool.take(PAGE), Ok(chunk));
-        assert_eq!(pool.backed_words(chunk), PAGE as u64 / 8);
+        assert_eq!(pool.take(page()), Ok(chunk));
+        assert_eq!(pool.backed_words(chunk), page_bytes() / 8);
         let last = &pool.slots(chunk, CHUNK_WORDS - 1, 1).expect("a slot")[0];
         assert_eq!(last.load(Ordering::Relaxed), 0);
     }
@@ -313,7 +319,7 @@ mod tests {
             for thread in 1..=4 {
                 scope.spawn(move || {
                     for round in 0..20_000 {
-                        let Ok(chunk) = pool.take(PAGE) else {
+                        let Ok(chunk) = pool.take(page()) else {
                             panic!("one for each thread")
                         };
                         let slot = &pool.slots(chunk, 100, 1).expect("a slot")[0];
@@ -325,7 +331,7 @@ mod tests {
                 });
             }
         });
-        let left = (0..10).filter(|_| pool.take(PAGE).is_ok()).count();
+        let left = (0..10).filter(|_| pool.take(page()).is_ok()).count();
         assert_eq!(left, 5, "none was lost");
     }
 
@@ -342,12 +348,12 @@ mod tests {
         assert_eq!(pool.warm(), 0);
         pool.lists.warm.store(u64::MAX, Ordering::Relaxed);
         pool.lists.used.store(u32::MAX, Ordering::Relaxed);
-        assert_eq!(pool.take(PAGE), Err(NoChunk::Empty));
+        assert_eq!(pool.take(page()), Err(NoChunk::Empty));
         // A list that leads back to itself ends all the same.
         pool.lists.warm.store(1 << 16 | 1, Ordering::Relaxed);
         pool.next[0].store(1, Ordering::Relaxed);
         assert_eq!(
-            (pool.take(PAGE), pool.take(PAGE)),
+            (pool.take(page()), pool.take(page())),
             (Ok(Chunk(1)), Ok(Chunk(1)))
         );
     }

@@ -51,6 +51,7 @@ pub mod view;
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
+use hither_kernel::page_bytes;
 use hither_kernel::syscalls;
 
 use hither_kernel::file_id::FileId;
@@ -103,7 +104,8 @@ const DIRECTORY_ENTRIES_PER_SLOT: usize = 64;
 const DIRECTORY_ENTRIES_MIN: usize = 1 << 20;
 const DIRECTORY_ENTRIES_MAX: usize = 1 << 27;
 
-const PAGE: usize = 4096;
+/// Room for the header.
+const HEADER_BYTES: usize = 4096;
 
 /// "replica" and the layout's version.
 const MAGIC: u64 = u64::from_be_bytes(*b"replica\x04");
@@ -156,7 +158,7 @@ struct Header {
     pulse: Pulse,
 }
 
-const _: () = assert!(size_of::<Header>() <= PAGE);
+const _: () = assert!(size_of::<Header>() <= HEADER_BYTES);
 const _: () = assert!(Layout::FILES_AT.is_multiple_of(align_of::<File>()));
 
 /// A file that has replicas, or had.
@@ -196,7 +198,7 @@ impl Layout {
         })
     }
 
-    const CPUS_AT: usize = PAGE;
+    const CPUS_AT: usize = HEADER_BYTES;
     const FILES_AT: usize = Layout::CPUS_AT + CPUS_MAX;
     const DIRECTORY_AT: usize = Layout::FILES_AT + FILES_MAX * size_of::<File>();
 
@@ -206,7 +208,7 @@ impl Layout {
     }
 
     fn bytes(self) -> usize {
-        self.versions_at() + (self.nodes * self.slots * 8).next_multiple_of(PAGE)
+        self.versions_at() + (self.nodes * self.slots * 8).next_multiple_of(page_bytes() as usize)
     }
 
     fn arena_bytes(self) -> usize {
@@ -264,8 +266,8 @@ impl Control {
 
     #[inline]
     fn header(&self) -> &Header {
-        // SAFETY: the mapping begins with a page that holds a header, made of atomics for which any
-        // bytes are valid.
+        // SAFETY: the mapping begins with room for a header, made of atomics for which any bytes
+        // are valid.
         unsafe { &*self.area.base.cast::<Header>() }
     }
 

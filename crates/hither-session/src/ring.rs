@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use crate::chunks::{CHUNK_BYTES, CHUNK_WORDS, CHUNKS_MAX, Chunk, Chunks, HEADER_WORDS, NoChunk};
 use crate::record::{WORDS_MAX, Words, words_of};
-use hither_kernel::shared_memory::PAGE;
+use hither_kernel::{PAGE_BYTES_MIN, page_bytes};
 
 /// Stands where the next record is in the next chunk. No record begins with it: it would have too
 /// many words.
@@ -58,7 +58,7 @@ struct OtherCounts {
     nested: AtomicU64,
 }
 
-const _: () = assert!(PAGE.is_multiple_of(size_of::<Control>()));
+const _: () = assert!(PAGE_BYTES_MIN.is_multiple_of(size_of::<Control>()));
 
 impl Control {
     /// Accesses that found the ring at its limit or the pool empty, and the bytes that they moved.
@@ -223,7 +223,11 @@ impl<'a> Ring<'a> {
         }
         let (last, position) = (writer.chunk(), writer.chunk_position());
         // Most processes and many threads read little.
-        let bytes = if position == 0 { PAGE } else { CHUNK_BYTES };
+        let bytes = if position == 0 {
+            page_bytes() as usize
+        } else {
+            CHUNK_BYTES
+        };
         let chunk = self.chunks.take(bytes).map_err(|none| match none {
             NoChunk::Empty => Refused::Full,
             NoChunk::NoMemory => Refused::NoMemory,

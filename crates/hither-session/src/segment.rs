@@ -14,8 +14,8 @@ use crate::chunks::{CHUNK_BYTES, CHUNKS_MAX, Chunks, FreeLists};
 use crate::pool_parts::{PoolParts, Source};
 use crate::ring::{Control, Ring};
 use crate::userfaultfd_offers::Offers;
-use hither_kernel::shared_memory::{self, Id, PAGE, populate};
-use hither_kernel::syscalls;
+use hither_kernel::shared_memory::{self, Id, populate};
+use hither_kernel::{PAGE_BYTES_MIN, page_bytes, syscalls};
 
 /// "hither" and the layout's version; a preload library of another version stays out.
 pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x0d");
@@ -105,7 +105,7 @@ pub(crate) struct Header {
     pub(crate) free: FreeLists,
 }
 
-const _: () = assert!(size_of::<Header>() <= PAGE);
+const _: () = assert!(size_of::<Header>() <= PAGE_BYTES_MIN);
 
 /// A count that many CPUs add to: each mostly to a cache line of its own.
 #[repr(C)]
@@ -168,35 +168,49 @@ pub(crate) fn resize(file: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     })
 }
 
-/// How many rings and chunks a segment has.
+/// How many rings and chunks a segment has. Each part begins with a page. The page's size is no
+/// part of the contents: all who attach the segment are on one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     rings: usize,
     chunks: usize,
+    page: usize,
 }
 
 impl Layout {
     pub(crate) fn new(rings: usize, chunks: usize) -> Option<Self> {
+        let page = page_bytes() as usize;
         let sane = (1..=1 << 16).contains(&rings) && (1..=CHUNKS_MAX).contains(&chunks);
-        sane.then_some(Layout { rings, chunks })
+        // Memory comes and goes by chunks.
+        (sane && page <= CHUNK_BYTES).then_some(Layout {
+            rings,
+            chunks,
+            page,
+        })
     }
 
     pub(crate) fn chunks(self) -> usize {
         self.chunks
     }
 
+    /// These bytes, up to the end of their last page.
+    #[inline]
+    fn pages(self, bytes: usize) -> usize {
+        (bytes + self.page - 1) & !(self.page - 1)
+    }
+
     /// Where in the segment the control parts begin. Before them lie the header and the lists of
     /// free chunks.
     fn controls_at(self) -> usize {
-        PAGE + (self.chunks * size_of::<AtomicU16>()).next_multiple_of(PAGE)
+        self.page + self.pages(self.chunks * size_of::<AtomicU16>())
     }
 
     fn bind_requests_at(self) -> usize {
-        self.controls_at() + (self.rings * size_of::<Control>()).next_multiple_of(PAGE)
+        self.controls_at() + self.pages(self.rings * size_of::<Control>())
     }
 
     fn chunks_at(self) -> usize {
-        self.bind_requests_at() + size_of::<BindRequestQueue>().next_multiple_of(PAGE)
+        self.bind_requests_at() + self.pages(size_of::<BindRequestQueue>())
     }
 
     pub(crate) fn bytes(self) -> usize {
@@ -318,7 +332,7 @@ impl Segment {
 
     /// Takes memory for a range of bytes, which nobody uses yet.
     fn reserve(&self, bytes: std::ops::Range<usize>) {
-        for page in bytes.step_by(PAGE) {
+        for page in bytes.step_by(self.layout.page) {
             // SAFETY: the page is in the segment, whose other users are yet to come.
             unsafe { self.at(page).write_volatile(0) };
         }
@@ -327,10 +341,10 @@ impl Segment {
     /// Asks for memory behind the control part of ring `index`, if there is one.
     pub(crate) fn back_control(&self, index: usize) -> bool {
         let offset = self.layout.controls_at() + index * size_of::<Control>();
-        let page = offset - offset % PAGE;
+        let page = offset & !(self.layout.page - 1);
         // SAFETY: the page is in the segment, and the first words of each control are there to be
         // written over.
-        index < self.layout.rings && unsafe { populate(self.at(page), PAGE) }
+        index < self.layout.rings && unsafe { populate(self.at(page), self.layout.page) }
     }
 
     /// Ring `index`, if there is one.
@@ -356,8 +370,8 @@ impl Segment {
     /// The pool of chunks.
     #[inline]
     pub(crate) fn chunks(&self) -> Chunks<'_> {
-        let Layout { chunks, .. } = self.layout;
-        let next = self.at(PAGE).cast::<AtomicU16>();
+        let Layout { chunks, page, .. } = self.layout;
+        let next = self.at(page).cast::<AtomicU16>();
         // SAFETY: the layout places so many of them there, page-aligned, in a segment that is
         // attached as long as `self` lives.
         let next = unsafe { std::slice::from_raw_parts(next, chunks) };

@@ -18,6 +18,7 @@ use crate::ring::{Popped, Reader, Ring};
 use crate::segment::{self, Layout, Segment};
 use crate::session_name::SessionName;
 use hither_kernel::cgroup::MemoryGroup;
+use hither_kernel::page_bytes;
 use hither_kernel::page_sampling::{SamplingError, UserfaultfdOffer};
 use hither_kernel::pid_namespace::{self, ForeignProcesses, PidNamespace};
 use hither_kernel::process::monotonic_ns;
@@ -197,7 +198,7 @@ impl Session {
             .filter(|_| options.ring_bytes.is_multiple_of(CHUNK_BYTES))
             .filter(|_| (1..=FRAMES_MAX).contains(&options.frames_max))
             .filter(|_| options.block_bytes == 0 || options.block_bytes.is_power_of_two())
-            .filter(|_| options.region_min == 0 || options.region_min >= shared_memory::PAGE as u64)
+            .filter(|_| options.region_min == 0 || options.region_min >= page_bytes())
             .ok_or_else(|| {
                 io::Error::new(
                     io::ErrorKind::InvalidInput,

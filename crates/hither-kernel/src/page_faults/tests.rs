@@ -102,7 +102,7 @@ struct Written {
 
 impl Written {
     fn new(pages: usize, at: u64) -> Written {
-        let page = sysfs::page_bytes() as usize;
+        let page = page_bytes() as usize;
         let file = tempfile::tempfile().expect("a file");
         file.set_len(((1 + pages) * page) as u64).expect("its size");
         let ring = Ring::map(3, file.into(), pages).expect("mapped");
@@ -145,7 +145,7 @@ const USER: u16 = 2;
 
 #[test]
 fn records_are_read_where_they_wrap_around() {
-    let page = sysfs::page_bytes();
+    let page = page_bytes();
     // The second record wraps: its header is the last word but one of the ring.
     let mut written = Written::new(RING_PAGES_MIN, 4 * page - 56);
     let sample = |at: u64| [7 | 8 << 32, 1000 + at, 0x7f00_0000 + at, 3];

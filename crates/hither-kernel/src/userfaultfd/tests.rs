@@ -156,7 +156,7 @@ fn refusals_of_ranges_say_why_and_the_rest_goes_on() {
 
 #[test]
 fn a_region_is_registered_with_the_pages_that_it_begins_and_ends_in() {
-    let page = sysfs::page_bytes();
+    let page = page_bytes();
     let (around, within) = ((4 * page, 5 * page), (5 * page, 3 * page));
     for (refused, expected) in [
         ("nothing", vec![around, around]),
@@ -183,7 +183,7 @@ fn what_is_sampled_can_be_moved_with_the_head_of_its_block() {
         skip_on_this_machine(reason);
         return;
     }
-    let page = sysfs::page_bytes();
+    let page = page_bytes();
     let (length, pid) = (8 * page as usize, std::process::id());
     let block = syscalls::map(length, None).expect("mapped");
     // SAFETY: it is mapped, and nobody else's.

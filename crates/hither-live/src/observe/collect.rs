@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use hither_kernel::page_bytes;
 use hither_kernel::page_cache::{PageCache as _, PageCacheError, ThisPageCache};
 use hither_kernel::process::{self, ancestors, monotonic_ns};
 use hither_kernel::process_tree::Transferred;
@@ -631,7 +632,6 @@ struct MappedBytes {
 impl MappedBytes {
     /// `None` if nothing was mapped.
     fn of(object: u64, file: &ObjectDefinition, range: &Range<u64>) -> Option<MappedBytes> {
-        const PAGE_BYTES: u64 = 4096;
         let bytes = cut::mapped_bytes(&file.path, file.size, range)?;
         let opened = ThisPageCache.open(Path::new(OsStr::from_bytes(&file.path)), file.id);
         let cached = opened
@@ -640,7 +640,7 @@ impl MappedBytes {
         Some(MappedBytes {
             object,
             bytes,
-            cached: cached.map(|cached| bytes.min(cached.pages * PAGE_BYTES)),
+            cached: cached.map(|cached| bytes.min(cached.pages * page_bytes())),
         })
     }
 }

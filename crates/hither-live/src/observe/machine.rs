@@ -5,10 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use hither_kernel::machine::{Machine as _, ThisMachine, kib_field, parse_list};
+use hither_kernel::page_bytes;
 use hither_trace::schema::{Machine, MemoryNode};
-
-/// Type of the entry with the page size in the auxiliary vector.
-const AT_PAGESZ: u64 = 6;
 
 fn text(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path)
@@ -23,7 +21,7 @@ pub fn machine() -> Machine {
         host: text("/proc/sys/kernel/hostname"),
         kernel: text("/proc/sys/kernel/osrelease"),
         cpus: parse_list(&text("/sys/devices/system/cpu/online")).len() as u32,
-        page_bytes: page_bytes(&fs::read("/proc/self/auxv").unwrap_or_default()),
+        page_bytes: page_bytes() as u32,
         memory_bytes: kib_field(&text("/proc/meminfo"), "MemTotal:"),
     }
 }
@@ -56,15 +54,6 @@ pub(crate) fn node_of_cpu(nodes: &[MemoryNode]) -> Vec<u32> {
         }
     }
     map
-}
-
-fn page_bytes(auxiliary_vector: &[u8]) -> u32 {
-    let (words, _) = auxiliary_vector.as_chunks::<8>();
-    let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-    words
-        .chunks_exact(2)
-        .find(|entry| entry[0] == AT_PAGESZ)
-        .map_or(0, |entry| entry[1] as u32)
 }
 
 #[cfg(test)]

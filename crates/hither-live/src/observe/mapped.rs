@@ -19,6 +19,7 @@ use std::path::Path;
 use hither_kernel::address_spaces::{AddressSpaces, SpaceEvent};
 use hither_kernel::file_id::Inode;
 use hither_kernel::mapped_files::mapped_inode;
+use hither_kernel::page_bytes;
 use hither_kernel::page_cache::PageCacheError;
 use hither_kernel::page_faults::Fault;
 use hither_trace::schema::Touches;
@@ -144,7 +145,7 @@ impl MappedTouches {
                 let Some(file) = files.get_mut(&hit.file) else {
                     return;
                 };
-                let page = fault.address & !(arming::page_bytes() - 1);
+                let page = fault.address & !(page_bytes() - 1);
                 let offset = hit.offset_of(page);
                 file.watched.reached(offset);
                 // A child has the mappings of the process that started it.

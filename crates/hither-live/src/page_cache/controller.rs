@@ -170,6 +170,9 @@ impl Controller for PageCacheController {
         let capacity = blocks(config.budget_bytes);
         let alone = blocks(config.alone_bytes).max(capacity);
         let limit = config.limit.as_ref();
+        if let Some(limit) = limit.filter(|limit| !limit.page_bytes.is_power_of_two()) {
+            return wrong(format!("pages of {} bytes", limit.page_bytes));
+        }
         let reported = config.given || config.dry_run || limit.is_some();
         Ok(PageCacheController {
             model: SimulatedCache::new(&spec, capacity, &records),
@@ -180,7 +183,7 @@ impl Controller for PageCacheController {
             spec,
             lru_spec,
             extents: Extents::default(),
-            limit: limit.map(|limit| CacheLimit::new(limit.bytes, limit.keeps)),
+            limit: limit.map(CacheLimit::new),
             files: Vec::new(),
             by_key: FxHashMap::default(),
             last_requests: last_requests(),

@@ -110,6 +110,7 @@ proptest! {
         let limit = limit.map(|(extents, keeps)| LimitConfig {
             bytes: extents * EXTENT_BYTES,
             keeps,
+            page_bytes: 4096,
         });
         let decisions = logged(&path, &PageCacheConfig { limit, ..config(policy) }, inputs);
         prop_assert_eq!(replay(&path).expect("a sound log"), Ok(decisions));

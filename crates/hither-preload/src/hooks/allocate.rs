@@ -19,6 +19,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use hither_kernel::page_bytes;
 use hither_session::record::RegionKind;
 use libc::size_t;
 
@@ -233,7 +234,7 @@ macro_rules! paging {
                 // SAFETY: the program's own call, passed on.
                 match unsafe { heap::$real(size) } {
                     Some(block) => given(block, Some(size), sp, fp),
-                    None => early(Some(size), 4096),
+                    None => early(Some(size), page_bytes() as usize),
                 }
             }
         )*

@@ -6,7 +6,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use hither_kernel::syscalls;
+use hither_kernel::{page_bytes, syscalls};
 use hither_session::record::Op;
 use libc::FILE;
 
@@ -94,7 +94,8 @@ pub(crate) fn patch() -> bool {
 
 /// The tables lie in memory that the dynamic linker has made read-only.
 fn writable(from: usize, to: usize, yes: bool) -> bool {
-    let (start, end) = (from & !4095, to.next_multiple_of(4096));
+    let page = page_bytes() as usize;
+    let (start, end) = (from & !(page - 1), to.next_multiple_of(page));
     let protection = if yes {
         libc::PROT_READ | libc::PROT_WRITE
     } else {

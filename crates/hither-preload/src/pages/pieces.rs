@@ -12,12 +12,11 @@
 
 use std::ops::Range;
 
+use hither_kernel::page_bytes;
 use hither_kernel::syscalls;
 use libc::c_int;
 
 use super::maps::{self, Mapping};
-
-const PAGE_BYTES: u64 = 4096;
 
 /// linux/mman.h.
 const DONTUNMAP: c_int = 4;
@@ -49,15 +48,15 @@ pub(crate) unsafe fn remap(
     if flags & !(libc::MREMAP_FIXED | libc::MREMAP_MAYMOVE | DONTUNMAP) != 0 || to == 0 {
         return None;
     }
-    let length = (length as u64).checked_next_multiple_of(PAGE_BYTES)?;
-    let to = (to as u64).checked_next_multiple_of(PAGE_BYTES)?;
+    let length = (length as u64).checked_next_multiple_of(page_bytes())?;
+    let to = (to as u64).checked_next_multiple_of(page_bytes())?;
     let source = address..address.checked_add(length)?;
     // For a call that leaves an empty mapping behind, the target is a hint.
     let at = if is_fixed || stays { at } else { 0 };
     if at != 0 || is_fixed {
         let target = at..at.checked_add(to)?;
         let apart = target.end <= source.start || source.end <= target.start;
-        if !may_move || !apart || at == 0 || !at.is_multiple_of(PAGE_BYTES) {
+        if !may_move || !apart || at == 0 || !at.is_multiple_of(page_bytes()) {
             return None;
         }
     }
@@ -139,7 +138,7 @@ impl Pieces {
                 None => mapping.start <= range.start,
             };
             are_alike &= !mapping.named && mapping.rights.ends_with(b"p");
-            let pages = (mapping.end.min(range.end) - range.start) / PAGE_BYTES;
+            let pages = (mapping.end.min(range.end) - range.start) / page_bytes();
             match (pieces.ends.get_mut(pieces.count), u32::try_from(pages)) {
                 (Some(end), Ok(pages)) => *end = pages,
                 _ => are_alike = false,
@@ -158,7 +157,7 @@ impl Pieces {
         let Range { start, end } = *range;
         let border = move |piece: Option<usize>| {
             let pages = piece.and_then(|piece| self.ends.get(piece)).copied();
-            (start + u64::from(pages.unwrap_or(0)) * PAGE_BYTES).min(end)
+            (start + u64::from(pages.unwrap_or(0)) * page_bytes()).min(end)
         };
         (0..self.count)
             .map(move |piece| border(piece.checked_sub(1))..border(Some(piece)))
@@ -301,10 +300,14 @@ mod tests {
     fn what_cannot_all_be_moved_is_all_where_it_was() {
         // So large that nothing else comes to lie where it was.
         const HOLE: u64 = 512 << 20;
-        for (grows, fills) in [(0, false), (2 * PAGE_BYTES, false), (2 * PAGE_BYTES, true)] {
-            let length = HOLE + 2 * PAGE_BYTES;
+        for (grows, fills) in [
+            (0, false),
+            (2 * page_bytes(), false),
+            (2 * page_bytes(), true),
+        ] {
+            let length = HOLE + 2 * page_bytes();
             let first = syscalls::map(length as usize, None).expect("mapped");
-            let pages = [HOLE, HOLE + PAGE_BYTES].map(|at| {
+            let pages = [HOLE, HOLE + page_bytes()].map(|at| {
                 // SAFETY: it lies in the mapping.
                 unsafe { first.add(at as usize) }
             });
@@ -320,7 +323,7 @@ mod tests {
                 count: 3,
                 rights: *b"rw-p",
             };
-            let hole = (HOLE / PAGE_BYTES) as u32;
+            let hole = (HOLE / page_bytes()) as u32;
             pieces.ends[..3].copy_from_slice(&[hole, hole + 1, hole + 2]);
             assert_eq!(moved(&pieces, &source, &target, fills), Err(libc::EFAULT));
             // SAFETY: both are mapped again.

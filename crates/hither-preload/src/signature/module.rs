@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use framehop::{ExplicitModuleSectionInfo, MustNotAllocateDuringUnwind, Unwinder, UnwinderNative};
 use hither_kernel::file_id::mix;
-use hither_kernel::syscalls;
-use hither_kernel::this_process;
+use hither_kernel::{page_bytes, syscalls, this_process};
 use hither_session::record::{RUN_TIME_CODE, Record};
 
 use crate::arch::SIGNAL_RETURN;
@@ -348,7 +347,7 @@ fn headers_of(start: u64) -> Option<&'static [libc::Elf64_Phdr]> {
     let table_bytes = u64::from(header.e_phnum) * size_of::<libc::Elf64_Phdr>() as u64;
     let table_end = header.e_phoff.checked_add(table_bytes)?;
     if !header.e_ident.starts_with(b"\x7fELF")
-        || table_end > 4096
+        || table_end > page_bytes()
         || !header.e_phoff.is_multiple_of(8)
     {
         return None;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hither_kernel::this_process;
+use hither_kernel::{PAGE_BYTES_MIN, this_process};
 
 /// The end of the main thread's stack; 0 where libc does not say.
 static MAIN_TOP: AtomicU64 = AtomicU64::new(0);
@@ -66,21 +66,22 @@ impl Stack {
     }
 }
 
-const PAGE_WORDS: usize = 512;
-const PAGE_BYTES: u64 = 8 * PAGE_WORDS as u64;
+/// No more than a page of any processor.
+const WINDOW_WORDS: usize = PAGE_BYTES_MIN / 8;
+const WINDOW_BYTES: u64 = PAGE_BYTES_MIN as u64;
 
-/// A copy of the page of the stack that is being walked. A system call takes it, which fails where
-/// a load would fault: one call a page, not one a word.
+/// A copy of the part of the stack that is being walked, within one page. A system call takes it,
+/// which fails where a load would fault: one call a page, not one a word.
 pub(super) struct Window {
     base: u64,
-    words: Box<[u64; PAGE_WORDS]>,
+    words: Box<[u64; WINDOW_WORDS]>,
 }
 
 impl Default for Window {
     fn default() -> Self {
         Window {
             base: 0,
-            words: Box::new([0; PAGE_WORDS]),
+            words: Box::new([0; WINDOW_WORDS]),
         }
     }
 }
@@ -96,7 +97,7 @@ impl Window {
         if !address.is_multiple_of(8) {
             return None;
         }
-        let base = address & !(PAGE_BYTES - 1);
+        let base = address & !(WINDOW_BYTES - 1);
         if base != self.base || base == 0 {
             self.base = 0;
             if !this_process::copy_memory(base, self.words.as_mut_slice()) {

@@ -329,7 +329,7 @@ fn programs_cannot_write_what_they_see() {
     let base = view.control.area.base as usize;
     let arguments = [
         base,
-        PAGE,
+        page_bytes() as usize,
         (libc::PROT_READ | libc::PROT_WRITE) as usize,
         0,
         0,

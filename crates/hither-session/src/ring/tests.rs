@@ -54,7 +54,7 @@ fn drain(ring: &Ring<'_>, reader: &mut Reader) -> Vec<(u64, usize)> {
 
 /// How many chunks of a pool are free.
 fn free_chunks(ring: &Ring<'_>) -> usize {
-    let taken = std::iter::from_fn(|| ring.chunks.take(PAGE).ok());
+    let taken = std::iter::from_fn(|| ring.chunks.take(page_bytes() as usize).ok());
     let taken: Vec<Chunk> = taken.collect();
     taken.iter().for_each(|&chunk| ring.chunks.give(chunk));
     taken.len()

@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use hither_ids::KernelNode;
-use hither_kernel::machine::{Machine, MoveError, NodeMemory, PageState, page_bytes};
+use hither_kernel::machine::{Machine, MoveError, NodeMemory, PageState};
+use hither_kernel::page_bytes;
 use hither_kernel::page_cache::{PageCache, ThisPageCache};
 use hither_kernel::page_faults::{PageFaults, WatchError};
 use hither_kernel::syscalls;

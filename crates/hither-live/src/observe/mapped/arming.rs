@@ -6,10 +6,8 @@
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
 use std::fs::File;
-use std::sync::OnceLock;
 
 use hither_kernel::file_id::Inode;
-use hither_kernel::machine::{Machine, ThisMachine};
 use hither_kernel::page_cache::PageCacheError;
 use hither_kernel::page_unmapping::{
     BATCH_PAGES, MappedPage, PageUnmapper, UnmappableProcess, Unmapped, open_mapped,
@@ -31,12 +29,6 @@ const OPEN_FILES_MAX: usize = 64;
 
 /// Process, file, and the page's offset and address.
 type Page = (u32, Inode, u64, u64);
-
-/// Bytes of a page of memory.
-pub(super) fn page_bytes() -> u64 {
-    static BYTES: OnceLock<u64> = OnceLock::new();
-    *BYTES.get_or_init(|| ThisMachine.page_bytes())
-}
 
 /// See the module.
 #[derive(Debug, Default)]

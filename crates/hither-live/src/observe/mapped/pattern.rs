@@ -18,9 +18,8 @@ use std::ops::Range;
 
 use hither_kernel::file_id::Inode;
 use hither_kernel::file_id::mix;
+use hither_kernel::page_bytes;
 use rustc_hash::FxHashMap;
-
-use super::arming::page_bytes;
 
 /// A folio has at most so many bytes. A fault maps no more than it, so that the watched pages
 /// around a fault may have been mapped by it.

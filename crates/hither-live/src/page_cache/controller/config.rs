@@ -36,4 +36,6 @@ pub(crate) struct LimitConfig {
     pub(crate) bytes: u64,
     /// What is within the limit stays cached when the programs have ended.
     pub(crate) keeps: bool,
+    /// The size of a page: the kernel caches whole ones.
+    pub(crate) page_bytes: u64,
 }

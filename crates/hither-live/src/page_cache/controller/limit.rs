@@ -21,9 +21,8 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use super::byte_ranges::ByteRanges;
+use super::config::LimitConfig;
 use super::extents::EXTENT_BYTES;
-
-pub(super) const PAGE_BYTES: u64 = 4096;
 
 /// When the kernel has left pages, they are dropped again after this time, then after twice as
 /// long, up to [`DOUBLINGS_MAX`] times.
@@ -50,6 +49,7 @@ pub(super) struct CacheLimit {
     bytes: u64,
     /// What is within the limit stays cached when the programs have ended.
     keeps: bool,
+    page_bytes: u64,
     has_ended: bool,
     files: FxHashMap<u32, LimitedFile>,
     /// By their last use, the extents that count.
@@ -86,26 +86,27 @@ pub(super) fn span(extent: u32) -> Range<u64> {
     start..start + EXTENT_BYTES
 }
 
-fn pages_of(range: Range<u64>) -> Range<u64> {
-    let start = range.start / PAGE_BYTES * PAGE_BYTES;
-    start..range.end.div_ceil(PAGE_BYTES) * PAGE_BYTES
+fn pages_of(range: Range<u64>, page_bytes: u64) -> Range<u64> {
+    let start = range.start / page_bytes * page_bytes;
+    start..range.end.div_ceil(page_bytes) * page_bytes
 }
 
 impl LimitedFile {
     /// The most that programs can have cached of an extent.
-    fn own_bytes(&self, extent: u32) -> u64 {
+    fn own_bytes(&self, extent: u32, page_bytes: u64) -> u64 {
         let Range { start, end } = span(extent);
-        let end = end.min(self.bytes.div_ceil(PAGE_BYTES) * PAGE_BYTES);
+        let end = end.min(self.bytes.div_ceil(page_bytes) * page_bytes);
         let foreign = self.foreign.bytes_in(start..end.max(start));
         end.saturating_sub(start) - foreign
     }
 }
 
 impl CacheLimit {
-    pub(super) fn new(bytes: u64, keeps: bool) -> CacheLimit {
+    pub(super) fn new(config: &LimitConfig) -> CacheLimit {
         CacheLimit {
-            bytes,
-            keeps,
+            bytes: config.bytes,
+            keeps: config.keeps,
+            page_bytes: config.page_bytes,
             has_ended: false,
             files: FxHashMap::default(),
             by_use: BTreeMap::new(),
@@ -136,7 +137,8 @@ impl CacheLimit {
             let Ok(extent) = u32::try_from(extent) else {
                 return;
             };
-            let bytes = self.files.entry(file).or_default().own_bytes(extent);
+            let of_file = self.files.entry(file).or_default();
+            let bytes = of_file.own_bytes(extent, self.page_bytes);
             self.left.remove(&(file, extent));
             self.hold((file, extent), bytes, true);
         }
@@ -178,7 +180,8 @@ impl CacheLimit {
 
     /// Other programs have these pages cached. Returns how many bytes of them were not known.
     pub(super) fn foreign(&mut self, file: u32, offset: u64, length: u64) -> u64 {
-        let pages = pages_of(offset..offset.saturating_add(length));
+        let page_bytes = self.page_bytes;
+        let pages = pages_of(offset..offset.saturating_add(length), page_bytes);
         let of_file = self.files.entry(file).or_default();
         let added = of_file.foreign.add(pages.clone());
         // What is held of them was counted as the programs' own.
@@ -187,7 +190,10 @@ impl CacheLimit {
         let held: Vec<(u32, u64)> = of_file
             .held
             .range(first..last.max(first))
-            .map(|(&extent, held)| (extent, held.bytes.min(of_file.own_bytes(extent))))
+            .map(|(&extent, held)| {
+                let own_bytes = of_file.own_bytes(extent, page_bytes);
+                (extent, held.bytes.min(own_bytes))
+            })
             .collect();
         for (extent, bytes) in held {
             self.hold((file, extent), bytes, false);
@@ -212,7 +218,7 @@ impl CacheLimit {
         of_file.bytes = of_file.bytes.min(bytes);
         of_file
             .foreign
-            .remove(bytes.div_ceil(PAGE_BYTES) * PAGE_BYTES..u64::MAX);
+            .remove(bytes.div_ceil(self.page_bytes) * self.page_bytes..u64::MAX);
         let first = bytes.div_ceil(EXTENT_BYTES).min(u64::from(u32::MAX)) as u32;
         let gone: Vec<u32> = of_file
             .held

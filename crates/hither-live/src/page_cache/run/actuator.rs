@@ -51,9 +51,6 @@ const PAUSED_POLL_INTERVAL_LONGEST: Duration = Duration::from_secs(1);
 /// How often the kernel is asked which of the kept extents are still cached.
 const RESIDENCY_PERIOD_NS: u64 = 250_000_000;
 
-/// A page of the page cache, as `cachestat` counts.
-const PAGE_BYTES: u64 = 4096;
-
 /// How many files and how many call sites a report names.
 const BUSIEST_MAX: usize = 8;
 

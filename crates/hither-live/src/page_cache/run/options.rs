@@ -3,6 +3,7 @@
 use hither_core::Spec;
 use hither_core::site_profile::SiteProfile;
 use hither_kernel::cgroup::MemoryGroup;
+use hither_kernel::page_bytes;
 use hither_kernel::page_cache::program_cached_bytes;
 
 use super::super::controller::{EXTENT_BYTES, LimitConfig};
@@ -61,7 +62,11 @@ impl Budget {
             Budget::Available(_) => return None,
         };
         let bytes = bytes.max(BUDGET_MIN_BYTES);
-        Some(LimitConfig { bytes, keeps })
+        Some(LimitConfig {
+            bytes,
+            keeps,
+            page_bytes: page_bytes(),
+        })
     }
 
     /// Whether the budget may be far below what the kernel alone would have.

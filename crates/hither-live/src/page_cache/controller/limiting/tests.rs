@@ -7,14 +7,13 @@ use proptest::prelude::*;
 
 use super::super::super::event::TimedInput;
 use super::super::config::LimitConfig;
-use super::super::limit::{
-    PAGE_BYTES, STEERED_EXCESS_DIVISOR, STEERED_EXCESS_MIN_BYTES, TRIES_MAX,
-};
+use super::super::limit::{STEERED_EXCESS_DIVISOR, STEERED_EXCESS_MIN_BYTES, TRIES_MAX};
 use super::super::tests::config;
 use super::super::{BLOCK_BYTES, PageCacheConfig};
 use super::*;
 use crate::controller::Controller;
 
+const PAGE_BYTES: u64 = 4096;
 const EXTENT_PAGES: u64 = EXTENT_BYTES / PAGE_BYTES;
 const FILES: u64 = 3;
 const FILE_PAGES: u64 = 6 * EXTENT_PAGES + 17;
@@ -131,7 +130,7 @@ proptest! {
         ),
     ) {
         let bytes = extents * EXTENT_BYTES;
-        let mut lab = Lab::new(policy, LimitConfig { bytes, keeps });
+        let mut lab = Lab::new(policy, LimitConfig { bytes, keeps, page_bytes: PAGE_BYTES });
         for file in 1..=FILES {
             lab.input(Input::Size { file, bytes: FILE_PAGES * PAGE_BYTES });
         }
@@ -166,7 +165,14 @@ proptest! {
 
 fn lab() -> Lab {
     let bytes = 4 * EXTENT_BYTES;
-    Lab::new("lru", LimitConfig { bytes, keeps: true })
+    Lab::new(
+        "lru",
+        LimitConfig {
+            bytes,
+            keeps: true,
+            page_bytes: PAGE_BYTES,
+        },
+    )
 }
 
 #[test]

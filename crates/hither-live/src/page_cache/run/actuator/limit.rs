@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use hither_kernel::file_id::Inode;
 use hither_kernel::mapped_files::identify;
+use hither_kernel::page_bytes;
 use hither_kernel::page_cache::CachedFile;
 use hither_kernel::process::{monotonic_ns, thread_cpu_ns};
 use hither_kernel::process_tree::ProcessTree;
@@ -22,7 +23,7 @@ use super::super::super::controller::{EXTENT_BYTES, PageCacheController};
 use super::super::super::event::Input;
 use super::limiter::{AHEAD_BYTES, Answer, LookedUp, Question};
 use super::preexisting::cached_parts;
-use super::{COUNTING_DIVISOR, PAGE_BYTES, PageCacheActuator};
+use super::{COUNTING_DIVISOR, PageCacheActuator};
 use crate::mechanism::Context;
 use crate::program_files::OpenedFile;
 
@@ -254,7 +255,7 @@ impl PageCacheActuator {
                 self.later.push(Input::Undropped {
                     file,
                     offset,
-                    bytes: PAGE_BYTES,
+                    bytes: page_bytes(),
                 });
             }
         }
@@ -284,11 +285,11 @@ impl PageCacheActuator {
             if let Ok(left) = opened.cached(start, end - start)
                 && left.pages > 0
             {
-                limiter.writing_bytes += (left.dirty + left.writeback) * PAGE_BYTES;
+                limiter.writing_bytes += (left.dirty + left.writeback) * page_bytes();
                 self.later.push(Input::Undropped {
                     file,
                     offset: start,
-                    bytes: left.pages * PAGE_BYTES,
+                    bytes: left.pages * page_bytes(),
                 });
             }
             start = end;
@@ -363,7 +364,7 @@ fn ask_extents(
             pages += opened.cached(part.start, part.end - part.start).ok()?.pages;
         }
         if pages > 0 || context.controller.is_counted(file, extent) {
-            let bytes = pages * PAGE_BYTES;
+            let bytes = pages * page_bytes();
             context.input(
                 now_ns,
                 Input::Found {

@@ -10,11 +10,12 @@
 use std::ops::Range;
 
 use hither_kernel::cached_parts::{self, Effort};
+use hither_kernel::page_bytes;
 use hither_kernel::page_cache::CachedFile;
 
 use super::super::super::controller::{EXTENT_BYTES, PageCacheController};
 use super::super::super::event::{Input, TimedInput};
-use super::{PAGE_BYTES, PageCacheActuator};
+use super::PageCacheActuator;
 use crate::mechanism::Context;
 use crate::program_files::OpenedFile;
 
@@ -76,7 +77,7 @@ impl PageCacheActuator {
             return;
         };
         let cached = match opened.cached(0, size) {
-            Ok(cached) => cached.pages * PAGE_BYTES,
+            Ok(cached) => cached.pages * page_bytes(),
             Err(refused) => {
                 self.report.unseen = Some(refused);
                 if is_unknown {
@@ -115,7 +116,7 @@ impl PageCacheActuator {
             let (start, end) = (extent * EXTENT_BYTES, (extent + 1) * EXTENT_BYTES);
             let outside = end <= reached.start || start >= reached.end;
             let cached = opened.cached(start, EXTENT_BYTES);
-            let cached = cached.map_or(0, |cached| cached.pages * PAGE_BYTES);
+            let cached = cached.map_or(0, |cached| cached.pages * page_bytes());
             if (all || outside) && cached > 0 {
                 self.preexisting(context, now_ns, file, start..end, cached.min(size - start));
             }
@@ -169,7 +170,7 @@ impl PageCacheActuator {
             0 => 0..ahead.max(REPORTING_LAG_BYTES),
             to => {
                 let to = to + ahead + REPORTING_LAG_BYTES;
-                from - from % PAGE_BYTES..to.next_multiple_of(PAGE_BYTES)
+                from - from % page_bytes()..to.next_multiple_of(page_bytes())
             }
         }
     }
