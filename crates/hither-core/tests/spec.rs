@@ -2,6 +2,7 @@
 
 use hither_core::Spec;
 use hither_core::registry::{self, ReplacementEntry};
+use hither_core::spec::Value;
 
 fn error(text: &str) -> String {
     text.parse::<Spec>().expect_err("it is wrong").to_string()
@@ -36,6 +37,17 @@ fn parameters_default_and_are_written_out() {
     let list = <Spec>::parse_list("lru,ubm{threshold=5,other=arc},opt").expect("three policies");
     assert_eq!(list.len(), 3);
     assert_eq!(list[1].to_string(), "ubm{threshold=5,expire=2,other=arc}");
+}
+
+#[test]
+fn a_value_is_found_and_replaced_by_name() {
+    let spec: Spec = "pcc{sample=7}".parse().expect("valid");
+    assert_eq!(spec.value("sample"), Some(Value::Count(7)));
+    assert_eq!(spec.value("samples"), None);
+    let other: Spec = "pcc{sample=8}".parse().expect("valid");
+    assert_eq!(spec.with("sample", Value::Count(8)), Some(other));
+    assert_eq!(spec.with("sample", Value::Count(0)), None, "out of range");
+    assert_eq!(spec.with("sample", Value::Real(8.0)), None, "another type");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::fs;
 use common::{Sample, names_in};
 use hither_core::registry::Needs;
 use hither_core::{Block, NEVER};
+use hither_trace::schema::AccessRow;
 use hither_trace::{Error, LoadOptions, Trace, Writer};
 
 fn load(path: &std::path::Path, options: &LoadOptions) -> Trace {
@@ -86,6 +87,11 @@ fn what_is_written_is_read() {
             .enumerate()
             .all(|(tick, access)| access.tick == tick as u64 && access.next == NEVER)
     );
+
+    let mut requests = Vec::new();
+    let each = |row: &AccessRow| requests.push(*row);
+    trace.for_each_request(each).unwrap();
+    assert_eq!(requests, sample.accesses);
 
     let named = load(&path.join("accesses.parquet"), &options);
     assert_eq!(named.block_stream().unwrap(), trace.block_stream().unwrap());

@@ -65,6 +65,15 @@ const KEEP: LoadOptions = LoadOptions {
 };
 
 #[test]
+fn of_a_trace_without_rows_a_request_for_each_reference_remains() {
+    let trace = build(&[read(100, 5000), read(6000, 10)], &LoadOptions::default()).unwrap();
+    let mut requests = Vec::new();
+    let each = |row: &AccessRow| requests.push((row.offset, row.length));
+    trace.for_each_request(each).unwrap();
+    assert_eq!(requests, [(0, 4096), (4096, 4096)]);
+}
+
+#[test]
 fn a_request_covers_each_block_that_it_touches() {
     let default = LoadOptions::default();
     check(&[read(0, 1)], &default, &[0]);
