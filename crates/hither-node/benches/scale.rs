@@ -1,7 +1,7 @@
 //! What a cluster costs as it grows: messages when nothing is read, messages of a read, memory of a
 //! block beside its bytes, and what moves when a member leaves or joins.
 //!
-//! All machines of a cluster run in one process, on a network without faults that takes
+//! All protocols of a cluster run in one process, on a network without faults that takes
 //! [`LATENCY_NS`] for each message, before a source that takes [`SOURCE_NS`]. Nothing is evicted.
 //! Messages are counted as they leave, with the bytes of their encoding and of a frame's header.
 //! Memory is what the resident set grows by while blocks come in.
@@ -19,8 +19,8 @@ use hither_core::Random;
 use hither_core::random::mix;
 use hither_net::frame::HEADER_BYTES;
 use hither_node::key::{CHUNK_BLOCKS, ChunkKey, FileKey, bits};
-use hither_node::machine::{
-    Blocks, FetchResult, Frames, Input, Keep, Machine, MemberId, Message, Output, ReadEntry,
+use hither_node::protocol::{
+    Blocks, FetchResult, Frames, Input, Keep, MemberId, Message, Output, Protocol, ReadEntry,
     Settings, Time, Token, Urgency, View, wire,
 };
 
@@ -74,11 +74,11 @@ enum Layout {
     Blocks,
 }
 
-/// Machines, and what is on its way to them.
+/// Protocols, and what is on its way to them.
 struct Cluster {
     members: Vec<MemberId>,
     numbers: HashMap<MemberId, usize>,
-    machines: Vec<Option<Machine>>,
+    protocols: Vec<Option<Protocol>>,
     settings: Settings,
     now: u64,
     /// What takes the latency, in order of its arrival.
@@ -129,11 +129,11 @@ impl Cluster {
         };
         let members = (0..nodes as u64).map(|number| MemberId(mix(number + 1)));
         let members: Vec<MemberId> = members.collect();
-        let new = |&member: &MemberId| Some(Machine::new(member, settings.clone()));
+        let new = |&member: &MemberId| Some(Protocol::new(member, settings.clone()));
         let numbers = members.iter().enumerate();
         let mut cluster = Cluster {
             numbers: numbers.map(|(number, &member)| (member, number)).collect(),
-            machines: members.iter().map(new).collect(),
+            protocols: members.iter().map(new).collect(),
             settings,
             now: 0,
             arrivals: VecDeque::new(),
@@ -231,12 +231,12 @@ impl Cluster {
     }
 
     fn step(&mut self, node: usize, input: Input) {
-        let Some(machine) = &mut self.machines[node] else {
+        let Some(protocol) = &mut self.protocols[node] else {
             return;
         };
         let mut out = std::mem::take(&mut self.out);
-        machine.step(Time(self.now), input, &mut out);
-        let deadline = machine.next_deadline();
+        protocol.step(Time(self.now), input, &mut out);
+        let deadline = protocol.next_deadline();
         let before = std::mem::replace(&mut self.deadlines[node], deadline);
         if before != deadline {
             before.map(|time| self.timers.remove(&(time, node)));
@@ -391,7 +391,7 @@ impl Cluster {
             let node = (node % self.nodes() as u64) as usize;
             let block = chunk * CHUNK_BLOCKS + bit;
             if self.holds(node, block) {
-                if self.machines[node].as_ref().unwrap().counts_reads() {
+                if self.protocols[node].as_ref().unwrap().counts_reads() {
                     *self.local_reads[node].entry(block).or_default() += 1;
                 }
             } else {
@@ -483,7 +483,7 @@ fn measure(case: Case) {
     let pairs = homes[0].iter().zip(&homes[1]);
     let moved = pairs.filter(|(before, after)| before != after).count();
     print!("{:.2} % | ", 100.0 * moved as f64 / f64::from(chunks));
-    cluster.machines[0] = None;
+    cluster.protocols[0] = None;
     let timer = cluster.deadlines[0].take();
     timer.map(|time| cluster.timers.remove(&(time, 0)));
     let show = |traffic: Traffic| {
@@ -497,7 +497,7 @@ fn measure(case: Case) {
         incarnation: 1,
         ..cluster.settings.clone()
     };
-    cluster.machines[0] = Some(Machine::new(cluster.members[0], settings));
+    cluster.protocols[0] = Some(Protocol::new(cluster.members[0], settings));
     show(cluster.change_view(&all).0);
     println!("{took:.1?} |");
 }

@@ -12,10 +12,10 @@ use hither_net::view::{MemberId, View};
 use crate::config::Placing;
 use crate::distances::Distances;
 use crate::key::VolumeKey;
-use crate::machine::{self, Input, Settings};
 use crate::node::Node;
 use crate::peer_handler::PeerHandler;
 use crate::peers::CHANGE;
+use crate::protocol::{self, Input, Settings};
 use crate::questions::AskError;
 use crate::readers::Readers;
 
@@ -123,9 +123,9 @@ impl Node {
             &self.driver.topology().distances,
         );
         if before.is_none_or(|before| was_isolated || before.view != state.view) {
-            // The machine first: it drops what comes of a member that it does not know, and a
+            // The protocol first: it drops what comes of a member that it does not know, and a
             // newcomer is heard once the mesh knows it.
-            let view = machine::View::new(state.view.epoch(), state.view.ids().to_vec());
+            let view = protocol::View::new(state.view.epoch(), state.view.ids().to_vec());
             self.input(Input::ViewChanged(view));
             if let Some(mesh) = self.peers.mesh() {
                 mesh.set_view(&state.view);

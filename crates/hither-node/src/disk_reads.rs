@@ -1,7 +1,7 @@
 //! Blocks that the node reads from its disk, for its own readers and for other nodes.
 //!
 //! A block that is wanted here and lies on the disk is read from there before anybody else is
-//! asked, as the state machine says. One that turns out to be bad or gone is asked for as if it had
+//! asked, as the protocol says. One that turns out to be bad or gone is asked for as if it had
 //! never been there. Reads go straight into frames of the store, so they take no memory beside it.
 
 use std::ops::Range;
@@ -10,9 +10,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::key::{BlockKey, ChunkKey};
-use crate::machine::{Blocks, DiskResult, Input, Keep, MemberId, Request, Urgency};
 use crate::node::{Node, runs};
 use crate::pending::{Landing, Origin, WantedFile, file_of};
+use crate::protocol::{Blocks, DiskResult, Input, Keep, MemberId, Request, Urgency};
 use crate::store::disk::index::Located;
 use crate::store::memory::Filling;
 

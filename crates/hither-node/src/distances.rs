@@ -1,7 +1,7 @@
 //! Distances between the members of a cluster, as its configuration gives them.
 //!
 //! They are for the placement of blocks: what is used much goes near to who uses it. Nothing here
-//! can make a read wrong, only slower. The state machine measures distances where the
+//! can make a read wrong, only slower. The protocol measures distances where the
 //! configuration gives none.
 
 use std::collections::{BTreeMap, BTreeSet};

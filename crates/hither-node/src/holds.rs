@@ -3,8 +3,8 @@
 use std::sync::{Arc, Weak};
 
 use crate::key::{BlockKey, FileKey};
-use crate::machine::Blocks;
 use crate::node::{HeldBytes, Node};
+use crate::protocol::Blocks;
 use crate::store::disk::tier::{self, DiskTier};
 use crate::store::memory::Evicted;
 
@@ -163,14 +163,14 @@ impl Node {
         self.store.resident_bytes_max() / 8 * PINNED_EIGHTHS
     }
 
-    /// Tells the state machine of what the memory has evicted.
+    /// Tells the protocol of what the memory has evicted.
     pub(crate) fn note_evicted(self: &Arc<Self>, evicted: Evicted) {
         for (key, _) in evicted {
             self.note_block_dropped(key);
         }
     }
 
-    /// Tells the state machine of a block that memory or disk has dropped.
+    /// Tells the protocol of a block that memory or disk has dropped.
     pub(crate) fn note_block_dropped(self: &Arc<Self>, key: BlockKey) {
         let (chunk, mask) = key.in_chunk();
         self.note_dropped(Blocks::new(chunk, mask));

@@ -1,11 +1,11 @@
 //! One machine of the cluster: its block store, and what is on its way there.
 //!
 //! A block that a reader needs and the memory does not have is *in flight*: in the table of the
-//! [state machine](crate::machine), which says where it comes from. This module carries out what
+//! [protocol](crate::protocol), which says where it comes from. This module carries out what
 //! that says, and tells it what came of it.
 //!
 //! Who waits for a block is in that table too. So whoever lands the block has its bytes in hand for
-//! all who came before; who comes after finds it in memory, which is looked at under the machine's
+//! all who came before; who comes after finds it in memory, which is looked at under the protocol's
 //! lock.
 
 use std::ops::Range;
@@ -22,12 +22,12 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use crate::announcements::Listeners;
 use crate::driver::Driver;
 use crate::key::{BlockKey, ChunkKey, bits};
-use crate::machine::{
+use crate::peers::Peers;
+use crate::pending::{Landing, Origin, Waiter, WantedFile, file_of, hand_over};
+use crate::protocol::{
     Blocks, Counters, Input, Keep, MemberId, Output, PeerState, Request, Token, TopologyState,
     Urgency,
 };
-use crate::peers::Peers;
-use crate::pending::{Landing, Origin, Waiter, WantedFile, file_of, hand_over};
 use crate::questions::Questions;
 use crate::store::disk::settings::{Change, DiskError, DiskSettings};
 use crate::store::disk::tier::DiskTier;
@@ -206,12 +206,12 @@ impl Node {
         }
     }
 
-    /// What the state machine has counted.
-    pub fn machine_counters(&self) -> Counters {
+    /// What the protocol has counted.
+    pub fn protocol_counters(&self) -> Counters {
         self.driver.counters()
     }
 
-    /// What the state machine knows of each other member.
+    /// What the protocol knows of each other member.
     pub fn members(&self) -> Vec<PeerState> {
         self.driver.members()
     }
@@ -254,9 +254,9 @@ impl Node {
         let mut here: Vec<(u32, Bytes)> = Vec::new();
         let mut started = 0;
         let outputs = self.driver.step(
-            |machine| {
+            |protocol| {
                 let mut blocks = Blocks::new(chunk, mask);
-                // The machine would take what has come since the reader looked for dropped.
+                // The protocol would take what has come since the reader looked for dropped.
                 for bit in bits(mask) {
                     let key = chunk.block(bit);
                     if let Some(data) = self.store.peek(&key) {
@@ -267,7 +267,7 @@ impl Node {
                 if blocks.mask == 0 {
                     return None;
                 }
-                started = blocks.mask & !machine.in_flight(blocks);
+                started = blocks.mask & !protocol.in_flight(blocks);
                 let on_disk = self.disk.as_ref().map_or(0, |disk| disk.held(&chunk));
                 Some(Input::Want {
                     blocks,
@@ -290,14 +290,14 @@ impl Node {
         started
     }
 
-    /// Tells the state machine what came of a block, and those who waited for it. Returns whether a
+    /// Tells the protocol what came of a block, and those who waited for it. Returns whether a
     /// reader did.
     pub(crate) fn land(self: &Arc<Self>, input: Input, landing: Landing<'_>) -> bool {
         let outputs = self.driver.step(|_| Some(input), &self.peers);
         self.carry_out(outputs, landing)
     }
 
-    /// Tells the state machine what happened, and does what it says. What somebody has seen of
+    /// Tells the protocol what happened, and does what it says. What somebody has seen of
     /// memory and disk is told as far as it is still so: what comes back is told after this.
     pub(crate) fn input(self: &Arc<Self>, input: Input) {
         let outputs = self.driver.step(|_| self.still_true(input), &self.peers);
@@ -330,7 +330,7 @@ impl Node {
         holds.then_some(input)
     }
 
-    /// Tells the state machine of blocks that memory and disk no longer have. Whoever drops a block
+    /// Tells the protocol of blocks that memory and disk no longer have. Whoever drops a block
     /// from one of them calls this after.
     pub(crate) fn note_dropped(self: &Arc<Self>, blocks: Blocks) {
         self.input(Input::Dropped(blocks));
@@ -360,14 +360,14 @@ impl Node {
         }
     }
 
-    /// Tells the state machine of all blocks on the disk.
+    /// Tells the protocol of all blocks on the disk.
     pub(crate) fn report_disk(self: &Arc<Self>) {
         for blocks in self.disk.iter().flat_map(DiskTier::chunks) {
             self.input(Input::Held(blocks));
         }
     }
 
-    /// Does what the state machine says. Returns whether a reader waited for what has landed.
+    /// Does what the protocol says. Returns whether a reader waited for what has landed.
     fn carry_out(self: &Arc<Self>, outputs: Vec<Output>, landing: Landing<'_>) -> bool {
         let mut has_readers = false;
         for output in outputs {
@@ -463,7 +463,7 @@ impl Node {
         self.missing(home, request, blocks.with_mask(missing & !on_disk));
     }
 
-    /// Tells the state machine of blocks that could not be sent.
+    /// Tells the protocol of blocks that could not be sent.
     pub(crate) fn missing(self: &Arc<Self>, home: MemberId, request: Request, blocks: Blocks) {
         if blocks.mask != 0 {
             self.input(Input::Missing {
@@ -475,7 +475,7 @@ impl Node {
     }
 
     /// Lands a block that came `from` there, filled: keeps it, on the disk too if there is one and
-    /// the block was sent to be kept, tells the state machine by `input`, and gives it to those who
+    /// the block was sent to be kept, tells the protocol by `input`, and gives it to those who
     /// wait.
     pub(crate) fn keep(
         self: &Arc<Self>,

@@ -1,5 +1,5 @@
-//! What comes from other nodes, all of which are members. A block is taken only if the state
-//! machine expects it of its sender, and if it has the length that its place in the file gives it.
+//! What comes from other nodes, all of which are members. A block is taken only if the
+//! protocol expects it of its sender, and if it has the length that its place in the file gives it.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use hither_net::view::MemberId;
 use parking_lot::Mutex;
 
 use crate::key::{BlockKey, FileKey};
-use crate::machine::{Blocks, Input, Keep, RequestId, Urgency, wire};
 use crate::node::Node;
 use crate::peers::{ANSWER, ASK, BLOCK, BLOCK_HEAD_BYTES, CHANGE, MESSAGE};
 use crate::pending::{Landing, Origin, file_of};
+use crate::protocol::{Blocks, Input, Keep, RequestId, Urgency, wire};
 use crate::readers::Readers;
 
 /// Passes what the mesh receives to the node.
@@ -180,7 +180,7 @@ fn on_block(
     } else {
         None
     };
-    // Who waited may have it from elsewhere. The machine may still expect it: who wants it next
+    // Who waited may have it from elsewhere. The protocol may still expect it: who wants it next
     // would wait for what has come already.
     let arrived = Input::Arrived {
         blocks,

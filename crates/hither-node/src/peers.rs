@@ -1,4 +1,4 @@
-//! What is sent to other nodes: messages of the [state machine](crate::machine), blocks, and
+//! What is sent to other nodes: messages of the [protocol](crate::protocol), blocks, and
 //! announcements of changes.
 
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use hither_net::mesh::Mesh;
 use hither_net::view::MemberId;
 
 use crate::key::{BlockKey, VolumeKey};
-use crate::machine::{Keep, Message, RequestId, wire};
+use crate::protocol::{Keep, Message, RequestId, wire};
 use crate::readers::Readers;
 
 /// The kinds of frames.
@@ -48,7 +48,7 @@ impl Peers {
         joined.is_some_and(|(_, readers)| readers.may_know(member, volume))
     }
 
-    /// Sends a message. One that cannot be sent is lost, as on a network: the machine's deadlines
+    /// Sends a message. One that cannot be sent is lost, as on a network: the protocol's deadlines
     /// are there for that.
     pub(crate) fn send(&self, to: MemberId, epoch: u64, message: &Message) {
         let mut body = Vec::with_capacity(64);

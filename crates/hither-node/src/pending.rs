@@ -1,5 +1,5 @@
-//! Blocks that are waited for: of what files, by whom, and how they are handed over. The state
-//! machine keeps files and waiters with the blocks on their way, as tokens.
+//! Blocks that are waited for: of what files, by whom, and how they are handed over. The protocol
+//! keeps files and waiters with the blocks on their way, as tokens.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::key::ChunkKey;
-use crate::machine::{MemberId, Token, Urgency, Waiters};
+use crate::protocol::{MemberId, Token, Urgency, Waiters};
 use crate::source::SourceError;
 
 /// Where a block came from that a reader waited for.
@@ -54,7 +54,7 @@ pub(crate) trait WantedFile: Send + Sync {
     fn on_overflow(&self);
 }
 
-/// The file that the state machine has a token of.
+/// The file that the protocol has a token of.
 pub(crate) fn file_of(token: &Token) -> &Arc<dyn WantedFile> {
     token.get()
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use hither_net::view::MemberId;
 
 use crate::key::{BlockKey, bits};
-use crate::machine::{Blocks, Input, Keep, ReadEntry};
 use crate::node::Node;
+use crate::protocol::{Blocks, Input, Keep, ReadEntry};
 use crate::store::memory::Evicted;
 
 /// How often a node says how full its memory is and what was read from it.
@@ -24,7 +24,7 @@ const USAGE_INTERVAL: Duration = Duration::from_millis(100);
 const VICTIMS: usize = 8;
 
 impl Node {
-    /// Tells the state machine of what the memory has evicted for a block that has moved here from
+    /// Tells the protocol of what the memory has evicted for a block that has moved here from
     /// a member, or came from the source.
     pub(crate) fn give_up(self: &Arc<Self>, evicted: Evicted, from: Option<MemberId>) {
         if !self.victims.are_wanted.load(Ordering::Relaxed) {

@@ -20,8 +20,8 @@ use hither_net::tls::Security;
 use hither_net::view::Member;
 use hither_node::config::Placing;
 use hither_node::distances::Distances;
-use hither_node::machine::Counters;
 use hither_node::node::{Node, NodeSettings};
+use hither_node::protocol::Counters;
 use hither_node::readers::Readers;
 use hither_node::source::{
     ByteStream, Entry, FileVersion, Kind, ListCursor, Listing, Source, SourceError, SourcePath,
@@ -275,7 +275,7 @@ fn each_block_leaves_the_source_once_for_all_readers_of_all_nodes() {
     // On a machine that stalls for longer than a deadline, a block may be read twice, and counted.
     let late: u64 = machines
         .iter()
-        .map(|machine| machine.node.machine_counters())
+        .map(|machine| machine.node.protocol_counters())
         .map(|counters| {
             counters.answer_timeout_blocks
                 + counters.delivery_timeout_blocks
@@ -356,7 +356,7 @@ fn each_placement_gives_the_right_bytes() {
             machine.node.store().check();
             assert_eq!(machine.node.in_flight(), 0);
         }
-        let all = machines.iter().map(|it| it.node.machine_counters());
+        let all = machines.iter().map(|it| it.node.protocol_counters());
         let all: Vec<_> = all.collect();
         let sum = |of: fn(&Counters) -> u64| all.iter().map(of).sum::<u64>();
         (
@@ -462,7 +462,7 @@ fn a_block_that_is_on_a_disk_alone_is_served_to_others_also_after_a_restart() {
     source.blocks.lock().unwrap().clear();
     read_all(&machines[1], blocks);
     let late = |machines: &[Machine]| -> u64 {
-        let counters = machines.iter().map(|it| it.node.machine_counters());
+        let counters = machines.iter().map(|it| it.node.protocol_counters());
         let late = counters.map(|it| {
             it.answer_timeout_blocks
                 + it.delivery_timeout_blocks
@@ -514,7 +514,7 @@ fn a_member_that_may_not_have_a_volume_reads_the_source_itself() {
     assert_eq!(machines[2].volume.counters().counts().peer_blocks, 0);
     let forbidden = machines
         .iter()
-        .map(|it| it.node.machine_counters().forbidden);
+        .map(|it| it.node.protocol_counters().forbidden);
     assert!(forbidden.sum::<u64>() > 0, "nobody refused");
     read_all(&machines[1], blocks);
     let peer_blocks = machines[1].volume.counters().counts().peer_blocks;

@@ -28,7 +28,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use hither_core::Random;
 use hither_node::key::ChunkKey;
-use hither_node::machine::{Blocks, Input, Machine};
+use hither_node::protocol::{Blocks, Input, Protocol};
 use liars::Cast;
 use node::Node;
 use scenario::{MS, Scenario};
@@ -82,20 +82,20 @@ fn settle_ns(world: &World) -> u64 {
 
 fn check_quiescence(world: &World) {
     for (number, node) in world.nodes.iter().enumerate() {
-        let machine = node.machine.as_ref().unwrap();
-        machine.check();
+        let protocol = node.protocol.as_ref().unwrap();
+        protocol.check();
         assert!(node.reads.is_empty(), "{number}: {:?} hangs", node.reads[0]);
         assert!(node.wanted.is_empty(), "{number} owes {:?}", node.wanted);
         assert!(node.fetching.is_empty());
         assert_eq!(
-            machine.blocks_in_flight(),
+            protocol.blocks_in_flight(),
             0,
             "{number} has blocks in flight"
         );
-        assert_eq!(machine.busy_chunks(), 0, "{number} has readers that wait");
-        assert_eq!(machine.view(), &world.view, "{number} has another view");
+        assert_eq!(protocol.busy_chunks(), 0, "{number} has readers that wait");
+        assert_eq!(protocol.view(), &world.view, "{number} has another view");
         for other in &world.view.members {
-            assert!(!machine.suspects(*other), "{number} suspects {other:?}");
+            assert!(!protocol.suspects(*other), "{number} suspects {other:?}");
         }
     }
 }
@@ -112,7 +112,7 @@ fn check_fetches(world: &World) {
         return;
     }
     for node in &world.nodes {
-        let counters = node.machine.as_ref().unwrap().counters();
+        let counters = node.protocol.as_ref().unwrap().counters();
         let given_up = counters.answer_timeout_blocks
             + counters.delivery_timeout_blocks
             + counters.patience_blocks
@@ -209,12 +209,12 @@ fn simulate_lies(seed: u64, sabotage: Option<Sabotage>, log: bool, totals: &mut 
     for (number, node) in world.nodes[..honest].iter().enumerate() {
         assert!(node.reads.is_empty(), "{number}: {:?} hangs", node.reads[0]);
         assert!(node.wanted.is_empty(), "{number} owes {:?}", node.wanted);
-        let machine = node.machine.as_ref().unwrap();
-        machine.check();
-        totals.unexpected_blocks += machine.counters().unexpected_blocks;
-        totals.forbidden += machine.counters().forbidden;
-        totals.strangers += machine.counters().strangers;
-        totals.arrived_blocks += machine.counters().arrived_blocks;
+        let protocol = node.protocol.as_ref().unwrap();
+        protocol.check();
+        totals.unexpected_blocks += protocol.counters().unexpected_blocks;
+        totals.forbidden += protocol.counters().forbidden;
+        totals.strangers += protocol.counters().strangers;
+        totals.arrived_blocks += protocol.counters().arrived_blocks;
     }
     totals.reads += world.reads;
     totals.lies += world.cast.map_or(0, |cast| cast.lies);
@@ -291,8 +291,8 @@ fn measure_distances(seed: u64) -> bool {
     let turn_ns = world.scenario.settings.ping_ns * world.scenario.ping_turn();
     world.run_until(world.now + 300 * turn_ns);
     let generations = |world: &World| -> Vec<u64> {
-        let machines = world.nodes.iter().flat_map(|node| &node.machine);
-        machines.map(Machine::topology_generation).collect()
+        let protocols = world.nodes.iter().flat_map(|node| &node.protocol);
+        protocols.map(Protocol::topology_generation).collect()
     };
     let before = generations(&world);
     world.run_until(world.now + 100 * turn_ns);
@@ -305,7 +305,7 @@ fn measure_distances(seed: u64) -> bool {
         .map(|node| hither_core::Node(position(node) as u16))
         .collect();
     for node in &world.nodes {
-        let topology = node.machine.as_ref().unwrap().topology().unwrap();
+        let topology = node.protocol.as_ref().unwrap().topology().unwrap();
         // The most hops at each distance. Of two links of one length, one may be in a higher class.
         let mut hops = vec![Vec::new(); nodes];
         for (from, to) in (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to))) {

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use hither_net::membership::{Standing, State};
 use hither_net::mesh::PeerStats;
-use hither_node::machine::PeerState;
 use hither_node::node::Node;
+use hither_node::protocol::PeerState;
 use hither_node::source::counters::SourceCounters;
 use hither_node::store::disk::settings::{DiskCounts, DiskUsage};
 use hither_node::volume::Counts;
@@ -37,7 +37,7 @@ pub struct NodeStatus {
     pub served: ServedBytes,
     /// Its volumes.
     pub volumes: Vec<VolumeStatus>,
-    /// What its state machine has counted, by name.
+    /// What its part of the protocol has counted, by name.
     pub machine: BTreeMap<String, u64>,
 }
 
@@ -201,7 +201,7 @@ impl Served {
             .iter()
             .map(|volume| volume.status(state.as_ref()))
             .collect();
-        let counters = serde_json::to_value(self.node.machine_counters());
+        let counters = serde_json::to_value(self.node.protocol_counters());
         NodeStatus {
             pid: std::process::id(),
             node: self.name.clone(),

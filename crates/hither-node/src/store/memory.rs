@@ -28,7 +28,7 @@ use rustc_hash::FxHashMap;
 
 use super::ids::BlockIds;
 use crate::key::{BlockKey, FileKey};
-use crate::machine::Frames;
+use crate::protocol::Frames;
 
 /// The part of the arena that is kept for what is being filled, and for what is still read after
 /// its eviction: one in so many frames.

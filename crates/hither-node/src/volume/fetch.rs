@@ -9,9 +9,9 @@ use futures_util::StreamExt;
 use tokio::sync::SemaphorePermit;
 
 use super::files::OpenFile;
-use crate::machine::{Blocks, FetchResult, Input, Keep, MemberId, Urgency};
 use crate::node::Node;
 use crate::pending::{Landing, Origin, WantedFile};
+use crate::protocol::{Blocks, FetchResult, Input, Keep, MemberId, Urgency};
 use crate::source::SourceError;
 use crate::store::memory::Filling;
 
@@ -54,7 +54,7 @@ impl WantedFile for OpenFile {
 }
 
 /// Fetches successive blocks of a chunk of `file`, all of which are in flight, and tells the
-/// machine of each of them what came of it.
+/// protocol of each of them what came of it.
 async fn fetch(
     node: Arc<Node>,
     file: Arc<OpenFile>,

@@ -8,8 +8,8 @@ use futures_util::{StreamExt, TryStreamExt};
 
 use super::files::OpenFile;
 use crate::key::ChunkKey;
-use crate::machine::Urgency;
 use crate::pending::{Data, Origin, Parts, PendingRead, Waiter, WantedFile, Watcher};
+use crate::protocol::Urgency;
 use crate::source::SourceError;
 
 impl OpenFile {

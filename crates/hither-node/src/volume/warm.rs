@@ -16,8 +16,8 @@ use super::files::{OpenFile, Volume};
 use super::place::Place;
 use crate::holds::{Hold, HoldKind};
 use crate::key::{BlockKey, CHUNK_BLOCKS, ChunkKey, bits};
-use crate::machine::Blocks;
 use crate::pending::WantedFile;
+use crate::protocol::Blocks;
 use crate::source::{FileVersion, SourceError};
 use crate::store::disk::tier::DiskTier;
 

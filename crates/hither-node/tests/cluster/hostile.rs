@@ -8,7 +8,7 @@ use hither_net::frame::{Frame, FrameHeader, PROTOCOL};
 use hither_net::mesh::{Handler, Mesh};
 use hither_net::view::{MemberId, View};
 use hither_node::announcements::ChangeListener;
-use hither_node::machine::{Message, Request, Urgency, wire};
+use hither_node::protocol::{Message, Request, Urgency, wire};
 
 use super::*;
 
@@ -82,7 +82,7 @@ impl Hostile {
         let _ = self.mesh().send(to, header.encode(&body).unwrap());
     }
 
-    fn send_forged(&self, to: MemberId, blocks: hither_node::machine::Blocks, request: u64) {
+    fn send_forged(&self, to: MemberId, blocks: hither_node::protocol::Blocks, request: u64) {
         for key in blocks.chunk.blocks(blocks.mask) {
             let mut head = key.file.0.to_le_bytes().to_vec();
             head.extend(key.index.to_le_bytes());
@@ -122,7 +122,7 @@ impl Handler for Hostile {
                     id,
                     urgency: Urgency::Demand,
                 };
-                let keep = hither_node::machine::Keep::Copy;
+                let keep = hither_node::protocol::Keep::Copy;
                 self.tell(
                     from,
                     &Message::Deliver {
@@ -209,7 +209,7 @@ fn a_member_that_may_not_have_a_volume_is_not_believed_and_gets_nothing() {
         read_files(&machine, 40);
         assert!(hostile.asked.load(Ordering::Relaxed) > 0, "{answer:?}");
         assert_eq!(hostile.got_blocks.load(Ordering::Relaxed), 0, "{answer:?}");
-        let counters = machine.node.machine_counters();
+        let counters = machine.node.protocol_counters();
         assert!(counters.forbidden > 0, "{answer:?}: {counters:?}");
         if answer != Answer::KeeperIsMe {
             assert!(counters.unexpected_blocks > 0, "{answer:?}: {counters:?}");
@@ -230,7 +230,7 @@ fn a_member_on_the_list_cannot_forge_a_file_whose_checksum_the_source_has() {
     until_connected(&machine, 1);
     assert_eq!(wrong_files(&machine, "summed", 40), 0);
     assert!(hostile.asked.load(Ordering::Relaxed) > 0);
-    let counters = machine.node.machine_counters();
+    let counters = machine.node.protocol_counters();
     assert!(counters.refused_blocks > 0, "{counters:?}");
     assert!(wrong_files(&machine, "file", 40) > 0);
 }
@@ -249,7 +249,7 @@ fn a_node_that_is_no_member_is_not_heard_whatever_it_claims_to_know() {
     }
     assert_eq!(stats().connects, 0);
     read_files(&machine, 5);
-    let counters = machine.node.machine_counters();
+    let counters = machine.node.protocol_counters();
     assert_eq!((counters.arrived_blocks, counters.strangers), (0, 0));
 }
 

@@ -1,6 +1,6 @@
 //! What goes wrong in the simulated cluster, and how it is put right.
 
-use hither_node::machine::{Blocks, Input, View};
+use hither_node::protocol::{Blocks, Input, View};
 
 use crate::scenario::MS;
 use crate::world::{Event, Repair, World};
@@ -78,7 +78,7 @@ impl World {
             Repair::Restart => self.restart(node),
             Repair::Expel => {
                 let state = &self.nodes[node];
-                if state.machine.is_none() || state.isolated {
+                if state.protocol.is_none() || state.isolated {
                     let member = state.member;
                     let members = self.view.members.iter().copied();
                     let members = members.filter(|&other| other != member).collect();
@@ -128,7 +128,7 @@ impl World {
     }
 
     fn crash(&mut self, node: usize) {
-        if self.nodes[node].machine.is_none() {
+        if self.nodes[node].protocol.is_none() {
             return;
         }
         let keep_store = self.percent(50);
@@ -161,7 +161,7 @@ impl World {
     }
 
     fn restart(&mut self, node: usize) {
-        if self.nodes[node].machine.is_some() || self.is_retired(node) {
+        if self.nodes[node].protocol.is_some() || self.is_retired(node) {
             return;
         }
         self.nodes[node].start(&self.scenario);
@@ -182,7 +182,7 @@ impl World {
 
     fn isolate(&mut self, node: usize) {
         let state = &mut self.nodes[node];
-        if state.machine.is_none() || state.isolated {
+        if state.protocol.is_none() || state.isolated {
             return;
         }
         state.isolated = true;
@@ -211,7 +211,7 @@ impl World {
     }
 
     /// The membership changes, and each node hears of it in its own time.
-    fn change_view(&mut self, members: Vec<hither_node::machine::MemberId>) {
+    fn change_view(&mut self, members: Vec<hither_node::protocol::MemberId>) {
         let step = 1 + self.random.below(5);
         self.view = View::new(self.view.epoch + step, members);
         for node in 0..self.nodes.len() {

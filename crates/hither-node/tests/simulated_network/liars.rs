@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hither_core::Random;
 use hither_node::key::{BlockKey, ChunkKey, FileKey, VolumeKey};
-use hither_node::machine::{
+use hither_node::protocol::{
     Blocks, Copies, Keep, Message, ReportEntry, Request, RequestId, Urgency, wire,
 };
 use hither_node::readers::Readers;
@@ -129,7 +129,7 @@ impl World {
                 .all(|(block, bytes)| content(block) != *bytes)
     }
 
-    /// Whether a node is no member any more, and has no machine.
+    /// Whether a node is no member any more, and has no protocol.
     pub(crate) fn is_retired(&self, node: usize) -> bool {
         let retired = self.cast.as_ref().is_some_and(|cast| cast.retired == node);
         retired && self.sabotage != Some(Sabotage::HearsStrangers)

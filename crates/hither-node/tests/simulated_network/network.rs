@@ -1,7 +1,7 @@
 //! The connections between nodes: packets arrive in order, or are lost with all that follow until
 //! the connection is made anew. With reordering, each packet has its own fate.
 
-use hither_node::machine::{Blocks, Input, Keep, Machine, MemberId, Message, RequestId, wire};
+use hither_node::protocol::{Blocks, Input, Keep, MemberId, Message, Protocol, RequestId, wire};
 
 use crate::scenario::MS;
 use crate::world::{Event, Sabotage, World};
@@ -105,9 +105,9 @@ impl World {
     /// Whether a node's mesh lets nobody in from there: it does so only with members of the node's
     /// view. The sender sees its connection end, and comes back when it is let in.
     fn refuses(&mut self, from: usize, to: usize) -> bool {
-        let (sender, machine) = (self.nodes[from].member, &self.nodes[to].machine);
-        let is_member = |machine: &Machine| machine.view().contains(sender);
-        if machine.as_ref().is_some_and(is_member) {
+        let (sender, protocol) = (self.nodes[from].member, &self.nodes[to].protocol);
+        let is_member = |protocol: &Protocol| protocol.view().contains(sender);
+        if protocol.as_ref().is_some_and(is_member) {
             return false;
         }
         if self.refused.insert((from, to)) {
@@ -122,9 +122,9 @@ impl World {
     pub(crate) fn let_in(&mut self, to: usize) {
         let peer = self.nodes[to].member;
         for from in 0..self.nodes.len() {
-            let (sender, machine) = (self.nodes[from].member, &self.nodes[to].machine);
-            let is_member = |machine: &Machine| machine.view().contains(sender);
-            if machine.as_ref().is_some_and(is_member) && self.refused.remove(&(from, to)) {
+            let (sender, protocol) = (self.nodes[from].member, &self.nodes[to].protocol);
+            let is_member = |protocol: &Protocol| protocol.view().contains(sender);
+            if protocol.as_ref().is_some_and(is_member) && self.refused.remove(&(from, to)) {
                 let after = 5 * MS + self.random.below(50 * MS);
                 self.schedule(after, from, Event::Input(Input::PeerDown(peer)));
                 self.schedule(after + 1, from, Event::Input(Input::PeerUp(peer)));
@@ -135,17 +135,17 @@ impl World {
     /// Whether a node takes a block that has come to it.
     fn takes(&mut self, from: usize, to: usize, request: Option<RequestId>, block: Blocks) -> bool {
         let sender = self.nodes[from].member;
-        let Some(machine) = &mut self.nodes[to].machine else {
+        let Some(protocol) = &mut self.nodes[to].protocol else {
             return false;
         };
         let id = request.unwrap_or(RequestId(0));
-        machine.expects(sender, id, block) || self.sabotage == Some(Sabotage::TakesAnything)
+        protocol.expects(sender, id, block) || self.sabotage == Some(Sabotage::TakesAnything)
     }
 
     /// A packet has arrived.
     pub(crate) fn arrive(&mut self, from: usize, to: usize, packet: Packet) {
         let sender = self.nodes[from].member;
-        // Who lies may have found a way past the mesh: the machine must not hear it either.
+        // Who lies may have found a way past the mesh: the protocol must not hear it either.
         if !self.nodes[from].lies && self.refuses(from, to) {
             return;
         }

@@ -1,11 +1,11 @@
-//! A node of the simulated cluster: the machine, and what a runtime would have around it.
+//! A node of the simulated cluster: the protocol, and what a runtime would have around it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hither_core::Random;
 use hither_core::random::mix;
 use hither_node::key::{BlockKey, ChunkKey};
-use hither_node::machine::{Blocks, Frames, Machine, MemberId, RequestId, Settings};
+use hither_node::protocol::{Blocks, Frames, MemberId, Protocol, RequestId, Settings};
 use hither_node::readers::Readers;
 
 use crate::scenario::Scenario;
@@ -42,7 +42,7 @@ pub(crate) struct Waiters {
 pub(crate) struct Node {
     pub(crate) member: MemberId,
     /// `None` while it is down.
-    pub(crate) machine: Option<Machine>,
+    pub(crate) protocol: Option<Protocol>,
     /// Changes when the node crashes: what was under way for an earlier one is lost.
     pub(crate) generation: u32,
     pub(crate) store: Store,
@@ -53,7 +53,7 @@ pub(crate) struct Node {
     pub(crate) reads: Vec<Read>,
     /// What was read from the store since this was last reported.
     pub(crate) local_reads: BTreeMap<ChunkKey, u64>,
-    /// Blocks that the machine owes an answer for.
+    /// Blocks that the protocol owes an answer for.
     pub(crate) wanted: BTreeSet<BlockKey>,
     /// Blocks that it may still answer for: prefetches that were cancelled.
     pub(crate) cancelled: BTreeSet<BlockKey>,
@@ -81,7 +81,7 @@ impl Node {
     pub(crate) fn new(number: usize, store_blocks: usize) -> Node {
         Node {
             member: MemberId::of(&name(number)),
-            machine: None,
+            protocol: None,
             generation: 0,
             store: Store {
                 blocks: BTreeMap::new(),
@@ -108,7 +108,7 @@ impl Node {
         }
     }
 
-    /// Starts the machine of another generation.
+    /// Starts the protocol of another generation.
     pub(crate) fn start(&mut self, scenario: &Scenario) {
         let settings = Settings {
             incarnation: self.generation,
@@ -116,12 +116,12 @@ impl Node {
             readers: self.readers.clone(),
             ..scenario.settings.clone()
         };
-        self.machine = Some(Machine::new(self.member, settings));
+        self.protocol = Some(Protocol::new(self.member, settings));
     }
 
     /// Ends it, with all that waits.
     pub(crate) fn crash(&mut self, keep_store: bool) {
-        self.machine = None;
+        self.protocol = None;
         self.generation += 1;
         self.buffers.clear();
         self.victims.clear();

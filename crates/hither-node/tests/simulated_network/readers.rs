@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use hither_node::key::{BlockKey, ChunkKey};
-use hither_node::machine::{Blocks, Input, Token, Urgency};
+use hither_node::protocol::{Blocks, Input, Token, Urgency};
 
 use crate::node::Read;
 use crate::scenario::MS;
@@ -70,7 +70,7 @@ impl World {
     /// A reader reads.
     pub(crate) fn read(&mut self, number: usize, blocks: Blocks) {
         let node = &mut self.nodes[number];
-        if node.machine.is_none() {
+        if node.protocol.is_none() {
             return;
         }
         self.reads += 1;
@@ -95,7 +95,7 @@ impl World {
     fn want(&mut self, number: usize, blocks: Blocks, urgency: Urgency) {
         let node = &mut self.nodes[number];
         let blocks = blocks.with_mask(blocks.mask & !node.store.present(blocks));
-        if blocks.mask == 0 || node.machine.is_none() {
+        if blocks.mask == 0 || node.protocol.is_none() {
             return;
         }
         for block in blocks.chunk.blocks(blocks.mask) {

@@ -1,9 +1,9 @@
-//! What the runtime around a machine does: it carries out what the machine asks for, and checks on
-//! the way that it makes sense.
+//! What the runtime around a protocol does: it carries out what the protocol asks for, and checks
+//! on the way that it makes sense.
 
 use hither_node::key::{BlockKey, ChunkKey};
-use hither_node::machine::{
-    Blocks, FetchResult, Input, Keep, Machine, MemberId, Message, Output, ReadEntry, Urgency,
+use hither_node::protocol::{
+    Blocks, FetchResult, Input, Keep, MemberId, Message, Output, Protocol, ReadEntry, Urgency,
     Waiters, wire,
 };
 
@@ -13,7 +13,7 @@ use crate::scenario::MS;
 use crate::world::{Event, FetchEnd, Sabotage, World};
 
 impl World {
-    /// Does what the machine of a node asks for.
+    /// Does what the protocol of a node asks for.
     pub(crate) fn perform(&mut self, number: usize, output: Output) {
         match output {
             Output::Send { to, epoch, message } => {
@@ -329,9 +329,9 @@ impl World {
         let (chunk, mask) = block.in_chunk();
         let blocks = Blocks::new(chunk, mask);
         let node = &mut self.nodes[number];
-        let machine = node.machine.as_ref();
+        let protocol = node.protocol.as_ref();
         // Small blocks are not kept for anybody.
-        let input = if machine.is_some_and(Machine::forwards) && self.random.below(8) > 0 {
+        let input = if protocol.is_some_and(Protocol::forwards) && self.random.below(8) > 0 {
             node.victims.insert(block, bytes);
             Input::Victims { blocks, from }
         } else {
@@ -373,7 +373,7 @@ impl World {
         let node = &mut self.nodes[number];
         let frames = node.store.frames();
         let reads = std::mem::take(&mut node.local_reads);
-        let counts = node.machine.as_ref().is_some_and(Machine::counts_reads);
+        let counts = node.protocol.as_ref().is_some_and(Protocol::counts_reads);
         let entry = |(chunk, mask): (ChunkKey, u64)| ReadEntry {
             blocks: Blocks::new(chunk, mask),
             counts: vec![2; mask.count_ones() as usize],

@@ -3,7 +3,7 @@
 use hither_core::entry::RegistryEntry;
 use hither_core::placement::PlacementEntry;
 use hither_core::{Random, Spec};
-use hither_node::machine::Settings;
+use hither_node::protocol::Settings;
 
 /// Nanoseconds of a millisecond.
 pub(crate) const MS: u64 = 1_000_000;

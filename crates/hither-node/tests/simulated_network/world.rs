@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hither_core::Random;
 use hither_node::key::{BlockKey, FileKey};
-use hither_node::machine::{Blocks, Input, MemberId, Time, View};
+use hither_node::protocol::{Blocks, Input, MemberId, Time, View};
 
 use crate::liars::Cast;
 use crate::network::{Link, Packet};
@@ -21,7 +21,7 @@ pub(crate) enum Event {
         connection: u64,
         packet: Packet,
     },
-    /// The runtime has something for the machine.
+    /// The runtime has something for the protocol.
     Input(Input),
     /// A read of the source ends.
     Fetched {
@@ -30,7 +30,7 @@ pub(crate) enum Event {
         /// How it ends, but for an outage and for room.
         ends: FetchEnd,
     },
-    /// The deadline of the machine, unless a later step replaced it.
+    /// The deadline of the protocol, unless a later step replaced it.
     Timer { number: u64 },
     /// A reader wants something.
     Read,
@@ -125,7 +125,7 @@ pub(crate) struct World {
     held_back: BTreeMap<usize, Vec<(u32, Event)>>,
 }
 
-/// The machine walks its invariants after each so many steps.
+/// The protocol walks its invariants after each so many steps.
 const CHECK_EVERY: u64 = 8;
 
 /// The generation of events that outlive a crash.
@@ -300,23 +300,23 @@ impl World {
         self.step(node, Input::Timer);
     }
 
-    /// The machine of a node takes an input, and what it asks for is done.
+    /// The protocol of a node takes an input, and what it asks for is done.
     pub(crate) fn step(&mut self, number: usize, input: Input) {
         self.log(|world| format!("{number} <- {input:?} ({})", world.nodes[number].generation));
         let node = &mut self.nodes[number];
-        let Some(machine) = &mut node.machine else {
+        let Some(protocol) = &mut node.protocol else {
             return;
         };
         let now = Time(self.now + node.clock_ahead);
         let is_view = matches!(input, Input::ViewChanged(_));
         let mut out = Vec::new();
-        machine.step(now, input, &mut out);
+        protocol.step(now, input, &mut out);
         if node.timer.is_multiple_of(CHECK_EVERY) {
-            machine.check();
+            protocol.check();
         }
         node.timer += 1;
         let timer = node.timer;
-        let deadline = machine.next_deadline();
+        let deadline = protocol.next_deadline();
         if let Some(deadline) = deadline {
             let after = deadline.0.saturating_sub(now.0);
             // Timers are late.

@@ -9,7 +9,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::key::{BlockKey, CHUNK_BLOCKS, ChunkKey, FileKey};
-use crate::machine::Blocks;
+use crate::protocol::Blocks;
 
 /// What the file system allocates at once.
 const PAGE_BYTES: u64 = 4096;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use twox_hash::XxHash3_64;
 
 use crate::key::{BlockKey, ChunkKey, FileKey};
-use crate::machine::Blocks;
+use crate::protocol::Blocks;
 
 /// Length of a record.
 pub(super) const RECORD_BYTES: usize = 44;

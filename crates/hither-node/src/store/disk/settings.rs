@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::Blocks;
+use crate::protocol::Blocks;
 
 /// A disk tier.
 #[derive(Clone, Debug, PartialEq, Eq)]

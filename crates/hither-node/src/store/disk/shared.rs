@@ -11,7 +11,7 @@ use super::folder::Folder;
 use super::index::DiskIndex;
 use super::settings::{DiskCounts, DiskUsage};
 use crate::key::BlockKey;
-use crate::machine::Blocks;
+use crate::protocol::Blocks;
 use crate::source::counters::Count;
 
 /// See the module.

@@ -22,7 +22,7 @@ use super::settings::{DiskCounts, DiskError, DiskSettings, DiskUsage, Listener};
 use super::shared::{Counters, Queue, Shared};
 use super::writer::Writer;
 use crate::key::{BlockKey, CHUNK_BLOCKS, ChunkKey, FileKey};
-use crate::machine::Blocks;
+use crate::protocol::Blocks;
 
 /// Reads at the same time, at most: enough for any disk, and few of the runtime's threads.
 const READS_MAX: usize = 32;

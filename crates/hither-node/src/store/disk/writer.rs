@@ -19,7 +19,7 @@ use super::journal::{Journal, RECORD_BYTES, Record};
 use super::settings::{Change, Listener};
 use super::shared::{Job, Shared};
 use crate::key::{BlockKey, CHUNK_BLOCKS, FileKey, bits};
-use crate::machine::Blocks;
+use crate::protocol::Blocks;
 
 /// Failed writes in a row after which the disk is written no more.
 const FAILURES_MAX: u32 = 16;

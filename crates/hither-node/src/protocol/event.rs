@@ -1,4 +1,4 @@
-//! What the machine takes in and gives out.
+//! What the protocol takes in and gives out.
 
 use super::message::{Blocks, Frames, Keep, Message, ReadEntry, Request, RequestId, Urgency};
 use super::view::{MemberId, View};
@@ -100,8 +100,8 @@ pub enum Input {
         wanted: bool,
     },
     /// Data came that was to be kept here and was not expected
-    /// ([`Machine::expects`](super::Machine::expects)): it was dropped. It may have been announced,
-    /// and have overtaken that.
+    /// ([`Protocol::expects`](super::Protocol::expects)): it was dropped. It may have been
+    /// announced, and have overtaken that.
     Unexpected(Blocks),
     /// Data came that was expected, and is not what it should be: it was dropped.
     Wrong {
@@ -152,7 +152,7 @@ pub enum Input {
     PeerDown(MemberId),
     /// There is a connection to a member again.
     PeerUp(MemberId),
-    /// The deadline that the machine named has come.
+    /// The deadline that the protocol named has come.
     Timer,
 }
 

@@ -1,4 +1,4 @@
-//! The machine: passes inputs to the roles of a node until nothing is left to do.
+//! The protocol: passes inputs to the roles of a node until nothing is left to do.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use super::waiters::Token;
 use crate::key::BlockKey;
 use crate::readers::Readers;
 
-/// The state machine of a node: see the [module](super).
-pub struct Machine {
+/// The protocol of a node: see the [module](super).
+pub struct Protocol {
     effects: Effects,
     clock: Clock,
-    /// In the machine's time.
+    /// In the protocol's time.
     deadline: Option<Time>,
     requester: Requester,
     home: Home,
@@ -42,11 +42,11 @@ pub struct Machine {
     topology: MemberTopology,
 }
 
-impl Machine {
-    /// The machine of the member `me`, which knows no view yet: until one comes, it reads all from
+impl Protocol {
+    /// The protocol of the member `me`, which knows no view yet: until one comes, it reads all from
     /// the source.
-    pub fn new(me: MemberId, settings: Settings) -> Machine {
-        Machine {
+    pub fn new(me: MemberId, settings: Settings) -> Protocol {
+        Protocol {
             clock: Clock::default(),
             deadline: None,
             requester: Requester::new(&settings),
@@ -92,7 +92,7 @@ impl Machine {
         self.deadline = deadlines.into_iter().flatten().min();
     }
 
-    /// When the machine needs an input at the latest, by the node's clock: [`Input::Timer`], if
+    /// When the protocol needs an input at the latest, by the node's clock: [`Input::Timer`], if
     /// there is no other.
     pub fn next_deadline(&self) -> Option<Time> {
         self.deadline.map(|deadline| self.clock.clock_at(deadline))
@@ -253,7 +253,7 @@ impl Machine {
     }
 
     fn on_message(&mut self, from: MemberId, epoch: u64, message: Message) {
-        let Machine {
+        let Protocol {
             effects,
             requester,
             home,
@@ -523,7 +523,7 @@ impl Machine {
     /// Whether data of these blocks, which came from a member upon the request `id`, is what this
     /// node waits for, or is to keep. Anything else is to be dropped: it could have any bytes.
     pub fn expects(&mut self, from: MemberId, id: RequestId, blocks: Blocks) -> bool {
-        let Machine {
+        let Protocol {
             effects,
             requester,
             expected,
@@ -594,7 +594,7 @@ impl Machine {
         self.requester.on_homes_changed(effects, false);
     }
 
-    /// The view that the machine goes by.
+    /// The view that the protocol goes by.
     pub fn view(&self) -> &View {
         self.effects.peers.view()
     }

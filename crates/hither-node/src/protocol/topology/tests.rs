@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use hither_core::{Node, Random};
 
 use super::super::event::{Input, Output, Time};
-use super::super::node::Machine;
+use super::super::node::Protocol;
 use super::super::settings::Settings;
 use super::super::view::View;
 use super::*;
 
 const MS: u64 = 1_000_000;
 
-/// Machines that answer each other's pings after given times.
+/// Protocols that answer each other's pings after given times.
 struct Cluster {
-    machines: BTreeMap<MemberId, Machine>,
+    protocols: BTreeMap<MemberId, Protocol>,
     distances: Distances,
     epoch: u64,
     now: u64,
@@ -29,7 +29,7 @@ impl Cluster {
 
     fn with_distances(members: &[u64], distances: Distances) -> Cluster {
         let mut cluster = Cluster {
-            machines: BTreeMap::new(),
+            protocols: BTreeMap::new(),
             distances,
             epoch: 0,
             now: 0,
@@ -43,22 +43,22 @@ impl Cluster {
     fn set_members(&mut self, members: &[u64]) {
         let members: Vec<MemberId> = members.iter().copied().map(MemberId).collect();
         self.epoch += 1;
-        self.machines.retain(|member, _| members.contains(member));
+        self.protocols.retain(|member, _| members.contains(member));
         for &member in &members {
             let settings = Settings {
                 distances: self.distances.clone(),
                 ..Settings::default()
             };
-            let new = || Machine::new(member, settings);
-            self.machines.entry(member).or_insert_with(new);
+            let new = || Protocol::new(member, settings);
+            self.protocols.entry(member).or_insert_with(new);
         }
         self.set_view(members);
     }
 
-    /// All machines that there are take another view.
+    /// All protocols that there are take another view.
     fn set_view(&mut self, members: Vec<MemberId>) {
         let view = View::new(self.epoch, members);
-        let members: Vec<MemberId> = self.machines.keys().copied().collect();
+        let members: Vec<MemberId> = self.protocols.keys().copied().collect();
         for member in members {
             self.step(member, self.now, Input::ViewChanged(view.clone()));
         }
@@ -66,9 +66,9 @@ impl Cluster {
 
     fn step(&mut self, member: MemberId, now: u64, input: Input) -> Vec<(MemberId, Message)> {
         let mut out = Vec::new();
-        let machine = self.machines.get_mut(&member).unwrap();
-        machine.step(Time(now), input, &mut out);
-        machine.check();
+        let protocol = self.protocols.get_mut(&member).unwrap();
+        protocol.step(Time(now), input, &mut out);
+        protocol.check();
         let sent = out.into_iter().filter_map(|output| match output {
             Output::Send { to, message, .. } => Some((to, message)),
             _ => None,
@@ -80,13 +80,13 @@ impl Cluster {
     fn rounds(&mut self, rounds: u64, mut round_trip_ns: impl FnMut(u64, u64) -> Option<u64>) {
         for _ in 0..rounds {
             self.now += Settings::default().ping_ns;
-            let members: Vec<MemberId> = self.machines.keys().copied().collect();
+            let members: Vec<MemberId> = self.protocols.keys().copied().collect();
             let mut rows = Vec::new();
             for &member in &members {
                 let mut pongs = Vec::new();
                 for (to, message) in self.step(member, self.now, Input::Timer) {
                     match message {
-                        Message::Ping { round, .. } if self.machines.contains_key(&to) => {
+                        Message::Ping { round, .. } if self.protocols.contains_key(&to) => {
                             let after = round_trip_ns(member.0, to.0);
                             pongs.extend(after.map(|after| (after, to, round)));
                         }
@@ -102,7 +102,7 @@ impl Cluster {
             }
             self.told += rows.len();
             for (from, to, message) in rows {
-                if self.machines.contains_key(&to) {
+                if self.protocols.contains_key(&to) {
                     self.receive(to, 249 * MS, from, message);
                 }
             }
@@ -121,15 +121,15 @@ impl Cluster {
 
     /// The topology, which is the same for all.
     fn topology(&self) -> Topology {
-        let mut machines = self.machines.values();
-        let topology = machines.next().unwrap().topology().unwrap();
-        assert!(machines.all(|machine| machine.topology().unwrap() == topology));
+        let mut protocols = self.protocols.values();
+        let topology = protocols.next().unwrap().topology().unwrap();
+        assert!(protocols.all(|protocol| protocol.topology().unwrap() == topology));
         Topology::clone(topology)
     }
 
     fn generations(&self) -> Vec<u64> {
-        let machines = self.machines.values();
-        machines.map(Machine::topology_generation).collect()
+        let protocols = self.protocols.values();
+        protocols.map(Protocol::topology_generation).collect()
     }
 }
 
@@ -224,7 +224,7 @@ fn lost_pings_cost_time_alone() {
 #[test]
 fn a_silent_member_is_waited_for_and_then_in_the_middle() {
     let mut cluster = Cluster::new(&[1, 2, 3, 4]);
-    cluster.machines.remove(&MemberId(4));
+    cluster.protocols.remove(&MemberId(4));
     cluster.rounds(75, exact);
     assert_eq!(cluster.topology().kind(), "uniform");
     cluster.rounds(10, exact);
@@ -238,7 +238,7 @@ fn members_come_and_go() {
     cluster.rounds(30, exact);
     assert_eq!(hops(&cluster.topology()), [0, 1, 2, 1, 0, 2, 2, 2, 0]);
     cluster.set_members(&[1, 2, 3, 4]);
-    let first = cluster.machines[&MemberId(1)].topology().unwrap();
+    let first = cluster.protocols[&MemberId(1)].topology().unwrap();
     let before = [0, 1, 2, 2, 1, 0, 2, 2, 2, 2, 0, 2, 2, 2, 2, 0];
     assert_eq!(hops(first), before, "the new member is in the middle");
     cluster.rounds(80, exact);
@@ -268,14 +268,14 @@ fn configured_distances_hold() {
 
 #[test]
 fn there_is_no_topology_of_too_many_members() {
-    let mut machine = Machine::new(MemberId(1), Settings::default());
-    assert_eq!(machine.topology(), None);
+    let mut protocol = Protocol::new(MemberId(1), Settings::default());
+    assert_eq!(protocol.topology(), None);
     for (epoch, members) in [(1, 1_024), (2, 1_025), (3, 3)] {
         let view = View::new(epoch, (1..=members).map(MemberId).collect());
-        machine.step(Time(epoch), Input::ViewChanged(view), &mut Vec::new());
-        machine.check();
-        let nodes = machine.topology().map(|topology| topology.nodes() as u64);
+        protocol.step(Time(epoch), Input::ViewChanged(view), &mut Vec::new());
+        protocol.check();
+        let nodes = protocol.topology().map(|topology| topology.nodes() as u64);
         assert_eq!(nodes, (members <= 1_024).then_some(members));
-        assert_eq!(machine.topology_generation(), epoch);
+        assert_eq!(protocol.topology_generation(), epoch);
     }
 }

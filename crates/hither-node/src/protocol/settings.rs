@@ -1,4 +1,4 @@
-//! The machine's limits and intervals, and what it counts.
+//! The protocol's limits and intervals, and what it counts.
 
 use hither_core::Spec;
 use hither_core::placement::PlacementEntry;
@@ -20,7 +20,7 @@ pub struct Settings {
     /// Where blocks are kept. It must be a placement for clusters.
     pub placement: Spec<PlacementEntry>,
     /// Whether a log of what the placement is told and answers is kept, for
-    /// [`Machine::take_placement_log`](super::Machine::take_placement_log).
+    /// [`Protocol::take_placement_log`](super::Protocol::take_placement_log).
     pub logs_placement: bool,
     /// Where the distances between the members come from.
     pub distances: Distances,
@@ -51,7 +51,7 @@ pub struct Settings {
     pub avoid_ns: u64,
     /// Time after which what a member held that left is forgotten, with the next view.
     pub gone_ns: u64,
-    /// A deadline missed by more than this: the node was stopped, or its clock jumped. The machine
+    /// A deadline missed by more than this: the node was stopped, or its clock jumped. The protocol
     /// leaves that time out of its own time.
     pub stall_ns: u64,
     /// How often a request is sent again, when its home or holder is lost, before the source is
@@ -132,7 +132,7 @@ impl Counters {
     }
 }
 
-/// What the machine has counted since it started. Masks count by their blocks.
+/// What the protocol has counted since it started. Masks count by their blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counters {
     /// Blocks wanted that were not in flight yet.

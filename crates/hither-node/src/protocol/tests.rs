@@ -1,4 +1,4 @@
-//! What the machines of a small cluster do in single cases, with messages that arrive at once.
+//! What the protocols of a small cluster do in single cases, with messages that arrive at once.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -52,10 +52,10 @@ fn ready(waiters: &[(&Token, u64)]) -> Output {
     }
 }
 
-/// Machines, and the messages between them.
+/// Protocols, and the messages between them.
 struct Cluster {
     now: Time,
-    machines: BTreeMap<MemberId, Machine>,
+    protocols: BTreeMap<MemberId, Protocol>,
     messages: VecDeque<(MemberId, MemberId, u64, Message)>,
     /// What the runtimes were told, apart from messages and pings.
     told: Vec<(MemberId, Output)>,
@@ -72,40 +72,40 @@ impl Cluster {
     fn of(members: Vec<MemberId>, settings: impl Fn(MemberId) -> Settings) -> Cluster {
         let mut cluster = Cluster {
             now: Time(SECOND),
-            machines: BTreeMap::new(),
+            protocols: BTreeMap::new(),
             messages: VecDeque::new(),
             told: Vec::new(),
             silent: None,
         };
         for &member in &members {
-            let machine = Machine::new(member, settings(member));
-            cluster.machines.insert(member, machine);
+            let protocol = Protocol::new(member, settings(member));
+            cluster.protocols.insert(member, protocol);
         }
         for &member in &members {
             let view = View::new(1, members.clone());
             cluster.input(member, Input::ViewChanged(view));
         }
-        cluster.settle();
+        cluster.deliver_all();
         cluster
     }
 
     fn home(&self) -> MemberId {
-        let view = self.machines.values().next().unwrap().view();
+        let view = self.protocols.values().next().unwrap().view();
         view.home(CHUNK, |_| false).unwrap()
     }
 
     /// The members that are not the home of the chunk.
     fn others(&self) -> Vec<MemberId> {
         let home = self.home();
-        let members = self.machines.keys().copied();
+        let members = self.protocols.keys().copied();
         members.filter(|&member| member != home).collect()
     }
 
     fn input(&mut self, member: MemberId, input: Input) {
         let mut out = Vec::new();
-        let machine = self.machines.get_mut(&member).unwrap();
-        machine.step(self.now, input, &mut out);
-        machine.check();
+        let protocol = self.protocols.get_mut(&member).unwrap();
+        protocol.step(self.now, input, &mut out);
+        protocol.check();
         for output in out {
             match output {
                 Output::Send { to, epoch, message } => {
@@ -123,11 +123,11 @@ impl Cluster {
             let view = View::new(epoch, members.to_vec());
             self.input(member, Input::ViewChanged(view));
         }
-        self.settle();
+        self.deliver_all();
     }
 
     /// Delivers all messages.
-    fn settle(&mut self) {
+    fn deliver_all(&mut self) {
         while let Some((from, to, epoch, message)) = self.messages.pop_front() {
             if self.silent != Some(from) {
                 let input = Input::Message {
@@ -143,7 +143,7 @@ impl Cluster {
     /// Takes an input and delivers all messages that follow. Returns what runtimes are told.
     fn run(&mut self, member: MemberId, input: Input) -> Vec<(MemberId, Output)> {
         self.input(member, input);
-        self.settle();
+        self.deliver_all();
         std::mem::take(&mut self.told)
     }
 
@@ -156,12 +156,12 @@ impl Cluster {
         self.run(member, Input::FetchEnded { blocks, result })
     }
 
-    /// Lets time pass, each machine being called when it asks to be.
+    /// Lets time pass, each protocol being called when it asks to be.
     fn pass(&mut self, ns: u64) -> Vec<(MemberId, Output)> {
         let end = self.now.after(ns);
         loop {
-            let deadlines = self.machines.iter().filter_map(|(&member, machine)| {
-                let deadline = machine.next_deadline()?;
+            let deadlines = self.protocols.iter().filter_map(|(&member, protocol)| {
+                let deadline = protocol.next_deadline()?;
                 (deadline <= end).then_some((deadline, member))
             });
             let Some((deadline, member)) = deadlines.min() else {
@@ -169,7 +169,7 @@ impl Cluster {
             };
             self.now = self.now.max(deadline);
             self.input(member, Input::Timer);
-            self.settle();
+            self.deliver_all();
         }
         self.now = end;
         std::mem::take(&mut self.told)
@@ -198,19 +198,19 @@ use Urgency::{Demand, Prefetch};
 
 #[test]
 fn without_a_view_the_source_is_read() {
-    let mut machine = Machine::new(MemberId(1), Settings::default());
+    let mut protocol = Protocol::new(MemberId(1), Settings::default());
     let mut out = Vec::new();
     let want = want(blocks(0b11), Demand, &token());
-    machine.step(Time(5), want, &mut out);
+    protocol.step(Time(5), want, &mut out);
     assert_eq!(out, [fetch(0b11, Demand)]);
     out.clear();
     let ended = Input::FetchEnded {
         blocks: blocks(0b01),
         result: FetchResult::Kept,
     };
-    machine.step(Time(6), ended, &mut out);
+    protocol.step(Time(6), ended, &mut out);
     assert_eq!(out, [ready(&[(&token(), 0b01)])]);
-    assert_eq!(machine.blocks_in_flight(), 1);
+    assert_eq!(protocol.blocks_in_flight(), 1);
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn one_reads_the_source_and_the_others_wait_for_it() {
     };
     let told = cluster.run(third, arrived);
     assert_eq!(told, [(third, ready(&[(&token(), 0b100)]))]);
-    assert_eq!(cluster.machines[&third].held_chunks(), 0);
+    assert_eq!(cluster.protocols[&third].held_chunks(), 0);
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn a_holder_without_the_block_is_corrected() {
         blocks: blocks(1),
     };
     assert_eq!(cluster.run(holder, missing), [(reader, fetch(1, Demand))]);
-    assert_eq!(cluster.machines[&home].counters().gone_blocks, 1);
+    assert_eq!(cluster.protocols[&home].counters().gone_blocks, 1);
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn the_home_hears_of_dropped_blocks() {
     cluster.pass(SECOND / 10);
     let told = cluster.want(reader, 0b11, Demand);
     assert_eq!(told[1], (reader, fetch(0b01, Demand)));
-    assert_eq!(cluster.machines[&cluster.home()].counters().gone_blocks, 0);
+    assert_eq!(cluster.protocols[&cluster.home()].counters().gone_blocks, 0);
 }
 
 #[test]
@@ -445,7 +445,7 @@ fn the_prefetch_is_shed_and_readers_go_first() {
         [(me, fetch(0b10000, Demand))]
     );
     assert_eq!(cluster.run(me, Input::Cancel(blocks(u64::MAX))), []);
-    assert_eq!(cluster.machines[&me].blocks_in_flight(), 2);
+    assert_eq!(cluster.protocols[&me].blocks_in_flight(), 2);
 }
 
 #[test]
@@ -487,7 +487,7 @@ fn a_lost_home_is_replaced_at_once() {
     assert_eq!(cluster.want(reader, 1, Demand), []);
     let told = cluster.run(reader, Input::PeerDown(home));
     assert_eq!(told, [(reader, fetch(1, Demand))]);
-    let counters = cluster.machines[&reader].counters();
+    let counters = cluster.protocols[&reader].counters();
     assert_eq!((counters.retried_blocks, counters.granted_blocks), (1, 1));
 }
 
@@ -499,11 +499,11 @@ fn no_answer_leads_to_the_source_and_to_suspicion() {
     assert_eq!(cluster.want(reader, 1, Demand), []);
     assert_eq!(cluster.pass(SECOND / 2), [(reader, fetch(1, Demand))]);
     assert_eq!(
-        cluster.machines[&reader].counters().answer_timeout_blocks,
+        cluster.protocols[&reader].counters().answer_timeout_blocks,
         1
     );
     cluster.pass(2 * SECOND);
-    assert!(cluster.machines[&reader].suspects(home));
+    assert!(cluster.protocols[&reader].suspects(home));
     let late = Input::Message {
         from: home,
         epoch: 1,
@@ -514,7 +514,7 @@ fn no_answer_leads_to_the_source_and_to_suspicion() {
     };
     cluster.run(reader, late);
     assert!(
-        cluster.machines[&reader].suspects(home),
+        cluster.protocols[&reader].suspects(home),
         "an old answer proves nothing"
     );
     // Another node is home meanwhile.
@@ -524,7 +524,7 @@ fn no_answer_leads_to_the_source_and_to_suspicion() {
     );
     cluster.silent = None;
     cluster.pass(SECOND);
-    assert!(!cluster.machines[&reader].suspects(home));
+    assert!(!cluster.protocols[&reader].suspects(home));
 }
 
 #[test]
@@ -555,19 +555,19 @@ fn a_holder_that_is_always_late_is_avoided_for_a_while() {
             wanted: true,
         };
         cluster.run(reader, arrived);
-        (asked, cluster.machines[&reader].suspects(holder))
+        (asked, cluster.protocols[&reader].suspects(holder))
     };
     for block in 0..7 {
         assert_eq!(read_late(block), (true, false), "{block}");
     }
     assert_eq!(read_late(7), (true, true));
-    assert_eq!(cluster.machines[&reader].counters().late_answers, 8);
+    assert_eq!(cluster.protocols[&reader].counters().late_answers, 8);
     // Nobody else has the block, so the reader gets it from the source.
     let told = cluster.want(reader, 1 << 8, Demand);
     assert!(told.contains(&(reader, fetch(1 << 8, Demand))), "{told:?}");
     cluster.fetched(reader, 1 << 8);
     cluster.pass(6 * SECOND);
-    assert!(!cluster.machines[&reader].suspects(holder));
+    assert!(!cluster.protocols[&reader].suspects(holder));
     let told = cluster.want(reader, 1 << 9, Demand);
     assert!(!told.contains(&(reader, fetch(1 << 9, Demand))), "{told:?}");
 }
@@ -582,17 +582,17 @@ fn a_node_that_was_stopped_suspects_nobody() {
     for member in [reader, home] {
         cluster.input(member, Input::Timer);
     }
-    cluster.settle();
+    cluster.deliver_all();
     assert_eq!(
         std::mem::take(&mut cluster.told),
         [(reader, fetch(1, Demand))]
     );
     assert_eq!(cluster.pass(SECOND), []);
-    for machine in cluster.machines.values() {
-        assert_eq!(machine.counters().suspicions, 0);
-        assert_eq!(machine.counters().answer_timeout_blocks, 0);
+    for protocol in cluster.protocols.values() {
+        assert_eq!(protocol.counters().suspicions, 0);
+        assert_eq!(protocol.counters().answer_timeout_blocks, 0);
     }
-    assert!(cluster.machines[&reader].counters().stalled_ns > 50 * SECOND);
+    assert!(cluster.protocols[&reader].counters().stalled_ns > 50 * SECOND);
 }
 
 #[test]
@@ -604,7 +604,7 @@ fn an_outdated_grant_is_declined() {
     // The prefetch gives up while the grant is under way.
     cluster.input(first, want(blocks(1), Prefetch, &token()));
     cluster.input(first, Input::Cancel(blocks(1)));
-    cluster.settle();
+    cluster.deliver_all();
     assert_eq!(std::mem::take(&mut cluster.told), []);
     assert_eq!(
         cluster.want(second, 1, Demand),
@@ -641,7 +641,7 @@ fn a_grant_that_is_not_reported_runs_out() {
     cluster.want(second, 1, Demand);
     assert_eq!(cluster.pass(9 * SECOND), []);
     assert_eq!(cluster.pass(2 * SECOND), [(second, fetch(1, Demand))]);
-    assert_eq!(cluster.machines[&home].counters().grant_timeout_blocks, 1);
+    assert_eq!(cluster.protocols[&home].counters().grant_timeout_blocks, 1);
 }
 
 #[test]
@@ -663,17 +663,17 @@ fn the_directory_and_its_waiters_are_bounded() {
         [(third, fetch(1, Demand))],
         "too many wait"
     );
-    assert_eq!(cluster.machines[&home].counters().overflows, 1);
+    assert_eq!(cluster.protocols[&home].counters().overflows, 1);
     for number in 1..50 {
         let chunk = ChunkKey { number, ..CHUNK };
         let (blocks, result) = (Blocks::new(chunk, 1), FetchResult::Kept);
         cluster.run(first, Input::FetchEnded { blocks, result });
     }
-    let counters = cluster.machines[&home].counters();
-    assert_eq!(cluster.machines[&home].directory_chunks(), 2);
+    let counters = cluster.protocols[&home].counters();
+    assert_eq!(cluster.protocols[&home].directory_chunks(), 2);
     assert!(counters.evicted_entries > 0);
     assert_eq!(
-        cluster.machines[&home].busy_chunks(),
+        cluster.protocols[&home].busy_chunks(),
         1,
         "who waits is not forgotten"
     );

@@ -111,7 +111,7 @@ impl Requester {
             effects.counters.wanted_blocks += u64::from(part.count());
             self.ask(effects, chunk, part, None);
         }
-        self.settle(chunk);
+        self.update_flight(chunk);
     }
 
     /// Reads the blocks of a part that is not in flight from the local disk.
@@ -135,7 +135,7 @@ impl Requester {
                 effects.not_fetched(blocks, false);
             }
         }
-        self.settle(blocks.chunk);
+        self.update_flight(blocks.chunk);
     }
 
     /// Takes out who waits for blocks.
@@ -397,7 +397,7 @@ impl Requester {
         limit.compact(flights.len(), |chunk| flights.contains_key(&chunk));
     }
 
-    /// Puts a part into its flight and counts it. The caller settles the chunk in the end.
+    /// Puts a part into its flight and counts it. The caller updates the flight in the end.
     pub(super) fn put(&mut self, chunk: ChunkKey, part: Part) {
         if part.urgency == Urgency::Prefetch && part.state.is_queued() {
             self.queued_prefetch += part.count();
@@ -465,7 +465,7 @@ impl Requester {
     }
 
     /// After the flight of a chunk has changed: sets its deadline, or removes it.
-    pub(super) fn settle(&mut self, chunk: ChunkKey) {
+    pub(super) fn update_flight(&mut self, chunk: ChunkKey) {
         if let Some(flight) = self.flights.get_mut(&chunk) {
             let deadline = flight.deadline();
             self.timers.set(chunk, &mut flight.timer, deadline);

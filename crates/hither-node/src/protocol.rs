@@ -1,4 +1,4 @@
-//! The state machine of a cluster's node: where to get a block, and who reads it from the source.
+//! The protocol of a cluster's node: where to get a block, and who reads it from the source.
 //!
 //! A node has three roles. As a *requester* it gets the blocks that its readers want and its store
 //! has not. As a *home* it keeps the directory of the chunks whose home it is by rendezvous
@@ -18,13 +18,13 @@
 //!
 //! Members may lie, or may have been members once. So nothing is heard of who is not in the view;
 //! an answer counts if it names the number of a request that only who was asked can know; and a
-//! block is taken of a member that was asked for it ([`Machine::expects`]), or that the home of its
-//! chunk has announced ([`Message::Expect`]), if that one may have the volume.
+//! block is taken of a member that was asked for it ([`Protocol::expects`]), or that the home of
+//! its chunk has announced ([`Message::Expect`]), if that one may have the volume.
 //!
 //! Blocks on their way are in one table, the requester's, with who waits for them: [`Token`]s that
 //! mean nothing here and come back with the blocks. So a reader waits for its disk as for a member.
 //!
-//! The machine is pure: time and events come in, instructions go out, equal inputs give equal
+//! The protocol is pure: time and events come in, instructions go out, equal inputs give equal
 //! outputs. It carries no data. A block of one key never changes, so nothing that is decided here
 //! can make a read wrong; a lost message or an outdated directory costs time, or one more read of
 //! the source. No answer within a deadline is never an error: the requester reads from the source.
@@ -63,7 +63,7 @@ pub use message::{
     Blocks, Copies, Frames, Keep, Message, ReadEntry, ReportEntry, Request, RequestId, RoundTrip,
     Urgency,
 };
-pub use node::Machine;
+pub use node::Protocol;
 pub use peers::PeerState;
 pub use settings::{Counters, Settings};
 pub use topology::TopologyState;

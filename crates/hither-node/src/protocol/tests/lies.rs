@@ -26,7 +26,7 @@ fn named(names: &[&str], lists: &[&str], placement: &str) -> Cluster {
 /// A block of the volume whose home is this member.
 fn secret(cluster: &Cluster, home: MemberId) -> Blocks {
     let VolumeKey(volume) = VolumeKey::new("secret");
-    let view = cluster.machines.values().next().unwrap().view();
+    let view = cluster.protocols.values().next().unwrap().view();
     let chunks = (0..).map(|number| ChunkKey {
         file: FileKey(u128::from(volume) << 96 | 1),
         number,
@@ -65,7 +65,7 @@ fn expects(
     of: Blocks,
 ) -> bool {
     cluster
-        .machines
+        .protocols
         .get_mut(&member)
         .unwrap()
         .expects(from, id, of)
@@ -116,7 +116,7 @@ fn nobody_is_heard_who_is_not_in_the_view() {
     }
     assert_eq!((cluster.messages.len(), &cluster.told[..]), (0, &[][..]));
     assert!(!expects(&mut cluster, reader, stranger, id, blocks(1)));
-    assert_eq!(cluster.machines[&home].counters().strangers, 3);
+    assert_eq!(cluster.protocols[&home].counters().strangers, 3);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn a_block_is_taken_upon_the_request_that_asked_for_it() {
         }
         assert!(!expects(&mut cluster, reader, holder, id, blocks(0b100)));
         assert!(expects(&mut cluster, reader, holder, id, blocks(0b11)));
-        cluster.settle();
+        cluster.deliver_all();
     }
     let arrived = Input::Arrived {
         blocks: blocks(0b01),
@@ -194,7 +194,7 @@ fn a_block_is_taken_upon_the_request_that_asked_for_it() {
     // What is read from the source is not awaited of others any more.
     cluster.pass(2 * SECOND);
     assert!(!expects(&mut cluster, reader, holder, id, blocks(0b10)));
-    assert_eq!(cluster.machines[&reader].counters().unexpected_blocks, 10);
+    assert_eq!(cluster.protocols[&reader].counters().unexpected_blocks, 10);
 }
 
 /// A holder that has nothing passes a request back, and the block of the next one may come before

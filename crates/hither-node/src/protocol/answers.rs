@@ -13,7 +13,7 @@ impl Requester {
     /// A reader waits for blocks that the home knows to be fetched here as a prefetch.
     pub(super) fn on_hurry(&mut self, effects: &mut Effects, blocks: Blocks) {
         self.raise(effects, blocks, |part| part.state.is_fetch());
-        self.settle(blocks.chunk);
+        self.update_flight(blocks.chunk);
     }
 
     /// The home told this node to read blocks from the source.
@@ -60,7 +60,7 @@ impl Requester {
             let tried = false;
             effects.send(from, Message::NotFetched { blocks, tried });
         }
-        self.settle(blocks.chunk);
+        self.update_flight(blocks.chunk);
     }
 
     /// The home told this node to wait.
@@ -79,7 +79,7 @@ impl Requester {
                 State::Pending { ask }
             });
         }
-        self.settle(blocks.chunk);
+        self.update_flight(blocks.chunk);
     }
 
     /// The home told `holder` to deliver.
@@ -117,7 +117,7 @@ impl Requester {
                 is_seen: true,
             });
         }
-        self.settle(blocks.chunk);
+        self.update_flight(blocks.chunk);
     }
 
     /// Goes on waiting until `deadline`, but not beyond the patience.
@@ -164,7 +164,7 @@ impl Requester {
                 }
             }
         }
-        self.settle(blocks.chunk);
+        self.update_flight(blocks.chunk);
     }
 
     /// A node refuses: reads from the source.
@@ -180,7 +180,7 @@ impl Requester {
             effects.counters.refused_blocks += u64::from(part.count());
             self.fetch(effects, blocks.chunk, part);
         }
-        self.settle(blocks.chunk);
+        self.update_flight(blocks.chunk);
     }
 
     /// Data came that was expected.
@@ -200,7 +200,7 @@ impl Requester {
             }
         }
         self.give(effects, blocks);
-        self.settle(blocks.chunk);
+        self.update_flight(blocks.chunk);
     }
 
     /// A read of the local disk ended.
@@ -227,7 +227,7 @@ impl Requester {
         if result == DiskResult::Read {
             self.give(effects, blocks);
         }
-        self.settle(chunk);
+        self.update_flight(chunk);
     }
 
     /// A read of the source ended.
@@ -277,7 +277,7 @@ impl Requester {
                 effects.not_fetched(blocks, true);
             }
         }
-        self.settle(blocks.chunk);
+        self.update_flight(blocks.chunk);
     }
 
     /// Takes what a home answers a request for.

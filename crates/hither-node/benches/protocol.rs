@@ -1,4 +1,4 @@
-//! What the state machine of a node costs: whole cycles, from a reader that wants a chunk to the
+//! What the protocol of a node costs: whole cycles, from a reader that wants a chunk to the
 //! reader that has it, for chunks that nobody holds and for chunks that another node holds.
 //!
 //! Two members, so that half of the chunks have their home elsewhere; all messages are passed on at
@@ -10,15 +10,15 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hither_node::key::{ChunkKey, FileKey};
-use hither_node::machine::{
-    Blocks, FetchResult, Input, Machine, MemberId, Output, Settings, Time, Token, Urgency, View,
+use hither_node::protocol::{
+    Blocks, FetchResult, Input, MemberId, Output, Protocol, Settings, Time, Token, Urgency, View,
 };
 
 const MEMBERS: [MemberId; 2] = [MemberId(1), MemberId(2)];
 
-/// Machines and what is on its way to them.
+/// Protocols and what is on its way to them.
 struct Cluster {
-    machines: [Machine; 2],
+    protocols: [Protocol; 2],
     inputs: VecDeque<(usize, Input)>,
     out: Vec<Output>,
     now: Time,
@@ -27,9 +27,9 @@ struct Cluster {
 
 impl Cluster {
     fn new() -> Cluster {
-        let machines = MEMBERS.map(|member| Machine::new(member, Settings::default()));
+        let protocols = MEMBERS.map(|member| Protocol::new(member, Settings::default()));
         let mut cluster = Cluster {
-            machines,
+            protocols,
             inputs: VecDeque::new(),
             out: Vec::new(),
             now: Time(0),
@@ -47,7 +47,7 @@ impl Cluster {
         self.inputs.push_back((number, input));
         while let Some((number, input)) = self.inputs.pop_front() {
             self.now = self.now.after(1_000);
-            self.machines[number].step(self.now, input, &mut self.out);
+            self.protocols[number].step(self.now, input, &mut self.out);
             for output in self.out.drain(..) {
                 self.inputs.extend(match output {
                     Output::Send { to, epoch, message } => {
@@ -105,7 +105,7 @@ impl Cluster {
 }
 
 fn cycles(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("machine");
+    let mut group = criterion.benchmark_group("protocol");
     group.throughput(Throughput::Elements(1));
     let (mut cluster, mut chunk) = (Cluster::new(), 0_u32);
     group.bench_function("a chunk from the source, from want to ready", |bencher| {

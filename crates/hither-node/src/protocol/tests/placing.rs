@@ -53,7 +53,7 @@ fn a_block_moves_to_its_reader_and_only_then_leaves_the_other() {
     cluster.fetched(first, 1);
     let told = cluster.want(second, 1, Demand);
     assert_eq!(deliver(&mut cluster, &told), (first, Keep::Moved));
-    cluster.settle();
+    cluster.deliver_all();
     let told = std::mem::take(&mut cluster.told);
     let dropped = (first, Output::Drop(blocks(1)));
     assert!(told.contains(&dropped), "{told:?}");
@@ -120,7 +120,7 @@ fn a_last_copy_goes_to_who_has_left_a_frame() {
     let [first, second, third] = cluster.others()[..] else {
         panic!();
     };
-    assert!(cluster.machines[&first].forwards());
+    assert!(cluster.protocols[&first].forwards());
     cluster.want(first, 1, Demand);
     cluster.fetched(first, 1);
     let victims = Input::Victims {
@@ -143,7 +143,7 @@ fn a_last_copy_goes_to_who_has_left_a_frame() {
     let told = cluster.want(second, 1, Demand);
     assert_eq!(deliver(&mut cluster, &told).0, third);
     let home = cluster.home();
-    let counters = cluster.machines[&home].counters();
+    let counters = cluster.protocols[&home].counters();
     assert_eq!((counters.victim_blocks, counters.forwarded_blocks), (1, 1));
 }
 
@@ -153,7 +153,7 @@ fn reads_from_own_copies_are_reported_and_count() {
     let [first, second, _] = cluster.others()[..] else {
         panic!();
     };
-    assert!(cluster.machines[&first].counts_reads());
+    assert!(cluster.protocols[&first].counts_reads());
     cluster.want(first, 1, Demand);
     cluster.fetched(first, 1);
     // With the read by which it came, three of the first and two of the second: it stays.
@@ -168,7 +168,7 @@ fn reads_from_own_copies_are_reported_and_count() {
         for _ in 0..count {
             let told = cluster.want(second, 1, Demand);
             assert_eq!(deliver(cluster, &told), (first, Keep::No));
-            cluster.settle();
+            cluster.deliver_all();
             cluster.told.clear();
         }
         let reads = Vec::new();
@@ -196,7 +196,7 @@ fn a_reader_remembers_who_holds_blocks_of_a_chunk() {
     cluster.fetched(first, 0b11);
     cluster.want(third, 0b100, Demand);
     cluster.fetched(third, 0b100);
-    let directed = |cluster: &Cluster| cluster.machines[&home].counters().directed_blocks;
+    let directed = |cluster: &Cluster| cluster.protocols[&home].counters().directed_blocks;
     let told = cluster.want(second, 0b1, Demand);
     assert_eq!(deliver(&mut cluster, &told).0, first);
     assert_eq!(directed(&cluster), 1);
@@ -209,7 +209,7 @@ fn a_reader_remembers_who_holds_blocks_of_a_chunk() {
         deliver(&mut cluster, provide);
     }
     assert_eq!(directed(&cluster), 1);
-    assert_eq!(cluster.machines[&second].counters().hinted_blocks, 2);
+    assert_eq!(cluster.protocols[&second].counters().hinted_blocks, 2);
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn two_holders_of_one_request_are_both_remembered() {
         }
         cluster.told.clear();
     }
-    assert_eq!(cluster.machines[&second].counters().hinted_blocks, 2);
+    assert_eq!(cluster.protocols[&second].counters().hinted_blocks, 2);
 }
 
 #[test]
@@ -268,10 +268,10 @@ fn a_placement_that_acts_on_each_read_hears_of_each() {
     for mask in [0b1, 0b10] {
         let told = cluster.want(second, mask, Demand);
         assert_eq!(deliver(&mut cluster, &told), (first, Keep::Moved));
-        cluster.settle();
+        cluster.deliver_all();
         cluster.told.clear();
     }
-    assert_eq!(cluster.machines[&second].counters().hinted_blocks, 0);
+    assert_eq!(cluster.protocols[&second].counters().hinted_blocks, 0);
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn an_order_that_nobody_confirms_is_given_up() {
     );
     cluster.pass(3 * SECOND);
     cluster.input(first, Input::Held(blocks(1)));
-    cluster.settle();
+    cluster.deliver_all();
     cluster.told.clear();
     let told = cluster.want(third, 1, Demand);
     assert_eq!(deliver(&mut cluster, &told), (first, Keep::Moved));

@@ -36,7 +36,7 @@ fn each_waits_for_its_own_blocks() {
         waiters: waiting(&[(&other, 0b100)]),
     };
     assert_eq!(told[0], (me, failed));
-    assert_eq!(cluster.machines[&me].blocks_in_flight(), 0);
+    assert_eq!(cluster.protocols[&me].blocks_in_flight(), 0);
 }
 
 #[test]
@@ -80,8 +80,8 @@ fn the_disk_is_read_before_anybody_else_is_asked() {
     assert_eq!(told, [(me, read(0b0100))]);
     let told = cluster.run(me, disk_read(0b0100, DiskResult::Read));
     assert_eq!(told, [(me, ready(&[(&reader, 0b0100)]))]);
-    assert_eq!(cluster.machines[&me].blocks_in_flight(), 2);
-    assert_eq!(cluster.machines[&me].held_chunks(), 1);
+    assert_eq!(cluster.protocols[&me].blocks_in_flight(), 2);
+    assert_eq!(cluster.protocols[&me].held_chunks(), 1);
 }
 
 #[test]
@@ -93,5 +93,5 @@ fn the_prefetch_is_given_up_unless_somebody_waits_by_then() {
     let told = cluster.run(me, ended(0b11, FetchResult::GivenUp));
     assert!(told.contains(&(me, shed(0b01))), "{told:?}");
     assert!(told.contains(&(me, fetch(0b10, Demand))), "{told:?}");
-    assert_eq!(cluster.machines[&me].blocks_in_flight(), 1);
+    assert_eq!(cluster.protocols[&me].blocks_in_flight(), 1);
 }

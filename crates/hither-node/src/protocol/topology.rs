@@ -51,7 +51,7 @@ pub(super) struct MemberTopology {
     /// Turns of pings so far: in each, all members are pinged once.
     turns: u64,
     /// Whether measured distances are used.
-    is_settled: bool,
+    uses_measured: bool,
     /// The turn of the first news that the topology does not have yet.
     stale_since: Option<u64>,
 }
@@ -65,7 +65,7 @@ impl MemberTopology {
             round_trips: RoundTrips::new(me),
             untold: BTreeSet::new(),
             turns: 0,
-            is_settled: false,
+            uses_measured: false,
             stale_since: None,
         }
     }
@@ -77,7 +77,7 @@ impl MemberTopology {
     pub(super) fn state(&self, effects: &Effects) -> TopologyState {
         TopologyState {
             distances: effects.settings.distances.clone(),
-            is_known: self.is_settled || !is_measured(effects),
+            is_known: self.uses_measured || !is_measured(effects),
             generation: self.generation,
             members: self.members.clone(),
             topology: self.topology.clone(),
@@ -135,7 +135,7 @@ impl MemberTopology {
         if !self.untold.is_empty() && self.members.len() <= ROUND_TRIPS_MAX {
             self.tell(effects);
         }
-        let is_due = if self.is_settled {
+        let is_due = if self.uses_measured {
             self.stale_since
                 .is_some_and(|since| self.turns >= since + window)
         } else {
@@ -182,10 +182,10 @@ impl MemberTopology {
         let mut known: Vec<u8> = classes.iter().copied().flatten().collect();
         let nodes = members.len();
         let is_whole = told == nodes * (nodes - 1);
-        self.is_settled |= nodes > 1 && (is_whole || self.is_late());
+        self.uses_measured |= nodes > 1 && (is_whole || self.is_late());
         known.sort_unstable();
         let (first, last) = (known.first()?, known.last()?);
-        if !self.is_settled || first == last {
+        if !self.uses_measured || first == last {
             return None;
         }
         let middle = known[known.len() / 2];

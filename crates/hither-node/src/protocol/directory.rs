@@ -244,7 +244,7 @@ impl Directory {
     }
 
     /// After the entry of a chunk has changed: sets its deadline, or removes it.
-    pub(super) fn settle(&mut self, chunk: ChunkKey) {
+    pub(super) fn update_entry(&mut self, chunk: ChunkKey) {
         let Some(entry) = self.entries.get_mut(&chunk) else {
             return;
         };

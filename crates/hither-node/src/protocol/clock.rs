@@ -1,6 +1,6 @@
-//! The machine's own time, which leaves out what the node missed.
+//! The protocol's own time, which leaves out what the node missed.
 //!
-//! A machine that was stopped for a minute, or whose clock jumped, would find all its deadlines
+//! A protocol that was stopped for a minute, or whose clock jumped, would find all its deadlines
 //! passed at once: it would suspect everybody, and give up requests whose answers lie in its
 //! queues. Its time therefore goes on from the deadline that it missed.
 
@@ -15,8 +15,8 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Takes the time of the node's clock. `deadline`, in the machine's time, was to be met within
-    /// `stall_ns`. Returns the machine's time, and how much of the node's time was left out now.
+    /// Takes the time of the node's clock. `deadline`, in the protocol's time, was to be met within
+    /// `stall_ns`. Returns the protocol's time, and how much of the node's time was left out now.
     pub(super) fn advance(
         &mut self,
         clock: Time,
@@ -37,7 +37,7 @@ impl Clock {
         (self.now, u64::try_from(now - at).unwrap_or(0))
     }
 
-    /// When `deadline`, in the machine's time, is by the node's clock.
+    /// When `deadline`, in the protocol's time, is by the node's clock.
     pub(super) fn clock_at(&self, deadline: Time) -> Time {
         let clock = i128::from(deadline.0) - self.offset;
         Time(u64::try_from(clock).unwrap_or(0))

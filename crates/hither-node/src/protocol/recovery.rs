@@ -28,7 +28,7 @@ impl Requester {
             }) {
                 self.on_deadline(effects, chunk, part);
             }
-            self.settle(chunk);
+            self.update_flight(chunk);
         }
         any
     }
@@ -72,7 +72,7 @@ impl Requester {
                 };
                 self.retry(effects, chunk, part, avoid);
             }
-            self.settle(chunk);
+            self.update_flight(chunk);
         }
     }
 
@@ -92,7 +92,7 @@ impl Requester {
                 for part in parts {
                     self.retry(effects, chunk, part, None);
                 }
-                self.settle(chunk);
+                self.update_flight(chunk);
             }
             let flight = self.flights.get(&chunk).into_iter();
             for part in flight.flat_map(|flight| &flight.parts) {
@@ -110,7 +110,7 @@ impl Requester {
             for part in self.take_chunk(chunk, asked) {
                 self.fetch(effects, chunk, part);
             }
-            self.settle(chunk);
+            self.update_flight(chunk);
         }
     }
 
@@ -125,7 +125,7 @@ impl Requester {
                 any = true;
                 self.fetch(effects, chunk, part);
             }
-            self.settle(chunk);
+            self.update_flight(chunk);
         }
         let queues = self.asks.iter().filter(|(_, limit)| limit.can_start());
         let homes: Vec<MemberId> = queues.map(|(&home, _)| home).collect();
@@ -138,7 +138,7 @@ impl Requester {
                     any = true;
                     self.ask(effects, chunk, part, None);
                 }
-                self.settle(chunk);
+                self.update_flight(chunk);
             }
         }
         self.asks.retain(|_, limit| !limit.is_idle());

@@ -85,7 +85,7 @@ impl Home {
         if rest != 0 {
             grant(placer, effects, entry, request, blocks.with_mask(rest));
         }
-        self.settle(effects, chunk);
+        self.update_entry(effects, chunk);
     }
 
     /// A reader of a member waits for blocks by now.
@@ -118,7 +118,7 @@ impl Home {
                 }
                 waiter.mask != 0
             });
-            self.settle(effects, blocks.chunk);
+            self.update_entry(effects, blocks.chunk);
         }
     }
 
@@ -144,7 +144,7 @@ impl Home {
             }
         }
         if rest == 0 {
-            self.settle(effects, blocks.chunk);
+            self.update_entry(effects, blocks.chunk);
         } else {
             self.on_want(effects, request, blocks.with_mask(rest), Some(from));
         }
@@ -185,7 +185,7 @@ impl Home {
                 grant(placer, effects, entry, request, rest);
             }
         }
-        self.settle(effects, chunk);
+        self.update_entry(effects, chunk);
     }
 
     /// Readers of a member have read from its own copies, or asked other members directly.
@@ -243,7 +243,7 @@ impl Home {
             effects.send(to, Message::Expect { blocks, from: at });
             effects.send(at, Message::Send { blocks, to, keep });
         }
-        self.settle(effects, blocks.chunk);
+        self.update_entry(effects, blocks.chunk);
     }
 
     /// A member reads blocks from the source, as a former home knew.
@@ -262,7 +262,7 @@ impl Home {
                 urgency,
                 deadline: effects.now.after(effects.settings.grant_ns),
             });
-            self.settle(effects, blocks.chunk);
+            self.update_entry(effects, blocks.chunk);
         }
     }
 
@@ -286,7 +286,7 @@ impl Home {
                 let placer = &mut self.placer;
                 grant_others(placer, effects, entry, blocks.with_mask(lost), tried);
             }
-            self.settle(effects, blocks.chunk);
+            self.update_entry(effects, blocks.chunk);
         }
     }
 
@@ -308,7 +308,7 @@ impl Home {
                 let late = Blocks::new(chunk, late);
                 grant_others(&mut self.placer, effects, entry, late, false);
             }
-            self.settle(effects, chunk);
+            self.update_entry(effects, chunk);
         }
         any
     }
@@ -330,7 +330,7 @@ impl Home {
                 let lost = Blocks::new(chunk, lost);
                 grant_others(&mut self.placer, effects, entry, lost, false);
             }
-            self.settle(effects, chunk);
+            self.update_entry(effects, chunk);
         }
     }
 
@@ -341,7 +341,7 @@ impl Home {
                 let all = Blocks::new(chunk, u64::MAX);
                 remove_holder(&mut self.placer, entry, member, all);
             }
-            self.settle(effects, chunk);
+            self.update_entry(effects, chunk);
         }
     }
 
@@ -358,7 +358,7 @@ impl Home {
                     let waiters = std::mem::take(&mut busy.waiters);
                     send_away(effects, chunk, waiters);
                 }
-                self.settle(effects, chunk);
+                self.update_entry(effects, chunk);
             }
         }
     }
@@ -373,8 +373,8 @@ impl Home {
         }
     }
 
-    fn settle(&mut self, effects: &mut Effects, chunk: ChunkKey) {
-        self.directory.settle(chunk);
+    fn update_entry(&mut self, effects: &mut Effects, chunk: ChunkKey) {
+        self.directory.update_entry(chunk);
         effects.counters.evicted_entries += self.directory.take_evicted();
     }
 }

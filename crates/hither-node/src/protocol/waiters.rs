@@ -1,5 +1,5 @@
-//! Who waits for blocks, and what they are blocks of: known to the runtime alone. The machine keeps
-//! what it is given with the blocks, and hands it back with what becomes of them.
+//! Who waits for blocks, and what they are blocks of: known to the runtime alone. The protocol
+//! keeps what it is given with the blocks, and hands it back with what becomes of them.
 
 use std::any::Any;
 use std::fmt;
