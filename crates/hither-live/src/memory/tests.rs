@@ -260,7 +260,7 @@ fn a_log_begins_with_the_configuration() {
             "source"
         ]
     );
-    assert_eq!(first["hither_memory"], 4);
+    assert_eq!(first["hither_memory"], 5);
 }
 
 #[test]
@@ -299,12 +299,12 @@ fn a_log_that_was_changed_is_found_out() {
             .contains(":1: ")
     );
     assert!(replayed("junk\n").is_err());
-    let newer = text.replace("\"hither_memory\":4", "\"hither_memory\":5");
+    let newer = text.replace("\"hither_memory\":5", "\"hither_memory\":6");
     assert!(
         replayed(&newer)
             .unwrap_err()
             .to_string()
-            .contains("format 5")
+            .contains("format 6")
     );
 }
 

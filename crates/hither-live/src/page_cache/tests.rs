@@ -144,7 +144,7 @@ fn a_log_that_was_changed_is_found_out() {
     let mismatch = replay(&path).expect("a sound log").expect_err("it differs");
     assert!(mismatch.logged.contains("\"length\":1}"), "{mismatch:?}");
     assert!(mismatch.decided.contains("Drop"), "{mismatch:?}");
-    let last = text.rfind("{\"decision\"").expect("a decision");
+    let last = text.rfind("{\"order\"").expect("an order");
     std::fs::write(&path, &text[..last]).expect("written");
     let mismatch = replay(&path)
         .expect("a sound log")

@@ -377,11 +377,11 @@ fn a_log_of_another_version_is_refused() {
     assert_eq!(replay(&path).expect("a sound log"), Ok(0));
     let text = fs::read_to_string(&path).expect("read");
     // The placement knows nothing of memory pressure.
-    let older = text.replace(r#""hither_replicas":2"#, r#""hither_replicas":1"#);
+    let older = text.replace(r#""hither_replicas":3"#, r#""hither_replicas":2"#);
     fs::write(&path, older).expect("written");
     let error = replay(&path).expect_err("it is refused").to_string();
     assert!(
-        error.ends_with(":1: format 1, and this version reads 2"),
+        error.ends_with(":1: format 2, and this version reads 3"),
         "{error}"
     );
 }
