@@ -8,11 +8,12 @@ mod answers;
 mod faults;
 mod listing;
 mod objects;
+mod target;
 mod writes;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use hyper::body::Incoming;
@@ -25,7 +26,8 @@ use tokio::sync::oneshot;
 pub use faults::{Fault, Faults};
 
 use answers::{Answer, Body, refuse};
-use objects::Buckets;
+use objects::{Buckets, lock};
+use target::Target;
 
 /// One request that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,10 +151,6 @@ impl Drop for S3Emulator {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap()
-}
-
 async fn accept(listener: TcpListener, state: Arc<State>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -172,53 +170,6 @@ async fn serve(stream: TcpStream, state: Arc<State>) {
     let _ = hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(stream), service)
         .await;
-}
-
-/// Where a request goes.
-struct Target {
-    bucket: String,
-    key: String,
-    query: Vec<(String, String)>,
-}
-
-impl Target {
-    fn of(request: &Request<Incoming>) -> Target {
-        let path = request.uri().path().trim_start_matches('/');
-        let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
-        let pairs = request.uri().query().unwrap_or_default().split('&');
-        let query = pairs.filter(|pair| !pair.is_empty()).map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decode(name), decode(&value.replace('+', " ")))
-        });
-        Target {
-            bucket: decode(bucket),
-            key: decode(key),
-            query: query.collect(),
-        }
-    }
-
-    fn parameter(&self, name: &str) -> Option<&str> {
-        let pair = self.query.iter().find(|(given, _)| given == name)?;
-        Some(&pair.1)
-    }
-}
-
-fn decode(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let escaped = (first == b'%' && after.len() >= 2)
-            .then(|| std::str::from_utf8(&after[..2]).ok())
-            .flatten()
-            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(escaped.unwrap_or(first));
-        rest = if escaped.is_some() {
-            &after[2..]
-        } else {
-            after
-        };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// An error closes the connection without an answer.

@@ -10,9 +10,9 @@ use hyper::body::Frame;
 use hyper::header::HeaderMap;
 use hyper::{Response, StatusCode};
 
-use super::Target;
 use super::faults::{Fault, Faults};
 use super::objects::{Buckets, calendar};
+use super::target::Target;
 
 pub(super) type Body = StreamBody<BoxStream<'static, Result<Frame<Bytes>, io::Error>>>;
 

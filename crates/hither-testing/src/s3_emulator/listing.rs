@@ -5,9 +5,9 @@ use std::ops::Bound;
 
 use hyper::StatusCode;
 
-use super::Target;
 use super::answers::{Answer, refuse};
 use super::objects::{Buckets, Object, calendar};
+use super::target::Target;
 
 pub(super) fn list(buckets: &Buckets, target: &Target) -> Answer {
     let Some(objects) = buckets.objects(&target.bucket) else {

@@ -7,8 +7,8 @@ use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
 
 use super::answers::{Answer, refuse};
-use super::objects::{Buckets, Metadata};
-use super::{Target, decode, lock};
+use super::objects::{Buckets, Metadata, lock};
+use super::target::{Target, decode};
 
 pub(super) async fn write(
     request: Request<Incoming>,
