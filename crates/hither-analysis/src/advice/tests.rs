@@ -51,7 +51,7 @@ fn advised_here(
     };
     let simulate =
         |rows: &[Row<u32>]| Row::run(rows, references, &options).expect("nothing is lacking");
-    let caches = grid(&policies, sizes, &simulate);
+    let caches = grid(&policies, sizes, simulate);
     let input = AdviceInput {
         references: references.references(),
         blocks: references.blocks().into(),
