@@ -41,7 +41,7 @@ A test makes this page from the registry and the sources:
 const COLUMNS_MAX: usize = 100;
 
 fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/generate/program")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/program")
 }
 
 /// The module documentation of the program's file as Markdown. Links to items become names.

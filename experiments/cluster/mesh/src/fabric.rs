@@ -30,7 +30,7 @@ use mio::{Events, Interest, Poll, Token};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
-use crate::now_ns;
+use crate::values::now_ns;
 
 /// So large that the packets of a block are few.
 const MTU: u16 = 65_500;

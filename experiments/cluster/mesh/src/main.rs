@@ -17,10 +17,13 @@ mod memcached;
 mod noop;
 mod read;
 mod source;
+mod values;
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
+
+use crate::values::number;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -46,17 +49,4 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["read", plan] => read::run(plan.as_ref()),
         _ => bail!("see the first lines of this program"),
     }
-}
-
-fn number<T: std::str::FromStr>(text: &str) -> Result<T>
-where
-    T::Err: std::error::Error + Send + Sync + 'static,
-{
-    text.parse().with_context(|| format!("{text:?}"))
-}
-
-/// The clock of all processes of this machine, in nanoseconds.
-fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }

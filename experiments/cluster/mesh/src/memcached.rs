@@ -9,7 +9,7 @@ use std::net::TcpStream;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::number;
+use crate::values::number;
 
 /// Points of a server on the ring, as libketama has them.
 const POINTS: u64 = 160;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::number;
+use crate::values::number;
 
 /// Beyond, the network is broken.
 const TIMEOUT: Duration = Duration::from_secs(5);

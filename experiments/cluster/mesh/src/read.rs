@@ -36,7 +36,7 @@ use rustix::fs::OFlags;
 
 use crate::content::{CELL_BYTES, check};
 use crate::memcached::Memcached;
-use crate::{now_ns, number};
+use crate::values::{now_ns, number};
 
 /// Opens for one read, while new versions come.
 const ATTEMPTS: u32 = 4;

@@ -27,7 +27,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
 use crate::content::{CELL_BYTES, fill};
-use crate::{now_ns, number};
+use crate::values::{now_ns, number};
 
 const MODIFIED: &str = "Sat, 01 Jan 2022 00:00:00 GMT";
 
