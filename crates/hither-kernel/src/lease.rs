@@ -14,7 +14,7 @@
 //! owner, as `F_SETOWN` is.
 //!
 //! A lease belongs to the open file description: it goes when the last descriptor of that is
-//! closed, in whichever process (`reopen`). [`crate::lease_process`] holds those of a run.
+//! closed, in whichever process (`reopen`). hither-session holds those of a run.
 
 use std::ffi::CStr;
 use std::fmt;

@@ -1,5 +1,5 @@
 //! What the tests of every crate use: how a test says that it cannot run here ([`skip`]), what it
-//! needs of the machine ([`needs`]), and an S3 server that fails on request ([`s3_emulator`], with
+//! needs of the machine ([`needs`]), and an S3 server that fails on request (`s3_emulator`, with
 //! the feature `s3-emulator`).
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! The metrics of a run, for `hither run --metrics`.
 //!
-//! A metric is one entry of [`METRICS`]: a name, and a JSON pointer to a figure of the status that
+//! A metric is one entry of `METRICS`: a name, and a JSON pointer to a figure of the status that
 //! the agent posts (see [`hither_live::status`]). Figures that a run does not have are left out, so
 //! one list serves all mechanisms. The program is not named, only its policy, since everyone who
 //! can connect can read the metrics.
