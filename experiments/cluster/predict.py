@@ -104,7 +104,7 @@ def predict(row, arguments, traces):
     costs = {"disk_ns": row["latency_ms"] * 1_000_000, "split_directory": "true",
              "compute_ns": int(1e9 * nodes / arguments.rate), "report_ns": 100_000_000}
     answer = call(
-        *(arguments.hither, "sim", "-q", "--json", "--nodes", row["nodes"]),
+        *(arguments.hither, "place", "-q", "--json", "--nodes", row["nodes"]),
         *("--placement", row["placement"], "--size", each, "--policy", row["policy"]),
         *("--bind", "threads", "--warm-up", nodes * (arguments.accesses // 3)),
         *("--costs", ",".join(f"{name}={value}" for name, value in costs.items())),

@@ -102,7 +102,7 @@ class Lab:
     ) -> list[dict]:
         """The results of the placements, in the same order."""
         arguments = [
-            "sim",
+            "place",
             "-q",
             "--json",
             "--nodes",

@@ -121,7 +121,7 @@ class Bench:
         nodes = "origin2000-16" if processors == 32 else self.work / "origin2000-8.toml"
         costs = ",".join(filter(None, [COSTS, costs or f"hidden={self.hidden}"]))
         command = [
-            "sim",
+            "place",
             trace,
             "-q",
             "--json",

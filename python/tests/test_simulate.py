@@ -65,7 +65,7 @@ def test_placements_are_those_of_the_command(tmp_path: Path) -> None:
     subprocess.run([COMMAND, "gen", "-q", spec, "--threads", "4", "-o", folder], check=True)
     placements = ["first-and-forever", "cost-benefit{load=no}"]
     options = ["--nodes", "mesh:2x2", "--placement", ",".join(placements), "-s", "10%"]
-    found = command("sim", "--json", folder, *options, "--bind", "threads")["results"]
+    found = command("place", "--json", folder, *options, "--bind", "threads")["results"]
     results = hither.place(
         hither.open(folder), "mesh:2x2", placements, sizes="10%", bind="threads"
     )
