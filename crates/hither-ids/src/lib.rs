@@ -1,5 +1,5 @@
-//! What the kernel numbers, and keys that mean the same in every process: integers that must not be
-//! taken for each other. In text and in logs each is its number.
+//! What the kernel numbers: integers that must not be taken for others. In text and in logs each is
+//! its number.
 //!
 //! They are in a crate of their own, as the library inside programs cannot afford hither-core, and
 //! the core makes no system calls.
@@ -30,8 +30,6 @@ numbers! {
     /// A memory node, by the kernel's number: there may be gaps between them. The policies count
     /// the nodes from 0 on (`hither_core::Node`).
     KernelNode(u32);
-    /// A file, by the hash of its device, inode and birth time (`FileId::key`).
-    FileKey(u64);
 }
 
 impl KernelNode {
