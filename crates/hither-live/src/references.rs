@@ -16,6 +16,15 @@ pub(crate) fn last_requests() -> LastRequests<Op> {
     LastRequests::remembering(OTHER_THREADS_MAX)
 }
 
+/// Where a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct BlockPosition {
+    /// The number of the file.
+    pub(crate) file: u32,
+    /// The block's index in it.
+    pub(crate) index: u32,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct References {
@@ -23,9 +32,9 @@ pub(crate) struct References {
     last: LastRequests<Op>,
     files: Vec<ReferencedFile>,
     by_key: FxHashMap<u64, u32>,
-    /// By block: its file, and its index there.
-    positions: Vec<(u32, u32)>,
-    blocks: FxHashMap<(u32, u32), Block>,
+    /// By block.
+    positions: Vec<BlockPosition>,
+    blocks: FxHashMap<BlockPosition, Block>,
 }
 
 #[derive(Debug)]
@@ -82,9 +91,10 @@ impl References {
     /// The number of a block, known or new.
     pub(crate) fn block(&mut self, file: u32, index: u32) -> Block {
         let next = Block(self.positions.len() as u32);
-        let block = *self.blocks.entry((file, index)).or_insert(next);
+        let position = BlockPosition { file, index };
+        let block = *self.blocks.entry(position).or_insert(next);
         if block == next {
-            self.positions.push((file, index));
+            self.positions.push(position);
             self.files[file as usize].blocks.push(block);
         }
         block
@@ -92,11 +102,11 @@ impl References {
 
     /// The number of a block that is known.
     pub(crate) fn find(&self, file: u32, index: u32) -> Option<Block> {
-        self.blocks.get(&(file, index)).copied()
+        self.blocks.get(&BlockPosition { file, index }).copied()
     }
 
-    /// A block's file, and its index there.
-    pub(crate) fn position(&self, block: Block) -> (u32, u32) {
+    /// Where a block is.
+    pub(crate) fn position(&self, block: Block) -> BlockPosition {
         self.positions[block.index()]
     }
 
@@ -129,7 +139,8 @@ mod tests {
         assert_eq!(references.block(file, 9), Block(0));
         assert_eq!(references.find(file, 2), Some(Block(1)));
         assert_eq!(references.find(file, 3), None);
-        assert_eq!(references.position(Block(1)), (file, 2));
+        let second = BlockPosition { file, index: 2 };
+        assert_eq!(references.position(Block(1)), second);
         assert_eq!(references.blocks_of(file), blocks);
         assert_eq!((references.files(), references.blocks()), (1, 2));
         assert_eq!(references.key(file), 7);

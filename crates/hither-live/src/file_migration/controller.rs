@@ -30,7 +30,7 @@ use super::event::{Decision, Input, Order, TimedInput};
 use crate::controller::{Controller, NoNote};
 use crate::error::{Error, Result};
 use crate::numa::ranges::{LocatedRun, MoveResult, PageRange, RefusalReason};
-use crate::references::References;
+use crate::references::{BlockPosition, References};
 
 /// Pages of a block. Smaller blocks would mean more counters, and moving a single page costs as
 /// much as moving four.
@@ -368,7 +368,7 @@ impl FileMigrationController {
     /// Blocks in order by file, at most as many together as a job may have.
     fn by_file(&self, mut blocks: Vec<Block>) -> Vec<(u32, Vec<Block>)> {
         blocks.sort_unstable_by_key(|&block| self.references.position(block));
-        let file = |block: &Block| self.references.position(*block).0;
+        let file = |block: &Block| self.references.position(*block).file;
         let files = blocks.chunk_by(|a, b| file(a) == file(b));
         files
             .flat_map(|of_file| of_file.chunks(JOB_BLOCKS_MAX))
@@ -380,7 +380,7 @@ impl FileMigrationController {
     fn job(&mut self, file: u32, blocks: Vec<Block>, to: Option<Node>) -> (u64, Vec<PageRange>) {
         let job = self.job_count;
         self.job_count += 1;
-        let index = |block: &Block| self.references.position(*block).1;
+        let index = |block: &Block| self.references.position(*block).index;
         let block_bytes = self.page_bytes * u64::from(BLOCK_PAGES);
         let runs = blocks.chunk_by(|a, b| index(a) + 1 == index(b));
         let ranges = runs.map(|run| PageRange {
@@ -414,7 +414,10 @@ impl FileMigrationController {
             let counted = (0..).map(Node).zip(pages.iter().copied());
             let most = counted.max_by_key(|&(node, pages)| (pages, Reverse(node)));
             let most = most.filter(|&(_, pages)| pages > 0).map(|(node, _)| node);
-            let (number, index) = self.references.position(block);
+            let BlockPosition {
+                file: number,
+                index,
+            } = self.references.position(block);
             self.locations[block.index()] = match most {
                 Some(node) => {
                     self.host.set_home(PageTouch {

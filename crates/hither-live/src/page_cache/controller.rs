@@ -41,7 +41,7 @@ use rustc_hash::FxHashMap;
 pub(crate) use self::config::{LimitConfig, PageCacheConfig};
 use self::extent_readers::{ExtentReaders, LeftExtent};
 pub(crate) use self::extents::{BLOCK_BYTES, BLOCK_SIZE, EXTENT_BYTES};
-use self::extents::{BLOCKS_PER_EXTENT, BlockPosition, BlockRun, ExtentState, Extents};
+use self::extents::{BLOCKS_PER_EXTENT, BlockRun, ExtentState, Extents};
 use self::gain_monitor::{Counted, GainMonitor};
 use self::limit::CacheLimit;
 use self::reporting::Reporting;
@@ -54,7 +54,7 @@ use super::event::{Decision, Input, Judged, Note, Order, TimedInput};
 use crate::controller::Controller;
 use crate::error::{Error, Result};
 use crate::observe::intern::Numbers;
-use crate::references::last_requests;
+use crate::references::{BlockPosition, last_requests};
 
 /// Stale blocks are dropped piecemeal once they are 1/8 of the budget.
 const STALE_BUDGET_DIVISOR: usize = 8;

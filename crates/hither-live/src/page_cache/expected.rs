@@ -15,6 +15,7 @@ use super::controller::{BLOCK_BYTES, BLOCK_SIZE, PageCacheConfig, PageCacheContr
 use super::event::{Input, TimedInput};
 use super::run::{BUDGET_MIN_BYTES, steered_bytes};
 use crate::controller::Controller;
+use crate::references::BlockPosition;
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -163,8 +164,8 @@ fn part_in(request: Request<Op>, index: u32) -> Request<Op> {
 /// The pages that are read from storage, in the run and by LRU alone.
 #[derive(Default)]
 struct PagesRead {
-    /// By file and block: the pages that were accessed since it was last missed, a bit each.
-    accessed: FxHashMap<(u32, u32), [u8; 2]>,
+    /// By block: the pages that were accessed since it was last missed, a bit each.
+    accessed: FxHashMap<BlockPosition, [u8; 2]>,
     read: [u64; 2],
 }
 
@@ -177,7 +178,10 @@ impl PagesRead {
             page(request.offset + request.length - 1),
         );
         let pages = (first..=last).fold(0, |pages, page| pages | 1 << page);
-        let accessed = self.accessed.entry((file, index)).or_default();
+        let accessed = self
+            .accessed
+            .entry(BlockPosition { file, index })
+            .or_default();
         for ((accessed, read), missed) in accessed.iter_mut().zip(&mut self.read).zip(missed) {
             if missed {
                 *accessed = 0;

@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use super::event::{Decision, Input, Order, TimedInput};
 use crate::controller::{Controller, NoNote};
 use crate::error::{Error, Result};
-use crate::references::References;
+use crate::references::{BlockPosition, References};
 
 /// Where programs wait for memory, 1/8 of the replicas is dropped at a time.
 const RECLAIM_DIVISOR_WAITING: u64 = 8;
@@ -398,7 +398,10 @@ impl ReplicationController {
 
     /// Decides to make a replica, if possible.
     fn replicate(&mut self, block: Block, to: Node, out: &mut Vec<Decision>) -> bool {
-        let (number, index) = self.references.position(block);
+        let BlockPosition {
+            file: number,
+            index,
+        } = self.references.position(block);
         let (now_ns, held) = (self.now_ns, self.leases_held);
         let key = self.references.key(number);
         let file = self.file_mut(number);
@@ -449,7 +452,10 @@ impl ReplicationController {
         }
         self.nodes.remove(block, at);
         self.summary.replicas[at.index()] -= 1;
-        let (number, index) = self.references.position(block);
+        let BlockPosition {
+            file: number,
+            index,
+        } = self.references.position(block);
         self.file_mut(number).replicas -= 1;
         self.placement
             .on_removed(block, at, &self.nodes, &mut Vec::new());
@@ -468,7 +474,10 @@ impl ReplicationController {
         if !self.requested.remove(&(block, node)) || self.nodes.home(block).is_none() {
             // The block was written, or lost its lease, meanwhile.
             if done {
-                let (number, index) = self.references.position(block);
+                let BlockPosition {
+                    file: number,
+                    index,
+                } = self.references.position(block);
                 let file = self.references.key(number);
                 out.push(Decision::Order(Order::Drop {
                     file,
@@ -482,7 +491,7 @@ impl ReplicationController {
             self.insert(block, node);
             self.summary.made += 1;
             self.summary.replicas[node.index()] += 1;
-            let (number, _) = self.references.position(block);
+            let number = self.references.position(block).file;
             self.file_mut(number).replicas += 1;
         } else {
             self.summary.failed += 1
@@ -513,7 +522,7 @@ impl ReplicationController {
             let access = Access {
                 op: Op::Write,
                 object: Object(number),
-                index: self.references.position(block).1,
+                index: self.references.position(block).index,
                 ..Access::bare(self.summary.references, block)
             };
             let mut actions = Vec::new();
@@ -609,14 +618,14 @@ impl ReplicationController {
             Some(last) if blocks.len() == CHECKED_BLOCKS_MAX => last.0 + 1,
             _ => 0,
         };
-        let positions: Vec<(u32, u32)> = blocks
+        let positions: Vec<BlockPosition> = blocks
             .iter()
             .map(|&block| self.references.position(block))
             .collect();
-        for of_file in positions.chunk_by(|a, b| a.0 == b.0) {
+        for of_file in positions.chunk_by(|a, b| a.file == b.file) {
             out.push(Decision::Order(Order::FindAbsent {
-                file: self.references.key(of_file[0].0),
-                indices: of_file.iter().map(|&(_, index)| index).collect(),
+                file: self.references.key(of_file[0].file),
+                indices: of_file.iter().map(|position| position.index).collect(),
             }));
         }
     }

@@ -11,8 +11,8 @@
 //! Classes with a factor of 2 would not have both properties with any margin.
 //!
 //! What is below the base is more the time of programs and processors than of the network: three
-//! nodes on one busy computer of two cores had 140 to 200 µs between them (2026-11-26). To a source
-//! that takes milliseconds, such differences do not matter.
+//! nodes on one busy computer of two cores had 140 to 200 µs between them (2026-11-26). To a
+//! source that takes milliseconds, such differences do not matter.
 //!
 //! Each node tells all others its classes, so that all know the same. Of the two classes that two
 //! members have of each other, the larger one counts.

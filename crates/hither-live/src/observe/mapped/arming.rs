@@ -27,6 +27,13 @@ const STEP_NS_MAX: u64 = 2_000_000;
 /// The most files that are open at a time.
 const OPEN_FILES_MAX: usize = 64;
 
+/// What became of the pages of a file that were to be unmapped.
+#[derive(Debug, Default)]
+struct UnmapOutcomes {
+    stayed: usize,
+    unmapped: usize,
+}
+
 /// Process, file, and the page's offset and address.
 type Page = (u32, Inode, u64, u64);
 
@@ -49,7 +56,7 @@ pub(super) struct Arming {
     longest_ns: u64,
     refused: Option<PageCacheError>,
     /// How many pages of a file stayed mapped, and how many were unmapped.
-    outcomes: FxHashMap<Inode, (usize, usize)>,
+    outcomes: FxHashMap<Inode, UnmapOutcomes>,
 }
 
 impl Arming {
@@ -67,7 +74,7 @@ impl Arming {
     pub(super) fn never_armed(&self) -> impl Iterator<Item = Inode> + '_ {
         let outcomes = self.outcomes.iter();
         outcomes
-            .filter(|(_, (stayed, unmapped))| stayed > unmapped)
+            .filter(|(_, of)| of.stayed > of.unmapped)
             .map(|(&file, _)| file)
     }
 
@@ -137,8 +144,9 @@ impl Arming {
                 pages: unmapped,
                 left,
             }) => {
-                let (stayed, gone) = self.outcomes.entry(file).or_default();
-                (*stayed, *gone) = (*stayed + left.len(), *gone + unmapped);
+                let outcomes = self.outcomes.entry(file).or_default();
+                outcomes.stayed += left.len();
+                outcomes.unmapped += unmapped;
                 for page in pages {
                     if left.contains(&page) {
                         self.due.insert((pid, file, page.offset, page.address));
@@ -181,7 +189,7 @@ impl Arming {
         let opened = opened.or_insert_with(|| open_mapped(pid, file));
         let Some(opened) = opened else {
             // An unlinked file, or one that may not be opened: its pages stay mapped.
-            self.outcomes.entry(file).or_default().0 += pages.len();
+            self.outcomes.entry(file).or_default().stayed += pages.len();
             return Err(PageCacheError::NotThis);
         };
         if self.unmapper.is_none() {

@@ -22,6 +22,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use hither_core::Block;
 use hither_core::references::BlockSize;
 
+use crate::references::BlockPosition;
+
 /// The size of a block. With 16 KiB rather than the kernel's 4, a program that reads 10 GB/s from
 /// the page cache costs the agent a twentieth of a CPU rather than a fifth (two policies at 20 to
 /// 60 ns a block). A source file of 20 KiB still does not count as 64.
@@ -51,13 +53,6 @@ const PREEXISTING: u8 = 2;
 
 /// In place of a block's number where it has none.
 const NO_BLOCK: u32 = u32::MAX;
-
-/// The position of a block: its file, and its index there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct BlockPosition {
-    pub(super) file: u32,
-    pub(super) index: u32,
-}
 
 impl BlockPosition {
     /// Its extent: the file, and the number of the extent there.

@@ -11,21 +11,30 @@ use super::extents::EXTENT_BYTES;
 /// less than a hundredth of a CPU.
 const EXTENTS_MAX: usize = 128;
 
+/// Where an extent is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ExtentOffset {
+    /// The file's key.
+    pub(super) file: u64,
+    /// In bytes.
+    pub(super) offset: u64,
+}
+
 impl PageCacheController {
     /// Has the next extents checked.
     pub(super) fn check_residency(&mut self, out: &mut Vec<Decision>) {
         let extents = self.extents_to_check(EXTENTS_MAX);
-        for of_file in extents.chunk_by(|a, b| a.0 == b.0) {
+        for of_file in extents.chunk_by(|a, b| a.file == b.file) {
             out.push(Decision::Order(Order::FindAbsent {
-                file: of_file[0].0,
-                offsets: of_file.iter().map(|&(_, offset)| offset).collect(),
+                file: of_file[0].file,
+                offsets: of_file.iter().map(|extent| extent.offset).collect(),
             }));
         }
     }
 
     /// At most `count` extents, by file and offset: those with kept or preexisting blocks, in turn.
     /// While evictions are not carried out the model does not say what is cached.
-    pub(super) fn extents_to_check(&mut self, count: usize) -> Vec<(u64, u64)> {
+    pub(super) fn extents_to_check(&mut self, count: usize) -> Vec<ExtentOffset> {
         let steering = self.gain_monitor.steering();
         let kept = |block: Block| steering && self.model.residency.slot(block).is_some();
         let held = self.extents.held(self.next_checked, count, kept);
@@ -33,10 +42,10 @@ impl PageCacheController {
             Some(&(file, extent)) if held.len() == count => (file, extent + 1),
             _ => (0, 0),
         };
-        let position = |(file, extent): (u32, u32)| {
-            let offset = u64::from(extent) * EXTENT_BYTES;
-            (self.files[file as usize].key, offset)
-        };
-        held.into_iter().map(position).collect()
+        let held = held.into_iter().map(|(file, extent)| ExtentOffset {
+            file: self.files[file as usize].key,
+            offset: u64::from(extent) * EXTENT_BYTES,
+        });
+        held.collect()
     }
 }

@@ -7,6 +7,7 @@ use hither_core::{Block, NEVER};
 use proptest::prelude::*;
 
 use super::super::event::Judged;
+use super::residency::ExtentOffset;
 use super::*;
 
 const EXTENT_BLOCKS: u64 = EXTENT_BYTES / BLOCK_BYTES;
@@ -653,14 +654,15 @@ fn what_the_kernel_took_is_not_kept_and_each_extent_is_asked_about_in_turn() {
         (1, 0),
         (1, EXTENT_BYTES),
         (1, 2 * EXTENT_BYTES),
-    ];
+    ]
+    .map(|(file, offset)| ExtentOffset { file, offset });
     assert_eq!(lab.controller.extents_to_check(3), all[..3]);
     assert_eq!(lab.controller.extents_to_check(3), all[3..]);
     assert_eq!(lab.controller.extents_to_check(9), all);
-    for (file, offset) in &all[..2] {
+    for extent in &all[..2] {
         lab.input(Input::Absent {
-            file: *file,
-            offset: *offset,
+            file: extent.file,
+            offset: extent.offset,
             length: EXTENT_BYTES,
         });
     }
