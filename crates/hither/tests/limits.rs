@@ -13,7 +13,9 @@ const MIB: u64 = 1 << 20;
 const MODES: [&[&str]; 4] = [
     &["record", "--force", "-o", "trace.hither", "--"],
     &["run", "--page-cache", "--cache", "8MiB", "--"],
-    &["run", "--replicas", "--replicate", "all", "--"],
+    &[
+        "run", "--replicas", "--replicate", "all", "--replica-memory", "64MiB", "--",
+    ],
     &["run", "--memory", "--file-placement", "--"],
 ];
 
