@@ -16,6 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use hither_kernel::lease::{self, LeaseError};
+use serde_json::Value;
 use tempfile::TempDir;
 
 #[path = "replicas/strict.rs"]
@@ -100,6 +101,21 @@ impl Run {
             holder != before
         });
         self.holder = holder;
+    }
+
+    /// Waits until replicas serve reads: a lease is taken before its file's replicas are published.
+    fn await_replicas(&self) {
+        let top = || {
+            let output = Command::new(env!("CARGO_BIN_EXE_hither"))
+                .args(["top", "--once", "--json"])
+                .env("XDG_RUNTIME_DIR", self.path())
+                .output()
+                .expect("hither starts");
+            let runs: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            let served = &runs[0]["mechanisms"][0]["figures"]["reads_served"];
+            served.as_u64().unwrap_or(0)
+        };
+        until("replicas serve reads", || top() > 0);
     }
 
     /// Has a writer write both files a few times.
@@ -411,6 +427,7 @@ fn a_lease_process_frozen_by_cgroup_v1_is_not_relied_on() {
 /// taken its leases.
 fn read_beside_a_dead_lease_process(faults: &[&str]) -> Option<[u64; 3]> {
     let mut run = Run::start(&[&["HITHER_TEST_NO_DEADLINE"], faults].concat())?;
+    run.await_replicas();
     assert!(signal("STOP", run.holder as i32));
     run.write_after_the_kernel();
     fs::write(run.path().join("enough"), "").expect("written");
