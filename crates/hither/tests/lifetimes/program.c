@@ -117,7 +117,7 @@ static long address_space(void) {
     return pages / 256;
 }
 
-static char in_handler[BLOCK];
+static __thread char in_handler[BLOCK];
 static _Atomic long wrong_in_handlers;
 
 static void handler(int signal) { wrong_in_handlers += wrong_reads(1, in_handler); }
