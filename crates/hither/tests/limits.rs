@@ -14,7 +14,13 @@ const MODES: [&[&str]; 4] = [
     &["record", "--force", "-o", "trace.hither", "--"],
     &["run", "--page-cache", "--cache", "8MiB", "--"],
     &[
-        "run", "--replicas", "--replicate", "all", "--replica-memory", "64MiB", "--",
+        "run",
+        "--replicas",
+        "--replicate",
+        "all",
+        "--replica-memory",
+        "64MiB",
+        "--",
     ],
     &["run", "--memory", "--file-placement", "--"],
 ];
