@@ -9,7 +9,8 @@ use std::process::{Command, Output};
 
 const MIB: u64 = 1 << 20;
 
-/// As in `lifetimes.rs`.
+/// As in `lifetimes.rs`, but with a fixed memory for replicas: by default they take address space
+/// by the size of the machine's memory.
 const MODES: [&[&str]; 4] = [
     &["record", "--force", "-o", "trace.hither", "--"],
     &["run", "--page-cache", "--cache", "8MiB", "--"],

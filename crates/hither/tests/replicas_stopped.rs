@@ -105,7 +105,7 @@ impl Run {
 
     /// Waits until replicas serve reads: a lease is taken before its file's replicas are published.
     fn await_replicas(&self) {
-        let top = || {
+        let reads_served = || {
             let output = Command::new(env!("CARGO_BIN_EXE_hither"))
                 .args(["top", "--once", "--json"])
                 .env("XDG_RUNTIME_DIR", self.path())
@@ -115,7 +115,7 @@ impl Run {
             let served = &runs[0]["mechanisms"][0]["figures"]["reads_served"];
             served.as_u64().unwrap_or(0)
         };
-        until("replicas serve reads", || top() > 0);
+        until("replicas serve reads", || reads_served() > 0);
     }
 
     /// Has a writer write both files a few times.
